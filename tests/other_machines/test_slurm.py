@@ -18,8 +18,9 @@ from trainings import losses as checkpointed
 
 from tui_train.places import place_of_run
 from tui_train.places.place import Place
-from tui_train.plan.render.slurm import TIME_LIMIT_FILE_NAME, render_batch_script
+from tui_train.plan.render.slurm import render_batch_script
 from tui_train.profile.store import save_profile
+from tui_train.runner.questions.lines import TIME_LIMIT_FILE_NAME
 from tui_train.runs import rundir, slurm_job
 from tui_train.runs.status import read_status
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import ask_host, machine_name
-from tui_train.runner.questions.slurm import COMMAND_TIMEOUT_SECONDS, NOT_FOUND_EXIT_CODE
+from tui_train.runner.questions.slurm import COMMAND_TIMEOUT_SECONDS, NOT_FOUND_EXIT_CODE, last_error_line
 
 _CONNECT_TIMEOUT_SECONDS = 20.0  # seconds for the connection, besides those of the commands
 
@@ -21,10 +21,8 @@ class CommandResult(Struct, frozen=True):
 
     @property
     def last_line(self) -> str:
-        """The last line that it said as an error, safe to show."""
-        if self.code is None:
-            return f"no answer in {COMMAND_TIMEOUT_SECONDS:.0f} s"
-        return visible((self.error.strip().splitlines() or ["it does not say why"])[-1][:300])
+        """The last line that it said as an error, or that it took too long; safe to show."""
+        return visible(last_error_line(self.code, self.error)[:300])
 
 
 def run_slurm_commands(

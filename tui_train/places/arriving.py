@@ -19,6 +19,7 @@ from tui_train.base.files import raising_cannot_write, read_regular_file, write_
 from tui_train.base.text import counted, size_text, visible
 from tui_train.channel.session import Session
 from tui_train.places.asking import HostLine, parse_host_line, refusal_error
+from tui_train.places.feed import DISK_BYTES_LEFT_FREE
 from tui_train.runner.safe_open import open_folder
 from tui_train.runs.elsewhere import RunPlace
 
@@ -32,8 +33,6 @@ _MAX_SENT_FILES = 1 << 18
 _MAX_MODIFICATION_TIME_NS = (1 << 63) - 1
 _MAX_FOLDER_DEPTH, _MAX_NAME_BYTES = 64, 4096
 _PIECE_BYTES = 1 << 20
-# Bytes of the disk that stay free.
-_DISK_BYTES_LEFT_FREE = 64 << 20
 
 
 class FetchAnnouncement(Struct, frozen=True):
@@ -99,10 +98,10 @@ def read_announcement(session: Session, place: RunPlace, folder: Path) -> FetchA
     if sent.files is None or not 0 <= sent.files <= _MAX_SENT_FILES or sent.total < 0:
         raise _bad_answer_error(host, f"it announces {sent.files} files" if sent.files else "it announces no files")
     free, inodes = shutil.disk_usage(folder).free, os.statvfs(folder)
-    if sent.total + _DISK_BYTES_LEFT_FREE > free:
+    if sent.total + DISK_BYTES_LEFT_FREE > free:
         message = f"the results on {host} take {size_text(sent.total)}, and this disk has {size_text(free)} free"
         raise CannotWrite(
-            message, f"Free {size_text(sent.total + _DISK_BYTES_LEFT_FREE - free)} in {visible(str(folder))}."
+            message, f"Free {size_text(sent.total + DISK_BYTES_LEFT_FREE - free)} in {visible(str(folder))}."
         )
     if inodes.f_files and sent.files > inodes.f_favail:
         message = f"the results on {host} are {sent.files} files, and this disk has room for {inodes.f_favail}"

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 import shutil
 import time
 import zlib
@@ -14,16 +13,16 @@ from tui_train.base.files import raising_cannot_write
 from tui_train.base.text import size_text, visible
 from tui_train.channel.session import Session
 from tui_train.places.asking import HostLine, open_session, parse_host_line, parse_host_report, refusal_error
+from tui_train.runner.questions.lines import SENT_FILE_PATTERN
 from tui_train.runs.elsewhere import RunPlace, write_host_report
 from tui_train.runs.rundir import RunDir
 
-_SENT_FILE_PATTERN = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log", re.ASCII)
 # Bytes of a piece once it is inflated; the runner sends a quarter of that.
 _MAX_PIECE_BYTES = 1 << 20
 # Seconds after which a look goes on without what has not come yet: the next one continues there.
 UPDATE_TIMEOUT_SECONDS = 600.0
-# Bytes of the disk that logs of other machines leave free.
-_DISK_BYTES_LEFT_FREE = 64 << 20
+# Bytes of the disk that what other machines send leaves free.
+DISK_BYTES_LEFT_FREE = 64 << 20
 
 
 def receive_run_changes(
@@ -41,26 +40,27 @@ def receive_run_changes(
     """
     have = None if run_place.shared else _byte_count_by_file(run)
     question = {"do": "feed", "have": have, "once": within_seconds is not None}
-    answered: list[object] = []
+    answered = False
 
-    def hears() -> None:
+    def note_answer() -> None:
+        nonlocal answered
         if not answered:
+            answered = True
             on_answer()
-        answered[:] = [True]
 
     try:
         with closing(open_session(run_place, question, within_seconds=within_seconds or math.inf)) as session:
             on_session(session)
-            why = _receive_lines(run, session, run_place, hears)
+            why = _receive_lines(run, session, run_place, note_answer)
     except Unavailable as error:
         why = error.message
     except _BadPieceError as error:
         why = f"{run_place.host} {error}"
-    return bool(answered), why
+    return answered, why
 
 
 def _byte_count_by_file(run: RunDir) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in run.path.iterdir() if _SENT_FILE_PATTERN.fullmatch(path.name)}
+    return {path.name: path.stat().st_size for path in run.path.iterdir() if SENT_FILE_PATTERN.fullmatch(path.name)}
 
 
 def _receive_lines(run: RunDir, session: Session, run_place: RunPlace, on_line: Callable[[], None]) -> str:
@@ -84,7 +84,7 @@ class _BadPieceError(Exception):
 
 def _store_host_line(run: RunDir, sent: HostLine, *, keeps_files: bool) -> None:
     """Write a piece of a file, or how the run stands."""
-    if _SENT_FILE_PATTERN.fullmatch(sent.file):
+    if SENT_FILE_PATTERN.fullmatch(sent.file):
         if keeps_files:
             _write_piece(run, sent.file, sent.at, _inflate_piece(sent.data))
     elif report := parse_host_report(sent, time.time()):
@@ -106,7 +106,7 @@ def _write_piece(run: RunDir, name: str, offset: int, data: bytes) -> None:
     """Write bytes at their place in a file that grows; what begins again begins from nothing."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if offset == 0 else 0)
     path = run.path / name
-    if (free := shutil.disk_usage(run.path).free) < _DISK_BYTES_LEFT_FREE:
+    if (free := shutil.disk_usage(run.path).free) < DISK_BYTES_LEFT_FREE:
         raise CannotWrite(
             f"cannot write {visible(str(path))}: this disk has {size_text(free)} left", "Free some space."
         )

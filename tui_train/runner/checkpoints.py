@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from .planned import CheckpointRule
+from .planned import CheckpointRule, SupervisorPlan
 from .safe_open import open_regular_file
 
 _LAST_NUMBER_PATTERN = re.compile(r"(\d+)\D*$", re.ASCII)
@@ -38,6 +38,12 @@ def newest_complete_checkpoint(rule: CheckpointRule, run_dir: str) -> str:
         if _is_complete_checkpoint(path, rule):
             return path
     return ""
+
+
+def newest_checkpoint_of_attempt(plan: SupervisorPlan, position: int, run_dir: str) -> str:
+    """Return the newest complete checkpoint of the attempt at a position of the plan, from 1; empty: there is none."""
+    rule = plan.checkpoint_rule(position)
+    return newest_complete_checkpoint(rule, run_dir) if rule else ""
 
 
 def step_in_name(path: str) -> int:

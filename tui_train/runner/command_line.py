@@ -94,17 +94,16 @@ def _print_checkpoints(attempt: str, run_dir: str) -> int:
     from . import checkpoints, planned
 
     plan = planned.read_plan(run_dir)
-    attempts = plan.attempts
     if attempt == "all":
         if plan.resumes_itself:
             output = os.path.expanduser(plan.output) or "output"
             sys.stdout.buffer.write(b"%d\n" % checkpoints.highest_nemo_checkpoint_step(os.path.join(run_dir, output)))
-        rules = [each.checkpoints for each in attempts if each.checkpoints]
+        rules = [each.checkpoints for each in plan.attempts if each.checkpoints]
         paths = {os.fsencode(checkpoints.newest_complete_checkpoint(rule, run_dir)) for rule in rules}
         sys.stdout.buffer.write(b"".join(path + b"\n" for path in sorted(paths)))
         return 0
-    rule = attempts[int(attempt) - 1].checkpoints if attempt.isdigit() and 0 < int(attempt) <= len(attempts) else None
-    sys.stdout.buffer.write(os.fsencode(checkpoints.newest_complete_checkpoint(rule, run_dir) if rule else ""))
+    position = int(attempt) if attempt.isdigit() else 0
+    sys.stdout.buffer.write(os.fsencode(checkpoints.newest_checkpoint_of_attempt(plan, position, run_dir)))
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import Sequence
+from typing import Callable, Sequence
 
 from . import events
 from .processes import Process, is_or_descends_from, process_start_ticks
@@ -43,3 +43,15 @@ def has_reported_start(run_dir: str, earlier_event_count: int, launcher: Process
     """Return whether a launch.sh has reported its start; another start of the same folder may come between, and win."""
     new = events.read_events(run_dir)[earlier_event_count:]
     return any(event.event == "run_started" and is_or_descends_from(event.pid, launcher.pid) for event in new)
+
+
+def wait_until_reported(run_dir: str, earlier_event_count: int, launcher: Process, pause: Callable[[], object]) -> bool:
+    """Wait until a launch.sh has reported its start, with a `pause` after each look; False where it ended without."""
+    while True:
+        # In this order: it may report itself and end between the two.
+        gone = not launcher.alive
+        if has_reported_start(run_dir, earlier_event_count, launcher):
+            return True
+        if gone:
+            return False
+        pause()

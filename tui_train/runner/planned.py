@@ -79,6 +79,10 @@ class SupervisorPlan(NamedTuple):
         """True where each of several machines is started by hand, with a supervisor of its own."""
         return self.nodes > 1 and not self.slurm and not self.hosts
 
+    def checkpoint_rule(self, position: int) -> CheckpointRule | None:
+        """Return the rule of the attempt at a position, from 1; None where there is no such attempt, or no rule."""
+        return self.attempts[position - 1].checkpoints if 0 < position <= len(self.attempts) else None
+
     def process_count(self, rank: int) -> int:
         """Return how many training processes a machine starts."""
         return self.uneven[rank] if self.uneven else self.world_size // self.nodes

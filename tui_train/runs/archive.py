@@ -4,12 +4,12 @@ import fnmatch
 import io
 import os
 import platform
+import re
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -32,6 +32,7 @@ KEPT_HEAD_BYTES = 1 << 16
 KEPT_TAIL_BYTES = 1 << 20
 # Bytes dropped at a cut without a line end, so that no part of a secret is left.
 _BYTES_DROPPED_AT_CUT = 1 << 12
+_LINE_END_PATTERN = re.compile(rb"[\r\n]")
 
 
 class ArchiveEntry(Struct, frozen=True):
@@ -151,9 +152,10 @@ def _head_and_tail_text(name: str, folder: int) -> str | None:
         with open_regular_file(name, folder) as file:
             length = os.fstat(file.fileno()).st_size
             if length <= KEPT_HEAD_BYTES + KEPT_TAIL_BYTES:
-                return _read_at(file, KEPT_HEAD_BYTES + KEPT_TAIL_BYTES, 0).decode("utf-8", "replace")
-            head = _without_cut_line(_read_at(file, KEPT_HEAD_BYTES, 0), is_head=True)
-            tail = _without_cut_line(_read_at(file, KEPT_TAIL_BYTES, length - KEPT_TAIL_BYTES), is_head=False)
+                return file.read(KEPT_HEAD_BYTES + KEPT_TAIL_BYTES).decode("utf-8", "replace")
+            head = _without_cut_line(file.read(KEPT_HEAD_BYTES), is_head=True)
+            file.seek(length - KEPT_TAIL_BYTES)
+            tail = _without_cut_line(file.read(KEPT_TAIL_BYTES), is_head=False)
     except OSError:
         return None
     left_out = length - len(head) - len(tail)
@@ -161,21 +163,12 @@ def _head_and_tail_text(name: str, folder: int) -> str | None:
     return (head + middle + tail).decode("utf-8", "replace")
 
 
-def _read_at(file: BinaryIO, length: int, begin: int) -> bytes:
-    return os.pread(file.fileno(), length, begin)
-
-
 def _without_cut_line(piece: bytes, *, is_head: bool) -> bytes:
     """Return a piece without its truncated line, at the end of the head or at the start of the tail."""
-    end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) if is_head else _first_line_end(piece)
-    if end < 0:
-        return piece[:-_BYTES_DROPPED_AT_CUT] if is_head else piece[_BYTES_DROPPED_AT_CUT:]
-    return piece[: end + 1] if is_head else piece[end + 1 :]
-
-
-def _first_line_end(piece: bytes) -> int:
-    ends = [place for place in (piece.find(b"\n"), piece.find(b"\r")) if place >= 0]
-    return min(ends, default=-1)
+    ends = [match.end() for match in _LINE_END_PATTERN.finditer(piece)]
+    if is_head:
+        return piece[: ends[-1]] if ends else piece[:-_BYTES_DROPPED_AT_CUT]
+    return piece[ends[0] if ends else _BYTES_DROPPED_AT_CUT :]
 
 
 def _make_entry_masker(run: RunDir) -> Callable[[str, str], ArchiveEntry]:
@@ -204,7 +197,4 @@ def _known_secrets(run: RunDir) -> frozenset[str]:
 
 def count_masked_by_kind(entries: tuple[ArchiveEntry, ...]) -> Counter[str]:
     """Return the number of masked secrets in all files, by kind."""
-    total: Counter[str] = Counter()
-    for entry in entries:
-        total.update(entry.masked)
-    return total
+    return sum((Counter(entry.masked) for entry in entries), Counter())

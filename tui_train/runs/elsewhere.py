@@ -58,7 +58,7 @@ class UnconfirmedStart(Struct, frozen=True):
 
 def read_place_elsewhere(run_folder: Path) -> RunPlace | None:
     """Return where the run of a folder is, None for this machine."""
-    place = _read_struct(run_folder / PLACE_FILE_NAME, RunPlace)
+    place = read_struct_file(run_folder / PLACE_FILE_NAME, RunPlace)
     if place is None or not place.shared:
         return place
     if place.node == lasting_machine_identity():
@@ -69,7 +69,7 @@ def read_place_elsewhere(run_folder: Path) -> RunPlace | None:
 
 def write_place(run_folder: Path, place: RunPlace) -> None:
     """Keep where a run is."""
-    _write_struct(run_folder / PLACE_FILE_NAME, place)
+    write_struct_file(run_folder / PLACE_FILE_NAME, place)
 
 
 def read_run_place(run_folder: Path) -> RunPlace:
@@ -79,17 +79,17 @@ def read_run_place(run_folder: Path) -> RunPlace:
 
 def read_host_report(run_folder: Path) -> HostReport | None:
     """Return what was heard last of a run elsewhere, None for nothing yet."""
-    return _read_struct(run_folder / HOST_REPORT_FILE_NAME, HostReport)
+    return read_struct_file(run_folder / HOST_REPORT_FILE_NAME, HostReport)
 
 
 def write_host_report(run_folder: Path, report: HostReport) -> None:
     """Keep what was heard of a run."""
-    _write_struct(run_folder / HOST_REPORT_FILE_NAME, report)
+    write_struct_file(run_folder / HOST_REPORT_FILE_NAME, report)
 
 
 def read_unconfirmed_start(run_folder: Path) -> UnconfirmedStart | None:
     """Return the start of a run that is not confirmed, None where there is none."""
-    asked = _read_struct(run_folder / START_FILE, UnconfirmedStart)
+    asked = read_struct_file(run_folder / START_FILE, UnconfirmedStart)
     # A machine that shares the folder with who asked it knows what it has started.
     own = asked and not asked.slurm and read_place_elsewhere(run_folder) is None
     return None if own else asked
@@ -98,20 +98,22 @@ def read_unconfirmed_start(run_folder: Path) -> UnconfirmedStart | None:
 def write_unconfirmed_start(run_folder: Path, asked: UnconfirmedStart | None) -> None:
     """Keep that a start is about to be asked for; None: it is known what came of it."""
     if asked:
-        _write_struct(run_folder / START_FILE, asked)
+        write_struct_file(run_folder / START_FILE, asked)
     else:
         with raising_cannot_write(run_folder / START_FILE):
             (run_folder / START_FILE).unlink(missing_ok=True)
 
 
-def _read_struct(path: Path, struct_type: type[_StructType]) -> _StructType | None:
+def read_struct_file(path: Path, struct_type: type[_StructType]) -> _StructType | None:
+    """Return what a file of JSON holds, None where it is missing or holds something else."""
     try:
         return json_as(read_file_to_parse(path, _MAX_FILE_BYTES), struct_type)
     except Unparsable:
         return None
 
 
-def _write_struct(path: Path, value: Struct) -> None:
+def write_struct_file(path: Path, value: Struct) -> None:
+    """Write a file of JSON; CannotWrite where that fails."""
     with raising_cannot_write(path):
         write_atomically(path, msgspec.json.encode(value))
 

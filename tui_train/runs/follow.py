@@ -98,9 +98,7 @@ class RankReader:
         begun = self._head.rfind(b"\n") + 1
         self._head += piece
         complete_lines = self._head[begun : self._head.rfind(b"\n") + 1].decode(errors="replace").split("\n")
-        ranks = process_group_ranks(
-            dict.fromkeys((*self.known, *parse_rank_devices([*complete_lines, *lines], MAX_RANKS)))
-        )
+        ranks = process_group_ranks(dict.fromkeys((*self.known, *parse_rank_devices([*complete_lines, *lines]))))
         if ranks != self.known:
             self.known = tuple(sorted(ranks, key=lambda rank: rank.rank))[: self._max_ranks]
             self.mismatch = differences_from_plan(self.known, self._plan)

@@ -1,6 +1,7 @@
 """The devices of the ranks of a training, from their log lines, and differences from the plan."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
@@ -59,14 +60,14 @@ def parse_planned_ranks(data: bytes) -> PlannedRanks:
         return PlannedRanks()
 
 
-def parse_rank_devices(lines: Iterable[str], limit: int = MAX_RANKS) -> tuple[RankDevice, ...]:
-    """Return the ranks in lines of a log, in order, without duplicates and at most `limit`."""
+def parse_rank_devices(lines: Iterable[str]) -> tuple[RankDevice, ...]:
+    """Return the ranks in lines of a log, in order, without duplicates and at most MAX_RANKS."""
     ranks: dict[RankDevice, None] = {}
     for line in lines:
         if _RANK_LINE_START not in line:
             continue
         for match in _RANK_LINE_PATTERN.finditer(line):
-            if len(ranks) >= limit:
+            if len(ranks) >= MAX_RANKS:
                 break
             ranks[_parse_rank(match)] = None
     return tuple(sorted(ranks, key=lambda rank: rank.rank))
@@ -94,10 +95,7 @@ def ranks_summary(ranks: Sequence[RankDevice]) -> str:
     """Return the ranks as short text: `2 ranks on NVIDIA RTX 3090 ×2, nccl`; empty if none is known."""
     if not ranks:
         return ""
-    devices: dict[str, int] = {}
-    for rank in ranks:
-        device = rank.name or ("CPU" if rank.device == "cpu" else rank.device.partition(":")[0])
-        devices[device] = devices.get(device, 0) + 1
+    devices = Counter(rank.name or ("CPU" if rank.device == "cpu" else rank.device.partition(":")[0]) for rank in ranks)
     devices_text = ", ".join(
         name + (f" ×{times}" if times > 1 and name != "CPU" else "") for name, times in devices.items()
     )

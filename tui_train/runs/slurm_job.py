@@ -4,22 +4,24 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 
-from tui_train.base.files import raising_cannot_write, write_atomically
-from tui_train.base.parse import Unparsable, json_as, read_file_to_parse
 from tui_train.base.text import visible
-from tui_train.plan.render.slurm import TIME_LIMIT_FILE_NAME
 from tui_train.runner import events
 from tui_train.runner.detached_start import LAUNCH_LOG_NAME
+from tui_train.runner.questions.lines import TIME_LIMIT_FILE_NAME
 from tui_train.runner.safe_open import open_regular_file
 from tui_train.runner.state import RunStatus
-from tui_train.runs.elsewhere import read_host_report, read_place_elsewhere, read_run_place
+from tui_train.runs.elsewhere import (
+    read_host_report,
+    read_place_elsewhere,
+    read_run_place,
+    read_struct_file,
+    write_struct_file,
+)
 
 SLURM_LABEL = "Slurm"
 SLURM_JOB_FILE_NAME = "slurm.json"
-_MAX_JOB_FILE_BYTES = 1 << 16
 _LAUNCHER_LOG_TAIL_BYTES = 64 << 10  # bytes at the end of the log
 _SLURM_END_LINE_PATTERN = re.compile(
     rb"^slurmstepd\S*: error: \*\*\* (?:JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([A-Z ]+)", re.MULTILINE
@@ -44,16 +46,12 @@ class KnownJob(Struct, frozen=True, kw_only=True):
 
 def read_known_job(run_folder: Path) -> KnownJob | None:
     """Return the job of a run folder, None where Slurm has nothing to do with it."""
-    try:
-        return json_as(read_file_to_parse(run_folder / SLURM_JOB_FILE_NAME, _MAX_JOB_FILE_BYTES), KnownJob)
-    except Unparsable:
-        return None
+    return read_struct_file(run_folder / SLURM_JOB_FILE_NAME, KnownJob)
 
 
 def write_known_job(run_folder: Path, job: KnownJob) -> None:
     """Write a run's job into its folder."""
-    with raising_cannot_write(run_folder / SLURM_JOB_FILE_NAME):
-        write_atomically(run_folder / SLURM_JOB_FILE_NAME, msgspec.json.encode(job))
+    write_struct_file(run_folder / SLURM_JOB_FILE_NAME, job)
 
 
 def read_queued_job(run_folder: Path) -> KnownJob | None:

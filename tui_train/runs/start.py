@@ -12,7 +12,7 @@ from pathlib import Path
 from tui_train.base.errors import Interrupted, Unavailable
 from tui_train.base.files import raising_cannot_write, read_error_reason
 from tui_train.base.text import visible
-from tui_train.runner.detached_start import has_reported_start, start_detached
+from tui_train.runner.detached_start import has_reported_start, start_detached, wait_until_reported
 from tui_train.runner.processes import Process, send_signal
 from tui_train.runner.safe_open import open_regular_file
 from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
@@ -125,18 +125,18 @@ def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, i
 
     Raises Interrupted where a signal was noted and it had reported itself when it ended.
     """
-    reported = partial(has_reported_start, str(run.path), earlier_event_count, launcher)
+    where = (str(run.path), earlier_event_count, launcher)
+    reported = partial(has_reported_start, *where)
+
+    def pause() -> None:
+        if interrupts.number:
+            raise _SignalError
+        time.sleep(_POLL_SECONDS)
+
     try:
-        while True:
-            # In this order: it may report itself and end between the two.
-            gone = not launcher.alive
-            if reported():
-                return True
-            if gone:
-                return False
-            if interrupts.number:
-                break
-            time.sleep(_POLL_SECONDS)
+        return wait_until_reported(*where, pause)
+    except _SignalError:
+        _end_launch_script(launcher, interrupts, reported)
     except BaseException:
         # It may have reported itself by now: then its training gets its time to save, like any other.
         with suppress(OSError, ValueError):
@@ -144,7 +144,6 @@ def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, i
             if reported():
                 _stop_started_run(run, NO_INTERRUPTS)
         raise
-    _end_launch_script(launcher, interrupts, reported)
     if not reported():
         return False
     state = _stop_started_run(run, interrupts)
@@ -178,13 +177,13 @@ def _stop_started_run(run: RunDir, interrupts: Interrupts) -> str:
 
     def waiting() -> None:
         if interrupts.again:
-            raise _SecondSignalError
+            raise _SignalError
 
     try:
         return stop_run(run, while_waiting=waiting, at_once=interrupts.again).state
-    except _SecondSignalError:
+    except _SignalError:
         return stop_run(run, at_once=True).state
 
 
-class _SecondSignalError(Exception):
-    """Another signal came."""
+class _SignalError(Exception):
+    """A signal came while something was waited for."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, warning
-from tui_train.facts.other_machines.cluster import parse_gres_gpus
+from tui_train.facts.other_machines.cluster import parse_gres_gpus, parse_time_limit
 from tui_train.profile import fields
 from tui_train.setup.setup import Setup
 
@@ -22,7 +22,6 @@ _SBATCH_OPTIONS_SET_BY_PLAN = frozenset({
 })  # fmt: skip
 # With these sbatch submits no job, or another one than is followed.
 _SBATCH_OPTIONS_WITHOUT_FOLLOWED_JOB = frozenset({"test-only", "wait", "clusters", "help", "usage", "version"})
-_TIME_LIMIT_PATTERN = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 
 
 def invalid_slurm_job(setup: Setup) -> Iterator[Finding]:
@@ -84,14 +83,4 @@ def _why_option_refused_and_remedy(sbatch_option: str, gpu_count: int) -> tuple[
 
 def parse_time_limit_seconds(limit: str) -> int | None:
     """Return the seconds of a time limit as sbatch takes it, in whole minutes; None where it sets none."""
-    match = _TIME_LIMIT_PATTERN.fullmatch(limit)
-    if match is None:
-        return None
-    days, first, second, third = (int(part or 0) for part in match.groups())
-    if match[1]:
-        total = ((days * 24 + first) * 60 + second) * 60 + third
-    elif match[4]:
-        total = (first * 60 + second) * 60 + third
-    else:
-        total = first * 60 + second
-    return -(-total // 60) * 60 or None
+    return -(-(parse_time_limit(limit) or 0) // 60) * 60 or None

@@ -1,6 +1,7 @@
 """Facts of a Slurm cluster: partitions and limits, kinds of nodes and GPUs, the user's accounts."""
 
 import re
+from collections import Counter
 
 import msgspec
 from msgspec import Struct
@@ -8,7 +9,7 @@ from msgspec import Struct
 # What sinfo is asked for, in this order.
 SINFO_FORMAT = "%P|%a|%l|%D|%T|%c|%m|%G"
 _SINFO_COLUMNS = SINFO_FORMAT.count("|") + 1
-_TIME_LIMIT_PATTERN = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,6})", re.ASCII)
+_TIME_LIMIT_PATTERN = re.compile(r"(?:(\d{1,9})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
 _GRES_GPUS_PATTERN = re.compile(r"gpu(?::((?=[\w.-]*[A-Za-z])[\w.-]+))?(?::(\d{1,4}))?", re.ASCII)
 _NODE_STATE_PATTERN = re.compile(r"([a-z]+)(\S*)", re.ASCII)
 # Nodes on which no job starts until somebody acts.
@@ -69,7 +70,7 @@ def parse_sinfo(text: str) -> tuple[Partition, ...]:
             continue
         name, count = marked_name.removesuffix("*"), int(count_text)
         partition = Partition(
-            name=name, default=marked_name != name, up=availability == "up", limit=_parse_time_limit(limit)
+            name=name, default=marked_name != name, up=availability == "up", limit=parse_time_limit(limit)
         )
         partitions.setdefault(name, partition)
         kind = NodeGroup(
@@ -92,13 +93,18 @@ def parse_sinfo(text: str) -> tuple[Partition, ...]:
     return tuple(partitions.values())
 
 
-def _parse_time_limit(limit: str) -> int | None:
-    """Return a time limit of sinfo's, [DAYS-][HOURS:]MINUTES:SECONDS, in seconds; None for none."""
+def parse_time_limit(limit: str) -> int | None:
+    """Return a time limit as sinfo writes it or sbatch takes it, in seconds; None for none.
+
+    It is MINUTES[:SECONDS], HOURS:MINUTES:SECONDS or DAYS-HOURS[:MINUTES[:SECONDS]].
+    """
     match = _TIME_LIMIT_PATTERN.fullmatch(limit)
     if match is None:
         return None
-    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+    days, first, second, third = (int(part or 0) for part in match.groups())
+    if match[1] or match[4]:
+        return ((days * 24 + first) * 60 + second) * 60 + third
+    return first * 60 + second
 
 
 def sbatch_time_limit_text(seconds: int | None) -> str:
@@ -113,8 +119,7 @@ def parse_gres_gpus(gres: str) -> tuple[tuple[str, int], ...]:
     """Return the GPUs in a value of --gres or of sinfo's, by type and count."""
     plain = re.sub(r"\([^)]*\)", "", gres)
     matches = map(_GRES_GPUS_PATTERN.fullmatch, plain.split(","))
-    counted: dict[str, int] = {}
-    for match in matches:
-        if match:
-            counted[match[1] or ""] = counted.get(match[1] or "", 0) + int(match[2] or 1)
+    counted = Counter[str]()
+    for match in filter(None, matches):
+        counted[match[1] or ""] += int(match[2] or 1)
     return tuple((kind, count) for kind, count in counted.items() if count)

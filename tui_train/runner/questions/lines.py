@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 PIECE_BYTES = 1 << 18
+TIME_LIMIT_FILE_NAME = ".limit"  # what slurm.sh leaves where it ends a start near the time limit
+# The files of a run folder that grow, and are sent to whoever follows the run.
+SENT_FILE_PATTERN = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log", re.ASCII)
 HEARTBEAT_SECONDS = 5.0  # something is said so often, so that a reader that is gone is noticed
 
 

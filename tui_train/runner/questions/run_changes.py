@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import time
 import zlib
 from pathlib import Path
@@ -15,6 +14,8 @@ from ..paths import runs_folder
 from .lines import (
     HEARTBEAT_SECONDS,
     PIECE_BYTES,
+    SENT_FILE_PATTERN,
+    TIME_LIMIT_FILE_NAME,
     count_reported_starts,
     file_size,
     read_piece,
@@ -24,8 +25,6 @@ from .lines import (
 from .run_start import hold_start_lock
 
 _POLL_SECONDS = 0.4
-_SENT_FILE_PATTERN = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log")
-_TIME_LIMIT_FILE_NAME = ".limit"  # what slurm.sh leaves where it ends a start near the time limit
 
 
 def send_status(question: dict[str, Any]) -> None:
@@ -74,7 +73,7 @@ def send_changes(question: dict[str, Any]) -> None:
 
 def _pieces_not_sent(run: Path, sent_bytes: dict[str, int]) -> Iterator[tuple[str, int, bytes]]:
     """Yield the next piece of each file that has grown, with its name and offset; one that shrank begins again."""
-    for name in sorted(path.name for path in run.iterdir() if _SENT_FILE_PATTERN.fullmatch(path.name)):
+    for name in sorted(path.name for path in run.iterdir() if SENT_FILE_PATTERN.fullmatch(path.name)):
         length, offset = file_size(run / name), sent_bytes.get(name, 0)
         offset = 0 if length < offset else offset
         if length > offset and (data := read_piece(run / name, offset, PIECE_BYTES)):
@@ -85,7 +84,7 @@ def _pieces_not_sent(run: Path, sent_bytes: dict[str, int]) -> Iterator[tuple[st
 def _read_run_state_and_if_live(run: Path) -> tuple[dict[str, Any], bool]:
     """Return how a run stands, and whether it is live or being started."""
     # Before the state, so that whoever gets both never takes a run that has ended for one that was not started.
-    begun, near_limit = count_reported_starts(run), (run / _TIME_LIMIT_FILE_NAME).exists()
+    begun, near_limit = count_reported_starts(run), (run / TIME_LIMIT_FILE_NAME).exists()
     with hold_start_lock(run, wait_for_lock=False) as lock:
         starting = lock < 0
     found = state.read_status(str(run))
@@ -98,9 +97,7 @@ def _read_run_state_and_if_live(run: Path) -> tuple[dict[str, Any], bool]:
 
 def _newest_checkpoint(run: Path, status: state.RunStatus) -> str:
     try:
-        attempts = planned.read_plan(str(run)).attempts
         position = status.attempts[-1].position if status.attempts else 0
-        rule = attempts[position - 1].checkpoints if 0 < position <= len(attempts) else None
-        return checkpoints.newest_complete_checkpoint(rule, str(run)) if rule else ""
+        return checkpoints.newest_checkpoint_of_attempt(planned.read_plan(str(run)), position, str(run))
     except Exception:  # noqa: BLE001 - what is wrong with the plan is not asked here
         return ""

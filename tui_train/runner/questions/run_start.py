@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Iterator, Sequence
 
 from .. import events
-from ..detached_start import LAUNCH_LOG_NAME, has_reported_start, start_detached
+from ..detached_start import LAUNCH_LOG_NAME, start_detached, wait_until_reported
 from ..paths import runs_folder
 from ..processes import Process, lasting_machine_identity
 from ..stop import stop_run_and_processes
@@ -147,14 +147,8 @@ def _start_launch_script(run: Path, options: Sequence[str], kept: Path, start: d
     start["launcher"] = [launcher.pid, launcher.ticks]
     with contextlib.suppress(RequestFailedError):
         _write_start_record(kept, start)
-    while True:
-        # In this order: it may report itself and end between the two.
-        gone = not launcher.alive
-        if has_reported_start(str(run), before, launcher):
-            return {"started": True}
-        if gone:
-            break
-        time.sleep(0.05)
+    if wait_until_reported(str(run), before, launcher, lambda: time.sleep(0.05)):
+        return {"started": True}
     output = read_piece(log, offset, _MAX_LAUNCH_OUTPUT_BYTES).decode(errors="replace").strip()
     return {"started": False, "said": output or "launch.sh ended without a word"}
 

@@ -86,7 +86,7 @@ def submit_job(run: Path, lock: int) -> dict[str, Any]:
     number, _, cluster = (done.get("out", "").strip().splitlines() or [""])[-1].partition(";")
     if done["code"] == 0 and number.isdigit():
         return {"started": True, "job": number, "cluster": cluster}
-    said = f"sbatch: {_last_error_line(done)}"
+    said = f"sbatch: {last_error_line(done['code'], done.get('error', ''))}"
     if done["code"] and "timed out" not in said.lower():
         return {"started": False, "said": said}
     # A program around sbatch may print no number: Slurm has taken the job all the same.
@@ -121,7 +121,7 @@ def _query_jobs(cluster: str, jobs: Sequence[Sequence[str]]) -> list[dict[str, s
     done = _run_slurm_command(["squeue", *option, "-h", which, "-o", "%i|%T|%r|%S|%Z"])
     # Of a single job that is long gone it says that there is none.
     if done["code"] != 0 and "Invalid job id" not in done.get("error", ""):
-        raise RequestFailedError(f"squeue: {_last_error_line(done)}")
+        raise RequestFailedError(f"squeue: {last_error_line(done['code'], done.get('error', ''))}")
     rows = [line.split("|", 4) for line in done["out"].splitlines() if line.count("|") > 3]
     return [_find_job_row(rows, number, os.path.realpath(folder)) for number, folder in jobs]
 
@@ -135,10 +135,11 @@ def _find_job_row(rows: Sequence[Sequence[str]], number: str, folder: str) -> di
     return None
 
 
-def _last_error_line(done: dict[str, Any]) -> str:
-    if done["code"] is None:
+def last_error_line(code: int | None, error: str) -> str:
+    """Return why a command failed: the last line that it said as an error, or that it took too long."""
+    if code is None:
         return f"no answer in {COMMAND_TIMEOUT_SECONDS:.0f} s"
-    return str((done["error"].strip().splitlines() or ["it does not say why"])[-1])
+    return (error.strip().splitlines() or ["it does not say why"])[-1]
 
 
 def _only_cluster_in_environment() -> str:

@@ -161,7 +161,7 @@ def read_result(run: RunDir) -> RunResult:
 
 def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status: RunStatus) -> RunResult:
     position = status.attempts[-1].position if status.attempts else 1
-    rule = plan.attempts[position - 1].checkpoints if 0 < position <= len(plan.attempts) else None
+    rule = plan.checkpoint_rule(position)
     output = local_output_folder(run.path, (rule.folder if rule else "") or plan.output)
     if rule and read_place_elsewhere(run.path):
         rule = rule._replace(folder=str(output))
@@ -192,18 +192,14 @@ def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status:
     )
     if not chosen:
         return replace(partial, saved=_other_weights_files(run, status, (output, *own)))
-    if chosen is final and status.state != "finished":
+    origin: WeightsOrigin = "final"
+    step = 0
+    if chosen is not final:
+        origin, step = "checkpoint", checkpoints.step_in_name(saved)
+    elif status.state != "finished":
         # Programs save there also when they are stopped.
-        step = _stopped_weights_step(run, status, output, saved, chosen.changed_at)
-        return replace(
-            partial, weights=chosen, source="stopped", step=step, base=_absolute_base_model(partial.base, run)
-        )
-    if chosen is final:
-        return replace(partial, weights=chosen, base=_absolute_base_model(partial.base, run))
-    step = checkpoints.step_in_name(saved)
-    return replace(
-        partial, weights=chosen, source="checkpoint", step=step, base=_absolute_base_model(partial.base, run)
-    )
+        origin, step = "stopped", _stopped_weights_step(run, status, output, saved, chosen.changed_at)
+    return replace(partial, weights=chosen, source=origin, step=step, base=_absolute_base_model(base, run))
 
 
 def _other_weights_files(run: RunDir, status: RunStatus, folders: Iterable[Path]) -> tuple[str, ...]:

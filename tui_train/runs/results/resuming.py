@@ -5,7 +5,7 @@ from typing import Any
 
 from tui_train.base.text import visible
 from tui_train.runner import planned
-from tui_train.runner.checkpoints import newest_complete_checkpoint
+from tui_train.runner.checkpoints import newest_checkpoint_of_attempt
 from tui_train.runner.refused import Refused
 from tui_train.runner.state import RunStatus
 from tui_train.runs.elsewhere import read_host_report, read_place_elsewhere
@@ -50,8 +50,6 @@ def newest_checkpoint(run: RunDir, attempt_position: int) -> str:
         heard = read_host_report(run.path)
         return heard.checkpoint if heard else ""
     try:
-        attempts = planned.read_plan(str(run.path)).attempts
+        return newest_checkpoint_of_attempt(planned.read_plan(str(run.path)), attempt_position, str(run.path))
     except Refused:
         return ""
-    rule = attempts[attempt_position - 1].checkpoints if 0 < attempt_position <= len(attempts) else None
-    return newest_complete_checkpoint(rule, str(run.path)) if rule else ""

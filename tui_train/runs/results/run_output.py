@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tui_train.base.files import read_regular_file
 from tui_train.runner import checkpoints
-from tui_train.runner.planned import SupervisorPlan, read_plan
+from tui_train.runner.planned import read_plan
 from tui_train.runner.refused import Refused
 from tui_train.runs.elsewhere import is_output_on_shared_disk, local_output_folder, read_place_elsewhere
 from tui_train.runs.results.resuming import newest_checkpoint
@@ -50,14 +50,14 @@ def find_run_output(run: RunDir, attempt_position: int) -> RunOutput:
         plan = read_plan(str(run.path))
     except Refused:
         return RunOutput()
+    newest = newest_checkpoint(run, attempt_position)
     if place := read_place_elsewhere(run.path):
         here, there = local_output_folder(run.path, plan.output), plan.output or f"{place.folder}/output"
-        newest = newest_checkpoint(run, attempt_position)
         checkpoint = SavedCheckpoint(path=newest, size=0, step=checkpoints.step_in_name(newest)) if newest else None
         own = str(here) if are_results_here(run) else ""
         return RunOutput(folder=place.folder, host=place.host, fetched=own, output=there, checkpoint=checkpoint)
     output = plan.output or str(run.path / "output")
-    return RunOutput(folder=str(run.path), output=output, checkpoint=_newest_checkpoint(run, plan, attempt_position))
+    return RunOutput(folder=str(run.path), output=output, checkpoint=_saved_checkpoint(newest))
 
 
 def are_results_here(run: RunDir) -> bool:
@@ -69,11 +69,6 @@ def are_results_here(run: RunDir) -> bool:
         return read_regular_file(run.path / FETCH_MARK_FILE, 64) == str(len(read_status(run).attempts)).encode()
     except OSError:
         return False
-
-
-def _newest_checkpoint(run: RunDir, plan: SupervisorPlan, attempt_position: int) -> SavedCheckpoint | None:
-    rule = plan.attempts[attempt_position - 1].checkpoints if 0 < attempt_position <= len(plan.attempts) else None
-    return _saved_checkpoint(checkpoints.newest_complete_checkpoint(rule, str(run.path))) if rule else None
 
 
 def _saved_checkpoint(path: str) -> SavedCheckpoint | None:
