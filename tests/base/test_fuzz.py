@@ -30,11 +30,11 @@ from tui_train.runner.first_step import first_logged_step
 from tui_train.runs import archive, rundir
 from tui_train.runs.conflicts import planned_resources
 from tui_train.runs.follow import read_attempt_ranks
-from tui_train.runs.listing import read_listed_run
 from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.ranks import parse_planned_ranks, parse_rank_devices
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import read_listed_run
 from tui_train.views import show
 
 HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_FUZZ", "600"))

@@ -20,7 +20,7 @@ from tui_train.profile import store
 from tui_train.runs import incomplete_runs, rundir
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import read_attempt_ranks
-from tui_train.runs.listing import read_listed_runs
+from tui_train.runs.status import read_listed_runs
 from tui_train.views import show
 
 SOMEBODY = 65534

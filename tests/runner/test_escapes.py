@@ -18,9 +18,8 @@ from tui_train.runner import cgroup, lock_owner
 from tui_train.runner.processes import process_with_pid
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import follow_news
-from tui_train.runs.listing import read_listed_run
 from tui_train.runs.start import start_run
-from tui_train.runs.status import read_status
+from tui_train.runs.status import read_listed_run, read_status
 from tui_train.runs.stop import stop_run
 from tui_train.views import show
 

@@ -26,8 +26,8 @@ from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.samples import CardSample
 from tui_train.runner.curve import LossCurve, LossCurveBuilder, LossPoint
 from tui_train.runs.follow import follow_news, read_progress
-from tui_train.runs.listing import read_listed_runs
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import read_listed_runs
 from tui_train.views import show
 from tui_train.views.run_digest import DigestCache
 from tui_train.wizard import make_wizard

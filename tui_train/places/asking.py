@@ -22,8 +22,8 @@ from tui_train.profile.hosts import host_address
 from tui_train.runner.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs.elsewhere import HostReport, RunPlace, UnconfirmedStart
 from tui_train.runs.incomplete_runs import INCOMPLETE_RUN_PREFIX
-from tui_train.runs.listing import ListedRun
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import ListedRun
 
 _ANSWER_TIMEOUT_SECONDS = 60.0
 # How a run stands is known at once; the connection may take its time.

@@ -14,10 +14,9 @@ from tui_train.base.text import visible
 from tui_train.facts.machine.exclusive_resources import is_port_in_use, path_and_real_path, resource_conflict_text
 from tui_train.facts.types import ResourcesInUse
 from tui_train.runs.elsewhere import read_run_place
-from tui_train.runs.listing import read_listed_run
 from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.script_outputs import output_paths_in_script_arguments
-from tui_train.runs.status import may_still_write
+from tui_train.runs.status import may_still_write, read_listed_run
 
 _MAX_TRIALS_CHECKED = 32
 _LOCK_POLL_SECONDS = 0.05

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tui_train.runner.detached_start import LAUNCH_LOG_NAME
 from tui_train.runner.safe_open import open_folder
-from tui_train.runs.order import RUN_NUMBER_FILE_NAME
 
 INCOMPLETE_RUN_PREFIX = ".new-"
+RUN_NUMBER_FILE_NAME = ".number"  # the last file that is written into a new run folder
 _MIN_HALF_MADE_AGE_SECONDS = 3600
 # Without locks, as on some network disks, only the age counts; a run is started within seconds.
-_MIN_UNSTARTED_AGE_SECONDS = 24 * _MIN_HALF_MADE_AGE_SECONDS
+_MIN_UNSTARTED_AGE_SECONDS = 24 * 3600
 _RUN_NAME_PATTERN = re.compile(r"\d{8}-\d{6}-[a-z0-9-]+")
-_LAUNCHER_LOG_FILE = "launch.log"
 # A start that was sent to a host, or to Slurm, has left one of the last three.
 _STARTED_RUN_FILES = ("events.jsonl", ".lock", "attempt-1.log", "heard.json", "asked-start.json", "slurm.json")
 # Seconds in which the creator of a folder writes its last files.
@@ -67,8 +67,8 @@ def _was_never_started(folder: int, changed_at: float) -> bool:
     if RUN_NUMBER_FILE_NAME not in names or names.intersection(_STARTED_RUN_FILES):
         return False
     last = RUN_NUMBER_FILE_NAME
-    if _LAUNCHER_LOG_FILE in names:
-        last = _LAUNCHER_LOG_FILE
+    if LAUNCH_LOG_NAME in names:
+        last = LAUNCH_LOG_NAME
         if os.stat(last, dir_fd=folder, follow_symlinks=False).st_size:
             return False
     return abs(changed_at - os.stat(last, dir_fd=folder, follow_symlinks=False).st_mtime) < _MAX_CREATION_SECONDS

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tui_train.base.app_paths import expand_home, runs_folder
 from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound, Unavailable
-from tui_train.base.files import foreign_owner_name, raising_cannot_write, write_below_folder
+from tui_train.base.files import foreign_owner_name, raising_cannot_write, read_regular_file, write_below_folder
 from tui_train.base.parse import MissingFile, Unparsable, json_table, prepared_for_msgspec, read_file_to_parse
 from tui_train.base.text import visible
 from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, RenderedFile
@@ -24,7 +24,6 @@ from tui_train.runner.detached_start import LAUNCH_LOG_NAME
 from tui_train.runner.events import JournalEvent
 from tui_train.runner.safe_open import open_folder
 from tui_train.runs import incomplete_runs
-from tui_train.runs.order import RUN_NUMBER_FILE_NAME, next_run_number, run_number
 
 if TYPE_CHECKING:
     from tui_train.runner.progress import LogReading
@@ -35,6 +34,8 @@ MAX_PLAN_BYTES = 16 << 20
 TIME_STAMP_PATTERN = r"\d{8}-\d{6}"
 _STAMPED_NAME_PATTERN = re.compile(rf"{TIME_STAMP_PATTERN}-(.+)")
 _MAX_SLUG_LENGTH = 40
+_RUN_NUMBER_LIMIT = 10**9
+_MAX_NUMBER_FILE_BYTES = 16
 
 
 class RunDir(Struct, frozen=True):
@@ -128,11 +129,11 @@ def create_run_folder(name: str, files: Sequence[RenderedFile]) -> RunDir:
     with raising_cannot_write(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         incomplete_runs.remove_abandoned_runs(parent)
-        number = next_run_number(run.path for run in list_runs())
+        number = max((run_number(run.path) for run in list_runs()), default=0) + 1
         beside = Path(tempfile.mkdtemp(dir=parent, prefix=incomplete_runs.INCOMPLETE_RUN_PREFIX))
     try:
         with raising_cannot_write(beside), incomplete_runs.lock_while_creating(beside):
-            write_run_files(beside, (*files, RenderedFile(RUN_NUMBER_FILE_NAME, f"{number}\n")))
+            write_run_files(beside, (*files, RenderedFile(incomplete_runs.RUN_NUMBER_FILE_NAME, f"{number}\n")))
             return RunDir(_make_first_free_folder(name, parent, beside.rename))
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
@@ -269,6 +270,16 @@ def is_run_folder(folder: Path) -> bool:
 def _run_order_key(folder: Path) -> tuple[int, str]:
     """Return the sort key of a run; not its name, whose local time can go back."""
     return run_number(folder), folder.name
+
+
+def run_number(folder: Path) -> int:
+    """Return a run's number, 0 (the oldest) if it has none."""
+    try:
+        text = read_regular_file(folder / incomplete_runs.RUN_NUMBER_FILE_NAME, _MAX_NUMBER_FILE_BYTES).strip()
+    except OSError:
+        return 0
+    number = int(text) if text.isdigit() else 0
+    return number if number < _RUN_NUMBER_LIMIT else 0
 
 
 def create_stamped_folder(name: str, parent: Path) -> Path:

@@ -1,11 +1,17 @@
-"""The status of a run, the same for its supervisor and all viewers."""
+"""The status of a run, the same for its supervisor and all viewers, and of all runs in a list.
+
+In a list each is read separately, so that a damaged one does not hide the others.
+"""
 
 from pathlib import Path
 
+from msgspec import Struct
+
+from tui_train.base.text import visible
 from tui_train.runner import state
 from tui_train.runner.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs.elsewhere import last_known_remote_status, read_run_place, read_unconfirmed_start
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.slurm_job import cluster_text, read_known_job, status_in_queue
 
 
@@ -48,3 +54,33 @@ def training_seconds(status: RunStatus) -> float | None:
     """Return how long a run trained, in seconds: its last start, or all attempts where it was resumed."""
     known = [attempt.seconds for attempt in status.attempts if attempt.seconds is not None]
     return max(sum(known), status.seconds or 0.0) if known else status.seconds
+
+
+class ListedRun(Struct, frozen=True, kw_only=True):
+    """A run in a list: `status` is None if unknown, `damage` is what cannot be read."""
+
+    run: RunDir
+    status: RunStatus | None
+    damage: str = ""
+
+    @property
+    def stoppable(self) -> bool:
+        """True while it has processes that can be stopped."""
+        return self.status is not None and (self.status.live or bool(self.status.leftover))
+
+
+def read_listed_run(run: RunDir) -> ListedRun:
+    """Return a run with its state, or with the reason why that cannot be read."""
+    try:
+        events, damage = run.read_events()
+        status = read_status(run)
+        # Without a readable event it is unknown even whether it was started.
+        known = status if events or not damage else None
+        return ListedRun(run=run, status=known, damage=damage or run.read_plan()[1])
+    except Exception as error:  # noqa: BLE001 - whatever is in this folder, the others are shown
+        return ListedRun(run=run, status=None, damage=visible(f"{type(error).__name__}: {error}")[:200])
+
+
+def read_listed_runs(limit: int | None = None) -> tuple[ListedRun, ...]:
+    """Return the newest runs in the runs folder, at most `limit`."""
+    return tuple(map(read_listed_run, list_runs()[:limit]))

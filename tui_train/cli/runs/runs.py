@@ -22,11 +22,10 @@ from tui_train.runner.state import RunStatus
 from tui_train.runs import archive, rundir
 from tui_train.runs.elsewhere import read_place_elsewhere
 from tui_train.runs.folders import read_note
-from tui_train.runs.listing import ListedRun, read_listed_runs
 from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import read_queued_job
-from tui_train.runs.status import read_status
+from tui_train.runs.status import ListedRun, read_listed_runs, read_status
 from tui_train.views import show
 from tui_train.views.run_digest import read_newest_progress
 

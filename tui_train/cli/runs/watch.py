@@ -17,11 +17,10 @@ from tui_train.runner.state import AttemptStatus, RunStatus
 from tui_train.runs import rundir
 from tui_train.runs.follow import follow_lines, read_attempt_ranks, wait_for_end
 from tui_train.runs.interrupts import defer_ctrl_c
-from tui_train.runs.listing import read_listed_run
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slow_rank import SlowRankReader
-from tui_train.runs.status import read_status
+from tui_train.runs.status import read_listed_run, read_status
 from tui_train.wizard import is_wizard_terminal, open_wizard
 
 
