@@ -77,7 +77,9 @@ class Session:
             )  # fmt: skip
         except OSError as error:
             raise Unavailable(f"ssh cannot be started: {error.strerror}", "Install the client of OpenSSH.") from None
-        os.set_blocking(_require_pipe(self._child.stdin).fileno(), False)
+        assert self._child.stdin and self._child.stdout and self._child.stderr, "all three are pipes"  # noqa: S101, PT018
+        self._stdin, self._stdout, self._stderr = self._child.stdin, self._child.stdout, self._child.stderr
+        os.set_blocking(self._stdin.fileno(), False)
 
     def kill(self) -> None:
         """End ssh: whoever reads gets no more."""
@@ -87,8 +89,8 @@ class Session:
         """End ssh, and let go of it."""
         self.kill()
         self._child.wait()
-        for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
-            _require_pipe(pipe).close()
+        for pipe in (self._stdin, self._stdout, self._stderr):
+            pipe.close()
 
     def read_line(self) -> bytes:
         """Return the next line of the answer, empty at the end."""
@@ -119,7 +121,7 @@ class Session:
     def _read_errors(self) -> bytes:
         said = b""
         with suppress(NoAnswer):
-            while len(said) < _MAX_PIECE_BYTES and (piece := self._read_pipe(self._child.stderr, _STDERR_WAIT_SECONDS)):
+            while len(said) < _MAX_PIECE_BYTES and (piece := self._read_pipe(self._stderr, _STDERR_WAIT_SECONDS)):
                 said += piece
         return said
 
@@ -138,7 +140,7 @@ class Session:
             elif line.endswith(READY_LINE):
                 self._write(self._stdin_data)
                 break
-        _require_pipe(self._child.stdin).close()
+        self._stdin.close()
 
     def _next_line(self) -> bytes:
         searched = 0
@@ -154,7 +156,7 @@ class Session:
         return line
 
     def _next_piece(self) -> bytes:
-        if (piece := self._read_pipe(self._child.stdout, self._silence)) is None:
+        if (piece := self._read_pipe(self._stdout, self._silence)) is None:
             raise self._timeout_error()
         return piece
 
@@ -163,23 +165,19 @@ class Session:
         left = memoryview(data)
         with suppress(BrokenPipeError):
             while left:
-                if not self._wait_for_pipe(self._child.stdin, select.POLLOUT, self._silence):
+                if not self._wait_for_pipe(self._stdin, select.POLLOUT, self._silence):
                     raise self._timeout_error()
                 with suppress(BlockingIOError):
-                    left = left[os.write(_require_pipe(self._child.stdin).fileno(), left[:_MAX_PIECE_BYTES]) :]
+                    left = left[os.write(self._stdin.fileno(), left[:_MAX_PIECE_BYTES]) :]
 
-    def _read_pipe(self, pipe: IO[bytes] | None, seconds: float) -> bytes | None:
+    def _read_pipe(self, pipe: IO[bytes], seconds: float) -> bytes | None:
         """Return what a pipe has within some seconds, empty at its end; None for nothing yet."""
-        return (
-            os.read(_require_pipe(pipe).fileno(), _MAX_PIECE_BYTES)
-            if self._wait_for_pipe(pipe, select.POLLIN, seconds)
-            else None
-        )
+        return os.read(pipe.fileno(), _MAX_PIECE_BYTES) if self._wait_for_pipe(pipe, select.POLLIN, seconds) else None
 
-    def _wait_for_pipe(self, pipe: IO[bytes] | None, event: int, seconds: float) -> bool:
+    def _wait_for_pipe(self, pipe: IO[bytes], event: int, seconds: float) -> bool:
         """Return whether a pipe is ready within some seconds, and before the end of all."""
         poll, end = select.poll(), min(time.monotonic() + seconds, self._deadline)
-        poll.register(_require_pipe(pipe), event)
+        poll.register(pipe, event)
         while (left := end - time.monotonic()) > 0:
             if self._is_cancelled():
                 raise NoAnswer(f"{self.name} was not waited for", self._remedy)
@@ -244,8 +242,3 @@ def _starter_code() -> bytes:
     text = f"{runner_modules()['runner/compiled.py']}\nsys.exit(answer_question(sys.stdin.buffer, sys.stdout.buffer))\n"
     too_old = 'sys.exit("python3 there is %d.%d: 3.8 or newer is needed" % sys.version_info[:2])'
     return f"exec({text!a}) if sys.version_info >= (3, 8) else {too_old}\n".encode()
-
-
-def _require_pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None, "all three are pipes"  # noqa: S101 - for the type
-    return pipe

@@ -93,12 +93,7 @@ def _with_subfolders(folders: Iterable[Path]) -> Iterator[Path]:
     """Yield folders and what is right in them: many scripts make one for each checkpoint."""
     for folder in folders:
         yield folder
-        try:
-            with os.scandir(folder) as entries:
-                checked = [*islice(entries, _MAX_FILES_CHECKED)]
-                yield from (Path(entry.path) for entry in checked if entry.is_dir(follow_symlinks=False))
-        except (OSError, ValueError):
-            continue
+        yield from (Path(entry.path) for entry in _checked_entries(folder) if entry.is_dir(follow_symlinks=False))
 
 
 def _folders_below(start: Path) -> Iterator[Path]:
@@ -107,14 +102,13 @@ def _folders_below(start: Path) -> Iterator[Path]:
     while waiting and checked < _MAX_ENTRIES_BELOW:
         folder, depth = waiting.popleft()
         yield folder
-        try:
-            with os.scandir(folder) as entries:
-                for entry in islice(entries, _MAX_FILES_CHECKED):
-                    checked += 1
-                    if depth < _MAX_DEPTH and entry.name[:1] != "." and entry.is_dir(follow_symlinks=False):
-                        waiting.append((Path(entry.path), depth + 1))
-        except (OSError, ValueError):
-            continue
+        entries = _checked_entries(folder)
+        checked += len(entries)
+        waiting.extend(
+            (Path(entry.path), depth + 1)
+            for entry in entries
+            if depth < _MAX_DEPTH and entry.name[:1] != "." and entry.is_dir(follow_symlinks=False)
+        )
 
 
 def _newest_file_time(folder: Path) -> float:
@@ -125,12 +119,19 @@ def _newest_file_time(folder: Path) -> float:
 def _file_times(folder: Path) -> list[tuple[Path, float]]:
     """Return the files right in a folder, of very many only some, each with the time when it was written."""
     try:
+        return [
+            (Path(entry.path), entry.stat(follow_symlinks=False).st_mtime)
+            for entry in _checked_entries(folder)
+            if entry.is_file(follow_symlinks=False)
+        ]
+    except OSError:
+        return []
+
+
+def _checked_entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return what is in a folder, of very much only some; nothing where it cannot be read."""
+    try:
         with os.scandir(folder) as entries:
-            checked = [*islice(entries, _MAX_FILES_CHECKED)]
-            return [
-                (Path(entry.path), entry.stat(follow_symlinks=False).st_mtime)
-                for entry in checked
-                if entry.is_file(follow_symlinks=False)
-            ]
+            return [*islice(entries, _MAX_FILES_CHECKED)]
     except (OSError, ValueError):
         return []

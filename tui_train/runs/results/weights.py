@@ -118,28 +118,32 @@ def _read_model(folder: Path) -> Weights:
 
 def _missing_weights_text(folder: Path) -> str:
     """Return which part of a model in several files is not there, empty if all are; ValueError for a broken index."""
-    for name in _existing_names(folder, _WEIGHTS_INDEX_FILES):
+    for part in _file_names_in_index(folder) or ():
+        if "/" in part or not inode_and_size(folder / part)[0]:
+            return f"{visible(part)} is missing"
+    return ""
+
+
+def _file_names_in_index(folder: Path) -> list[str] | None:
+    """Return the names of a model's several files, None where it has no index; ValueError for a broken one."""
+    for name in _existing_names(folder, _WEIGHTS_INDEX_FILES)[:1]:
         parts = _read_json(folder / name, _MAX_INDEX_BYTES).get("weight_map")
         if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
             raise ValueError(f"{name}: it names no files")
-        for part in sorted({*parts.values()}):
-            if "/" in part or not inode_and_size(folder / part)[0]:
-                return f"{visible(part)} is missing"
-        return ""
-    return ""
+        return sorted({*parts.values()})
+    return None
 
 
 def _weights_files(folder: Path, weights_kind: WeightsKind) -> list[Path]:
     """Return the files with the weights of a folder; of two formats the safe one."""
     if weights_kind == "adapter":
         return [folder / name for name in _existing_names(folder, _ADAPTER_WEIGHTS_FILES)[:1]]
-    for name in _existing_names(folder, _WEIGHTS_INDEX_FILES)[:1]:
-        try:
-            parts = _read_json(folder / name, _MAX_INDEX_BYTES).get("weight_map")
-        except ValueError:
-            return []
-        return [folder / part for part in sorted({*map(str, parts.values())})] if isinstance(parts, dict) else []
-    return [folder / name for name in _existing_names(folder, _MODEL_WEIGHTS_FILES)[:1]]
+    try:
+        parts = _file_names_in_index(folder)
+    except ValueError:
+        return []
+    names = _existing_names(folder, _MODEL_WEIGHTS_FILES)[:1] if parts is None else parts
+    return [folder / name for name in names]
 
 
 def _first_damage_text(files: list[Path]) -> str:
