@@ -20,7 +20,7 @@ from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.other_machines.remote import CARDS_QUESTION, surveyed_machine
 from tui_train.facts.other_machines.training_hosts import probe_hosts
 from tui_train.facts.types import Gpu, Machine, PcieLink, Toolchain
-from tui_train.runner import cgroup_limits, nvml, pci, safe_text
+from tui_train.runner import cgroup_limits, host_facts, nvml, pci, safe_text
 from tui_train.runner.cgroup_limits import CgroupLimits
 
 MIB = 2**20
@@ -439,11 +439,11 @@ def test_kills_for_lack_of_memory_are_counted_where_they_are_known(tmp_path, own
 
 def test_usable_cpus(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    assert [host.count_usable_cpus(quota) for quota in (None, 0.2, 1.5, 64.0)] == [8, 1, 2, 8]
+    assert [host_facts.count_usable_cpus(quota) for quota in (None, 0.2, 1.5, 64.0)] == [8, 1, 2, 8]
 
 
 def test_limits_reach_the_machine(monkeypatch):
-    monkeypatch.setattr(host, "cgroup_limits", lambda: CgroupLimits(1.0, 5 * MIB, 2 * MIB))
+    monkeypatch.setattr(host_facts, "cgroup_limits", lambda: CgroupLimits(1.0, 5 * MIB, 2 * MIB))
     machine = host.read_host()
     assert (machine.cpu_count, machine.memory_total, machine.memory_available) == (1, 5 * MIB, 2 * MIB)
     assert machine.shm_total is None or machine.shm_total >= machine.shm_free >= 0
@@ -451,8 +451,8 @@ def test_limits_reach_the_machine(monkeypatch):
 
 def test_names_that_are_no_utf8(tmp_path):
     (tmp_path / "cpuinfo").write_bytes(b"processor : 0\nmodel name\t: AMD \xff 7742: big\nmodel name : second\n")
-    assert host.read_cpu_name(tmp_path / "cpuinfo") == "AMD \ufffd 7742: big"
-    assert host.read_cpu_name(tmp_path / "missing")
+    assert host_facts.read_cpu_name(tmp_path / "cpuinfo") == "AMD \ufffd 7742: big"
+    assert host_facts.read_cpu_name(tmp_path / "missing")
     assert safe_text.as_valid_utf8("a\udcffb") == "a\ufffdb"
 
 
@@ -505,7 +505,7 @@ def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
 
 @pytest.mark.parametrize("total", [2**30, 2**33, 2**36, 2**40, None])
 def test_reading_may_take_half_of_a_small_machine(monkeypatch, total):
-    monkeypatch.setattr("tui_train.facts.machine.host_memory.usable_memory_total", lambda: total)
+    monkeypatch.setattr(memory_bound, "usable_memory_total", lambda: total)
     threads = 2**24 * (os.cpu_count() or 1)
     assert memory_bound.reading_memory_limit.__wrapped__() - threads == (2 << 30 if total == 2**30 else 4 << 30)
 

@@ -31,6 +31,7 @@ from tui_train.runner.state import RunStatus
 from tui_train.runs.elsewhere import read_host_report, read_place_elsewhere
 from tui_train.runs.slurm_job import queue_reason_text, slurm_end_reason
 from tui_train.runs.status import ListedRun, training_seconds
+from tui_train.trainers.finetune import supported_tuning_labels
 
 _CARD_TABLE_HEADER = ("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")
 _COLUMNS_COMPARED_FOR_EQUAL_CARDS = (1, 2, 3, 7)  # the columns that equal cards share

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from tui_train.runner.host_facts import usable_memory_total
+
 _GIB = 2**30
 # torch, TRL and datasets take 1.5 GiB of it once they are imported; a thread of a library has a stack of 8 MiB.
 _MIN_READING_MEMORY_BYTES, _MAX_READING_MEMORY_BYTES = 2 * _GIB, 4 * _GIB
@@ -31,8 +33,6 @@ _OOM_SCORE_ADJUSTMENT = "1000"
 @functools.cache
 def reading_memory_limit() -> int:
     """Return the bytes that a program may take to read data, settings or a tokenizer: half of a small machine's."""
-    from tui_train.facts.machine.host_memory import usable_memory_total
-
     total = usable_memory_total() or 2 * _MAX_READING_MEMORY_BYTES
     return max(_MIN_READING_MEMORY_BYTES, min(_MAX_READING_MEMORY_BYTES, total // 2)) + _BYTES_PER_THREAD * (
         os.cpu_count() or 1

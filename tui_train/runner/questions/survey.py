@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import math
 import os
-import platform
 import select
 import shutil
 import signal
@@ -17,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, Sequence
 
-from ..cgroup_limits import cgroup_limits, least_known
+from ..host_facts import read_host_facts
 from ..paths import free_bytes_for_path, names_in_folder, path_state, runs_folder, why_unwritable
 from ..processes import machine_and_boot_identity
 
@@ -47,9 +45,7 @@ def send_survey(question: dict[str, Any]) -> None:
     config = str(_call_in_program(hub, "accelerate_config") or "")
     paths, files = question.get("paths", ()), question.get("files", ())
     answer = {
-        "machine": {
-            "hostname": platform.node(), "kernel": platform.release(), **_read_processor(), **_read_memory(),
-        },
+        "machine": read_host_facts(),
         "toolchains": _probe_toolchains(question, with_others=not only_named) if question.get("probe") else [],
         "paths": {name: path_state(name) for name in paths},
         "closed": {name: why_unwritable(name) for name in paths},
@@ -157,37 +153,6 @@ def _query_card_processes(command: Sequence[str]) -> list[dict[str, Any]]:
         if pid.isdigit():
             memory = int(mebibytes) * 2**20 if mebibytes.isdigit() else None
             found.append({"uuid": uuid, "pid": int(pid), **process_and_user_name(int(pid)), "memory": memory})
-    return found
-
-
-def _read_processor() -> dict[str, Any]:
-    """Return the processors that a session of this user may use, and their name, where the host tells."""
-    limits = cgroup_limits()
-    count = len(os.sched_getaffinity(0))
-    found = {"cpu_count": count if limits.cpus is None else max(1, min(count, math.ceil(limits.cpus)))}
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
-            name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-            return {**found, "cpu_name": name}
-    except (OSError, StopIteration):
-        return found
-
-
-def _read_memory() -> dict[str, int | None]:
-    """Return the memory and shared memory that a session of this user may use, in bytes, as far as the host tells."""
-    found: dict[str, int | None] = {}
-    try:
-        with Path("/proc/meminfo").open(encoding="ascii") as lines:
-            kept = {line.partition(":")[0]: line.split()[1] for line in lines}
-        limits = cgroup_limits()
-        found = {
-            "memory_total": least_known(int(kept["MemTotal"]) * 1024, limits.memory),
-            "memory_available": least_known(int(kept["MemAvailable"]) * 1024, limits.memory_free),
-        }
-        shared = os.statvfs("/dev/shm")  # noqa: S108 - only reported
-        found.update(shm_total=shared.f_blocks * shared.f_frsize, shm_free=shared.f_bavail * shared.f_frsize)
-    except (OSError, LookupError, ValueError):
-        pass
     return found
 
 
