@@ -281,8 +281,8 @@ NCCL features: those to switch off, each to work around the error that it names,
 
 def _start_text(setup: Setup) -> str:
     """Return what starts how many processes."""
-    words = f"{setup.launcher}, {counted(setup.processes, 'process', 'processes')}"
-    return words if len(words) <= _MAX_START_TEXT_CELLS else f"{setup.launcher}, {setup.processes} ranks"
+    words = f"{setup.launcher}, {counted(setup.first_machine_processes, 'process', 'processes')}"
+    return words if len(words) <= _MAX_START_TEXT_CELLS else f"{setup.launcher}, {setup.first_machine_processes} ranks"
 
 
 def _start_note(setup: Setup) -> str:

@@ -313,8 +313,8 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
 
 def _meaning_of_zero_processes(setup: Setup) -> str:
-    per_gpu = ", one per GPU" if setup.device == "cuda" and setup.processes == len(setup.gpus) else ""
-    return f"0 is auto: {counted(setup.processes, 'process', 'processes')}{per_gpu}"
+    per_gpu = ", one per GPU" if setup.device == "cuda" and setup.first_machine_processes == len(setup.gpus) else ""
+    return f"0 is auto: {counted(setup.first_machine_processes, 'process', 'processes')}{per_gpu}"
 
 
 def _valid_host_address(address: str) -> str:

@@ -103,7 +103,7 @@ class _PhaseMemoryParts:
     def __init__(self, model: ModelDimensions, settings: MemorySettings) -> None:
         self.model, self.settings = model, settings
         self.width = BYTES_BY_DTYPE[settings.weights]
-        self.adapters = self._adapter_parameters() if settings.method == "lora" else 0
+        self.adapters = self._adapter_parameter_count() if settings.method == "lora" else 0
         self.trained = model.parameters if settings.method == "full" else self.adapters
         self._set_persistent_amounts()
         sparse = activations.layer_activation_bytes(model, settings)
@@ -130,7 +130,7 @@ class _PhaseMemoryParts:
         self.between_layers = min(model.layers, 2 if settings.offloads else model.layers) * self.checkpoint
         self.logits = losses.logits_memory(model, settings)
 
-    def _adapter_parameters(self) -> int:
+    def _adapter_parameter_count(self) -> int:
         """Return the parameters that are trained besides the model's own."""
         model, settings = self.model, self.settings
 
@@ -188,7 +188,7 @@ class _PhaseMemoryParts:
         self.casts = self.cast_head + (self.cast_layer if settings.checkpointing else self.cast_layers)
         until_forward_end = settings.method == "full" and self.width == 4
         self.casts_forward = self.cast_head + self.cast_layers if until_forward_end else self.casts
-        self.gathered = self._gathered_bytes()
+        self.gathered = self._unsharded_bytes_at_a_time()
 
     def _sharded_sizes(self, base: float, trained: float) -> tuple[float, float, float, float]:
         """Return weights, gradients, states and one state per GPU, as sharded by the strategy."""
@@ -214,7 +214,7 @@ class _PhaseMemoryParts:
             return base * unsharded + half * unsharded, gradients, 12 * self.trained * share, 4 * self.trained * share
         return base + trained, trained, states, one_state
 
-    def _gathered_bytes(self) -> float:
+    def _unsharded_bytes_at_a_time(self) -> float:
         """Return the unsharded part at a time: two layers, and the weights outside of layers."""
         model, settings = self.model, self.settings
         if settings.sharding not in {"fsdp", "zero3"} or settings.shards < 2:

@@ -121,7 +121,7 @@ def _places_with_known_free_memory(device: str, gpus: Iterable[Gpu], machine: Ma
 
 def _place_verdict(estimated: MemoryEstimate, place: MemoryPlace, setup: Setup, *, expandable: bool) -> MemoryVerdict:
     several = place.cuda and setup.world_size > 1
-    processes = 1 if place.cuda else setup.processes
+    processes = 1 if place.cuda else setup.first_machine_processes
     reserved_total_bytes = reserved_bytes(estimated, several_processes=several, expandable=expandable) * processes
     return judge_memory(
         estimated.peak_phase.total_bytes * processes,

@@ -106,23 +106,16 @@ def memory_child_command(python: str, mode: str, request: dict[str, Any]) -> lis
 
 def run_trace(python: str, request: dict[str, Any], cancelled: Callable[[], bool] = lambda: False) -> CountedMemory:
     """Return the counts of a trace, which takes seconds to minutes; `problem` if it fails."""
-    no_card = {"CUDA_VISIBLE_DEVICES": ""}
-    return _parse_counted_memory(
-        run_child(
-            memory_child_command(python, "trace", request), TRACE_DEADLINE_SECONDS, no_card, is_cancelled=cancelled
-        )
-    )
+    command, no_card = memory_child_command(python, "trace", request), {"CUDA_VISIBLE_DEVICES": ""}
+    return _parse_counted_memory(run_child(command, TRACE_DEADLINE_SECONDS, no_card, is_cancelled=cancelled))
 
 
 def run_measurement(python: str, request: dict[str, Any], gpu_uuid: str = "") -> CountedMemory:
     """Return the memory of two real steps with random weights on a GPU (by UUID), or on the CPU without one."""
+    command = memory_child_command(python, "measure", request)
     environment = {"CUDA_VISIBLE_DEVICES": gpu_uuid, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     # It makes its weights itself, as large as the training's: a bound would refuse what is to be measured.
-    return _parse_counted_memory(
-        run_child(
-            memory_child_command(python, "measure", request), MEASURE_DEADLINE_SECONDS, environment, memory_limit=0
-        )
-    )
+    return _parse_counted_memory(run_child(command, MEASURE_DEADLINE_SECONDS, environment, memory_limit=0))
 
 
 def _parse_counted_memory(result: ChildResult) -> CountedMemory:

@@ -65,13 +65,10 @@ def judge_memory(
 ) -> MemoryVerdict:
     """Return whether `reserved_total_bytes` bytes fit; with `has_caveats` the tensors must be far below `free`."""
     available = max(0, free - used_bytes_on_card(0, several_processes=several_processes))
-    band: FitBand = "will not fit"
-    if (
-        (needed <= available * _MAX_FITTING_SHARE_WITH_CAVEATS)
+    fits = (
+        needed <= available * _MAX_FITTING_SHARE_WITH_CAVEATS
         if has_caveats
-        else (reserved_total_bytes <= available * _MAX_FITTING_SHARE)
-    ):
-        band = "fits"
-    elif needed <= available * _MAX_TIGHT_SHARE:
-        band = "tight"
+        else reserved_total_bytes <= available * _MAX_FITTING_SHARE
+    )
+    band: FitBand = "fits" if fits else "tight" if needed <= available * _MAX_TIGHT_SHARE else "will not fit"
     return MemoryVerdict(band, needed, reserved_total_bytes, available)

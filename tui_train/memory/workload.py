@@ -81,7 +81,7 @@ def _loaded_model_workload(setup: Setup) -> MemoryWorkload:
     """Return the model and settings of a training that loads a model by name or folder."""
     profile, facts, document = setup.effective_profile, setup.facts, setup.config_document
     if _effective_micro_batch(setup) is None:
-        return MemoryWorkload(why_unknown=_why_no_batch(setup))
+        return MemoryWorkload(why_unknown=_why_batch_unknown(setup))
     if document and document.problem:
         return MemoryWorkload(why_unknown=f"{profile.trainer.config}: {document.problem}")
     name = chosen_model_name(profile, setup.trainer_options)
@@ -91,10 +91,8 @@ def _loaded_model_workload(setup: Setup) -> MemoryWorkload:
             why_unknown="the script's own model is not known" if own else "no model is set (trainer.model)"
         )
     model_folder = facts.models.get(name)
-    model = model_folder.dimensions if model_folder else None
-    folder = (model_folder.path or name) if model and model_folder else ""
-    shape = dimensions_by_name(name)
-    model = model or shape
+    folder = (model_folder.path or name) if model_folder and model_folder.dimensions else ""
+    model = (model_folder.dimensions if model_folder else None) or dimensions_by_name(name)
     if model is None:
         problem = model_folder.problem if model_folder else ""
         fetchable = not problem and hub_cache.is_valid_model_id(name)
@@ -106,7 +104,7 @@ def _loaded_model_workload(setup: Setup) -> MemoryWorkload:
     return MemoryWorkload(model, _memory_settings(setup, model), folder)
 
 
-def _why_no_batch(setup: Setup) -> str:
+def _why_batch_unknown(setup: Setup) -> str:
     if "micro_batch" in setup.ladder_context.accepted:
         return "the micro batch is not known: set recipe.micro_batch"
     if setup.preset.label == SCRIPT_LABEL:

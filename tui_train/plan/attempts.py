@@ -28,7 +28,7 @@ def values_passed_to_trainer(attempt_plan: AttemptPlan, setup: Setup, config_pat
     chosen, user_output, output = setup.profile, setup.user_output_folder, attempt_output_folder(setup)
     keys = recipe_keys_to_pass(chosen, (key for _, change in attempt_plan.changes for key, _ in change.edits))
     keeps_output = bool(user_output) and not chosen.trainer.output and output == user_output
-    config_word = config_file.config_path_word(chosen, setup.preset, config_path)
+    config_word = config_file.config_placeholder_word(chosen, setup.preset, config_path)
     return placeholder_values(setup, output, config_word, keys, user_output=keeps_output)
 
 
@@ -112,7 +112,7 @@ def _words_for_user_placeholders(setup: Setup, config_path: str) -> dict[str, tu
     """Return what placeholders in the user's arguments get: all values, passed or not."""
     if not any(PLACEHOLDER_PATTERN.search(word) for word in setup.profile.trainer.arguments):
         return {}
-    config_word = config_file.config_path_word(setup.profile, setup.preset, config_path)
+    config_word = config_file.config_placeholder_word(setup.profile, setup.preset, config_path)
     keys = frozenset(KEY_BY_PLACEHOLDER.values())
     return placeholder_words(
         placeholder_values(setup, attempt_output_folder(setup), config_word, keys, user_output=False)

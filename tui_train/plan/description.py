@@ -34,10 +34,10 @@ def plan_title(setup: Setup) -> str:
     profile = setup.profile
     training = setup.trainer.title()
     devices = counted(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
-    processes = counted(setup.processes, "process", "processes")
+    processes = counted(setup.first_machine_processes, "process", "processes")
     if uneven := profile.nodes.uneven_processes:
         processes = counted(setup.world_size, "process", "processes")
-        devices = f"{'the GPUs' if setup.device == 'cuda' else 'the CPU'} of {_machines_text(uneven)}"
+        devices = f"{'the GPUs' if setup.device == 'cuda' else 'the CPU'} of {_machines_and_processes_text(uneven)}"
     elif profile.nodes.machine_count > 1:
         devices += f" of each of {profile.nodes.machine_count} machines"
     sharding = "" if profile.trainer.strategy == "ddp" else f" with {profile.trainer.strategy}"
@@ -46,7 +46,7 @@ def plan_title(setup: Setup) -> str:
     return f"{training} under {LAUNCHERS[setup.launcher].label}{sharding}, {processes} on {devices}{where}"
 
 
-def _machines_text(processes_by_machine: tuple[int, ...]) -> str:
+def _machines_and_processes_text(processes_by_machine: tuple[int, ...]) -> str:
     """Return the machines and the processes of each: 2 machines (4 + 2)."""
     listed = " + ".join(map(str, processes_by_machine))
     if len(processes_by_machine) > _MAX_MACHINES_LISTED:
@@ -56,46 +56,39 @@ def _machines_text(processes_by_machine: tuple[int, ...]) -> str:
 
 def plan_number_texts(setup: Setup) -> tuple[str, ...]:
     """Return learning rate and steps as text, each with its source unless the user set it."""
-    recipe, effective = setup.effective_profile.recipe, setup.effective_values
-    rate = batch.scaled_learning_rate(recipe)
-    texts = {
-        "learning_rate": f"learning rate {rate:g}" if rate is not None else effective["learning_rate"].other_form,
-        "steps": _training_length_text(recipe) or effective["steps"].other_form,
-    }
-    sources = {name: effective[name].source for name in texts}
-    if recipe.epochs and not recipe.steps:
-        sources["steps"] = effective["epochs"].source
-    if recipe.lr_scaling != "none":
-        sources["learning_rate"] = ""
-    length = effective["sequence_length"]
+    recipe, values = setup.effective_profile.recipe, setup.effective_values
+    rate, length = batch.scaled_learning_rate(recipe), values["sequence_length"]
+    rate_text = values["learning_rate"].other_form if rate is None else f"learning rate {rate:g}"
+    end = "epochs" if recipe.epochs and not recipe.steps else "steps"
+    texts_and_sources = [
+        (rate_text, values["learning_rate"].source if recipe.lr_scaling == "none" else ""),
+        (_training_length_text(recipe) or values["steps"].other_form, values[end].source),
+    ]
     if recipe.sequence_length and is_unset_by_user(length) and not length.source.endswith("default"):
-        texts["sequence_length"] = f"sequence length {recipe.sequence_length}"
-        sources["sequence_length"] = length.source
-    for name, words in _finetune_number_texts(setup).items():
-        texts[name], sources[name] = words
+        texts_and_sources.append((f"sequence length {recipe.sequence_length}", length.source))
+    texts_and_sources += _finetune_number_texts_and_sources(setup)
     return tuple(
-        visible(words + (f" ({sources[name]})" if sources[name] not in {"", "default"} else ""))
-        for name, words in texts.items()
-        if words
+        visible(text + (f" ({source})" if source not in {"", "default"} else ""))
+        for text, source in texts_and_sources
+        if text
     )
 
 
-def _finetune_number_texts(setup: Setup) -> dict[str, tuple[str, str]]:
-    """Return what a fine-tuning does besides rate and steps, each with its source, by name."""
-    profile = setup.effective_profile
+def _finetune_number_texts_and_sources(setup: Setup) -> list[tuple[str, str]]:
+    """Return what a fine-tuning does besides rate and steps, each with its source."""
+    profile, values = setup.effective_profile, setup.effective_values
     if not trainer_has_own_field(profile, "finetune"):
-        return {}
-    texts, recipe = {}, profile.recipe
-    if warm := warm_up_text(recipe.warmup, 0):
-        texts["warmup"] = (warm, setup.effective_values["warmup"].source)
+        return []
+    recipe = profile.recipe
+    found = [(warm_up_text(recipe.warmup, 0), values["warmup"].source)]
     if value := setup.data_values_by_key.get(data_questions.ANSWERS_ONLY_KEY):
-        texts["answers"] = ("answers alone are learned", value.source)
+        found.append(("answers alone are learned", value.source))
     if value := setup.data_values_by_key.get(data_questions.EVALUATION_SHARE_KEY):
-        texts["evaluation"] = (f"{percent(profile.data.evaluation or 0.0, 1)} for evaluations", value.source)
+        found.append((f"{percent(profile.data.evaluation or 0.0, 1)} for evaluations", value.source))
     if keeps_best_checkpoint(profile):
-        saved = setup.effective_values["checkpoint_every"]
-        texts["best"] = (f"the best checkpoint by evaluation, each {recipe.checkpoint_every} steps", saved.source)
-    return texts
+        text = f"the best checkpoint by evaluation, each {recipe.checkpoint_every} steps"
+        found.append((text, values["checkpoint_every"].source))
+    return found
 
 
 def warm_up_text(warmup: float | None, steps: int) -> str:

@@ -42,7 +42,9 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
     jobs, launcher_configs = _build_jobs(setups)
     attempts, configs = _build_attempts(steps, setups, jobs)
     return Plan(
-        **_plan_summary_fields(setup).keywords,
+        name=given_or_derived_name(setup.profile),
+        title=plan_title(setup),
+        notes=plan_notes(setup),
         **_plan_machine_fields(setup, jobs[0]).keywords,
         **_plan_number_fields(setup).keywords,
         **_plan_end_of_run_fields(setup).keywords,
@@ -57,11 +59,6 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
 
 
 # A part of the plan is a partial, for then its fields have types.
-def _plan_summary_fields(setup: Setup) -> partial[Plan]:
-    """Return what the plan is of, as users read it."""
-    return partial(Plan, name=given_or_derived_name(setup.profile), title=plan_title(setup), notes=plan_notes(setup))
-
-
 def _plan_machine_fields(setup: Setup, first_job: LauncherJob) -> partial[Plan]:
     """Return what starts the processes, on which machines and cards, and how these find each other."""
     profile, nodes = setup.profile, setup.profile.nodes
@@ -131,7 +128,7 @@ def _build_attempts(
                 configs.append(config)
             else:
                 path = equal.path
-                values = {**values, "config": config_file.config_path_word(setup.profile, setup.preset, path)}
+                values = {**values, "config": config_file.config_placeholder_word(setup.profile, setup.preset, path)}
         attempts.append(build_attempt(step, setup, job, values, path))
     return tuple(attempts), tuple(configs)
 
@@ -209,7 +206,7 @@ def _build_job(setup: Setup) -> LauncherJob:
     return LauncherJob(
         python=toolchain.python if profile.container.engine == "none" else "python",
         torchrun_flags=toolchain.torchrun,
-        processes=setup.processes,
+        processes=setup.first_machine_processes,
         nodes=nodes.machine_count,
         uneven_processes=nodes.uneven_processes,
         user_config=setup.launcher_config,

@@ -16,7 +16,7 @@ from tui_train.trainers import trainer_of
 # The library that a fallback needs.
 _NEEDED_LIBRARY_BY_FALLBACK = {"fused_cross_entropy": "liger-kernel", "optimizer_8bit": "bitsandbytes", "lora": "peft"}
 # Values in the user's file that a fallback may replace without changing anything else; empty: any value.
-_REPLACEABLE_VALUES_BY_FALLBACK: dict[str, tuple[object, ...]] = {
+_REPLACEABLE_FILE_VALUES_BY_FALLBACK: dict[str, tuple[object, ...]] = {
     "fused_optimizer": (None, "adamw_torch"),
     "fused_cross_entropy": (None, False),
     "optimizer_8bit": (None, "adamw_torch", "adamw_torch_fused"),
@@ -75,7 +75,7 @@ def why_fallbacks_refused(
     accepted = accepted_placeholders(preset, profile.trainer.arguments)
     reasons = {
         name: _why_fallback_refused(name, profile, preset, tool, document)
-        for name in _REPLACEABLE_VALUES_BY_FALLBACK.keys() & accepted
+        for name in _REPLACEABLE_FILE_VALUES_BY_FALLBACK.keys() & accepted
     }
     if not trainer_of(profile).evaluates():
         reasons["eval_batch"] = "no validation data: nothing is evaluated"
@@ -83,7 +83,7 @@ def why_fallbacks_refused(
     for name in () if preset.user_arguments_first else _FALLBACKS_NAMED_LIKE_RECIPE_VALUES & accepted:
         if arguments := user_options_for_value(name, profile, preset):
             reasons[name] = set_by_user_reason(arguments[0].words)
-    reasons["micro_batch"] = _why_batch_refused(profile, preset)
+    reasons["micro_batch"] = _why_batch_change_refused(profile, preset)
     return {name: why for name, why in reasons.items() if why}
 
 
@@ -127,7 +127,7 @@ def _why_fallback_refused(
     return ""
 
 
-def _why_batch_refused(profile: Profile, preset: Preset) -> str:
+def _why_batch_change_refused(profile: Profile, preset: Preset) -> str:
     """Return why a fallback cannot change the batch: the user's arguments set it; empty if they do not."""
     arguments = user_batch_options(profile, preset)
     return set_by_user_reason(arguments[0].words) if arguments and not preset.user_arguments_first else ""
@@ -146,7 +146,10 @@ def user_setting_against_fallback(
         return " ".join(argument.words)
     for value in preset.file.values if preset.file else ():
         set_value = _document_value(document, value.key) if condition_placeholder(value.when) == fallback else None
-        if _REPLACEABLE_VALUES_BY_FALLBACK.get(fallback) and set_value not in _REPLACEABLE_VALUES_BY_FALLBACK[fallback]:
+        if (
+            _REPLACEABLE_FILE_VALUES_BY_FALLBACK.get(fallback)
+            and set_value not in _REPLACEABLE_FILE_VALUES_BY_FALLBACK[fallback]
+        ):
             return f"{value.key}: {set_value}"
     return ""
 

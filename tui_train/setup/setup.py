@@ -44,8 +44,8 @@ from tui_train.trainers.trainer import Trainer
 MODEL_SIZE_PLACEHOLDERS = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # What all attempts of a plan share: none of it is chosen again for a fallback.
 _PARTS_SHARED_BY_ATTEMPTS = (
-    "toolchain", "verdicts", "gpus", "device", "launcher", "processes", "world_size", "model_copies", "backend",
-    "launcher_config", "preset", "trainer", "accepted_placeholders", "effective_values",
+    "toolchain", "verdicts", "gpus", "device", "launcher", "first_machine_processes", "world_size", "model_copies",
+    "backend", "launcher_config", "preset", "trainer", "accepted_placeholders", "effective_values",
     "first_effective_profile", "ladder_context",
 )  # fmt: skip
 _MACHINE_PARTS_SHARED = _PARTS_SHARED_BY_ATTEMPTS[: _PARTS_SHARED_BY_ATTEMPTS.index("preset")]
@@ -156,7 +156,7 @@ class Setup:
         return f"line {source.rank_line} of {visible(Path(self.profile.trainer.script).name)} {does} {source.rank}"
 
     @cached_property
-    def processes(self) -> int:
+    def first_machine_processes(self) -> int:
         """The processes of the first machine: as chosen, else one a card, on the CPU as the machines have them."""
         if chosen := self.profile.hardware.processes:
             return chosen
@@ -168,7 +168,7 @@ class Setup:
     @cached_property
     def world_size(self) -> int:
         """The processes of all machines."""
-        return self.profile.nodes.world_size(self.processes)
+        return self.profile.nodes.world_size(self.first_machine_processes)
 
     @cached_property
     def model_copies(self) -> int:

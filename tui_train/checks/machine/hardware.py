@@ -97,7 +97,7 @@ def logout_effects_on_training(setup: Setup) -> Iterator[Finding]:
 def process_count_unfit_for_launcher_or_gpus(setup: Setup) -> Iterator[Finding]:
     """As many processes as devices, and a launcher that can start them."""
     profile = setup.profile
-    process_count, cards = setup.processes, len(setup.gpus)
+    process_count, cards = setup.first_machine_processes, len(setup.gpus)
     devices = cards if setup.device == "cuda" else process_count
     world_size = profile.nodes.machine_count * max(process_count, devices)
     launcher, machines = LAUNCHERS[setup.launcher], profile.nodes.machine_count

@@ -13,7 +13,7 @@ from tui_train.profile.types import Profile
 from tui_train.setup.machine.idle_cards import (
     IdleCards,
     card_counts_text,
-    card_names_text,
+    card_numbers_and_names_text,
     cards_idle_beside_cpu,
     cards_usable_by_another_torch,
 )
@@ -69,10 +69,12 @@ def cards_idle_without_torch_code(setup: Setup) -> Iterator[Finding]:
         usable = recommended_uuids(facts.machine.gpus, setup.verdicts)
         cards = [gpu for gpu in facts.machine.gpus if gpu.uuid in usable]
         use_these = Change(
-            f"train on {card_names_text(cards)} only", "this PyTorch has code for no more", (("hardware.gpus", usable),)
+            f"train on {card_numbers_and_names_text(cards)} only",
+            "this PyTorch has code for no more",
+            (("hardware.gpus", usable),),
         )
         why = f"{_possessive_of_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
-        message = f"only {card_names_text(cards)} would train; {_idle_cards_clause(idle)}: {why}"
+        message = f"only {card_numbers_and_names_text(cards)} would train; {_idle_cards_clause(idle)}: {why}"
         remedy = f"{_idle_cards_remedy(profile, idle)} Or name the GPUs: --set hardware.gpus={','.join(usable)}."
         change, install = (
             _use_python_change(idle) or use_these,

@@ -67,7 +67,9 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
     by_problem: dict[_HostProblem, list[str]] = {}
     allows_uneven = LAUNCHERS[setup.launcher].allows_uneven and trainer_of(profile).allows_uneven
     # A number of processes that is wrong for the first host is a finding of its own.
-    compares = setup.device == "cuda" and (profile.nodes.uneven_processes or setup.processes == len(setup.gpus))
+    compares = setup.device == "cuda" and (
+        profile.nodes.uneven_processes or setup.first_machine_processes == len(setup.gpus)
+    )
     first_host = _FirstHost(first, facts, setup.toolchain, setup.gpus if compares else (), allows_uneven)
     for host, wanted in zip(others, processes_per_machine(setup)[1:], strict=False):
         for problem in _host_problems(facts.training_hosts[host], wanted, first_host) if host in answered else ():
@@ -129,7 +131,7 @@ def _change_processes_or_remove_hosts_change(names: list[str], processes: int, s
     if not processes:
         return _without_hosts_change(profile, names)
     current = dict(zip(profile.nodes.hosts, profile.nodes.uneven_processes, strict=False))
-    counts = {host: current.get(host, setup.processes) for host in profile.nodes.hosts} | dict.fromkeys(
+    counts = {host: current.get(host, setup.first_machine_processes) for host in profile.nodes.hosts} | dict.fromkeys(
         names, processes
     )
     title = visible(f"{counted(processes, 'process', 'processes')} on {_host_list_text(names)}")

@@ -104,12 +104,16 @@ def invalid_uneven_processes(setup: Setup) -> Iterator[Finding]:
     remedy = "Give each machine one number, in their order; or none."
     if len(nodes.processes) != nodes.machine_count:
         message = f"nodes.processes has {counted(len(nodes.processes), 'number')} for {nodes.machine_count} machines"
-    elif nodes.processes[0] != setup.processes:
-        first_count = counted(setup.processes, *(("GPU",) if setup.device == "cuda" else ("process", "processes")))
+    elif nodes.processes[0] != setup.first_machine_processes:
+        first_count = counted(
+            setup.first_machine_processes, *(("GPU",) if setup.device == "cuda" else ("process", "processes"))
+        )
         message = f"nodes.processes begins with {nodes.processes[0]}, and the first machine trains on {first_count}"
         remedy = "Choose as many there, or begin with that number."
-        first = (setup.processes, *nodes.processes[1:])
-        change = Change(f"{setup.processes} on the first", "what is chosen there", (("nodes.processes", first),))
+        first = (setup.first_machine_processes, *nodes.processes[1:])
+        change = Change(
+            f"{setup.first_machine_processes} on the first", "what is chosen there", (("nodes.processes", first),)
+        )
     elif not nodes.uneven_processes:
         return
     elif setup.facts.scheduler:

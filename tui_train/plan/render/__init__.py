@@ -54,7 +54,7 @@ def render_files(plan: Plan, profile: Profile) -> tuple[RenderedFile, ...]:
             else []
         ),
         *_config_files(plan),
-        *_nemo_files(plan),
+        *([RenderedFile(plan.nemo.path, _NEMO_RENDERER_BY_FILE[plan.nemo.path](plan.nemo))] if plan.nemo else []),
         *(
             RenderedFile(program.path, package.joinpath(program.resource).read_text("utf-8"))
             for program in plan.programs
@@ -77,12 +77,6 @@ def _config_files(plan: Plan) -> tuple[RenderedFile, ...]:
     from tui_train.plan.render.config_yaml import render_config_yaml
 
     return tuple(RenderedFile(config.path, render_config_yaml(config)) for config in plan.configs)
-
-
-def _nemo_files(plan: Plan) -> tuple[RenderedFile, ...]:
-    if plan.nemo is None:
-        return ()
-    return (RenderedFile(plan.nemo.path, _NEMO_RENDERER_BY_FILE[plan.nemo.path](plan.nemo)),)
 
 
 def runner_file() -> RenderedFile:

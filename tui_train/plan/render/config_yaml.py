@@ -26,16 +26,17 @@ class QuotingDumper(yaml.SafeDumper):
         return True
 
 
-def _represent_single_quoted(dumper: yaml.SafeDumper, text: SingleQuoted) -> yaml.Node:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="'")
+def write_in_style(dumper: type[yaml.SafeDumper], kind: type[str], style: str) -> None:
+    """Have a dumper write texts of a type in a style of YAML: a quote, or | for a block."""
+
+    def represent(writer: yaml.SafeDumper, text: str) -> yaml.Node:
+        return writer.represent_scalar("tag:yaml.org,2002:str", str(text), style=style)
+
+    dumper.add_representer(kind, represent)
 
 
-def _represent_double_quoted(dumper: yaml.SafeDumper, text: _DoubleQuoted) -> yaml.Node:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style='"')
-
-
-QuotingDumper.add_representer(SingleQuoted, _represent_single_quoted)
-QuotingDumper.add_representer(_DoubleQuoted, _represent_double_quoted)
+write_in_style(QuotingDumper, SingleQuoted, "'")
+write_in_style(QuotingDumper, _DoubleQuoted, '"')
 
 
 def render_config_yaml(config: ConfigFile) -> str:

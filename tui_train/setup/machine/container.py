@@ -33,14 +33,14 @@ _MERGE_STREAMS_SUFFIX = " 2>&1"
 
 
 def container_wrapper(
-    profile: Profile, gpus: tuple[str, ...], outputs: tuple[CommandWord, ...]
+    profile: Profile, gpu_uuids: tuple[str, ...], outputs: tuple[CommandWord, ...]
 ) -> ContainerWrapper | None:
-    """Return the container that a profile asks for, None for none; `gpus` are UUIDs, `outputs` the output folders."""
+    """Return the container that a profile asks for, None for none; `outputs` are the output folders."""
     chosen = profile.container
     if chosen.engine == "none":
         return None
     inner = (
-        *_card_parts(chosen.engine, gpus, on_several_machines=profile.nodes.machine_count > 1),
+        *_card_parts(chosen.engine, gpu_uuids, on_several_machines=profile.nodes.machine_count > 1),
         *_mount_parts(profile, outputs),
     )
     parts = (
@@ -62,39 +62,29 @@ def container_variables(container: Container) -> tuple[EnvSetting, ...]:
     """Return the variables that every container gets: whoever it runs as must have a home and a name there."""
     if container.engine == "none":
         return ()
-    home = (
-        EnvSetting(
-            "HOME", CONTAINER_CACHE_FOLDER, "a home that may be written, whoever the image thinks you are", "container"
-        ),
-    )
     why_kept = "kept on the machine from one container to the next"
-    return (
-        # apptainer refuses this variable and sets the home by an option of its own.
-        *(() if container.engine == "apptainer" else home),
-        EnvSetting(
-            "USER", "trainer", "libraries ask for a name, and the image knows none for your number", "container"
-        ),
-        EnvSetting(
-            "HF_HOME",
-            f"{CONTAINER_CACHE_FOLDER}/huggingface",
-            "your own models and data sets of Hugging Face",
-            "container",
-        ),
-        EnvSetting("TORCH_HOME", f"{CONTAINER_CACHE_FOLDER}/torch", why_kept, "container"),
-        EnvSetting("TORCHINDUCTOR_CACHE_DIR", f"{CONTAINER_CACHE_FOLDER}/inductor", why_kept, "container"),
-        EnvSetting("TRITON_CACHE_DIR", f"{CONTAINER_CACHE_FOLDER}/triton", why_kept, "container"),
+    rows = (
+        ("HOME", "", "a home that may be written, whoever the image thinks you are"),
+        ("HF_HOME", "/huggingface", "your own models and data sets of Hugging Face"),
+        ("TORCH_HOME", "/torch", why_kept),
+        ("TORCHINDUCTOR_CACHE_DIR", "/inductor", why_kept),
+        ("TRITON_CACHE_DIR", "/triton", why_kept),
     )
+    home, *caches = (EnvSetting(name, CONTAINER_CACHE_FOLDER + below, why, "container") for name, below, why in rows)
+    why_named = "libraries ask for a name, and the image knows none for your number"
+    # apptainer refuses HOME and sets it by an option of its own.
+    homes = () if container.engine == "apptainer" else (home,)
+    return (*homes, EnvSetting("USER", "trainer", why_named, "container"), *caches)
 
 
 def container_command(
     wrapper: ContainerWrapper, command: Command, values: dict[str, str], uneven_processes: Sequence[int] = ()
 ) -> list[str]:
-    """Return the exact words that an attempt is started with, variables' values (and CHECKPOINT's) filled in."""
+    """Return the exact words that an attempt is started with; `values` are by runtime variable, CHECKPOINT too."""
     folder = expand_word(command.cwd, values)
-    inner_words = [expand_word(word, values) for word in wrapper.before]
     checkpoint, address = values.get("CHECKPOINT", ""), values.get("ADDRESS", "")
     inner = [
-        *inner_words,
+        *(expand_word(word, values) for word in wrapper.before),
         *argv(command, values["RUN_DIR"], checkpoint, address=address, uneven_processes=uneven_processes),
     ]
     outer = [expand_word(word, values) for part in wrapper.parts for word in part.words]
@@ -104,14 +94,14 @@ def container_command(
     return [*outer, *passed, f"--workdir={folder}", wrapper.image, *inner]
 
 
-def card_options(engine: str, gpus: tuple[str, ...]) -> tuple[str, ...]:
+def card_options(engine: str, gpu_uuids: tuple[str, ...]) -> tuple[str, ...]:
     """Return the words that show a container these cards and no others (apptainer shows all)."""
-    if not gpus:
+    if not gpu_uuids:
         return ()
     if engine == "podman":
-        return tuple(f"--device=nvidia.com/gpu={uuid}" for uuid in gpus)
+        return tuple(f"--device=nvidia.com/gpu={uuid}" for uuid in gpu_uuids)
     # docker reads the value as CSV: without the quotes inside the second card would be a field of its own.
-    return ("--nv",) if engine == "apptainer" else ("--gpus", f'"device={",".join(gpus)}"')
+    return ("--nv",) if engine == "apptainer" else ("--gpus", f'"device={",".join(gpu_uuids)}"')
 
 
 def container_mounts(profile: Profile, outputs: Iterable[CommandWord] = ()) -> tuple[Mount, ...]:
@@ -152,40 +142,31 @@ def _folder_to_mount_for_model(path: str) -> str:
 
 def _docker_or_podman_parts(profile: Profile) -> tuple[CommandPart, ...]:
     chosen = profile.container
-    shared = (
-        CommandPart(
-            ("--ipc=host",), "shares the machine's /dev/shm: the engine's own is 64 MB, too small for workers and NCCL"
-        )
+    shared_memory = (
+        ("--ipc=host", "shares the machine's /dev/shm: the engine's own is 64 MB, too small for workers and NCCL")
         if chosen.shared_memory == SHARED_MEMORY_OF_HOST
-        else CommandPart(
-            (f"--shm-size={chosen.shared_memory}",), "its own /dev/shm, for workers that load data and for NCCL"
-        )
+        else (f"--shm-size={chosen.shared_memory}", "its own /dev/shm, for workers that load data and for NCCL")
     )
-    return (
-        CommandPart((chosen.engine, "run")),
-        CommandPart(("--rm",), "leaves nothing behind"),
-        CommandPart(("--init",), "passes signals on to the training, and collects its dead"),
-        CommandPart(
-            (join_pieces(("--name=", RuntimeVariable("CONTAINER"))),),
+    options: list[tuple[CommandWord, str]] = [
+        ("--rm", "leaves nothing behind"),
+        ("--init", "passes signals on to the training, and collects its dead"),
+        (
+            join_pieces(("--name=", RuntimeVariable("CONTAINER"))),
             "by which it is stopped, even when its client is gone",
         ),
-        CommandPart(("--pull=never",), "nothing is fetched unasked"),
-        CommandPart((join_pieces((RuntimeVariable("USER"),)),), "what it writes is yours"),
-        shared,
-        CommandPart(
-            (join_pieces(("--ulimit=memlock=", RuntimeVariable("MEMLOCK"))),),
+        ("--pull=never", "nothing is fetched unasked"),
+        (join_pieces((RuntimeVariable("USER"),)), "what it writes is yours"),
+        shared_memory,
+        (
+            join_pieces(("--ulimit=memlock=", RuntimeVariable("MEMLOCK"))),
             "memory that network cards reach must be locked",
         ),
-        CommandPart((f"--ulimit=stack={_STACK_LIMIT_BYTES}",), "as NVIDIA's images ask for"),
-        CommandPart(
-            ("--security-opt=label=disable",), "SELinux would deny what is mounted; relabelling would change your files"
-        ),
-        *(
-            (CommandPart(("--network=host",), "the other machines must reach it"),)
-            if profile.nodes.machine_count > 1
-            else ()
-        ),
-    )
+        (f"--ulimit=stack={_STACK_LIMIT_BYTES}", "as NVIDIA's images ask for"),
+        ("--security-opt=label=disable", "SELinux would deny what is mounted; relabelling would change your files"),
+    ]
+    if profile.nodes.machine_count > 1:
+        options.append(("--network=host", "the other machines must reach it"))
+    return (CommandPart((chosen.engine, "run")), *(CommandPart((word,), why) for word, why in options))
 
 
 def _apptainer_parts() -> tuple[CommandPart, ...]:
@@ -196,14 +177,14 @@ def _apptainer_parts() -> tuple[CommandPart, ...]:
     )
 
 
-def _card_parts(engine: str, gpus: tuple[str, ...], *, on_several_machines: bool) -> tuple[CommandPart, ...]:
-    if not gpus:
+def _card_parts(engine: str, gpu_uuids: tuple[str, ...], *, on_several_machines: bool) -> tuple[CommandPart, ...]:
+    if not gpu_uuids:
         return ()
     why = "the chosen GPUs; the others are not even seen"
     shown = (
         card_options_of_running_machine(engine)
         if on_several_machines and engine in ENGINES_STOPPED_BY_NAME
-        else card_options(engine, gpus)
+        else card_options(engine, gpu_uuids)
     )
     return (CommandPart(shown, "the driver's libraries" if engine == "apptainer" else why),)
 

@@ -101,7 +101,7 @@ def left_out_cards_sentence(setup: Setup) -> tuple[str, ...]:
     return (f"Left out: {'; '.join(_cards_and_why_idle_texts(out, setup))}.",) if out else ()
 
 
-def card_names_text(gpus: Sequence[Gpu]) -> str:
+def card_numbers_and_names_text(gpus: Sequence[Gpu]) -> str:
     """Return cards in words: their numbers and names, those of one name together."""
     numbers: dict[str, list[str]] = {}
     for gpu in gpus:
@@ -157,4 +157,4 @@ def _cards_and_why_idle_texts(cards: Sequence[Gpu], setup: Setup, *, is_brief: b
         missing_code = why_gpu_unsupported_and_remedy(gpu, tool, driver)[0] if is_brief and tool and tool.torch else ""
         reason = missing_code or "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
         reasons.setdefault(reason or "the others do more without it", []).append(gpu)
-    return [f"{card_names_text(group)}: {why}" for why, group in reasons.items()]
+    return [f"{card_numbers_and_names_text(group)}: {why}" for why, group in reasons.items()]

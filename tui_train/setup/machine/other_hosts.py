@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tui_train.facts.gpus.gpu_sets import recommended_uuids
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.types import Gpu, TrainingHost
-from tui_train.setup.machine.idle_cards import card_names_text
+from tui_train.setup.machine.idle_cards import card_numbers_and_names_text
 from tui_train.setup.setup import Setup
 
 # Hosts that are named in one sentence.
@@ -67,7 +67,7 @@ def other_hosts_left_out_sentences(setup: Setup) -> Iterator[str]:
             else []
         )
         if gpus:
-            hosts.setdefault(card_names_text(gpus), []).append(host)
+            hosts.setdefault(card_numbers_and_names_text(gpus), []).append(host)
     for names, host_names in hosts.items():
         more = " …" if len(host_names) > _MAX_NAMED_HOSTS else ""
         yield f"Left out on {', '.join(host_names[:_MAX_NAMED_HOSTS])}{more}: {names}."
@@ -76,4 +76,4 @@ def other_hosts_left_out_sentences(setup: Setup) -> Iterator[str]:
 def processes_per_machine(setup: Setup) -> tuple[int, ...]:
     """Return the number of processes of each machine."""
     profile = setup.profile
-    return profile.nodes.uneven_processes or (setup.processes,) * profile.nodes.machine_count
+    return profile.nodes.uneven_processes or (setup.first_machine_processes,) * profile.nodes.machine_count

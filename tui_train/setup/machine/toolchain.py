@@ -89,9 +89,7 @@ def choose_profile_launcher(profile: Profile, gpus: tuple[Gpu, ...], *, reads_ra
 def why_too_old_for_fsdp2(toolchain: Toolchain) -> str:
     """Return what of a Python is too old for FSDP2, as words that follow its name; empty if nothing."""
     versions = {"torch": toolchain.torch, "accelerate": toolchain.accelerate}
-    old = [
-        f"{name} {versions[name]}, and fsdp2 needs {since}"
-        for name, since in FSDP2_MIN_VERSIONS
-        if not is_at_least_or_unknown(versions[name], since)
-    ]
-    return f"has {old[0]}" if old else ""
+    for name, since in FSDP2_MIN_VERSIONS:
+        if not is_at_least_or_unknown(versions[name], since):
+            return f"has {name} {versions[name]}, and fsdp2 needs {since}"
+    return ""

@@ -43,7 +43,7 @@ def does_file_hold_run_paths(preset: Preset) -> bool:
     return bool(rule and rule.values) or any("{output}" in text for text in texts)
 
 
-def config_path_word(profile: Profile, preset: Preset, path: str) -> CommandWord:
+def config_placeholder_word(profile: Profile, preset: Preset, path: str) -> CommandWord:
     """Return what {config} stands for: the written file, or, where the preset writes none, the user's own."""
     if not path:
         return profile.trainer.config if preset.file is None else ""
@@ -85,19 +85,14 @@ def checkpoint_value_in_user_file(profile: Profile, preset: Preset, facts: Facts
 
 def keys_holding_value_instead_of_table(values: Mapping[str, Any], preset: Preset) -> tuple[str, ...]:
     """Return the keys under which a user's file has a single value, where the preset needs a table."""
-    keys = []
     rule = preset.checkpoints
+    tables = {}
     for value in (*(preset.file.values if preset.file else ()), *(rule.values if rule else ())):
-        current: Any = values
         *path, _ = value.key.split(".")
-        for depth, name in enumerate(path, start=1):
-            current = current.get(name, {})
-            if current is None:
-                break
-            if not isinstance(current, dict):
-                keys.append(".".join(path[:depth]))
-                break
-    return tuple(dict.fromkeys(keys))
+        for depth in range(1, len(path) + 1):
+            key = ".".join(path[:depth])
+            tables[key] = get_nested_value(values, key)
+    return tuple(key for key, held in tables.items() if held is not None and not isinstance(held, dict))
 
 
 def _filled_template_and_is_set(template: PlainData, values: Mapping[str, PlaceholderValue]) -> tuple[PlainData, bool]:

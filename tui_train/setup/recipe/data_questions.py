@@ -46,17 +46,11 @@ def question_with_length_in_force(setup: Setup) -> DataQuestion | None:
 
 def data_report_at_length_in_force(setup: Setup) -> DataReport | None:
     """Return what was read in the data for these very settings, as the length in force cuts it; None where unread."""
-    question_asked = question_about_data(setup)
-    report, length = (
-        setup.facts.data.get(facts_key_of_question(question_asked)) if question_asked else None,
-        setup.effective_profile.recipe.sequence_length,
-    )
-    if (
-        question_asked is None
-        or report is None
-        or question_asked.length
-        or not (length and report.tokens and report.lengths)
-    ):
+    question, length = question_about_data(setup), setup.effective_profile.recipe.sequence_length
+    report = setup.facts.data.get(facts_key_of_question(question)) if question else None
+    if question is None or report is None or question.length:
+        return report
+    if not (length and report.tokens and report.lengths):
         return report
     effect = report.lengths.effect_of(length)
     tokens = replace(report.tokens, cut=effect.rows, lost=effect.lost)

@@ -74,24 +74,16 @@ def effective_values(
     defaults = (
         _preset_defaults_unless_file_decides(preset, document) if are_preset_defaults_in_force(profile, preset) else {}
     )
-    values: dict[str, EffectiveValue] = {}
     sources = trainer.own_default_source_by_name()
+    by_default = {name: EffectiveValue(value, sources.get(name, default)) for name, value in defaults.items()}
+    known = {**by_default, **user_values}
+    unset = EffectiveValue(None, trainer.unset_value_source())
+    values: dict[str, EffectiveValue] = {}
     for name in NAMES_OF_DECLARABLE_DEFAULTS - {"accumulation"}:
         chosen = getattr(profile.recipe, name)
-        if chosen is not None:
-            values[name] = EffectiveValue(chosen)
-        elif name in user_values:
-            values[name] = user_values[name]
-        elif name in defaults:
-            values[name] = EffectiveValue(defaults[name], sources.get(name, default))
-        else:
-            values[name] = EffectiveValue(None, trainer.unset_value_source())
+        values[name] = known.get(name, unset) if chosen is None else EffectiveValue(chosen)
     values["micro_batch"] = _effective_micro_batch(trainer, values, copies, default)
-    steps = user_values.get("accumulation") or (
-        EffectiveValue(defaults["accumulation"], sources.get("accumulation", default))
-        if "accumulation" in defaults
-        else None
-    )
+    steps = known.get("accumulation")
     global_batch = _effective_global_batch(values["global_batch"], values["micro_batch"], steps, copies, default)
     return {**values, "global_batch": global_batch}
 

@@ -141,11 +141,8 @@ def save_on_stop_arguments(setup: Setup, passed_values: Mapping[str, Placeholder
     library, _, since = stop.needs.partition(" ")
     versions = {"transformers": tool.transformers, **tool.packages} if tool else {}
     fits = not library or is_known_at_least(versions.get(library), since)
-    return (
-        stop.arguments
-        if fits and condition_holds(stop.when, first_value_texts(placeholder_words(passed_values)))
-        else ()
-    )
+    holds = condition_holds(stop.when, first_value_texts(placeholder_words(passed_values)))
+    return stop.arguments if fits and holds else ()
 
 
 def fill_placeholders(argument: PresetArgument, values: PlaceholderWords) -> tuple[tuple[CommandWord, ...], ...]:

@@ -111,10 +111,8 @@ class ClusterPlan(Struct, frozen=True, kw_only=True):
     @property
     def notify_notes(self) -> tuple[str, ...]:
         """Notes on the notification at the end of a run."""
-        notify = self.plan.notify
-        if notify is None:
-            return ()
-        return (f"notify.command runs there, which must have {notify.command[0]}.",) if notify.command else ()
+        command = self.plan.notify.command if self.plan.notify else ()
+        return (f"notify.command runs there, which must have {command[0]}.",) if command else ()
 
     @property
     def run_name(self) -> str:

@@ -28,6 +28,7 @@ _CLAIM_NAME_PATTERN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _RESERVED_POD_FOLDERS = ("/tui-train", container.CONTAINER_CACHE_FOLDER, "/dev", "/proc", "/sys")
 _SECONDS_FOR_SUPERVISOR_TO_END = 15
 _MEMORY_SIZE_PATTERN = re.compile(r"(\d+)([bkmg]?)(i?b)?", re.IGNORECASE | re.ASCII)
+_HOST_PATH_TYPE_BY_KIND = {"file": "File", "folder": "Directory"}
 _COPY_RUN_FOLDER_SCRIPT = """\
 set -u
 trap 'exit 143' TERM INT # the first process of a pod has no default for signals
@@ -125,41 +126,31 @@ def pod_resources(cluster: ClusterPlan) -> dict[str, Any]:
 
 def pod_volumes_and_mounts(cluster: ClusterPlan) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the volumes of a pod, and where its container has them."""
-    memory: dict[str, Any] = {"medium": "Memory"}
     limit = _kubernetes_size_text(cluster.shared_memory)
+    memory = {"medium": "Memory"} | ({"sizeLimit": limit} if limit else {})
     items = [{"key": key, "path": file.path} for key, file in _file_by_config_map_key(cluster).items()]
-    pod_volumes: list[dict[str, Any]] = [
-        {"name": "shared-memory", "emptyDir": memory | ({"sizeLimit": limit} if limit else {})},
-        {"name": "files", "configMap": {"name": f"{cluster.name}-files", "items": items}},
-        {"name": "cache", "emptyDir": {}},
-    ]
-    mounted: list[dict[str, Any]] = [
-        {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108
-        {"name": "files", "mountPath": POD_FILES_FOLDER, "readOnly": True},
-        {"name": "cache", "mountPath": container.CONTAINER_CACHE_FOLDER},
+    rows: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+        ("shared-memory", {"emptyDir": memory}, {"mountPath": "/dev/shm"}),  # noqa: S108
+        (
+            "files",
+            {"configMap": {"name": f"{cluster.name}-files", "items": items}},
+            {"mountPath": POD_FILES_FOLDER, "readOnly": True},
+        ),
+        ("cache", {"emptyDir": {}}, {"mountPath": container.CONTAINER_CACHE_FOLDER}),
     ]
     if not cluster.claims:
-        pod_volumes.append({"name": "runs", "emptyDir": {}})
-        mounted.append({"name": "runs", "mountPath": _POD_RUNS_FOLDER})
+        rows.append(("runs", {"emptyDir": {}}, {"mountPath": _POD_RUNS_FOLDER}))
     for number, claim in enumerate(cluster.claims):
-        pod_volumes.append({"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": claim.name}})
-        mounted.append({"name": f"claim-{number}", "mountPath": claim.folder})
+        volume = {"persistentVolumeClaim": {"claimName": claim.name}}
+        rows.append((f"claim-{number}", volume, {"mountPath": claim.folder}))
     for number, mount in enumerate(cluster.mounts):
-        kind = (
-            "DirectoryOrCreate"
-            if mount.host in cluster.outputs
-            else _HOST_PATH_TYPE_BY_KIND.get(cluster.paths.get(mount.host, ""))
-        )
-        pod_volumes.append(
-            {"name": f"host-{number}", "hostPath": {"path": mount.host} | ({"type": kind} if kind else {})}
-        )
-        mounted.append(
-            {"name": f"host-{number}", "mountPath": mount.inside} | ({"readOnly": True} if mount.read_only else {})
-        )
-    return pod_volumes, mounted
-
-
-_HOST_PATH_TYPE_BY_KIND = {"file": "File", "folder": "Directory"}
+        known_kind = _HOST_PATH_TYPE_BY_KIND.get(cluster.paths.get(mount.host, ""))
+        kind = "DirectoryOrCreate" if mount.host in cluster.outputs else known_kind
+        volume = {"hostPath": {"path": mount.host} | ({"type": kind} if kind else {})}
+        mounted = {"mountPath": mount.inside} | ({"readOnly": True} if mount.read_only else {})
+        rows.append((f"host-{number}", volume, mounted))
+    volumes = [{"name": name, **volume} for name, volume, _ in rows]
+    return volumes, [{"name": name, **mounted} for name, _, mounted in rows]
 
 
 def _kubernetes_size_text(text: str) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 import yaml
 
 from tui_train.base.text import visible
-from tui_train.plan.render.config_yaml import QuotingDumper, SingleQuoted
+from tui_train.plan.render.config_yaml import QuotingDumper, SingleQuoted, write_in_style
 
 _COMMENT_WIDTH = 116
+_NAMES_READ_AS_VALUES = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 
 
 class _BlockText(str):
@@ -22,11 +23,7 @@ class _ManifestDumper(QuotingDumper):
         super().increase_indent(flow, indentless=False)
 
 
-def _represent_block(dumper: yaml.SafeDumper, text: _BlockText) -> yaml.Node:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
-
-
-_ManifestDumper.add_representer(_BlockText, _represent_block)
+write_in_style(_ManifestDumper, _BlockText, "|")
 
 
 def manifest_text(comment: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> str:
@@ -65,14 +62,4 @@ def _with_quoting_styles(value: Any) -> Any:
 
 def _needs_quotes(name: str) -> bool:
     """Return whether a key is more than a word, such as the name of a file or the path of a folder."""
-    return not (name.isidentifier() and name.isascii()) or name.lower() in {
-        "y",
-        "n",
-        "yes",
-        "no",
-        "on",
-        "off",
-        "true",
-        "false",
-        "null",
-    }
+    return not (name.isidentifier() and name.isascii()) or name.lower() in _NAMES_READ_AS_VALUES

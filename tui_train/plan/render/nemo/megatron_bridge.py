@@ -1,6 +1,11 @@
 """megatron_bridge.py: a recipe of Megatron-Bridge 0.3 or newer as a readable Python file."""
 
-from tui_train.plan.render.nemo.nemo_model import model_size_lines, model_split_lines
+from tui_train.plan.render.nemo.nemo_model import (
+    argument_reader_code,
+    length_and_recomputing_lines,
+    model_size_lines,
+    model_split_lines,
+)
 from tui_train.trainers.nemo_file import NemoFile
 
 _HEAD_TEMPLATE = '''"""The recipe {recipe} of Megatron-Bridge 0.3 to 0.6. Written by tui-train; it runs without it.
@@ -16,14 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 
-def read_arguments():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--output", default=str(HERE / "output"))
-    parser.add_argument("--micro-batch", type=int, default={micro_batch})
-    parser.add_argument("--sequence-length", type=int, default={sequence_length})
-    parser.add_argument("--activation-checkpointing", action="store_true")
-{layers}    return parser.parse_args()
-{weights}
+{argument_reader}{weights}
 
 def make_config(arguments):
     config = recipes.{recipe}()
@@ -35,7 +33,6 @@ _FILE_TAIL_TEMPLATE = """    return config
 if __name__ == "__main__":
     {start}(make_config(read_arguments()), forward_step)
 """
-_LAYERS_OPTION_LINE = '    parser.add_argument("--layers", type=int, default={layers})\n'
 _WEIGHTS_FUNCTION_CODE = """
 
 def weights(folder):
@@ -66,9 +63,7 @@ def render_megatron_bridge(file: NemoFile) -> str:
     head = _HEAD_TEMPLATE.format(
         recipe=_recipe_function_name(file),
         imports="\n".join(_import_lines(file)),
-        micro_batch=file.micro_batch,
-        sequence_length=file.sequence_length,
-        layers=_LAYERS_OPTION_LINE.format(layers=file.layers) if file.layers else "",
+        argument_reader=argument_reader_code(file),
         weights=_WEIGHTS_FUNCTION_CODE if file.model else "",
     )
     body = [
@@ -76,7 +71,7 @@ def render_megatron_bridge(file: NemoFile) -> str:
         *model_size_lines(file, "config.model"),
         *_model_split_lines(file),
         *_data_lines(file),
-        *_length_and_recomputing_lines(),
+        *length_and_recomputing_lines("config.model", "config.dataset"),
         *_optimizer_lines(file),
     ]
     body += [*_validation_lines(file), *_precision_lines(file), *_checkpoint_lines(file)]
@@ -222,17 +217,6 @@ def _tokenizer_lines(file: NemoFile) -> list[str]:
         '    config.tokenizer.tokenizer_type = "HuggingFaceTokenizer"',
         f"    config.tokenizer.tokenizer_model = {file.tokenizer!r}",
         "    config.tokenizer.vocab_size = None",
-    ]
-
-
-def _length_and_recomputing_lines() -> list[str]:
-    return [
-        "    # The model has its own sequence length.",
-        "    config.model.seq_length = config.dataset.seq_length",
-        "    if arguments.activation_checkpointing:",
-        '        config.model.recompute_granularity = "full"',
-        '        config.model.recompute_method = "uniform"',
-        "        config.model.recompute_num_layers = 1",
     ]
 
 

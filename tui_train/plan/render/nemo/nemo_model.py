@@ -1,6 +1,19 @@
-"""The lines that size a model and split it over GPUs, which the files for NeMo and for Megatron-Bridge share."""
+"""What the files for NeMo and for Megatron-Bridge share: their arguments, and the lines on the model itself."""
 
 from tui_train.trainers.nemo_file import NemoFile
+
+
+def argument_reader_code(file: NemoFile) -> str:
+    """Return the function that reads what the attempts change."""
+    layers = f'    parser.add_argument("--layers", type=int, default={file.layers})\n' if file.layers else ""
+    return f"""def read_arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output", default=str(HERE / "output"))
+    parser.add_argument("--micro-batch", type=int, default={file.micro_batch})
+    parser.add_argument("--sequence-length", type=int, default={file.sequence_length})
+    parser.add_argument("--activation-checkpointing", action="store_true")
+{layers}    return parser.parse_args()
+"""
 
 
 def model_size_lines(file: NemoFile, model_expression: str) -> list[str]:
@@ -40,3 +53,15 @@ def model_split_lines(file: NemoFile, variable: str, owner_expression: str) -> l
             f"    {variable}.virtual_pipeline_model_parallel_size = None",
         ]
     return lines
+
+
+def length_and_recomputing_lines(model: str, data: str) -> list[str]:
+    """Return the lines that pass the length of the data on to the model, and recompute activations where asked to."""
+    return [
+        "    # The model has its own sequence length.",
+        f"    {model}.seq_length = {data}.seq_length",
+        "    if arguments.activation_checkpointing:",
+        f'        {model}.recompute_granularity = "full"',
+        f'        {model}.recompute_method = "uniform"',
+        f"        {model}.recompute_num_layers = 1",
+    ]

@@ -1,6 +1,11 @@
 """nemo_recipe.py: a recipe of nemo_toolkit 2.3 to 2.7 as a readable Python file."""
 
-from tui_train.plan.render.nemo.nemo_model import model_size_lines, model_split_lines
+from tui_train.plan.render.nemo.nemo_model import (
+    argument_reader_code,
+    length_and_recomputing_lines,
+    model_size_lines,
+    model_split_lines,
+)
 from tui_train.trainers.nemo_file import NemoFile
 
 _HEAD_TEMPLATE = '''"""The NeMo recipe {recipe}, for nemo_toolkit 2.3 to 2.7. Written by tui-train; it runs without it.
@@ -74,27 +79,11 @@ def render_nemo_recipe(file: NemoFile) -> str:
         _HEAD_TEMPLATE.format(recipe=file.recipe)
         + tokenizer
         + mock
-        + _argument_parser_text(file)
+        + f"\n\n{argument_reader_code(file)}\n\ndef make_recipe(arguments):\n"
         + "\n".join(body)
         + "\n"
         + _FILE_TAIL_TEXT
     )
-
-
-def _argument_parser_text(file: NemoFile) -> str:
-    lines = [
-        "",
-        "",
-        "def read_arguments():",
-        "    parser = argparse.ArgumentParser()",
-        '    parser.add_argument("--output", default=str(HERE / "output"))',
-        f'    parser.add_argument("--micro-batch", type=int, default={file.micro_batch})',
-        f'    parser.add_argument("--sequence-length", type=int, default={file.sequence_length})',
-        '    parser.add_argument("--activation-checkpointing", action="store_true")',
-    ]
-    if file.layers:
-        lines.append(f'    parser.add_argument("--layers", type=int, default={file.layers})')
-    return "\n".join([*lines, "    return parser.parse_args()", "", "", "def make_recipe(arguments):", ""])
 
 
 def _recipe_lines(file: NemoFile) -> list[str]:
@@ -214,15 +203,7 @@ def _mock_tokenizer_lines(file: NemoFile) -> list[str]:
 
 
 def _length_steps_and_rate_lines(file: NemoFile) -> list[str]:
-    lines = [
-        "    # The model has its own sequence length.",
-        "    recipe.model.config.seq_length = recipe.data.seq_length",
-        "    if arguments.activation_checkpointing:",
-        '        recipe.model.config.recompute_granularity = "full"',
-        '        recipe.model.config.recompute_method = "uniform"',
-        "        recipe.model.config.recompute_num_layers = 1",
-        "",
-    ]
+    lines = [*length_and_recomputing_lines("recipe.model.config", "recipe.data"), ""]
     if file.steps:
         lines.append(f"    recipe.trainer.max_steps = {file.steps}")
     if between := min(filter(None, (file.checkpoint_every, file.steps)), default=0):

@@ -8,7 +8,7 @@ from tui_train.base.command import CommandWord
 from tui_train.base.text import visible
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.render.script import container_lines, script_end, script_head
-from tui_train.plan.render.script.variants import MergedAttempts, ScriptLine, ScriptVariable, merge_attempts
+from tui_train.plan.render.script.variants import MergedAttempts, ScriptLine, ScriptVariable, merge_attempts, pack_words
 from tui_train.plan.types import Attempt, Plan
 
 _REASON_COMMENT_COLUMN = 44
@@ -72,31 +72,25 @@ def _attempt_value_lines(plan: Plan, values: Sequence[ScriptVariable]) -> list[s
     """Return the values of the first attempt, and the table of what each attempt changes."""
     if len(plan.attempts) == 1:
         return [f"  title={quoted_word(plan.attempts[0].title)}"]
-    first = [f"  {line}" for line in _pack_words([_assignment_line(value.name, value.values[0]) for value in values])]
+    first = [
+        f"  {line}"
+        for line in pack_words(
+            [_assignment_line(value.name, value.values[0]) for value in values], _MAX_PACKED_LINE_WIDTH
+        )
+    ]
     lines = [*first, "  case $attempt in # each changes the values above"]
     for number, attempt in enumerate(plan.attempts, start=1):
         title = _assignment_line("title", attempt.title)
         changed = [value for value in values if value.values[number - 1] != value.values[0]]
         words = [_assignment_line(value.name, value.values[number - 1]) for value in changed]
         line = f"    {number}) {' '.join((title, *words))} ;;"
-        rest = "\n".join(f"      {line}" for line in _pack_words(words))
+        rest = "\n".join(f"      {line}" for line in pack_words(words, _MAX_PACKED_LINE_WIDTH))
         lines.append(line if len(line) <= _MAX_LINE_LENGTH else f"    {number}) {title}\n{rest} ;;")
     return [*lines, "  esac"]
 
 
 def _assignment_line(name: str, value: CommandWord) -> str:
     return f"{name}={quoted_word(value)}"
-
-
-def _pack_words(words: Sequence[str]) -> list[str]:
-    """Return words packed into as few lines as possible."""
-    lines: list[str] = []
-    for word in words:
-        if lines and len(lines[-1]) + len(word) < _MAX_PACKED_LINE_WIDTH:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    return lines
 
 
 def _array_lines(name: str, lines: Sequence[ScriptLine]) -> list[str]:
@@ -106,7 +100,12 @@ def _array_lines(name: str, lines: Sequence[ScriptLine]) -> list[str]:
     rows: list[str] = []
     previous: ScriptLine | None = None
     for line in _join_options(lines):
-        if previous and _can_share_line(previous, line) and len(rows[-1]) + len(line.words) < _MAX_PACKED_LINE_WIDTH:
+        if (
+            previous
+            and previous.is_bare_option
+            and line.is_bare_option
+            and len(rows[-1]) + len(line.words) < _MAX_PACKED_LINE_WIDTH
+        ):
             rows[-1] += f" {line.words}"
         else:
             rows += _commented_lines(line)
@@ -126,11 +125,6 @@ def _join_options(lines: Sequence[ScriptLine]) -> list[ScriptLine]:
         else:
             merged.append(line)
     return merged
-
-
-def _can_share_line(previous: ScriptLine, line: ScriptLine) -> bool:
-    """Return whether a part can share the line of the one before."""
-    return previous.is_option and line.is_option and not previous.why and not line.why
 
 
 def _commented_lines(line: ScriptLine) -> list[str]:

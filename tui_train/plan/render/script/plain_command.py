@@ -8,7 +8,7 @@ from msgspec import Struct
 from tui_train.base.command import JoinedWord, part_needs_checkpoint
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.render.script import container_lines
-from tui_train.plan.render.script.variants import ScriptLine, merge_attempts
+from tui_train.plan.render.script.variants import ScriptLine, merge_attempts, pack_words
 from tui_train.plan.types import Plan
 
 _CONTINUED_LINE_INDENT = "    "
@@ -66,20 +66,10 @@ def wrap_command(command: PlainCommand, width: int) -> tuple[str, ...]:
     """Return a command in lines of at most this many characters where its groups allow."""
     lines = [f"cd -- {command.folder} &&"] if command.folder else []
     # The variables stand before the command, which begins a line of its own.
-    head = _pack_groups(command.settings, width - len(_LINE_CONTINUATION))
-    body = _pack_groups(command.groups, width - len(_LINE_CONTINUATION) - len(_CONTINUED_LINE_INDENT))
+    head = pack_words(command.settings, width - len(_LINE_CONTINUATION))
+    body = pack_words(command.groups, width - len(_LINE_CONTINUATION) - len(_CONTINUED_LINE_INDENT))
     flat = [*head, *(body[:1]), *(f"{_CONTINUED_LINE_INDENT}{line}" for line in body[1:])]
     return (*lines, *(f"{line}{_LINE_CONTINUATION}" for line in flat[:-1]), *flat[-1:])
-
-
-def _pack_groups(groups: Sequence[str], width: int) -> list[str]:
-    lines: list[str] = []
-    for group in groups:
-        if lines and len(lines[-1]) + 1 + len(group) <= width:
-            lines[-1] += f" {group}"
-        else:
-            lines.append(group)
-    return lines
 
 
 def command_to_paste(command: PlainCommand, width: int = 100) -> str:

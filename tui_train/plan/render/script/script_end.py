@@ -42,7 +42,7 @@ def script_end_lines(plan: Plan, settings: tuple[ScriptLine, ...]) -> list[str]:
     """Return the lines that read the options and start the training; `settings` are set by `choose`."""
     return [
         _USAGE_AND_BECOME,
-        *_option_lines(plan),
+        *_option_reading_lines(plan),
         *_option_check_lines(plan),
         "",
         *_dry_run_lines(plan, settings),
@@ -52,7 +52,7 @@ def script_end_lines(plan: Plan, settings: tuple[ScriptLine, ...]) -> list[str]:
     ]
 
 
-def _option_lines(plan: Plan) -> list[str]:
+def _option_reading_lines(plan: Plan) -> list[str]:
     """Return the lines that read the options; the supervisor passes --checkpoint even where it is not used."""
     several, gpus_differ = plan.is_started_by_hand or bool(plan.hosts), plan.nodes > 1 and plan.gpus
     takes, rule = takes_checkpoint(plan), plan.attempts[0].checkpoints

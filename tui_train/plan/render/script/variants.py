@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 
 from msgspec import Struct
 
@@ -41,9 +42,25 @@ class ScriptLine(Struct, frozen=True):
         return self.words.lstrip("\"'").startswith("-")
 
     @property
+    def is_bare_option(self) -> bool:
+        """Return whether it is an option without a reason, which may share a line."""
+        return self.is_option and not self.why
+
+    @property
     def may_take_next_word(self) -> bool:
         """Return whether it is an option whose value may be the next word."""
         return self.is_option and not {*self.words} & {" ", "="}
+
+
+def pack_words(words: Sequence[str], width: int) -> list[str]:
+    """Return words in as few lines as possible, of at most this many characters where a word is not longer."""
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + 1 + len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
 
 
 class ScriptVariable(Struct, frozen=True):
@@ -84,14 +101,8 @@ class _VariableRegistry:
     def flag_variable(self, present: tuple[bool, ...], fallback_name: str) -> str:
         """Return the variable that is set in exactly these attempts; equal variables are shared."""
         values = tuple(_VALUE_OF_SET_FLAG if is_set else "" for is_set in present)
-        key = next(
-            (
-                key
-                for key in self._keys_edited_by_attempts()
-                if present == tuple(key in attempt.edits for attempt in self.plan.attempts)
-            ),
-            "",
-        )
+        edits = [attempt.edits for attempt in self.plan.attempts]
+        key = next((key for key in chain(*edits) if present == tuple(key in each for each in edits)), "")
         return self._add_variable(key.rpartition(".")[2] or fallback_name, values, shared=True)
 
     def value_variable(self, values: tuple[CommandWord, ...], fallback_name: str) -> str:
@@ -101,9 +112,6 @@ class _VariableRegistry:
         return self._add_variable(
             number or fallback_name, values, shared=any(not str(value).isalnum() for value in values)
         )
-
-    def _keys_edited_by_attempts(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(key for attempt in self.plan.attempts for key in attempt.edits))
 
     def _micro_batches(self) -> tuple[int, ...]:
         edited = (attempt.edits.get("recipe.micro_batch") for attempt in self.plan.attempts)
@@ -184,7 +192,7 @@ def _option_name_part(word: CommandWord) -> str:
 
 
 def _word_after_option_name(word: CommandWord) -> CommandWord:
-    """Return the part of a word after its stem."""
+    """Return the part of a word after its option's name."""
     first, *more = word_pieces(word) or ("",)
     if not isinstance(first, str):
         return word
