@@ -6,7 +6,11 @@ import msgspec
 import pytest
 from support import SCRIPTS, bash, check, exported, facts, gpu, plain_environment, plan, profile, sample, toolchain
 
-from tui_train.checks.machine.ineffective_variables import REASON_FINDER_BY_VARIABLE, VariableReaders, why_ineffective
+from tui_train.checks.machine.ineffective_variables import (
+    REASON_OR_FINDER_BY_VARIABLE,
+    VariableReaders,
+    why_ineffective,
+)
 from tui_train.facts.machine.inherited_settings import read_inherited_variables
 from tui_train.facts.types import InheritedVariable
 from tui_train.launchers import LAUNCHERS
@@ -191,7 +195,7 @@ def test_every_dead_variable_has_its_reason_somewhere():
     tools = (None, toolchain(torch="2.8.0"), toolchain(torch="2.15.0"))
     runs = [VariableReaders(tool, launcher, talks) for tool in tools
             for launcher in LAUNCHERS for talks in ("", "nccl")]  # fmt: skip
-    assert all(any(why(run) for run in runs) for why in REASON_FINDER_BY_VARIABLE.values())
+    assert all(any(why_ineffective(name, run) for run in runs) for name in REASON_OR_FINDER_BY_VARIABLE)
 
 
 def test_dead_variables_of_profile_and_environment_are_reported():

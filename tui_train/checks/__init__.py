@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tui_train.base.text import visible
-from tui_train.checks.finding import CheckFunction, Finding, error
+from tui_train.checks.finding import CheckFunction, Finding, error, severity_sort_key
 from tui_train.checks.machine import communication, conflicts, container, disk, hardware, idle
 from tui_train.checks.nemo import nemo, nemo_options
 from tui_train.checks.other_machines import cluster, hosts, slurm
@@ -22,20 +22,19 @@ from tui_train.trainers import trainer_has_own_field
 __all__ = ["CHECKS", "Finding", "find_problems"]
 
 
-def _only_for_trainers_with(key: str, inner_check: CheckFunction) -> CheckFunction:
-    """Return a check that runs only for trainers that take this key or section."""
+def _only_for_trainers_with(key_or_section: str, *checks: CheckFunction) -> Iterator[CheckFunction]:
+    """Yield checks that run only for trainers that take this key or section."""
 
-    def guarded(setup: Setup) -> Iterator[Finding]:
-        if trainer_has_own_field(setup.profile, key):
-            yield from inner_check(setup)
+    def limited(check: CheckFunction) -> CheckFunction:
+        return lambda setup: check(setup) if trainer_has_own_field(setup.profile, key_or_section) else iter(())
 
-    return guarded
+    return map(limited, checks)
 
 
 CHECKS: tuple[CheckFunction, ...] = (
     # Before what a Python lacks for it.
-    _only_for_trainers_with("finetune", finetune.qlora_on_cpu),
-    _only_for_trainers_with("nemo", nemo.uses_unsupported_by_nemo),
+    *_only_for_trainers_with("finetune", finetune.qlora_on_cpu),
+    *_only_for_trainers_with("nemo", nemo.uses_unsupported_by_nemo),
     trainer.unusable_training_python,
     container.unusable_engine,
     container.unusable_image,
@@ -95,56 +94,77 @@ CHECKS: tuple[CheckFunction, ...] = (
     trainer.batch_lowered_by_trainer,
     trainer.secret_values_in_profile,
     trainer.webhook_file_missing_on_other_machine,
-    _only_for_trainers_with("trainer.preset", preset.missing_preset_package),
-    _only_for_trainers_with("trainer.preset", preset.unusable_trainer_config_file),
-    _only_for_trainers_with("trainer.preset", preset.unknown_data_format),
-    _only_for_trainers_with("trainer.preset", preset.user_preset_named_as_shipped_preset),
-    _only_for_trainers_with("trainer.preset", preset.preset_arguments_refused_by_script),
-    _only_for_trainers_with("trainer.script", script.non_python_script),
-    _only_for_trainers_with("trainer.script", script.script_without_train_switch),
-    _only_for_trainers_with("trainer.script", script.ranks_unset_by_launcher),
-    _only_for_trainers_with("trainer.script", script.several_processes_without_process_group),
-    _only_for_trainers_with("trainer.script", script.script_ignoring_checkpoint),
-    _only_for_trainers_with("trainer.script", script.unpassed_local_rank),
-    _only_for_trainers_with("trainer.progress", script.invalid_progress_expression),
-    _only_for_trainers_with("trainer.script", declared_arguments.missing_subcommand),
-    _only_for_trainers_with("trainer.script", declared_arguments.missing_required_arguments),
-    _only_for_trainers_with("trainer.script", declared_arguments.undeclared_options),
-    _only_for_trainers_with("trainer.script", declared_arguments.undeclared_options_of_fire_script),
-    _only_for_trainers_with("trainer.script", declared_arguments.invalid_argument_values),
-    _only_for_trainers_with("trainer.script", declared_arguments.arguments_resembling_recipe_values),
-    _only_for_trainers_with("finetune", finetune.missing_model_or_data),
-    _only_for_trainers_with("finetune", finetune.unknown_lora_targets),
-    _only_for_trainers_with("finetune", finetune.invalid_data_weights),
-    _only_for_trainers_with("finetune", finetune.unchecked_answers_only),
-    _only_for_trainers_with("finetune", finetune.problems_of_read_data),
-    _only_for_trainers_with("finetune", finetune.chats_learned_whole),
-    _only_for_trainers_with("trainer.allow", extreme_values.excessive_sequence_length),
-    _only_for_trainers_with("trainer.allow", extreme_values.extreme_learning_rate),
-    _only_for_trainers_with("finetune", finetune.lora_fallback_with_own_learning_rate),
-    _only_for_trainers_with("finetune", finetune.both_steps_and_epochs),
-    _only_for_trainers_with("finetune", finetune.too_small_micro_batch),
-    _only_for_trainers_with("finetune", finetune.arguments_overriding_plan),
-    _only_for_trainers_with("finetune", finetune_options.unknown_trl_options),
-    _only_for_trainers_with("finetune", finetune_options.config_file_values_ignored_by_trl),
-    _only_for_trainers_with("finetune", finetune.evaluations_without_data_or_checkpoint),
+    *_only_for_trainers_with(
+        "trainer.preset",
+        preset.missing_preset_package,
+        preset.unusable_trainer_config_file,
+        preset.unknown_data_format,
+        preset.user_preset_named_as_shipped_preset,
+        preset.preset_arguments_refused_by_script,
+    ),
+    *_only_for_trainers_with(
+        "trainer.script",
+        script.non_python_script,
+        script.script_without_train_switch,
+        script.ranks_unset_by_launcher,
+        script.several_processes_without_process_group,
+        script.script_ignoring_checkpoint,
+        script.unpassed_local_rank,
+    ),
+    *_only_for_trainers_with("trainer.progress", script.invalid_progress_expression),
+    *_only_for_trainers_with(
+        "trainer.script",
+        declared_arguments.missing_subcommand,
+        declared_arguments.missing_required_arguments,
+        declared_arguments.undeclared_options,
+        declared_arguments.undeclared_options_of_fire_script,
+        declared_arguments.invalid_argument_values,
+        declared_arguments.arguments_resembling_recipe_values,
+    ),
+    *_only_for_trainers_with(
+        "finetune",
+        finetune.missing_model_or_data,
+        finetune.unknown_lora_targets,
+        finetune.invalid_data_weights,
+        finetune.unchecked_answers_only,
+        finetune.problems_of_read_data,
+        finetune.chats_learned_whole,
+    ),
+    *_only_for_trainers_with(
+        "trainer.allow",
+        extreme_values.excessive_sequence_length,
+        extreme_values.extreme_learning_rate,
+    ),
+    *_only_for_trainers_with(
+        "finetune",
+        finetune.lora_fallback_with_own_learning_rate,
+        finetune.both_steps_and_epochs,
+        finetune.too_small_micro_batch,
+        finetune.arguments_overriding_plan,
+        finetune_options.unknown_trl_options,
+        finetune_options.config_file_values_ignored_by_trl,
+        finetune.evaluations_without_data_or_checkpoint,
+    ),
     tracking.missing_logger_packages,
     tracking.missing_wandb_key,
     recipe.invalid_fallbacks,
     recipe.no_checkpoint_before_end,
     recipe.predicted_memory_shortage,
     disk.checkpoint_disk_shortage,
-    _only_for_trainers_with("nemo", nemo.missing_or_unusable_recipe),
-    _only_for_trainers_with("nemo", nemo.missing_or_mock_data),
-    _only_for_trainers_with("nemo", nemo.impossible_model_split),
-    _only_for_trainers_with("nemo", nemo.recipe_warmup_longer_than_training),
-    _only_for_trainers_with("nemo", nemo.unsuitable_tokenizer),
-    _only_for_trainers_with("nemo", nemo_options.lora_without_transformer_engine),
-    _only_for_trainers_with("nemo", nemo_options.unsuitable_weights),
-    _only_for_trainers_with("nemo", nemo_options.unused_validation_and_test_data),
-    _only_for_trainers_with("nemo", nemo_options.invalid_recipe_settings),
-    _only_for_trainers_with("nemo", nemo.automodel_instead_of_recipes),
-    _only_for_trainers_with("nemo", nemo_options.bridge_instead_of_recipes),
+    *_only_for_trainers_with(
+        "nemo",
+        nemo.missing_or_unusable_recipe,
+        nemo.missing_or_mock_data,
+        nemo.impossible_model_split,
+        nemo.recipe_warmup_longer_than_training,
+        nemo.unsuitable_tokenizer,
+        nemo_options.lora_without_transformer_engine,
+        nemo_options.unsuitable_weights,
+        nemo_options.unused_validation_and_test_data,
+        nemo_options.invalid_recipe_settings,
+        nemo.automodel_instead_of_recipes,
+        nemo_options.bridge_instead_of_recipes,
+    ),
     hardware.logout_effects_on_training,
     unused.profile_of_old_schema,
 )
@@ -162,12 +182,7 @@ def find_problems(setup: Setup) -> tuple[Finding, ...]:
         for run_check in CHECKS
         for finding in run_check(setup)
     ]
-    return tuple(sorted(findings, key=_severity_sort_key))
-
-
-def _severity_sort_key(finding: Finding) -> tuple[bool, int]:
-    """Return how far to the end a finding stands: the worst are first."""
-    return not finding.forbids_plan, ("error", "warning", "note").index(finding.level)
+    return tuple(sorted(findings, key=severity_sort_key))
 
 
 def _with_default_values_left_unset(finding: Finding, setup: Setup) -> Finding:

@@ -60,3 +60,8 @@ class Finding(Struct, frozen=True):
 
 error, warning, note = partial(Finding, "error"), partial(Finding, "warning"), partial(Finding, "note")
 CheckFunction = Callable[[Setup], Iterator[Finding]]
+
+
+def severity_sort_key(finding: Finding) -> tuple[bool, int]:
+    """Return how far to the end a finding stands: the worst are first."""
+    return not finding.forbids_plan, ("error", "warning", "note").index(finding.level)

@@ -16,8 +16,12 @@ def gradient_accumulation(global_batch: int, micro_batch: int, world_size: int) 
 
 def nearest_global_batches(global_batch: int, micro_batch: int, world_size: int) -> tuple[int, ...]:
     """Return the global batches nearest below and above that the micro batch and world size divide."""
-    unit = micro_batch * world_size
-    below = global_batch // unit * unit
+    return nearest_multiples(global_batch, micro_batch * world_size)
+
+
+def nearest_multiples(number: int, unit: int) -> tuple[int, ...]:
+    """Return the positive multiples of a unit nearest below (or at) a number, and above it."""
+    below = number // unit * unit
     return tuple(value for value in (below, below + unit) if value)
 
 

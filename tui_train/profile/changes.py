@@ -1,5 +1,7 @@
 """Change: a named, explained edit of a profile, as data; a remedy, a fallback rung and a fix are all Changes."""
 
+from collections.abc import Collection
+
 from msgspec import Struct
 
 from tui_train.profile import fields
@@ -29,6 +31,12 @@ def apply_change(change: Change, profile: Profile) -> Profile:
     for key, value in change.edits:
         profile = fields.profile_with_value(profile, key, value)
     return profile
+
+
+def remove_variables_change(profile: Profile, names: Collection[str], why: str) -> Change:
+    """Return the change that takes variables out of the training's environment."""
+    rest = {name: value for name, value in profile.trainer.environment.items() if name not in names}
+    return Change(f"without {', '.join(names)}", why, (("trainer.environment", rest),))
 
 
 def profile_differences(before: Profile, after: Profile) -> tuple[ValueDifference, ...]:

@@ -38,7 +38,7 @@ _EMPTY_PROFILE = Profile()
 FieldValue = str | int | float | bool | tuple[str | float, ...] | dict[str, str] | None
 
 
-FIELDS: dict[str, Field] = {get_field.key: get_field for get_field in ROWS}
+FIELDS: dict[str, Field] = {row.key: row for row in ROWS}
 
 
 def get_field(key: str) -> Field:
@@ -268,18 +268,6 @@ def _parse_switch(row: Field, text: str, _folder: Path) -> bool:
     raise BadInput(f"{row.label} is {visible(text)!r}", "Type yes or no.")
 
 
-def _parse_words(row: Field, text: str, _folder: Path) -> tuple[str, ...]:
-    return typed_lists.split_values(row, text)
-
-
-def _parse_names(row: Field, text: str, _folder: Path) -> tuple[str, ...]:
-    return tuple(filter(None, typed_lists.split_values(row, text)))
-
-
-def _parse_paths(row: Field, text: str, folder: Path) -> tuple[str, ...]:
-    return tuple(absolute_path(word, folder) for word in typed_lists.split_values(row, text))
-
-
 def _parse_table(row: Field, text: str, _folder: Path) -> dict[str, str]:
     return _parse_named_values(
         row, text, lambda name: name.isidentifier() and name.isascii(), "NAME=VALUE", "WANDB_MODE=offline"
@@ -319,15 +307,17 @@ _PARSER_BY_KIND: dict[FieldKind, Callable[[Field, str, Path], FieldValue]] = {
     "choice": lambda _row, text, _folder: text.strip(),
     "text": lambda _row, text, _folder: text,
     "path": absolute_field_path,
-    "paths": _parse_paths,
+    "paths": lambda row, text, folder: tuple(
+        absolute_path(path, folder) for path in typed_lists.split_values(row, text)
+    ),
     "model": lambda _row, text, folder: absolute_model_reference(text, folder),
     "integer": _parse_integer,
     "integers": _parse_integers,
     "number": _parse_number,
     "numbers": _parse_numbers,
     "switch": _parse_switch,
-    "words": _parse_words,
-    "names": _parse_names,
+    "words": lambda row, text, _folder: typed_lists.split_values(row, text),
+    "names": lambda row, text, _folder: tuple(filter(None, typed_lists.split_values(row, text))),
     "table": _parse_table,
     "dotted": _parse_dotted_table,
     "webhook": absolute_webhook_reference,

@@ -12,7 +12,7 @@ ENVIRONMENT_PROFILE_KEY = "trainer.environment"
 # Those of variables, which name secrets.
 _SECRETS_PROFILE_KEY = "trainer.secrets"
 # Its address is kept in a file, and the profile names that.
-_WEBHOOK_PROFILE_KEY = "notify.webhook"
+WEBHOOK_PROFILE_KEY = "notify.webhook"
 _NOTIFY_COMMAND_PROFILE_KEY = "notify.command"
 
 
@@ -43,7 +43,7 @@ def find_profile_secrets(profile: Profile) -> Iterator[SecretPosition]:
         elif isinstance(value, tuple):
             words = tuple(map(str, value))
             yield from _secrets_in_names(key, words) if key == _SECRETS_PROFILE_KEY else _secrets_in_words(key, words)
-        elif isinstance(value, str) and key != _WEBHOOK_PROFILE_KEY and secrets.has_secret_format(value):
+        elif isinstance(value, str) and key != WEBHOOK_PROFILE_KEY and secrets.has_secret_format(value):
             yield SecretPosition(key, "", secrets.has_surely_secret_format(value))
 
 
@@ -77,7 +77,7 @@ def displayed_value(profile: Profile, key: str) -> str:
     if isinstance(value, dict):
         hidden = {secret.name for secret in _secrets_in_table(key, value)}
         return fields.format_value({name: "…" if name in hidden else text for name, text in value.items()})
-    if key == _WEBHOOK_PROFILE_KEY:
+    if key == WEBHOOK_PROFILE_KEY:
         return webhook.displayed_webhook(str(value))
     return secrets.mask_secrets(fields.format_value(value))[0]
 

@@ -1,6 +1,8 @@
 """Profiles on disk: strict reading, and saving that never overwrites unasked."""
 
+import contextlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from tui_train.base.text import visible
 from tui_train.profile import fields
 from tui_train.profile.presets import shipped_presets
 from tui_train.profile.presets.user_presets import msgspec_message_with_key_first, user_preset_names, user_presets
-from tui_train.profile.secret_values import find_profile_secrets
+from tui_train.profile.secret_values import WEBHOOK_PROFILE_KEY, find_profile_secrets
 from tui_train.profile.types import AUTO_PRESET, SCHEMA_VERSION, Profile
 from tui_train.profile.upgrade import upgrade_schema_1
 
@@ -27,7 +29,6 @@ _PROFILE_NAME_PATTERN = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 _NAME_LINE_PATTERN = re.compile(r"(?<![^\n])name\s*=[^\n]*")
 # The built-in trainer's own preset: no script is passed anything by it.
 _BUILTIN_TRAINER_PRESET = "builtin"
-_WEBHOOK_PROFILE_KEY = "notify.webhook"
 
 
 def profile_to_toml(profile: Profile) -> str:
@@ -35,12 +36,9 @@ def profile_to_toml(profile: Profile) -> str:
     data: dict[str, Any] = {"schema": SCHEMA_VERSION, "name": profile.name}
     for key in fields.chosen_keys(profile):
         section, _, name = key.partition(".")
-        value = (
-            webhook.webhook_reference(profile.notify.webhook)
-            if key == _WEBHOOK_PROFILE_KEY
-            else fields.get_value(profile, key)
-        )
-        data.setdefault(section, {})[name] = msgspec.to_builtins(value)
+        value = fields.get_value(profile, key)
+        stored = webhook.webhook_reference(str(value)) if key == WEBHOOK_PROFILE_KEY else value
+        data.setdefault(section, {})[name] = msgspec.to_builtins(stored)
     return tomli_w.dumps(data)
 
 
@@ -57,7 +55,8 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
             f"{source} has schema {schema}, this program knows {SCHEMA_VERSION}", "Install a newer tui-train."
         )
     if schema == 1:
-        data = _upgrade_schema_1(data, source)
+        with _naming_source_in_errors(source):
+            data = upgrade_schema_1(data, user_presets())
     trainer = data.get("trainer")
     if "schema" not in data and isinstance(trainer, dict) and trainer.get("kind") in {"script", "nemo"}:
         # Before schema 2 what such a file left out was this program's; 0 has that said.
@@ -67,12 +66,16 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
         profile = msgspec.convert(data, prepared_for_msgspec(Profile), strict=True)
     except msgspec.ValidationError as error:
         raise BadInput(f"{source}: {msgspec_message_with_key_first(str(error))}", "Fix that value.") from None
-    return _with_absolute_paths(profile, source, folder or Path.cwd())
+    with _naming_source_in_errors(source):
+        profile = _with_absolute_paths(profile, folder or Path.cwd())
+        check_preset_exists(profile)
+    return profile
 
 
-def _upgrade_schema_1(data: dict[str, Any], source: str) -> dict[str, Any]:
+@contextlib.contextmanager
+def _naming_source_in_errors(source: str) -> Iterator[None]:
     try:
-        return upgrade_schema_1(data, user_presets())
+        yield
     except BadInput as error:
         raise BadInput(f"{source}: {error.message}", error.remedy) from None
 
@@ -119,7 +122,7 @@ def save_profile(profile: Profile, *, overwrite: bool = False) -> Path:
 
 def store_webhook_of_profile(profile: Profile) -> Profile:
     """Write the address of a webhook to its file, and return the profile that names that; CannotWrite if it fails."""
-    return fields.profile_with_value(profile, _WEBHOOK_PROFILE_KEY, webhook.store_webhook(profile.notify.webhook))
+    return fields.profile_with_value(profile, WEBHOOK_PROFILE_KEY, webhook.store_webhook(profile.notify.webhook))
 
 
 def check_profile_name(name: str) -> None:
@@ -192,11 +195,8 @@ def saved_profile_path(name: str) -> Path:
 def check_preset_exists(profile: Profile) -> None:
     """Raise BadInput where the profile names no preset that there is, or the built-in trainer's for a script."""
     trainer = profile.trainer
-    known = tuple(
-        name
-        for name in dict.fromkeys((AUTO_PRESET, *shipped_presets(), *user_preset_names()))
-        if name != _BUILTIN_TRAINER_PRESET
-    )
+    names = dict.fromkeys((AUTO_PRESET, *shipped_presets(), *user_preset_names()))
+    known = tuple(name for name in names if name != _BUILTIN_TRAINER_PRESET)
     if trainer.preset not in known and not trainer.preset == trainer.kind == _BUILTIN_TRAINER_PRESET:
         raise BadInput(
             f"trainer.preset is {visible(trainer.preset)!r}", fields.similar_word_remedy(trainer.preset, known)
@@ -220,23 +220,16 @@ def _refuse_unknown_key(key: str, source: str) -> None:
     raise BadInput(f"{source}: {visible(key)} is not a key", remedy)
 
 
-def _with_absolute_paths(profile: Profile, source: str, folder: Path) -> Profile:
+def _with_absolute_paths(profile: Profile, folder: Path) -> Profile:
     for row in fields.FIELDS.values():
         value = fields.get_value(profile, row.key)
-        try:
-            if row.kind == "path":
-                value = fields.absolute_field_path(row, str(value), folder)
-            elif row.kind == "model":
-                value = fields.absolute_model_reference(str(value), folder)
-            elif row.kind == "webhook":
-                value = fields.absolute_webhook_reference(row, str(value), folder)
-            elif row.kind == "paths" and isinstance(value, tuple):
-                value = tuple(fields.absolute_path(str(path), folder) for path in value)
-            profile = fields.profile_with_value(profile, row.key, value)
-        except BadInput as error:
-            raise BadInput(f"{source}: {error.message}", error.remedy) from None
-    try:
-        check_preset_exists(profile)
-    except BadInput as error:
-        raise BadInput(f"{source}: {error.message}", error.remedy) from None
+        if row.kind == "path":
+            value = fields.absolute_field_path(row, str(value), folder)
+        elif row.kind == "model":
+            value = fields.absolute_model_reference(str(value), folder)
+        elif row.kind == "webhook":
+            value = fields.absolute_webhook_reference(row, str(value), folder)
+        elif row.kind == "paths" and isinstance(value, tuple):
+            value = tuple(fields.absolute_path(str(path), folder) for path in value)
+        profile = fields.profile_with_value(profile, row.key, value)
     return profile

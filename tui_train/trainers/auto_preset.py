@@ -195,10 +195,9 @@ def _preset_with_declared_arguments(preset: Preset, source: ScriptSource, *, tak
         for name, each in matched.items()
         if not passed & {name, *_PLACEHOLDERS_BY_RECIPE_NAME.get(_RECIPE_NAME_BY_PLACEHOLDER.get(name, name), ())}
     ]
-    arguments = (*preset.arguments, *more)
     return msgspec.structs.replace(
         preset,
-        arguments=arguments,
+        arguments=(*preset.arguments, *more),
         defaults={**(preset.defaults if takes_all else {}), **dict(_declared_defaults(matched))},
     )
 
@@ -206,7 +205,7 @@ def _preset_with_declared_arguments(preset: Preset, source: ScriptSource, *, tak
 def names_of_declared_defaults(source: ScriptSource, user_arguments: Sequence[str]) -> Iterator[str]:
     """Yield the recipe's names of the defaults that a script's own source writes out."""
     matched = dict(_placeholders_and_sure_parameters(parameters_in_scope(source, user_arguments)))
-    yield from (name for name, _ in _declared_defaults(matched))
+    return (name for name, _ in _declared_defaults(matched))
 
 
 def _preset_without_sequence_length_if_unsuitable(preset: Preset, source: ScriptSource) -> Preset:
@@ -251,22 +250,16 @@ def _argument_in_script_spelling(argument: PresetArgument, declared: Mapping[str
     """Return an argument in the script's own spelling, None where the script does not take it."""
     words = [
         (declared.get(_normalized_flag(option)), equals, value)
-        for option, equals, value in map(_split_option_word, argument.words)
+        for option, equals, value in (word.partition("=") for word in argument.words)
     ]
     if not all(name for name, _, _ in words):
         return None
     return PresetArgument(tuple(f"{name}{equals}{value}" for name, equals, value in words), argument.when)
 
 
-def _split_option_word(word: str) -> tuple[str, str, str]:
-    return word.partition("=")
-
-
 def _single_value_options(parameters: tuple[ScriptParameter, ...]) -> Iterator[ScriptParameter]:
     """Yield the arguments that take one value."""
-    for each in parameters:
-        if each.form in {"option", "key"} and not each.takes_several:
-            yield each
+    return (each for each in parameters if each.form in {"option", "key"} and not each.takes_several)
 
 
 def _placeholders_and_sure_parameters(

@@ -9,11 +9,10 @@ NeMo-Run's LocalExecutor would start the same processes, but ends with 0 when th
 import keyword
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
-import msgspec
-
-from tui_train.base.command import CommandPart, EnvSetting, word_in_run_dir
+from tui_train.base.command import EnvSetting
 from tui_train.base.text import visible
 from tui_train.base.versions import is_at_least_or_unknown, is_known_older
 from tui_train.facts.models import nemo_models
@@ -28,9 +27,9 @@ from tui_train.trainers.nemo_file import NemoFile
 NemoFlavour = Literal["recipes", "bridge", "automodel"]
 
 RECOMMENDED_IMAGES_TEXT = "nvcr.io/nvidia/nemo:25.04 or newer"
-_MODEL_SIZE_PLACEHOLDERS = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
+MODEL_SIZE_PLACEHOLDERS = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # Values that the file sets itself, besides those that arguments of the attempts change.
-_PLACEHOLDERS_IN_FILE = frozenset(
+PLACEHOLDERS_IN_NEMO_FILE = frozenset(
     {
         "data", "model", "sequence_length", "micro_batch", "global_batch", "accumulation", "learning_rate", "precision",
         "steps", "checkpoint_every", "seed", "activation_checkpointing",
@@ -113,11 +112,11 @@ def nemo_package_names() -> tuple[str, ...]:
     return tuple(name for _, name, _ in _FLAVOURS_BY_PREFERENCE)
 
 
-def _why_no_automodel(packages: dict[str, str]) -> str:
-    version = packages.get("nemo_automodel")
+def _why_missing_or_older(package: str, minimum: str, packages: dict[str, str]) -> str:
+    version = packages.get(package)
     if version is None:
-        return "no nemo_automodel"
-    return "" if is_at_least_or_unknown(version, "0.4") else f"nemo_automodel {version}, but 0.4 or newer is needed"
+        return f"no {package}"
+    return "" if is_at_least_or_unknown(version, minimum) else f"{package} {version}, but {minimum} or newer is needed"
 
 
 def _why_no_recipes(packages: dict[str, str]) -> str:
@@ -131,38 +130,12 @@ def _why_no_recipes(packages: dict[str, str]) -> str:
     return "" if "nemo_run" in packages else f"nemo_toolkit {version}, but no nemo_run"
 
 
-def _why_no_bridge(packages: dict[str, str]) -> str:
-    version = packages.get("megatron-bridge")
-    if version is None:
-        return "no megatron-bridge"
-    return "" if is_at_least_or_unknown(version, "0.3") else f"megatron-bridge {version}, but 0.3 or newer is needed"
-
-
 # Flavours in order of preference, each with its package and the function that returns what is missing.
 _FLAVOURS_BY_PREFERENCE: tuple[tuple[NemoFlavour, str, Callable[[dict[str, str]], str]], ...] = (
     ("recipes", "nemo_toolkit", _why_no_recipes),
-    ("bridge", "megatron-bridge", _why_no_bridge),
-    ("automodel", "nemo_automodel", _why_no_automodel),
+    ("bridge", "megatron-bridge", partial(_why_missing_or_older, "megatron-bridge", "0.3")),
+    ("automodel", "nemo_automodel", partial(_why_missing_or_older, "nemo_automodel", "0.4")),
 )
-
-
-def nemo_preset(profile: Profile, flavour: NemoFlavour | None) -> Preset:
-    """Return the preset by which the values that attempts may change are passed to NeMo."""
-    chosen = PRESET_BY_FLAVOUR[flavour or "recipes"]
-    more: tuple[PresetArgument, ...] = ()
-    if flavour == "automodel":
-        length = "max_sentence_len" if profile.nemo.mock_data else "seq_length"
-        more = (PresetArgument((f"--dataset.{length}={{sequence_length}}",)),)
-    elif can_set_model_size(profile, flavour) and profile.recipe.layers is not None:
-        more = (PresetArgument(("--layers={layers}",)),)
-    return msgspec.structs.replace(chosen, arguments=(*chosen.arguments, *more))
-
-
-def placeholders_reaching_nemo(profile: Profile, flavour: NemoFlavour | None) -> frozenset[str]:
-    """Return the placeholders whose values reach NeMo."""
-    size = _MODEL_SIZE_PLACEHOLDERS if can_set_model_size(profile, flavour) else frozenset()
-    warmup = frozenset() if flavour == "automodel" else frozenset({"warmup"})
-    return _PLACEHOLDERS_IN_FILE | {"output", "validation_data", "test_data"} | size | warmup
 
 
 def can_set_model_size(profile: Profile, flavour: NemoFlavour | None) -> bool:
@@ -205,22 +178,6 @@ def opened_data_files(profile: Profile) -> tuple[str, ...]:
 def is_valid_recipe_name(recipe: str) -> bool:
     """Return whether a recipe's name is a valid Python name."""
     return recipe.isidentifier() and recipe.isascii() and not keyword.iskeyword(recipe)
-
-
-def nemo_program_parts(flavour: NemoFlavour | None) -> tuple[CommandPart, ...]:
-    """Return the arguments that start NeMo with its file."""
-    if flavour == "automodel":
-        return (
-            CommandPart(("-m", "nemo_automodel.cli.app"), "AutoModel's command line"),
-            CommandPart((word_in_run_dir(FILE_NAME_BY_FLAVOUR["automodel"]),)),
-        )
-    file_flavour = flavour or "recipes"
-    name = "Megatron-Bridge" if flavour == "bridge" else "NeMo"
-    return (
-        CommandPart(
-            (word_in_run_dir(FILE_NAME_BY_FLAVOUR[file_flavour]),), f"{name} resumes from its newest checkpoint itself"
-        ),
-    )
 
 
 def build_nemo_file(

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar
 
-from tui_train.base.command import CommandPart
-from tui_train.profile.presets import Preset
+from msgspec.structs import replace
+
+from tui_train.base.command import CommandPart, word_in_run_dir
+from tui_train.profile.presets import Preset, PresetArgument
 from tui_train.trainers import nemo
 from tui_train.trainers.nemo import NemoFlavour
 from tui_train.trainers.trainer import FieldTexts, Trainer
@@ -43,12 +45,22 @@ class NemoRecipe(Trainer):
 
     @cached_property
     def preset(self) -> Preset:
-        """The preset for the values that attempts may change."""
-        return nemo.nemo_preset(self.profile, self.nemo_flavour)
+        """The preset by which the values that attempts may change are passed to it."""
+        flavour_preset = nemo.PRESET_BY_FLAVOUR[self.nemo_flavour or "recipes"]
+        more: tuple[PresetArgument, ...] = ()
+        if self.nemo_flavour == "automodel":
+            length = "max_sentence_len" if self.profile.nemo.mock_data else "seq_length"
+            more = (PresetArgument((f"--dataset.{length}={{sequence_length}}",)),)
+        elif nemo.can_set_model_size(self.profile, self.nemo_flavour) and self.profile.recipe.layers is not None:
+            more = (PresetArgument(("--layers={layers}",)),)
+        return replace(flavour_preset, arguments=(*flavour_preset.arguments, *more))
 
     def accepted_placeholders(self) -> frozenset[str]:
         """Return the placeholders that its file or its arguments set."""
-        return nemo.placeholders_reaching_nemo(self.profile, self.nemo_flavour)
+        can_set_size = nemo.can_set_model_size(self.profile, self.nemo_flavour)
+        size = nemo.MODEL_SIZE_PLACEHOLDERS if can_set_size else frozenset()
+        warmup = frozenset() if self.nemo_flavour == "automodel" else frozenset({"warmup"})
+        return nemo.PLACEHOLDERS_IN_NEMO_FILE | {"output", "validation_data", "test_data"} | size | warmup
 
     @cached_property
     def nemo_flavour(self) -> NemoFlavour | None:
@@ -84,4 +96,8 @@ class NemoRecipe(Trainer):
 
     def program_parts(self) -> tuple[CommandPart, ...]:
         """Return the arguments that start its flavour of NeMo."""
-        return nemo.nemo_program_parts(self.nemo_flavour)
+        file = word_in_run_dir(nemo.FILE_NAME_BY_FLAVOUR[self.nemo_flavour or "recipes"])
+        if self.nemo_flavour == "automodel":
+            return (CommandPart(("-m", "nemo_automodel.cli.app"), "AutoModel's command line"), CommandPart((file,)))
+        name = "Megatron-Bridge" if self.nemo_flavour == "bridge" else "NeMo"
+        return (CommandPart((file,), f"{name} resumes from its newest checkpoint itself"),)

@@ -4,10 +4,13 @@ from collections.abc import Iterator
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, note, warning
-from tui_train.checks.machine.ineffective_variables import REASON_FINDER_BY_VARIABLE, VariableReaders, why_ineffective
+from tui_train.checks.machine.ineffective_variables import (
+    REASON_OR_FINDER_BY_VARIABLE,
+    VariableReaders,
+    why_ineffective,
+)
 from tui_train.profile import fields
-from tui_train.profile.changes import Change
-from tui_train.profile.types import Profile
+from tui_train.profile.changes import Change, remove_variables_change
 from tui_train.setup.machine import overridden_variables
 from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_gloo_trains_wrongly, why_workaround_ignored
 from tui_train.setup.setup import Setup
@@ -76,7 +79,7 @@ def missing_network_interface(setup: Setup) -> Iterator[Finding]:
                 _ENVIRONMENT_PROFILE_KEY,
                 message,
                 remedy,
-                change=_remove_variable_change(profile, name, "the interface is found without it"),
+                change=remove_variables_change(profile, (name,), "the interface is found without it"),
                 machine=True,
             )
 
@@ -88,14 +91,8 @@ def variables_overriding_chosen_keys(setup: Setup) -> Iterator[Finding]:
             _ENVIRONMENT_PROFILE_KEY,
             f"{each.name}={visible(each.value)} in your environment overrides {each.key} ({each.by_key})",
             f"Take it out, or leave {each.key} unset.",
-            change=_remove_variable_change(setup.profile, each.name, f"{each.key} is used"),
+            change=remove_variables_change(setup.profile, (each.name,), f"{each.key} is used"),
         )
-
-
-def _remove_variable_change(profile: Profile, name: str, why: str) -> Change:
-    """Return the change that takes a variable out of the environment."""
-    rest = {other: value for other, value in profile.trainer.environment.items() if other != name}
-    return Change(f"without {name}", why, ((_ENVIRONMENT_PROFILE_KEY, rest),))
 
 
 def _variable_readers(setup: Setup) -> VariableReaders:
@@ -109,12 +106,12 @@ def ineffective_variables(setup: Setup) -> Iterator[Finding]:
     environment = profile.trainer.environment
     for name in environment:
         if why := why_ineffective(name, run):
-            change = _remove_variable_change(profile, name, why)
+            change = remove_variables_change(profile, (name,), why)
             message, remedy = f"{visible(name)}: {why}", "Take it out of the environment."
             yield warning(_ENVIRONMENT_PROFILE_KEY, message, remedy, change=change)
     for variable in setup.facts.variables:
         if (
-            variable.name in REASON_FINDER_BY_VARIABLE
+            variable.name in REASON_OR_FINDER_BY_VARIABLE
             and variable.name not in environment
             and (why := why_ineffective(variable.name, run))
         ):

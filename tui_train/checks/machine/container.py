@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.types import ContainerImage, Facts
-from tui_train.profile import fields, mounts
-from tui_train.profile.changes import Change
+from tui_train.profile import mounts
+from tui_train.profile.changes import Change, remove_variables_change
 from tui_train.profile.types import Container, Profile
 from tui_train.setup.machine import container
 from tui_train.setup.machine.toolchain import find_image, why_python_unusable
@@ -16,11 +16,10 @@ from tui_train.setup.setup import Setup
 
 _MEMORY_SIZE_PATTERN = re.compile(r"[1-9]\d{0,9}([bkmg]|[kmg]i?b)?", re.IGNORECASE | re.ASCII)
 # A mount over one of these would hide what the image needs.
-_SYSTEM_FOLDERS = ("bin", "boot", "etc", "lib", "lib64", "opt", "sbin", "usr", "var")
-_PROTECTED_USR_FOLDERS = ("usr/bin", "usr/lib", "usr/local", "usr/local/bin", "usr/local/lib")
-_PROTECTED_IMAGE_FOLDERS = frozenset(
-    {"/", container.CONTAINER_CACHE_FOLDER, *(f"/{name}" for name in (*_SYSTEM_FOLDERS, *_PROTECTED_USR_FOLDERS))}
-)
+_PROTECTED_IMAGE_FOLDERS = frozenset({
+    "/", "/bin", "/boot", "/etc", "/lib", "/lib64", "/opt", "/sbin", "/usr", "/var", "/usr/bin", "/usr/lib",
+    "/usr/local", "/usr/local/bin", "/usr/local/lib", container.CONTAINER_CACHE_FOLDER,
+})  # fmt: skip
 _HUB_CACHE_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
 _KERNEL_FILE_SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
 _GPU_SETUP_REMEDY_BY_ENGINE = {
@@ -137,8 +136,7 @@ def invalid_mounts(setup: Setup) -> Iterator[Finding]:
         message = f"{chosen.engine} cannot mount {path}"
         remedy = "Move it to a path without colons, commas, quotes and line breaks."
         yield error(_profile_key_of_path(profile, path), message, remedy)
-    outputs = (profile.trainer.output,) if profile.trainer.output else ()
-    for mount in container.container_mounts(profile, outputs):
+    for mount in container.container_mounts(profile, (profile.trainer.output,)):
         inside = mount.inside.rstrip("/") or "/"
         if inside in _PROTECTED_IMAGE_FOLDERS or any(
             f"{inside}/".startswith(f"{folder}/") for folder in _KERNEL_FILE_SYSTEM_FOLDERS
@@ -154,10 +152,9 @@ def unmounted_hub_cache(setup: Setup) -> Iterator[Finding]:
     own = profile.trainer.environment
     if profile.container.engine == "none":
         return
-    outputs = (profile.trainer.output,) if profile.trainer.output else ()
     persistent = (
         container.CONTAINER_CACHE_FOLDER,
-        *(mount.inside.rstrip("/") for mount in container.container_mounts(profile, outputs)),
+        *(mount.inside.rstrip("/") for mount in container.container_mounts(profile, (profile.trainer.output,))),
     )
     lost_variables = [
         name
@@ -166,10 +163,7 @@ def unmounted_hub_cache(setup: Setup) -> Iterator[Finding]:
     ]
     if not lost_variables:
         return
-    rest = {name: value for name, value in own.items() if name not in lost_variables}
-    change = Change(
-        f"without {', '.join(lost_variables)}", "the machine's own cache is mounted", (("trainer.environment", rest),)
-    )
+    change = remove_variables_change(profile, lost_variables, "the machine's own cache is mounted")
     yield Finding(
         level="error" if loaded_model_id(setup) else "warning",
         key="trainer.environment",
@@ -186,8 +180,9 @@ def unmounted_argument_paths(setup: Setup) -> Iterator[Finding]:
     chosen = profile.container
     if chosen.engine == "none":
         return
-    outputs = (profile.trainer.output,) if profile.trainer.output else ()
-    visible_folders = [f"{mount.inside.rstrip('/')}/" for mount in container.container_mounts(profile, outputs)]
+    visible_folders = [
+        f"{mount.inside.rstrip('/')}/" for mount in container.container_mounts(profile, (profile.trainer.output,))
+    ]
     for word in profile.trainer.arguments:
         path = word.partition("=")[2] if word.startswith("-") else word
         if not path.startswith("/") or any(f"{path}/".startswith(folder) for folder in visible_folders):
@@ -213,4 +208,4 @@ def _profile_key_of_path(profile: Profile, path: str) -> str:
             return f"trainer.{name}"
     if path == container.script_mount_path(profile):
         return "trainer.script"
-    return "trainer.model" if trainer.model.startswith(path) else fields.get_field("container.mounts").key
+    return "trainer.model" if trainer.model.startswith(path) else "container.mounts"

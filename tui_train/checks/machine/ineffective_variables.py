@@ -24,84 +24,65 @@ class VariableReaders(NamedTuple):
         return self.toolchain.torch if self.toolchain else None
 
 
-IneffectivenessReasonFinder = Callable[[VariableReaders], str]
-
-
-def _why_accelerate_gloo_ignored(_run: VariableReaders) -> str:
-    return "no version of accelerate reads it: choose the communication instead (communication.backend)"
-
-
-def _why_master_address_ignored(run: VariableReaders) -> str:
-    launcher = LAUNCHERS[run.launcher]
+def _why_master_address_ignored(readers: VariableReaders) -> str:
+    launcher = LAUNCHERS[readers.launcher]
     words = f"{launcher.label} takes it from its arguments only (nodes.address, nodes.port)"
     return words if launcher.address_in_words else ""
 
 
-def _why_transformer_engine_ignored(_run: VariableReaders) -> str:
-    return "Transformer Engine ignores it since 1.6"
+def _why_record_streams_ignored(readers: VariableReaders) -> str:
+    return "it is the default since torch 2.8" if is_known_at_least(readers.torch, "2.8") else ""
 
 
-def _why_record_streams_ignored(run: VariableReaders) -> str:
-    return "it is the default since torch 2.8" if is_known_at_least(run.torch, "2.8") else ""
-
-
-def _reason_finder_for_new_name(name: str) -> IneffectivenessReasonFinder:
-    return lambda _run: f"deprecated name: use TORCH_{name}"
-
-
-def _why_wandb_disabled_ignored(run: VariableReaders) -> str:
-    transformers = run.toolchain.transformers if run.toolchain else None
+def _why_wandb_disabled_ignored(readers: VariableReaders) -> str:
+    transformers = readers.toolchain.transformers if readers.toolchain else None
     return "transformers 5 does not read it: WANDB_MODE=disabled does" if is_known_at_least(transformers, "5") else ""
 
 
-def _why_allocator_setting_ignored(run: VariableReaders) -> str:
-    if not is_known_older(run.torch, "2.10"):
+def _why_allocator_setting_ignored(readers: VariableReaders) -> str:
+    if not is_known_older(readers.torch, "2.10"):
         return ""
-    return f"torch {run.torch} ignores it: PYTORCH_CUDA_ALLOC_CONF is read by every version"
+    return f"torch {readers.torch} ignores it: PYTORCH_CUDA_ALLOC_CONF is read by every version"
 
 
-def _why_blocking_wait_ignored(_run: VariableReaders) -> str:
-    return "it is for finding hangs, and slows every step"
-
-
-def _why_mixed_precision_ignored(run: VariableReaders) -> str:
-    launcher = LAUNCHERS[run.launcher]
+def _why_mixed_precision_ignored(readers: VariableReaders) -> str:
+    launcher = LAUNCHERS[readers.launcher]
     return f"{launcher.label} sets it by itself: choose recipe.precision" if launcher.reads_config else ""
 
 
-def _why_max_connections_ignored(run: VariableReaders) -> str:
-    return "" if run.nemo else "it is for tensor parallel training, and slows any other"
+def _why_max_connections_ignored(readers: VariableReaders) -> str:
+    return "" if readers.nemo else "it is for tensor parallel training, and slows any other"
 
 
-REASON_FINDER_BY_VARIABLE: dict[str, IneffectivenessReasonFinder] = {
-    "ACCELERATE_USE_GLOO": _why_accelerate_gloo_ignored,
-    "ACCELERATE_BACKEND": _why_accelerate_gloo_ignored,
-    "ACCELERATE_DDP_BACKEND": _why_accelerate_gloo_ignored,
+_CHOOSE_BACKEND_TEXT = "no version of accelerate reads it: choose the communication instead (communication.backend)"
+# Why a variable has not the intended effect, or a function that returns that; empty where it works.
+REASON_OR_FINDER_BY_VARIABLE: dict[str, str | Callable[[VariableReaders], str]] = {
+    "ACCELERATE_USE_GLOO": _CHOOSE_BACKEND_TEXT,
+    "ACCELERATE_BACKEND": _CHOOSE_BACKEND_TEXT,
+    "ACCELERATE_DDP_BACKEND": _CHOOSE_BACKEND_TEXT,
     "ACCELERATE_MIXED_PRECISION": _why_mixed_precision_ignored,
     "MASTER_ADDR": _why_master_address_ignored,
     "MASTER_PORT": _why_master_address_ignored,
-    "NVTE_DP_AMAX_REDUCE_INTERVAL": _why_transformer_engine_ignored,
-    "NVTE_ASYNC_AMAX_REDUCTION": _why_transformer_engine_ignored,
+    "NVTE_DP_AMAX_REDUCE_INTERVAL": "Transformer Engine ignores it since 1.6",
+    "NVTE_ASYNC_AMAX_REDUCTION": "Transformer Engine ignores it since 1.6",
     "TORCH_NCCL_AVOID_RECORD_STREAMS": _why_record_streams_ignored,
-    "NCCL_ASYNC_ERROR_HANDLING": _reason_finder_for_new_name("NCCL_ASYNC_ERROR_HANDLING"),
-    "NCCL_BLOCKING_WAIT": _reason_finder_for_new_name("NCCL_BLOCKING_WAIT"),
-    "TORCH_NCCL_BLOCKING_WAIT": _why_blocking_wait_ignored,
+    "NCCL_ASYNC_ERROR_HANDLING": "deprecated name: use TORCH_NCCL_ASYNC_ERROR_HANDLING",
+    "NCCL_BLOCKING_WAIT": "deprecated name: use TORCH_NCCL_BLOCKING_WAIT",
+    "TORCH_NCCL_BLOCKING_WAIT": "it is for finding hangs, and slows every step",
     "WANDB_DISABLED": _why_wandb_disabled_ignored,
     "PYTORCH_ALLOC_CONF": _why_allocator_setting_ignored,
     "CUDA_DEVICE_MAX_CONNECTIONS": _why_max_connections_ignored,
 }
 
 
-def why_ineffective(name: str, run: VariableReaders) -> str:
+def why_ineffective(name: str, readers: VariableReaders) -> str:
     """Return why a variable has no effect, or not the intended one; empty when it works."""
-    if name in REASON_FINDER_BY_VARIABLE:
-        return REASON_FINDER_BY_VARIABLE[name](run)
-    if name.startswith(("NCCL_", "TORCH_NCCL_")) and run.backend != "nccl":
-        reason = f"these processes communicate over {run.backend}" if run.backend else "not needed for one process"
-        return f"only NCCL reads it, and {reason}"
-    workaround = next((workaround for workaround in NCCL_WORKAROUNDS.values() if workaround.name == name), None)
-    return (
-        f"it {why}"
-        if workaround and run.backend == "nccl" and (why := why_workaround_ignored(workaround, run.toolchain))
-        else ""
-    )
+    reason_or_finder = REASON_OR_FINDER_BY_VARIABLE.get(name)
+    if reason_or_finder is not None:
+        return reason_or_finder if isinstance(reason_or_finder, str) else reason_or_finder(readers)
+    if name.startswith(("NCCL_", "TORCH_NCCL_")) and readers.backend != "nccl":
+        used = f"these processes communicate over {readers.backend}"
+        return f"only NCCL reads it, and {used if readers.backend else 'not needed for one process'}"
+    workaround = next((each for each in NCCL_WORKAROUNDS.values() if each.name == name), None)
+    why = why_workaround_ignored(workaround, readers.toolchain) if workaround and readers.backend == "nccl" else ""
+    return f"it {why}" if why else ""

@@ -9,6 +9,7 @@ from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.models import nemo_models
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, able_launchers_text
+from tui_train.profile.batch import nearest_multiples
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import similar_word_remedy
 from tui_train.profile.types import Profile, Recipe
@@ -297,8 +298,7 @@ def _uneven_split(recipe_field: str, value: int | None, divisor: int, reason: st
     if value is None or value % divisor == 0:
         return
     key, words = f"recipe.{recipe_field}", recipe_field.replace("_", " ")
-    below = value // divisor * divisor
-    sizes = tuple(size for size in (below, below + divisor) if size)
+    sizes = nearest_multiples(value, divisor)
     best = min(sizes, key=lambda size: abs(size - value))
     yield error(
         key,

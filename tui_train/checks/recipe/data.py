@@ -7,7 +7,7 @@ from functools import partial
 from msgspec import Struct
 
 from tui_train.base.text import counted, grouped_digits, percent, visible
-from tui_train.checks.finding import Finding, error, note, warning
+from tui_train.checks.finding import Finding, error, note, severity_sort_key, warning
 from tui_train.facts.data.data_report import DataProblem, DataQuestion, DataReport, RowLengths
 from tui_train.facts.data.data_use import FORMAT_LABELS, FORMATS_BY_METHOD, suitable_methods, why_method_unsuitable
 from tui_train.profile.changes import Change
@@ -57,7 +57,7 @@ def data_findings(
         *_tokenizer_and_template_findings(report, question),
         *_cut_row_findings(report, question, limits or LengthLimits()),
     ]
-    return tuple(sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level)))
+    return tuple(sorted(findings, key=severity_sort_key))
 
 
 def _unreadable_or_partly_read_file_findings(report: DataReport, known_bad_files: frozenset[str]) -> Iterator[Finding]:

@@ -19,7 +19,6 @@ from tui_train.trainers.auto_preset import SCRIPT_DECLARED_DEFAULT_SOURCE_TEXT
 _SUGGESTED_CHECKPOINT_COUNT = 4
 # So few steps are soon repeated.
 _MIN_STEPS_TO_CHECKPOINT = 20
-_COUNTED_WORDS_BY_UNSPLIT_MODEL = {True: ("process", "processes"), False: ("copy of the model", "copies of the model")}
 
 
 def indivisible_batch(setup: Setup) -> Iterator[Finding]:
@@ -34,14 +33,12 @@ def indivisible_batch(setup: Setup) -> Iterator[Finding]:
     if undivided := [*_script_totals_indivisible_by_processes(setup)]:
         yield from undivided
         return
-    if global_batch is None or micro is None:
-        yield from _incomputable_batch(setup)
-        return
-    if batch.gradient_accumulation(global_batch, micro, world):
+    if global_batch is None or micro is None or batch.gradient_accumulation(global_batch, micro, world):
         yield from _incomputable_batch(setup)
         return
     nearest = batch.nearest_global_batches(global_batch, micro, world)
     smaller = batch.nearest_micro_batches(global_batch, micro, world)
+    unit_words = ("process", "processes") if world == setup.world_size else ("copy of the model", "copies of the model")
     remedy = f"Nearest global batches: {_joined_by_or(nearest)}."
     if smaller:
         remedy += f" Or, for {global_batch}, a micro batch of {_joined_by_or(smaller)}."
@@ -49,8 +46,7 @@ def indivisible_batch(setup: Setup) -> Iterator[Finding]:
     change = Change(f"global batch {best}", "the nearest that divides", (("recipe.global_batch", best),))
     yield error(
         "recipe.global_batch",
-        f"the global batch {global_batch} is not a multiple of micro batch {micro} x"
-        f" {counted(world, *_COUNTED_WORDS_BY_UNSPLIT_MODEL[world == setup.world_size])}",
+        f"the global batch {global_batch} is not a multiple of micro batch {micro} x {counted(world, *unit_words)}",
         remedy,
         change=change,
     )
@@ -179,8 +175,7 @@ def indivisible_hidden_size(setup: Setup) -> Iterator[Finding]:
         return
     unit = heads * 2
     if hidden % unit:
-        below = hidden // unit * unit
-        sizes = tuple(size for size in (below, below + unit) if size)
+        sizes = batch.nearest_multiples(hidden, unit)
         best = min(sizes, key=lambda value: abs(value - hidden))
         change = Change(f"hidden size {best}", "the nearest that the heads divide", (("recipe.hidden_size", best),))
         yield error(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tui_train.base.text import counted, display_path, visible
-from tui_train.checks.finding import Finding, error, warning
+from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.gpus.verdicts import find_gpus_by_name
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.profile.changes import Change
@@ -24,7 +24,6 @@ def unusable_accelerate_config(setup: Setup) -> Iterator[Finding]:
     document = launcher_config.launcher_config_document(profile, facts)
     if document is None or not LAUNCHERS[setup.launcher].reads_config:
         return
-    path = launcher_config.launcher_config_path(profile, facts)
     named = bool(profile.trainer.accelerate_config)
     why = (
         f"cannot be used: {document.problem}"
@@ -35,13 +34,13 @@ def unusable_accelerate_config(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level="error" if named else "warning",
             key=_CONFIG_PROFILE_KEY,
-            message=f"your accelerate config {display_path(path)} {why}" + ("" if named else ": nothing of it is used"),
+            message=f"your accelerate config {_displayed_config_path(setup)} {why}"
+            + ("" if named else ": nothing of it is used"),
             remedy="Write it again with `accelerate config`, or name another file (trainer.accelerate_config).",
         )
 
 
 def _displayed_config_path(setup: Setup) -> str:
-    """Return the path of accelerate's config as it is shown."""
     return display_path(launcher_config.launcher_config_path(setup.profile, setup.facts))
 
 
@@ -58,7 +57,7 @@ def unsupported_accelerate_config_keys(setup: Setup) -> Iterator[Finding]:
 def dropped_accelerate_settings(setup: Setup) -> Iterator[Finding]:
     """Entries of the config that are not used; the rest of it is."""
     profile = setup.profile
-    path = display_path(launcher_config.launcher_config_path(profile, setup.facts))
+    path = _displayed_config_path(setup)
     for entry, why in accelerate_config.reason_by_dropped_setting(
         setup.launcher_config, profile.trainer.strategy
     ).items():
@@ -79,9 +78,7 @@ def config_precision_unusable_on_cpu(setup: Setup) -> Iterator[Finding]:
     if value and not accelerate_config.read_precision(config) and not profile.recipe.precision:
         named = value.other_form or value.value
         message = f"your accelerate config sets {named} for GPUs, and this plan trains on the CPU: it is not used"
-        yield _difference_finding(
-            "recipe.precision", message, "Set recipe.precision to choose one.", None, is_note=True
-        )
+        yield note("recipe.precision", message, "Set recipe.precision to choose one.")
 
 
 def cpu_affinity_unread_by_launcher(setup: Setup) -> Iterator[Finding]:
@@ -92,13 +89,12 @@ def cpu_affinity_unread_by_launcher(setup: Setup) -> Iterator[Finding]:
     if not wanted or setup.device != "cuda" or _AFFINITY_VARIABLE in environment:
         return
     edits = (("trainer.environment", {**environment, _AFFINITY_VARIABLE: "1"}),)
-    yield _difference_finding(
+    yield note(
         "trainer.environment",
         f"enable_cpu_affinity in {_displayed_config_path(setup)} has no effect: "
         "`accelerate launch` does not read it from a file",
         f"Set {_AFFINITY_VARIABLE}=1 in trainer.environment to have it; it needs nvidia-ml-py.",
         Change("CPU affinity", "as in your accelerate config", edits),
-        is_note=True,
     )
 
 
@@ -115,11 +111,11 @@ def config_sharding_differing_from_profile(setup: Setup) -> Iterator[Finding]:
         library = "FSDP" if wanted == "fsdp2" else "DeepSpeed"
         message = f"your accelerate config shards the model ({library}), and this plan keeps all of it on each GPU"
         change = Change(f"sharding {wanted}", "as in your accelerate config", edits)
-        yield _difference_finding("trainer.strategy", message, f"Set trainer.strategy={wanted}.", change)
+        yield warning("trainer.strategy", message, f"Set trainer.strategy={wanted}.", change)
     elif trainer.strategy == wanted and accelerate_config.offloads_shards(config) and not trainer.offload:
         message = "your accelerate config offloads shards to host memory, and this plan does not"
         change = Change("CPU offload", "as in your accelerate config", (("trainer.offload", True),))
-        yield _difference_finding("trainer.offload", message, "Set trainer.offload=yes.", change)
+        yield warning("trainer.offload", message, "Set trainer.offload=yes.", change)
 
 
 def config_devices_differing_from_plan(setup: Setup) -> Iterator[Finding]:
@@ -134,9 +130,7 @@ def config_devices_differing_from_plan(setup: Setup) -> Iterator[Finding]:
     elif hardware.device == "auto" and accelerate_config.is_for_cpu(config) and setup.device == "cuda":
         change = Change("train on the CPU", "as in your accelerate config", (("hardware.device", "cpu"),))
         message = "your accelerate config trains on the CPU, and this plan on GPUs"
-        yield _difference_finding(
-            "hardware.device", message, "Set hardware.device=cpu to train there.", change, is_note=True
-        )
+        yield note("hardware.device", message, "Set hardware.device=cpu to train there.", change)
     elif setup.device == "cuda":
         yield from _gpu_or_process_count_findings(config, setup)
     elif accelerate_config.is_for_cpu(config):
@@ -153,7 +147,7 @@ def _machine_count_finding(config: Mapping[str, Any], machine_count: int) -> Fin
     edits += [("nodes.port", port)] if port else []
     change = Change(f"{machine_count} machines", "as in your accelerate config", tuple(edits))
     message = f"your accelerate config trains on {machine_count} machines, and this plan on one"
-    return _difference_finding("nodes.count", message, f"Set nodes.count={machine_count} and nodes.address.", change)
+    return warning("nodes.count", message, f"Set nodes.count={machine_count} and nodes.address.", change)
 
 
 def _gpu_or_process_count_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
@@ -165,9 +159,7 @@ def _gpu_or_process_count_findings(config: Mapping[str, Any], setup: Setup) -> I
         change = Change(f"GPU {', '.join(ids)}", "as in your accelerate config", (("hardware.gpus", ids),))
         message = f"your accelerate config names GPU {', '.join(ids)}, and this plan trains on others"
         remedy = f"Set hardware.gpus={','.join(ids)} to train on those."
-        yield _difference_finding(
-            "hardware.gpus", message, remedy, change if len(named) == len(ids) else None, is_note=True
-        )
+        yield note("hardware.gpus", message, remedy, change if len(named) == len(ids) else None)
     elif not ids:
         yield from _process_count_findings(config, setup)
 
@@ -185,7 +177,7 @@ def _process_count_findings(config: Mapping[str, Any], setup: Setup) -> Iterator
         counted(wanted, "process", "processes"), "as in your accelerate config", (("hardware.processes", wanted),)
     )
     remedy = f"Set hardware.processes={wanted}." if on_cpu else "Choose the GPUs (hardware.gpus): one process for each."
-    yield _difference_finding("hardware.processes", message, remedy, change if on_cpu else None, is_note=True)
+    yield note("hardware.processes", message, remedy, change if on_cpu else None)
 
 
 def config_precision_unread_by_auto_launcher(setup: Setup) -> Iterator[Finding]:
@@ -209,15 +201,9 @@ def config_precision_unread_by_auto_launcher(setup: Setup) -> Iterator[Finding]:
     if value is None or value.value in {"fp32", setup.effective_profile.recipe.precision} or profile.recipe.precision:
         return
     launcher = next(name for name, other in LAUNCHERS.items() if other.reads_config)
-    yield _difference_finding(
+    yield warning(
         "trainer.launcher",
         f"your accelerate config sets {value.other_form or value.value}, which only `accelerate launch` reads",
         f"Set trainer.launcher={launcher} to train with it, or recipe.precision.",
         Change(f"launcher {launcher}", "reads your accelerate config", (("trainer.launcher", launcher),)),
     )
-
-
-def _difference_finding(
-    key: str, message: str, remedy: str, change: Change | None, *, is_note: bool = False
-) -> Finding:
-    return Finding(level="note" if is_note else "warning", key=key, message=message, remedy=remedy, change=change)

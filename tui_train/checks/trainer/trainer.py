@@ -10,14 +10,14 @@ from tui_train.base.app_paths import webhooks_folder
 from tui_train.base.errors import BadInput
 from tui_train.base.text import display_path, visible
 from tui_train.checks.finding import Finding, error, warning
+from tui_train.checks.trainer.declared_arguments import KEYS_OF_MODEL_AND_DATA
 from tui_train.facts.types import PathState, Toolchain
 from tui_train.profile import batch, fields, secret_values
-from tui_train.profile.changes import Change, apply_change
+from tui_train.profile.changes import Change, apply_change, remove_variables_change
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, Preset
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.toolchain import why_python_unusable
 from tui_train.setup.recipe import no_effect
-from tui_train.setup.recipe.effective import EffectiveValue
 from tui_train.setup.recipe.options import UserOption, option_names_of_value, script_options, user_options_for_value
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, trainer_has_own_field, trainer_of
@@ -32,8 +32,6 @@ _REMEDY_BY_PLAN_VARIABLE = {
     "TUI_TRAIN_MICRO_BATCH": "choose it on the Recipe screen (recipe.micro_batch)",
     **dict.fromkeys(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"), "the launcher sets it"),
 }
-
-
 _THREAD_COUNT_VARIABLES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
 _READ_FROM_VARIABLE_REMEDY = (
     "Have the training read it from a variable: name that under trainer.secrets, and export it."
@@ -47,11 +45,6 @@ _SECRET_REMEDY_BY_KEY = {
         "Have a shell read it from a variable that you export: sh -c '… \"$NAME\"'. An address: set notify.webhook."
     ),
 }
-_VALUE_OUTSIDE_RECIPE = EffectiveValue(0)
-# What an argument may name by a placeholder, and a profile may leave empty.
-_KEYS_THAT_MAY_BE_EMPTY = frozenset(
-    {"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"}
-)
 
 
 def unusable_training_python(setup: Setup) -> Iterator[Finding]:
@@ -197,8 +190,7 @@ def refused_environment_variables(setup: Setup) -> Iterator[Finding]:
     for name, value in trainer.environment.items():
         if name in _THREAD_COUNT_VARIABLES and not re.fullmatch(r"\s*[1-9]\d*(,[1-9]\d*)*\s*", value):
             message = f"{name}={visible(value)} is not a number of threads"
-            rest = {other: text for other, text in trainer.environment.items() if other != name}
-            change = Change(f"without {name}", "the cores are shared out", (("trainer.environment", rest),))
+            change = remove_variables_change(setup.profile, (name,), "the cores are shared out")
             remedy = "Give a whole number from 1."
             yield error("trainer.environment", message, remedy, change=change)
         if not (name.isidentifier() and name.isascii()):
@@ -352,8 +344,9 @@ def unknown_or_empty_placeholders(setup: Setup) -> Iterator[Finding]:
                 f"there is no {{{name}}} to fill in: it is passed unchanged",
                 fields.similar_word_remedy(name, tuple(KEY_BY_PLACEHOLDER)),
             )
-        elif setup.effective_values.get(key.removeprefix("recipe."), _VALUE_OUTSIDE_RECIPE).value is None or (
-            key in _KEYS_THAT_MAY_BE_EMPTY and not fields.get_value(profile, key)
-        ):
+            continue
+        effective = setup.effective_values.get(key.removeprefix("recipe."))
+        is_empty = key in KEYS_OF_MODEL_AND_DATA and not fields.get_value(profile, key)
+        if is_empty or (effective and effective.value is None):
             message = f"{{{name}}} in your arguments has no value: they would be left out"
             yield error(key, message, f"Set {key}, or take them out.")

@@ -37,19 +37,19 @@ _LAUNCHER_CONFIG_FILE_NAMES = {"accelerate.yaml", "accelerate.yml"}
 
 def user_presets() -> dict[str, UserPreset]:
     """Return the user's presets by name; unusable ones have a problem."""
-    try:
-        files = sorted(presets_folder().glob("*.toml"))
-    except OSError:
-        return {}
-    return {file.stem: _read_preset_file(file) for file in files}
+    return {file.stem: _read_preset_file(file) for file in _preset_files()}
 
 
 def user_preset_names() -> tuple[str, ...]:
     """Return the names of the user's presets, usable or not."""
+    return tuple(sorted(file.stem for file in _preset_files()))
+
+
+def _preset_files() -> list[Path]:
     try:
-        return tuple(sorted(file.stem for file in presets_folder().glob("*.toml")))
+        return sorted(presets_folder().glob("*.toml"))
     except OSError:
-        return ()
+        return []
 
 
 def _read_preset_file(file: Path) -> UserPreset:
