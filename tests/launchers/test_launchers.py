@@ -28,7 +28,7 @@ from support import (
 from tui_train.base.command import ADDRESS_VARIABLE, argv
 from tui_train.facts.machine import probe
 from tui_train.launchers import LAUNCHERS, choose_launcher, launchers_supporting, torchrun
-from tui_train.launchers.job import LauncherJob
+from tui_train.launchers.launcher import LauncherJob
 from tui_train.profile.types import LauncherName, Strategy
 
 HF = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}

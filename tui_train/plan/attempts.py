@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from tui_train.base.command import CHECKPOINT_VARIABLE, Command, CommandPart, CommandWord, join_pieces, word_in_run_dir
 from tui_train.launchers import LAUNCHERS
-from tui_train.launchers.job import LauncherJob
+from tui_train.launchers.launcher import LauncherJob
 from tui_train.memory.ladder.attempt_order import AttemptPlan, title_per_rung
 from tui_train.plan.description import batch_arithmetic_text
 from tui_train.plan.environment import attempt_variables

@@ -7,7 +7,7 @@ from collections import Counter
 from tui_train.base.text import counted, display_path, percent, visible
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, accelerate_config
-from tui_train.launchers.job import LauncherJob
+from tui_train.launchers.launcher import LauncherJob
 from tui_train.profile import batch, fields
 from tui_train.profile.types import AUTO_PRESET, Profile, Recipe
 from tui_train.setup.machine import other_hosts

@@ -14,7 +14,7 @@ from tui_train.base.command import (
 )
 from tui_train.base.versions import is_at_least_or_unknown, is_known_older
 from tui_train.launchers import LAUNCHERS
-from tui_train.launchers.job import LauncherJob
+from tui_train.launchers.launcher import LauncherJob
 from tui_train.profile.presets import PresetArgument
 from tui_train.profile.types import Profile
 from tui_train.setup.machine import container, overridden_variables

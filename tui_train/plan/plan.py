@@ -10,7 +10,7 @@ from tui_train.base.command import Command, CommandPart, ConfigFile, word_in_run
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.checks import Finding
 from tui_train.launchers import LAUNCHERS, accelerate_config
-from tui_train.launchers.job import LauncherJob
+from tui_train.launchers.launcher import LauncherJob
 from tui_train.memory.ladder.attempt_order import AttemptPlan, attempts_with_fallbacks
 from tui_train.memory.predict import cannot_fit_on_empty_gpu
 from tui_train.plan.attempts import attempt_output_folder, build_attempt, values_passed_to_trainer
@@ -27,7 +27,7 @@ from tui_train.setup.recipe.options import given_options
 from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, trainer_has_own_field, trainer_of
-from tui_train.trainers.nemo_file import NemoFile
+from tui_train.trainers.nemo import NemoFile
 
 
 def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from tui_train.base.command import Command, CommandWord, ConfigFile, ContainerWrapper, PlainData, ProgramFile
 from tui_train.profile.fields import FieldValue
-from tui_train.trainers.nemo_file import NemoFile
+from tui_train.trainers.nemo import NemoFile
 
 
 class CheckpointRule(Struct, frozen=True):

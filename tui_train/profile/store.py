@@ -16,11 +16,16 @@ from tui_train.base.files import PRIVATE_FILE_MODE, raising_cannot_write, write_
 from tui_train.base.parse import MissingFile, Unparsable, prepared_for_msgspec, read_file_to_parse, toml_table
 from tui_train.base.text import visible
 from tui_train.profile import fields
-from tui_train.profile.presets import shipped_presets
+from tui_train.profile.presets import (
+    KEY_BY_PLACEHOLDER,
+    UserPresetByName,
+    accepted_placeholders,
+    get_preset,
+    shipped_presets,
+)
 from tui_train.profile.presets.user_presets import msgspec_message_with_key_first, user_preset_names, user_presets
 from tui_train.profile.secret_values import WEBHOOK_PROFILE_KEY, find_profile_secrets
 from tui_train.profile.types import AUTO_PRESET, SCHEMA_VERSION, Profile
-from tui_train.profile.upgrade import upgrade_schema_1
 
 # A profile has some hundred lines at most.
 _MAX_PROFILE_FILE_BYTES = 1 << 20
@@ -29,6 +34,13 @@ _PROFILE_NAME_PATTERN = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 _NAME_LINE_PATTERN = re.compile(r"(?<![^\n])name\s*=[^\n]*")
 # The built-in trainer's own preset: no script is passed anything by it.
 _BUILTIN_TRAINER_PRESET = "builtin"
+_MODEL_SIZE_NAMES = ("layers", "hidden_size", "heads")
+# Defaults of schema 1 for values that a file does not set.
+_SCHEMA_1_DEFAULT_BY_NAME: dict[str, Any] = {
+    "layers": 4, "hidden_size": 128, "heads": 4, "sequence_length": 128, "micro_batch": 8, "global_batch": 16,
+    "learning_rate": 3e-3, "precision": "fp32", "steps": 60, "activation_checkpointing": False,
+    "checkpoint_every": 20, "seed": 1,
+}  # fmt: skip
 
 
 def profile_to_toml(profile: Profile) -> str:
@@ -56,7 +68,7 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
         )
     if schema == 1:
         with _naming_source_in_errors(source):
-            data = upgrade_schema_1(data, user_presets())
+            data = _upgrade_schema_1(data, user_presets())
     trainer = data.get("trainer")
     if "schema" not in data and isinstance(trainer, dict) and trainer.get("kind") in {"script", "nemo"}:
         # Before schema 2 what such a file left out was this program's; 0 has that said.
@@ -70,6 +82,32 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
         profile = _with_absolute_paths(profile, folder or Path.cwd())
         check_preset_exists(profile)
     return profile
+
+
+def _upgrade_schema_1(data: dict[str, Any], user_presets: UserPresetByName) -> dict[str, Any]:
+    """Return the content of a profile file of schema 1 with only the values that reached the trainer.
+
+    BadInput if its preset cannot be used. Sections that are not tables are kept; the caller rejects them.
+    """
+    if not isinstance(data.get("recipe", {}), dict):
+        return data
+    sections = {name: dict(value) for name, value in data.items() if isinstance(value, dict)}
+    trainer, nemo, recipe = (sections.get(name, {}) for name in ("trainer", "nemo", "recipe"))
+    own_size = nemo.pop("own_size", True)
+    kind, model = trainer.get("kind", "builtin"), trainer.get("model")
+    if kind == "script":
+        arguments = trainer.get("arguments", [])
+        words = tuple(word for word in arguments if isinstance(word, str)) if isinstance(arguments, list) else ()
+        accepted = accepted_placeholders(get_preset(str(trainer.get("preset", "hf-trainer")), user_presets), words)
+        passed = {KEY_BY_PLACEHOLDER[name].removeprefix("recipe.") for name in accepted}
+        if trainer.get("launcher") == "accelerate" or trainer.get("strategy", "ddp") != "ddp":
+            passed.add("precision")
+    else:
+        keeps_model_size = model if kind == "builtin" else model or own_size or nemo.get("task") == "finetune"
+        passed = _SCHEMA_1_DEFAULT_BY_NAME.keys() - set(_MODEL_SIZE_NAMES if keeps_model_size else ())
+    complete = {**{name: value for name, value in _SCHEMA_1_DEFAULT_BY_NAME.items() if name in passed}, **recipe}
+    dropped = _SCHEMA_1_DEFAULT_BY_NAME.keys() - passed
+    return {**data, **sections, "recipe": {name: value for name, value in complete.items() if name not in dropped}}
 
 
 @contextlib.contextmanager
@@ -156,10 +194,8 @@ def remove_profile(name: str) -> None:
 
 def rename_profile(name: str, new_name: str) -> Path:
     """Give a saved profile another name; its runs keep the one they were started under."""
-    path = saved_profile_path(name)
     copied = duplicate_profile(name, new_name)
-    with raising_cannot_write(path):
-        path.unlink()
+    remove_profile(name)
     return copied
 
 

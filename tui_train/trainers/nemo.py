@@ -12,7 +12,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
-from tui_train.base.command import EnvSetting
+from msgspec import Struct
+
+from tui_train.base.command import EnvSetting, PlainData
 from tui_train.base.text import visible
 from tui_train.base.versions import is_at_least_or_unknown, is_known_older
 from tui_train.facts.models import nemo_models
@@ -22,7 +24,6 @@ from tui_train.profile.batch import scaled_learning_rate
 from tui_train.profile.presets import Preset, PresetArgument
 from tui_train.profile.types import Nemo, Profile
 from tui_train.trainers import nemo_settings
-from tui_train.trainers.nemo_file import NemoFile
 
 NemoFlavour = Literal["recipes", "bridge", "automodel"]
 
@@ -178,6 +179,47 @@ def opened_data_files(profile: Profile) -> tuple[str, ...]:
 def is_valid_recipe_name(recipe: str) -> bool:
     """Return whether a recipe's name is a valid Python name."""
     return recipe.isidentifier() and recipe.isascii() and not keyword.iskeyword(recipe)
+
+
+class NemoFile(Struct, frozen=True, kw_only=True):
+    """The training that the file describes; None leaves a value to the recipe."""
+
+    path: str
+    """Its name, which depends on the flavour of NeMo."""
+    recipe: str
+    task: str
+    peft: str
+    data: tuple[str, ...]
+    """Empty: mock data."""
+    validation: bool
+    """There is validation data."""
+    tokenizer: str
+    model: str
+    """A folder of initial weights."""
+    gpus: int
+    nodes: int
+    tensor_parallel: int | None
+    pipeline_parallel: int | None
+    context_parallel: int | None
+    layers: int | None
+    hidden_size: int | None
+    ffn_hidden_size: int | None
+    heads: int | None
+    sequence_length: int | None
+    micro_batch: int | None
+    global_batch: int | None
+    learning_rate: float | None
+    precision: str | None
+    steps: int | None
+    warmup: float | None
+    checkpoint_every: int | None
+    seed: int | None
+    validation_data: tuple[str, ...] = ()
+    test_data: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    """Model settings to turn off because their libraries are missing."""
+    more: tuple[tuple[str, PlainData], ...] = ()
+    """Settings of the user."""
 
 
 def build_nemo_file(

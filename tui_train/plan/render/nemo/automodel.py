@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tui_train.trainers.nemo_file import NemoFile
+from tui_train.trainers.nemo import NemoFile
 
 _TORCH_NAME_BY_PRECISION = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _DATASETS_MODULE = "nemo_automodel.components.datasets.llm"

@@ -6,7 +6,7 @@ from tui_train.plan.render.nemo.nemo_model import (
     model_size_lines,
     model_split_lines,
 )
-from tui_train.trainers.nemo_file import NemoFile
+from tui_train.trainers.nemo import NemoFile
 
 _HEAD_TEMPLATE = '''"""The recipe {recipe} of Megatron-Bridge 0.3 to 0.6. Written by tui-train; it runs without it.
 

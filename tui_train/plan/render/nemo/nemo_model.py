@@ -1,6 +1,6 @@
 """What the files for NeMo and for Megatron-Bridge share: their arguments, and the lines on the model itself."""
 
-from tui_train.trainers.nemo_file import NemoFile
+from tui_train.trainers.nemo import NemoFile
 
 
 def argument_reader_code(file: NemoFile) -> str:

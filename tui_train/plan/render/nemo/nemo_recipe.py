@@ -6,7 +6,7 @@ from tui_train.plan.render.nemo.nemo_model import (
     model_size_lines,
     model_split_lines,
 )
-from tui_train.trainers.nemo_file import NemoFile
+from tui_train.trainers.nemo import NemoFile
 
 _HEAD_TEMPLATE = '''"""The NeMo recipe {recipe}, for nemo_toolkit 2.3 to 2.7. Written by tui-train; it runs without it.
 
