@@ -38,7 +38,8 @@ from tui_train.screens.widgets.multi_select import MultiSelect
 
 from tui_train.base.app_paths import faults_log
 from tui_train.base.errors import BadInput
-from tui_train.base.fault_log import displayed_faults_log_path, record_fault
+from tui_train.base.fault_log import record_fault
+from tui_train.base.text import display_path
 from tui_train.checks.finding import EnvironmentInstall
 from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Profile
@@ -142,7 +143,7 @@ async def shown(pilot: Pilot[Any]) -> str:
     assert "\n" not in notice.message
     assert notice.message.startswith("Internal error: Runt")
     named = notice.message.rpartition("; report: ")[2]
-    assert named == displayed_faults_log_path()
+    assert named == display_path(str(faults_log()))
     written = faults_log().read_text()
     assert "Traceback" in written
     assert "RuntimeError: an injected fault" in written

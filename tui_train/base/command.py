@@ -8,8 +8,6 @@ from msgspec import Struct
 from tui_train.runner import fill
 
 SettingOrigin = Literal["profile", "machine", "launcher", "ladder", "container"]
-
-
 _RuntimeVariableName = Literal[
     "RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "PROCESSES", "ADDRESS", "PORT", "GPUS",
     "CONTAINER", "USER", "MEMLOCK", "RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT", "CARD_DEVICES",
@@ -152,13 +150,7 @@ def part_needs_checkpoint(part: CommandPart) -> bool:
 
 def word_with_placeholders(word: CommandWord) -> str:
     """Return a word with placeholders for its variables, for a file in which the script replaces them."""
-    return (
-        word
-        if isinstance(word, str)
-        else "".join(
-            item if isinstance(item, str) else PLACEHOLDER_BY_RUNTIME_VARIABLE[item.variable] for item in word.pieces
-        )
-    )
+    return expand_word(word, PLACEHOLDER_BY_RUNTIME_VARIABLE)
 
 
 def expand_word(word: CommandWord, values: Mapping[str, str]) -> str:

@@ -1,24 +1,15 @@
 """The log of internal errors, which a report can include."""
 
-import contextlib
 import os
 import time
 import traceback
-from pathlib import Path
 
 from tui_train import __version__
 from tui_train.base.app_paths import faults_log
+from tui_train.base.text import display_path
 
 # Bytes; enough for a few dozen tracebacks.
 _MAX_LOG_BYTES = 2**20
-
-
-def displayed_faults_log_path() -> str:
-    """Return the path of the log, as a user would type it."""
-    path = faults_log()
-    with contextlib.suppress(ValueError, RuntimeError):
-        return f"~/{path.relative_to(Path.home())}"
-    return str(path)
 
 
 def record_fault(error: BaseException) -> str:
@@ -38,4 +29,4 @@ def record_fault(error: BaseException) -> str:
             file.write(text)
     except OSError as failed:
         return f"not written ({failed.strerror})"
-    return displayed_faults_log_path()
+    return display_path(str(path))

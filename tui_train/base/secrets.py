@@ -72,7 +72,7 @@ def is_secret_name(name: str) -> bool:
     """Return whether a name of a variable or argument is that of a secret, and not of a tokenizer setting."""
     last_part = _CAMEL_CASE_BOUNDARY_PATTERN.sub("_", name.rpartition(".")[2])
     if last_part in {"PWD", "OLDPWD"}:
-        return False  # PWD and OLDPWD
+        return False
     return bool(_SECRET_NAME_PATTERN.search(last_part)) and not _HARMLESS_NAME_PATTERN.search(last_part)
 
 
@@ -172,7 +172,7 @@ def _is_secret_url_parameter(match: re.Match[str]) -> bool:
         or _SIGNED_URL_PARAMETER_PATTERN.search(_CAMEL_CASE_BOUNDARY_PATTERN.sub("_", name))
         or (name == "key" and len(value) >= _MIN_URL_KEY_LENGTH)
     )
-    return bool(secret) and value != MASK_TEXT and not _HARMLESS_VALUE_PATTERN.fullmatch(value)
+    return bool(secret) and value != MASK_TEXT and not is_harmless_value(value)
 
 
 def mask_secrets(text: str, known_secrets: Iterable[str] = ()) -> tuple[str, Counter[str]]:
@@ -239,7 +239,7 @@ def _mask_named_value_match(match: re.Match[str], counts: Counter[str]) -> str:
     value = match["value"]
     quote = value[0] if value[0] in "\"'" else ""
     inner = value[1:-1] if quote else value
-    if not is_secret_name(match["name"]) or _HARMLESS_VALUE_PATTERN.fullmatch(inner):
+    if not is_secret_name(match["name"]) or is_harmless_value(inner):
         return match[0]
     counts["values of secret names"] += 1
     return f"{match['before']}{quote}{MASK_TEXT}{quote}"

@@ -3,10 +3,15 @@
 import re
 from collections.abc import Sequence
 
-from msgspec import Struct
-
 from tui_train.diagnose import packages, refused_arguments
 from tui_train.diagnose.remedies import OOM_REMEDY_BY_PHASE
+from tui_train.diagnose.traceback_lines import (
+    FRAME_PATTERN,
+    MAX_SOURCE_LINES,
+    RAISE_STATEMENT_PATTERN,
+    index_of_line,
+    innermost_user_frame,
+)
 from tui_train.diagnose.types import Evidence, LogLine, Signature
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe.effective import working_folder
@@ -25,29 +30,11 @@ _CHECK_OOM_PREFIX = "Check `dmesg | grep -i oom`; if it shows a kill: "
 _CPU_OOM_REMEDY = (
     "On the CPU, a smaller micro batch, sequence length or model needs less memory; or end other programs."
 )
-_TRACEBACK_HEADER = "Traceback (most recent call last)"
-CHAINED_TRACEBACK_PREFIXES = ("During handling of the above exception", "The above exception was the direct cause")
-FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
-# In a traceback that rich drew.
-_BOXED_FRAME_PATTERN = re.compile(r"\s*│ (?P<file>/[^│:]+\.py):(?P<line>\d+) in (?P<function>[^\s│]+)")
-# Libraries, the standard library, what has no file, and what each Python of a run begins with.
-LIBRARY_FILE_PATTERN = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|/shim/sitecustomize\.py$|^<")
 _LIBRARY_NAME_PATTERN = re.compile(r"/(?:site|dist)-packages/(\w{1,40})")
 _TITLE_BY_LIBRARY = {"peft": "PEFT", "trl": "TRL"}
 _ERROR_MESSAGE_PATTERN = re.compile(r"[\w.]{0,100}\b[A-Z]\w{1,60}: (?P<message>.+)")
 # They name what was looked up, and nothing to do.
 _LOOKUP_ERROR_PATTERN = re.compile(r"(\w+\.)*(Key|Index|Attribute)Error\b")
-_RAISE_STATEMENT_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
-_MAX_TRACEBACK_LINES = 400  # lines of a traceback that are looked at
-_MAX_SOURCE_LINES = 12  # of the innermost frame, and of a message before the line that is shown
-
-
-class TracebackFrame(Struct, frozen=True):
-    """A line of a file, and the function that it is in (empty: none is named)."""
-
-    file: str
-    line: str
-    function: str = ""
 
 
 def remedy_and_values(
@@ -96,11 +83,11 @@ def _traceback_remedy(signature: Signature, values: dict[str, str]) -> str:
 def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> dict[str, str]:
     """Return the library that raised an error itself, if one did, and the place in a file of the user's."""
     values = {}
-    at = next((index for index, line in enumerate(lines) if line is error_line), 0)
-    ours = [line.text for line in lines[max(0, at - _MAX_SOURCE_LINES) : at] if line.rank == error_line.rank]
+    at = index_of_line(lines, error_line)
+    ours = [line.text for line in lines[max(0, at - MAX_SOURCE_LINES) : at] if line.rank == error_line.rank]
     frame = max((index for index, text in enumerate(ours) if FRAME_PATTERN.match(text)), default=None)
     says_what_to_do = not _LOOKUP_ERROR_PATTERN.match(error_line.text)
-    if frame is not None and says_what_to_do and any(map(_RAISE_STATEMENT_PATTERN.match, ours[frame + 1 : frame + 2])):
+    if frame is not None and says_what_to_do and any(map(RAISE_STATEMENT_PATTERN.match, ours[frame + 1 : frame + 2])):
         library = _LIBRARY_NAME_PATTERN.search(ours[frame])
         values = {"raiser": _TITLE_BY_LIBRARY.get(library[1], library[1])} if library else {}
     user_frame = innermost_user_frame(lines, error_line)
@@ -113,48 +100,6 @@ def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> d
 
 def _message_with_next_line(lines: Sequence[LogLine], error_line: LogLine) -> str:
     """Return an error whose message begins on the line after it."""
-    at = next((index for index, line in enumerate(lines) if line is error_line), 0)
+    at = index_of_line(lines, error_line)
     after = (line.text.strip() for line in lines[at + 1 : at + 4] if line.rank == error_line.rank)
     return " ".join(filter(None, (error_line.text.strip(), next(filter(None, after), ""))))
-
-
-def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> TracebackFrame | None:
-    """Return the innermost frame in a file of the user's, of the traceback that ends at a line; None without one.
-
-    An error that a library caught and raised again has the user's frames only in a traceback after it.
-    """
-    at = next((index for index, line in enumerate(lines) if line is error_line), 0)
-    for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
-        if line.rank != error_line.rank:
-            continue
-        if _TRACEBACK_HEADER in line.text:
-            break
-        if frame := _user_frame(line):
-            return frame
-    after = [line for line in lines[at + 1 : at + _MAX_TRACEBACK_LINES] if line.rank == error_line.rank]
-    return _innermost_user_frame_of_chained_tracebacks(after)
-
-
-def _innermost_user_frame_of_chained_tracebacks(after: Sequence[LogLine]) -> TracebackFrame | None:
-    """Return the innermost frame of the user's in the first traceback that has one, of those chained to an error."""
-    found: TracebackFrame | None = None
-    is_chained = has_begun = False
-    for number, line in enumerate(after):
-        if line.text.startswith(CHAINED_TRACEBACK_PREFIXES):
-            is_chained = True
-        elif _TRACEBACK_HEADER in line.text:
-            if found or not is_chained:
-                return found
-            is_chained, has_begun = False, True
-        elif has_begun:
-            found = _user_frame(line) or found
-        elif not is_chained and number >= _MAX_SOURCE_LINES:
-            return None
-    return found
-
-
-def _user_frame(line: LogLine) -> TracebackFrame | None:
-    match = FRAME_PATTERN.match(line.text) or _BOXED_FRAME_PATTERN.match(line.text)
-    if not match or LIBRARY_FILE_PATTERN.search(match["file"]):
-        return None
-    return TracebackFrame(match["file"], match["line"], match["function"] or "")

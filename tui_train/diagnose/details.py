@@ -54,12 +54,9 @@ def matching_detail_and_values(
         for entry, pattern in ours:
             if match := pattern.search(text):
                 values = {name: value for name, value in match.groupdict().items() if value}
-                return entry, {**values, **_VALUE_DERIVER_BY_FAILURE.get(failure, _no_derived_values)(values)}
+                derive = _VALUE_DERIVER_BY_FAILURE.get(failure)
+                return entry, {**values, **(derive(values) if derive else {})}
     return None
-
-
-def _no_derived_values(_values: dict[str, str]) -> dict[str, str]:
-    return {}
 
 
 def _capped_number_value(values: dict[str, str], name: str) -> int:

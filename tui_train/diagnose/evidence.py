@@ -30,7 +30,7 @@ from tui_train.runner.first_step import first_logged_step
 from tui_train.runner.state import RunStatus
 from tui_train.runs import ranks
 from tui_train.runs.results.resuming import newest_checkpoint
-from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
+from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir, find_run
 from tui_train.runs.status import read_status
 from tui_train.setup import blocked_fallbacks
 from tui_train.setup.recipe import launcher_config
@@ -249,11 +249,9 @@ def diagnose_log_or_run(
     reference: str, exit_code: int | None, observer: LogReadObserver | None = None
 ) -> tuple[str, RunDir | None, Diagnosis | None]:
     """Return the safe name of a log, or of a run by id, `last` or folder, that run, and what failed in it."""
-    from tui_train.runs import rundir
-
     # Unlike those of Path, these answer for a path of any length.
     is_file, is_folder = os.path.isfile(reference), os.path.isdir(reference)  # noqa: PTH112, PTH113
     if reference == "-" or is_file or ("/" in reference and not is_folder):
         return visible(reference), None, diagnose_log(reference, exit_code, observer)
-    run = rundir.find_run(reference)
+    run = find_run(reference)
     return visible(run.name), run, diagnose_run(run, observer=observer)

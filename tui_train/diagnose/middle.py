@@ -107,7 +107,6 @@ class KeptMiddleLines:
     """
 
     def __init__(self) -> None:
-        """Start without lines."""
         self._known_kinds: set[int] = set()
         self._traceback_kinds: set[int] = set()
         self._loss_kinds: set[int] = set()

@@ -46,7 +46,8 @@ def make_named_change(
 
     `chosen_profile` is the profile without the defaults in force, which a Change to another preset does not pass on.
     """
-    change = _CHANGE_MAKER_BY_NAME[change_name](profile, evidence) if change_name in _CHANGE_MAKER_BY_NAME else None
+    make_change = _CHANGE_MAKER_BY_NAME.get(change_name)
+    change = make_change(profile, evidence) if make_change else None
     if change is None:
         return None
     try:
@@ -68,12 +69,11 @@ def _error_messages_of_checks(profile: Profile, facts: Facts) -> set[str]:
 
 
 def _use_first_memory_saving_rung(profile: Profile, evidence: Evidence) -> Change | None:
-    loads = bool(profile.trainer.model)
     context = LadderContext(
         world_size=evidence.world_size,
         cuda=evidence.cuda,
         accepted=evidence.takes,
-        loads_model=loads,
+        loads_model=bool(profile.trainer.model),
         eval_batch=evidence.eval_batch,
     )
     phase = evidence.phase if evidence.phase in FALLBACK_PHASES else "loss"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tui_train.base.text import size_text, visible
-from tui_train.diagnose.advice import CHAINED_TRACEBACK_PREFIXES, FRAME_PATTERN, LIBRARY_FILE_PATTERN, remedy_and_values
+from tui_train.diagnose.advice import remedy_and_values
 from tui_train.diagnose.details import matching_detail_and_values
 from tui_train.diagnose.progress import (
     last_completion_line_number,
@@ -18,25 +18,18 @@ from tui_train.diagnose.progress import (
 from tui_train.diagnose.remedies import make_named_change
 from tui_train.diagnose.required_words import may_contain_match, normalized_for_required_words, required_words
 from tui_train.diagnose.signatures import HARMLESS_LINE_PATTERN, load_signatures
+from tui_train.diagnose.traceback_lines import TRACEBACK_HEADER, own_mistake_begin, phase_of_traceback_before
 from tui_train.diagnose.types import Diagnosis, Evidence, LogLine, Signature
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.runner.holders import largest_other_holder
 from tui_train.runner.memory_end import deciding_error
-from tui_train.runner.tracebacks import OTHER_ERROR_KIND, phase_of_traceback, read_errors
+from tui_train.runner.tracebacks import OTHER_ERROR_KIND, read_errors
 
-_FRAME_PATTERN = re.compile(r'\s+File "')
-_TRACEBACK_HEADER = "(most recent call last)"
-_RAISE_STATEMENT_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
-# Errors of Python itself, which a program seldom raises to say that something else failed.
-_PLAIN_MISTAKE_PATTERN = re.compile(
-    r"\s*(?:Key|Index|Name|UnboundLocal|ZeroDivision|Attribute|Type|Value|Recursion|NotImplemented|Assertion|Overflow"
-    r"|FileNotFound|ModuleNotFound|Import|UnicodeDecode|UnicodeEncode|Indentation|Syntax)Error\b"
-)
+_FRAME_BEGIN_PATTERN = re.compile(r'\s+File "')
 # From here on a signature is a verdict from outside of the training.
 _MIN_OUTSIDE_VERDICT_STRENGTH = 88
-_MAX_TRACEBACK_LINES = 400
 # Deeper than any line is indented.
 _INDENT_OUTSIDE_FRAMES = 1 << 30
 # The last line of a traceback: of several processes in one log any may have been the first to end.
@@ -80,29 +73,25 @@ def diagnose(
 
     `facts` may speak against a Change of `chosen_profile`, the profile without the defaults in force (None: the same).
     """
-    hits = list(_find_signature_hits(evidence))
-    if evidence.exit_code == 0:
-        hits = [hit for hit in hits if hit.signature.done] + _find_silent_failures(evidence)
-    else:
-        hits += _find_silent_failures(evidence)
-    hits = _without_recovered(hits, evidence)
+    hits = [hit for hit in _find_signature_hits(evidence) if evidence.exit_code != 0 or hit.signature.done]
+    hits = _without_recovered(hits + _find_silent_failures(evidence), evidence)
     if (end := _deciding_error_line(hits, evidence)) is not None:
         hits = _without_reports_before_mistake(_without_caught_oom(hits, end), evidence.lines, end)
     block = _torchrun_root_cause_values(evidence.lines)
-    best = max(hits, key=lambda hit: (hit.signature.strength, -hit.line.number), default=None)
-    if (evidence.exit_code or evidence.lost) and (best is None or best.signature.strength < 10):
-        best = _exit_code_hit(evidence, best)
-    if best is None:
+    best_hit = max(hits, key=lambda hit: (hit.signature.strength, -hit.line.number), default=None)
+    if (evidence.exit_code or evidence.lost) and (best_hit is None or best_hit.signature.strength < 10):
+        best_hit = _exit_code_hit(evidence, best_hit)
+    if best_hit is None:
         return None
-    best = _with_details(_corrected_by_evidence(best, evidence), evidence)
-    if best.signature.failure == "cuda_oom":
+    best_hit = _with_details(_corrected_by_evidence(best_hit, evidence), evidence)
+    if best_hit.signature.failure == "cuda_oom":
         evidence = msgspec.structs.replace(
-            evidence, phase=evidence.phase or _traceback_phase(evidence.lines, best.line)
+            evidence, phase=evidence.phase or phase_of_traceback_before(evidence.lines, best_hit.line)
         )
-    remedy, groups = remedy_and_values(best.signature, best.groups, best.line, evidence, profile)
-    best = SignatureHit(msgspec.structs.replace(best.signature, remedy=remedy), best.line, groups)
-    change = make_named_change(best.signature.change, evidence, profile, facts, chosen_profile) if profile else None
-    return _make_diagnosis(best, evidence, block, change)
+    remedy, groups = remedy_and_values(best_hit.signature, best_hit.groups, best_hit.line, evidence, profile)
+    best_hit = SignatureHit(msgspec.structs.replace(best_hit.signature, remedy=remedy), best_hit.line, groups)
+    change = make_named_change(best_hit.signature.change, evidence, profile, facts, chosen_profile) if profile else None
+    return _make_diagnosis(best_hit, evidence, block, change)
 
 
 def _find_signature_hits(evidence: Evidence) -> Iterator[SignatureHit]:
@@ -114,7 +103,7 @@ def _find_signature_hits(evidence: Evidence) -> Iterator[SignatureHit]:
         depth = len(text) - len(text.lstrip())
         frame = frame if depth > frame else _INDENT_OUTSIDE_FRAMES
         only_reports.append(bool(HARMLESS_LINE_PATTERN.search(text)) or depth > frame)
-        frame = min(frame, depth) if _FRAME_PATTERN.match(text) else frame
+        frame = min(frame, depth) if _FRAME_BEGIN_PATTERN.match(text) else frame
     starts, place = [], 0
     for text in texts:
         starts.append(place)
@@ -147,18 +136,6 @@ def _match_values_unless_blameless(match: re.Match[str], line: LogLine) -> dict[
     return {**groups, "pid": holder.pid, "held": holder.shown_size} if holder else None
 
 
-def _traceback_phase(lines: Sequence[LogLine], error_line: LogLine) -> str:
-    """Return the phase that the traceback before a line shows, empty where none does."""
-    at = next((index for index, line in enumerate(lines) if line is error_line), 0)
-    frames: list[str] = []
-    for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
-        if line.rank == error_line.rank and _TRACEBACK_HEADER in line.text:
-            return phase_of_traceback(reversed(frames))
-        if line.rank == error_line.rank:
-            frames.append(line.text)
-    return ""
-
-
 def _find_silent_failures(evidence: Evidence) -> list[SignatureHit]:
     """Return what fails without an error: a loss that became NaN, a checkpoint not loaded, processes each alone."""
     lines = evidence.lines
@@ -168,7 +145,7 @@ def _find_silent_failures(evidence: Evidence) -> list[SignatureHit]:
         hits.append(SignatureHit(msgspec.structs.replace(_signature_of_failure("nan_loss"), strength=50), bad[0], {}))
     if 0 < evidence.first_step < evidence.resumed:
         groups = {"resumed": str(evidence.resumed), "first": str(evidence.first_step)}
-        hits.append(SignatureHit(_signature_of_failure("resume_ignored"), LogLine(0, ""), groups))
+        hits.append(SignatureHit(_signature_of_failure("resume_ignored"), _NO_LOG_LINE, groups))
     headers = [line for line in lines if _SINGLE_PROCESS_PATTERN.search(line.text)]
     several = any(_SEVERAL_PROCESSES_PATTERN.search(line.text) for line in lines)
     if headers and not several and evidence.world_size > 1:
@@ -223,13 +200,13 @@ def _without_reports_before_mistake(
     hits: list[SignatureHit], lines: Sequence[LogLine], end: LogLine
 ) -> list[SignatureHit]:
     """Leave out what was only reported before a mistake in the user's own code ended that process."""
-    begin = _own_mistake_begin(lines, end)
+    begin = own_mistake_begin(lines, end)
     if begin is None:
         return hits
     raised = {
         line.number
         for before, line in itertools.pairwise(lines)
-        if before.text[:1].isspace() or _TRACEBACK_HEADER in before.text
+        if before.text[:1].isspace() or TRACEBACK_HEADER in before.text
     }
 
     def reported_only(hit: SignatureHit) -> bool:
@@ -238,30 +215,6 @@ def _without_reports_before_mistake(
         return earlier and hit.line.number not in raised and hit.signature.strength < _MIN_OUTSIDE_VERDICT_STRENGTH
 
     return [hit for hit in hits if not reported_only(hit)]
-
-
-def _own_mistake_begin(lines: Sequence[LogLine], end: LogLine) -> int | None:
-    """Return the line at which the traceback of a plain mistake in the user's own code begins, None for other errors.
-
-    Of a chain of tracebacks it is the first.
-    """
-    at = next((index for index, line in enumerate(lines) if line is end), 0)
-    innermost, begin = "", None
-    # What a program raises by itself may be about what it reported before.
-    raised = at > 0 and _RAISE_STATEMENT_PATTERN.match(lines[at - 1].text)
-    if raised or not _PLAIN_MISTAKE_PATTERN.match(end.text):
-        return None
-    for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
-        if line.rank != end.rank:
-            continue
-        if match := FRAME_PATTERN.match(line.text):
-            innermost = innermost or match["file"]
-        elif _TRACEBACK_HEADER in line.text:
-            begin = line.number
-        elif begin is not None and line.text.strip() and not line.text.startswith(CHAINED_TRACEBACK_PREFIXES):
-            break
-    is_own = bool(innermost) and not LIBRARY_FILE_PATTERN.search(innermost)
-    return begin if is_own else None
 
 
 def _torchrun_root_cause_values(lines: Sequence[LogLine]) -> dict[str, str]:
@@ -334,14 +287,11 @@ def _exit_code_hit(evidence: Evidence, weak_hit: SignatureHit | None) -> Signatu
         )
     code = evidence.exit_code or 0
     code = code if code >= 0 else 128 - code
-    meant = next((signature for signature, _ in load_signatures() if code in signature.codes), None)
-    if meant:
+    signatures = [signature for signature, _ in load_signatures()]
+    if meant := next((signature for signature in signatures if code in signature.codes), None):
         return SignatureHit(meant, _NO_LOG_LINE, {})
-    return weak_hit or SignatureHit(_last_resort_signature(), _NO_LOG_LINE, {"code": str(code)})
-
-
-def _last_resort_signature() -> Signature:
-    return [signature for signature, _ in load_signatures() if signature.failure == "user_exception"][-1]
+    last_resort = [signature for signature in signatures if signature.failure == "user_exception"][-1]
+    return weak_hit or SignatureHit(last_resort, _NO_LOG_LINE, {"code": str(code)})
 
 
 def _make_diagnosis(
@@ -413,8 +363,7 @@ def _evidence_sentences(failure: str, evidence: Evidence, root_cause: dict[str, 
         yield f"{size_text(evidence.free_shm)} of shared memory free"
     if evidence.gpu_error:
         yield f"while it ran, the kernel reported {evidence.gpu_error}"
-    step = evidence.last_step if evidence.last_step is not None else last_step_with_finite_numbers(evidence.lines)
-    if step:
+    if step := last_step_with_finite_numbers(evidence.lines):
         yield f"the last good step was {step}"
     if evidence.checkpoint:
         yield f"the newest checkpoint is {visible(evidence.checkpoint)}"

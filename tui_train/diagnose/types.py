@@ -37,7 +37,6 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """The kernel's line about an error of a GPU while it ran."""
     lost: bool = False
     """It ended without anybody to see how."""
-    last_step: int | None = None
     checkpoint: str = ""
     """The newest whole one."""
     world_size: int = 1

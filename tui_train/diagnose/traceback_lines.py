@@ -1,0 +1,117 @@
+"""Tracebacks among the lines of a log: which phase they show, and which frames and mistakes are the user's own."""
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from tui_train.diagnose.types import LogLine
+from tui_train.runner.tracebacks import phase_of_traceback
+
+TRACEBACK_HEADER = "Traceback (most recent call last)"
+_CHAINED_TRACEBACK_PREFIXES = ("During handling of the above exception", "The above exception was the direct cause")
+FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
+# In a traceback that rich drew.
+_BOXED_FRAME_PATTERN = re.compile(r"\s*│ (?P<file>/[^│:]+\.py):(?P<line>\d+) in (?P<function>[^\s│]+)")
+# Libraries, the standard library, what has no file, and what each Python of a run begins with.
+_LIBRARY_FILE_PATTERN = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|/shim/sitecustomize\.py$|^<")
+RAISE_STATEMENT_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
+_MAX_TRACEBACK_LINES = 400
+MAX_SOURCE_LINES = 12  # of the innermost frame, and of a message before the line that is shown
+# Errors of Python itself, which a program seldom raises to say that something else failed.
+_PLAIN_MISTAKE_PATTERN = re.compile(
+    r"\s*(?:Key|Index|Name|UnboundLocal|ZeroDivision|Attribute|Type|Value|Recursion|NotImplemented|Assertion|Overflow"
+    r"|FileNotFound|ModuleNotFound|Import|UnicodeDecode|UnicodeEncode|Indentation|Syntax)Error\b"
+)
+
+
+class TracebackFrame(Struct, frozen=True):
+    """A line of a file, and the function that it is in (empty: none is named)."""
+
+    file: str
+    line: str
+    function: str = ""
+
+
+def index_of_line(lines: Sequence[LogLine], wanted: LogLine) -> int:
+    """Return where a line is among others, 0 where it is not."""
+    return next((index for index, line in enumerate(lines) if line is wanted), 0)
+
+
+def phase_of_traceback_before(lines: Sequence[LogLine], error_line: LogLine) -> str:
+    """Return the phase that the traceback before a line shows, empty where none does."""
+    at = index_of_line(lines, error_line)
+    frames: list[str] = []
+    for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
+        if line.rank != error_line.rank:
+            continue
+        if TRACEBACK_HEADER in line.text:
+            return phase_of_traceback(reversed(frames))
+        frames.append(line.text)
+    return ""
+
+
+def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> TracebackFrame | None:
+    """Return the innermost frame in a file of the user's, of the traceback that ends at a line; None without one.
+
+    An error that a library caught and raised again has the user's frames only in a traceback after it.
+    """
+    at = index_of_line(lines, error_line)
+    for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
+        if line.rank != error_line.rank:
+            continue
+        if TRACEBACK_HEADER in line.text:
+            break
+        if frame := _user_frame(line):
+            return frame
+    after = [line for line in lines[at + 1 : at + _MAX_TRACEBACK_LINES] if line.rank == error_line.rank]
+    return _innermost_user_frame_of_chained_tracebacks(after)
+
+
+def _innermost_user_frame_of_chained_tracebacks(after: Sequence[LogLine]) -> TracebackFrame | None:
+    """Return the innermost frame of the user's in the first traceback that has one, of those chained to an error."""
+    found: TracebackFrame | None = None
+    is_chained = has_begun = False
+    for number, line in enumerate(after):
+        if line.text.startswith(_CHAINED_TRACEBACK_PREFIXES):
+            is_chained = True
+        elif TRACEBACK_HEADER in line.text:
+            if found or not is_chained:
+                return found
+            is_chained, has_begun = False, True
+        elif has_begun:
+            found = _user_frame(line) or found
+        elif not is_chained and number >= MAX_SOURCE_LINES:
+            return None
+    return found
+
+
+def _user_frame(line: LogLine) -> TracebackFrame | None:
+    match = FRAME_PATTERN.match(line.text) or _BOXED_FRAME_PATTERN.match(line.text)
+    if not match or _LIBRARY_FILE_PATTERN.search(match["file"]):
+        return None
+    return TracebackFrame(match["file"], match["line"], match["function"] or "")
+
+
+def own_mistake_begin(lines: Sequence[LogLine], end: LogLine) -> int | None:
+    """Return the line at which the traceback of a plain mistake in the user's own code begins, None for other errors.
+
+    Of a chain of tracebacks it is the first.
+    """
+    at = index_of_line(lines, end)
+    innermost, begin = "", None
+    # What a program raises by itself may be about what it reported before.
+    raised = at > 0 and RAISE_STATEMENT_PATTERN.match(lines[at - 1].text)
+    if raised or not _PLAIN_MISTAKE_PATTERN.match(end.text):
+        return None
+    for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
+        if line.rank != end.rank:
+            continue
+        if match := FRAME_PATTERN.match(line.text):
+            innermost = innermost or match["file"]
+        elif TRACEBACK_HEADER in line.text:
+            begin = line.number
+        elif begin is not None and line.text.strip() and not line.text.startswith(_CHAINED_TRACEBACK_PREFIXES):
+            break
+    is_own = bool(innermost) and not _LIBRARY_FILE_PATTERN.search(innermost)
+    return begin if is_own else None
