@@ -49,9 +49,8 @@ MAX_READ_SECONDS = 5.0
 
 def is_valid_model_id(text: str) -> bool:
     """Return whether a text can be the id of a model: NAME or ORG/NAME, by the rules of huggingface_hub."""
-    return (
-        bool(MODEL_ID_PATTERN.fullmatch(text)) and "--" not in text and ".." not in text and not text.endswith(".git")
-    )
+    odd = "--" in text or ".." in text or text.endswith(".git")
+    return bool(MODEL_ID_PATTERN.fullmatch(text)) and not odd
 
 
 def is_valid_revision(text: str) -> bool:
@@ -155,12 +154,17 @@ def snapshot_folder(model: Path, revision: str = "") -> tuple[Path | None, bool]
         return folder / commit, True
     if revision:
         return None, False
+    newest = next(iter(cached_commits_newest_first(folder)), "")
+    return folder / newest if newest else None, False
+
+
+def cached_commits_newest_first(snapshots: Path) -> list[str]:
+    """Return the commits of which a model's folder of snapshots has files, none where it cannot be read."""
     try:
-        commits = [name for name in names_in_folder(folder, MAX_FILES_IN_FOLDER) if COMMIT_PATTERN.fullmatch(name)]
-        newest = max(((folder / name).stat().st_mtime, name) for name in commits)[1]
+        names = [name for name in names_in_folder(snapshots, MAX_FILES_IN_FOLDER) if COMMIT_PATTERN.fullmatch(name)]
+        return sorted(names, key=lambda name: ((snapshots / name).stat().st_mtime, name), reverse=True)
     except (OSError, ValueError):
-        return None, False
-    return folder / newest, False
+        return []
 
 
 def cached_commit_of_revision(model: Path, revision: str) -> str:
@@ -176,12 +180,7 @@ def cached_commit_of_revision(model: Path, revision: str) -> str:
 
 def revision_names_by_commit(model: Path) -> dict[str, list[str]]:
     """Return the newest commits in the cache, each with the branches and tags that name it; not main."""
-    folder = model / "snapshots"
-    try:
-        found = [name for name in names_in_folder(folder, MAX_FILES_IN_FOLDER) if COMMIT_PATTERN.fullmatch(name)]
-        commits = sorted(found, key=lambda name: (folder / name).stat().st_mtime, reverse=True)[:MAX_REVISIONS]
-    except (OSError, ValueError):
-        return {}
+    commits = cached_commits_newest_first(model / "snapshots")[:MAX_REVISIONS]
     named: dict[str, list[str]] = {commit: [] for commit in commits}
     refs = (Path(place, file) for place, _, files in os.walk(model / "refs") for file in sorted(files))
     for path in itertools.islice(refs, MAX_FILES_IN_FOLDER):

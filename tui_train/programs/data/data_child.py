@@ -9,11 +9,8 @@ what it holds), `seconds` (how long reading takes at most, and counting tokens a
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import os
-import signal
 import sys
 import time
 import warnings
@@ -29,7 +26,6 @@ import data_tokens as tokens
 import data_turns as turns
 from data_tally import FormatTally, ProblemTally, RowTally, shortened_path
 
-_PR_SET_PDEATHSIG = 1
 _MAX_FILES_LISTED = 100
 
 
@@ -157,31 +153,29 @@ def _samples_and_token_counts(
     if alone is None:
         alone = question["method"] == "sft" and template.are_answers_learned_by_default(answers, main_format[0])
     only = answers if alone and answers.possible else None
-    lengths, refused, why = tokens.tally_token_lengths(tokenizer, chosen_rows.sample, problems, question, only)
+    token_lengths, refused, why = tokens.tally_token_lengths(tokenizer, chosen_rows.sample, problems, question, only)
     told: dict[str, Any] = {
         "answers": {"possible": answers.possible, "why": answers.why, "caution": answers.caution},
         "limit": template.max_tokens_of_model(tokenizer, question["model"], question["revision"]),
         "template": why,
-        "by_file": lengths.files,
-        "refused": round(refused * chosen_rows.usable / max(refused + len(lengths.lengths), 1)),
+        "by_file": token_lengths.files,
+        "refused": round(refused * chosen_rows.usable / max(refused + len(token_lengths.rows), 1)),
     }
-    if not lengths.lengths:
+    if not token_lengths.rows:
         return without | told
     if main_format[1]:
         told["ends"] = turns.find_turn_ends(tokenizer, question["model"], question["revision"])._asdict()
     samples = [tokens.sample_as_model_reads_it(tokenizer, row, question, only) for row in chosen_rows.first]
     usable = chosen_rows.usable - told["refused"]
     told["lengths"] = data_lengths.length_statistics_and_cuts(
-        lengths.rows, question["method"], told["limit"], usable / len(lengths.lengths)
+        token_lengths.rows, question["method"], told["limit"], usable / len(token_lengths.rows)
     )
-    return told | {"samples": [sample for sample in samples if sample], "tokens": lengths.summary(usable)}
+    return told | {"samples": [sample for sample in samples if sample], "tokens": token_lengths.summary(usable)}
 
 
 def main(question_text: str) -> None:
     """Print the answer, or the `problem` that there is none for."""
-    with contextlib.suppress(OSError, AttributeError):
-        # Nobody would read the answer when the one who asked is gone.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    bounds.end_with_parent()
     warnings.simplefilter("ignore")
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     try:

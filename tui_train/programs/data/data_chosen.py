@@ -142,12 +142,12 @@ def choose_rows(
 ) -> ChosenRows:
     """Return the usable rows of the format that most have; DataError for none, or not the `wanted_format`."""
     tally = RowTally()
-    try:
-        for path in _data_file_paths(files):
+    for path in _data_file_paths(files):
+        try:
             for row in rows.read_rows(path):
                 tally.add(row)
-    except rows.UnreadableError as error:
-        raise DataError(f"{path} {error}") from None
+        except rows.UnreadableError as error:
+            raise DataError(f"{path} {error}") from None
     main_format = tally.main_format()
     tally.add_other_formats_as_problems(main_format)
     if not tally.formats.get(main_format, FormatTally()).usable:

@@ -69,10 +69,6 @@ def first_columns_text(row: _Row) -> str:
     return ", ".join(sorted(str(column)[:40] for column in row)[:6]) or "none"
 
 
-def _messages_row_problem(row: _Row) -> str:
-    return conversation_problem(row["messages"], "messages")
-
-
 def conversation_problem(value: Any, column: str, *, needs_answer: bool = True) -> str:
     """Return what is wrong with a list of messages, of which one must be an answer."""
     if not isinstance(value, list):
@@ -142,35 +138,29 @@ def _sharegpt_turn_problem(turn: Any) -> str:
     return "" if text.strip() else "is empty"
 
 
-def _make_filled_columns_check(*names: str) -> Callable[[_Row], str]:
-    """Return a check that these columns are text or messages, and not empty."""
-
-    def check(row: _Row) -> str:
-        for column in names:
-            value = row.get(column)
-            if isinstance(value, list):
-                if why := conversation_problem(value, column, needs_answer=column != "prompt"):
-                    return why
-            elif value is None:
-                return f"{column} is empty"
-            elif not isinstance(value, str):
-                return f"{column} is {_json_type_name(value)}, not text"
-            elif not value.strip():
-                return f"{column} is empty"
-        return ""
-
-    return check
+def _columns_problem(row: _Row, *columns: str) -> str:
+    """Return what is wrong with columns that must be text or messages, and not empty."""
+    for column in columns:
+        value = row.get(column)
+        if isinstance(value, list):
+            if why := conversation_problem(value, column, needs_answer=column != "prompt"):
+                return why
+        elif value is not None and not isinstance(value, str):
+            return f"{column} is {_json_type_name(value)}, not text"
+        elif value is None or not value.strip():
+            return f"{column} is empty"
+    return ""
 
 
 def _alpaca_row_problem(row: _Row) -> str:
-    why = _make_filled_columns_check("instruction", "output" if "output" in row else "response")(row)
+    why = _columns_problem(row, "instruction", "output" if "output" in row else "response")
     given = row.get("input")
     return why or ("" if given is None or isinstance(given, str) else f"input is {_json_type_name(given)}, not text")
 
 
 def _preference_row_problem(row: _Row) -> str:
     asked = ("prompt",) if row.get("prompt") is not None else ()
-    why = _make_filled_columns_check(*asked, "chosen", "rejected")(row)
+    why = _columns_problem(row, *asked, "chosen", "rejected")
     if why:
         return why
     if isinstance(row["chosen"], list) != isinstance(row["rejected"], list):
@@ -179,16 +169,16 @@ def _preference_row_problem(row: _Row) -> str:
 
 
 def _kto_row_problem(row: _Row) -> str:
-    why = _make_filled_columns_check("prompt", "completion")(row)
+    why = _columns_problem(row, "prompt", "completion")
     return why or ("" if isinstance(row["label"], bool) else "label is neither true nor false")
 
 
 _ROW_CHECK_BY_FORMAT: dict[str, Callable[[_Row], str]] = {
-    "messages": _messages_row_problem,
+    "messages": lambda row: conversation_problem(row["messages"], "messages"),
     "sharegpt": _sharegpt_row_problem,
-    "prompt_completion": _make_filled_columns_check("prompt", "completion"),
+    "prompt_completion": lambda row: _columns_problem(row, "prompt", "completion"),
     "alpaca": _alpaca_row_problem,
     "preference": _preference_row_problem,
     "kto": _kto_row_problem,
-    "text": _make_filled_columns_check("text"),
+    "text": lambda row: _columns_problem(row, "text"),
 }

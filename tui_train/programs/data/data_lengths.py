@@ -67,11 +67,7 @@ def _scaled_count(count: int, scale: float) -> int:
 
 def estimate_row_lengths_by_bytes(value: dict[str, Any]) -> RowLengths:
     """Return a row's lengths by the bytes of its texts."""
-    shared = (
-        _estimate_tokens(value.get("messages"))
-        + _estimate_tokens(value.get("prompt"))
-        + _estimate_tokens(value.get("text"))
-    )
+    shared = sum(_estimate_tokens(value.get(name)) for name in ("messages", "prompt", "text"))
     answers = [_estimate_tokens(value[name]) for name in ("completion", "chosen", "rejected") if name in value]
     asked = shared if answers else 0
     return RowLengths(tuple(shared + answer for answer in answers or [0]), tuple(asked for _ in answers or [0]))

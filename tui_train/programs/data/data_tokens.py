@@ -25,7 +25,6 @@ class TokenLengthTally:
 
     def __init__(self, max_tokens: int, method: str) -> None:
         self.max_tokens, self.method = max_tokens, method
-        self.lengths: list[int] = []
         self.longest: list[tuple[int, str, int]] = []
         self.tokens = self.learned = self.cut = self.lost = self.epoch = 0
         # Of each file: rows that were counted, those lost, tokens of an epoch, and rows that were refused.
@@ -34,18 +33,17 @@ class TokenLengthTally:
 
     def add(self, row: KeptRow, sequences: list[template.EncodedSequence]) -> None:
         """Count a row."""
-        length = max(len(sequence.ids) for sequence in sequences)
-        self.lengths.append(length)
-        self.rows.append(lengths.row_lengths(sequences))
-        self.tokens += sum(len(sequence.ids) for sequence in sequences)
+        counted = lengths.row_lengths(sequences)
+        self.rows.append(counted)
+        self.tokens += sum(counted.lengths)
         self.learned += sum(map(sum, (sequence.learned for sequence in sequences)))
-        self.longest = sorted([*self.longest, (length, shortened_path(row.file), row.line)], reverse=True)[
+        self.longest = sorted([*self.longest, (counted.length, shortened_path(row.file), row.line)], reverse=True)[
             :_LONGEST_ROW_COUNT
         ]
-        most = self.max_tokens or length
-        self.cut += length > most
-        left = length <= most if self.method == "reward" else all(any(each.learned[:most]) for each in sequences)
-        epoch = sum(min(len(each.ids), most) for each in sequences) if left else 0
+        most = self.max_tokens or counted.length
+        self.cut += counted.length > most
+        left = counted.is_something_left_to_learn(most, self.method)
+        epoch = sum(min(length, most) for length in counted.lengths) if left else 0
         self.lost += not left
         self.epoch += epoch
         self._add_file_counts(row, 1, int(not left), epoch, 0)
@@ -60,7 +58,7 @@ class TokenLengthTally:
 
     def summary(self, usable_rows: int) -> dict[str, Any]:
         """Return the numbers for all `usable_rows`, of which those that were counted are a fair sample."""
-        ordered, scale = sorted(self.lengths), usable_rows / len(self.lengths)
+        ordered, scale = sorted(row.length for row in self.rows), usable_rows / len(self.rows)
         return {
             "counted": len(ordered),
             "total": round(self.tokens * scale),
@@ -97,7 +95,7 @@ def tally_token_lengths(
     counted, refused, why, bound_met = TokenLengthTally(question["length"], question["method"]), 0, "", 0
     ends = time.monotonic() + question["seconds"]
     for row in rows:
-        if time.monotonic() > ends and (counted.lengths or refused):
+        if time.monotonic() > ends and (counted.rows or refused):
             break
         try:
             sequences = template.encode_row(tokenizer, row.value, marking=answers)
@@ -108,7 +106,7 @@ def tally_token_lengths(
                 "refused", row.file, row.line, f"is refused by the template: {template.first_line_of_error(error)}"
             )
             bound_met += isinstance(error, BoundError)
-            if bound_met >= MAX_ROWS_OVER_BOUNDS or (refused >= 200 and not counted.lengths):
+            if bound_met >= MAX_ROWS_OVER_BOUNDS or (refused >= 200 and not counted.rows):
                 break
             continue
         counted.add(row, sequences)
@@ -170,14 +168,9 @@ def sample_without_tokenizer(row: KeptRow, *, answers_only: bool) -> dict[str, A
     value, pieces = row.value, []
     for name in ("messages", "prompt", "text", "completion", "chosen", "rejected"):
         field_value = value.get(name)
-        turns = (
-            field_value
-            if isinstance(field_value, list)
-            else []
-            if field_value is None
-            else [{"role": name, "content": field_value}]
-        )
-        for turn in turns:
+        if field_value is None:
+            continue
+        for turn in field_value if isinstance(field_value, list) else [{"role": name, "content": field_value}]:
             content = turn.get("content")
             text = content if isinstance(content, str) else json.dumps(content or turn.get("tool_calls"), default=str)
             state = _STATE_BY_COLUMN.get(name, "read")

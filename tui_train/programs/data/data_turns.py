@@ -50,7 +50,9 @@ def turn_end_token(tokenizer: Any) -> str:
     with contextlib.suppress(Exception), bounds.limit_memory_and_time():  # a template is a program of the model's
         text = str(tokenizer.apply_chat_template(_TEST_TURNS, tokenize=False))
         return first_token_in(
-            text.rpartition(_TEST_ANSWER)[2] if _TEST_ANSWER in text else "", _special_tokens(tokenizer)
+            text.rpartition(_TEST_ANSWER)[2] if _TEST_ANSWER in text else "",
+            # These are one token each, whatever stands around them.
+            {*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens},
         )
     return ""
 
@@ -59,11 +61,6 @@ def first_token_in(text: str, tokens: set[str]) -> str:
     """Return the token that stands first in a text, the longest of several at one place; empty where there is none."""
     places = [(text.index(token), -len(token), token) for token in tokens if token and token in text]
     return min(places)[2] if places else ""
-
-
-def _special_tokens(tokenizer: Any) -> set[str]:
-    """Return the texts that are one token each, whatever stands around them."""
-    return {*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens}
 
 
 def _generation_stop_tokens(tokenizer: Any, model: str, revision: str) -> tuple[str, ...]:

@@ -214,13 +214,9 @@ def _print_changes_and_problems(chosen: ChosenRows) -> None:
     left_out = tally.rows - chosen.usable_count()
     if left_out:
         print_row_problems(tally)
-        print_data_line(
-            f"{left_out:,} of {tally.rows:,} rows are left out" + _refused_by_template_text(len(chosen.refused))
-        )
-
-
-def _refused_by_template_text(refused: int) -> str:
-    return f", {refused:,} of them refused by the chat template" if refused else ""
+        refused = len(chosen.refused)
+        by_template = f", {refused:,} of them refused by the chat template" if refused else ""
+        print_data_line(f"{left_out:,} of {tally.rows:,} rows are left out{by_template}")
 
 
 def _size_and_newest_change(path: str) -> list[float]:

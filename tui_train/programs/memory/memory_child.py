@@ -19,7 +19,9 @@ _PR_SET_PDEATHSIG = 1
 
 def main(action: str, request_text: str) -> None:
     """Print the result, or the `problem`."""
-    _end_with_parent()
+    with contextlib.suppress(OSError, AttributeError):
+        # Nobody would read the result when the parent is gone.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     warnings.simplefilter("ignore")
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     try:
@@ -27,12 +29,6 @@ def main(action: str, request_text: str) -> None:
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, the answer is that there is none
         answer = {"problem": f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}"}
     sys.stdout.write("\n" + json.dumps(answer) + "\n")
-
-
-def _end_with_parent() -> None:
-    """Let Linux kill this process when its parent is gone."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -109,7 +110,7 @@ _unpacked_linear: Any = UnpackedLinear.apply
 
 
 @contextlib.contextmanager
-def keep_tensors_like_cuda() -> Any:
+def keep_tensors_like_cuda() -> Iterator[None]:
     """Keep what CUDA's attention, dropout and autocast keep.
 
     The CPU's repeat keys, have masks of four bytes, and leave norms, powers and softmax in 16 bits.

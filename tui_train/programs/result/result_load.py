@@ -6,10 +6,8 @@ They run in the Python that trained. Messages are lines of JSON, each an object 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
-import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -22,7 +20,6 @@ import data_bounds as bounds
 import data_template as template
 import data_turns as turns
 
-_PR_SET_PDEATHSIG = 1
 _WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
 _MAX_TEXT_CHARACTERS = 600
 
@@ -59,8 +56,7 @@ class MessagePipe:
 def open_message_pipe(*, dies_with_parent: bool) -> MessagePipe:
     """Return the messages of this program, which loads nothing from the network."""
     if dies_with_parent:
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        bounds.end_with_parent()
     warnings.simplefilter("ignore")
     quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", **quiet}

@@ -44,7 +44,6 @@ class ImportHook:
     tui_train = True
 
     def __init__(self, after: dict[str, Callable[[ModuleType], object]]) -> None:
-        """Set the functions to call, by module name."""
         self.after = after
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
@@ -74,7 +73,6 @@ class WrappedCalls:
     """Wrapped functions of modules, with code before or after each call."""
 
     def __init__(self) -> None:
-        """Start without wrapped functions."""
         self.replaced: list[tuple[ModuleType, str, Any, Any]] = []
 
     def wrap_call(
@@ -109,7 +107,6 @@ class RankDevicePrinter:
     """The rank and device of this process; prints its line once, when both are known."""
 
     def __init__(self) -> None:
-        """Start without rank and device."""
         self.calls = WrappedCalls()
         self.group: tuple[int, int, str] | None = None
         self.card: int | None = None
@@ -214,7 +211,6 @@ class GradientExchangePrinter:
     """
 
     def __init__(self) -> None:
-        """Start without a model."""
         self.model: Any = None
         self.next_pass = _FIRST_REPORTED_PASS
 
@@ -269,7 +265,6 @@ class BackendOverride:
     """Makes every process group use the backend TUI_TRAIN_BACKEND, whatever the script requests."""
 
     def __init__(self, wanted: str) -> None:
-        """Set the backend."""
         self.wanted = wanted
         self.calls = WrappedCalls()
 
@@ -315,27 +310,20 @@ class BackendOverride:
         return change
 
 
-class MicroBatchOverride:
-    """Has the Hugging Face Trainer resume with the micro batch that it is told: TUI_TRAIN_MICRO_BATCH names it.
+def override_micro_batch(module: Any, wanted: int) -> None:
+    """Have the Hugging Face Trainer resume with the micro batch that it is told: TUI_TRAIN_MICRO_BATCH names it.
 
     Older ones take the one that the checkpoint was written with, and multiply it with the new accumulation.
     """
+    load = module.TrainerState.load_from_json
 
-    def __init__(self, wanted: int) -> None:
-        """Set the micro batch."""
-        self.wanted = wanted
+    def load_from_json(*positional: Any, **named: Any) -> Any:
+        state = load(*positional, **named)
+        if state.train_batch_size is not None:
+            state.train_batch_size = wanted
+        return state
 
-    def override_micro_batch(self, module: Any) -> None:
-        """Replace the micro batch of a checkpoint."""
-        load = module.TrainerState.load_from_json
-
-        def load_from_json(*positional: Any, **named: Any) -> Any:
-            state = load(*positional, **named)
-            if state.train_batch_size is not None:
-                state.train_batch_size = self.wanted
-            return state
-
-        module.TrainerState.load_from_json = staticmethod(load_from_json)
+    module.TrainerState.load_from_json = staticmethod(load_from_json)
 
 
 class WholeModelSaving:
@@ -376,7 +364,6 @@ class TurnEndToken:
     """
 
     def __init__(self, token: str) -> None:
-        """Set the token."""
         self.token = token
 
     def wrap_start_and_save_model(self, module: Any) -> None:
@@ -404,16 +391,13 @@ class TurnEndToken:
             trainer.model.generation_config.save_pretrained(folder)
 
 
-class AnswersOnlyLoss:
-    """Has TRL learn the answers of chats alone, where the preparation found that the chat template marks them."""
+def learn_answers_only(module: Any) -> None:
+    """Have TRL learn the answers of chats alone, where the preparation found that the chat template marks them."""
 
-    def set_answers_only_on_start(self, module: Any) -> None:
-        """Watch trainers being made."""
-        WrappedCalls().wrap_call(module.SFTTrainer, "__init__", [self.turn_on_answers_only], [])
-
-    def turn_on_answers_only(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Set its option before the trainer reads it."""
+    def set_option(positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         (named.get("args") or positional[2]).assistant_only_loss = True
+
+    WrappedCalls().wrap_call(module.SFTTrainer, "__init__", [set_option], [])
 
 
 class ReducerHolder:
@@ -424,7 +408,6 @@ class ReducerHolder:
     """
 
     def __init__(self) -> None:
-        """Start without one."""
         self.held: Any = None
 
     def hold_reducers_of_parallel_models(self, module: Any) -> None:
@@ -491,7 +474,7 @@ def install_hooks() -> None:
         distributed.append(backend.override_group_backend)
         acts_by_module["accelerate.state"] = backend.override_accelerate_backend
     if micro := os.environ.get("TUI_TRAIN_MICRO_BATCH"):
-        acts_by_module["transformers.trainer_callback"] = MicroBatchOverride(int(micro)).override_micro_batch
+        acts_by_module["transformers.trainer_callback"] = lambda module: override_micro_batch(module, int(micro))
     parallel = [ReducerHolder().hold_reducers_of_parallel_models]
     if os.environ.get("TUI_TRAIN_SHOW_DEVICES") != "0":
         parallel.append(GradientExchangePrinter().print_passes_of_parallel_models)
@@ -500,7 +483,7 @@ def install_hooks() -> None:
     if end := call_quietly(_value_noted_by_preparation, ".end"):
         trainer.append(TurnEndToken(end).wrap_start_and_save_model)
     if call_quietly(_value_noted_by_preparation, ".answers"):
-        acts_by_module["trl.trainer.sft_trainer"] = AnswersOnlyLoss().set_answers_only_on_start
+        acts_by_module["trl.trainer.sft_trainer"] = learn_answers_only
     acts_by_module["transformers.trainer"] = lambda module: [call_quietly(act, module) for act in trainer]
     if distributed:
         acts_by_module["torch.distributed.distributed_c10d"] = lambda module: [
