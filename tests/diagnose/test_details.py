@@ -9,10 +9,10 @@ import pytest
 
 from tui_train.diagnose import Evidence, diagnose
 from tui_train.diagnose.details import load_details
-from tui_train.diagnose.headings import HEADING_BY_FAILURE, failure_heading
 from tui_train.diagnose.reader import lines_that_matter
 from tui_train.diagnose.required_words import required_words
 from tui_train.diagnose.signatures import load_signatures
+from tui_train.diagnose.types import HEADING_BY_FAILURE, failure_heading
 
 
 def said(text, code=1):

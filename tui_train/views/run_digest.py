@@ -184,8 +184,8 @@ class DigestCache:
     def explain_failure(self, digest: RunDigest) -> RunDigest:
         """Return a failed or lost run with its cause; of a large log only its end is read."""
         from tui_train.diagnose import LogEndOnlyObserver, diagnose_run
-        from tui_train.diagnose.headings import failure_heading
         from tui_train.diagnose.repeated_failure import why_not_restartable
+        from tui_train.diagnose.types import failure_heading
 
         why_not = digest.why_not_resumable
         try:

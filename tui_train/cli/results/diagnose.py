@@ -11,9 +11,8 @@ import msgspec
 
 from tui_train.base.text import size_text, visible
 from tui_train.diagnose.evidence import diagnose_log_or_run
-from tui_train.diagnose.headings import failure_heading
 from tui_train.diagnose.reader import LogReadObserver
-from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis
+from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis, failure_heading
 from tui_train.profile.changes import Change
 from tui_train.runner.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.runs.follow import LogSilence
