@@ -300,34 +300,23 @@ def test_a_change_mends_the_profile():
     found = said("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n", 1, profile, takes=takes)
     assert apply_change(found.change, profile).recipe.micro_batch == 4
     named = {signature.change for signature, _ in load_signatures() if signature.change}
-    lower = profile_with_value(
-        profile_with_value(profile, "recipe.precision", "bf16"), "communication.interface", "eth7"
-    )
-    lower = profile_with_value(
-        profile_with_value(profile_with_value(lower, "container.engine", "docker"), "container.shared_memory", "1g"),
-        "nodes.count",
-        2,
-    )
-    lower = profile_with_value(
-        profile_with_value(lower, "recipe.fused_cross_entropy", True), "recipe.activation_checkpointing", True
-    )
-    lower = profile_with_value(lower, "trainer.strategy", "zero2")
+    lower = support.profile({
+        **support.RECIPE, "recipe.precision": "bf16", "recipe.fused_cross_entropy": True,
+        "recipe.activation_checkpointing": True, "communication.interface": "eth7", "container.engine": "docker",
+        "container.shared_memory": "1g", "nodes.count": 2, "trainer.strategy": "zero2",
+        "trainer.arguments": ("--nope",),
+    })  # fmt: skip
     passed = takes | {"precision", "learning_rate", "fused_cross_entropy", "activation_checkpointing"}
     refused = b"t.py: error: unrecognized arguments: --nope\nModuleNotFoundError: No module named 'net'\n"
     above = ScriptSource(packages_above={"net": "/project"})
     evidence = Evidence(lines=lines_that_matter(io.BytesIO(refused)), takes=passed, world_size=3, source=above)
-    lower = profile_with_value(lower, "trainer.arguments", ("--nope",))
-    tuned = profile_with_value(profile_with_value(lower, "trainer.kind", "finetune"), "finetune.tuning", "qlora")
-    tuned = profile_with_value(
-        profile_with_value(tuned, "finetune.targets", ("c_attn",)), "finetune.answers_only", True
-    )
+    tuned = support.profile({
+        "trainer.kind": "finetune", "finetune.tuning": "qlora", "finetune.targets": ("c_attn",),
+        "finetune.answers_only": True,
+    }, lower)  # fmt: skip
+    others = ({"recipe.precision": "fp16"}, {"trainer.kind": "script", "trainer.preset": "auto"})
+    profiles = (lower, tuned, *(support.profile(edits, lower) for edits in others))
     for name in named:
-        profiles = (
-            lower,
-            tuned,
-            profile_with_value(lower, "recipe.precision", "fp16"),
-            profile_with_value(lower, "trainer.kind", "script"),
-        )
         changes = [(before, make_named_change(name, evidence, before)) for before in profiles]
         assert any(change for _, change in changes), name
         assert all(apply_change(change, before) != before for before, change in changes if change)

@@ -64,9 +64,12 @@ def json_as(data: bytes, value_type: type[_Value]) -> _Value:
         raise Unparsable(_short_message(error)) from None
 
 
-def json_table(data: bytes) -> dict[str, Any]:
-    """Return the object in JSON that another program wrote, as plain data; Unparsable if it is not one."""
-    table: dict[str, Any] = untrusted_json.parse_json(data)
+def json_table(data: bytes, max_values: int = untrusted_json.MAX_JSON_VALUES) -> dict[str, Any]:
+    """Return the object in JSON that another program wrote, as plain data; Unparsable if it is not one.
+
+    Nor may it hold more values than `max_values`.
+    """
+    table: dict[str, Any] = untrusted_json.parse_json(data, max_values=max_values)
     return table
 
 
