@@ -39,7 +39,7 @@ from tui_train.programs import probe
 from tui_train.runner import view
 from tui_train.runner.checkpoints import is_complete_file
 from tui_train.runner.fill import fill_config_files
-from tui_train.runner.group_check import has_each_process_trained_alone
+from tui_train.runner.log_head import has_each_process_trained_alone
 from tui_train.runner.memory_end import read_memory_end
 from tui_train.runner.planned import read_plan
 from tui_train.runner.questions import survey

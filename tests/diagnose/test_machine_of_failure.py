@@ -10,7 +10,7 @@ from results import ended
 from support import bash, exported, facts, sleeping
 
 from tui_train.diagnose import diagnose_run, evidence
-from tui_train.runner import kernel_log
+from tui_train.runner import evidence as runner_evidence
 from tui_train.runner.evidence import MachineEvidence, read_machine_evidence
 from tui_train.runner.state import RunStatus
 from tui_train.runs.elsewhere import HostReport, write_host_report
@@ -84,7 +84,7 @@ def test_an_error_of_a_card_is_read_from_the_kernels_log(tmp_path, monkeypatch, 
     """Of the time of the attempt alone; a program's own fault (31) is told by its log."""
     log = tmp_path / "kmsg"
     log.write_text(KERNEL_LOG)
-    monkeypatch.setattr(kernel_log, "KERNEL_LOG_PATH", str(log))
+    monkeypatch.setattr(runner_evidence, "KERNEL_LOG_PATH", str(log))
     found = read_machine_evidence(str(tmp_path), None, began).gpu_error
     assert (expected in found) if expected else found == ""
     assert read_machine_evidence(str(tmp_path), None).gpu_error == ""
@@ -97,15 +97,15 @@ def test_an_error_of_a_card_is_read_from_the_journal_where_the_kernels_log_is_cl
     )
     (tmp_path / "journalctl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(kernel_log, "KERNEL_LOG_PATH", str(tmp_path / "none"))
-    assert kernel_log.gpu_error_since(time.monotonic() - 60).startswith("NVRM: Xid (PCI:0000:65:00): 79")
+    monkeypatch.setattr(runner_evidence, "KERNEL_LOG_PATH", str(tmp_path / "none"))
+    assert runner_evidence.gpu_error_since(time.monotonic() - 60).startswith("NVRM: Xid (PCI:0000:65:00): 79")
     asked = float((tmp_path / "asked").read_text().partition("--since=@")[2])
     assert abs(time.time() - 60 - asked) < 10
     (tmp_path / "journalctl").write_text("#!/bin/sh\nexit 1\n")
-    assert kernel_log.gpu_error_since(0.0) == ""
+    assert runner_evidence.gpu_error_since(0.0) == ""
     (tmp_path / "journalctl").unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert kernel_log.gpu_error_since(0.0) == ""
+    assert runner_evidence.gpu_error_since(0.0) == ""
 
 
 def test_a_disk_that_calls_itself_endless_costs_no_event(tmp_path, monkeypatch):

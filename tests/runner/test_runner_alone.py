@@ -28,8 +28,10 @@ CALLS = {
     "tracebacks": "tracebacks.read_errors(open(log))[0].kind == 'memory'",
     "memory_end": "memory_end.read_memory_end(log, ()) == ('loss', '', False)",
     "holders": "holders.largest_other_holder('nobody') is None",
-    "first_step": "first_step.first_step_if_checkpoint_ignored(log, 5, first_step.LogReading()) == 0",
-    "group_check": "group_check.has_each_process_trained_alone(log, 2) is False",
+    "log_head": (
+        "log_head.first_step_if_checkpoint_ignored(log, 5, log_head.LogReading()) == 0 and "
+        "log_head.has_each_process_trained_alone(log, 2) is False"
+    ),
     "checkpoints": "checkpoints.step_in_name('/a/checkpoint-12') == 12 and checkpoints.is_complete_file(log)",
     "fill": "fill.yaml_text([1e-05, 'a', None]) == '[1.0e-05, \"a\", null]'",
 }

@@ -26,7 +26,7 @@ from tui_train.profile.types import Profile
 from tui_train.runner import safe_open
 from tui_train.runner.events import JournalEvent
 from tui_train.runner.evidence import MachineEvidence, read_machine_evidence
-from tui_train.runner.first_step import first_logged_step
+from tui_train.runner.log_head import first_logged_step
 from tui_train.runner.state import RunStatus
 from tui_train.runs import ranks
 from tui_train.runs.results.resuming import newest_checkpoint

@@ -93,7 +93,7 @@ def _run_from_checkpoint(start: RunStart, position: int, number: int, log: str, 
     task: NodeTask = started
     become_subreaper()
     # Read now, while the training starts: the folder may be moved, or replaced by a newer one, until it has ended.
-    from . import cgroup_limits, evidence, first_step, group_check, memory_end, rejoin  # noqa: F401
+    from . import cgroup_limits, evidence, log_head, memory_end, rejoin  # noqa: F401
 
     kills_before, began = cgroup_limits.count_oom_kills(), time.monotonic()
     details: dict[str, object] = {"resumed": resumed} if resumed else {}
@@ -320,18 +320,18 @@ def _first_step_if_checkpoint_ignored(start: RunStart, log: str, resumed_step: i
     """Return the step at which an attempt began that did not load its checkpoint, else 0."""
     if not resumed_step:
         return 0
-    from . import first_step
+    from . import log_head
 
-    return first_step.first_step_if_checkpoint_ignored(log, resumed_step, log_reading_of_plan(start.planned))
+    return log_head.first_step_if_checkpoint_ignored(log, resumed_step, log_reading_of_plan(start.planned))
 
 
 def _end_from_log(start: RunStart, position: int, log: str, code: int, family: ProcessFamily) -> AttemptEnd:
     """Return what a log says of the end of an attempt that nobody asked to end."""
     # What reads logs is not imported before there is one: a training begins earlier.
-    from . import group_check, memory_end
+    from . import log_head, memory_end
 
     if code == 0:
-        apart = group_check.has_each_process_trained_alone(log, start.planned.world_size)
+        apart = log_head.has_each_process_trained_alone(log, start.planned.world_size)
         return AttemptEnd(TRAINED_APART_EXIT_CODE, trained_apart=True) if apart else AttemptEnd(0)
     end = memory_end.read_memory_end(log, family.seen_ticks)
     # Whoever was killed had no error of its own.

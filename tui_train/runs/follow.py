@@ -7,8 +7,8 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from tui_train.base.files import read_regular_file
-from tui_train.runner.first_step import LOG_HEAD_BYTES, first_logged_step, ignored_checkpoint_sentence
 from tui_train.runner.lines import rank_in_line
+from tui_train.runner.log_head import LOG_HEAD_BYTES, first_logged_step, ignored_checkpoint_sentence
 from tui_train.runner.progress import LogReading, Progress, advance_progress, progress_for_next_attempt
 from tui_train.runner.safe_open import open_regular_file
 from tui_train.runner.state import AttemptStatus, RunStatus

@@ -1,4 +1,4 @@
-"""Proof, from the beginning of its log, that an attempt resumed from the checkpoint that it was given."""
+"""What the beginning of a log says of an attempt: where it began, and whether its processes found each other."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from .progress import LogReading, Progress, advance_progress
 LOG_HEAD_BYTES = 256 << 10
 # A bar with a label before its percentage is of something else: of loading, tokenizing, skipping.
 _LABELLED_BAR_PATTERN = re.compile(r"[^\W\d_][^%|]*:\s+\d{1,3}%\|")
+# Every rank says where it computes before the first step.
+_RANK_LINES_BYTES = 4_000_000
+_RANK_IN_GROUP_PATTERN = re.compile(rb"rank \d+/(?:[2-9]|[1-9]\d+) \| host ")
+_RANK_ALONE_PATTERN = re.compile(rb"rank 0/1 \| host ")
 
 
 def first_logged_step(log: str, reading: LogReading) -> int:
@@ -41,6 +45,17 @@ def ignored_checkpoint_sentence(first_step: int, resumed_step: int) -> str:
         return ""
     began = f"it was given the checkpoint of step {resumed_step} and began at step {first_step}"
     return f"{began}: the script does not load it"
+
+
+def has_each_process_trained_alone(log: str, world_size: int) -> bool:
+    """Tell whether several processes were to train together, and each says in its log that it is alone."""
+    if world_size < 2:
+        return False
+    try:
+        head = safe_open.read_bounded(log, _RANK_LINES_BYTES).replace(b"\0", b"")
+    except OSError:
+        return False
+    return _RANK_IN_GROUP_PATTERN.search(head) is None and _RANK_ALONE_PATTERN.search(head) is not None
 
 
 def _is_of_resume_or_labelled_bar(line: str) -> bool:
