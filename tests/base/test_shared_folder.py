@@ -20,7 +20,7 @@ from tui_train.actions.merge import _apply_umask
 from tui_train.base.app_paths import connections_folder, runs_folder
 from tui_train.base.errors import CannotWrite
 from tui_train.channel import ssh
-from tui_train.runner import events, fill, lock, lock_owner, receive, safe_open
+from tui_train.runner import events, lock, lock_owner, receive, safe_open
 from tui_train.runner.refused import BUSY_RESOURCE_EXIT_CODE, Refused
 from tui_train.runs.conflicts import lock_run_starts
 
@@ -288,12 +288,10 @@ def test_a_lock_follows_its_folder_and_a_link_of_the_owner_names_nobody(tmp_path
 
 
 def test_no_link_at_the_name_of_a_file_being_written_is_followed(tmp_path, precious):
-    for taken in (f"owner.new.{os.getpid()}", f"config.filled.yaml.new.{os.uname().nodename}.{os.getpid()}"):
-        (tmp_path / taken).symlink_to(precious / "chapter")
+    (tmp_path / f"owner.new.{os.getpid()}").symlink_to(precious / "chapter")
     safe_open.write_atomically(str(tmp_path / "owner"), b"new")
-    fill._write_filled_file(str(tmp_path / "config.filled.yaml"), "new")
     assert kept(precious)
-    assert [(tmp_path / name).read_text() for name in ("owner", "config.filled.yaml")] == ["new", "new"]
+    assert (tmp_path / "owner").read_text() == "new"
 
 
 def test_a_full_disk_frees_nothing_behind_a_link(tmp_path, precious):

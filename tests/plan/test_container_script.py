@@ -171,13 +171,6 @@ def test_it_is_asked_to_stop_again_while_its_client_lives(engine, tmp_path):
     assert len(asked()) == 4
 
 
-def test_a_stop_waits_in_the_callers_own_way(engine):
-    engine("docker", "sleep 0.5")
-    waited = []
-    container.stop_container("docker", NAME, 1, while_waiting=lambda: waited.append(1))
-    assert len(waited) > 3
-
-
 def test_it_is_removed_for_good(engine, tmp_path):
     """What its killed client asked for may be made after the first look."""
     asked = engine("docker", f"case $1 in container) n=$(grep -c rm {tmp_path}/asked); [ $n -eq 2 ] ;; esac")

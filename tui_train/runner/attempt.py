@@ -23,7 +23,7 @@ from .refused import CANNOT_WRITE_EXIT_CODE, TRAINED_APART_EXIT_CODE, Refused
 from .safe_text import visible
 from .signals import reset_signals
 from .start import RunStart, print_message, record_event
-from .transport import NodeCommand, NodeTask
+from .transport import LocalTask, NodeCommand
 
 if TYPE_CHECKING:
     from .unanswered import UnansweredConnections
@@ -56,50 +56,36 @@ class AttemptEnd(NamedTuple):
     """The machine on which the training was asked to stop before it ended here."""
 
 
-def run_attempt(run_start: RunStart, position: int, number: int, log: str) -> AttemptEnd:
+def run_attempt(start: RunStart, position: int, number: int, log: str) -> AttemptEnd:
     """Make one attempt, its output in `log`, and return how it ended."""
     try:
-        resumed_from = _shared_checkpoint(run_start, position)
+        resumed_from = _checkpoint_on_all_machines(start, position)
     except Refused as refused:
         print_message(refused.message)
         return AttemptEnd(refused.code)
-    return _run_from_checkpoint(run_start, position, number, log, resumed_from)
-
-
-def _shared_checkpoint(start: RunStart, position: int) -> str:
-    """Return the checkpoint from which all machines can resume, empty where there is none."""
-    resumed_from = checkpoint_to_resume(start, position)
-    why_unusable = start.transport.share_checkpoint_or_say_why_not(resumed_from) if resumed_from else ""
-    if why_unusable:
-        print_message(f"begins with the first step, and not with {visible(resumed_from)}: {why_unusable}")
-    return "" if why_unusable else resumed_from
-
-
-def _run_from_checkpoint(start: RunStart, position: int, number: int, log: str, resumed_from: str) -> AttemptEnd:
-    resumed = checkpoints.step_in_name(resumed_from) if resumed_from else 0
+    resumed_step = checkpoints.step_in_name(resumed_from) if resumed_from else 0
     begins = f"resumes from {visible(resumed_from)} and writes" if resumed_from else "writes"
     print_message(f"{attempt_title_text(start, position)} {begins} {visible(log)}")
     name = container.container_name(start.planned.engine, start.mark, number)
     # A container is in a cgroup that its engine makes.
     cgroup_path = "" if name else cgroup.make_cgroup_for_attempt(start.mark, number)
     try:
-        started = start.transport.start(
+        task = start.transport.start(
             _attempt_command(start, position, log, resumed_from, name)._replace(cgroup=cgroup_path)
         )
     except OSError as error:
         cgroup.remove_cgroup(cgroup_path, start.mark)
         print_message(f"cannot start it, its output in {log}: {error.strerror}")
         return AttemptEnd(CANNOT_WRITE_EXIT_CODE)
-    task: NodeTask = started
     become_subreaper()
     # Read now, while the training starts: the folder may be moved, or replaced by a newer one, until it has ended.
     from . import cgroup_limits, evidence, log_head, memory_end, rejoin  # noqa: F401
 
-    kills_before, began = cgroup_limits.count_oom_kills(), time.monotonic()
-    details: dict[str, object] = {"resumed": resumed} if resumed else {}
+    oom_kills_before, began = cgroup_limits.count_oom_kills(), time.monotonic()
+    details: dict[str, object] = {"resumed": resumed_step} if resumed_step else {}
     if name:
         details.update(engine=start.planned.engine, container=name)
-    if cgroup_path and started.enclosed:
+    if cgroup_path and task.enclosed:
         details.update(cgroup=cgroup_path)
     leader, ticks = task.leader
     record_event(
@@ -118,18 +104,14 @@ def _run_from_checkpoint(start: RunStart, position: int, number: int, log: str, 
         metering.kill()
         raise
     # A stop on another machine that comes while this waits for what is left is too late for what has finished.
-    elsewhere = rank_asked_to_stop(start) if code == 0 else None
+    elsewhere = _rank_asked_to_stop(start) if code == 0 else None
     left = _leftover_processes_as_text(task, family)
     energy_used = metering.finish()
     cgroup.remove_cgroup(cgroup_path, start.mark)
     asked = stopped or (start.signals.stop and code != 0)
     ended = AttemptEnd(code) if asked else _end_from_log(start, position, log, code, family)
-    elsewhere = elsewhere if code == 0 else rank_asked_to_stop(start)
+    elsewhere = elsewhere if code == 0 else _rank_asked_to_stop(start)
     ended = ended._replace(stopped=stopped, leftover=left, stopped_rank=elsewhere)
-    ignored = _first_step_if_checkpoint_ignored(start, log, resumed)
-    if ignored:
-        where = f"the checkpoint of step {resumed} and began at step {ignored}"
-        print_message(f"attempt {number} was given {where}: the training does not load it")
     if energy_used:
         record_event(
             start,
@@ -139,15 +121,24 @@ def _run_from_checkpoint(start: RunStart, position: int, number: int, log: str, 
             metered=energy_used.cards,
             cards=energy_used.total_cards,
         )
-    more = _event_details_of_end(start, ended, kills_before, began)
-    if ignored:
+    more = _event_details_of_end(start, ended, oom_kills_before, began)
+    if _tell_if_checkpoint_ignored(start, number, log, resumed_step):
         more["ignored_checkpoint"] = True
     record_event(start, "attempt_ended", attempt=number, exit_code=ended.code, **more)
     return ended._replace(resumed_from=resumed_from)
 
 
+def _checkpoint_on_all_machines(start: RunStart, position: int) -> str:
+    """Return the checkpoint from which all machines can resume, once each has it; empty where there is none."""
+    resumed_from = checkpoint_to_resume(start, position)
+    why_unusable = start.transport.share_checkpoint_or_say_why_not(resumed_from) if resumed_from else ""
+    if why_unusable:
+        print_message(f"begins with the first step, and not with {visible(resumed_from)}: {why_unusable}")
+    return "" if why_unusable else resumed_from
+
+
 def _event_details_of_end(
-    start: RunStart, ended: AttemptEnd, kills_before: int | None, began: float
+    start: RunStart, ended: AttemptEnd, oom_kills_before: int | None, began: float
 ) -> dict[str, object]:
     """Return what is known of an end besides its exit code: of a failure, the state of this machine now."""
     details: dict[str, object] = {}
@@ -157,7 +148,7 @@ def _event_details_of_end(
         from .evidence import read_machine_evidence
 
         output = os.path.join(start.run_dir, os.path.expanduser(start.planned.output) or "output")
-        evidence = read_machine_evidence(output, kills_before, began if start.cards else None)
+        evidence = read_machine_evidence(output, oom_kills_before, began if start.cards else None)
         details.update(evidence._asdict())
     return details
 
@@ -167,7 +158,7 @@ def attempt_title_text(start: RunStart, position: int) -> str:
     return f"attempt {position} of {len(start.attempts)} ({visible(start.attempts[position - 1].title)})"
 
 
-def rank_asked_to_stop(start: RunStart) -> int | None:
+def _rank_asked_to_stop(start: RunStart) -> int | None:
     """Return the other machine whose training was asked to stop since this one started."""
     return machines.rank_asked_to_stop(start.planned, start.run_dir, start.node_rank, start.stop_counts)
 
@@ -199,7 +190,7 @@ def _attempt_command(start: RunStart, position: int, log: str, resumed_from: str
 
 
 def _wait_for_code_and_if_stopped(
-    start: RunStart, task: NodeTask, family: ProcessFamily, container_name: str, log: str
+    start: RunStart, task: LocalTask, family: ProcessFamily, container_name: str, log: str
 ) -> tuple[int, bool]:
     """Wait for the end of an attempt and return its exit code, and whether it was asked to end before it had.
 
@@ -258,7 +249,7 @@ def _renew_locks_or_stop(start: RunStart) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _stop_attempt(start: RunStart, task: NodeTask, family: ProcessFamily, container_name: str) -> int:
+def _stop_attempt(start: RunStart, task: LocalTask, family: ProcessFamily, container_name: str) -> int:
     """End an attempt: its launcher is asked first, for it knows its workers; then what it leaves; then all die."""
     print_message(f"stopping ({start.signals.stop}); a second Ctrl-C ends it at once")
     deadline = time.monotonic() + start.grace
@@ -286,17 +277,17 @@ def _stop_attempt(start: RunStart, task: NodeTask, family: ProcessFamily, contai
     return start.signals.code if code is None else code
 
 
-def _kill_attempt(task: NodeTask, family: ProcessFamily) -> None:
+def _kill_attempt(task: LocalTask, family: ProcessFamily) -> None:
     task.end_remote_parts()
     family.kill(lambda: _sleep_and_poll(task))
 
 
-def _sleep_and_poll(task: NodeTask) -> None:
+def _sleep_and_poll(task: LocalTask) -> None:
     time.sleep(0.05)
     task.poll()
 
 
-def _leftover_processes_as_text(task: NodeTask, family: ProcessFamily) -> str:
+def _leftover_processes_as_text(task: LocalTask, family: ProcessFamily) -> str:
     """Return the processes that live on a moment after the end of an attempt, as `pid:ticks`, and say which."""
     living = family.wait(LEFTOVER_WAIT_SECONDS, lambda: _sleep_and_poll(task))
     if living:
@@ -316,13 +307,17 @@ def _run_in_child(work: Callable[[], None]) -> Process:
     return process_with_pid(pid)
 
 
-def _first_step_if_checkpoint_ignored(start: RunStart, log: str, resumed_step: int) -> int:
-    """Return the step at which an attempt began that did not load its checkpoint, else 0."""
+def _tell_if_checkpoint_ignored(start: RunStart, number: int, log: str, resumed_step: int) -> bool:
+    """Return whether an attempt did not load its checkpoint, and say so."""
     if not resumed_step:
-        return 0
+        return False
     from . import log_head
 
-    return log_head.first_step_if_checkpoint_ignored(log, resumed_step, log_reading_of_plan(start.planned))
+    first_step = log_head.first_step_if_checkpoint_ignored(log, resumed_step, log_reading_of_plan(start.planned))
+    if first_step:
+        given = f"was given the checkpoint of step {resumed_step} and began at step {first_step}"
+        print_message(f"attempt {number} {given}: the training does not load it")
+    return first_step > 0
 
 
 def _end_from_log(start: RunStart, position: int, log: str, code: int, family: ProcessFamily) -> AttemptEnd:

@@ -9,7 +9,6 @@ from .planned import CheckpointRule, SupervisorPlan
 from .safe_open import open_regular_file
 
 _LAST_NUMBER_PATTERN = re.compile(r"(\d+)\D*$", re.ASCII)
-_DIGITS_PATTERN = re.compile(r"\d+", re.ASCII)
 # More digits are no step.
 _MAX_STEP_DIGITS = 12
 # How a zip archive begins, and how its last record does, which has this many bytes where the archive has no comment.
@@ -92,7 +91,7 @@ def _checkpoint_step_by_rule(name: str, rule: CheckpointRule) -> int:
     if not (name.startswith(rule.prefix) and name.endswith(rule.suffix) and end > begin):
         return -1
     digits = name[begin:end]
-    return int(digits) if _DIGITS_PATTERN.fullmatch(digits) else -1
+    return int(digits) if digits.isascii() and digits.isdigit() else -1
 
 
 def _is_complete_checkpoint(path: str, rule: CheckpointRule) -> bool:

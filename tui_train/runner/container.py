@@ -58,14 +58,12 @@ def prepare_container_variables(planned: SupervisorPlan, run_dir: str) -> Mappin
 
 
 def _require_engine_and_image(engine: str, image: str) -> None:
+    if not _is_on_path(engine):
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"there is no {visible(engine)} on this machine: install it")
     if engine == "apptainer":
-        if not _is_on_path(engine):
-            raise Refused(UNAVAILABLE_EXIT_CODE, "there is no apptainer on this machine: install it")
         if not os.path.exists(image):
             raise Refused(UNAVAILABLE_EXIT_CODE, f"there is no {visible(image)}: build or copy it first")
         return
-    if not _is_on_path(engine):
-        raise Refused(UNAVAILABLE_EXIT_CODE, f"there is no {visible(engine)} on this machine: install it")
     answer = other_programs.run_program((engine, "ps", "-q"), _ENGINE_ANSWER_SECONDS)
     if answer.code != 0:
         answered = visible((answer.err.strip() or f"no word in {_ENGINE_ANSWER_SECONDS:.0f} s").splitlines()[-1])
@@ -165,10 +163,10 @@ def container_exit_code(engine: str, container: str) -> int | None:
     return int(code) if answer.code == 0 and running == "false" and code.lstrip("-").isdigit() else None
 
 
-def container_still_runs(engine: str, container: str, any_alive: Callable[[], bool]) -> bool:
+def container_still_runs(engine: str, container: str, any_process_alive: Callable[[], bool]) -> bool:
     """Tell whether a container trains on, its client being gone; an engine that restarts is waited for.
 
-    That is as long as processes of the run live (`any_alive`); a start that is asked to stop does not wait.
+    That is as long as processes of the run live (`any_process_alive`); a start that is asked to stop does not wait.
     """
     asked = (engine, "container", "inspect", "--format", "{{.State.Running}}", container)
     while True:
@@ -176,60 +174,48 @@ def container_still_runs(engine: str, container: str, any_alive: Callable[[], bo
         if answer.code == 0:
             return answer.out.strip() == "true"
         if other_programs.is_interrupted():
-            return any_alive()
-        if other_programs.run_program((engine, "ps", "-q"), _ENGINE_ANSWER_SECONDS).code == 0 or not any_alive():
+            return any_process_alive()
+        if (
+            other_programs.run_program((engine, "ps", "-q"), _ENGINE_ANSWER_SECONDS).code == 0
+            or not any_process_alive()
+        ):
             return False
         time.sleep(1.0)
 
 
-def must_rejoin_container(engine: str, container: str, code: int, any_alive: Callable[[], bool]) -> bool:
+def must_rejoin_container(engine: str, container: str, code: int, any_process_alive: Callable[[], bool]) -> bool:
     """Tell whether a container must be rejoined after its client ended with this code, as a shell counts it.
 
     So it is where it trains on, and where it has ended otherwise than its client says: then its last lines may be
     missing from the log.
     """
-    if container_still_runs(engine, container, any_alive):
+    if container_still_runs(engine, container, any_process_alive):
         return True
     ended = container_exit_code(engine, container)
     return ended is not None and ended != code
 
 
 def stop_container(
-    engine: str,
-    container: str,
-    grace: int,
-    client_alive: Callable[[], bool] = lambda: False,
-    while_waiting: Callable[[], object] = lambda: None,
+    engine: str, container: str, grace: int, is_client_alive: Callable[[], bool] = lambda: False
 ) -> None:
     """Ask a container to save and end within so many seconds, after which its engine kills it.
 
     It is asked again as long as its client lives, for the container may only be about to begin.
     """
     asked = (engine, "stop", "-t", str(grace), container)
-    while (
-        other_programs.run_program(
-            asked, grace + _ENGINE_ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting
-        ).code
-        != 0
-        and client_alive()
-    ):
+    seconds = grace + _ENGINE_ANSWER_SECONDS
+    while other_programs.run_program(asked, seconds, interruptible=False).code != 0 and is_client_alive():
         time.sleep(0.5)
 
 
-def remove_container(engine: str, container: str, while_waiting: Callable[[], object] = lambda: None) -> None:
+def remove_container(engine: str, container: str) -> None:
     """Kill and remove a container; looks twice, for the engine may still be making what its killed client asked for."""
     missed = 0
     deadline = time.monotonic() + _REMOVE_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
-        other_programs.run_program(
-            (engine, "rm", "-f", container), _ENGINE_ANSWER_SECONDS, interruptible=False, while_waiting=while_waiting
-        )
-        inspected = other_programs.run_program(
-            (engine, "container", "inspect", container),
-            _ENGINE_ANSWER_SECONDS,
-            interruptible=False,
-            while_waiting=while_waiting,
-        )
+        other_programs.run_program((engine, "rm", "-f", container), _ENGINE_ANSWER_SECONDS, interruptible=False)
+        asked = (engine, "container", "inspect", container)
+        inspected = other_programs.run_program(asked, _ENGINE_ANSWER_SECONDS, interruptible=False)
         missed = 0 if inspected.code == 0 else missed + 1
         if missed == 2:
             return

@@ -92,13 +92,10 @@ class LossCurveBuilder:
             if len(self._chunks) > _MAX_CHUNKS:
                 self._thin_older_points()
 
-    def drop_points_from(self, step: int) -> bool:
-        """Drop all points from a step on, and return whether there were any; none for a step of 0."""
-        dropped = False
+    def drop_points_from(self, step: int) -> None:
+        """Drop all points from a step on; none for a step of 0."""
         while (last := self.last) and last.step >= step > 0:
             self._drop_newest_points(step)
-            dropped = True
-        return dropped
 
     def curve(self) -> LossCurve:
         """Return it as it is now."""

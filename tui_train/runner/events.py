@@ -89,12 +89,9 @@ def read_events_with_damage(folder: str) -> tuple[tuple[JournalEvent, ...], str]
         return (), ""
     except OSError as error:
         return (), f"{JOURNAL_FILE_NAME}: {error.strerror}"
-    events, damage = (
-        [],
-        f"{JOURNAL_FILE_NAME}: it is larger than {safe_open.DEFAULT_MAX_BYTES >> 20} MiB"
-        if len(data) > safe_open.DEFAULT_MAX_BYTES
-        else "",
-    )
+    events, damage = [], ""
+    if len(data) > safe_open.DEFAULT_MAX_BYTES:
+        damage = f"{JOURNAL_FILE_NAME}: it is larger than {safe_open.DEFAULT_MAX_BYTES >> 20} MiB"
     *complete, rest = data.split(b"\n")
     for number, line in enumerate((*complete, rest), 1):
         event = _parse_event(line)
@@ -149,12 +146,12 @@ class Journal:
         values = {"time": time.time(), "uptime": time.clock_gettime(time.CLOCK_BOOTTIME), "event": event, **details}
         line = json.dumps(values, separators=(",", ":")).encode() + b"\n"
         try:
-            self._write(line)
+            self._append_line(line)
         except OSError:
             self._make_room(self._folder)
-            self._write(line)
+            self._append_line(line)
 
-    def _write(self, line: bytes) -> None:
+    def _append_line(self, line: bytes) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(JOURNAL_FILE_NAME, flags, 0o644, dir_fd=self._folder)
         try:

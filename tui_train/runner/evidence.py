@@ -41,8 +41,8 @@ class MachineEvidence(NamedTuple):
     """The kernel's newest line about an error of a GPU while the attempt ran; empty: none is known."""
 
 
-def read_machine_evidence(output: str, kills_before: int | None, began: float | None = None) -> MachineEvidence:
-    """Return how this machine stands, with its kills since there were `kills_before`.
+def read_machine_evidence(output: str, oom_kills_before: int | None, began: float | None = None) -> MachineEvidence:
+    """Return how this machine stands, with its kills since there were `oom_kills_before`.
 
     `began` is the monotonic moment since which errors of GPUs count; None: they are not looked for.
     """
@@ -52,16 +52,16 @@ def read_machine_evidence(output: str, kills_before: int | None, began: float | 
         _minus_one_if_unknown(free_bytes_for_path("/tmp")),  # noqa: S108 - only asked
         _minus_one_if_unknown(free_bytes_for_path("/dev/shm")),  # noqa: S108 - only asked
         _minus_one_if_unknown(cgroup_limits().memory),
-        _minus_one_if_unknown(_oom_kills_since(kills_before, count_oom_kills())),
+        _minus_one_if_unknown(_oom_kills_since(oom_kills_before, count_oom_kills())),
         "" if began is None else gpu_error_since(began),
     )
 
 
-def _oom_kills_since(kills_before: int | None, kills_now: int | None) -> int | None:
+def _oom_kills_since(oom_kills_before: int | None, oom_kills_now: int | None) -> int | None:
     """Return the kills meanwhile; None also where earlier ones hide whether another group had one."""
-    if kills_now is None or not kills_before:
-        return kills_now
-    return kills_now - kills_before if kills_now > kills_before else None
+    if oom_kills_now is None or not oom_kills_before:
+        return oom_kills_now
+    return oom_kills_now - oom_kills_before if oom_kills_now > oom_kills_before else None
 
 
 def _minus_one_if_unknown(value: int | None) -> int:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from . import safe_open
-from .refused import Refused
+from .refused import CANNOT_WRITE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, Refused
 
 if TYPE_CHECKING:
     from .planned import SupervisorPlan
@@ -34,8 +34,12 @@ def fill_config_files(planned: SupervisorPlan, position: int, run_dir: str, chec
         try:
             text = safe_open.read_bounded(source).decode("utf-8", "surrogateescape")
         except OSError as error:
-            raise Refused(69, f"{source} cannot be read: {error.strerror}") from None
-        _write_filled_file(target, _insert_run_dir_and_checkpoint(text, run_dir, checkpoint, otherwise))
+            raise Refused(UNAVAILABLE_EXIT_CODE, f"{source} cannot be read: {error.strerror}") from None
+        filled = _insert_run_dir_and_checkpoint(text, run_dir, checkpoint, otherwise)
+        try:
+            safe_open.write_atomically(target, filled.encode("utf-8", "surrogateescape"))
+        except OSError as error:
+            raise Refused(CANNOT_WRITE_EXIT_CODE, f"{target} cannot be written: {error.strerror}") from None
 
 
 def yaml_text(value: Any) -> str:
@@ -82,10 +86,3 @@ def _escape_unprintable(char: str) -> str:
     if char.isprintable() or "\udc80" <= char <= "\udcff":
         return char
     return f"\\U{ord(char):08x}" if ord(char) > 0xFFFF else f"\\u{ord(char):04x}"
-
-
-def _write_filled_file(target: str, text: str) -> None:
-    try:
-        safe_open.write_atomically(target, text.encode("utf-8", "surrogateescape"))
-    except OSError as error:
-        raise Refused(73, f"{target} cannot be written: {error.strerror}") from None

@@ -6,12 +6,10 @@ import json
 import os
 import re
 import sys
-import time
 from typing import Any, Mapping
 
 from . import machines, node, other_programs, program, untrusted_json
 from .planned import SupervisorPlan
-from .processes import send_signal
 from .refused import UNAVAILABLE_EXIT_CODE, Refused
 from .safe_text import visible
 from .signals import END_AT_ONCE_SIGNAL
@@ -26,8 +24,18 @@ _MAX_CLOCK_SKEW_SECONDS = 30.0
 _SHARD_FILE_NAME_PATTERN = re.compile(r"\.distcp$|^zero_pp_rank_\d|_optim_states\.pt$")
 
 
+class HostsTask(LocalTask):
+    """A fan, which asks all machines where it gets SIGTERM."""
+
+    def end_remote_parts(self) -> None:
+        """Have it close its links, by which the others end everything of theirs."""
+        self._send_signal_and_wait(END_AT_ONCE_SIGNAL, _MAX_FAN_END_SECONDS)
+
+
 class HostsTransport(LocalTransport):
     """The machines of a start: `python` is the one of each, `answers` are those of all but the first."""
+
+    task_type = HostsTask
 
     def __init__(self, start: RunStart, python: str, answers: list[dict[str, Any]]) -> None:
         super().__init__()
@@ -46,7 +54,7 @@ class HostsTransport(LocalTransport):
         Raises Refused (69) where it cannot be copied to one of them.
         """
         sharded = _is_sharded_checkpoint(checkpoint)
-        answers = _ask_other_machines(self._start, self._python, checkpoint, checkpoint_only=sharded)
+        answers = _ask_other_machines(self._start, self._python, checkpoint, only_look=sharded)
         absent = []
         for host, answer in zip(self._start.planned.hosts[1:], answers):
             if answer.get("problem"):
@@ -58,23 +66,10 @@ class HostsTransport(LocalTransport):
             print_message(f"{visible(checkpoint)} was copied to {', '.join(absent)}")
         return ""
 
-    def start(self, command: NodeCommand) -> HostsTask:
+    def start(self, command: NodeCommand) -> LocalTask:
         """Start a command on each machine, their output to one log."""
-        task = super().start(
-            command._replace(words=(*program.runner_command("fan", json.dumps(self._fan_request)), *command.words))
-        )
-        return HostsTask(self, task.leader, enclosed=task.enclosed)
-
-
-class HostsTask(LocalTask):
-    """A fan, which asks all machines where it gets SIGTERM."""
-
-    def end_remote_parts(self) -> None:
-        """Have it close its links, by which the others end everything of theirs."""
-        send_signal(self.leader, END_AT_ONCE_SIGNAL)
-        deadline = time.monotonic() + _MAX_FAN_END_SECONDS
-        while self.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
+        words = (*program.runner_command("fan", json.dumps(self._fan_request)), *command.words)
+        return super().start(command._replace(words=words))
 
 
 def connect_hosts(start: RunStart) -> RunStart:
@@ -85,10 +80,8 @@ def connect_hosts(start: RunStart) -> RunStart:
     for host, answer in zip(plan.hosts[1:], answers):
         _require_host_ready(plan, host, answer, python, torch)
         if abs(answer["off"]) > _MAX_CLOCK_SKEW_SECONDS:
-            print_message(
-                f"the clock of {visible(host)} is {abs(answer['off']):.0f} s "
-                f"{_clock_direction_word(answer['off'])} this one"
-            )
+            direction = "ahead of" if answer["off"] > 0 else "behind"
+            print_message(f"the clock of {visible(host)} is {abs(answer['off']):.0f} s {direction} this one")
         if not answer["there"]:
             print_message(f"{visible(host)} does not see this run folder: it was copied there")
     _require_open_ports(plan, answers)
@@ -103,7 +96,7 @@ def _python_of_machines(plan: SupervisorPlan) -> str:
 
 
 def _ask_other_machines(
-    start: RunStart, python: str, checkpoint: str = "", *, checkpoint_only: bool = False
+    start: RunStart, python: str, checkpoint: str = "", *, only_look: bool = False
 ) -> list[dict[str, Any]]:
     """Return what the other machines answer, in their order; a checkpoint takes as long as it takes."""
     question = {
@@ -111,7 +104,7 @@ def _ask_other_machines(
         "python": python,
         "script": os.path.basename(start.script),
         "checkpoint": checkpoint,
-        "only_look": checkpoint_only,
+        "only_look": only_look,
     }
     return _parse_answers(
         other_programs.run_program(
@@ -174,7 +167,3 @@ def _require_open_ports(plan: SupervisorPlan, answers: list[dict[str, Any]]) -> 
             "open all TCP ports between the hosts in their firewalls, or name the network interface on which they are"
         )
         raise Refused(UNAVAILABLE_EXIT_CODE, f"{words}: {remedy} (communication.interface)")
-
-
-def _clock_direction_word(offset_seconds: float) -> str:
-    return "ahead of" if offset_seconds > 0 else "behind"

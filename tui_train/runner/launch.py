@@ -207,11 +207,10 @@ def _still_training_text(plan: SupervisorPlan, dead_owner: LockOwner) -> str:
     names = container.remove_ended_and_list_running(plan.engine, dead_owner.mark) if plan.engine else ()
     if names:
         return f"a container of an earlier start still trains: end it first ({plan.engine} stop {' '.join(names)})"
-    living = (
-        {*state.last_start_status(dead_owner.folder).leftover, *ProcessFamily(dead_owner.mark).living_processes()}
-        if dead_owner.is_local
-        else set()
-    )
+    if not dead_owner.is_local:
+        return ""
+    family = ProcessFamily(dead_owner.mark)
+    living = {*state.last_start_status(dead_owner.folder).leftover, *family.living_processes()}
     return _processes_still_train_text(living) if living else ""
 
 
@@ -238,18 +237,13 @@ def _run_supervised(start: RunStart, number: int) -> StartOutcome:
         )
     except OSError as error:
         raise Refused(CANNOT_WRITE_EXIT_CODE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
-    print_message(_watch_and_stop_hint(start.run_dir))
+    control = f"python3 {visible(shlex.quote(os.path.join(start.run_dir, program.RUNNER_ZIP_NAME)))}"
+    print_message(f"watch it: {control} follow; stop it: Ctrl-C here, or {control} stop")
     outcome = run_attempts(start, first, chosen_by_user=bool(number))
     more = {name: text for name, text in (("left", outcome.leftover), ("why", outcome.why)) if text}
     record_event(start, "run_ended", state=outcome.state, exit_code=outcome.code, **more)
     print_message(outcome.sentence)
     return outcome
-
-
-def _watch_and_stop_hint(run_dir: str) -> str:
-    """Return how the run is watched and ended from another terminal."""
-    control = f"python3 {visible(shlex.quote(os.path.join(run_dir, program.RUNNER_ZIP_NAME)))}"
-    return f"watch it: {control} follow; stop it: Ctrl-C here, or {control} stop"
 
 
 def _plan_checksum(start: RunStart) -> str:

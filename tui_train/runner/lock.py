@@ -104,9 +104,8 @@ class FolderLock:
                 if waited_seconds < _OWNER_WAIT_SECONDS and (lives or who is None):
                     return False
                 if who and lives:
-                    raise Refused(
-                        BUSY_RESOURCE_EXIT_CODE, self._lock_held_sentence(who, self._foreign_user_name_of_lock(folder))
-                    )
+                    held = self._lock_held_sentence(who, self._foreign_user_name_of_lock(folder))
+                    raise Refused(BUSY_RESOURCE_EXIT_CODE, held)
                 self._require_lock_of_our_user(folder, who)
                 return self._try_to_replace_owner(folder, who, waited_seconds) and self._is_mine()
         except FileNotFoundError:
@@ -115,12 +114,9 @@ class FolderLock:
             found = self._stat_of_lock()
             if found is None or stat.S_ISDIR(found.st_mode):
                 raise self._refusal_of_write_error(error) from None
-            whose = (
-                f" of {self._foreign_user_name_of_status(found)}" if self._foreign_user_name_of_status(found) else ""
-            )
-            raise self._refusal_of_obstacle(
-                f"is {safe_open.file_kind_text(found.st_mode)}{whose}, not a lock: "
-            ) from None
+            stranger = self._foreign_user_name_of_status(found)
+            what = safe_open.file_kind_text(found.st_mode) + (f" of {stranger}" if stranger else "")
+            raise self._refusal_of_obstacle(f"is {what}, not a lock: ") from None
 
     def _require_lock_of_our_user(self, folder: int, owner: LockOwner | None) -> None:
         """Refuse to take over another user's lock, and a folder that is none."""

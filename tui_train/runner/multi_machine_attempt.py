@@ -33,21 +33,27 @@ class _MachinePart:
         self.child = child
         self.code: int | None = None
 
-    def send_word(self, word: bytes) -> None:
-        """Write a word to its keeper; where the link takes none, it is dropped, for nothing here may wait for it."""
+    def send_byte(self, byte: bytes) -> None:
+        """Write a byte to its keeper; where the link takes none, it is dropped, for nothing here may wait for it."""
         if self.child.stdin:
             with contextlib.suppress(OSError):
-                os.write(self.child.stdin.fileno(), word)
-        elif word == node.STOP_BYTE:
+                os.write(self.child.stdin.fileno(), byte)
+        elif byte == node.STOP_BYTE:
             send_signal(process_with_pid(self.child.pid), signal.SIGTERM)
 
-    def close(self) -> None:
+    def end_at_once(self) -> None:
         """Close its link, so that its keeper ends everything there; this machine's own part is killed."""
         if self.child.stdin:
             with contextlib.suppress(OSError):
                 self.child.stdin.close()
         else:
             send_signal(process_with_pid(self.child.pid), signal.SIGKILL)
+
+    def poll_if_ended(self) -> bool:
+        """Tell whether it has ended, and with which `code`."""
+        code = self.child.poll()
+        self.code = 128 - code if code is not None and code < 0 else code
+        return code is not None
 
     @property
     def end_sentence(self) -> str:
@@ -64,53 +70,47 @@ def main(request_json: str, command: Sequence[str], run_dir: str) -> int:
     """
     request: dict[str, Any] = json.loads(request_json)
     signals = StopSignals()
-    members = [
+    parts = [
         _start_part_here(request, command),
         *(_start_part_over_ssh(request, rank, command, run_dir) for rank in range(1, len(request["hosts"]))),
     ]
     first_failed, deadline, asked_to_end, beat = None, float("inf"), False, 0.0
     while True:
-        ended = [member for member in members if member.code is None and _poll_if_ended(member)]
+        ended = [part for part in parts if part.code is None and part.poll_if_ended()]
         # Of several that ended at once, a lost machine is why the others failed.
         failed = sorted(
-            (member for member in ended if member.code), key=lambda member: member.code != ssh.CONNECTION_LOST_EXIT_CODE
+            (part for part in ended if part.code), key=lambda part: part.code != ssh.CONNECTION_LOST_EXIT_CODE
         )
         if failed and first_failed is None:
             first_failed = failed[0]
             if not signals.stop:
                 print_message(first_failed.end_sentence)
                 deadline = time.monotonic() + float(request["grace"])
-        if all(member.code is not None for member in members):
+        if all(part.code is not None for part in parts):
             return first_failed.code or 1 if first_failed else 0
         if (first_failed or signals.stop) and not asked_to_end:
             asked_to_end = True
-            for member in members:
-                member.send_word(node.STOP_BYTE)
+            for part in parts:
+                part.send_byte(node.STOP_BYTE)
         if signals.at_once or time.monotonic() > deadline:
-            return _end_all_parts(members, first_failed)
+            return _end_all_parts(parts, first_failed)
         if time.monotonic() - beat >= _HEARTBEAT_SECONDS:
             beat = time.monotonic()
-            for member in members:
-                member.send_word(node.HEARTBEAT_BYTE)
+            for part in parts:
+                part.send_byte(node.HEARTBEAT_BYTE)
         signals.wait(_POLL_SECONDS)
 
 
-def _poll_if_ended(member: _MachinePart) -> bool:
-    code = member.child.poll()
-    member.code = 128 - code if code is not None and code < 0 else code
-    return code is not None
-
-
-def _end_all_parts(members: Sequence[_MachinePart], first_failed: _MachinePart | None) -> int:
+def _end_all_parts(parts: Sequence[_MachinePart], first_failed: _MachinePart | None) -> int:
     deadline = time.monotonic() + _MAX_END_SECONDS
-    for member in members:
-        member.close()
-    while not all(_poll_if_ended(member) for member in members) and time.monotonic() < deadline:
+    for part in parts:
+        part.end_at_once()
+    while not all(part.poll_if_ended() for part in parts) and time.monotonic() < deadline:
         time.sleep(0.05)
-    for member in members:
-        if member.code is None:
+    for part in parts:
+        if part.code is None:
             print_message(
-                f"machine {member.rank} ({visible(member.host)}) does not answer: its processes end within two minutes"
+                f"machine {part.rank} ({visible(part.host)}) does not answer: its processes end within two minutes"
             )
     return (first_failed.code if first_failed else None) or 128 + signal.SIGKILL
 

@@ -172,9 +172,9 @@ class _ForwardedOutput:
         os.set_blocking(read_end, False)
         os.set_blocking(1, False)
 
-    def wait(self, seconds: float, *others: int) -> list[int]:
+    def forward(self, seconds: float, *other_ends: int) -> list[int]:
         """Pass on what there is, for at most so many seconds; return which of the others can be read."""
-        reads = [*others, *([self.end] if self.open else [])]
+        reads = [*other_ends, *([self.end] if self.open else [])]
         ready, writes, _ = select.select(reads, [1] if self.pending else [], [], seconds)
         if self.end in ready:
             self._read()
@@ -205,7 +205,7 @@ class _ForwardedOutput:
         """Pass on the rest, as long as the link takes it."""
         deadline = time.monotonic() + KILL_WAIT_SECONDS
         while (self.open or self.pending) and time.monotonic() < deadline:
-            self.wait(_POLL_SECONDS)
+            self.forward(_POLL_SECONDS)
 
 
 def _read_request_line() -> bytes:
@@ -233,10 +233,10 @@ def _wait_for_exit_code(
         if status is not None:
             code = other_programs.shell_exit_code(status)
             family.wait(
-                LEFTOVER_WAIT_SECONDS if code == 0 else 0, lambda: (output.wait(_POLL_SECONDS), reap_children())
+                LEFTOVER_WAIT_SECONDS if code == 0 else 0, lambda: (output.forward(_POLL_SECONDS), reap_children())
             )
             return code
-        if output.wait(_POLL_SECONDS, 0):
+        if output.forward(_POLL_SECONDS, 0):
             received = os.read(0, 4096)
             if not received:
                 return 128 + signal.SIGKILL

@@ -43,30 +43,22 @@ def run_program(
     env: Mapping[str, str] | None = None,
     *,
     interruptible: bool = True,
-    while_waiting: Callable[[], object] = lambda: None,
 ) -> ProgramAnswer:
-    """Return what a program answers within so many seconds; `while_waiting` is called some 50 times a second.
+    """Return what a program answers within so many seconds.
 
     One that is out of time is killed with its whole group; so is, where it is `interruptible`, one whose answer is no
-    longer of use (`interrupted`).
+    longer of use (`is_interrupted`).
     """
-    outputs = [_pipe_above_standard_streams(), _pipe_above_standard_streams()]
-    ends = [end for end, _ in outputs]
     try:
-        pid = _spawn_with_outputs(words, os.environ if env is None else env, [end for _, end in outputs])
+        pid, *ends = spawn_program(words, os.environ if env is None else env)
     except OSError as error:
-        for end in ends:
-            os.close(end)
         return ProgramAnswer(None, "", str(error))
-    finally:
-        for _, end in outputs:
-            os.close(end)
     output = {end: bytearray() for end in ends}
     code = None
     try:
-        code = _collect_output(pid, output, time.monotonic() + timeout_seconds, interruptible, while_waiting)
+        code = _collect_output(pid, output, time.monotonic() + timeout_seconds, interruptible=interruptible)
     finally:
-        # Whatever is raised meanwhile, by a handler or by `while_waiting`, nothing is left running.
+        # Whatever a handler of signals raises meanwhile, nothing is left running.
         if code is None:
             kill_process_group(pid)
         for end in ends:
@@ -129,20 +121,13 @@ def _inheritable_descriptors() -> list[int]:
     return inherited
 
 
-def _collect_output(
-    pid: int,
-    output: dict[int, bytearray],
-    deadline: float,
-    interruptible: bool,
-    while_waiting: Callable[[], object],
-) -> int | None:
+def _collect_output(pid: int, output: dict[int, bytearray], deadline: float, *, interruptible: bool) -> int | None:
     """Read both outputs until the program has ended; return its exit code, None where it did not in time."""
     poller = select.poll()
     unread = set(output)
     for end in unread:
         poller.register(end, select.POLLIN)
     while time.monotonic() < deadline and not (interruptible and is_interrupted()):
-        while_waiting()
         if unread and _read_ready_outputs(poller, output, unread, _POLL_SECONDS):
             continue
         # A program may leave others that keep its outputs open: these are not waited for.

@@ -20,10 +20,10 @@ _MIN_MATCHED_LINE_BYTES = 4
 class ByteSource:
     """Bytes that are read from a descriptor as they are needed; `passed` counts those that were passed over."""
 
-    def __init__(self, descriptor: int, read_with: Sequence[ByteSource] = ()) -> None:
+    def __init__(self, descriptor: int) -> None:
         """Whoever writes to two pipes waits where one of them is not read: they are read `together`."""
         self.descriptor = descriptor
-        self.together = read_with or (self,)
+        self.together: Sequence[ByteSource] = (self,)
         self.passed = 0
         self.ended = False
         self._data = bytearray()
@@ -66,11 +66,8 @@ class ByteSource:
             if ends:
                 return seen + min(ends) + 1
             seen += len(text)
-        return (
-            0
-            if self.fill_to(_BYTES_KEPT_BEHIND_POSITION) < _BYTES_KEPT_BEHIND_POSITION
-            else _BYTES_KEPT_BEHIND_POSITION
-        )
+        kept = _BYTES_KEPT_BEHIND_POSITION
+        return kept if self.fill_to(kept) >= kept else 0
 
     def bytes_since_line_start(self, max_bytes: int) -> int:
         """Return how many bytes, no more than `max_bytes`, lie between the beginning of this line and here."""

@@ -47,9 +47,7 @@ def read_pci_cards(devices_folder: Path = _PCI_DEVICES_FOLDER) -> tuple[PciCard,
         if not _read_sysfs_file(folder / "class").startswith("0x03"):
             continue
         driver = (folder / "driver").resolve().name if (folder / "driver").exists() else ""
-        controllers.append(
-            PciCard(folder.name, "10de:" + _without_hex_prefix(_read_sysfs_file(folder / "device")), driver)
-        )
+        controllers.append(PciCard(folder.name, "10de:" + _read_sysfs_file(folder / "device")[len("0x") :], driver))
     return tuple(controllers)
 
 
@@ -186,10 +184,10 @@ def is_in_container() -> bool:
     return any(Path(mark).exists() for mark in marker_files) or any(os.environ.get(name) for name in names)
 
 
-def _has_pci_bus(devices_folder: Path = _PCI_DEVICES_FOLDER) -> bool:
+def _has_pci_bus() -> bool:
     """Return whether there is a PCI bus; integrated GPUs are not on one."""
     try:
-        return any(devices_folder.iterdir())
+        return any(_PCI_DEVICES_FOLDER.iterdir())
     except OSError:
         return False
 
@@ -198,10 +196,6 @@ def _sysfs_address(address: str) -> str:
     """Return a PCI address in lower case with the four-digit domain of /sys instead of the eight digits of NVML."""
     domain, _, slot = address.lower().partition(":")
     return f"{domain.lstrip('0').rjust(4, '0')}:{slot}"
-
-
-def _without_hex_prefix(number: str) -> str:
-    return number[2:] if number.startswith("0x") else number
 
 
 def _read_sysfs_file(path: Path) -> str:

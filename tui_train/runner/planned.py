@@ -201,16 +201,12 @@ def _resolve_plan_word(word: Any, run_dir: str) -> str:
     """Return a word of the plan; the run folder is the only variable that it may have here."""
     if isinstance(word, str):
         return word
-    pieces = (
-        piece if isinstance(piece, str) else _variable_value(piece["variable"], run_dir) for piece in word["pieces"]
-    )
-    return "".join(pieces)
-
-
-def _variable_value(name: str, run_dir: str) -> str:
-    if name != "RUN_DIR":
-        raise ValueError(name)
-    return run_dir
+    text = ""
+    for piece in word["pieces"]:
+        if not isinstance(piece, str) and piece["variable"] != "RUN_DIR":
+            raise ValueError(piece["variable"])
+        text += piece if isinstance(piece, str) else run_dir
+    return text
 
 
 def _require_text(value: Any) -> str:

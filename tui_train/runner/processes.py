@@ -177,10 +177,10 @@ class ProcessFamily:
 
 
 def _repeat_while_processes_live(
-    look: Callable[[], dict[int, int]], seconds: float, pause: Callable[[], object]
+    living_processes: Callable[[], dict[int, int]], seconds: float, pause: Callable[[], object]
 ) -> dict[int, int]:
     deadline = time.monotonic() + seconds
-    while (living := look()) and time.monotonic() < deadline:
+    while (living := living_processes()) and time.monotonic() < deadline:
         pause()
     return living
 
@@ -215,7 +215,11 @@ def process_has_mark(pid: int, run_mark: str) -> bool:
 
 def process_has_variable(pid: int, variable: str, value: str) -> bool:
     """Tell whether a process was given a variable with this value."""
-    return os.fsencode(f"{variable}={value}") in _process_environment(pid)
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return os.fsencode(f"{variable}={value}") in file.read().split(b"\0")
+    except OSError:
+        return False
 
 
 def _all_process_stats() -> dict[int, ProcessStat]:
@@ -226,11 +230,3 @@ def _all_process_stats() -> dict[int, ProcessStat]:
             if entry:
                 entries[int(name)] = entry
     return entries
-
-
-def _process_environment(pid: int) -> list[bytes]:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read().split(b"\0")
-    except OSError:
-        return []

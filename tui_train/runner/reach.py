@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import pkgutil
@@ -13,7 +12,7 @@ import subprocess
 import tarfile
 import threading
 import time
-from typing import Any, Callable, Sequence
+from typing import Any, Sequence
 
 from . import machines, planned, program, ssh, untrusted_json
 from .planned import SupervisorPlan
@@ -38,10 +37,12 @@ def main(request_json: str, run_dir: str) -> int:
     with _token_server(plan.port, question.get("token", "")) as random_port:
         if random_port and _should_try_random_ports(plan):
             question["random_port"] = random_port
-        threads = []
-        for rank, host in enumerate(plan.hosts[1:], start=1):
-            ask = functools.partial(_ask_machine, host, request["python"], {**question, "rank": rank}, files, links)
-            threads.append(threading.Thread(target=_store_machine_answer, args=(answers, rank - 1, ask), daemon=True))
+
+        def ask(rank: int) -> None:
+            ranked = {**question, "rank": rank}
+            answers[rank - 1] = _ask_machine(plan.hosts[rank], request["python"], ranked, files, links)
+
+        threads = [threading.Thread(target=ask, args=(rank,), daemon=True) for rank in range(1, len(plan.hosts))]
         for thread in threads:
             thread.start()
         # A checkpoint may be large; a link that is gone ends by itself.
@@ -72,10 +73,6 @@ def _ask_machine(
 def _should_try_random_ports(plan: SupervisorPlan) -> bool:
     """Tell whether NCCL and Gloo use the network by which the first machine is reached, and not a chosen one."""
     return not plan.chooses_network_interface and not machines.chooses_network_interface(os.environ)
-
-
-def _store_machine_answer(answers: list[dict[str, Any]], index: int, exchange: Callable[[], dict[str, Any]]) -> None:
-    answers[index] = exchange()
 
 
 def _question_about_run_folder(

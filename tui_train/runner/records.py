@@ -100,7 +100,7 @@ def parse_table_header(line: str) -> LogTable | None:
     if len(line) > _MAX_HEADER_LENGTH or "oss" not in line:
         return None
     for separator in (",", ";", "|"):
-        if separator in line and _is_table_header(names := split_table_cells(line, separator)):
+        if separator in line and _is_table_header(names := _split_table_cells(line, separator)):
             return LogTable(tuple(names), separator)
     if _is_table_header(names := _WIDE_GAP_PATTERN.split(line.strip())):
         return LogTable(tuple(names))
@@ -109,7 +109,7 @@ def parse_table_header(line: str) -> LogTable | None:
 
 def parse_table_row(line: str, header: LogTable) -> LogRecord:
     """Return the numbers of a table's row by the names of their columns; none where it is no row of it."""
-    cells = split_table_cells(line, header.separator)
+    cells = _split_table_cells(line, header.separator)
     if len(cells) != len(header.names):
         return LogRecord()
     record = _build_record(dict(zip(header.names, cells)))
@@ -118,7 +118,7 @@ def parse_table_row(line: str, header: LogTable) -> LogRecord:
     return record
 
 
-def split_table_cells(line: str, separator: str) -> list[str]:
+def _split_table_cells(line: str, separator: str) -> list[str]:
     """Return the cells of a row, without a separator those that spaces divide."""
     if separator:
         return [cell.strip() for cell in line.strip().strip(separator).split(separator)]

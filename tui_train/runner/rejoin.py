@@ -11,14 +11,14 @@ from . import container, other_programs, program
 from .overlap import ByteSource, LoggedTailFilter, skip_already_logged
 from .processes import MARK_VARIABLE
 from .safe_text import visible
-from .transport import NodeCommand, NodeTask, NodeTransport
+from .transport import LocalTask, LocalTransport, NodeCommand
 
 # What an engine's own client ends with when it fails.
 _ENGINE_FAILED_EXIT_CODE = 125
 _PIECE_BYTES = 1 << 16
 
 
-def rejoin_container(transport: NodeTransport, engine: str, name: str, log: str, run_mark: str) -> NodeTask:
+def rejoin_container(transport: LocalTransport, engine: str, name: str, log: str, run_mark: str) -> LocalTask:
     """Start what writes down the rest of a container's output, and ends as it does."""
     words = program.runner_command("rejoin", engine, name, log)
     return transport.start(NodeCommand(words, {**os.environ, MARK_VARIABLE: run_mark}, log))

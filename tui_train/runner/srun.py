@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 from . import other_programs
 from .processes import send_signal
@@ -27,23 +26,6 @@ done
 exit "$code\""""
 
 
-class SrunTransport(LocalTransport):
-    """All machines of the job that this runs in; the batch step, in which it runs, is on the first of them."""
-
-    def __init__(self, nodes: int) -> None:
-        super().__init__()
-        self._nodes = nodes
-
-    def start(self, command: NodeCommand) -> SrunTask:
-        """Start a command on each machine, their output to one log."""
-        words = (
-            "srun", f"--nodes={self._nodes}", f"--ntasks={self._nodes}", "--ntasks-per-node=1",
-            "--kill-on-bad-exit=1", "--mpi=none", "--input=none", "bash", "-c", _SRUN_TASK_SCRIPT, "bash",
-        )  # fmt: skip
-        task = super().start(command._replace(words=words + command.words))
-        return SrunTask(self, task.leader, enclosed=task.enclosed)
-
-
 class SrunTask(LocalTask):
     """An srun, which kills its tasks when it gets SIGTERM, so that these are asked by Slurm instead."""
 
@@ -58,7 +40,22 @@ class SrunTask(LocalTask):
 
     def end_remote_parts(self) -> None:
         """Have srun kill its tasks on all machines."""
-        send_signal(self.leader, signal.SIGTERM)
-        deadline = time.monotonic() + _MAX_SRUN_END_SECONDS
-        while self.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
+        self._send_signal_and_wait(signal.SIGTERM, _MAX_SRUN_END_SECONDS)
+
+
+class SrunTransport(LocalTransport):
+    """All machines of the job that this runs in; the batch step, in which it runs, is on the first of them."""
+
+    task_type = SrunTask
+
+    def __init__(self, nodes: int) -> None:
+        super().__init__()
+        self._nodes = nodes
+
+    def start(self, command: NodeCommand) -> LocalTask:
+        """Start a command on each machine, their output to one log."""
+        words = (
+            "srun", f"--nodes={self._nodes}", f"--ntasks={self._nodes}", "--ntasks-per-node=1",
+            "--kill-on-bad-exit=1", "--mpi=none", "--input=none", "bash", "-c", _SRUN_TASK_SCRIPT, "bash",
+        )  # fmt: skip
+        return super().start(command._replace(words=words + command.words))

@@ -127,21 +127,29 @@ def _is_valid_status_value(value: object) -> bool:
 def read_status(run_dir: str) -> RunStatus:
     """Return how the run of a folder stands now."""
     logged = events.read_events(run_dir)
+    attempts = _attempt_statuses(logged)
     owner = lock_owner.read_lock_owner(os.path.join(run_dir, lock_owner.LOCK_FOLDER_NAME))
-    last = next((event for event in logged[::-1] if event.event == "run_started"), None)
+    last, later = _last_start_and_later_events(logged)
     if last is None or (owner and owner.mark != last.mark):
         # Events were lost, or the start has not written its first: whoever holds the folder is the second witness.
         if owner and _supervisor_works(run_dir, owner):
-            return _build_status(run_dir, owner, _start_event_from_owner(owner), (), _attempt_statuses(logged))
+            return _build_status(run_dir, owner, _start_event_from_owner(owner), (), attempts)
         owner = None
-    if last is None and not any(event.event == "run_ended" for event in logged):
-        return RunStatus("new", _attempt_statuses(logged))
     if last is None:
-        return _build_status(
-            run_dir, _owner_from_start_event(JournalEvent()), JournalEvent(), logged, _attempt_statuses(logged)
-        )
-    after = logged[len(logged) - logged[::-1].index(last) :]
-    return _build_status(run_dir, owner or _owner_from_start_event(last), last, after, _attempt_statuses(logged))
+        if not any(event.event == "run_ended" for event in logged):
+            return RunStatus("new", attempts)
+        last = JournalEvent()
+    return _build_status(run_dir, owner or _owner_from_start_event(last), last, later, attempts)
+
+
+def _last_start_and_later_events(
+    logged: tuple[JournalEvent, ...],
+) -> tuple[JournalEvent | None, tuple[JournalEvent, ...]]:
+    """Return the last run_started, None where there is none, and what came after it."""
+    for index in range(len(logged) - 1, -1, -1):
+        if logged[index].event == "run_started":
+            return logged[index], logged[index + 1 :]
+    return None, logged
 
 
 def _start_event_from_owner(owner: LockOwner) -> JournalEvent:
@@ -170,13 +178,8 @@ def run_process_family(run_dir: str, status: RunStatus) -> ProcessFamily:
 
 def last_start_status(run_dir: str) -> RunStatus:
     """Return how the last start stands, whoever holds the folder now."""
-    logged = events.read_events(run_dir)
-    last = next((event for event in logged[::-1] if event.event == "run_started"), None)
-    if last is None:
-        return RunStatus("new")
-    return _build_status(
-        run_dir, _owner_from_start_event(last), last, logged[len(logged) - logged[::-1].index(last) :], ()
-    )
+    last, later = _last_start_and_later_events(events.read_events(run_dir))
+    return _build_status(run_dir, _owner_from_start_event(last), last, later, ()) if last else RunStatus("new")
 
 
 def _is_original_folder(run_dir: str, status: RunStatus) -> bool:

@@ -70,7 +70,7 @@ def _stop_own_run(run_dir: str, while_waiting: Callable[[], None], at_once: bool
 def _end_container_of_run(status: RunStatus) -> None:
     """Stop and remove the container of a run whose supervisor is gone; what its engine does not end, signals do."""
     if container.is_named_like_ours(status.engine, status.container):
-        container.stop_container(status.engine, status.container, status.grace, lambda: False)
+        container.stop_container(status.engine, status.container, status.grace)
         container.remove_container(status.engine, status.container)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Iterable, Mapping, NamedTuple, Protocol
+import time
+from typing import Iterable, Mapping, NamedTuple
 
 from . import cgroup, other_programs, signals
 from .processes import Process, process_with_pid, reap_children, send_signal
@@ -22,37 +23,39 @@ class NodeCommand(NamedTuple):
     cgroup: str = ""
 
 
-class NodeTask(Protocol):
-    """A command of a node that was started."""
+class LocalTask:
+    """A command that was started, by the child that runs it or stands for it here.
 
-    @property
-    def leader(self) -> Process:
-        """The process here that stands for it."""
-        ...
+    `enclosed` tells whether it runs in the cgroup that was made for it.
+    """
+
+    def __init__(self, transport: LocalTransport, leader: Process, *, enclosed: bool) -> None:
+        self._transport = transport
+        self.leader = leader
+        self.enclosed = enclosed
 
     def poll(self) -> int | None:
         """Return its exit code, 128 + number where a signal ended it; None while it runs."""
-        ...
+        return self._transport.exit_code(self.leader.pid)
 
     def request_stop(self) -> None:
         """Ask it to save and end."""
-        ...
+        send_signal(self.leader, signal.SIGTERM)
 
     def end_remote_parts(self) -> None:
-        """End what no signal from here reaches; the processes of this machine are killed afterwards."""
-        ...
+        """End what no signal from here reaches: nothing here; this machine's processes are killed afterwards."""
 
-
-class NodeTransport(Protocol):
-    """Starts commands of nodes."""
-
-    def start(self, command: NodeCommand) -> NodeTask:
-        """Start a command; OSError where its log cannot be written, or it cannot be started."""
-        ...
+    def _send_signal_and_wait(self, signal_number: int, max_seconds: float) -> None:
+        send_signal(self.leader, signal_number)
+        deadline = time.monotonic() + max_seconds
+        while self.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
 
 
 class LocalTransport:
     """This machine: a child in a session of its own, so that no terminal's signals reach it."""
+
+    task_type = LocalTask
 
     def __init__(self) -> None:
         # None while it runs. Only of commands that were started here: numbers of orphans come again.
@@ -66,7 +69,7 @@ class LocalTransport:
         return ""
 
     def start(self, command: NodeCommand) -> LocalTask:
-        """Start a command as a child, its output straight to its log."""
+        """Start a command as a child, its output straight to its log; OSError where either is not possible."""
         log = os.open(command.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
             # The child starts nothing before it is in its cgroup.
@@ -90,7 +93,7 @@ class LocalTransport:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(log)
         # A child that is gone already has no start any more, and belongs to nobody else: it was not waited for.
-        return LocalTask(self, process_with_pid(pid)._replace(pid=pid), enclosed=enclosed)
+        return self.task_type(self, process_with_pid(pid)._replace(pid=pid), enclosed=enclosed)
 
     def exit_code(self, pid: int) -> int | None:
         """Return the exit code of a child; None while it runs. Orphans that came here are let go as well."""
@@ -98,31 +101,6 @@ class LocalTransport:
             if ended in self._codes:
                 self._codes[ended] = other_programs.shell_exit_code(status)
         return self._codes.get(pid)
-
-
-class LocalTask:
-    """A child of this process; `enclosed` tells whether it runs in the cgroup that was made for it."""
-
-    def __init__(self, here: LocalTransport, leader: Process, *, enclosed: bool) -> None:
-        self._transport = here
-        self._leader = leader
-        self.enclosed = enclosed
-
-    @property
-    def leader(self) -> Process:
-        """The child itself."""
-        return self._leader
-
-    def poll(self) -> int | None:
-        """Return its exit code, None while it runs."""
-        return self._transport.exit_code(self._leader.pid)
-
-    def request_stop(self) -> None:
-        """Send it SIGTERM."""
-        send_signal(self._leader, signal.SIGTERM)
-
-    def end_remote_parts(self) -> None:
-        """Do nothing: all of it is on this machine."""
 
 
 def _exec_command(command: NodeCommand, log: int, mask: Iterable[int]) -> None:

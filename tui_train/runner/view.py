@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from typing import Iterator
@@ -12,7 +11,7 @@ from . import planned, safe_open, state, stop
 from .lines import MAX_LINE_LENGTH, lines_left_on_terminal
 from .progress import Progress, advance_progress
 from .refused import UNAVAILABLE_EXIT_CODE, Refused
-from .run import attempt_log_path
+from .run import attempt_log_path, next_attempt_number
 from .safe_text import visible
 from .state import RunStatus
 
@@ -39,9 +38,9 @@ def stop_and_show(run_dir: str, *, as_json: bool, at_once: bool) -> int:
 
 def show_tail(run_dir: str, *, as_json: bool, max_lines: int) -> int:
     """Print the last lines of the newest attempt's log."""
-    number = newest_attempt_number(run_dir)
+    number = _newest_attempt_number(run_dir)
     try:
-        data = safe_open.read_bounded(_log_path(run_dir, number), _LOG_TAIL_BYTES, from_end=True)
+        data = safe_open.read_bounded(attempt_log_path(run_dir, number), _LOG_TAIL_BYTES, from_end=True)
     except FileNotFoundError:
         data = b""
     except OSError as error:
@@ -60,22 +59,19 @@ def follow_log(run_dir: str, *, as_json: bool) -> int:
     return show_status(run_dir, as_json=as_json)
 
 
-def newest_attempt_number(run_dir: str) -> int:
+def _newest_attempt_number(run_dir: str) -> int:
     """Return the number of the newest attempt that has a log, 0 where there is none."""
-    number = 0
-    while os.path.lexists(_log_path(run_dir, number + 1)):
-        number += 1
-    return number
+    return next_attempt_number(run_dir) - 1
 
 
 def _follow_lines(run_dir: str) -> Iterator[tuple[int, str]]:
-    number, offset, rest, problem = max(1, newest_attempt_number(run_dir)), 0, b"", ""
+    number, offset, rest, problem = max(1, _newest_attempt_number(run_dir)), 0, b"", ""
     shown_at = time.monotonic()
     while True:
         live = state.read_status(run_dir).live
         before, data = problem, b""
         try:
-            data, problem = _read_log_piece(_log_path(run_dir, number), offset), ""
+            data, problem = _read_log_piece(attempt_log_path(run_dir, number), offset), ""
         except OSError as error:
             problem = _unreadable_log_text(run_dir, number, error)
         if problem and problem != before:
@@ -90,9 +86,9 @@ def _follow_lines(run_dir: str) -> Iterator[tuple[int, str]]:
                 yield number, shown
         if data:
             continue
-        if newest_attempt_number(run_dir) > number or not live:
+        if _newest_attempt_number(run_dir) > number or not live:
             yield from ((number, shown) for shown in (lines_left_on_terminal(rest) if rest else ()))
-            if newest_attempt_number(run_dir) == number:
+            if _newest_attempt_number(run_dir) == number:
                 return
             number, offset, rest = number + 1, 0, b""
         else:
@@ -122,11 +118,7 @@ def _read_log_piece(path: str, offset: int) -> bytes:
 
 
 def _unreadable_log_text(run_dir: str, number: int, error: OSError) -> str:
-    return f"{visible(_log_path(run_dir, number))} cannot be read: {error.strerror}"
-
-
-def _log_path(run_dir: str, number: int) -> str:
-    return attempt_log_path(run_dir, number)
+    return f"{visible(attempt_log_path(run_dir, number))} cannot be read: {error.strerror}"
 
 
 def _run_status_text(status: RunStatus, run_dir: str) -> str:
@@ -138,7 +130,7 @@ def _run_status_text(status: RunStatus, run_dir: str) -> str:
     if not status.attempts:
         return ", ".join(words)
     newest = status.attempts[-1]
-    log = _log_path(run_dir, newest.number)
+    log = attempt_log_path(run_dir, newest.number)
     words += [f"resumed from step {newest.resumed}"] if newest.resumed else []
     return "\n".join((", ".join(words + _progress_words(run_dir, log)), f"log: {visible(log)}"))
 
