@@ -293,7 +293,7 @@ def test_a_fetch_says_what_it_leaves_out(run, tmp_path):
 
 def test_a_host_says_that_it_still_lists_a_large_folder(box, run, tmp_path, monkeypatch, capsysbinary):
     monkeypatch.setattr(run_output, "HEARTBEAT_SECONDS", 0.0)
-    run_output.send_output({"folder": str(tmp_path / "there"), "output": "output", "without": "", "have": {}})
+    run_output.send_output_files({"folder": str(tmp_path / "there"), "output": "output", "without": "", "have": {}})
     assert json.loads(capsysbinary.readouterr().out.splitlines()[0]) == {"beat": True}
     box["fetch"] = "say(beat=True); say(files=1, total=1); named(b'a', b'x'); say(end=True)"
     assert fetch_results(run).size == 1

@@ -23,7 +23,7 @@ from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
 from tui_train.channel.runner_zip import runner_modules, runner_zip
 from tui_train.channel.ssh import ssh_command_prefix
-from tui_train.runner.compiled import MISSING_LINE, READY_LINE
+from tui_train.runner.compiled import RUNNER_MISSING_LINE, RUNNER_READY_LINE
 from tui_train.runner.ssh import LOGIN_COMMAND, login_advice, remote_shell_line
 
 # The command on the host. No shell finds anything special in it but the quotes.
@@ -132,12 +132,12 @@ class Session:
         was_sent = False
         while line := self._next_line():
             # What a login script printed last may have had no end of line.
-            if line.endswith(MISSING_LINE):
+            if line.endswith(RUNNER_MISSING_LINE):
                 if was_sent:
                     raise NoAnswer(f"{self.name} asks for the runner again", self._remedy)
                 self._write(runner_zip())
                 was_sent = True
-            elif line.endswith(READY_LINE):
+            elif line.endswith(RUNNER_READY_LINE):
                 self._write(self._stdin_data)
                 break
         self._stdin.close()

@@ -289,7 +289,7 @@ def _sleep_and_poll(task: LocalTask) -> None:
 
 def _leftover_processes_as_text(task: LocalTask, family: ProcessFamily) -> str:
     """Return the processes that live on a moment after the end of an attempt, as `pid:ticks`, and say which."""
-    living = family.wait(LEFTOVER_WAIT_SECONDS, lambda: _sleep_and_poll(task))
+    living = family.wait_until_gone(LEFTOVER_WAIT_SECONDS, lambda: _sleep_and_poll(task))
     if living:
         print_message(f"the training has ended and left processes that go on: {' '.join(map(str, sorted(living)))}")
     return " ".join(f"{pid}:{ticks}" for pid, ticks in sorted(living.items())[:_MAX_RECORDED_LEFTOVERS])

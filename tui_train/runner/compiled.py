@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Mapping, Sequence
 _MAX_CACHE_FILE_BYTES = 8 << 20
 _CHECKSUM_BYTES = 4
 # What a machine that is asked says before it answers; whatever comes earlier is a login script's.
-MISSING_LINE, READY_LINE = b'{"runner": "missing"}\n', b'{"runner": "ready"}\n'
+RUNNER_MISSING_LINE, RUNNER_READY_LINE = b'{"runner": "missing"}\n', b'{"runner": "ready"}\n'
 # Where a file is written, those of other versions go that are older than that.
 _MAX_CACHE_FILE_AGE_SECONDS = 60 * 86400.0
 
@@ -79,12 +79,12 @@ def answer_question(question_stream: BinaryIO, answer_stream: BinaryIO) -> int:
     path = folder and os.path.join(folder, _cache_file_name(first["checksum"]))
     modules = _read_cache_file(path) if path else {}
     if not modules:
-        answer_stream.write(MISSING_LINE)
+        answer_stream.write(RUNNER_MISSING_LINE)
         answer_stream.flush()
         modules = _compile_modules(question_stream.read(first["size"]), "runner.pyz")
         if path:
             _write_cache_file(path, modules)
-    answer_stream.write(READY_LINE)
+    answer_stream.write(RUNNER_READY_LINE)
     answer_stream.flush()
     sys.meta_path.insert(0, _CompiledModuleFinder(modules, "runner.pyz"))
     from runner.questions.answer import answer  # type: ignore[import-not-found,unused-ignore]

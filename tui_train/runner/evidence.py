@@ -48,11 +48,11 @@ def read_machine_evidence(output: str, oom_kills_before: int | None, began: floa
     """
     return MachineEvidence(
         os.uname().nodename,
-        _minus_one_if_unknown(free_bytes_for_path(output)),
-        _minus_one_if_unknown(free_bytes_for_path("/tmp")),  # noqa: S108 - only asked
-        _minus_one_if_unknown(free_bytes_for_path("/dev/shm")),  # noqa: S108 - only asked
-        _minus_one_if_unknown(cgroup_limits().memory),
-        _minus_one_if_unknown(_oom_kills_since(oom_kills_before, count_oom_kills())),
+        _capped_or_minus_one(free_bytes_for_path(output)),
+        _capped_or_minus_one(free_bytes_for_path("/tmp")),  # noqa: S108 - only asked
+        _capped_or_minus_one(free_bytes_for_path("/dev/shm")),  # noqa: S108 - only asked
+        _capped_or_minus_one(cgroup_limits().memory),
+        _capped_or_minus_one(_oom_kills_since(oom_kills_before, count_oom_kills())),
         "" if began is None else gpu_error_since(began),
     )
 
@@ -64,7 +64,7 @@ def _oom_kills_since(oom_kills_before: int | None, oom_kills_now: int | None) ->
     return oom_kills_now - oom_kills_before if oom_kills_now > oom_kills_before else None
 
 
-def _minus_one_if_unknown(value: int | None) -> int:
+def _capped_or_minus_one(value: int | None) -> int:
     # What an event may hold: some network disks call themselves endless.
     return -1 if value is None else min(value, _MAX_RECORDED_BYTES)
 

@@ -99,8 +99,10 @@ class FolderLock:
         """Take over the lock that is there; false where that must wait, Refused where it is not to be had."""
         try:
             with safe_open.open_folder(self._name, self._parent) as folder:
-                who = lock_owner.read_lock_owner_in(folder)
-                lives = who is not None and lock_owner.is_owner_working_in(who, folder, self._parent, asks_disk=True)
+                who = lock_owner.read_owner_of_open_lock(folder)
+                lives = who is not None and lock_owner.is_owner_of_open_lock_working(
+                    who, folder, self._parent, asks_disk=True
+                )
                 if waited_seconds < _OWNER_WAIT_SECONDS and (lives or who is None):
                     return False
                 if who and lives:
@@ -147,7 +149,7 @@ class FolderLock:
                     os.rmdir(_TAKEOVER_FOLDER_NAME, dir_fd=folder)
             return False
         try:
-            if lock_owner.read_lock_owner_in(folder) != dead_owner:
+            if lock_owner.read_owner_of_open_lock(folder) != dead_owner:
                 return False
             self._write_owner_file(folder)
         finally:
@@ -164,7 +166,7 @@ class FolderLock:
         """Tell whether what is at the lock's name is a lock of this process."""
         try:
             with safe_open.open_folder(self._name, self._parent) as folder:
-                return lock_owner.read_lock_owner_in(folder) == self.owner and not self._foreign_user_name_of_lock(
+                return lock_owner.read_owner_of_open_lock(folder) == self.owner and not self._foreign_user_name_of_lock(
                     folder
                 )
         except OSError:
@@ -226,7 +228,7 @@ class FolderLock:
                 # Somebody removed it.
                 return self._try_to_create()
             with safe_open.open_folder(self._name, self._parent) as folder:
-                who = lock_owner.read_lock_owner_in(folder)
+                who = lock_owner.read_owner_of_open_lock(folder)
                 if who == self.owner:
                     os.utime(OWNER_FILE_NAME, dir_fd=folder, follow_symlinks=False)
         except (OSError, Refused):

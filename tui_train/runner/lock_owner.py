@@ -66,12 +66,12 @@ def read_lock_owner(lock_path: str) -> LockOwner | None:
     """Return who a lock names; None where there is no lock, or where it does not say."""
     try:
         with _open_lock(lock_path) as (folder, _):
-            return read_lock_owner_in(folder)
+            return read_owner_of_open_lock(folder)
     except OSError:
         return None
 
 
-def read_lock_owner_in(lock_descriptor: int) -> LockOwner | None:
+def read_owner_of_open_lock(lock_descriptor: int) -> LockOwner | None:
     """Return who a lock names, by the descriptor of its folder."""
     try:
         values = untrusted_json.parse_json(safe_open.read_bounded(OWNER_FILE_NAME, _MAX_OWNER_BYTES, lock_descriptor))
@@ -95,12 +95,16 @@ def is_owner_working(lock_path: str, owner: LockOwner) -> bool:
     try:
         with _open_lock(lock_path) as (folder, parent):
             # Whoever only looks at somebody else's folder writes nothing there.
-            return is_owner_working_in(owner, folder, parent, asks_disk=os.fstat(parent).st_uid == os.geteuid())
+            return is_owner_of_open_lock_working(
+                owner, folder, parent, asks_disk=os.fstat(parent).st_uid == os.geteuid()
+            )
     except OSError:
         return False
 
 
-def is_owner_working_in(owner: LockOwner, lock_descriptor: int, parent_descriptor: int, *, asks_disk: bool) -> bool:
+def is_owner_of_open_lock_working(
+    owner: LockOwner, lock_descriptor: int, parent_descriptor: int, *, asks_disk: bool
+) -> bool:
     """Tell what `is_owner_working` does, by descriptors; `asks_disk` writes beside the lock, for the disk's time."""
     if owner.is_local:
         return owner.process.alive

@@ -232,7 +232,7 @@ def _wait_for_exit_code(
         status = reap_children().get(leader.pid)
         if status is not None:
             code = other_programs.shell_exit_code(status)
-            family.wait(
+            family.wait_until_gone(
                 LEFTOVER_WAIT_SECONDS if code == 0 else 0, lambda: (output.forward(_POLL_SECONDS), reap_children())
             )
             return code

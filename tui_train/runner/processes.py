@@ -149,11 +149,11 @@ class ProcessFamily:
         self.seen_ticks.update(living)
         return living
 
-    def wait(self, seconds: float, pause: Callable[[], object]) -> dict[int, int]:
+    def wait_until_gone(self, seconds: float, pause: Callable[[], object]) -> dict[int, int]:
         """Return who lives after so many seconds at most; each `pause` in between is a moment's."""
         return _repeat_while_processes_live(self.living_processes, seconds, pause)
 
-    def end(self, seconds: float, pause: Callable[[], object]) -> dict[int, int]:
+    def ask_until_gone(self, seconds: float, pause: Callable[[], object]) -> dict[int, int]:
         """Ask all to end, also those that appear meanwhile; return who lives after so many seconds at most."""
         return _repeat_while_processes_live(self.ask_to_end, seconds, pause)
 

@@ -17,7 +17,7 @@ _WRAPPED_NUMBER_PATTERN = re.compile(
     rf"\b(?:(?:np\.|numpy\.|torch\.)?(?:float|int)\d{{1,3}}|tensor|array)\(({NUMBER_PATTERN})(?:,[^()]{{0,120}})?\)",
     re.IGNORECASE,
 )
-_THOUSANDS_PATTERN = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
+_NUMBER_WITH_THOUSANDS_PATTERN = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
 _STEP_KEYS = ("global_step", "step", "iter", "iteration", "num_updates", "update", "it", "trainer/global_step")
 _COUNTER_COLUMN_NAMES = {*_STEP_KEYS, "epoch", "batch"}
 _TOTAL_STEPS_KEYS = ("total_steps", "max_steps", "num_steps")
@@ -35,7 +35,7 @@ _MAX_HEADER_LENGTH = 500
 _EPOCH_OF_TOTAL_PATTERN = re.compile(r"(\d{1,9})/(\d{1,9})")
 
 
-_ROLE_KEYS = ("mode", "split", "phase", "stage", "type")
+_TRAIN_OR_EVALUATION_KEYS = ("mode", "split", "phase", "stage", "type")
 _EVALUATION_ROLE_VALUES = {"val", "valid", "validation", "eval", "evaluation", "dev", "test"}
 
 
@@ -157,7 +157,7 @@ def position_of_record(record: LogRecord) -> LoggedPosition:
 
 def parse_number(text: str) -> float | None:
     """Return the number in a text; None for what is none, or too long for one, but not for `inf` itself."""
-    if "," in text and _THOUSANDS_PATTERN.fullmatch(text):
+    if "," in text and _NUMBER_WITH_THOUSANDS_PATTERN.fullmatch(text):
         text = text.replace(",", "")
     try:
         value = float(text)
@@ -203,5 +203,5 @@ def _build_record(values: Mapping[Any, Any], before: str = "") -> LogRecord:
         parsed = parse_number(value if isinstance(value, str) else _repr_or_empty(value))
         if parsed is not None:
             numbers.setdefault(name, parsed)
-    evaluation = any(str(values.get(name)).lower() in _EVALUATION_ROLE_VALUES for name in _ROLE_KEYS)
+    evaluation = any(str(values.get(name)).lower() in _EVALUATION_ROLE_VALUES for name in _TRAIN_OR_EVALUATION_KEYS)
     return LogRecord(numbers, evaluation or bool(before and text_behind_evaluation_word(before) is not None), before)

@@ -81,5 +81,5 @@ def _end_process_family(family: ProcessFamily, while_waiting: Callable[[], None]
         while_waiting()
         time.sleep(0.1)
 
-    left = family.end(grace, pause) if grace else family.living_processes()
+    left = family.ask_until_gone(grace, pause) if grace else family.living_processes()
     return tuple(sorted(family.kill(pause, _SUPERVISOR_SECONDS_BEYOND_GRACE) if left else left))

@@ -15,13 +15,13 @@ _FUNCTION_BY_QUESTION_NAME = {
     "drop": ("run_start", "remove_unstarted_run"),
     "stop": ("run_start", "stop_run"),
     "status": ("run_changes", "send_status"),
-    "runs": ("run_changes", "send_runs"),
+    "runs": ("run_changes", "send_status_of_each_run"),
     "feed": ("run_changes", "send_changes"),
-    "fetch": ("run_output", "send_output"),
+    "fetch": ("run_output", "send_output_files"),
     "survey": ("survey", "send_survey"),
-    "names": ("survey", "send_folder_names"),
+    "names": ("survey", "send_names_in_folder"),
     "slurm": ("slurm", "send_command_results"),
-    "jobs": ("slurm", "send_jobs"),
+    "jobs": ("slurm", "send_listed_jobs"),
 }
 
 

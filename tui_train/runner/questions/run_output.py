@@ -15,7 +15,7 @@ from typing import Any, Iterator
 from .lines import HEARTBEAT_SECONDS, PIECE_BYTES, RequestFailedError, require_run_folder, send_json_line
 
 
-def send_output(question: dict[str, Any]) -> None:
+def send_output_files(question: dict[str, Any]) -> None:
     """Send the regular files of the output folder: their number and bytes, then each after its name and size.
 
     `without`, where it says something, matches the names that are left out. Of those that whoever asks has already, by

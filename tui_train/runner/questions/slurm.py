@@ -108,7 +108,7 @@ def find_job(run: Path, submitted_at: float) -> dict[str, Any]:
     return {"started": False, "said": "Slurm has no such job"}
 
 
-def send_jobs(question: dict[str, Any]) -> None:
+def send_listed_jobs(question: dict[str, Any]) -> None:
     """Send how a cluster lists `jobs`, each asked for by its number (empty: not known) and run folder."""
     send_json_line(jobs=_query_jobs(question["cluster"], question["jobs"]))
 

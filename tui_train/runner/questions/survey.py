@@ -66,7 +66,7 @@ def send_survey(question: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
 
 
-def send_folder_names(question: dict[str, Any]) -> None:
+def send_names_in_folder(question: dict[str, Any]) -> None:
     """Send the names in a `folder`."""
     sys.stdout.write(json.dumps(names_in_folder(question["folder"], question["most"])) + "\n")
 
