@@ -86,7 +86,7 @@ def _run_multi_machine_command(name: str, words: list[str], run_dir: str) -> int
     return (reach.main if name == "reach" else node.print_readiness)(words[0], run_dir)
 
 
-def _print_checkpoints(attempt: str, run_dir: str) -> int:
+def _print_checkpoints(attempt_or_all: str, run_dir: str) -> int:
     """Print the checkpoint that an attempt would be given now, nothing where there is none; of `all`, a line each.
 
     Of a trainer that finds its checkpoints by itself, `all` is the highest step of one.
@@ -94,7 +94,7 @@ def _print_checkpoints(attempt: str, run_dir: str) -> int:
     from . import checkpoints, planned
 
     plan = planned.read_plan(run_dir)
-    if attempt == "all":
+    if attempt_or_all == "all":
         if plan.resumes_itself:
             output = os.path.expanduser(plan.output) or "output"
             sys.stdout.buffer.write(b"%d\n" % checkpoints.highest_nemo_checkpoint_step(os.path.join(run_dir, output)))
@@ -102,7 +102,7 @@ def _print_checkpoints(attempt: str, run_dir: str) -> int:
         paths = {os.fsencode(checkpoints.newest_complete_checkpoint(rule, run_dir)) for rule in rules}
         sys.stdout.buffer.write(b"".join(path + b"\n" for path in sorted(paths)))
         return 0
-    position = int(attempt) if attempt.isdigit() else 0
+    position = int(attempt_or_all) if attempt_or_all.isdigit() else 0
     sys.stdout.buffer.write(os.fsencode(checkpoints.newest_checkpoint_of_attempt(plan, position, run_dir)))
     return 0
 

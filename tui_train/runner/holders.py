@@ -35,7 +35,10 @@ def largest_other_holder(message: str, own_pids: Container[int] = ()) -> MemoryH
     In a container torch does not know its own process id, and lists itself among the others: then the holder whose
     memory is what torch says to have itself is no other.
     """
-    holders = [_parse_holder(match) for match in _HOLDER_PATTERN.finditer(message)]
+    holders = [
+        MemoryHolder(match["pid"], f"{match['size']} {match['unit']}", _parse_bytes(match))
+        for match in _HOLDER_PATTERN.finditer(message)
+    ]
     if _OWN_PROCESS_TEXT not in message:
         own_bytes = sum(
             _parse_bytes(match)
@@ -66,10 +69,6 @@ def other_holder_pid_if_certain(message: str, own_pids: Container[int]) -> str:
     )
     other = largest_other_holder(message, own_pids) if own_is_known else None
     return other.pid if other and other.size >= _MIN_HOLDER_BYTES else ""
-
-
-def _parse_holder(match: re.Match[str]) -> MemoryHolder:
-    return MemoryHolder(match["pid"], f"{match['size']} {match['unit']}", _parse_bytes(match))
 
 
 def _parse_bytes(match: re.Match[str]) -> float:

@@ -74,7 +74,8 @@ class HostsTransport(LocalTransport):
 
 def connect_hosts(start: RunStart) -> RunStart:
     """Return a start that trains on all machines of its plan; Refused (69) names the first that cannot take part."""
-    plan, python = start.planned, _python_of_machines(start.planned)
+    plan = start.planned
+    python = sys.executable if os.environ.get("TUI_TRAIN_PYTHON") else plan.python
     answers = _ask_other_machines(start, python)
     torch = node.torch_version()
     for host, answer in zip(plan.hosts[1:], answers):
@@ -88,11 +89,6 @@ def connect_hosts(start: RunStart) -> RunStart:
     environment = {**os.environ, **start.environment, machines.ADDRESS_VARIABLE: answers[0]["address"]}
     more = {machines.ADDRESS_VARIABLE: answers[0]["address"], **machines.network_interface_variables(plan, environment)}
     return start._replace(transport=HostsTransport(start, python, answers), environment={**start.environment, **more})
-
-
-def _python_of_machines(plan: SupervisorPlan) -> str:
-    """Return the Python of each machine as its shell takes it."""
-    return sys.executable if os.environ.get("TUI_TRAIN_PYTHON") else plan.python
 
 
 def _ask_other_machines(

@@ -99,17 +99,15 @@ class FolderLock:
         """Take over the lock that is there; false where that must wait, Refused where it is not to be had."""
         try:
             with safe_open.open_folder(self._name, self._parent) as folder:
-                who = lock_owner.read_owner_of_open_lock(folder)
-                lives = who is not None and lock_owner.is_owner_of_open_lock_working(
-                    who, folder, self._parent, asks_disk=True
-                )
-                if waited_seconds < _OWNER_WAIT_SECONDS and (lives or who is None):
+                owner = lock_owner.read_owner_of_open_lock(folder)
+                works = owner and lock_owner.is_owner_of_open_lock_working(owner, folder, self._parent, asks_disk=True)
+                if waited_seconds < _OWNER_WAIT_SECONDS and (works or owner is None):
                     return False
-                if who and lives:
-                    held = self._lock_held_sentence(who, self._foreign_user_name_of_lock(folder))
+                if owner and works:
+                    held = self._lock_held_sentence(owner, self._foreign_user_name_of_lock(folder))
                     raise Refused(BUSY_RESOURCE_EXIT_CODE, held)
-                self._require_lock_of_our_user(folder, who)
-                return self._try_to_replace_owner(folder, who, waited_seconds) and self._is_mine()
+                self._require_lock_of_our_user(folder, owner)
+                return self._try_to_replace_owner(folder, owner, waited_seconds) and self._is_mine()
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -166,9 +164,8 @@ class FolderLock:
         """Tell whether what is at the lock's name is a lock of this process."""
         try:
             with safe_open.open_folder(self._name, self._parent) as folder:
-                return lock_owner.read_owner_of_open_lock(folder) == self.owner and not self._foreign_user_name_of_lock(
-                    folder
-                )
+                is_named = lock_owner.read_owner_of_open_lock(folder) == self.owner
+                return is_named and not self._foreign_user_name_of_lock(folder)
         except OSError:
             return False
 
@@ -228,13 +225,13 @@ class FolderLock:
                 # Somebody removed it.
                 return self._try_to_create()
             with safe_open.open_folder(self._name, self._parent) as folder:
-                who = lock_owner.read_owner_of_open_lock(folder)
-                if who == self.owner:
+                owner = lock_owner.read_owner_of_open_lock(folder)
+                if owner == self.owner:
                     os.utime(OWNER_FILE_NAME, dir_fd=folder, follow_symlinks=False)
         except (OSError, Refused):
             # The disk is away for a moment, the folder around it is removed, or something else is in its place.
             return True
-        return who is None or who == self.owner
+        return owner is None or owner == self.owner
 
     def keep_disk_reserve(self, byte_count: int) -> None:
         """Keep some bytes of the disk in it, for `drop_disk_reserve`, where they are to be had."""

@@ -35,16 +35,17 @@ class CardEnergyMeter(threading.Thread):
         """Read until asked for the end."""
         handle = ctypes.c_void_p()
         if self.library.nvmlDeviceGetHandleByUUID(self.uuid.encode(), ctypes.byref(handle)) == 0:
-            counter = self._energy_counter(handle) is not None
-            before, at = self._energy_counter(handle) if counter else self._power_draw(handle), time.monotonic()
+            counts = self._energy_counter(handle) is not None
+            read = self._energy_counter if counts else self._power_draw
+            before, at = read(handle), time.monotonic()
             ended = False
             while not ended:
                 ended = self.stop_requested.wait(_READ_INTERVAL_SECONDS)
-                now, then = self._energy_counter(handle) if counter else self._power_draw(handle), time.monotonic()
+                now, then = read(handle), time.monotonic()
                 if now is not None and before is not None:
                     # A driver that was loaded again counts from 0.
                     counted = now - before if now >= before else now
-                    more = counted if counter else (before + now) / 2 * (then - at)
+                    more = counted if counts else (before + now) / 2 * (then - at)
                     self.joules = (self.joules or 0.0) + more / _MILLI_PER_UNIT
                 before, at = now, then
         self.finished.set()

@@ -129,6 +129,8 @@ def parse_plan(data: Any, run_dir: str) -> SupervisorPlan:
         if isinstance(value, str):
             _require_text(value)
     attempts = tuple(_parse_attempt(item, run_dir) for item in data["attempts"])
+    # What lies beside launch.sh and the plan itself.
+    files = [*data.get("configs", ()), *data.get("programs", ()), *filter(None, (data.get("nemo"),))]
     planned = SupervisorPlan(
         **plain,
         gpus=_require_texts(data.get("gpus", ())),
@@ -151,7 +153,7 @@ def parse_plan(data: Any, run_dir: str) -> SupervisorPlan:
             for attempt in data["attempts"]
             for item in (attempt.get("command") or {}).get("env", ())
         ),
-        files=tuple(_require_text(file["path"]) for file in _files_beside_launch_script(data)),
+        files=tuple(_require_text(file["path"]) for file in files),
     )
     if planned.hosts and len(planned.hosts) != planned.nodes:
         raise ValueError("another number of hosts")
@@ -170,11 +172,6 @@ _COPIED_SCALAR_FIELDS = (
     "nodes", "world_size", "address", "port", "find_interface", "output", "grace", "resumes_itself", "backend",
     "python",
 )  # fmt: skip
-
-
-def _files_beside_launch_script(data: Any) -> list[Any]:
-    """Return what the plan writes beside launch.sh and itself."""
-    return [*data.get("configs", ()), *data.get("programs", ()), *filter(None, (data.get("nemo"),))]
 
 
 def _parse_attempt(data: Any, run_dir: str) -> PlannedAttempt:

@@ -35,7 +35,8 @@ def main(request_json: str, run_dir: str) -> int:
     else:
         question, files = _question_about_run_folder(request, plan, run_dir)
     with _token_server(plan.port, question.get("token", "")) as random_port:
-        if random_port and _should_try_random_ports(plan):
+        # Where a network is chosen, NCCL and Gloo do not use the one by which the first machine is reached.
+        if random_port and not (plan.chooses_network_interface or machines.chooses_network_interface(os.environ)):
             question["random_port"] = random_port
 
         def ask(rank: int) -> None:
@@ -68,11 +69,6 @@ def _ask_machine(
         if not link.login_would_help:
             break
     return answer
-
-
-def _should_try_random_ports(plan: SupervisorPlan) -> bool:
-    """Tell whether NCCL and Gloo use the network by which the first machine is reached, and not a chosen one."""
-    return not plan.chooses_network_interface and not machines.chooses_network_interface(os.environ)
 
 
 def _question_about_run_folder(

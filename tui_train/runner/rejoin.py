@@ -37,7 +37,8 @@ def main(engine: str, name: str, log: str) -> int:
                 return _ENGINE_FAILED_EXIT_CODE
             words = f"\nlaunch.sh: what the container said without its client cannot be read: {visible(seen)}\n"
             _append_to_log(descriptor, words.encode())
-            return _wait_for_container_exit_code(engine, name)
+            waited = other_programs.run_program((engine, "wait", name), float("inf")).out.strip()
+            return int(waited) if waited.isdigit() else _ENGINE_FAILED_EXIT_CODE
         passed = _append_new_output((engine, "logs", "--follow", name), descriptor, seen.lengths, seen.partial_line)
         # What it said last may come after the end of what follows it.
         code = container.container_exit_code(engine, name)
@@ -51,11 +52,6 @@ def main(engine: str, name: str, log: str) -> int:
 
 def _container_exists(engine: str, name: str) -> bool:
     return other_programs.run_program((engine, "container", "inspect", name), 60.0).code == 0
-
-
-def _wait_for_container_exit_code(engine: str, name: str) -> int:
-    code = other_programs.run_program((engine, "wait", name), float("inf")).out.strip()
-    return int(code) if code.isdigit() else _ENGINE_FAILED_EXIT_CODE
 
 
 class _LoggedPart(NamedTuple):
