@@ -230,7 +230,7 @@ def _unanswered_connections_if_multi_machine(start: RunStart) -> UnansweredConne
         return None
     from .unanswered import UnansweredConnections
 
-    return UnansweredConnections(start.planned, start.environment.get(machines.ADDRESS_VARIABLE, ""))
+    return UnansweredConnections(start.planned, start.environment.get(machines.FIRST_ADDRESS_VARIABLE, ""))
 
 
 def _append_lines(log: str, lines: Sequence[str]) -> None:

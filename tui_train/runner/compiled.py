@@ -21,7 +21,7 @@ from importlib.util import MAGIC_NUMBER
 from typing import Any, BinaryIO, Mapping, Sequence
 
 _MAX_CACHE_FILE_BYTES = 8 << 20
-_CHECKSUM_BYTES = 4
+_CHECKSUM_LENGTH = 4
 # What a machine that is asked says before it answers; whatever comes earlier is a login script's.
 RUNNER_MISSING_LINE, RUNNER_READY_LINE = b'{"runner": "missing"}\n', b'{"runner": "ready"}\n'
 # Where a file is written, those of other versions go that are older than that.
@@ -116,7 +116,7 @@ def _read_cache_file(path: str) -> Mapping[str, bytes]:
         if not own or not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_CACHE_FILE_BYTES:
             return {}
         content = opened.read()
-    checksum, packed = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
+    checksum, packed = content[:_CHECKSUM_LENGTH], content[_CHECKSUM_LENGTH:]
     if checksum != _modules_checksum(packed):
         return {}
     modules: Mapping[str, bytes] = marshal.loads(packed)  # noqa: S302 - the user's own file
@@ -124,7 +124,7 @@ def _read_cache_file(path: str) -> Mapping[str, bytes]:
 
 
 def _modules_checksum(packed: bytes) -> bytes:
-    return zlib.crc32(packed).to_bytes(_CHECKSUM_BYTES, "big")
+    return zlib.crc32(packed).to_bytes(_CHECKSUM_LENGTH, "big")
 
 
 def _compile_modules(zip_content: bytes, zip_path: str) -> Mapping[str, bytes]:

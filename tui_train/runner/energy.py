@@ -11,9 +11,9 @@ from typing import NamedTuple, Sequence
 from . import other_programs, program
 from .processes import NO_PROCESS, Process, process_with_pid, send_signal
 
-_MAX_ANSWER_BYTES = 100
+_MAX_METER_ANSWER_BYTES = 100
 _METER_ANSWER_SECONDS = 1.0  # seconds; a driver that hangs does not answer
-_ANSWER_PATTERN = re.compile(rb"(\d{1,12}(?:\.\d+)?) (\d{1,4})\n")
+_METER_ANSWER_PATTERN = re.compile(rb"(\d{1,12}(?:\.\d+)?) (\d{1,4})\n")
 
 
 class EnergyUsed(NamedTuple):
@@ -38,7 +38,7 @@ class EnergyMetering(NamedTuple):
         send_signal(self.child, signal.SIGTERM)
         # It writes its answer at once, or ends without one.
         ready = select.select([self.answer], [], [], _METER_ANSWER_SECONDS)[0]
-        match = _ANSWER_PATTERN.fullmatch(os.read(self.answer, _MAX_ANSWER_BYTES) if ready else b"")
+        match = _METER_ANSWER_PATTERN.fullmatch(os.read(self.answer, _MAX_METER_ANSWER_BYTES) if ready else b"")
         self.kill()
         return EnergyUsed(float(match.group(1)), int(match.group(2)), self.cards) if match else None
 

@@ -13,7 +13,7 @@ from .safe_text import visible
 
 # A driver that wakes up takes its time; one that hangs never answers.
 _NVIDIA_SMI_ANSWER_SECONDS = 30.0
-_UUID_PATTERN = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+", re.ASCII)
+_GPU_OR_MIG_UUID_PATTERN = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+", re.ASCII)
 _LISTED_CARD_PATTERN = re.compile(r"\s*(.*?): (.*?)\s*\(UUID: ([^)]+)\)")
 
 
@@ -83,7 +83,7 @@ def _cards_named_by_option(planned: SupervisorPlan, gpus_option: str, wanted_cou
     if any(not card or re.search(r"\s", card) for card in cards):
         raise Refused(USAGE_EXIT_CODE, f"{shown} names a GPU that is empty or has a space")
     for card in cards:
-        if not _UUID_PATTERN.fullmatch(card):
+        if not _GPU_OR_MIG_UUID_PATTERN.fullmatch(card):
             listed_gpus = list_cards()
             present = "see nvidia-smi -L" if listed_gpus is None else f"there are {_listed_cards_text(listed_gpus)}"
             why = f"{visible(card)} is no UUID (GPU-… or MIG-…), and a number means another GPU to other programs"

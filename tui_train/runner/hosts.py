@@ -86,8 +86,11 @@ def connect_hosts(start: RunStart) -> RunStart:
         if not answer["there"]:
             print_message(f"{visible(host)} does not see this run folder: it was copied there")
     _require_open_ports(plan, answers)
-    environment = {**os.environ, **start.environment, machines.ADDRESS_VARIABLE: answers[0]["address"]}
-    more = {machines.ADDRESS_VARIABLE: answers[0]["address"], **machines.network_interface_variables(plan, environment)}
+    environment = {**os.environ, **start.environment, machines.FIRST_ADDRESS_VARIABLE: answers[0]["address"]}
+    more = {
+        machines.FIRST_ADDRESS_VARIABLE: answers[0]["address"],
+        **machines.network_interface_variables(plan, environment),
+    }
     return start._replace(transport=HostsTransport(start, python, answers), environment={**start.environment, **more})
 
 

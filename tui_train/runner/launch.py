@@ -135,9 +135,9 @@ def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, 
         transport=SrunTransport(plan.nodes) if plan.slurm and plan.nodes > 1 else LocalTransport(),
         stop_counts=machines.stop_count_of_each_machine(plan, run_dir, rank),
     )
-    number = _chosen_attempt_position(options, start)
+    chosen_position = _chosen_attempt_position(options, start)
     if plan.is_started_by_hand:
-        _require_same_resume_on_all_machines(start, number or 1)
+        _require_same_resume_on_all_machines(start, chosen_position or 1)
     return start
 
 
@@ -219,8 +219,8 @@ def _processes_still_train_text(living_pids: Collection[int]) -> str:
     return f"processes of an earlier start still train: end them first (kill {pids})"
 
 
-def _run_supervised(start: RunStart, number: int) -> StartOutcome:
-    first = number or (_position_where_earlier_start_was(start) if not start.planned.is_started_by_hand else 1)
+def _run_supervised(start: RunStart, chosen_position: int) -> StartOutcome:
+    first = chosen_position or (_position_where_earlier_start_was(start) if not start.planned.is_started_by_hand else 1)
     start.locks[0].keep_disk_reserve(_LOCK_DISK_RESERVE_BYTES)
     me = process_with_pid(os.getpid())
     try:
@@ -239,7 +239,7 @@ def _run_supervised(start: RunStart, number: int) -> StartOutcome:
         raise Refused(CANNOT_WRITE_EXIT_CODE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
     control = f"python3 {visible(shlex.quote(os.path.join(start.run_dir, program.RUNNER_ZIP_NAME)))}"
     print_message(f"watch it: {control} follow; stop it: Ctrl-C here, or {control} stop")
-    outcome = run_attempts(start, first, chosen_by_user=bool(number))
+    outcome = run_attempts(start, first, chosen_by_user=bool(chosen_position))
     more = {name: text for name, text in (("left", outcome.leftover), ("why", outcome.why)) if text}
     record_event(start, "run_ended", state=outcome.state, exit_code=outcome.code, **more)
     print_message(outcome.sentence)

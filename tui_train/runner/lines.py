@@ -20,7 +20,7 @@ _TAB_WIDTH = 8
 # Colours that are switched on and on without end: nobody sees the first.
 _MAX_COLOUR_LENGTH = 200
 # Of the processes of a training: torch names itself so in a traceback, torchrun with --tee and NeMo-Run in every line.
-_RANK_PATTERN = re.compile(r"(?:\S{1,80}/\d+ )?\[(?:rank|default)?(\d{1,5})\]:")
+_ANY_RANK_PREFIX_PATTERN = re.compile(r"(?:\S{1,80}/\d+ )?\[(?:rank|default)?(\d{1,5})\]:")
 # What programs that start processes write before each of their lines, one inside the other.
 _LINE_ORIGIN_PATTERN = re.compile(
     r"\s*(?:(?:(?:\S{1,80}/\d+ )?\[(?:rank|default|trainer)(?P<a>\d{1,6})(?:\|\d+)?\]:|(?P<b>\d{1,6}):(?= )"
@@ -76,13 +76,13 @@ def without_escape_sequences(text: str) -> str:
 
 def rank_in_line(line: str) -> int | None:
     """Return the rank that a line says it comes from, None where it does not."""
-    match = _RANK_PATTERN.match(line)
+    match = _ANY_RANK_PREFIX_PATTERN.match(line)
     return int(match[1]) if match else None
 
 
 def without_rank_prefix(line: str) -> str:
     """Return a line without the rank that it begins with."""
-    match = _RANK_PATTERN.match(line) if "]:" in line else None
+    match = _ANY_RANK_PREFIX_PATTERN.match(line) if "]:" in line else None
     return line[match.end() :].lstrip() if match else line
 
 

@@ -13,7 +13,7 @@ NUMBER_PATTERN = (
 ASSIGNMENT_PATTERN = r"[ :=\[]{1,12}"
 # `train_loss=2.1`, `val loss 2.1`, `loss: tensor(2.1, …)`, `loss train: 2.1`, `loss (batch)=2.1`; not `loss 2.1 -> 1.9`
 # and `packet loss: 5%`.
-_LOSS_PATTERN = re.compile(
+_LOSS_ASSIGNMENT_PATTERN = re.compile(
     r"(?<![\w.-])((?:\w{1,24}[/.])?\w{0,40}loss(?:[/.]?\w{1,40})?)"
     r"(?: (?P<word>train|val|value)| \((?P<bracketed>train|val|valid|eval|batch|mean|avg|total)\))?"
     rf"{ASSIGNMENT_PATTERN}"
@@ -88,7 +88,7 @@ def losses_in_line(line: str) -> LineLosses:
         match = _MEGATRON_EVALUATION_PATTERN.search(line)
         return LineLosses(evaluation=match[2], step=int(match[1]), reports=True) if match else LineLosses()
     losses, roles, best = LineLosses(), _train_and_evaluation_words(line), 0
-    for match in _LOSS_PATTERN.finditer(line):
+    for match in _LOSS_ASSIGNMENT_PATTERN.finditer(line):
         losses = losses._replace(reports=True)
         kind_here = _loss_kind_in_line(line, match, roles)
         worth = {"train": 3, "plain": 2, "part": 1}.get(kind_here, 0)

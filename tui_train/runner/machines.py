@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import socket
 
 _NODE_RANK_VARIABLE = "TUI_TRAIN_NODE_RANK"
-ADDRESS_VARIABLE = "TUI_TRAIN_ADDRESS"
+FIRST_ADDRESS_VARIABLE = "TUI_TRAIN_ADDRESS"
 # Seconds for a name server to answer, and for a port.
 _NAME_LOOKUP_SECONDS = 30.0
 CONNECT_TIMEOUT_SECONDS = 5.0
@@ -121,7 +121,7 @@ def network_interface_variables(
     """
     if not planned.find_interface:
         return {}
-    interface = _interface_name_towards(environment.get(ADDRESS_VARIABLE) or planned.address)
+    interface = _interface_name_towards(environment.get(FIRST_ADDRESS_VARIABLE) or planned.address)
     # To NCCL a name without its = would mean all that begin so.
     names = {"NCCL_SOCKET_IFNAME": "=" + interface} if planned.backend == "nccl" else {}
     names["GLOO_SOCKET_IFNAME"] = interface

@@ -19,7 +19,7 @@ from .start import print_message
 _HEARTBEAT_SECONDS = 5.0
 _POLL_SECONDS = 0.5
 # Seconds for the keepers of the others to end all of theirs, once their link is closed.
-_MAX_END_SECONDS = 10.0
+_MAX_KEEPER_END_SECONDS = 10.0
 # Of what this machine has in its environment, what the others get.
 _VARIABLES_PASSED_TO_OTHERS = (MARK_VARIABLE, "TUI_TRAIN_PYTHON")
 
@@ -102,7 +102,7 @@ def main(request_json: str, command: Sequence[str], run_dir: str) -> int:
 
 
 def _end_all_parts(parts: Sequence[_MachinePart], first_failed: _MachinePart | None) -> int:
-    deadline = time.monotonic() + _MAX_END_SECONDS
+    deadline = time.monotonic() + _MAX_KEEPER_END_SECONDS
     for part in parts:
         part.end_at_once()
     while not all(part.poll_if_ended() for part in parts) and time.monotonic() < deadline:
@@ -128,7 +128,7 @@ def _ignore_sigterm() -> None:
 def _start_part_over_ssh(request: dict[str, Any], rank: int, words: Sequence[str], run_dir: str) -> _MachinePart:
     host = request["hosts"][rank]
     environment = {name: os.environ[name] for name in _VARIABLES_PASSED_TO_OTHERS if name in os.environ}
-    environment[machines.ADDRESS_VARIABLE] = host["address"]
+    environment[machines.FIRST_ADDRESS_VARIABLE] = host["address"]
     if host["shared"]:
         environment["TUI_TRAIN_SHARED"] = "1"
     # Its cards are its own.

@@ -153,7 +153,7 @@ def run_machine_part(run_dir: str) -> int:
     leader = process_with_pid(child.pid)._replace(pid=child.pid)
     family = ProcessFamily(environment[MARK_VARIABLE], leader, os.getpid())
     try:
-        unanswered = UnansweredConnections(plan, environment.get(machines.ADDRESS_VARIABLE, ""))
+        unanswered = UnansweredConnections(plan, environment.get(machines.FIRST_ADDRESS_VARIABLE, ""))
         code = _wait_for_exit_code(leader, family, signals, output, unanswered)
     finally:
         _kill_family(family)

@@ -15,7 +15,7 @@ from .safe_open import open_regular_file, user_name
 from .safe_text import visible
 from .start import print_message
 
-_TIMEOUT_SECONDS = 30.0  # seconds
+_NOTICE_TIMEOUT_SECONDS = 30.0  # seconds
 _MAX_SHOWN_CHARACTERS = 200
 _MAX_ADDRESS_BYTES = 4096
 
@@ -35,11 +35,11 @@ def notify_user(planned: SupervisorPlan, run_dir: str, outcome: StartOutcome, en
 
 
 def _run_notify_command(words: tuple[str, ...], environment: Mapping[str, str]) -> None:
-    answer = other_programs.run_program(words, _TIMEOUT_SECONDS, environment, interruptible=False)
+    answer = other_programs.run_program(words, _NOTICE_TIMEOUT_SECONDS, environment, interruptible=False)
     if answer.code is None:
         print_message(
             "notify.command: "
-            f"{visible(answer.err)[:_MAX_SHOWN_CHARACTERS] or f'it did not end within {_TIMEOUT_SECONDS:g} s'}"
+            f"{visible(answer.err)[:_MAX_SHOWN_CHARACTERS] or f'it did not end within {_NOTICE_TIMEOUT_SECONDS:g} s'}"
         )
     elif answer.code != 0:
         last_line = visible(answer.err.strip().rpartition("\n")[2])[:_MAX_SHOWN_CHARACTERS]
@@ -105,7 +105,7 @@ def _post_to_webhook(source: str, name: str, outcome: StartOutcome, environment:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(_TIMEOUT_SECONDS)
+    thread.join(_NOTICE_TIMEOUT_SECONDS)
     if problems[0]:
         print_message(f"notify.webhook: {problems[0]}")
 
@@ -121,7 +121,7 @@ def _send_post(url: str, name: str, outcome: StartOutcome) -> str:
     headers = {"Content-Type": "application/json", "User-Agent": "tui-train"}
     try:
         request = urllib.request.Request(url, json.dumps(payload).encode(), headers)  # noqa: S310 - http alone, see above
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS / 2):  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_NOTICE_TIMEOUT_SECONDS / 2):  # noqa: S310
             return ""
     except urllib.error.HTTPError as error:
         return f"the server answered {error.code}"

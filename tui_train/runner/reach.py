@@ -77,7 +77,7 @@ def _question_about_run_folder(
     """Return the question about a run folder, and the files that a machine needs which does not see it."""
     names = [request["script"], planned.PLAN_FILE_NAME, program.RUNNER_ZIP_NAME, *plan.files]
     files = {name: os.path.join(run_dir, name) for name in names}
-    chosen = os.environ.get(machines.ADDRESS_VARIABLE) or plan.address
+    chosen = os.environ.get(machines.FIRST_ADDRESS_VARIABLE) or plan.address
     question = {
         "what": "run",
         "folder": run_dir,

@@ -26,13 +26,13 @@ def stop_run_and_processes(
     Raises Refused when processes are left that cannot be ended, or when it runs elsewhere or is another user's.
     """
     try:
-        return _stop_own_run(run_dir, while_waiting, at_once)
+        return _stop_run_of_this_user(run_dir, while_waiting, at_once)
     except PermissionError:
         remedy = "ask whoever started it to stop it"
         raise Refused(UNAVAILABLE_EXIT_CODE, "the run belongs to another user", remedy) from None
 
 
-def _stop_own_run(run_dir: str, while_waiting: Callable[[], None], at_once: bool) -> RunStatus:
+def _stop_run_of_this_user(run_dir: str, while_waiting: Callable[[], None], at_once: bool) -> RunStatus:
     now = state.read_status(run_dir)
     if now.host:
         remedy = f"stop it there (tui-train stop, or python3 {program.RUNNER_ZIP_NAME} stop in its folder)"

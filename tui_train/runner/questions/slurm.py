@@ -30,7 +30,7 @@ _VARIABLES_REMOVED_FROM_QUERIES_PATTERN = r"SINFO_PARTITION|(SQUEUE_|SCANCEL_|SL
 _VARIABLES_REMOVED_FROM_SBATCH_PATTERN = (
     "SBATCH_(ARRAY_INX|ERROR|GPUS|GPUS_PER_NODE|GPUS_PER_TASK|GRES|NO_REQUEUE|OPEN_MODE|OUTPUT|REQUEUE|SIGNAL|WAIT)"
 )
-_CLUSTER_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_CLUSTER_NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 # What a login shell reads may set again what is left out.
 _LOGIN_SHELL_SCRIPT = """
 without=$1; shift
@@ -145,4 +145,4 @@ def last_error_line(code: int | None, error: str) -> str:
 def _only_cluster_in_environment() -> str:
     """Return the one cluster that the user's variables name, empty for none or several."""
     chosen = os.environ.get("SBATCH_CLUSTERS") or os.environ.get("SLURM_CLUSTERS") or ""
-    return chosen if _CLUSTER_PATTERN.fullmatch(chosen) and chosen != "all" else ""
+    return chosen if _CLUSTER_NAME_PATTERN.fullmatch(chosen) and chosen != "all" else ""
