@@ -296,7 +296,6 @@ def _leftover_processes_as_text(task: LocalTask, family: ProcessFamily) -> str:
 
 
 def _run_in_child(work: Callable[[], None]) -> Process:
-    """Do something in a child of its own, and return that child."""
     pid = os.fork()
     if pid == 0:
         try:

@@ -140,7 +140,6 @@ def _require_mount_option(engine: str, host_path: str, inside_path: str) -> str:
 
 
 def _quoted_csv_field(field: str) -> str:
-    """Return a field of a line of CSV."""
     quoted = field.replace('"', '""')
     return f'"{quoted}"' if _CSV_SPECIAL_PATTERN.search(field) else field
 

@@ -176,7 +176,6 @@ def _require_same_resume_on_all_machines(start: RunStart, position: int) -> None
 
 
 def _take_locks(start: RunStart, held_locks: list[FolderLock]) -> None:
-    """Take the locks of the run folder and of the output folder."""
     try:
         os.makedirs(start.own_dir, exist_ok=True)
     except OSError as error:

@@ -110,5 +110,4 @@ def _first_number(pattern: re.Pattern[str], lines: Iterable[str]) -> int | None:
 
 
 def _has_training_continued(lines: Sequence[str]) -> bool:
-    """Tell whether a training went on for some steps."""
     return advance_progress(Progress(), (line for line in lines if "oss" in line)).curve.size >= _STEPS_PROVING_RECOVERY

@@ -150,7 +150,6 @@ def _common_length_ahead(first: ByteSource, other: ByteSource) -> int:
 
 
 def _common_prefix_length(first: bytes, other: bytes) -> int:
-    """Return with how many bytes both begin."""
     # Mostly few: where they part is sooner found one by one than by halves.
     for count, (left, right) in enumerate(zip(first, other)):
         if left != right:

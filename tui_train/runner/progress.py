@@ -133,8 +133,6 @@ def progress_for_next_attempt(progress: Progress) -> Progress:
 
 
 class _ProgressParser:
-    """The progress while lines are read."""
-
     def __init__(self, progress: Progress, steps: int) -> None:
         self.step = progress.step
         self.steps = progress.steps or steps
@@ -191,7 +189,6 @@ class _ProgressParser:
         return bool(record.values)
 
     def _take_bar(self, bar: TrainingBar, text: str) -> None:
-        """Take where a bar is, and what stands behind it."""
         losses = losses_in_line(text) if "oss" in text else LineLosses()
         if not bar.at:
             self._add_evaluation(parse_number(losses.evaluation or losses.train))
@@ -247,7 +244,6 @@ class _ProgressParser:
         return (position.step or 0) < self.step or 0 < position.steps < self.steps
 
     def _take_position(self, position: LoggedPosition) -> None:
-        """Take the step of a line."""
         self.counting, self.step, steps = advance_step_count(self.counting, position)
         self.steps = max(self.steps, steps) if position.by_now else steps or self.steps
         self.batch = position.batch

@@ -192,7 +192,6 @@ def _read_cards(seconds: float) -> dict[str, Any] | None:
 
 
 def _read_pipe_until(end: int, deadline: float) -> bytes:
-    """Return what comes before the deadline."""
     answer = b""
     while select.select([end], [], [], max(0.0, deadline - time.monotonic()))[0]:
         piece = os.read(end, 1 << 16)
