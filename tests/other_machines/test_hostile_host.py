@@ -472,7 +472,7 @@ def test_a_start_that_is_asked_for_several_times_is_made_once(new):
     for ask in asks:
         ask.join()
     assert len(pids(new)) == 1
-    assert [asking.ask_start(new, start, look=look).started for look in (False, True)] == [True, True]
+    assert [asking.ask_start(new, start, only_look=look).started for look in (False, True)] == [True, True]
     assert len(pids(new)) == 1
     assert asking.ask_report(new).starts == 1
 
@@ -542,7 +542,7 @@ def test_a_start_whose_answer_alone_is_lost_has_started(box, new, monkeypatch):
 
 def test_a_start_that_did_not_arrive_is_made_no_more(box, new):
     start = UnconfirmedStart("0b" * 8)
-    assert not asking.ask_start(new, start, look=True).started
+    assert not asking.ask_start(new, start, only_look=True).started
     assert not asking.ask_start(new, start).started
     assert asking.ask_start(new, UnconfirmedStart("0c" * 8)).started
     assert len(pids(new)) == 1

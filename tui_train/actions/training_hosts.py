@@ -37,7 +37,7 @@ def training_hosts_question(profile: Profile, facts: Facts, source: FactsSource)
     if setup.recipe_problem or toolchain is None or profile.container.engine != "none":
         return None
     paths = tuple(path for path in profile_paths_to_check(profile) if path != profile.trainer.output)
-    return TrainingHostsQuestion(named, toolchain.python, paths, hosts.host_address(chosen.host) if chosen.host else "")
+    return TrainingHostsQuestion(named, toolchain.python, paths, hosts.host_address(chosen.host))
 
 
 def probe_facts_for_start(

@@ -89,16 +89,11 @@ def _user_connection_socket(host: str) -> str:
 
 def _ssh_output(*words: str) -> bytes:
     """Return what ssh says on this machine alone, nothing where it does not within some seconds."""
-    pipe, both = subprocess.PIPE, subprocess.STDOUT
     try:
         return subprocess.run(
-            ["ssh", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=pipe,
-            stderr=both,
-            check=False,
+            ["ssh", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
             timeout=_LOCAL_ANSWER_SECONDS,
-        ).stdout
+        ).stdout  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return b""
 

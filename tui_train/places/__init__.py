@@ -14,7 +14,7 @@ def place_of(machine_file: Path | None = None, host: str = "", *, slurm: bool = 
 
     With `slurm` it is the cluster of this machine or the host, whose nodes are like the machine in the file.
     """
-    return Place(hosts.host_address(host) if host else "", slurm, machine_file)
+    return Place(hosts.host_address(host), slurm, machine_file)
 
 
 def place_of_run(run: RunDir) -> Place:

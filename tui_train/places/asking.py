@@ -125,7 +125,7 @@ def unreachable_remedy(place: RunPlace) -> str:
 
 def open_session(place: RunPlace, question: Mapping[str, Any], *, within_seconds: float = math.inf) -> Session:
     """Ask the machine of a run about its folder."""
-    return Session(_ssh_address(place), {"folder": place.folder, **question}, within_seconds=within_seconds)
+    return Session(host_address(place.host), {"folder": place.folder, **question}, within_seconds=within_seconds)
 
 
 def ask_machine(
@@ -133,15 +133,10 @@ def ask_machine(
 ) -> HostLine:
     """Return the line with which the machine of a run answers; NoAnswer where it does not, Unavailable for a no."""
     asked = {"folder": place.folder, **question}
-    answer = ask_host(_ssh_address(place), asked, HostLine, deadline, stdin_data=stdin_data)
+    answer = ask_host(host_address(place.host), asked, HostLine, deadline, stdin_data=stdin_data)
     if answer.error:
         raise refusal_error(place, answer)
     return answer
-
-
-def _ssh_address(place: RunPlace) -> str:
-    """Return the name for ssh of a host that may have been saved under its earlier one."""
-    return host_address(place.host) if place.host else ""
 
 
 def parse_host_report(line: HostLine, reported_at: float) -> HostReport | None:

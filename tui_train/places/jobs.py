@@ -198,4 +198,4 @@ def _cancel_if_not_training(run: RunDir, job: KnownJob) -> None:
 def call_scancel(run: RunDir, job: KnownJob, *options: str) -> CommandResult:
     """Call scancel for a run's job where that was submitted."""
     host, cluster = read_run_place(run.path).host, (f"--clusters={job.cluster}",) if job.cluster else ()
-    return run_slurm_command(host_address(host) if host else "", ("scancel", *cluster, *options, job.number))
+    return run_slurm_command(host_address(host), ("scancel", *cluster, *options, job.number))

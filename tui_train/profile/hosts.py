@@ -37,8 +37,8 @@ def address_by_saved_host() -> dict[str, str]:
 
 
 def host_address(name: str) -> str:
-    """Return the address of a saved host; any other name is one for ssh itself."""
-    return address_by_saved_host().get(name, name)
+    """Return the address of a saved host; any other name is one for ssh itself, an empty one is this machine."""
+    return address_by_saved_host().get(name, name) if name else ""
 
 
 def save_host(name: str, address: str = "", *, may_replace: bool = False) -> None:

@@ -1,7 +1,6 @@
 """Run folders as a user tidies them: removing, renaming, and a note of one line; never one that is at work."""
 
 import os
-import re
 import secrets
 import shutil
 from pathlib import Path
@@ -15,20 +14,19 @@ from tui_train.base.text import visible
 from tui_train.runner.state import RunStatus
 from tui_train.runs import incomplete_runs
 from tui_train.runs.conflicts import lock_run_starts
-from tui_train.runs.rundir import TIME_STAMP_PATTERN, RunDir, folder_name_slug
+from tui_train.runs.rundir import RunDir, folder_name_slug, label_in_run_name
 from tui_train.runs.status import read_status
 
 NOTE_FILE_NAME = "note.txt"
 MAX_NOTE_LENGTH = 200
 _MAX_NOTE_BYTES = 4 << 10
-_STAMPED_NAME_PATTERN = re.compile(rf"({TIME_STAMP_PATTERN})-")
 
 
 class FolderExtent(Struct, frozen=True):
     """Size of a folder on disk in bytes, and the first folder in it whose content this user may not remove."""
 
     size: int
-    protected: str = ""
+    protected_folder: str = ""
 
 
 def folder_extent(run: RunDir) -> FolderExtent:
@@ -77,8 +75,8 @@ def remove_run(run: RunDir) -> int:
     with lock_run_starts():
         refuse_if_active(run)
         taken = folder_extent(run)
-        if taken.protected:
-            why = f"{visible(taken.protected)} belongs to another user, or may not be changed"
+        if taken.protected_folder:
+            why = f"{visible(taken.protected_folder)} belongs to another user, or may not be changed"
             raise CannotWrite(f"{visible(run.name)} cannot be removed: {why}", "Remove that folder first, with sudo.")
         # Out of the list first, so that nobody resumes half a run; what is left of it is removed with half-made ones.
         hidden = run.path.with_name(f"{incomplete_runs.INCOMPLETE_RUN_PREFIX}{secrets.token_hex(8)}")
@@ -92,11 +90,10 @@ def remove_run(run: RunDir) -> int:
 
 def rename_run(run: RunDir, name: str) -> RunDir:
     """Give a run another name and return it; the time with which its id begins stays."""
-    stamp = _STAMPED_NAME_PATTERN.match(run.name)
-    wanted = folder_name_slug(_STAMPED_NAME_PATTERN.sub("", name, count=1))
+    wanted = folder_name_slug(label_in_run_name(name))
     if not wanted:
         raise BadInput(f"{visible(name)!r} cannot be a run's name", "Use letters and digits.")
-    target = run.path.with_name(f"{stamp[1]}-{wanted}" if stamp else wanted)
+    target = run.path.with_name(f"{run.name.removesuffix(run.label)}{wanted}")
     with lock_run_starts():
         refuse_if_active(run)
         if target == run.path:

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 
 # Bytes; a plan has some hundred lines.
 MAX_PLAN_BYTES = 16 << 20
-# The local time at the start of run ids.
-TIME_STAMP_PATTERN = r"\d{8}-\d{6}"
-_STAMPED_NAME_PATTERN = re.compile(rf"{TIME_STAMP_PATTERN}-(.+)")
+# Run ids begin with the local time.
+_STAMPED_NAME_PATTERN = re.compile(r"\d{8}-\d{6}-(.+)")
 _MAX_SLUG_LENGTH = 40
 _RUN_NUMBER_LIMIT = 10**9
 _MAX_NUMBER_FILE_BYTES = 16
@@ -51,8 +50,7 @@ class RunDir(Struct, frozen=True):
     @property
     def label(self) -> str:
         """The name without the time with which ids begin."""
-        match = _STAMPED_NAME_PATTERN.fullmatch(self.name)
-        return match[1] if match else self.name
+        return label_in_run_name(self.name)
 
     @property
     def script(self) -> Path:
@@ -121,6 +119,12 @@ class RunDir(Struct, frozen=True):
         if not isinstance(attempts, list):
             return []
         return [str(attempt.get("title", "")) if isinstance(attempt, dict) else "" for attempt in attempts]
+
+
+def label_in_run_name(name: str) -> str:
+    """Return a run's name without the time with which ids begin."""
+    match = _STAMPED_NAME_PATTERN.fullmatch(name)
+    return match[1] if match else name
 
 
 def create_run_folder(name: str, files: Sequence[RenderedFile]) -> RunDir:

@@ -21,12 +21,11 @@ def read_status(run: RunDir) -> RunStatus:
     if not asked and (queued := status_in_queue(run.path)):
         return queued
     there = last_known_remote_status(run.path)
+    known = there or state.read_status(str(run.path))
     if asked:
-        host = cluster_text(read_run_place(run.path).host) if asked.slurm else read_run_place(run.path).host
-        return (there or state.read_status(str(run.path)))._replace(state=UNCONFIRMED_STATE, host=host)
-    if there and read_known_job(run.path):
-        return there._replace(host=cluster_text(there.host))
-    return there or state.read_status(str(run.path))
+        host = read_run_place(run.path).host
+        return known._replace(state=UNCONFIRMED_STATE, host=cluster_text(host) if asked.slurm else host)
+    return known._replace(host=cluster_text(known.host)) if there and read_known_job(run.path) else known
 
 
 def may_still_write(status: RunStatus) -> bool:
