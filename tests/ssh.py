@@ -116,19 +116,24 @@ def runs_there(host):
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
+def lead_ssh_to(home, words, client, monkeypatch):
+    """Have `ssh` lead to a server, by the words that begin a command on it; there its commands have that home."""
+    there = f"HOME={home} PATH={home}/bin:/usr/bin:/bin XDG_STATE_HOME= XDG_CONFIG_HOME= XDG_CACHE_HOME= XDG_DATA_HOME="
+    client.mkdir()
+    (client / "ssh").write_text(
+        f'#!/bin/bash\nlast=${{@: -1}}\nexec {" ".join(words)} "${{@:1:$#-1}}" "export {there}; $last"\n'
+    )
+    (client / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{client}:{os.environ['PATH']}")
+
+
 @contextlib.contextmanager
 def bare_host(tmp_path, monkeypatch, script, *, what):
     """A host that `ssh` leads to: python3, bash and a train.py in a home of its own, nothing of this program."""
-    home, client = tmp_path / "home", tmp_path / "client"
+    home = tmp_path / "home"
     (home / "bin").mkdir(parents=True)
-    client.mkdir()
     (home / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
     (home / "train.py").write_text(script)
     with server(tmp_path, what=what) as words:
-        there = f"HOME={home} PATH={home}/bin:/usr/bin:/bin XDG_STATE_HOME= XDG_CONFIG_HOME= XDG_CACHE_HOME="
-        (client / "ssh").write_text(
-            f'#!/bin/bash\nlast=${{@: -1}}\nexec {" ".join(words)} "${{@:1:$#-1}}" "export {there}; $last"\n'
-        )
-        (client / "ssh").chmod(0o755)
-        monkeypatch.setenv("PATH", f"{client}:{os.environ['PATH']}")
+        lead_ssh_to(home, words, tmp_path / "client", monkeypatch)
         yield home

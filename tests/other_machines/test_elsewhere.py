@@ -22,6 +22,7 @@ from tui_train.base.errors import BadInput
 from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.types import Facts
 from tui_train.profile.fields import profile_with_value
+from tui_train.runner.questions import survey
 from tui_train.trainers import auto_preset
 from tui_train.wizard import make_wizard
 
@@ -187,16 +188,18 @@ def host(tmp_path, monkeypatch):
     (env / "python").chmod(0o755)
     (home / "c.yaml").write_text("learning_rate: 1.0e-5\n")
     with secure_shell.server(tmp_path, what="plans for a host over ssh") as words:
-        client = tmp_path / "client"
-        client.mkdir()
-        # The session at the other end has a home and a PATH of its own.
-        there = f"HOME={home} PATH={home}/bin:/usr/bin:/bin XDG_DATA_HOME= XDG_CONFIG_HOME="
-        (client / "ssh").write_text(
-            f'#!/bin/bash\nlast=${{@: -1}}\nexec {" ".join(words)} "${{@:1:$#-1}}" "export {there}; $last"\n'
-        )
-        (client / "ssh").chmod(0o755)
-        monkeypatch.setenv("PATH", f"{client}:{os.environ['PATH']}")
+        secure_shell.lead_ssh_to(home, words, tmp_path / "client", monkeypatch)
         yield home
+
+
+def test_a_python_that_is_slow_is_not_called_missing(tmp_path, monkeypatch):
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(survey, "_MAX_NAMED_PYTHON_SECONDS", 0.2)
+    question = {"pythons": [str(slow), str(tmp_path / "none")], "run": "", "probe": ""}
+    (found,) = survey._probe_toolchains(question, with_others=False)
+    assert (found["python"], found["problem"]) == (str(slow), "it did not answer within 0.2 s")
 
 
 @pytest.mark.whole
