@@ -87,7 +87,7 @@ class HomeReader:
 def update_remote_runs(runs: "tuple[RunDir, ...]", is_cancelled: Callable[[], bool]) -> None:
     """Bring the live runs on other hosts, and those in a queue, up to date; what does not answer stays as heard."""
     from tui_train.places.jobs import refresh_jobs
-    from tui_train.places.mirror import RunMirror
+    from tui_train.places.mirror import update_copy
     from tui_train.runs.elsewhere import read_place_elsewhere, read_unconfirmed_start
     from tui_train.runs.slurm_job import read_queued_job
 
@@ -98,4 +98,4 @@ def update_remote_runs(runs: "tuple[RunDir, ...]", is_cancelled: Callable[[], bo
             return
         if read_place_elsewhere(run.path) and not read_queued_job(run.path) and not read_unconfirmed_start(run.path):
             with suppress(TuiTrainError):
-                RunMirror(run, follow=False).update_once()
+                update_copy(run)

@@ -25,7 +25,7 @@ from tui_train.channel.session import PYTHON_COMMAND
 from tui_train.places import arriving, asking, place_of_run
 from tui_train.places import place as place_module
 from tui_train.places.fetching import fetch_results
-from tui_train.places.mirror import RunMirror
+from tui_train.places.mirror import RunMirror, update_copy
 from tui_train.plan.render import RUNNER_ZIP_FILE_NAME, RenderedFile, runner_file
 from tui_train.profile import hosts
 from tui_train.runner.questions import run_output
@@ -357,7 +357,7 @@ def _fetches(run):
 
 
 def once(run):
-    return RunMirror(run, follow=False).update_once()
+    return update_copy(run)
 
 
 def piece(data, **line):

@@ -21,7 +21,7 @@ from tui_train.places.arriving import (
     receive_files,
 )
 from tui_train.places.asking import open_session, unreachable_remedy
-from tui_train.places.mirror import RunMirror
+from tui_train.places.mirror import update_copy
 from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, RUNNER_ZIP_FILE_NAME
 from tui_train.runs.elsewhere import (
     HOST_REPORT_FILE_NAME,
@@ -87,7 +87,7 @@ def _update_and_fetch(
     run: RunDir, run_place: RunPlace, *, with_checkpoints: bool, on_progress: Callable[[int], None]
 ) -> FetchResult:
     # How it stands is heard with its results.
-    if why := RunMirror(run, follow=False).update_once():
+    if why := update_copy(run):
         raise Unavailable(why, unreachable_remedy(run_place))
     status = read_status(run)
     output = str(run.plan().get("output") or "output")

@@ -21,14 +21,14 @@ class RunMirror:
     `on_problem` is called with what is wrong, and with an empty text once the host, or Slurm, answers again.
     """
 
-    def __init__(self, run: RunDir, on_problem: Callable[[str], object] = str, *, follow: bool = True) -> None:
-        """Begin to `follow` where the run is on another host or in a queue."""
+    def __init__(self, run: RunDir, on_problem: Callable[[str], object]) -> None:
+        """Begin to follow where the run is on another host or in a queue."""
         self._run, self._on_problem = run, on_problem
         self._place = read_place_elsewhere(run.path)
         self._closed = threading.Event()
         self._session: Session | None = None
         self._thread = threading.Thread(target=self._keep_current, daemon=True)
-        if follow and (self._place or self._has_job_or_unconfirmed_start):
+        if self._place or self._has_job_or_unconfirmed_start:
             self._thread.start()
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class RunMirror:
         """Ask Slurm while a job waits, and listen to the host while a run on it trains, by turns."""
         failures = 0
         while not self._closed.is_set():
-            why = self._refresh_job()
+            why = _refresh_job(self._run)
             if self._place is None or status_in_queue(self._run.path) or read_unconfirmed_start(self._run.path):
                 self._on_problem(why)
                 ended, pause = True, _QUEUE_POLL_SECONDS
@@ -84,28 +84,28 @@ class RunMirror:
         if self._closed.is_set():
             session.kill()
 
-    def _refresh_job(self) -> str:
-        """Ask what became of a start, and of the run's job; return why there is no answer, empty where there is one."""
-        try:
-            refresh_jobs([self._run])
-        except TuiTrainError as error:
-            return (
-                error.message if read_unconfirmed_start(self._run.path) else f"Slurm does not answer: {error.message}"
-            )
-        return ""
 
-    def update_once(self) -> str:
-        """Bring the copy up to date now; return why that was not possible, empty where it was.
+def update_copy(run: RunDir) -> str:
+    """Bring a run's copy here up to date now; return why that was not possible, empty where it was.
 
-        Raises CannotWrite where it cannot be kept here.
-        """
-        job = read_queued_job(self._run.path)
-        why = self._refresh_job()
-        # Where Slurm has answered, what its job wrote is here.
-        if self._place is None or (job and not why) or read_unconfirmed_start(self._run.path):
-            return why
-        _, lost = receive_run_changes(self._run, self._place, within_seconds=UPDATE_TIMEOUT_SECONDS)
-        return why or _failure_text(self._place, lost)
+    Raises CannotWrite where it cannot be kept here.
+    """
+    job, place = read_queued_job(run.path), read_place_elsewhere(run.path)
+    why = _refresh_job(run)
+    # Where Slurm has answered, what its job wrote is here.
+    if place is None or (job and not why) or read_unconfirmed_start(run.path):
+        return why
+    _, lost = receive_run_changes(run, place, within_seconds=UPDATE_TIMEOUT_SECONDS)
+    return why or _failure_text(place, lost)
+
+
+def _refresh_job(run: RunDir) -> str:
+    """Ask what became of a start, and of the run's job; return why there is no answer, empty where there is one."""
+    try:
+        refresh_jobs([run])
+    except TuiTrainError as error:
+        return error.message if read_unconfirmed_start(run.path) else f"Slurm does not answer: {error.message}"
+    return ""
 
 
 def _failure_text(place: RunPlace, why: str) -> str:

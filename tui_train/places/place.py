@@ -19,7 +19,7 @@ from tui_train.places import profile_facts
 from tui_train.places.asking import ask_removal, ask_report, ask_stop, create_run_folder_on_host, unreachable_remedy
 from tui_train.places.feed import receive_run_changes
 from tui_train.places.jobs import cancel_if_impossible, dry_run_job, refresh_jobs, stop_job, wait_while_completing
-from tui_train.places.mirror import RunMirror
+from tui_train.places.mirror import update_copy
 from tui_train.places.starting import resolve_unconfirmed_start, start_elsewhere
 from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.plan.render.prepare import PreparedPlan
@@ -148,7 +148,7 @@ class Place(Struct, frozen=True):
         else:
             # What cannot be kept here is told by whoever follows the run.
             with suppress(TuiTrainError):
-                RunMirror(run, follow=False).update_once()
+                update_copy(run)
 
     def state(self, run: RunDir, *, with_log: bool = True) -> RunStatus:
         """Return a run's state as it is now; `with_log`: of one elsewhere, what it wrote is brought here as well."""
@@ -156,7 +156,7 @@ class Place(Struct, frozen=True):
         if not self.name:
             return read_status(run)
         if with_log:
-            if why := RunMirror(run, follow=False).update_once():
+            if why := update_copy(run):
                 raise Unavailable(f"{_unknown_state_text(run)}: {why}", _manual_stop_remedy(run))
             return read_status(run)
         with _adding_last_known_state(run):

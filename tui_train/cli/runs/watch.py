@@ -10,7 +10,7 @@ from tui_train.base.text import visible
 from tui_train.cli.results.diagnose import LogReadProgressPrinter, diagnosis_text
 from tui_train.cli.runs.runs import stop_run_with_grace
 from tui_train.diagnose import diagnose_run
-from tui_train.places.mirror import RunMirror
+from tui_train.places.mirror import RunMirror, update_copy
 from tui_train.runner import curve
 from tui_train.runner.progress import Progress, advance_progress, progress_for_next_attempt
 from tui_train.runner.state import AttemptStatus, RunStatus
@@ -56,7 +56,7 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
 def _update_local_copy_or_why_not(run: RunDir) -> str:
     """Bring what a host has of a run up to date here; return why not, empty where it is."""
     try:
-        return RunMirror(run, follow=False).update_once()
+        return update_copy(run)
     except CannotWrite as error:
         return error.message
 
