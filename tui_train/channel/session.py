@@ -49,7 +49,7 @@ class Session:
         host: str,
         question: Mapping[str, Any],
         *,
-        words: Sequence[str] = (),
+        ssh_words: Sequence[str] = (),
         asking_host: str = "",
         stdin_data: bytes = b"",
         within_seconds: float = math.inf,
@@ -58,7 +58,7 @@ class Session:
     ) -> None:
         """Start ssh: all is to come `within_seconds`, and never nothing for `silence_seconds` (None: a minute).
 
-        `words` are its whole command, where that is not the usual one: then it may be the ssh of an `asking_host`.
+        `ssh_words` are its whole command, where that is not the usual one: then it may be the ssh of an `asking_host`.
         `stdin_data` follows the question.
         """
         self._asking_host = asking_host
@@ -71,7 +71,7 @@ class Session:
         self._asked = self._heard = False
         try:
             self._child = subprocess.Popen(
-                words or _default_command(host),
+                ssh_words or _default_command(host),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
                 start_new_session=True,
             )  # fmt: skip
@@ -221,8 +221,8 @@ def ask_host(  # noqa: PLR0913 - each has a default but four
     """Return the answer of a host (empty: this machine) to a question; NoAnswer where it gives none in time."""
     # Nothing comes before the answer, which may take its time: a training that is stopped saves first.
     session = Session(
-        host, question, words=ssh_words, asking_host=asking_host, stdin_data=stdin_data, within_seconds=answer_seconds,
-        silence_seconds=math.inf, is_cancelled=is_cancelled,
+        host, question, ssh_words=ssh_words, asking_host=asking_host, stdin_data=stdin_data,
+        within_seconds=answer_seconds, silence_seconds=math.inf, is_cancelled=is_cancelled,
     )  # fmt: skip
     with closing(session):
         while line := session.read_line():

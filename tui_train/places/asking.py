@@ -129,11 +129,15 @@ def open_session(place: RunPlace, question: Mapping[str, Any], *, within_seconds
 
 
 def ask_machine(
-    place: RunPlace, question: Mapping[str, Any], *, stdin_data: bytes = b"", deadline: float = _ANSWER_TIMEOUT_SECONDS
+    place: RunPlace,
+    question: Mapping[str, Any],
+    *,
+    stdin_data: bytes = b"",
+    within_seconds: float = _ANSWER_TIMEOUT_SECONDS,
 ) -> HostLine:
     """Return the line with which the machine of a run answers; NoAnswer where it does not, Unavailable for a no."""
     asked = {"folder": place.folder, **question}
-    answer = ask_host(host_address(place.host), asked, HostLine, deadline, stdin_data=stdin_data)
+    answer = ask_host(host_address(place.host), asked, HostLine, within_seconds, stdin_data=stdin_data)
     if answer.error:
         raise refusal_error(place, answer)
     return answer
@@ -222,7 +226,9 @@ def list_runs_on_host(host: str) -> tuple[ListedRun, ...]:
 
 def ask_report(place: RunPlace) -> HostReport:
     """Return how a run stands where it is."""
-    report = parse_host_report(ask_machine(place, {"do": "status"}, deadline=_STATUS_TIMEOUT_SECONDS), time.time())
+    report = parse_host_report(
+        ask_machine(place, {"do": "status"}, within_seconds=_STATUS_TIMEOUT_SECONDS), time.time()
+    )
     if report is None:
         raise NoAnswer(f"{place.host} sent no state of the run", odd_answer_remedy(place.host))
     return report
@@ -237,7 +243,9 @@ def ask_start(
     that is not known.
     """
     question = {"do": "start", "id": asked.id, "slurm": asked.slurm, "options": options, "look": only_look}
-    answer = ask_machine(place, question, deadline=_STATUS_TIMEOUT_SECONDS if only_look else _ANSWER_TIMEOUT_SECONDS)
+    answer = ask_machine(
+        place, question, within_seconds=_STATUS_TIMEOUT_SECONDS if only_look else _ANSWER_TIMEOUT_SECONDS
+    )
     if answer.unclear:
         raise NoAnswer(visible(answer.unclear[:_MAX_ERROR_LENGTH]), odd_answer_remedy(place.host))
     return answer
@@ -245,7 +253,7 @@ def ask_start(
 
 def ask_stop(place: RunPlace, *, at_once: bool, grace_seconds: float) -> None:
     """End a run where it is, and wait until it has saved."""
-    ask_machine(place, {"do": "stop", "now": at_once}, deadline=_ANSWER_TIMEOUT_SECONDS + grace_seconds)
+    ask_machine(place, {"do": "stop", "now": at_once}, within_seconds=_ANSWER_TIMEOUT_SECONDS + grace_seconds)
 
 
 def ask_removal(place: RunPlace) -> None:
