@@ -174,10 +174,10 @@ def probe_profile_facts(profile: Profile, on_wait: Callable[[str], None] = lambd
         words = f"Running {question.key} --help, as its source does not name all arguments …"
         answer = read_script_help(question.python, question.words, question.folder, lambda: on_wait(words))
         facts = facts_with_script_help(msgspec.structs.replace(facts, help={question.key: answer}))
-    return facts if in_container else msgspec.structs.replace(facts, data=read_profile_data(profile, facts))
+    return facts if in_container else msgspec.structs.replace(facts, data=_read_profile_data(profile, facts))
 
 
-def read_profile_data(profile: Profile, facts: Facts) -> dict[str, DataReport]:
+def _read_profile_data(profile: Profile, facts: Facts) -> dict[str, DataReport]:
     """Return what the Python that trains reads in the profile's data; up to two minutes, at once where it is kept."""
     asked = data_question_with_key_and_python(profile, facts)
     return {asked[0]: read_data_report(asked[2], asked[1])} if asked else {}

@@ -7,7 +7,7 @@ import platform
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -56,14 +56,16 @@ class _PlannedFiles(Struct, frozen=True):
 
 
 def masked_archive_entries(run: RunDir, machine_text: str) -> tuple[ArchiveEntry, ...]:
-    """Return the files of a run's archive, masked; `machine_text` is the text of a machine file, empty for none."""
-    clean = _make_entry_masker(run)
-    first = [ArchiveEntry("machine.json", machine_text)] if machine_text else []
-    return (
-        *first,
-        clean("about.json", _about_json_text(run)),
-        *(clean(name, text) for name, text in _run_file_texts(run)),
-    )
+    """Return the files of a run's archive, without secrets and names of users and hosts.
+
+    `machine_text` is the text of a machine file, empty for none.
+    """
+    known_secrets, without_names = _known_secrets(run), make_name_masker(platform.node())
+    entries = [ArchiveEntry("machine.json", machine_text)] if machine_text else []
+    for name, text in (("about.json", _about_json_text(run)), *_run_file_texts(run)):
+        without_secrets, masked = secrets.mask_secrets(text, known_secrets)
+        entries.append(ArchiveEntry(name, without_names(without_secrets), dict(masked)))
+    return tuple(entries)
 
 
 def write_archive(path: Path, folder_name: str, entries: tuple[ArchiveEntry, ...], *, replace: bool = False) -> None:
@@ -169,17 +171,6 @@ def _without_cut_line(piece: bytes, *, is_head: bool) -> bytes:
     if is_head:
         return piece[: ends[-1]] if ends else piece[:-_BYTES_DROPPED_AT_CUT]
     return piece[ends[0] if ends else _BYTES_DROPPED_AT_CUT :]
-
-
-def _make_entry_masker(run: RunDir) -> Callable[[str, str], ArchiveEntry]:
-    """Return a function that creates an entry without secrets and names of users and hosts."""
-    known_secrets, without_names = _known_secrets(run), make_name_masker(platform.node())
-
-    def clean(name: str, text: str) -> ArchiveEntry:
-        text, masked = secrets.mask_secrets(text, known_secrets)
-        return ArchiveEntry(name, without_names(text), dict(masked))
-
-    return clean
 
 
 def _known_secrets(run: RunDir) -> frozenset[str]:

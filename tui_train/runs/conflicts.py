@@ -72,10 +72,10 @@ def refuse_if_conflicting(run: RunDir) -> None:
     wanted = planned_resources(run)
     for other in resources_in_use(wanted.port, read_run_place(run.path).host):
         if other.run != wanted.run and (words := resource_conflict_text(wanted, other)):
-            raise Unavailable(words, conflict_remedy(other))
+            raise Unavailable(words, _conflict_remedy(other))
 
 
-def conflict_remedy(other_resources: ResourcesInUse) -> str:
+def _conflict_remedy(other_resources: ResourcesInUse) -> str:
     """Return the remedy for a resource that is in use."""
     if not other_resources.run:
         return "Choose another port (nodes.port)."

@@ -240,7 +240,9 @@ def list_runs() -> tuple[RunDir, ...]:
         folders = [path for path in runs_folder().iterdir() if path.name[0] != "." and is_run_folder(path)]
     except OSError:
         return ()
-    return tuple(RunDir(path) for path in sorted(folders, key=_run_order_key, reverse=True))
+    # Not by name alone, whose local time can go back.
+    folders.sort(key=lambda folder: (run_number(folder), folder.name), reverse=True)
+    return tuple(map(RunDir, folders))
 
 
 def runs_newest_first_by_name() -> tuple[RunDir, ...]:
@@ -269,11 +271,6 @@ def is_run_folder(folder: Path) -> bool:
     except (OSError, ValueError):
         # One inaccessible folder must not hide the others.
         return False
-
-
-def _run_order_key(folder: Path) -> tuple[int, str]:
-    """Return the sort key of a run; not its name, whose local time can go back."""
-    return run_number(folder), folder.name
 
 
 def run_number(folder: Path) -> int:

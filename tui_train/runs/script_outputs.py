@@ -46,7 +46,9 @@ def argument_folders_written_since(run: RunDir, since: float) -> tuple[Path, ...
         return ()
     start = _working_folder(profile)
     named = dict.fromkeys(start / value for value in _script_argument_values(profile))
-    return tuple(folder for folder in named if folder != start and _newest_file_time(folder) >= since)
+    return tuple(
+        folder for folder in named if folder != start and any(time >= since for _, time in _file_times(folder))
+    )
 
 
 def weights_files_written(run: RunDir, since: float, until: float, folders: Iterable[Path]) -> tuple[Path, ...]:
@@ -109,11 +111,6 @@ def _folders_below(start: Path) -> Iterator[Path]:
             for entry in entries
             if depth < _MAX_DEPTH and entry.name[:1] != "." and entry.is_dir(follow_symlinks=False)
         )
-
-
-def _newest_file_time(folder: Path) -> float:
-    """Return when the newest file right in a folder was written, 0 where there is none."""
-    return max((time for _, time in _file_times(folder)), default=0.0)
 
 
 def _file_times(folder: Path) -> list[tuple[Path, float]]:

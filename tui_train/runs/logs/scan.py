@@ -33,7 +33,10 @@ class LogScan:
     def __init__(self, log: LogFile, expressions: Sequence[str]) -> None:
         """Compile them; re.error says why one cannot be."""
         self.log = log
-        self._searches = [_compile_expression(expression) for expression in expressions]
+        self._searches = [
+            re.compile(expression, re.IGNORECASE if expression == expression.lower() else 0)
+            for expression in expressions
+        ]
         # Whatever matches within a line matches there in many lines as well, unless it looks around or at their ends.
         # To search small letters in small letters is several times quicker than to pass over their case.
         quick = expressions[-1]
@@ -142,10 +145,6 @@ def _write_line_starts(descriptor: int, starts: list[int]) -> None:
     data = b"".join(start.to_bytes(8, "little") for start in starts)
     while data:
         data = data[os.write(descriptor, data) :]
-
-
-def _compile_expression(expression: str) -> re.Pattern[str]:
-    return re.compile(expression, re.IGNORECASE if expression == expression.lower() else 0)
 
 
 def _print_json(**news: object) -> None:
