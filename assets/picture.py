@@ -74,7 +74,9 @@ async def train_on_the_way(pilot: Pilot[int], values: dict[str, object], frames:
     home.row_list.go_to_row(row)
     await pilot.press("enter")
     for step, caption in _CAPTION_BY_STEP.items():
-        await wait_until(pilot, lambda name=step: type(app.screen).__name__ == f"{name}Screen" and not app.looking)
+        await wait_until(
+            pilot, lambda name=step: type(app.screen).__name__ == f"{name}Screen" and not app.awaited_parts
+        )
         await wait_until_drawn(pilot)
         if frames is not None:
             frames.append(Frame(screen_as_svg(pilot), caption, 3))
@@ -106,7 +108,7 @@ async def take_gpu_picture() -> None:
         await wait_until(pilot, lambda: f"profile:{profile.name}" in app.screen.state.profiles)
         app.screen.row_list.go_to_row(f"profile:{profile.name}")
         await pilot.press("enter")
-        await wait_until(pilot, lambda: type(app.screen).__name__ == "HardwareScreen" and not app.looking)
+        await wait_until(pilot, lambda: type(app.screen).__name__ == "HardwareScreen" and not app.awaited_parts)
         await wait_until_drawn(pilot)
         app.screen.query_one("#gpus").focus()
         await pilot.press("down")

@@ -24,7 +24,7 @@ STEPS = (
 IMPORT_LOCK = threading.RLock()
 
 
-def load_module(module: str) -> Any:
+def load_step_module(module: str) -> Any:
     """Return a module of the screens, imported while no other thread imports one."""
     with IMPORT_LOCK:
         return import_module(f".{module}.screen", __package__)

@@ -34,7 +34,7 @@ class WizardScreen(Screen[None]):
     ]
 
     @property
-    def footer_texts(self) -> Mapping[str, str]:
+    def footer_text_by_key(self) -> Mapping[str, str]:
         """Words of the footer for keys instead of their bindings' words; empty: the key does not show."""
         return {}
 
@@ -59,7 +59,7 @@ class WizardScreen(Screen[None]):
         self.post_message(ScreenShown(wants_card_samples=self.WANTS_CARD_SAMPLES))
 
     @on(Worker.StateChanged)
-    def _recover_failed_worker(self, event: Worker.StateChanged) -> None:
+    def _recover_if_worker_failed(self, event: Worker.StateChanged) -> None:
         if event.state == WorkerState.ERROR:
             self.recover_from_failed_worker(event.worker.group)
 
@@ -73,13 +73,25 @@ class WizardScreen(Screen[None]):
         if (active is None or not active.enabled) and (words := self.why_key_refused(event.key)):
             self.notify(words, markup=False)
 
+    def ask_choice(
+        self, question: str, answers: Iterable[tuple[str, str | Content]], act: Callable[[str], object]
+    ) -> None:
+        """Ask for one of some answers, each an id and its words, and act on its id; on an empty one nothing is done."""
+        from .widgets.dialogs import ChoiceDialog
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                act(answer)
+
+        self.app.push_screen(ChoiceDialog(question, answers), answered)
+
     def recover_from_failed_worker(self, worker_group: str) -> None:
         """Stop waiting for a worker of this screen that failed; the app shows why."""
 
     def help_lines(self, width: int) -> Sequence[Content]:
         """Return what F1 shows."""
-        return help_lines(self.HELP or "", self.explained_fields(), width)
+        return help_lines(self.HELP or "", self.fields_for_help(), width)
 
-    def explained_fields(self) -> Iterable[tuple[str, str, str]]:
+    def fields_for_help(self) -> Iterable[tuple[str, str, str]]:
         """Return the fields of this screen: each its label, its key and what it is for."""
         return ()

@@ -12,7 +12,6 @@ from textual.content import Content
 from textual.message import Message
 from textual.worker import get_current_worker
 
-from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import duration_text, grouped_digits, visible
 from tui_train.runs.rundir import RunDir
 from tui_train.views.compare import (
@@ -29,7 +28,7 @@ from tui_train.views.compare import (
 from tui_train.views.run_settings import shortened_setting_text
 
 from .base import WizardScreen
-from .messages import ErrorToShow, OpenRun
+from .messages import OpenRun
 from .widgets.bar import StepBar
 from .widgets.braille import PlotAxisOptions, PlotSeries
 from .widgets.hint import Hint
@@ -69,11 +68,11 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
   ← →     another run; Enter opens it"""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open_run", "Open", key_display="Enter"),
-        Binding("left", "choose_run(-1)", "Other run", key_display="←→"),
-        Binding("right", "choose_run(1)", show=False),
+        Binding("left", "choose_next_run(-1)", "Other run", key_display="←→"),
+        Binding("right", "choose_next_run(1)", show=False),
         Binding("x", "next_x_quantity", "Step, tokens, time"),
         Binding("a", "toggle_all_rows", "All rows"),
-        Binding("z", "zoom", "Zoom to the last part", show=False),
+        Binding("z", "zoom_next", "Zoom to the last part", show=False),
         Binding("l", "toggle_log_scale", "Logarithmic scale", show=False),
         Binding("escape", "app.back", "Back", key_display="Esc"),
     ]
@@ -104,25 +103,20 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         """Read the runs, and again while one goes on."""
         self.query_one("#results", Lines).show_fixed(styled(("reading …", MUTED)))
         self._read_runs()
-        self.set_interval(_REFRESH_SECONDS, self._read_live_runs_again)
+        self.set_interval(_REFRESH_SECONDS, self._read_again_if_any_live)
 
-    def _read_live_runs_again(self) -> None:
+    def _read_again_if_any_live(self) -> None:
         if any(each.now.live for each in self._compared):
             self._read_runs()
 
     @work(thread=True, exclusive=True, group="compare")
     def _read_runs(self) -> None:
-        worker = get_current_worker()
-        try:
-            compared = read_compared_runs(self.runs)
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
-        else:
-            if not worker.is_cancelled:
-                self.post_message(ComparisonRead(compared))
+        worker, compared = get_current_worker(), read_compared_runs(self.runs)
+        if not worker.is_cancelled:
+            self.post_message(ComparisonRead(compared))
 
     @on(ComparisonRead)
-    def _take_comparison(self, event: ComparisonRead) -> None:
+    def _show_comparison(self, event: ComparisonRead) -> None:
         self._compared = event.compared
         self._draw()
 
@@ -139,7 +133,9 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
             )
         )
         self.query_one("#differing", Lines).show(lambda width: _settings_table(differing, len(compared), chosen, width))
-        self.query_one(StepBar).show_aside(styled(("all is listed" if whole else "only what differs is listed", MUTED)))
+        self.query_one(StepBar).show_at_right(
+            styled(("all is listed" if whole else "only what differs is listed", MUTED))
+        )
         self.query_one(Hint).show_text(Content(faster_run_sentence(compared)))
 
     def _draw_plot(self) -> None:
@@ -154,12 +150,12 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
             name = _run_id_without_date(each.run.name) if apart else _run_id_with_date_last(each.run.name)
             note += [(letter, f"b {style}"), f" {visible(name)}  "]
         words: list[Piece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
-        label = {"step": grouped_digits, "tokens": _short_token_count, "time": duration_text}[self._axis]
+        label = {"step": grouped_digits, "tokens": _short_token_count_text, "time": duration_text}[self._axis]
         self.query_one(Plot).show(
             "Loss", words, series, PlotAxisOptions(0, _ZOOM_SHARES[self._share_index], self._log_scale, label)
         )
 
-    def action_choose_run(self, step: int) -> None:
+    def action_choose_next_run(self, step: int) -> None:
         """Choose another run."""
         self._chosen = (self._chosen + step) % len(self.runs)
         self._draw()
@@ -174,7 +170,7 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         self._axis = known[(known.index(self._axis) + 1) % len(known)]
         self._draw_plot()
 
-    def action_zoom(self) -> None:
+    def action_zoom_next(self) -> None:
         """Show the last part only."""
         self._share_index = (self._share_index + 1) % len(_ZOOM_SHARES)
         self._draw_plot()
@@ -236,7 +232,7 @@ def _run_id_with_date_last(name: str) -> str:
     return name if own == name else f"{own} {date[:2]}-{date[2:]} {time[:2]}:{time[2:]}"
 
 
-def _short_token_count(tokens: float) -> str:
+def _short_token_count_text(tokens: float) -> str:
     for unit, letter in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
         if tokens >= unit:
             return f"{tokens / unit:.3g}{letter}"

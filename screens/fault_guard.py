@@ -93,8 +93,8 @@ class GuardedApp(App[int]):
             return
         if isinstance(cause, NoMatches) and (
             self._exit
-            or _is_part_of_closing_screen()
-            or _has_no_parts(cause)
+            or _runs_in_closing_screen()
+            or _was_empty_node_searched(cause)
             or (self._last_fault and self._is_screen_empty())
         ):
             return  # what is looked for is gone, or never came for a reason that was shown
@@ -116,9 +116,9 @@ class GuardedApp(App[int]):
         if not self._running or self._exit:
             return
         self.notify(self._last_fault, severity="error", timeout=_NOTICE_SECONDS, markup=False)
-        self.call_later(self._leave_empty_screen)
+        self.call_later(self._leave_screen_if_empty)
 
-    def _leave_empty_screen(self) -> None:
+    def _leave_screen_if_empty(self) -> None:
         """Go back from a screen that could not be composed: it has neither words nor keys."""
         if len(self.screen_stack) > 1 and self.screen.is_mounted and self._is_screen_empty():
             self.pop_screen()
@@ -139,7 +139,7 @@ class GuardedApp(App[int]):
             self._exit_renderables.append(Text(f"tui-train: {self._last_fault}"))
 
 
-def _is_part_of_closing_screen() -> bool:
+def _runs_in_closing_screen() -> bool:
     """Tell whether what runs belongs to a closed screen: it loses its parts first, while its messages are handled."""
     try:
         node: object = get_current_worker().node
@@ -148,7 +148,7 @@ def _is_part_of_closing_screen() -> bool:
     return isinstance(node, DOMNode) and any(getattr(part, "_pruning", False) for part in node.ancestors_with_self)
 
 
-def _has_no_parts(error: NoMatches) -> bool:
+def _was_empty_node_searched(error: NoMatches) -> bool:
     """Tell whether what was looked through has no parts yet, or lost them: a key came before, or after all others."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     searched = frame.f_locals.get("self")

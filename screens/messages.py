@@ -8,7 +8,6 @@ from textual.message import Message
 if TYPE_CHECKING:
     from textual.screen import Screen
 
-    from tui_train.base.errors import TuiTrainError
     from tui_train.checks.finding import EnvironmentInstall
     from tui_train.profile.changes import Change, ValueDifference
     from tui_train.profile.fields import FieldValue
@@ -139,10 +138,3 @@ class AskRecipes(Message):
 
     python: str
     flavour: str | None
-
-
-@dataclass
-class ErrorToShow(Message):
-    """An error is to be shown with its remedy."""
-
-    error: "TuiTrainError"

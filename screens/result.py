@@ -19,9 +19,9 @@ from tui_train.runs.results.result import RunResult, StepLoss
 from tui_train.runs.rundir import RunDir
 
 from .base import WizardScreen
-from .messages import ErrorToShow, TryResult
+from .messages import TryResult
 from .widgets.bar import StepBar
-from .widgets.code import Page
+from .widgets.code import ScrollingPage
 from .widgets.dialogs import TextDialog
 from .widgets.hint import Hint
 from .widgets.keys import KeyBar
@@ -55,10 +55,10 @@ On the command line: tui-train result, try and merge."""
         Binding("enter", "try", "Try it", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
         Binding("c", "copy_path", "Copy path"),
-        Binding("v", "copy_command", "Copy command"),
+        Binding("v", "copy_serve_command", "Copy command"),
         Binding("m", "merge", "Merge"),
-        Binding("f4", "trust_code", "Run its code"),
-        Binding("b", "try_beside", "Try beside its base"),
+        Binding("f4", "merge_with_own_code", "Run its code"),
+        Binding("b", "try_beside_base", "Try beside its base"),
     ]
 
     def __init__(self, run: RunDir, result: RunResult) -> None:
@@ -72,24 +72,24 @@ On the command line: tui-train result, try and merge."""
     def compose(self) -> ComposeResult:
         """One page, a hint, keys."""
         yield StepBar(title="Run › Result")
-        with Page(id="page"):
+        with ScrollingPage(id="page"):
             yield Lines(id="result")
         yield Hint()
         yield KeyBar()
 
     def on_mount(self) -> None:
         """Draw it."""
-        self.query_one(StepBar).show_aside(styled((visible(self.result.run), MUTED)))
+        self.query_one(StepBar).show_at_right(styled((visible(self.result.run), MUTED)))
         self.query_one(Hint).show_text(
             Content(_HINT_BY_WEIGHTS_KIND[self.result.weights.kind] if self.result.weights else "")
         )
-        self.query_one(Page).focus()
+        self.query_one(ScrollingPage).focus()
         self._draw()
 
     def _draw(self) -> None:
         run_result, merging = self.result, self._merge_lines
         self.query_one("#result", Lines).show(
-            lambda width: [*result_lines(run_result, width), *_merge_panel(merging, width)]
+            lambda width: [*result_lines(run_result, width), *_merge_panel_lines(merging, width)]
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -98,21 +98,21 @@ On the command line: tui-train result, try and merge."""
         whole = weights is not None and not weights.problem
         if action == "try":
             return whole and weights is not None and not weights.scores
-        if action == "try_beside":
+        if action == "try_beside_base":
             full = weights is not None and weights.kind == "model" and not weights.scores
             return whole and full and bool(self.result.base)
         if action == "merge":
             return whole and weights is not None and weights.kind == "adapter" and not self._is_merging
-        if action == "trust_code":
+        if action == "merge_with_own_code":
             return bool(self._folder_to_trust) and not self._is_merging
-        return action != "copy_command" or any(served.command for served in serve_commands(self.result))
+        return action != "copy_serve_command" or any(served.command for served in serve_commands(self.result))
 
     def action_try(self) -> None:
         """Talk with it."""
         adapter = self.result.weights is not None and self.result.weights.kind == "adapter"
         self.post_message(TryResult(self.run, compare=adapter))
 
-    def action_try_beside(self) -> None:
+    def action_try_beside_base(self) -> None:
         """Talk with a full model and with the one that it was trained from."""
         self.post_message(TryResult(self.run, compare=True))
 
@@ -122,7 +122,7 @@ On the command line: tui-train result, try and merge."""
             self.app.copy_to_clipboard(self.result.weights.path)
             self.notify("The path was sent to your terminal's clipboard.", markup=False)
 
-    def action_copy_command(self) -> None:
+    def action_copy_serve_command(self) -> None:
         """Copy the first command that serves it."""
         if first := next((served.command for served in serve_commands(self.result) if served.command), ""):
             self.app.copy_to_clipboard(first)
@@ -142,7 +142,7 @@ On the command line: tui-train result, try and merge."""
             answered,
         )
 
-    def action_trust_code(self) -> None:
+    def action_merge_with_own_code(self) -> None:
         """Merge with the code that came with the model."""
         self._merge_adapter(self._folder_to_trust, trusted=True)
 
@@ -167,7 +167,7 @@ On the command line: tui-train result, try and merge."""
             words = f" not merged: {error.message}. If you trust that file, F4 runs it, for this merge only."
             self.app.call_from_thread(self._show_merge_progress, styled(FAILED_MARK, words), busy=False)
         except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
+            self.wizard.show_error(error)
             self.app.call_from_thread(
                 self._show_merge_progress, styled(FAILED_MARK, f" not merged: {error.message}"), busy=False
             )
@@ -190,29 +190,29 @@ def result_lines(result: RunResult, width: int) -> list[Content]:
     weights = result.weights
     lines = [heading("Result", visible(result.weights_text) or "nothing was found", width)]
     if weights:
-        lines += _label_lines("Path", styled((display_path(weights.path), "b")), width)
-        lines += _label_lines(
+        lines += _labelled_lines("Path", styled((display_path(weights.path), "b")), width)
+        lines += _labelled_lines(
             "What", styled(result.weights_origin_text, (f"   {size_text(weights.size)}", MUTED)), width
         )
     elif result.output:
-        lines += _label_lines("Searched", display_path(result.output), width)
+        lines += _labelled_lines("Searched", display_path(result.output), width)
     if weights and weights.problem:
-        lines += _label_lines("Problem", styled(FAILED_MARK, f" {weights.problem}"), width)
+        lines += _labelled_lines("Problem", styled(FAILED_MARK, f" {weights.problem}"), width)
     for label, last, best in (
         ("Loss", result.loss, result.loss_best),
         ("Eval loss", result.eval_loss, result.eval_loss_best),
     ):
         if last:
-            lines += _label_lines(label, _losses_text(last, best), width)
+            lines += _labelled_lines(label, _losses_text(last, best), width)
     if result.seconds is not None:
-        lines += _label_lines("Time", duration_text(result.seconds), width)
+        lines += _labelled_lines("Time", duration_text(result.seconds), width)
     if result.energy_text:
-        lines += _label_lines("Energy", result.energy_text, width)
+        lines += _labelled_lines("Energy", result.energy_text, width)
     if serving := serve_commands(result):
         lines += [Content(), heading("Serve", "in an environment that has the server", width)]
         for served in serving:
             words = visible(served.command) or styled((f"{served.why}: ", MUTED), ("m", KEY_STYLE))
-            lines += _label_lines(served.server, words, width)
+            lines += _labelled_lines(served.server, words, width)
     return lines
 
 
@@ -234,7 +234,7 @@ def _merge_result_lines(merged: MergeResult) -> list[Content]:
     return [*lines, Content(visible(shell_command("vllm", "serve", merged.folder)))]
 
 
-def _merge_panel(lines_of_merge: Sequence[Content], width: int) -> list[Content]:
+def _merge_panel_lines(lines_of_merge: Sequence[Content], width: int) -> list[Content]:
     """Return how far a merge is, under its title; nothing before the first."""
     if not lines_of_merge:
         return []
@@ -242,7 +242,7 @@ def _merge_panel(lines_of_merge: Sequence[Content], width: int) -> list[Content]
     return [Content(), heading("Merge", "", width), *wrapped]
 
 
-def _label_lines(label: str, words: str | Content, width: int) -> list[Content]:
+def _labelled_lines(label: str, words: str | Content, width: int) -> list[Content]:
     """Return a label and its text, in as many lines as it needs."""
     text = styled(words)
     room = max(1, width - _LABEL_WIDTH)

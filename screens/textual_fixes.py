@@ -25,24 +25,24 @@ from textual.widget import Widget
 from textual.widgets import Input, OptionList
 from textual.worker import Worker, active_worker
 
-_FIXED_MARK = "_tui_train_fixed"
+_FIXED_ATTRIBUTE = "_tui_train_fixed"
 
 
 def fix_textual() -> None:
     """Put the fixes in place, once."""
-    if getattr(OptionList, _FIXED_MARK, False):
+    if getattr(OptionList, _FIXED_ATTRIBUTE, False):
         return
-    setattr(OptionList, _FIXED_MARK, True)
+    setattr(OptionList, _FIXED_ATTRIBUTE, True)
     _fix_page_key_in_new_list()
     _fix_second_dismiss()
-    _fix_text_without_columns()
-    _fix_click_on_removed()
+    _fix_wrap_to_no_columns()
+    _fix_click_on_removed_widget()
     _stop_cursor_blinking()
-    _fix_second_layout()
-    _fix_second_drawing()
+    _skip_second_layout()
+    _skip_second_drawing()
     _fix_widgets_kept_by_cache()
     _fix_workers_kept_by_thread()
-    _fix_unstarted_workers()
+    _close_unstarted_workers()
     _shorten_frame_period()
 
 
@@ -71,7 +71,7 @@ def _fix_second_dismiss() -> None:
     Screen.dismiss = fixed  # type: ignore[method-assign]
 
 
-def _fix_text_without_columns() -> None:
+def _fix_wrap_to_no_columns() -> None:
     """Text has lines also where no column is left (8.2.8; no issue upstream)."""
     wrap = Content._wrap_and_format
 
@@ -83,7 +83,7 @@ def _fix_text_without_columns() -> None:
     Content._wrap_and_format = fixed  # type: ignore[method-assign]
 
 
-def _fix_click_on_removed() -> None:
+def _fix_click_on_removed_widget() -> None:
     """A click does not find what was removed since the last layout (8.2.8; upstream #5629 for other ways there)."""
     widget_at = Screen.get_widget_and_offset_at
 
@@ -109,7 +109,7 @@ def _stop_cursor_blinking() -> None:
     Input.__init__ = fixed  # type: ignore[method-assign]
 
 
-def _fix_second_layout() -> None:
+def _skip_second_layout() -> None:
     """A screen is not laid out again for the size that it has (8.2.8; no issue upstream)."""
     resized = Screen._screen_resized
 
@@ -122,7 +122,7 @@ def _fix_second_layout() -> None:
     Screen._screen_resized = fixed  # type: ignore[method-assign]
 
 
-def _fix_second_drawing() -> None:
+def _skip_second_drawing() -> None:
     """The styles of a new screen are found once (8.2.8; no issue upstream)."""
     resume = Screen._on_screen_resume
 
@@ -174,7 +174,7 @@ def _fix_workers_kept_by_thread() -> None:
     Worker._run_threaded = fixed  # type: ignore[method-assign]
 
 
-def _fix_unstarted_workers() -> None:
+def _close_unstarted_workers() -> None:
     """A worker that is cancelled before it began leaves no coroutine (8.2.8; no issue upstream)."""
     cancel = Worker.cancel
 

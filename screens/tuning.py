@@ -15,12 +15,11 @@ from textual.worker import get_current_worker
 from tui_train.actions.tune import summary as words
 from tui_train.actions.tune.search import MAX_TRIALS
 from tui_train.actions.tune.tune import MAX_TRIAL_SECONDS, TuningState, run_tuning
-from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import counted, text_table, typeset_ascii
 from tui_train.setup.setup import Setup
 
 from .base import WizardScreen
-from .messages import ApplyFix, ErrorToShow
+from .messages import ApplyFix
 from .widgets.bar import StepBar
 from .widgets.hint import Hint
 from .widgets.keys import KeyBar
@@ -66,7 +65,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         self._show_trials()
 
     @property
-    def footer_texts(self) -> Mapping[str, str]:
+    def footer_text_by_key(self) -> Mapping[str, str]:
         """Say what Enter does now."""
         change = self._state is not None and self._state.change is not None
         return {"enter": "Use it" if change else "Start" if self._state is None else "Back"}
@@ -99,24 +98,14 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
     def _run_trials(self) -> None:
         worker = get_current_worker()
         precisions = ("bf16",) if self._with_bf16 else ()
-        try:
-            for now in run_tuning(
-                self._profile, self._facts, precisions=precisions, cancelled=lambda: worker.is_cancelled
-            ):
-                if not worker.is_cancelled:
-                    self.app.call_from_thread(self._take_state, now)
-        except TuiTrainError as error:
+        for now in run_tuning(self._profile, self._facts, precisions=precisions, cancelled=lambda: worker.is_cancelled):
             if not worker.is_cancelled:
-                self.app.call_from_thread(self._show_failure, error)
+                self.app.call_from_thread(self._show_tuning_state, now)
 
-    def _take_state(self, state: TuningState) -> None:
+    def _show_tuning_state(self, state: TuningState) -> None:
         self._state = state
         self._trials_running = state.trying is not None
         self._show_trials()
-
-    def _show_failure(self, error: TuiTrainError) -> None:
-        self.post_message(ErrorToShow(error))
-        self.recover_from_failed_worker("tune")
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
         """Show what the trials came to that were made, and let Enter take it or try again."""

@@ -110,7 +110,7 @@ def keys(*pressed: str) -> Run:
         for key in pressed:
             if key == PRETRAIN:
                 home: Any = pilot.app.screen
-                home.open_profile(Profile(), save_as_draft=False)
+                home.open_step_with_profile(Profile(), save_as_draft=False)
             else:
                 await pilot.press(key)
             await settle(pilot)
@@ -151,8 +151,8 @@ async def reached(pilot: Pilot[Any], step: str) -> None:
     app: Any = pilot.app
     await until_true(
         pilot,
-        lambda: type(app.screen).__name__ == f"{step}Screen" and not app.looking,
-        why=lambda: f"{step} is not shown, or still reads {app.looking}",
+        lambda: type(app.screen).__name__ == f"{step}Screen" and not app.awaited_parts,
+        why=lambda: f"{step} is not shown, or still reads {app.awaited_parts}",
     )
     await settle(pilot)
 

@@ -22,14 +22,13 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
 from tui_train.views.chosen_theme import read_chosen_theme_name, save_chosen_theme_name
 
-from .. import STEPS, load_module
+from .. import STEPS, load_step_module
 from ..discovery.discovery import DiscoveryApp
 from ..home.screen import HomeScreen
 from ..messages import (
     ApplyFix,
     CompareRuns,
     ContinueDraft,
-    ErrorToShow,
     GoBack,
     GoToStep,
     LeaveWizard,
@@ -98,7 +97,7 @@ class Wizard(DiscoveryApp):
         """Run until it is left, or ended from outside."""
         if headless:
             return await super().run_async(headless=headless, **options)
-        with leaving_on_signals(self.save_and_exit, sys.__stderr__.fileno() if sys.__stderr__ else 2):
+        with leaving_on_signals(self.save_draft_and_exit, sys.__stderr__.fileno() if sys.__stderr__ else 2):
             return await super().run_async(headless=headless, **options)
 
     def get_driver_class(self) -> type[Driver]:
@@ -116,14 +115,14 @@ class Wizard(DiscoveryApp):
             from tui_train.runs.rundir import RunDir
 
             self.open_run(RunDir(Path(self._run_folder)))
-        self.call_after_refresh(self._probe_machine_first_time)
+        self.call_after_refresh(self._look_first_and_import_steps)
 
-    def _probe_machine_first_time(self) -> None:
+    def _look_first_and_import_steps(self) -> None:
         from tui_train.facts.machine.child_process import set_children_cancelled
 
         set_children_cancelled(cancelled=False)
         self.facts = self.initial_facts
-        self.action_look()
+        self.action_look_again()
         self._import_steps()
 
     @work(thread=True)
@@ -131,7 +130,7 @@ class Wizard(DiscoveryApp):
         """Import the steps while nobody waits for them."""
         try:
             for step in STEPS:
-                load_module(step.module)
+                load_step_module(step.module)
         finally:
             # What is imported stays: to look through all of it for garbage holds every key up for some 40 ms.
             gc.freeze()
@@ -141,37 +140,37 @@ class Wizard(DiscoveryApp):
         """Share it, and look at what a changed one names."""
         super().watch_profile()
         self._data.read_if_changed()
-        self._ask_hosts_unless_typed()
+        self._ask_hosts_unless_typing()
 
     def watch_facts(self) -> None:
         """Share them, and ask what they were needed for."""
         super().watch_facts()
         self._data.read_if_changed()
-        self._ask_hosts_unless_typed()
+        self._ask_hosts_unless_typing()
 
-    def watch_looking(self) -> None:
+    def watch_awaited_parts(self) -> None:
         """Share it, and ask the other hosts once nothing of the first one is awaited."""
-        super().watch_looking()
-        self._ask_hosts_unless_typed()
+        super().watch_awaited_parts()
+        self._ask_hosts_unless_typing()
 
-    def _ask_hosts_unless_typed(self) -> None:
+    def _ask_hosts_unless_typing(self) -> None:
         # Half a name may be that of another host: they are asked at the next step.
         if self.edits.edited_key != "nodes.hosts":
-            self._hosts.ask()
+            self._hosts.ask_hosts_if_changed()
 
-    def action_look(self, delay_seconds: float = 0) -> None:
+    def action_look_again(self, delay_seconds: float = 0) -> None:
         """Look at everything again, also at the data and the other hosts."""
-        self._data.forget()
-        super().action_look(delay_seconds)
-        self._hosts.ask_again()
+        self._data.read_again()
+        super().action_look_again(delay_seconds)
+        self._hosts.ask_hosts_again()
 
     @on(ValueChosen)
-    def _take_value(self, event: ValueChosen) -> None:
-        self.edits.take_value(event)
+    def _set_chosen_value(self, event: ValueChosen) -> None:
+        self.edits.set_chosen_value(event)
 
     @on(SetProfile)
-    def _take_profile(self, event: SetProfile) -> None:
-        self.edits.take_profile(event)
+    def _set_posted_profile(self, event: SetProfile) -> None:
+        self.edits.set_posted_profile(event)
 
     @on(ApplyFix)
     def _apply_fix(self, event: ApplyFix) -> None:
@@ -193,7 +192,7 @@ class Wizard(DiscoveryApp):
 
     def install_environment(self, environment: "EnvironmentInstall") -> None:
         """Make an environment, unless one is being made, and show what is done."""
-        self._environment.begin(environment)
+        self._environment.make_unless_busy(environment)
         self.show_installation()
 
     def show_installation(self) -> None:
@@ -204,7 +203,7 @@ class Wizard(DiscoveryApp):
             self._push_with_shared_values(InstallScreen(self._environment.cancel))
 
     @on(InstallationChanged)
-    def _take_installation(self, event: InstallationChanged) -> None:
+    def _update_installation_and_use_python(self, event: InstallationChanged) -> None:
         from ..install.screen import InstallScreen
 
         before, self.installation = self.installation, event.installation
@@ -218,42 +217,42 @@ class Wizard(DiscoveryApp):
             self.notify(visible(event.installation.failure), severity="error", timeout=10, markup=False)
 
     @on(OpenStep)
-    def _open_step(self, event: OpenStep) -> None:
-        kind: type[StepScreen] = load_module(event.module).SCREEN
+    def _open_step_once(self, event: OpenStep) -> None:
+        kind: type[StepScreen] = load_step_module(event.module).SCREEN
         there = any(isinstance(screen, kind) for screen in self.screen_stack)
         # Of a screen that is covered by now Enter was pressed more than once before the step was there.
         if not there or event.opener in {None, self.screen}:
-            self._show_step(event.module)
+            self._push_or_return_to_step(event.module)
             if event.notice:
                 self.notify(event.notice, markup=False)
 
-    def _show_step(self, module: str) -> None:
+    def _push_or_return_to_step(self, module: str) -> None:
         """Open a step, or go back to it where it is open."""
-        kind: type[StepScreen] = load_module(module).SCREEN
+        kind: type[StepScreen] = load_step_module(module).SCREEN
         if self._go_back_to_screen(lambda screen: isinstance(screen, kind)):
             return
         self.edits.save_draft_in_background()
-        self._hosts.ask()
+        self._hosts.ask_hosts_if_changed()
         if module in {"recipe", "preview"}:
             self.ask_script_help_if_undecided()
         if module == "hardware":
-            self.action_look(_PAINT_SECONDS)
+            self.action_look_again(_PAINT_SECONDS)
         else:
             # Another run may have begun meanwhile.
-            if not self.other_machine:
-                self.refresh_quietly("resources_in_use")
+            if not self.other_machine_name:
+                self.refresh_part_quietly("resources_in_use")
             if self.profile.trainer.config:
                 # It may have been edited meanwhile, and a copy of it trains.
                 self.refresh_parts("paths")
         self._push_with_shared_values(kind())
 
     @on(GoToStep)
-    def _go_to_step(self, event: GoToStep) -> None:
+    def _go_to_step_with_run_profile(self, event: GoToStep) -> None:
         if event.module == "run":
             return
         if profile := self._profile_of_shown_run():
             self.edits.set_profile(profile, save_as_draft=False)
-        self._show_step(event.module)
+        self._push_or_return_to_step(event.module)
 
     def _profile_of_shown_run(self) -> "Profile | None":
         """Return the profile of the run that is shown; None where no run is, or it cannot be read."""
@@ -275,7 +274,7 @@ class Wizard(DiscoveryApp):
         return above is not None
 
     @on(OpenRun)
-    def _open_run(self, event: OpenRun) -> None:
+    def _open_run_in_place_of_steps(self, event: OpenRun) -> None:
         from ..steps.step import StepScreen
 
         # What was started here takes the place of the steps that led to it.
@@ -361,10 +360,10 @@ class Wizard(DiscoveryApp):
         from ..steps.step import StepScreen
 
         if isinstance(self.screen, StepScreen) and (before := self.screen.previous_step_module):
-            there: type[StepScreen] = load_module(before).SCREEN
+            there: type[StepScreen] = load_step_module(before).SCREEN
             if not any(isinstance(screen, there) for screen in self.screen_stack):
                 self.pop_screen()
-            self._show_step(before)
+            self._push_or_return_to_step(before)
         elif isinstance(self.screen, StepScreen):
             self._go_back_to_screen(lambda screen: not isinstance(screen, StepScreen))
             if self.edits.is_edited:
@@ -376,23 +375,18 @@ class Wizard(DiscoveryApp):
             self.action_leave()
 
     @on(GoBack)
-    def _go_back(self, event: GoBack) -> None:
+    def _pop_screen_and_notify(self, event: GoBack) -> None:
         if len(self.screen_stack) > 1:
             self.pop_screen()
         if event.notice:
             self.notify(event.notice, markup=False)
 
-    def open_profile(self, name: str) -> None:
+    def open_saved_profile(self, name: str) -> None:
         """Open the steps of a saved profile."""
         from tui_train.profile import store
 
-        try:
-            profile = store.load_profile_file(name)
-        except TuiTrainError as error:
-            self.show_error(error)
-            return
-        self.edits.set_profile(profile, save_as_draft=False)
-        self._show_step("hardware")
+        self.edits.set_profile(store.load_profile_file(name), save_as_draft=False)
+        self._push_or_return_to_step("hardware")
 
     def action_go_to_step(self, module: str, key: str = "") -> None:
         """Show a step, with the cursor on one of its fields."""
@@ -433,15 +427,15 @@ class Wizard(DiscoveryApp):
 
     @on(LeaveWizard)
     def _leave_without_asking(self) -> None:
-        self.save_and_exit()
+        self.save_draft_and_exit()
 
-    def save_and_exit(self, code: int = 0) -> None:
+    def save_draft_and_exit(self, code: int = 0) -> None:
         """Keep the last values and end, with an exit code."""
         from tui_train.facts.machine.child_process import set_children_cancelled
 
         lost = None
         try:
-            if left := self.edits.write_draft():
+            if left := self.edits.write_draft_and_name_lost_secrets():
                 lost = Text(f"tui-train: {left}")
         except Exception as error:  # noqa: BLE001 - as above
             lost = Text(visible(f"tui-train: the last values could not be kept: {error}"))
@@ -457,17 +451,13 @@ class Wizard(DiscoveryApp):
         if isinstance(self.screen, WizardScreen):
             self.push_screen(HelpScreen(self.screen.help_lines))
 
-    @on(ErrorToShow)
-    def _show_posted_error(self, event: ErrorToShow) -> None:
-        self.show_error(event.error)
-
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Offer what the screen can do, then steps, fields, profiles and runs."""
         from .palette import palette_commands
 
         return palette_commands(self, screen)
 
-    def action_theme(self, name: str) -> None:
+    def change_and_save_theme(self, name: str) -> None:
         """Change the colours, and keep them for the next session."""
         apply_theme(self, name)
         save_chosen_theme_name(name)

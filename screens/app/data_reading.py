@@ -38,9 +38,9 @@ class DataReading:
         self._pythons_by_key: dict[str, str] = {}  # the Python of each answer
         self._quiet_timer: Timer | None = None
 
-    def forget(self) -> None:
+    def read_again(self) -> None:
         """Read all of it again: it may have changed."""
-        if self._app.facts and self._app.source is None:
+        if self._app.facts and self._app.other_machine_source is None:
             self._pythons_by_key.clear()
             self._wanted_query = None
             self._app.facts = replace(self._app.facts, data={})
@@ -48,7 +48,7 @@ class DataReading:
 
     def read_if_changed(self) -> None:
         """Read what the profile names, once the Python and the files are known and nothing changes."""
-        wanted = self._query_for_unread_data()
+        wanted = self._unread_data_query()
         if wanted == self._wanted_query:
             return
         before, self._wanted_query = self._wanted_query, wanted
@@ -58,18 +58,18 @@ class DataReading:
         if before and self._pythons_by_key.get(before.key) != before.python:
             self._app.workers.cancel_group(self._app, _DATA_FACTS_PART)
         if wanted is None:
-            self._app.looking -= {_DATA_FACTS_PART}
+            self._app.awaited_parts -= {_DATA_FACTS_PART}
             return
-        self._app.mark_parts_expected(_DATA_FACTS_PART)
+        self._app.mark_parts_awaited(_DATA_FACTS_PART)
         self._quiet_timer = self._app.set_timer(
             _UNCHANGED_SECONDS_BEFORE_READING,
             partial(self._app.run_query, _DATA_FACTS_PART, partial(self._read_data, wanted)),
         )
 
-    def _query_for_unread_data(self) -> _DataQuery | None:
+    def _unread_data_query(self) -> _DataQuery | None:
         """Return what is to be asked of the data and was not; None where nothing is."""
         profile, facts = self._app.profile, self._app.facts
-        if facts is None or self._app.source:
+        if facts is None or self._app.other_machine_source:
             return None
         from tui_train.trainers import trainer_of
 

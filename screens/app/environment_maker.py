@@ -45,7 +45,7 @@ class EnvironmentMaker:
         """True while an environment is being made."""
         return bool(self._app.installation and self._app.installation.is_running)
 
-    def begin(self, environment: "EnvironmentInstall") -> None:
+    def make_unless_busy(self, environment: "EnvironmentInstall") -> None:
         """Make an environment, unless one is being made."""
         if self.is_busy or self._app.facts is None:
             return
@@ -69,7 +69,7 @@ class EnvironmentMaker:
             return self._cancel.is_set() or worker.is_cancelled
 
         try:
-            reporter.report_made(_make_environment(environment, machine, reporter, cancelled))
+            reporter.report_made(_make_training_python(environment, machine, reporter, cancelled))
         except TuiTrainError as error:
             reporter.report_failed(error)
         except BaseException:
@@ -89,7 +89,7 @@ class _InstallationReporter:
         self._reported = 0.0
         self._last_reported = installation
 
-    def set_folder(self, folder: str) -> None:
+    def report_folder(self, folder: str) -> None:
         """Name the folder."""
         self._report(replace(self._installation, folder=folder), at_once=True)
 
@@ -131,7 +131,7 @@ class _InstallationReporter:
             self._app.post_message(InstallationChanged(installation))
 
 
-def _make_environment(
+def _make_training_python(
     environment: "EnvironmentInstall", machine: "Machine", reporter: _InstallationReporter, is_cancelled: Any
 ) -> str:
     """Make an environment in a folder that does not exist yet, and return its Python."""
@@ -142,7 +142,7 @@ def _make_environment(
 
     package_set = environments.find_package_set(environment.set_name)
     place = create.first_free_path(environments_folder() / package_set.name)
-    reporter.set_folder(display_path(str(place)))
+    reporter.report_folder(display_path(str(place)))
     wheel = create.choose_torch_build(machine, "")
     plan = create.plan_install(package_set, place, create.find_supported_python(package_set), wheel, create.find_uv())
     # Whatever index the user has set: it is made for the GPUs.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tui_train.actions.training_hosts import TrainingHostsQuestion
 
 _HOSTS_FACTS_PART = "training_hosts"
-_FACTS_PARTS_OF_FIRST_HOST = {"machine", "toolchains", "paths"}
+_FACTS_PARTS_NEEDED_OF_FIRST_HOST = {"machine", "toolchains", "paths"}
 
 
 class HostProbing:
@@ -22,17 +22,17 @@ class HostProbing:
         self._app = app
         self._asked_hosts: TrainingHostsQuestion | None = None
 
-    def ask_again(self) -> None:
+    def ask_hosts_again(self) -> None:
         """Ask all of them, also those that have answered."""
         self._asked_hosts = None
-        self.ask()
+        self.ask_hosts_if_changed()
 
-    def ask(self) -> None:
+    def ask_hosts_if_changed(self) -> None:
         """Ask the hosts of the profile, unless that was done, or the first one is not known yet."""
         profile, facts = self._app.profile, self._app.facts
         if (
             facts is None
-            or self._app.looking & _FACTS_PARTS_OF_FIRST_HOST
+            or self._app.awaited_parts & _FACTS_PARTS_NEEDED_OF_FIRST_HOST
             or not (profile.nodes.hosts or self._asked_hosts)
         ):
             return
@@ -40,14 +40,14 @@ class HostProbing:
         from tui_train.actions.training_hosts import training_hosts_question
         from tui_train.facts.other_machines.training_hosts import probe_hosts
 
-        asked = training_hosts_question(profile, facts, self._app.source or FactsSource())
+        asked = training_hosts_question(profile, facts, self._app.other_machine_source or FactsSource())
         if asked == self._asked_hosts:
             return
         self._asked_hosts = asked
         self._app.facts = replace(facts, training_hosts={})
         if asked is None:
             self._app.workers.cancel_group(self._app, _HOSTS_FACTS_PART)
-            self._app.looking -= {_HOSTS_FACTS_PART}
+            self._app.awaited_parts -= {_HOSTS_FACTS_PART}
             return
-        self._app.mark_parts_expected(_HOSTS_FACTS_PART)
+        self._app.mark_parts_awaited(_HOSTS_FACTS_PART)
         self._app.run_query(_HOSTS_FACTS_PART, partial(probe_hosts, *asked))

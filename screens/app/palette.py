@@ -13,7 +13,7 @@ from textual.screen import Screen
 
 from tui_train.base.text import visible
 
-from .. import STEPS, load_module
+from .. import STEPS, load_step_module
 from ..themes import THEME_NAMES
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MAX_RUNS_LISTED = 200  # the newest
 # Of two that match nearly alike the one that stands first in the whole list comes first.
-_MAX_SCORE_FOR_ORDER = 0.0001
+_MAX_ORDER_BONUS = 0.0001
 _MAX_COMMANDS = 1000
 
 
@@ -43,7 +43,7 @@ class PaletteCommands(Provider):
         matcher = self.matcher(query)
         for number, command in enumerate(self._offered_commands):
             if (match := matcher.match(command.title)) > 0:
-                score = match + _MAX_SCORE_FOR_ORDER * (_MAX_COMMANDS - number) / _MAX_COMMANDS
+                score = match + _MAX_ORDER_BONUS * (_MAX_COMMANDS - number) / _MAX_COMMANDS
                 yield Hit(score, matcher.highlight(command.title), command.callback, command.title, command.help)
 
 
@@ -73,10 +73,10 @@ def palette_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemComma
     yield from _field_commands(app)
     yield from _profile_commands(app)
     yield from _run_commands(app)
-    yield _make_command("Look again at the machine and its Pythons", app.action_look)
+    yield _make_command("Look again at the machine and its Pythons", app.action_look_again)
     for name in THEME_NAMES:
         if name != app.theme:
-            yield _make_command(f"Theme {name}", partial(app.action_theme, name))
+            yield _make_command(f"Theme {name}", partial(app.change_and_save_theme, name))
 
 
 def _make_command(title: str, callback: Callable[[], Any]) -> SystemCommand:
@@ -105,7 +105,7 @@ def _field_commands(app: "Wizard") -> Iterable[SystemCommand]:
     from tui_train.views import choices
 
     for step in STEPS[:-1]:
-        kind: type[StepScreen] = load_module(step.module).SCREEN
+        kind: type[StepScreen] = load_step_module(step.module).SCREEN
         for key in (key for section in kind.SECTIONS for key in section.keys):
             if choices.is_field_shown(key, app.profile):
                 go = partial(app.action_go_to_step, step.module, key)
@@ -116,7 +116,7 @@ def _profile_commands(app: "Wizard") -> Iterable[SystemCommand]:
     from tui_train.profile import store
 
     for name in store.saved_profile_names():
-        opens = partial(app.call_later, app.open_profile, name)
+        opens = partial(app.call_later, app.open_saved_profile, name)
         yield _make_command(f"Profile {visible(name)}", opens)
 
 

@@ -22,10 +22,10 @@ _TYPING_PAUSE_SECONDS = 0.7  # seconds without a key
 
 
 class ProfileEdits:
-    """The changes of the app 's profile, which is assigned here alone; what a changed one names is looked at."""
+    """The changes of the app's profile, which is assigned here alone; what a changed one names is looked at."""
 
     def __init__(self, app: DiscoveryApp) -> None:
-        """Begin with the app's profile,unchanged."""
+        """Begin with the app's profile, unchanged."""
         self._app = app
         self._undo_stack: list[Profile] = []
         self._edited_key = ""
@@ -39,57 +39,50 @@ class ProfileEdits:
 
     @property
     def edited_key(self) -> str:
-        """The key that was changed last;empty where the whole profile was."""
+        """The key that was changed last; empty where the whole profile was."""
         return self._edited_key
 
-    def take_value(self, event: ValueChosen) -> None:
-        """Take the value of a key,or say why it cannot be."""
+    def set_chosen_value(self, event: ValueChosen) -> None:
+        """Take the value of a key; TuiTrainError says why it cannot be."""
         from tui_train.profile import fields
 
-        try:
-            profile = fields.profile_with_value(self._app.profile, event.key, event.value)
-            if event.key == "trainer.python":
-                self._remember_chosen_python(profile)
-            self.set_profile(profile, event.row or event.key)
-        except TuiTrainError as error:
-            self._app.show_error(error)
+        profile = fields.profile_with_value(self._app.profile, event.key, event.value)
+        if event.key == "trainer.python":
+            self._remember_chosen_python(profile)
+        self.set_profile(profile, event.row or event.key)
 
     def apply_fix(self, change: "Change") -> None:
-        """Take the fix of a finding,and say how to take it back."""
+        """Take the fix of a finding, and say how to take it back."""
         from tui_train.profile.changes import apply_change
 
-        try:
-            profile = apply_change(change, self._app.profile)
-            if any(key == "trainer.python" for key, _ in change.edits):
-                self._remember_chosen_python(profile)
-            self.set_profile(profile)
-        except TuiTrainError as error:
-            self._app.show_error(error)
-        else:
-            # Only what was done last can be taken back.
-            self._app.clear_notifications()
-            self._app.notify(visible(f"{change.title}: {change.why}. Ctrl+Z takes it back."), markup=False)
+        profile = apply_change(change, self._app.profile)
+        if any(key == "trainer.python" for key, _ in change.edits):
+            self._remember_chosen_python(profile)
+        self.set_profile(profile)
+        # Only what was done last can be taken back.
+        self._app.clear_notifications()
+        self._app.notify(visible(f"{change.title}: {change.why}. Ctrl+Z takes it back."), markup=False)
 
     def _remember_chosen_python(self, profile: Profile) -> None:
         """Remember the Python that the user chose, and look at it where it was not started before."""
         from tui_train.facts.machine import trusted_pythons
 
         python = profile.trainer.python
-        if self._app.other_machine or not python:
+        if self._app.other_machine_name or not python:
             return
         trusted_pythons.remember_chosen_python(python)
         if self._app.facts and any(tool.unchosen and tool.python == python for tool in self._app.facts.toolchains):
             # The questions are answered for the profile that is assigned next.
             self._app.call_later(self._app.refresh_parts, "toolchains")
 
-    def take_profile(self, event: SetProfile) -> None:
-        """Take a whole profile:one that was opened or saved,a draft,or that of a run."""
+    def set_posted_profile(self, event: SetProfile) -> None:
+        """Take a whole profile: one that was opened or saved, a draft, or that of a run."""
         self.set_profile(event.profile, save_as_draft=event.save_as_draft)
         if event.saved:
             self._opened_profile = event.profile
 
     def continue_draft(self) -> None:
-        """Take the draft again,of this session or of the last one."""
+        """Take the draft again, of this session or of the last one."""
         from tui_train.actions.last_profile import load_last_session_profile
 
         self.set_profile(self._draft or load_last_session_profile(), save_as_draft=False)
@@ -107,12 +100,12 @@ class ProfileEdits:
             self._undo_stack = [*self._undo_stack[-_MAX_UNDO_STEPS:], self._app.profile]
         self._edited_key = key
         if key != _WEBHOOK_KEY:
-            profile = self._with_webhook_stored(profile)
+            profile = self._profile_with_stored_webhook(profile)
         if save_as_draft:
             self._draft = profile
-        self._assign_profile(profile)
+        self._assign_profile_and_query(profile)
 
-    def _with_webhook_stored(self, profile: Profile) -> Profile:
+    def _profile_with_stored_webhook(self, profile: Profile) -> Profile:
         """Return the profile with the webhook's address in a file, once all of it was typed; said if that fails."""
         from tui_train.profile.store import store_webhook_of_profile
 
@@ -134,23 +127,23 @@ class ProfileEdits:
         self._edited_key = ""
         now = self._app.profile
         if self._undo_stack:
-            self._assign_profile(self._undo_stack.pop())
+            self._assign_profile_and_query(self._undo_stack.pop())
             self._draft = self._app.profile
         else:
             self._app.bell()
         self._app.screen.post_message(ChangeUndone(profile_differences(now, self._app.profile)))
 
-    def _assign_profile(self, profile: Profile) -> None:
+    def _assign_profile_and_query(self, profile: Profile) -> None:
         before = self._app.profile
-        if _machine_choice_of(profile) != _machine_choice_of(before) and not self._app.has_named_machine:
+        if _machine_choice_of(profile) != _machine_choice_of(before) and not self._app.is_machine_fixed:
             self._app.profile = profile
-            self._app.switch_machine()
+            self._app.forget_machine_and_look()
             return
         parts = self._facts_parts_affected(profile, before)
-        self._app.mark_parts_expected(*parts)
+        self._app.mark_parts_awaited(*parts)
         self._app.profile = profile
-        self._app.take_slurm_node()
-        if self._app.other_machine:
+        self._app.use_expected_slurm_node()
+        if self._app.other_machine_name:
             if parts and self._typing_timer:
                 self._typing_timer.stop()
             if parts:
@@ -167,7 +160,7 @@ class ProfileEdits:
             if self._model_timer:
                 self._model_timer.stop()
             # Half an id may be that of another model.
-            self._model_timer = self._app.set_timer(_TYPING_PAUSE_SECONDS, self._app.query_hub_for_model)
+            self._model_timer = self._app.set_timer(_TYPING_PAUSE_SECONDS, self._app.query_hub_if_model_unknown)
 
     def _facts_parts_affected(self, profile: Profile, previous: Profile) -> list[str]:
         """Return the parts of the facts that a changed profile asks for."""
@@ -183,22 +176,22 @@ class ProfileEdits:
             "images": _image_choice_of(profile) != _image_choice_of(previous),
             "resources_in_use": profile.nodes != previous.nodes,
         }
-        if self._app.other_machine:
+        if self._app.other_machine_name:
             # One answer brings all that is known of it, and half a path is not worth asking a host for.
             return ["machine"] if changed["paths"] or changed["toolchains"] else []
         return [part for part, differs in changed.items() if differs]
 
     def save_draft_in_background(self) -> None:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
-        self.set_profile(self._with_webhook_stored(self._app.profile), _WEBHOOK_KEY)
+        self.set_profile(self._profile_with_stored_webhook(self._app.profile), _WEBHOOK_KEY)
         if self._draft != self._written_profile:
             self._app.run_worker(self._write_draft_and_warn, name="draft", group="draft", thread=True)
 
     def _write_draft_and_warn(self) -> None:
-        if said := self.write_draft():
+        if said := self.write_draft_and_name_lost_secrets():
             self._app.notify(said, severity="warning", markup=False)
 
-    def write_draft(self) -> str:
+    def write_draft_and_name_lost_secrets(self) -> str:
         """Remember the profile; return which secrets in it are not kept, unless that was said before."""
         from tui_train.actions.last_profile import remember_profile_without_secrets
 

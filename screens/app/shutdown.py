@@ -14,7 +14,7 @@ from typing import NoReturn
 from tui_train.base.signal_handlers import install_handlers, restore_handlers
 
 # Seconds for it to leave by itself: after that the terminal is restored, and the process ends.
-_FORCED_EXIT_SECONDS = 5.0
+_FORCED_EXIT_DELAY_SECONDS = 5.0
 # The other screen, mouse, focus and pasting off; the cursor shown.
 _TERMINAL_RESET_SEQUENCES = (
     b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[<u\x1b[?1049l\x1b[?25h"
@@ -38,7 +38,7 @@ def leaving_on_signals(leave: Callable[[int], None], terminal_fd: int) -> Iterat
             return
         received.append(number)
         # The loop may wait for a terminal that takes nothing, or a thread for a disk.
-        threading.Thread(target=_force_exit, args=(terminal_fd, before, 128 + number), daemon=True).start()
+        threading.Thread(target=_exit_after_delay, args=(terminal_fd, before, 128 + number), daemon=True).start()
         loop.call_soon_threadsafe(leave, 128 + number)
 
     handlers = install_handlers((signal.SIGTERM, signal.SIGHUP), end)
@@ -48,8 +48,10 @@ def leaving_on_signals(leave: Callable[[int], None], terminal_fd: int) -> Iterat
         restore_handlers(handlers)
 
 
-def _force_exit(terminal_fd: int, settings_before: "list[int | list[bytes | int]] | None", exit_code: int) -> NoReturn:
-    time.sleep(_FORCED_EXIT_SECONDS)
+def _exit_after_delay(
+    terminal_fd: int, settings_before: "list[int | list[bytes | int]] | None", exit_code: int
+) -> NoReturn:
+    time.sleep(_FORCED_EXIT_DELAY_SECONDS)
     try:
         _restore_terminal(terminal_fd, settings_before)
     finally:

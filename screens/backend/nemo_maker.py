@@ -6,7 +6,7 @@ from textual import work
 
 from tui_train.actions import nemo_files
 from tui_train.actions.nemo_files import NemoChildProgress, NemoTextToPrepare
-from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.cli.environments.nemo import preparation_progress_text
 from tui_train.facts.types import Facts
@@ -14,18 +14,17 @@ from tui_train.profile.types import Profile
 from tui_train.trainers import trainer_has_own_field
 from tui_train.views import choices
 
-from ..messages import AskRecipes, ErrorToShow, ValueChosen
+from ..messages import AskRecipes, ValueChosen
 from ..steps.step import StepScreen
-from ..widgets.dialogs import ChoiceDialog
 
 
-def can_prepare_data(profile: Profile) -> bool:
+def can_prepare_nemo_data(profile: Profile) -> bool:
     """Tell whether a NeMo pretraining names text in place of data."""
     text = any(not path.endswith(".bin") for path in profile.trainer.data)
     return trainer_has_own_field(profile, "nemo") and profile.nemo.task == "pretrain" and text
 
 
-def can_import_model(profile: Profile, facts: Facts | None) -> bool:
+def can_import_nemo_model(profile: Profile, facts: Facts | None) -> bool:
     """Tell whether a NeMo training names a Hugging Face folder in place of a checkpoint."""
     model = profile.trainer.model
     return bool(
@@ -39,18 +38,16 @@ class NemoFilesScreen(StepScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer to make what is not there yet."""
         if action == "prepare_data":
-            return can_prepare_data(self.profile) and not self.wizard.other_machine
+            return can_prepare_nemo_data(self.profile) and not self.wizard.other_machine_name
         if action == "import_model":
-            return can_import_model(self.profile, self.facts) and not self.wizard.other_machine
+            return can_import_nemo_model(self.profile, self.facts) and not self.wizard.other_machine_name
         return super().check_action(action, parameters)
 
     def action_prepare_data(self) -> None:
         """Prepare the text that is named as data, and name what comes of it."""
         trainer, tokenizer = self.profile.trainer, self.profile.nemo.tokenizer
         if not tokenizer:
-            error = BadInput("no tokenizer is named", "Name its Hugging Face folder first (nemo.tokenizer).")
-            self.post_message(ErrorToShow(error))
-            return
+            raise BadInput("no tokenizer is named", "Name its Hugging Face folder first (nemo.tokenizer).")
         named = {"train": trainer.data, "validation": trainer.validation_data, "test": trainer.test_data}
         splits = {name: tuple(Path(path) for path in paths) for name, paths in named.items()}
         data = NemoTextToPrepare(splits=splits, tokenizer=Path(tokenizer), out=Path(trainer.data[0]).with_suffix(""))
@@ -60,15 +57,9 @@ class NemoFilesScreen(StepScreen):
     @work(thread=True, exclusive=True, group="make")
     def _prepare_data(self, data: NemoTextToPrepare, python: str) -> None:
         def say(told: NemoChildProgress) -> None:
-            self.app.call_from_thread(
-                self.notify, f"{told.split}: {preparation_progress_text(told)}", timeout=2, markup=False
-            )
+            self.notify(f"{told.split}: {preparation_progress_text(told)}", timeout=2, markup=False)
 
-        try:
-            result = nemo_files.prepare_nemo_data(data, nemo_files.find_nemo_python(python), say)
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
-            return
+        result = nemo_files.prepare_nemo_data(data, nemo_files.find_nemo_python(python), say)
         keys = {"train": "trainer.data", "validation": "trainer.validation_data", "test": "trainer.test_data"}
         for name, path in nemo_files.bin_file_by_split(data).items():
             self.post_message(ValueChosen(keys[name], (str(path),)))
@@ -84,21 +75,15 @@ class NemoFilesScreen(StepScreen):
 
     @work(thread=True, exclusive=True, group="make")
     def _import_model(self, source: Path, target: Path, python: str) -> None:
-        try:
-            nemo_files.convert_nemo_model("import", source, target, nemo_files.find_nemo_python(python))
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
-            return
+        nemo_files.convert_nemo_model("import", source, target, nemo_files.find_nemo_python(python))
         self.post_message(ValueChosen("trainer.model", str(target)))
 
     def action_ask_recipes(self) -> None:
         """Have the chosen Python asked for its recipes."""
         setup = self.setup
-        if setup and setup.toolchain and setup.nemo_flavour in {"recipes", "bridge"}:
-            self.post_message(AskRecipes(setup.toolchain.python, setup.nemo_flavour))
-        else:
-            error = BadInput("no Python with NeMo recipes is chosen", "Make one: tui-train env create nemo.")
-            self.post_message(ErrorToShow(error))
+        if setup is None or setup.toolchain is None or setup.nemo_flavour not in {"recipes", "bridge"}:
+            raise BadInput("no Python with NeMo recipes is chosen", "Make one: tui-train env create nemo.")
+        self.post_message(AskRecipes(setup.toolchain.python, setup.nemo_flavour))
 
     def action_choose_recipe(self) -> None:
         """Show the recipes to choose from."""
@@ -106,9 +91,5 @@ class NemoFilesScreen(StepScreen):
         if setup is None or self.facts is None:
             return
         found = choices.field_options("nemo.recipe", setup)
-        answers = tuple((option.value, visible(option.label)) for option in found)
-        self.app.push_screen(ChoiceDialog("Which recipe?", answers), self._take_recipe)
-
-    def _take_recipe(self, name: str | None) -> None:
-        if name:
-            self.post_message(ValueChosen("nemo.recipe", name))
+        answers = ((option.value, visible(option.label)) for option in found)
+        self.ask_choice("Which recipe?", answers, lambda name: self.post_message(ValueChosen("nemo.recipe", name)))

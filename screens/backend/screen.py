@@ -8,7 +8,6 @@ from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from tui_train.base.errors import BadInput
 from tui_train.base.text import counted, visible
 from tui_train.facts.types import Facts
 from tui_train.profile import fields
@@ -18,10 +17,10 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 from tui_train.views import choices, finetune_notes
 
-from ..messages import ErrorToShow, ValueChosen
+from ..messages import ValueChosen
 from ..steps.step import ADVANCED_GROUP_KEY
 from ..steps.step_rows import Section
-from ..widgets.dialogs import ChoiceDialog, HelpScreen, TextDialog
+from ..widgets.dialogs import HelpScreen, TextDialog
 from ..widgets.form.form import Form
 from ..widgets.form.form_lines import FormGroup, FormRow
 from ..widgets.multi_select import MultiSelect, SelectRow
@@ -29,7 +28,7 @@ from ..widgets.text_layout import MUTED, Piece
 from .nemo_maker import NemoFilesScreen
 from .script_asker import ScriptHelpScreen
 
-_MAX_START_TEXT_CELLS = 22
+_MAX_LAUNCH_TEXT_CELLS = 22
 _NCCL_GROUP_KEY, _LAUNCH_GROUP_KEY = "cures", "start"
 _TRAINING_SECTION = Section(
     title="Training",
@@ -126,13 +125,13 @@ NeMo: p converts the text that is set as data, i the Hugging Face folder that is
 NCCL features: those to switch off, each to work around the error that it names, at some speed."""
     TITLE_OF_STEP = "Backend"
     SECTIONS = (_TRAINING_SECTION, _LAUNCH_SECTION, _ADVANCED_SECTION, _NCCL_FEATURES_SECTION)
-    KEYS_BESIDE_FORM = ("communication.without",)
+    KEYS_OUTSIDE_FORM = ("communication.without",)
     GROUPS_OPEN_WHERE_TALL = frozenset({ADVANCED_GROUP_KEY, _LAUNCH_GROUP_KEY})
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "ask_other_python", "Other Python"),
         Binding("m", "choose_model", "Models"),
         Binding("h", "ask_script_help", "Script's help"),
-        Binding("v", "check_image", "Validate image"),
+        Binding("v", "validate_image", "Validate image"),
         Binding("r", "choose_recipe", "Recipes"),
         Binding("n", "ask_recipes", "Ask NeMo"),
         Binding("p", "prepare_data", "Prepare data"),
@@ -143,7 +142,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         """Return a section; that of NCCL's features is there with NCCL, and is opened to a list."""
         group = super().make_group(section, rows, setup)
         if section.key == _LAUNCH_GROUP_KEY:
-            return replace(group, value=_start_text(setup), note=_start_note(setup)) if setup else group
+            return replace(group, value=_launch_text(setup), note=_launch_note(setup)) if setup else group
         if section.key != _NCCL_GROUP_KEY:
             return group
         without = self.profile.communication.without
@@ -164,7 +163,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         """Return which recipes can be listed, and what a fine-tuning makes of its values."""
         if self.facts is None:
             return {}
-        hosts = _host_notes(self.facts, self.profile, is_asking="training_hosts" in self.looking)
+        hosts = _host_notes(self.facts, self.profile, is_asking="training_hosts" in self.awaited_parts)
         if trainer_has_own_field(self.profile, "finetune"):
             return {**hosts, **finetune_notes.backend_screen_notes(setup)}
         if not trainer_has_own_field(self.profile, "nemo"):
@@ -172,16 +171,16 @@ NCCL features: those to switch off, each to work around the error that it names,
         options = choices.field_options("nemo.recipe", setup)
         asked = bool(options and options[0].note)
         note = f"r lists {counted(len(options), 'recipe')}" + (" of this Python" if asked else "; n asks this Python")
-        return {**hosts, "nemo.recipe": "asking NeMo …" if "recipes" in self.looking else note}
+        return {**hosts, "nemo.recipe": "asking NeMo …" if "recipes" in self.awaited_parts else note}
 
     def lines_below_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return what the data holds, or that it is being read."""
         if self.facts is None or not trainer_has_own_field(self.profile, "finetune"):
             return {}
-        return {"trainer.data": finetune_notes.data_field_note(setup, is_being_read="data" in self.looking)}
+        return {"trainer.data": finetune_notes.data_field_note(setup, is_being_read="data" in self.awaited_parts)}
 
-    @on(Form.Folded)
-    async def _toggle_nccl_list(self, event: Form.Folded) -> None:
+    @on(Form.FoldToggled)
+    async def _toggle_nccl_list(self, event: Form.FoldToggled) -> None:
         event.stop()
         if event.key != _NCCL_GROUP_KEY:
             return
@@ -199,27 +198,27 @@ NCCL features: those to switch off, each to work around the error that it names,
         offered = {
             "ask_script_help": bare
             and trainer_has_own_field(self.profile, "trainer.script")
-            and not self.wizard.other_machine,
-            "check_image": not bare and bool(container.image) and not self.wizard.other_machine,
+            and not self.wizard.other_machine_name,
+            "validate_image": not bare and bool(container.image) and not self.wizard.other_machine_name,
             "ask_other_python": bare,
             "choose_recipe": recipes,
             "choose_model": bool(self._cached_model_options()),
             # V asks an image: its Python is none of this machine.
-            "ask_recipes": bare and recipes and not self.wizard.other_machine,
+            "ask_recipes": bare and recipes and not self.wizard.other_machine_name,
         }
         return offered[action] if action in offered else super().check_action(action, parameters)
 
-    def show_beside_form(self, setup: Setup) -> None:
+    def update_outside_form(self, setup: Setup) -> None:
         """Show what NCCL can do without, and what the script lists once it has answered."""
         for cures in self.query("#cures").results(MultiSelect):
             cures.display = setup.backend == "nccl"
             picks = (_workaround_row(name, setup) for name in NCCL_WORKAROUNDS)
             cures.show_select_rows(picks, self.profile.communication.without)
         if not trainer_has_own_field(self.profile, "nemo"):
-            self.offer_arguments()
+            self.offer_arguments_if_asked()
 
     @on(MultiSelect.Picked)
-    def _take_workarounds(self, event: MultiSelect.Picked) -> None:
+    def _post_picked_workarounds(self, event: MultiSelect.Picked) -> None:
         event.stop()
         self.post_message(ValueChosen("communication.without", event.values))
 
@@ -253,12 +252,8 @@ NCCL features: those to switch off, each to work around the error that it names,
 
     def action_choose_model(self) -> None:
         """Show the models in the cache of Hugging Face to choose from."""
-        answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._cached_model_options())
-        self.app.push_screen(ChoiceDialog("Which model?", answers), self._take_model)
-
-    def _take_model(self, value: str | None) -> None:
-        if value:
-            self.post_message(ValueChosen("trainer.model", value))
+        answers = ((option.value, f"{option.label}  {option.note}") for option in self._cached_model_options())
+        self.ask_choice("Which model?", answers, lambda name: self.post_message(ValueChosen("trainer.model", name)))
 
     def action_ask_other_python(self) -> None:
         """Ask for the path of a Python."""
@@ -266,26 +261,22 @@ NCCL features: those to switch off, each to work around the error that it names,
         unchosen = [tool.python for tool in self.facts.toolchains if tool.unchosen] if self.facts else []
         offered = self.profile.trainer.python or next(iter(unchosen), "")
         self.app.push_screen(
-            TextDialog(question, offered, list_folder_names=self.wizard.list_folder_names), self._take_python
+            TextDialog(question, offered, list_folder_names=self.wizard.list_folder_names), self._post_typed_python
         )
 
-    def _take_python(self, path: str | None) -> None:
+    def _post_typed_python(self, path: str | None) -> None:
         if path:
-            try:
-                self.post_message(
-                    ValueChosen("trainer.python", fields.parse_value(fields.get_field("trainer.python"), path))
-                )
-            except BadInput as error:
-                self.post_message(ErrorToShow(error))
+            value = fields.parse_value(fields.get_field("trainer.python"), path)
+            self.post_message(ValueChosen("trainer.python", value))
 
 
-def _start_text(setup: Setup) -> str:
+def _launch_text(setup: Setup) -> str:
     """Return what starts how many processes."""
     words = f"{setup.launcher}, {counted(setup.first_machine_processes, 'process', 'processes')}"
-    return words if len(words) <= _MAX_START_TEXT_CELLS else f"{setup.launcher}, {setup.first_machine_processes} ranks"
+    return words if len(words) <= _MAX_LAUNCH_TEXT_CELLS else f"{setup.launcher}, {setup.first_machine_processes} ranks"
 
 
-def _start_note(setup: Setup) -> str:
+def _launch_note(setup: Setup) -> str:
     """Return in how few words where they run: the machines, the container or the Python, and how a model is divided."""
     profile, toolchain = setup.profile, setup.toolchain
     machines = profile.nodes.machine_count

@@ -8,9 +8,8 @@ from tui_train.facts.scripts.script_help import flags_without_second_spellings
 from tui_train.facts.types import ScriptHelp
 from tui_train.trainers.script import script_or_module_to_start
 
-from ..messages import AskScriptHelp, ErrorToShow, ValueChosen
+from ..messages import AskScriptHelp, ValueChosen
 from ..steps.step import StepScreen
-from ..widgets.dialogs import ChoiceDialog
 
 
 class ScriptHelpScreen(StepScreen):
@@ -23,28 +22,27 @@ class ScriptHelpScreen(StepScreen):
         self._waiting_for = "asked"
         self.post_message(AskScriptHelp())
 
-    def offer_arguments(self) -> None:
+    def offer_arguments_if_asked(self) -> None:
         """Show what the script lists, once after it was asked."""
-        if self._waiting_for and "help" in self.looking:
+        if self._waiting_for and "help" in self.awaited_parts:
             self._waiting_for = "running"
         found = self._known_script_help()
-        if self._waiting_for != "running" or "help" in self.looking or found is None:
+        if self._waiting_for != "running" or "help" in self.awaited_parts or found is None:
             return
         self._waiting_for = ""
         if found.problem:
             remedy = "Run it with --help in a shell: what it needs to start is missing."
-            self.post_message(ErrorToShow(Unavailable(f"the script lists no arguments: {found.problem}", remedy)))
-            return
+            raise Unavailable(f"the script lists no arguments: {found.problem}", remedy)
         flags = flags_without_second_spellings(found.flags)
-        answers = tuple((flag.name, visible(f"{flag.name}  {flag.help}")[:300]) for flag in flags)
-        self.app.push_screen(ChoiceDialog("What the script takes", answers), self._append_picked_argument)
+        answers = ((flag.name, visible(f"{flag.name}  {flag.help}")[:300]) for flag in flags)
+        self.ask_choice("What the script takes", answers, self._append_picked_argument)
 
     def _known_script_help(self) -> ScriptHelp | None:
         setup = self.setup
         key = script_or_module_to_start(self.profile, setup.preset) if setup else ""
         return self.facts.help.get(key) if self.facts else None
 
-    def _append_picked_argument(self, name: str | None) -> None:
+    def _append_picked_argument(self, name: str) -> None:
         found = self._known_script_help()
         flag = next((one for one in found.flags if one.name == name), None) if found else None
         if flag is None:

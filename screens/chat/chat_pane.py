@@ -33,13 +33,13 @@ class ChatPane(Lines):
         self._about = subtitle
         self.show(self._page_lines)
 
-    def add_prompt(self, prompt: str) -> None:
+    def begin_turn(self, prompt: str) -> None:
         """Begin another turn."""
         self._following = True
         self._add_block(_ChatBlock("asked", prompt))
         self._add_block(_ChatBlock("answered", ""))
 
-    def append_answer(self, text: str) -> None:
+    def append_to_answer(self, text: str) -> None:
         """Add to the answer that is being written."""
         if self._blocks and self._blocks[-1].kind == "answered":
             self._blocks[-1] = _ChatBlock("answered", self._blocks[-1].text + text)
@@ -58,9 +58,9 @@ class ChatPane(Lines):
         width = self.content_size.width
         if width:
             self._rows[self._fixed_rows :] = _block_rows(self._blocks[-1], width)
-            self._show_rows()
+            self._follow_and_show_page()
 
-    def _show_rows(self) -> None:
+    def _follow_and_show_page(self) -> None:
         """Draw what is in sight; a full pane jumps by half, so that not every line is written again for one."""
         room, rows = self._visible_row_count, len(self._rows)
         if self._following and not max(0, rows - room) <= self._top < max(1, rows):
@@ -87,7 +87,7 @@ class ChatPane(Lines):
             for block in self._blocks:
                 self._fixed_rows = len(self._rows)
                 self._rows += _block_rows(block, width)
-        self._show_rows()
+        self._follow_and_show_page()
 
     def _page_lines(self, width: int) -> list[Content]:
         shown = self._rows[self._top : self._top + self._visible_row_count]

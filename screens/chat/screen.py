@@ -70,7 +70,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         Binding("pageup", "scroll_pages(-1)", "Scroll", key_display="PgUp PgDn"),
         Binding("pagedown", "scroll_pages(1)", show=False),
         Binding("f3", "forget_chat", "New chat"),
-        Binding("f4", "trust_code", "Run its code"),
+        Binding("f4", "load_with_own_code", "Run its code"),
     ]
 
     def __init__(self, run: RunDir, *, compare: bool) -> None:
@@ -98,7 +98,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
 
     def on_mount(self) -> None:
         """Load the models."""
-        self.query_one(StepBar).show_aside(styled((visible(self.run.name), MUTED)))
+        self.query_one(StepBar).show_at_right(styled((visible(self.run.name), MUTED)))
         prompt = self.query_one(_PromptInput)
         prompt.cursor_blink = False
         prompt.focus()
@@ -129,7 +129,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
                     prompt = self._prompts.get(timeout=0.1)
                 except queue.Empty:
                     continue
-                self._answer_prompt(chat, prompt)
+                self._answer_prompt_or_forget(chat, prompt)
         except AnswerCancelled:
             pass
         except TuiTrainError as error:
@@ -141,7 +141,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
     def _post_event(self, message: Message) -> None:
         self.post_message(message)
 
-    def _answer_prompt(self, chat: Chat, prompt: str | None) -> None:
+    def _answer_prompt_or_forget(self, chat: Chat, prompt: str | None) -> None:
         """Answer a prompt on both sides; None begins another chat."""
         worker = get_current_worker()
         if prompt is None:
@@ -161,7 +161,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
     def _show_chat_event(self, event: ChatEvent) -> None:
         what = event.event
         if isinstance(what, AnswerPiece):
-            self.query_one(f"#{what.side}", ChatPane).append_answer(what.text)
+            self.query_one(f"#{what.side}", ChatPane).append_to_answer(what.text)
         elif isinstance(what, AnswerEnd):
             self.query_one(f"#{what.side}", ChatPane).add_note(what.summary)
             if self._chat and what.side == self._chat.sides[-1]:
@@ -208,7 +208,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         self.refresh_bindings()
 
     @on(Input.Submitted)
-    def _take_prompt(self, event: Input.Submitted) -> None:
+    def _send_or_queue_prompt(self, event: Input.Submitted) -> None:
         if self._is_over or not event.value.strip():
             return
         if self._busy:
@@ -224,7 +224,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         self.query_one(_PromptInput).clear()
         self._show_hint(self._ready_text)
         for side in self._chat.sides if self._chat else ():
-            self.query_one(f"#{side}", ChatPane).add_prompt(visible(prompt))
+            self.query_one(f"#{side}", ChatPane).begin_turn(visible(prompt))
         self._prompts.put(prompt)
         self.refresh_bindings()
 
@@ -233,7 +233,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
 
         A model's own code can be run where it needs that.
         """
-        if action == "trust_code":
+        if action == "load_with_own_code":
             return self._needs_own_code
         loaded = bool(self._ready_text.plain) and not self._is_over
         if action == "stop_answer":
@@ -251,7 +251,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         for talk in self.query(ChatPane):
             talk.add_note("— a new chat —")
 
-    def action_trust_code(self) -> None:
+    def action_load_with_own_code(self) -> None:
         """Load it again, with the code that came with it."""
         self._needs_own_code, self._is_over, self._trusted, self._busy = False, False, True, True
         self.query_one(_PromptInput).placeholder = "loading …"

@@ -25,7 +25,7 @@ _LABEL_WIDTH = 14
 _MIN_CELL_WIDTH, _MAX_CELL_WIDTH = 14, 26
 _MIN_PLACE_WIDTH, _MAX_PLACE_WIDTH = 12, 30
 _MAX_FINDINGS_SHOWN = 3
-_STYLES_BY_STATE: dict[SampleTextState, tuple[str, str]] = {  # of the mark, and of the text beside it
+_MARK_AND_TEXT_STYLES_BY_STATE: dict[SampleTextState, tuple[str, str]] = {  # of the mark, and of the text beside it
     "read": (MUTED, MUTED),
     "learned": ("$success", ""),
     "rejected": ("$error", ""),
@@ -115,7 +115,7 @@ def sample_lines(
     tokens = f"   {grouped_digits(sample.tokens)} tokens, {learned}" if sample.tokens else ""
     lines = [heading(f"Sample {number}", visible(f"of {count}   {where}{tokens}"), width)]
     for state, text in data_text.sample_lines_with_states(sample):
-        mark, style = _STYLES_BY_STATE[state]
+        mark, style = _MARK_AND_TEXT_STYLES_BY_STATE[state]
         parts = Content(visible(text)).wrap(width - 2) if text else [Content()]
         lines += [
             styled((data_text.MARK_BY_SAMPLE_TEXT_STATE[state], mark), " ", (part.plain.rstrip(), style))

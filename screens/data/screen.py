@@ -30,7 +30,7 @@ from tui_train.views.previous_run import expected_pace, find_previous_run
 from ..base import WizardScreen
 from ..messages import ApplyFix
 from ..widgets.bar import StepBar
-from ..widgets.code import Page
+from ..widgets.code import ScrollingPage
 from ..widgets.hint import Hint
 from ..widgets.keys import KeyBar
 from ..widgets.lines import Lines
@@ -40,7 +40,7 @@ from .data_lines import bad_row_lines, data_finding_lines, data_summary_lines, l
 
 _DATA_FACTS_PART, _DATA_KEY = "data", "trainer.data"
 _FINDING_LEVELS_IN_ORDER = ("error", "warning", "note")
-_KEYS_ABOUT_DATA = frozenset(
+_DATA_FIELD_KEYS = frozenset(
     {
         _DATA_KEY,
         "trainer.validation_data",
@@ -74,13 +74,13 @@ what it learns to avoid (the rejected answer of a pair), beside ┊ what is cut 
 The histogram has the rows by their tokens, up to the longest; what lies beyond the sequence length is cut.
 Rows that cannot be learned from are left out, each named by its line. F2 and F6 to F9 fix findings, where a change
 of the settings does. r reads the file again."""
-    SHARED_VALUES = ("profile", "facts", "looking")
+    SHARED_VALUES = ("profile", "facts", "awaited_parts")
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "show_sample(-1)", "Sample", key_display="←→"),
-        Binding("right", "show_sample(1)", show=False),
+        Binding("left", "show_next_sample(-1)", "Sample", key_display="←→"),
+        Binding("right", "show_next_sample(1)", show=False),
         Binding("f2", "fix(0)", "Fix it"),
-        Binding("r", "app.look", "Look again"),
-        Binding("b", "go_to_bad_rows", "Bad rows"),
+        Binding("r", "app.look_again", "Look again"),
+        Binding("b", "go_to_bad_rows_or_top", "Bad rows"),
         Binding("enter", "app.back", show=False),
         Binding("f5", "app.back", show=False),
         Binding("escape", "app.back", "Back", key_display="Esc"),
@@ -89,7 +89,7 @@ of the settings does. r reads the file again."""
     ]
     profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
-    looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
+    awaited_parts: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
 
     def __init__(self, opened_from: str = "") -> None:
         """Begin on the first sample; `opened_from` is the title of a step ."""
@@ -107,7 +107,7 @@ of the settings does. r reads the file again."""
         with Horizontal(id="middle"):
             with Vertical(id="data"):
                 yield Lines(id="set")
-                with Page(id="samples"):
+                with ScrollingPage(id="samples"):
                     yield Lines(id="sample")
                 yield Lines(id="found")
             with VerticalScroll(id="side", can_focus=False):
@@ -120,7 +120,7 @@ of the settings does. r reads the file again."""
         self._is_composed = True
         self.query_one("#samples").focus()
         self.update()
-        if not self.wizard.other_machine:
+        if not self.wizard.other_machine_name:
             self._find_pace(self.profile)
 
     @work(thread=True, exclusive=True, group="pace")
@@ -128,7 +128,7 @@ of the settings does. r reads the file again."""
         self.post_message(PaceFound(expected_pace(find_previous_run(profile), profile)))
 
     @on(PaceFound)
-    def _take_pace(self, event: PaceFound) -> None:
+    def _show_pace(self, event: PaceFound) -> None:
         self._pace = event.pace
         self.update()
 
@@ -140,7 +140,7 @@ of the settings does. r reads the file again."""
         """Show what was read."""
         self.update()
 
-    def watch_looking(self) -> None:
+    def watch_awaited_parts(self) -> None:
         """Show that it is being read."""
         self.update()
 
@@ -155,7 +155,7 @@ of the settings does. r reads the file again."""
         made = self.wizard.setup_for_profile(self.profile, self.facts)
         setup = None if made.recipe_problem else made
         found = self.wizard.findings_for(made)
-        mine = [finding for finding in found if finding.key in _KEYS_ABOUT_DATA]
+        mine = [finding for finding in found if finding.key in _DATA_FIELD_KEYS]
         # Rows are named by line elsewhere too: first what settings can change.
         self._findings = tuple(
             sorted(mine, key=lambda each: (_FINDING_LEVELS_IN_ORDER.index(each.level), each.key == _DATA_KEY))
@@ -171,7 +171,7 @@ of the settings does. r reads the file again."""
         tall, wide = self.has_class("-tall"), self.has_class("-wide")
         findings = self._findings
         if look is None or asked is None or setup is None:
-            waits = _DATA_FACTS_PART in self.looking
+            waits = _DATA_FACTS_PART in self.awaited_parts
             why = data_text.why_data_unread(setup) if setup else "the settings cannot be used"
             words = data_text.reading_data_text(self.profile) if waits else "" if findings else why
             self.query_one("#set", Lines).show(lambda width: [heading("Set", "", width), styled((words, MUTED))])
@@ -182,21 +182,21 @@ of the settings does. r reads the file again."""
             seconds = self._pace.seconds * one.steps if self._pace and one else 0.0
             self.query_one("#set", Lines).show(lambda width: data_summary_lines(look, asked, one, seconds, width))
             self.query_one("#sample", Lines).show(
-                lambda width: self._shown_sample_lines(look, asked, width, tall=tall, wide=wide)
+                lambda width: self._samples_and_bad_rows_lines(look, asked, width, tall=tall, wide=wide)
             )
             self.query_one("#beside", Lines).show(
                 lambda width: (
                     join_panels(longest_row_lines(look, asked, width), bad_row_lines(look, width)) if wide else []
                 )
             )
-            self.query_one(StepBar).show_aside(
+            self.query_one(StepBar).show_at_right(
                 styled((f"{data_text.data_title(look)}   {data_text.data_size_text(look)}", MUTED))
             )
         self.query_one("#found", Lines).show(lambda width: data_finding_lines(findings, width, tall=tall))
         self.query_one("#found").display = bool(findings)
         self._show_hint()
 
-    def _shown_sample_lines(
+    def _samples_and_bad_rows_lines(
         self, report: DataReport, question: DataQuestion, width: int, *, tall: bool, wide: bool
     ) -> list[Content]:
         """Return the sample that was chosen, those after it where there is room, and the rows that are wrong."""
@@ -238,9 +238,9 @@ of the settings does. r reads the file again."""
         if action == "fix":
             at = parameters[0]
             return isinstance(at, int) and at < len(self._fixable_findings())
-        if action == "show_sample":
+        if action == "show_next_sample":
             return bool(self._look and len(self._look.samples) > 1)
-        if action == "go_to_bad_rows":
+        if action == "go_to_bad_rows_or_top":
             return bool(self._look and self._look.problems) and not self.has_class("-wide")
         return True
 
@@ -253,16 +253,16 @@ of the settings does. r reads the file again."""
         if index < len(found) and (fix := found[index].fix):
             self.post_message(ApplyFix(fix))
 
-    def action_show_sample(self, by: int) -> None:
+    def action_show_next_sample(self, by: int) -> None:
         """Show the next sample, or the one before."""
         if self._look and self._look.samples:
             self._sample = (self._sample_index + by) % len(self._look.samples)
             self.update()
-            self.query_one("#samples", Page).scroll_home(animate=False)
+            self.query_one("#samples", ScrollingPage).scroll_home(animate=False)
 
-    def action_go_to_bad_rows(self) -> None:
+    def action_go_to_bad_rows_or_top(self) -> None:
         """Go to the rows that are wrong, or back to the top."""
-        page = self.query_one("#samples", Page)
+        page = self.query_one("#samples", ScrollingPage)
         if page.scroll_y:
             page.scroll_home(animate=False)
         else:

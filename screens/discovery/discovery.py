@@ -19,7 +19,7 @@ from tui_train.profile.types import Profile
 
 from ..fault_guard import GuardedApp
 from ..messages import AskRecipes, AskScriptHelp, ScreenShown
-from .machine_queries import QUERY_BY_PART, facts_of_host, facts_with_answer, import_query_modules
+from .machine_queries import QUERY_BY_FACTS_PART, facts_with_answer, import_query_modules, query_host_and_save_typed
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import FactsSource
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _SAMPLING_WORKER_GROUP = "live"
 # A second one would only wait for the same answer.
-_PARTS_QUERIED_ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
+_PARTS_NOT_QUERIED_AGAIN_MEANWHILE = frozenset({"machine", "toolchains", "engines"})
 
 
 @dataclass
@@ -68,13 +68,13 @@ def _make_sharing_watcher(attribute: str) -> Callable[[Any], None]:
 class DiscoveryApp(GuardedApp):
     """An app that looks, and shares what it knows with its screens.
 
-    `looking` are the parts of `facts` that are being asked for, `live` what the cards do now, `installation` the
+    `awaited_parts` are the parts of `facts` that are being asked for, `live` what the cards do now, `installation` the
     environment that is or was made.
     """
 
     profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
     facts: reactive["Facts | None"] = reactive(None, init=False, repaint=False)
-    looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
+    awaited_parts: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
     live: reactive["CardSamples"] = reactive((), init=False, repaint=False)
     installation: reactive["Installation | None"] = reactive(None, init=False, repaint=False)
 
@@ -115,16 +115,16 @@ class DiscoveryApp(GuardedApp):
 
     watch_profile = _make_sharing_watcher("profile")
     watch_facts = _make_sharing_watcher("facts")
-    watch_looking = _make_sharing_watcher("looking")
+    watch_awaited_parts = _make_sharing_watcher("awaited_parts")
     watch_live = _make_sharing_watcher("live")
     watch_installation = _make_sharing_watcher("installation")
 
     @property
-    def source(self) -> "FactsSource | None":
+    def other_machine_source(self) -> "FactsSource | None":
         """The other machine that all is for; None: this one."""
-        return self._source_for_profile(self.profile)
+        return self._other_machine_source_for(self.profile)
 
-    def _source_for_profile(self, profile: Profile) -> "FactsSource | None":
+    def _other_machine_source_for(self, profile: Profile) -> "FactsSource | None":
         """Return the other machine: the one that was named for all, else the profile's; None: this one."""
         if not self._named_source and not profile.hardware.host:
             return None
@@ -133,14 +133,18 @@ class DiscoveryApp(GuardedApp):
         return source_for_profile(profile, self._named_source or FactsSource())
 
     @property
-    def has_named_machine(self) -> bool:
+    def is_machine_fixed(self) -> bool:
         """True where all is for a machine that was named when the wizard was opened."""
         return self._named_source is not None
 
     @property
-    def other_machine(self) -> str:
+    def other_machine_name(self) -> str:
         """The other machine that all is for, in words; empty: this one."""
-        return visible(self.source.host or str(self.source.machine)) if self.source else ""
+        return (
+            visible(self.other_machine_source.host or str(self.other_machine_source.machine))
+            if self.other_machine_source
+            else ""
+        )
 
     @property
     def list_folder_names(self) -> Callable[[str], list[str]]:
@@ -148,7 +152,7 @@ class DiscoveryApp(GuardedApp):
         from tui_train.facts.machine.folder_names import RemoteFolderNames, names_in_local_folder
         from tui_train.profile import hosts
 
-        host = self.source.host if self.source else ""
+        host = self.other_machine_source.host if self.other_machine_source else ""
         if not host:
             return names_in_local_folder
         address = hosts.host_address(host)
@@ -159,62 +163,68 @@ class DiscoveryApp(GuardedApp):
     @property
     def uses_slurm(self) -> bool:
         """True where trainings are jobs of Slurm, submitted from this machine or from a host."""
-        source = self.source
+        source = self.other_machine_source
         return bool(source.host and source.slurm) if source else self.profile.hardware.scheduler == "slurm"
 
     @property
     def other_machine_title(self) -> str:
         """Where all is for, in words: another machine or Slurm; empty: this machine itself."""
         if not self.uses_slurm:
-            return self.other_machine
-        return f"{self.other_machine} (Slurm)" if self.other_machine else "Slurm"
+            return self.other_machine_name
+        return f"{self.other_machine_name} (Slurm)" if self.other_machine_name else "Slurm"
 
     @property
     def can_start(self) -> bool:
         """True where trainings can be started on the machine that all is for: not on that of a file."""
-        return self.source is None or bool(self.source.host)
+        return self.other_machine_source is None or bool(self.other_machine_source.host)
 
     def place_for(self, profile: Profile) -> "Place":
         """Return the machine that a profile is for; never on a screen's thread, for it is imported first."""
         from tui_train.actions.machine_facts import FactsSource, source_for_profile
 
-        return (self._source_for_profile(profile) or source_for_profile(profile, FactsSource())).place
+        return (self._other_machine_source_for(profile) or source_for_profile(profile, FactsSource())).place
 
     @property
     def initial_facts(self) -> "Facts":
         """Facts before the first look; another machine that could not be asked is not one without cards."""
-        return self._facts_with_gap("it was not asked yet", "Look again.")
+        return self._facts_of_unknown_machine("it was not asked yet", "Look again.")
 
-    def _facts_with_gap(self, why: str, remedy: str) -> "Facts":
+    def _facts_of_unknown_machine(self, why: str, remedy: str) -> "Facts":
         from tui_train.facts.types import FactGap, Facts, Machine
 
-        gap = FactGap(f"{self.other_machine} is not known", why, remedy, hides=True)
-        machine = Machine(hostname="", gaps=(gap,) if self.other_machine else ())
-        return Facts(machine=machine, other_machine=self.other_machine, scheduler="slurm" if self.uses_slurm else "")
+        gap = FactGap(f"{self.other_machine_name} is not known", why, remedy, hides=True)
+        machine = Machine(hostname="", gaps=(gap,) if self.other_machine_name else ())
+        return Facts(
+            machine=machine, other_machine=self.other_machine_name, scheduler="slurm" if self.uses_slurm else ""
+        )
 
-    def switch_machine(self) -> None:
+    def forget_machine_and_look(self) -> None:
         """Forget the machine before, and look at the one that the profile is for now."""
         self._numbers_before_switch = {**self._query_numbers}
         self.workers.cancel_group(self, _SAMPLING_WORKER_GROUP)
         self._machine_read, self.live = None, ()
-        self.looking = frozenset()
+        self.awaited_parts = frozenset()
         self.facts = self.initial_facts
-        self.action_look()
+        self.action_look_again()
 
-    def action_look(self, delay_seconds: float = 0) -> None:
+    def action_look_again(self, delay_seconds: float = 0) -> None:
         """Look at everything again, some seconds later."""
-        self.refresh_parts(*(("machine",) if self.source else QUERY_BY_PART), delay_seconds=delay_seconds)
+        self.refresh_parts(
+            *(("machine",) if self.other_machine_source else QUERY_BY_FACTS_PART), delay_seconds=delay_seconds
+        )
 
     def refresh_parts(self, *parts: str, delay_seconds: float = 0) -> None:
         """Look at some parts again, unless that is under way."""
-        wanted = [part for part in parts if part not in self.looking or part not in _PARTS_QUERIED_ONE_AT_A_TIME]
-        self.mark_parts_expected(*wanted)
+        wanted = [
+            part for part in parts if part not in self.awaited_parts or part not in _PARTS_NOT_QUERIED_AGAIN_MEANWHILE
+        ]
+        self.mark_parts_awaited(*wanted)
         if delay_seconds:
             self.set_timer(delay_seconds, partial(self.query_parts, *wanted))
         else:
             self.query_parts(*wanted)
 
-    def refresh_quietly(self, facts_part: str) -> None:
+    def refresh_part_quietly(self, facts_part: str) -> None:
         """Look at a part again; what is known of it counts until then."""
         self._query_numbers[facts_part] = self._query_numbers.get(facts_part, 0) + 1
         self.query_parts(facts_part)
@@ -223,17 +233,17 @@ class DiscoveryApp(GuardedApp):
         """Look at parts that are expected, for the present profile."""
         for part in parts:
             question = (
-                QUERY_BY_PART[part]
-                if self.source is None
-                else partial(facts_of_host, source=self.source, typed_host=self.typed_host)
+                QUERY_BY_FACTS_PART[part]
+                if self.other_machine_source is None
+                else partial(query_host_and_save_typed, source=self.other_machine_source, typed_host=self.typed_host)
             )
             self.run_query(part, partial(question, self.profile))
 
-    def mark_parts_expected(self, *parts: str) -> None:
+    def mark_parts_awaited(self, *parts: str) -> None:
         """Say that parts will be looked at, so that nothing is said to be missing before it is known."""
         for part in parts:
             self._query_numbers[part] = self._query_numbers.get(part, 0) + 1
-            self.looking |= {part}
+            self.awaited_parts |= {part}
 
     def run_query(self, facts_part: str, question: Callable[[], Any]) -> None:
         """Have a worker answer a question about an expected part."""
@@ -246,7 +256,7 @@ class DiscoveryApp(GuardedApp):
         self.run_worker(answer, name=str(number), group=facts_part, thread=True, exclusive=True)
 
     @on(AnswerArrived)
-    def _take_part_of_facts(self, event: AnswerArrived) -> None:
+    def _merge_answer_into_facts(self, event: AnswerArrived) -> None:
         from tui_train.facts.gpus.samples import machine_with_new_problems
         from tui_train.facts.types import Machine
 
@@ -263,13 +273,13 @@ class DiscoveryApp(GuardedApp):
             value = machine_with_new_problems(value, self.live)
         self.facts = facts_with_answer(facts, event.part, value)
         if event.part == "machine":
-            self.take_slurm_node()
+            self.use_expected_slurm_node()
         if newest:
-            self.looking -= {event.part}
+            self.awaited_parts -= {event.part}
         if event.part == "hub":
-            self.query_hub_for_model()
+            self.query_hub_if_model_unknown()
 
-    def take_slurm_node(self) -> None:
+    def use_expected_slurm_node(self) -> None:
         """Take the node that Slurm would give now, where all of the cluster is known."""
         facts = self.facts
         if facts is None or facts.cluster is None or facts.cluster.problem or not self.uses_slurm:
@@ -280,34 +290,30 @@ class DiscoveryApp(GuardedApp):
         if machine != facts.machine:
             self.facts = replace(facts, machine=machine)
 
-    def query_hub_for_model(self) -> None:
+    def query_hub_if_model_unknown(self) -> None:
         """Ask the Hub about the profile's model, where the cache lacks it and nothing is known of it."""
         from tui_train.places.profile_facts import ask_hub_for_model
         from tui_train.setup.recipe.hub_model import model_to_query
 
         facts, profile = self.facts, self.profile
-        name = model_to_query(profile, facts) if facts and self.source is None else ""
+        name = model_to_query(profile, facts) if facts and self.other_machine_source is None else ""
         if facts and name and name not in facts.hub_models:
-            self.mark_parts_expected("hub_models")
+            self.mark_parts_awaited("hub_models")
             self.run_query("hub_models", lambda: ask_hub_for_model(profile, facts))
 
     @on(AskScriptHelp)
     def _query_script_help(self) -> None:
         from tui_train.places.help_question import script_help_question
 
-        try:
-            question = script_help_question(self.profile, self.facts or self.initial_facts)
-        except TuiTrainError as error:
-            self.show_error(error)
-            return
-        if "help" in self.looking:
+        question = script_help_question(self.profile, self.facts or self.initial_facts)
+        if "help" in self.awaited_parts:
             self.bell()
             return
         self._run_script_help(question)
 
     def ask_script_help_if_undecided(self) -> None:
         """Ask the script for its --help where its source leaves open what the preset `auto` passes."""
-        if self.source or self.facts is None or "help" in self.looking:
+        if self.other_machine_source or self.facts is None or "help" in self.awaited_parts:
             return
         from tui_train.places.help_question import script_help_question_for_auto_preset
 
@@ -318,7 +324,7 @@ class DiscoveryApp(GuardedApp):
         from tui_train.facts.scripts.script_help import read_script_help
 
         self.notify(visible(f"Running {question.key} --help …"), markup=False)
-        self.mark_parts_expected("help")
+        self.mark_parts_awaited("help")
         self.run_query(
             "help", lambda: {question.key: read_script_help(question.python, question.words, question.folder)}
         )
@@ -327,13 +333,13 @@ class DiscoveryApp(GuardedApp):
     def _query_recipes(self, event: AskRecipes) -> None:
         from tui_train.facts.models import nemo_models
 
-        if "recipes" not in self.looking:
+        if "recipes" not in self.awaited_parts:
             self.notify("Asking NeMo for its recipes: about 15 s.", markup=False)
-            self.mark_parts_expected("recipes")
+            self.mark_parts_awaited("recipes")
             self.run_query("recipes", lambda: {event.python: nemo_models.probe_recipes(event.python, event.flavour)})
 
     @on(ScreenShown)
-    def _take_shown_screen(self, event: ScreenShown) -> None:
+    def _sample_if_screen_wants(self, event: ScreenShown) -> None:
         self._wants_samples = event.wants_card_samples
         self._start_or_stop_sampling()
 
@@ -342,10 +348,15 @@ class DiscoveryApp(GuardedApp):
         running = any(worker.group == _SAMPLING_WORKER_GROUP and worker.is_running for worker in self.workers)
         if not self._wants_samples:
             self.workers.cancel_group(self, _SAMPLING_WORKER_GROUP)
-        elif self._machine_read and self._machine_read.gpus and not running and self.source is None:
-            self.run_worker(self._watch_cards, name=_SAMPLING_WORKER_GROUP, group=_SAMPLING_WORKER_GROUP, thread=True)
+        elif self._machine_read and self._machine_read.gpus and not running and self.other_machine_source is None:
+            self.run_worker(
+                self._post_samples_until_cancelled,
+                name=_SAMPLING_WORKER_GROUP,
+                group=_SAMPLING_WORKER_GROUP,
+                thread=True,
+            )
 
-    def _watch_cards(self) -> None:
+    def _post_samples_until_cancelled(self) -> None:
         from tui_train.facts.gpus.live_samples import yield_changed_samples
 
         worker = get_current_worker()
@@ -353,7 +364,7 @@ class DiscoveryApp(GuardedApp):
             self.post_message(CardsSampled(latest))
 
     @on(CardsSampled)
-    def _take_samples(self, event: CardsSampled) -> None:
+    def _set_live_samples(self, event: CardsSampled) -> None:
         from tui_train.facts.gpus.samples import machine_with_new_problems
 
         self.live = event.samples
@@ -370,7 +381,7 @@ class DiscoveryApp(GuardedApp):
         part, error = event.worker.group, event.worker.error
         if event.worker.name.isdigit() and int(event.worker.name) <= self._numbers_before_switch.get(part, 0):
             return  # of the machine before
-        self.looking -= {part}
+        self.awaited_parts -= {part}
         known = self.facts is not None and self.facts.machine.hostname
-        if self.source and part in QUERY_BY_PART and isinstance(error, TuiTrainError) and not known:
-            self.facts = self._facts_with_gap(error.message, f"{error.remedy} Then look again.")
+        if self.other_machine_source and part in QUERY_BY_FACTS_PART and isinstance(error, TuiTrainError) and not known:
+            self.facts = self._facts_of_unknown_machine(error.message, f"{error.remedy} Then look again.")

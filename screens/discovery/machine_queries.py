@@ -77,7 +77,7 @@ def _query_image(profile: Profile) -> Any:
     return read_chosen_image(profile)
 
 
-def facts_of_host(profile: Profile, source: "FactsSource", typed_host: str) -> "Facts":
+def query_host_and_save_typed(profile: Profile, source: "FactsSource", typed_host: str) -> "Facts":
     """Return all facts of another machine; the host that was typed is saved once it has answered."""
     from tui_train.actions.machine_facts import probe_facts_for_profile
     from tui_train.profile import hosts
@@ -96,7 +96,7 @@ def import_query_modules() -> None:
 
 
 # By the name of the part in Facts.
-QUERY_BY_PART: dict[str, Callable[[Profile], Any]] = {
+QUERY_BY_FACTS_PART: dict[str, Callable[[Profile], Any]] = {
     "machine": _query_machine,
     "toolchains": _query_toolchains,
     "paths": _query_profile_files,

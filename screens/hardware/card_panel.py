@@ -9,7 +9,7 @@ from tui_train.facts.gpus.samples import CardSample
 from tui_train.facts.types import Gpu, GpuProcess, GpuVerdict
 from tui_train.views.show import pci_address
 
-from ..widgets.card_curves import CURVE_BLOCKS, card_curves, text_with_unit, used_memory
+from ..widgets.card_curves import CURVE_BLOCK_COUNT, card_curves, text_with_unit, used_memory
 from ..widgets.text_layout import (
     DONE_MARK,
     FAILED_MARK,
@@ -40,22 +40,22 @@ def card_panel_lines(
     name = visible(gpu.name).removeprefix("NVIDIA ") or "?"
     lines = [heading(f"GPU {gpu.index}", name, width)]
     words = _WORDS_BY_VERDICT_AND_PICK.get((verdict.kind, is_picked), "cannot train")
-    lines += _hanging(MARK_BY_VERDICT[verdict.kind], words, "b", width)
+    lines += _wrap_beside_mark(MARK_BY_VERDICT[verdict.kind], words, "b", width)
     for reason in dict.fromkeys(filter(None, (gpu.problem, *verdict.reasons))):
-        lines += _hanging(" ", reason, "", width)
+        lines += _wrap_beside_mark(" ", reason, "", width)
     lines += [Content(), *_load_lines(samples, width)] if samples else []
-    users = [*map(process_text, gpu.processes)]
+    users = [*map(process_memory_text, gpu.processes)]
     if users:
         lines.append(Content())
     for user in users[:_MAX_PROCESSES_SHOWN]:
-        lines += _hanging("·", user, "", width)
+        lines += _wrap_beside_mark("·", user, "", width)
     if len(users) > _MAX_PROCESSES_SHOWN:
         lines.append(styled((f"  and {len(users) - _MAX_PROCESSES_SHOWN} more", MUTED)))
-    about = [styled((visible(words), MUTED)) for words in _make_texts(gpu) if words]
+    about = [styled((visible(words), MUTED)) for words in _card_detail_texts(gpu) if words]
     return [*lines, Content(), *(part for line in about for part in line.wrap(max(8, width)))]
 
 
-def process_text(process: GpuProcess) -> str:
+def process_memory_text(process: GpuProcess) -> str:
     """Return who holds how much of a card's memory."""
     name, user = process.name.rpartition("/")[2], f"{process.user} " if process.user else ""
     return f"{user}{name} holds {size_text(process.memory)}"
@@ -73,13 +73,13 @@ def _load_lines(samples: Sequence[CardSample], width: int) -> list[Content]:
         ("Power", curves.power, text_with_unit(now.power, " W")),
     )
     return [
-        columns(width, ((label, MUTED), _LABEL_WIDTH), (curve, CURVE_BLOCKS + 1), (value, 0))
+        columns(width, ((label, MUTED), _LABEL_WIDTH), (curve, CURVE_BLOCK_COUNT + 1), (value, 0))
         for label, curve, value in rows
         if value
     ]
 
 
-def _make_texts(gpu: Gpu) -> Iterator[str]:
+def _card_detail_texts(gpu: Gpu) -> Iterator[str]:
     """Yield the lines about a card's make and place, as far as its driver reports them."""
     chip = [
         f"compute capability {gpu.compute_capability}" if gpu.compute_capability else "",
@@ -100,7 +100,7 @@ def _make_texts(gpu: Gpu) -> Iterator[str]:
     yield f"bus {pci_address(gpu)}" if gpu.pci_bus else ""
 
 
-def _hanging(mark: Piece, words: str, style: str, width: int) -> list[Content]:
+def _wrap_beside_mark(mark: Piece, words: str, style: str, width: int) -> list[Content]:
     """Return words folded to the right of a mark."""
     folded = styled((visible(words), style)).wrap(max(8, width - 2))
     return [styled(mark if number == 0 else " ", " ", line) for number, line in enumerate(folded)]

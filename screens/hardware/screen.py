@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widget import Widget
 
-from tui_train.base.errors import TuiTrainError, Unavailable
+from tui_train.base.errors import Unavailable
 from tui_train.base.text import counted, size_text, visible
 from tui_train.channel import ssh
 from tui_train.facts.gpus.gpu_sets import rank_card_sets
@@ -29,12 +29,12 @@ from tui_train.views import choices
 from tui_train.views.clusters import CLUSTER_TABLE_HEADER, accounts_text, cluster_rows
 from tui_train.views.show import card_load_text, pci_address
 
-from ..messages import ErrorToShow, SetProfile, ValueChosen
+from ..messages import SetProfile, ValueChosen
 from ..steps.step import StepScreen
 from ..steps.step_rows import Section
 from ..widgets.bar import StepBar
 from ..widgets.card_curves import CardHistory
-from ..widgets.dialogs import ChoiceDialog, TextDialog
+from ..widgets.dialogs import TextDialog
 from ..widgets.findings_pane import FindingsPane
 from ..widgets.form.form import Form
 from ..widgets.lines import DrawLines, Lines
@@ -50,7 +50,7 @@ from ..widgets.text_layout import (
     share_bar,
     styled,
 )
-from .card_panel import MARK_BY_VERDICT, card_panel_lines, process_text
+from .card_panel import MARK_BY_VERDICT, card_panel_lines, process_memory_text
 
 _MEMORY_BAR_WIDTH = 8
 _MAX_PARTITIONS_SHOWN = 5
@@ -89,13 +89,13 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             keys=("slurm.partition", "slurm.account", "slurm.time", "slurm.cpus", "slurm.options"),
         ),
     )
-    KEYS_BESIDE_FORM = ("hardware.gpus", "hardware.host", "hardware.scheduler")
+    KEYS_OUTSIDE_FORM = ("hardware.gpus", "hardware.host", "hardware.scheduler")
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "next_set", "Next set"),
+        Binding("s", "pick_next_card_set", "Next set"),
         Binding("l", "log_in", "Log in"),
         Binding("h", "choose_machine", "Machine"),
         Binding("f3", "choose_value", "Values"),
-        Binding("r", "app.look", "Look again"),
+        Binding("r", "app.look_again", "Look again"),
     ]
 
     def __init__(self) -> None:
@@ -115,12 +115,12 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             Form(),
         ]
 
-    def show_beside_form(self, setup: Setup) -> None:
+    def update_outside_form(self, setup: Setup) -> None:
         """Show the host and its cards."""
         if self.facts is None:
             return
         machine = self.facts.machine
-        looking = "machine" in self.looking
+        looking = "machine" in self.awaited_parts
         # Where it trains may be another place now.
         self.query_one(StepBar).refresh()
         cluster, wanted = self.facts.cluster, self.profile.slurm.partition
@@ -128,7 +128,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self.query_one("#host", Lines).show(lambda width: _cluster_lines(cluster, machine, wanted, width))
         else:
             self.query_one("#host", Lines).show(
-                lambda width: _host_lines(machine, self.wizard.other_machine, width, is_probing=looking)
+                lambda width: _host_lines(machine, self.wizard.other_machine_name, width, is_probing=looking)
             )
         gpus = self.query_one("#gpus", MultiSelect)
         gpus.display = bool(machine.gpus)
@@ -150,7 +150,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self.focus_next()
         gaps = [line for gap in machine.gaps for line in _gap_lines(gap.what, gap.why, gap.remedy)]
         is_told_beside = any(finding.key == "hardware.device" for finding in self._all_findings)
-        if self._why_all_blocked and not (is_told_beside and self.query_one(FindingsPane).is_wide):
+        if self._why_all_blocked and not (is_told_beside and self.query_one(FindingsPane).has_room):
             gaps.insert(0, styled(WARNING_MARK, (f" {visible(self._why_all_blocked)}", "b")))
         if not machine.gpus and not looking:
             hidden = any(gap.hides for gap in machine.gaps)
@@ -167,13 +167,13 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
     def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return how many processes 0 stands for, and what Slurm's fields may be."""
-        notes = {} if self.profile.hardware.processes else {"hardware.processes": _meaning_of_zero_processes(setup)}
+        notes = {} if self.profile.hardware.processes else {"hardware.processes": _zero_processes_text(setup)}
         for key in _SLURM_KEYS_WITH_KNOWN_VALUES if self.facts and setup.is_slurm_job else ():
             count = len(choices.field_options(key, setup)) if self.facts else 0
             notes[key] = f"F3 lists {count}" if count else ""
         return notes
 
-    def marked_row_lines(self) -> DrawLines | None:
+    def cursor_row_details(self) -> DrawLines | None:
         """Return what draws all that is known of the card in whose row the cursor is, or was last."""
         machine = self.facts.machine if self.facts else None
         if machine is None or len(self._verdicts) != len(machine.gpus):
@@ -192,7 +192,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def watch_live(self) -> None:
         """Show what the cards do now."""
         self._history.add(self.live, time.monotonic())
-        self.show_marked_row()
+        self.show_cursor_row_details()
         if self.facts and len(self._verdicts) == len(self.facts.machine.gpus):
             self._draw_cards(self.facts.machine, self.query_one("#gpus", MultiSelect).picked)
 
@@ -204,7 +204,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             _card_row(gpu, verdict, now.get(gpu.uuid), of_cluster=by_type, reason_below=bool(self._why_all_blocked))
             for gpu, verdict in cards
         )
-        if self.query_one(FindingsPane).is_wide and self.has_class("-tall"):
+        if self.query_one(FindingsPane).has_room and self.has_class("-tall"):
             # What the hint would say besides stands in the panel.
             picks = (row._replace(hint=_can_be_picked_text(row)) for row in picks)
         self.query_one("#gpus", MultiSelect).show_select_rows(picks, picked_uuids)
@@ -212,14 +212,14 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Another set can be taken only where there is one, another host unless one was named for all."""
         if action == "choose_value":
-            return bool(self._offered_values())
+            return bool(self._known_values_of_row())
         if action == "choose_machine":
-            return not self.wizard.has_named_machine
+            return not self.wizard.is_machine_fixed
         if action == "log_in":
-            return self._asks_to_log_in()
-        return len(self._card_sets) > 1 if action == "next_set" else super().check_action(action, parameters)
+            return self._needs_login()
+        return len(self._card_sets) > 1 if action == "pick_next_card_set" else super().check_action(action, parameters)
 
-    def _asks_to_log_in(self) -> bool:
+    def _needs_login(self) -> bool:
         """Return whether the host was not reached because ssh asks for what only its user knows."""
         return self.facts is not None and any(LOGIN_COMMAND in gap.why for gap in self.facts.machine.gaps)
 
@@ -227,23 +227,15 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         """Hand the terminal to ssh, which asks there, and look again."""
         try:
             with self.app.suspend():
-                ssh.log_in(hosts.host_address(self.wizard.other_machine))
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
-            return
+                ssh.log_in(hosts.host_address(self.wizard.other_machine_name))
         except SuspendNotSupported:
-            remedy = f"In another terminal: {LOGIN_COMMAND} {self.wizard.other_machine}"
-            self.post_message(ErrorToShow(Unavailable("this terminal cannot be handed to ssh", remedy)))
-            return
-        self.wizard.action_look()
+            remedy = f"In another terminal: {LOGIN_COMMAND} {self.wizard.other_machine_name}"
+            raise Unavailable("this terminal cannot be handed to ssh", remedy) from None
+        self.wizard.action_look_again()
 
     def action_choose_machine(self) -> None:
         """Ask where it trains: on this machine, on a host that was saved, or on one that is added now."""
-        try:
-            known = hosts.address_by_saved_host()
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
-            return
+        known = hosts.address_by_saved_host()
         chosen, by_slurm = self.profile.hardware.host, self.profile.hardware.scheduler == "slurm"
         rows = {
             _THIS_MACHINE_ANSWER: "this machine",
@@ -256,15 +248,15 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             rows[_SLURM_HERE_ANSWER] = "Slurm (this cluster)"
         if chosen and (by_slurm or (self.facts and self.facts.has_sbatch)):
             rows[_SLURM_ON_HOST_ANSWER] = f"{visible(chosen)} (Slurm)"
-        self.app.push_screen(ChoiceDialog("Where does it train?", tuple(rows.items())), self._take_machine_answer)
+        self.ask_choice("Where does it train?", rows.items(), self._switch_to_chosen_machine)
 
-    def _take_machine_answer(self, name: str | None) -> None:
+    def _switch_to_chosen_machine(self, name: str) -> None:
         if name == _OTHER_HOST_ANSWER:
             self.app.push_screen(
-                TextDialog("A host as ssh takes it (HOST or USER@HOST):", change=_valid_host_address),
+                TextDialog("A host as ssh takes it (HOST or USER@HOST):", change=_require_host_address),
                 self._switch_to_typed_host,
             )
-        elif name:
+        else:
             host = (
                 self.profile.hardware.host
                 if name == _SLURM_ON_HOST_ANSWER
@@ -283,7 +275,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             hardware = replace(self.profile.hardware, host=host, scheduler=scheduler)
             self.post_message(SetProfile(replace(self.profile, hardware=hardware)))
 
-    def _offered_values(self) -> tuple[choices.FieldOption, ...]:
+    def _known_values_of_row(self) -> tuple[choices.FieldOption, ...]:
         """Return the values that the typed field in which the cursor is can have, as far as they are known."""
         row = self.form.state.row if self._is_composed and self.form.has_focus_within else None
         return tuple(option for option in row.options if not option.reason) if row and row.is_typed else ()
@@ -292,14 +284,12 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         """Show what the field can be to choose from; anything else can be typed."""
         row = self.form.state.row
         if row:
-            answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._offered_values())
-            self.app.push_screen(ChoiceDialog(f"{row.field.label}:", answers), partial(self._take_value, row.key))
+            answers = ((option.value, f"{option.label}  {option.note}") for option in self._known_values_of_row())
+            self.ask_choice(
+                f"{row.field.label}:", answers, lambda value: self.post_message(ValueChosen(row.key, value))
+            )
 
-    def _take_value(self, key: str, value: str | None) -> None:
-        if value:
-            self.post_message(ValueChosen(key, value))
-
-    def action_next_set(self) -> None:
+    def action_pick_next_card_set(self) -> None:
         """Take the set after the present one; the first is the one that is taken unasked."""
         now = set(self.query_one("#gpus", MultiSelect).picked)
         at = next((at for at, one in enumerate(self._card_sets) if set(one.uuids) == now), -1)
@@ -307,17 +297,17 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         self.post_message(ValueChosen("hardware.gpus", self._card_sets[after].uuids if after else ()))
 
     @on(MultiSelect.Picked)
-    def _take_cards(self, event: MultiSelect.Picked) -> None:
+    def _post_picked_cards(self, event: MultiSelect.Picked) -> None:
         event.stop()
         self.post_message(ValueChosen("hardware.gpus", event.values))
 
 
-def _meaning_of_zero_processes(setup: Setup) -> str:
+def _zero_processes_text(setup: Setup) -> str:
     per_gpu = ", one per GPU" if setup.device == "cuda" and setup.first_machine_processes == len(setup.gpus) else ""
     return f"0 is auto: {counted(setup.first_machine_processes, 'process', 'processes')}{per_gpu}"
 
 
-def _valid_host_address(address: str) -> str:
+def _require_host_address(address: str) -> str:
     """Return the name of a host as it was typed; BadInput where it is none."""
     if (address := address.strip()) not in hosts.address_by_saved_host():
         ssh.require_host_name(address)
@@ -427,7 +417,7 @@ def _card_row(
     )
     reasons = () if reason_below and not gpu.problem else verdict.reasons
     details = [card_load_text(sample) if sample else "", *reasons]
-    details += [verdict.busy] if verdict.busy else map(process_text, gpu.processes[:3])
+    details += [verdict.busy] if verdict.busy else map(process_memory_text, gpu.processes[:3])
     details += ["shares the host's memory" if gpu.shares_memory else ""]
     details += ["drives a display" if gpu.display_active else ""]
     details += [f"cc {gpu.compute_capability}" if gpu.compute_capability else ""]

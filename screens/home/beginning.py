@@ -15,7 +15,7 @@ from .home_start import BEGINNINGS
 if TYPE_CHECKING:
     from tui_train.profile.types import Profile
 
-_QUESTION = """Data, a script, a profile, a model's folder or its name on the Hub:
+_PATH_QUESTION = """Data, a script, a profile, a model's folder or its name on the Hub:
 
 Several files, or a model and its data, go in one line."""
 
@@ -23,30 +23,30 @@ Several files, or a model and its data, go in one line."""
 class BeginningScreen(WizardScreen):
     """A screen on which a training begins."""
 
-    def open_profile(
+    def open_step_with_profile(
         self, profile: "Profile", step: str = "hardware", *, save_as_draft: bool = True, notice: str = ""
     ) -> None:
         """Open a step with a profile, and say something there."""
         self.post_message(SetProfile(profile, save_as_draft=save_as_draft))
         self.post_message(OpenStep(step, self, notice))
 
-    def action_new(self) -> None:
+    def action_choose_beginning(self) -> None:
         """Ask how to begin."""
-        from ..widgets.dialogs import ChoiceDialog
+        answers = ((each.key, styled((each.title, "b"), (f"\n{each.note}", MUTED))) for each in BEGINNINGS)
+        self.ask_choice("New training", answers, self.begin_training)
 
-        answers = tuple((each.key, styled((each.title, "b"), (f"\n{each.note}", MUTED))) for each in BEGINNINGS)
-        self.app.push_screen(ChoiceDialog("New training", answers), self.begin)
-
-    def begin(self, key: str | None) -> None:
+    def begin_training(self, beginning_key: str) -> None:
         """Begin in one of the ways, with defaults; the draft stays until something of them is changed."""
         from tui_train.profile.fields import profile_with_value
         from tui_train.profile.types import Profile
 
-        if key in {"finetune", "script"}:
-            self.open_profile(profile_with_value(Profile(), "trainer.kind", key), save_as_draft=False)
-        elif key == "quickstart":
-            self.open_profile(Profile(), "preview", save_as_draft=False)
-        elif key == "open":
+        if beginning_key in {"finetune", "script"}:
+            self.open_step_with_profile(
+                profile_with_value(Profile(), "trainer.kind", beginning_key), save_as_draft=False
+            )
+        elif beginning_key == "quickstart":
+            self.open_step_with_profile(Profile(), "preview", save_as_draft=False)
+        elif beginning_key == "open":
             self._ask_path()
 
     def on_paste(self, event: Paste) -> None:
@@ -59,11 +59,11 @@ class BeginningScreen(WizardScreen):
     def _open_pasted_text(self, text: str) -> None:
         """Open what a text begins; where that is nothing, ask on with the text at hand."""
         try:
-            profile, notice = _recognise(text)
+            profile, notice = _profile_and_notice_of_text(text)
         except TuiTrainError as error:
             self.app.call_from_thread(self._ask_path, " ".join(text.splitlines()), error)
         else:
-            self.app.call_from_thread(self.open_profile, profile, save_as_draft=False, notice=notice)
+            self.app.call_from_thread(self.open_step_with_profile, profile, save_as_draft=False, notice=notice)
 
     def _ask_path(self, text: str = "", refusal: TuiTrainError | None = None) -> None:
         """Ask for a path or a model's name until it begins something."""
@@ -74,19 +74,19 @@ class BeginningScreen(WizardScreen):
         recognised: list[Profile] = []
 
         def recognise(typed: str) -> str:
-            profile, notice = _recognise(typed)
+            profile, notice = _profile_and_notice_of_text(typed)
             recognised[:] = [profile]
             return notice
 
         def answered(notice: str | None) -> None:
             if notice is not None:
-                self.open_profile(recognised[0], save_as_draft=False, notice=notice)
+                self.open_step_with_profile(recognised[0], save_as_draft=False, notice=notice)
 
         if self.app.screen is self:
-            self.app.push_screen(TextDialog(_QUESTION, text, recognise, names_in_local_folder, refusal), answered)
+            self.app.push_screen(TextDialog(_PATH_QUESTION, text, recognise, names_in_local_folder, refusal), answered)
 
 
-def _recognise(text: str) -> "tuple[Profile, str]":
+def _profile_and_notice_of_text(text: str) -> "tuple[Profile, str]":
     """Return the profile that a text begins, and what was recognised; for a worker: disks may be slow."""
     from tui_train.actions.beginnings import profile_content_text, profile_for_pasted_text
 

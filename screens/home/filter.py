@@ -76,7 +76,7 @@ class FilterLine(Widget):
         self.refresh()
 
     @on(Input.Changed)
-    def _take_text(self, event: Input.Changed) -> None:
+    def _post_typed_text(self, event: Input.Changed) -> None:
         event.stop()
         self.text = event.value
         self.post_message(self.Changed(event.value))

@@ -53,18 +53,18 @@ class HomeReader:
                 return
             digests.read_digest(run)
             if first and number in _POST_AFTER_RUN_COUNTS:
-                self._post_contents(profiles, tuple(map(digests.cached_digest, runs)))
+                self._post_contents_if_changed(profiles, tuple(map(digests.cached_digest, runs)))
             if first and number > _FIRST_RUN_COUNT:
                 time.sleep(_PAUSE_BETWEEN_RUNS_SECONDS)
         if first:
             profiles, runs = cards.saved_cards(), self._newest_first_runs(by_names_alone=False)
-        self._post_contents(profiles, tuple(map(digests.read_digest, runs)))
+        self._post_contents_if_changed(profiles, tuple(map(digests.read_digest, runs)))
         for run in runs:
             # The log of a failure is read when somebody sees that run.
             digest = digests.cached_digest(run)
             if f"run:{run.path}" in visible_keys and digests.needs_explanation(digest) and not is_cancelled():
                 digests.explain_failure(digest)
-                self._post_contents(profiles, tuple(map(digests.cached_digest, runs)))
+                self._post_contents_if_changed(profiles, tuple(map(digests.cached_digest, runs)))
 
     def _newest_first_runs(self, *, by_names_alone: bool) -> "tuple[RunDir, ...]":
         """Return the runs, newest first;many `by_names_alone`, where a clock that was set back shows."""
@@ -77,7 +77,7 @@ class HomeReader:
             self._run_order = now, list_runs()
         return self._run_order[1]
 
-    def _post_contents(self, profiles: "tuple[ProfileCard, ...]", runs: "tuple[RunDigest, ...]") -> None:
+    def _post_contents_if_changed(self, profiles: "tuple[ProfileCard, ...]", runs: "tuple[RunDigest, ...]") -> None:
         draft = self._cards.draft_card()
         if (profiles, runs, draft) != self._posted:
             self._posted = profiles, runs, draft

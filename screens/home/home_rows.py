@@ -33,7 +33,7 @@ from ..widgets.text_layout import (
     share_bar,
     styled,
 )
-from .home_start import blank_row, foot_rows, page_rows, title_row
+from .home_start import beginning_foot_rows, beginning_page_rows, blank_row, title_row
 from .home_state import HomeState
 
 RUN_KEY_PREFIX, PROFILE_KEY_PREFIX = "run:", "profile:"
@@ -42,7 +42,7 @@ _MAX_NARROW_WIDTH = 70
 _MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 16, 42
 _STATE_WIDTH = 10
 _MARKED_RUN_MARK = ("◆", "b $primary")
-MARK_BY_STATE = {
+MARK_BY_RUN_STATE = {
     "running": LIVE_MARK,
     "stopping": LIVE_MARK,
     "finished": DONE_MARK,
@@ -76,7 +76,7 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
     """
     draft_note = _draft_text(state.draft) if state.draft else None
     if not (state.filter_text or state.runs or state.profiles):
-        return page_rows(draft_note)
+        return beginning_page_rows(draft_note)
     runs = [
         run
         for run in state.runs.values()
@@ -96,7 +96,7 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
     if profiles:
         panels.append([title_row("Profiles"), *(_profile_row(card, widths) for card in profiles)])
     if not state.filter_text:
-        panels.append([*foot_rows(draft_note)])
+        panels.append([*beginning_foot_rows(draft_note)])
     rows = [row for panel in panels for row in (blank_row(), *panel)]
     return tuple(rows[1:]) or (_no_match_row(),)
 
@@ -168,7 +168,7 @@ def _no_match_row() -> ListRow:
 
 def _live_run_row(digest: RunDigest, marked_keys: frozenset[str], widths: ColumnWidths) -> ListRow:
     mark = _run_key(digest) in marked_keys
-    draw = partial(_live_lines, digest, mark, widths)
+    draw = partial(_live_run_lines, digest, mark, widths)
     return ListRow(_run_key(digest), (digest, mark, widths), draw, height=2, section="live")
 
 
@@ -176,7 +176,7 @@ def _ended_run_row(digest: RunDigest, marked_keys: frozenset[str], today: str, w
     mark = _run_key(digest) in marked_keys
     # Tomorrow its date is called otherwise.
     return ListRow(
-        _run_key(digest), (digest, mark, today, widths), partial(_run_lines, digest, mark, widths), section="runs"
+        _run_key(digest), (digest, mark, today, widths), partial(_ended_run_lines, digest, mark, widths), section="runs"
     )
 
 
@@ -192,11 +192,11 @@ def _run_key(digest: RunDigest) -> str:
 
 def _name_cell(digest: RunDigest, is_marked: bool, style: str) -> Content:
     # One sign a row: that of a marked run is its mark, its state stands beside in a word.
-    sign, colour = _MARKED_RUN_MARK if is_marked else MARK_BY_STATE.get(digest.state, (" ", ""))
+    sign, colour = _MARKED_RUN_MARK if is_marked else MARK_BY_RUN_STATE.get(digest.state, (" ", ""))
     return styled((sign, colour), " ", (visible(digest.run.label), "b $primary" if is_marked else style))
 
 
-def _live_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
+def _live_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     name = widths.name_width(width)
     part = digest.step / digest.steps if digest.steps else 0.0
     done, whole = grouped_digits(digest.step), grouped_digits(digest.steps)
@@ -239,9 +239,9 @@ def _steps_text(digest: RunDigest) -> str:
     return f"{grouped_digits(digest.step)}/{grouped_digits(digest.steps)}" if digest.step and digest.steps else ""
 
 
-def _run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
+def _ended_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     date = relative_date_text(digest.now.started if digest.now else None, time.time())
-    colour = MARK_BY_STATE.get(digest.state, ("", ""))[1]
+    colour = MARK_BY_RUN_STATE.get(digest.state, ("", ""))[1]
     outcome = run_outcome_text(digest)
     note = styled((f"{'  ' if outcome else ''}{visible(digest.note)}", MUTED)) if digest.note else Content()
     cells = [

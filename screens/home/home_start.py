@@ -10,7 +10,7 @@ from ..widgets.cursor_list import ListRow
 from ..widgets.text_layout import KEY_STYLE, MUTED, columns, fit, heading, styled
 
 _FOOT_TITLE_WIDTH = 22
-_SECTION = "start"
+_START_SECTION = "start"
 
 
 class Beginning(NamedTuple):
@@ -61,16 +61,16 @@ def blank_row() -> ListRow:
     return ListRow("", "", lambda _width: (Content(),))
 
 
-def _page_row(key: str, title: str, note: str) -> ListRow:
+def _beginning_page_row(key: str, title: str, note: str) -> ListRow:
     """Return a way to begin as a row of the page: its title, and below it what it needs."""
 
     def draw(width: int) -> tuple[Content, ...]:
         return fit((title, "b"), width), fit((visible(note), MUTED), width)
 
-    return ListRow(key, (title, note), draw, height=2, section=_SECTION)
+    return ListRow(key, (title, note), draw, height=2, section=_START_SECTION)
 
 
-def _foot_row(key: str, title: str, pressed: str, note: str) -> ListRow:
+def _beginning_foot_row(key: str, title: str, pressed: str, note: str) -> ListRow:
     """Return a way to begin as a line below runs and profiles, with the key that does the same."""
 
     def draw(width: int) -> tuple[Content, ...]:
@@ -78,23 +78,23 @@ def _foot_row(key: str, title: str, pressed: str, note: str) -> ListRow:
         about = styled((f"{pressed}   " if pressed else "", KEY_STYLE), (visible(note), MUTED))
         return (columns(width, (name, _FOOT_TITLE_WIDTH), (about, 0)),)
 
-    return ListRow(key, (title, note), draw, section=_SECTION)
+    return ListRow(key, (title, note), draw, section=_START_SECTION)
 
 
-def page_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
+def beginning_page_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
     """Return the page of all ways to begin, and below them the draft where there is one."""
     notes = (f"{each.note}{_PASTE_NOTE if each.key == 'open' else ''}" for each in BEGINNINGS)
-    rows = [_page_row(each.key, each.title, note) for each, note in zip(BEGINNINGS, notes, strict=True)]
+    rows = [_beginning_page_row(each.key, each.title, note) for each, note in zip(BEGINNINGS, notes, strict=True)]
     if draft_note is not None:
-        rows.append(_page_row("draft", "Continue the draft", draft_note))
+        rows.append(_beginning_page_row("draft", "Continue the draft", draft_note))
     first, *others = rows
     return title_row("Start"), first, *(part for row in others for part in (blank_row(), row))
 
 
-def foot_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
+def beginning_foot_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
     """Return what begins a training below runs and profiles."""
-    draft = () if draft_note is None else (_foot_row("draft", "Continue the draft", "", draft_note),)
-    return *draft, _foot_row("new", "New training", "n", "fine-tune, own script, quickstart, paste a path")
+    draft = () if draft_note is None else (_beginning_foot_row("draft", "Continue the draft", "", draft_note),)
+    return *draft, _beginning_foot_row("new", "New training", "n", "fine-tune, own script, quickstart, paste a path")
 
 
-START_ROWS = page_rows()
+START_ROWS = beginning_page_rows()

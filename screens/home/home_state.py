@@ -35,27 +35,27 @@ class HomeState:
         """Return the name of the profile in which the cursor is; empty for none."""
         return self.profiles[row_key].name if row_key in self.profiles else ""
 
-    def run_before(self, row_key: str) -> "RunDigest | None":
+    def earlier_run_of_profile(self, row_key: str) -> "RunDigest | None":
         """Return the newest earlier run of the same profile, None where there is none."""
         keys = [*self.runs]
         earlier = keys[keys.index(row_key) + 1 :] if row_key in self.runs else []
         same = (key for key in earlier if _profile_name(self.runs[key]) == _profile_name(self.runs[row_key]))
         return next((self.runs[key] for key in same), None)
 
-    def chosen_runs(self, row_key: str) -> "tuple[RunDigest, ...]":
+    def marked_runs_or_run_at(self, row_key: str) -> "tuple[RunDigest, ...]":
         """Return what Delete, Note, Stop and Compare take: the marked runs, or the one in which the cursor is."""
         marked = tuple(self.runs[key] for key in self.runs if key in self.marked) if self.marked else ()
         return marked or ((self.runs[row_key],) if row_key in self.runs else ())
 
     def can_do(self, action: str, row_key: str) -> bool:
         """Tell whether an action does something with the row, or with the marked runs."""
-        run, profile, chosen = self.runs.get(row_key), row_key in self.profiles, self.chosen_runs(row_key)
+        run, profile, chosen = self.runs.get(row_key), row_key in self.profiles, self.marked_runs_or_run_at(row_key)
         going = any(each.stoppable for each in chosen)
         offered = {
             "clear_filter": bool(self.filter_text),
             "unmark": bool(self.marked and not self.filter_text),
-            "group": bool(self.runs) and not self.grouped,
-            "ungroup": bool(self.runs) and self.grouped,
+            "group_by_profile": bool(self.runs) and not self.grouped,
+            "list_by_age": bool(self.runs) and self.grouped,
             "edit": bool(run) or profile,
             "resume": bool(run and run.resumable),
             "run_now": profile,
@@ -71,7 +71,7 @@ class HomeState:
 
     def why_key_refused(self, key: str, row_key: str) -> str:
         """Return why a key does nothing on this row, or with these marks."""
-        run, chosen = self.runs.get(row_key), self.chosen_runs(row_key)
+        run, chosen = self.runs.get(row_key), self.marked_runs_or_run_at(row_key)
         going = next((each for each in chosen if each.stoppable), None)
         if key == "c":
             return "Mark two runs or more with Space: c compares them."

@@ -15,11 +15,11 @@ from tui_train.views.profile_cards import ProfileCard
 from tui_train.views.run_digest import RunDigest
 from tui_train.views.run_settings import shortened_setting_text
 
-from ..run.run_plot import PlotOptions, show_plot
+from ..run.run_plot import PlotOptions, draw_or_hide_plot
 from ..widgets.lines import Lines
 from ..widgets.plot import Plot
 from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
-from .home_rows import MARK_BY_STATE
+from .home_rows import MARK_BY_RUN_STATE
 
 _MAX_CHANGES_SHOWN = 8
 _LABEL_WIDTH = 9
@@ -50,7 +50,7 @@ class RunPane(Vertical, can_focus=False):
         """Show a run; its details where they have been read."""
         found = details or RunDetails()
         self._lines.show(lambda width: tuple(_run_lines(digest, found, width)))
-        show_plot(self._plot, found.progress, PlotOptions())
+        draw_or_hide_plot(self._plot, found.progress, PlotOptions())
 
     def show_profile(self, card: ProfileCard) -> None:
         """Show a saved profile."""
@@ -64,9 +64,9 @@ class RunPane(Vertical, can_focus=False):
 
 
 def _run_lines(digest: RunDigest, details: RunDetails, width: int) -> Iterator[Content]:
-    mark = MARK_BY_STATE.get(digest.state, ("", ""))
+    mark = MARK_BY_RUN_STATE.get(digest.state, ("", ""))
     yield heading(visible(digest.run.label), styled(mark, f" {digest.state}"), width)
-    for label, words in _facts(digest, details.progress):
+    for label, words in _labels_and_texts(digest, details.progress):
         yield from _labelled_lines(label, words, width)
     if digest.why or digest.damage:
         yield Content()
@@ -83,7 +83,7 @@ def _run_lines(digest: RunDigest, details: RunDetails, width: int) -> Iterator[C
     yield Content()
 
 
-def _facts(digest: RunDigest, progress: Progress) -> Iterator[tuple[str, str]]:
+def _labels_and_texts(digest: RunDigest, progress: Progress) -> Iterator[tuple[str, str]]:
     """Yield what is known of a run, each with its label."""
     now, about = digest.now, digest.about
     if now and now.started:

@@ -17,7 +17,7 @@ from textual.worker import get_current_worker
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import counted, size_text, visible
 
-from ..messages import CompareRuns, ContinueDraft, ErrorToShow, OpenRun, OpenStep
+from ..messages import CompareRuns, ContinueDraft, OpenRun, OpenStep
 from ..textual_fixes import forward_key
 from ..widgets.bar import StepBar
 from ..widgets.cursor_list import CursorList
@@ -39,9 +39,8 @@ if TYPE_CHECKING:
 
     from .run_pane import RunDetails
 
-_KEEP_ANSWER = ("", "No, keep it")
 _REFRESH_SECONDS = 2.0
-_ASK_HOSTS_SECONDS = 10.0  # seconds after which the hosts of live runs are asked
+_ASK_HOSTS_PERIOD_SECONDS = 10.0  # seconds after which the hosts of live runs are asked
 _HINT_DELAY_SECONDS = 0.03
 _HINT_BY_ROW_KEY = {
     **{beginning.key: beginning.hint for beginning in BEGINNINGS},
@@ -100,7 +99,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "clear_filter", "Show all", key_display="Esc"),
         Binding("escape", "unmark", "Unmark", key_display="Esc"),
-        Binding("n", "new", "New"),
+        Binding("n", "choose_beginning", "New"),
         Binding("slash", "open_filter", "Filter", key_display="/"),
         Binding("r", "resume", "Resume"),
         Binding("s", "stop", "Stop run"),
@@ -110,8 +109,8 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         Binding("i", "note", "Note"),
         Binding("m", "rename", "Rename"),
         Binding("y", "duplicate", "Duplicate"),
-        Binding("b", "group", "By profile"),
-        Binding("b", "ungroup", "By age"),
+        Binding("b", "group_by_profile", "By profile"),
+        Binding("b", "list_by_age", "By age"),
         Binding("space", "mark", "Mark", key_display="Space"),
         Binding("c", "compare", "Compare"),
     ]
@@ -140,10 +139,10 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def on_mount(self) -> None:
         """Read profiles and runs after the first picture, and again while the screen is shown."""
-        self._show_hint()
+        self._show_hint_and_details()
         self.call_after_refresh(self.refresh_list)
         self.set_interval(_REFRESH_SECONDS, self.refresh_list)
-        self.set_interval(_ASK_HOSTS_SECONDS, self._update_remote_runs_if_any)
+        self.set_interval(_ASK_HOSTS_PERIOD_SECONDS, self._update_remote_runs_if_any)
 
     def on_screen_resume(self) -> None:
         """Read again when the screen is shown again."""
@@ -178,7 +177,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self._reading = False
 
     @on(HomeContents)
-    def _take_contents(self, event: HomeContents) -> None:
+    def _show_contents(self, event: HomeContents) -> None:
         was_empty = not (self.state.runs or self.state.profiles)
         self.state.update(event.runs, event.profiles, event.draft)
         self._show_list()
@@ -208,7 +207,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         self.row_list.show(listed, self._next_cursor)
         self._next_cursor = self._next_cursor if self.row_list.cursor != self._next_cursor else ""
         self.query_one(FilterLine).show_count(listed_counts_text(self.state, listed))
-        self._show_hint()
+        self._show_hint_and_details()
 
     def watch_facts(self) -> None:
         """Say which machine this is, while the screen is shown."""
@@ -229,9 +228,9 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self.app.call_from_thread(self._show_machine, visible(facts.machine.hostname), words)
 
     def _show_machine(self, name: str, gpus_in_words: str) -> None:
-        self.query_one(StepBar).show_aside(styled((gpus_in_words, MUTED)), name)
+        self.query_one(StepBar).show_at_right(styled((gpus_in_words, MUTED)), name)
 
-    def _show_hint(self) -> None:
+    def _show_hint_and_details(self) -> None:
         """Explain the row in which the cursor is."""
         words, key = _HINT_BY_ROW_KEY.get(self.row_list.cursor, ""), self.row_list.cursor
         run = self.state.runs.get(key)
@@ -244,7 +243,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         self.query_one(Hint).show_text(Content(words))
         self.refresh_bindings()
         if self._has_pane_room and (self.state.runs or self.state.profiles):
-            self._show_pane()
+            self._show_cursor_row_in_pane()
         elif run and self._reader and self.has_class("-tall"):
             self._read_losses(run, self._reader.digests)
         elif self.query("#below"):
@@ -254,7 +253,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def _has_pane_room(self) -> bool:
         return self.has_class("-wide") or self.has_class("-medium")
 
-    def _show_pane(self) -> None:
+    def _show_cursor_row_in_pane(self) -> None:
         """Say beside the list what its row stands for; the losses and changes of a run are read meanwhile."""
         from .run_pane import RunPane
 
@@ -267,7 +266,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self._details = self._details if self._pane_key == key else None
             pane.show_run(run, self._details)
             if self._reader:
-                self._read_details(run, self.state.run_before(key), self._reader.digests)
+                self._read_details(run, self.state.earlier_run_of_profile(key), self._reader.digests)
         elif card := self.state.profiles.get(key):
             pane.show_profile(card)
         else:
@@ -304,7 +303,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def _show_losses(self, progress: "Progress | None") -> None:
         from tui_train.runner.progress import Progress
 
-        from ..run.run_plot import PlotOptions, show_plot
+        from ..run.run_plot import PlotOptions, draw_or_hide_plot
         from ..widgets.plot import Plot
 
         plot = next(iter(self.query("#below").results(Plot)), None)
@@ -312,14 +311,14 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             plot = Plot(id="below")
             self.mount(plot, after="#middle")
         if plot:
-            show_plot(plot, progress or Progress(), PlotOptions(hidden=progress is None))
+            draw_or_hide_plot(plot, progress or Progress(), PlotOptions(hidden=progress is None))
 
     @on(CursorList.Moved)
-    def _delay_hint(self) -> None:
+    def _schedule_hint(self) -> None:
         # The row first: while a key is held, what is said of it can wait.
         if self._hint_timer:
             self._hint_timer.stop()
-        self._hint_timer = self.set_timer(_HINT_DELAY_SECONDS, self._show_hint)
+        self._hint_timer = self.set_timer(_HINT_DELAY_SECONDS, self._show_hint_and_details)
 
     @on(FilterLine.Changed)
     def _apply_filter(self) -> None:
@@ -345,12 +344,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         self.state.marked = frozenset()
         self._show_list()
 
-    def action_group(self) -> None:
+    def action_group_by_profile(self) -> None:
         """Show the runs by their profiles."""
         self.state.grouped = True
         self._show_list()
 
-    def action_ungroup(self) -> None:
+    def action_list_by_age(self) -> None:
         """Show the runs by age."""
         self.state.grouped = False
         self._show_list()
@@ -371,12 +370,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         return self.state.runs.get(self._cursor_row_key)
 
     @property
-    def _chosen_runs(self) -> "tuple[RunDigest, ...]":
-        return self.state.chosen_runs(self._cursor_row_key)
+    def _marked_runs_or_run_at_cursor(self) -> "tuple[RunDigest, ...]":
+        return self.state.marked_runs_or_run_at(self._cursor_row_key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what the row can do."""
-        if action == "run_now" and self.wizard.has_named_machine:
+        if action == "run_now" and self.wizard.is_machine_fixed:
             return False
         return self.state.can_do(action, self._cursor_row_key)
 
@@ -390,32 +389,29 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def _open_row(self, event: CursorList.Opened) -> None:
         kind, _, name = event.key.partition(":")
         if event.key == "new":
-            self.action_new()
+            self.action_choose_beginning()
         elif event.key == "draft":
             self.post_message(ContinueDraft())
             self.post_message(OpenStep("hardware", self))
         elif kind == "profile":
-            self._open_saved_profile(name, "hardware")
+            self._open_step_with_saved_profile(name, "hardware")
         elif event.key in self.state.runs:
             self.post_message(OpenRun(self.state.runs[event.key].run))
         else:
-            self.begin(event.key)
+            self.begin_training(event.key)
 
     def action_edit(self) -> None:
         """Open the profile of the run, or the profile, at its recipe."""
         run = self._run_at_cursor
-        self._open_saved_profile(
+        self._open_step_with_saved_profile(
             str(run.run.profile) if run else self.state.profile_name_at(self._cursor_row_key), "recipe"
         )
 
-    def _open_saved_profile(self, reference: str, step: str) -> None:
+    def _open_step_with_saved_profile(self, reference: str, step: str) -> None:
         from tui_train.profile import store
 
-        try:
-            # What is only looked at takes no draft away.
-            self.open_profile(store.load_profile_file(reference), step, save_as_draft=False)
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
+        # What is only looked at takes no draft away.
+        self.open_step_with_profile(store.load_profile_file(reference), step, save_as_draft=False)
 
     # Starting and stopping
 
@@ -424,15 +420,9 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         """Start the run again, from its newest checkpoint."""
         from tui_train.places import place_of_run
 
-        digest = self._run_at_cursor
-        if digest is None:
-            return
-        try:
+        if digest := self._run_at_cursor:
             words = place_of_run(digest.run).resume(digest.run)
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
-            return
-        self.post_message(OpenRun(digest.run, visible(words)))
+            self.post_message(OpenRun(digest.run, visible(words)))
 
     @work(thread=True, group="start", exclusive=True)
     def action_run_now(self) -> None:
@@ -441,48 +431,33 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         from tui_train.profile import store
 
         name = self.state.profile_name_at(self._cursor_row_key)
-        try:
-            self.app.call_from_thread(self.notify, f"Checking {visible(name)} …", markup=False)
-            prepared, place = prepare_plan_and_place(store.load_profile_file(name))
-            if prepared.plan is None or findings_forbidding_start(prepared):
-                self.app.call_from_thread(self._offer_preview_of_forbidden_start, name, prepared)
-                return
-            run = place.submit(prepared, prepared.plan)
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
+        self.notify(f"Checking {visible(name)} …", markup=False)
+        prepared, place = prepare_plan_and_place(store.load_profile_file(name))
+        if prepared.plan is None or findings_forbidding_start(prepared):
+            self.app.call_from_thread(self._offer_preview_of_forbidden_start, name, prepared)
         else:
-            self.post_message(OpenRun(run))
+            self.post_message(OpenRun(place.submit(prepared, prepared.plan)))
 
     def _offer_preview_of_forbidden_start(self, name: str, prepared: "PreparedPlan") -> None:
         from tui_train.actions.start_check import findings_forbidding_start
-
-        from ..widgets.dialogs import ChoiceDialog
 
         wrong = findings_forbidding_start(prepared)
         errors_text = "\n".join(
             visible(f"✗ {finding.message}. {finding.remedy}") for finding in wrong[:MAX_NAMES_SHOWN]
         )
-        answers = (("preview", "Open it in Preview, where F2 fixes what it can"), ("", "Leave it"))
-
-        def answered(answer: str | None) -> None:
-            if answer:
-                self.open_profile(prepared.profile, answer)
-
-        self.app.push_screen(ChoiceDialog(f"{visible(name)} cannot start here.\n\n{errors_text}", answers), answered)
+        self.ask_choice(
+            f"{visible(name)} cannot start here.\n\n{errors_text}",
+            (("preview", "Open it in Preview, where F2 fixes what it can"), ("", "Leave it")),
+            partial(self.open_step_with_profile, prepared.profile),
+        )
 
     def action_stop(self) -> None:
         """Ask, then end the run, or the marked ones that are live."""
-        from ..widgets.dialogs import ChoiceDialog
-
-        going = tuple(each for each in self._chosen_runs if each.stoppable)
+        going = tuple(each for each in self._marked_runs_or_run_at_cursor if each.stoppable)
         it = "it and all its processes" if len(going) == 1 else "them and all their processes"
         answers = (("", "No, leave it" if len(going) == 1 else "No, leave them"), ("stop", f"Stop {it}"))
-
-        def answered(answer: str | None) -> None:
-            if answer:
-                self._stop_runs(tuple(each.run for each in going))
-
-        self.app.push_screen(ChoiceDialog(f"Stop {runs_text(going)}?", answers), answered)
+        runs = tuple(each.run for each in going)
+        self.ask_choice(f"Stop {runs_text(going)}?", answers, lambda _answer: self._stop_runs(runs))
 
     @work(thread=True, group="stop")
     def _stop_runs(self, runs: "tuple[RunDir, ...]") -> None:
@@ -492,7 +467,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             try:
                 place_of_run(run).stop(run)
             except TuiTrainError as error:
-                self.post_message(ErrorToShow(error))
+                self.wizard.show_error(error)
         self.app.call_from_thread(self.refresh_list)
 
     # Tidying
@@ -509,11 +484,11 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def action_compare(self) -> None:
         """Show the marked runs side by side, the oldest first."""
-        self.post_message(CompareRuns(tuple(digest.run for digest in reversed(self._chosen_runs))))
+        self.post_message(CompareRuns(tuple(digest.run for digest in reversed(self._marked_runs_or_run_at_cursor))))
 
     def action_delete(self) -> None:
         """Ask, then remove the marked runs, or the run or profile in which the cursor is."""
-        if runs := self._chosen_runs:
+        if runs := self._marked_runs_or_run_at_cursor:
             self._measure_and_ask_delete(tuple(digest.run for digest in runs), runs_text(runs))
         elif name := self.state.profile_name_at(self._cursor_row_key):
             self._ask_delete(f"Delete the profile {visible(name)}? Its runs stay.", partial(_remove_profile, name))
@@ -524,36 +499,26 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         from tui_train.places import place_of_run
         from tui_train.runs import folders
 
-        try:
-            for run in runs:
-                place_of_run(run).refuse_if_active(run)
-            total = sum(folders.folder_extent(run).size for run in runs)
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
-            return
+        for run in runs:
+            place_of_run(run).refuse_if_active(run)
+        total = sum(folders.folder_extent(run).size for run in runs)
         question = f"Delete {runs_in_words}?\n\nIt frees {size_text(total)}: logs, checkpoints, all of the folder."
         self.app.call_from_thread(self._ask_delete, question, partial(_remove_runs, runs))
 
     def _ask_delete(self, question: str, remove: Callable[[], str]) -> None:
-        from ..widgets.dialogs import ChoiceDialog
+        def delete(_answer: str) -> None:
+            self.state.marked = frozenset()
+            self._make_change_on_disk(remove)
 
-        def answered(answer: str | None) -> None:
-            if answer:
-                self.state.marked = frozenset()
-                self._make_change_on_disk(remove)
-
-        self.app.push_screen(ChoiceDialog(question, (_KEEP_ANSWER, ("delete", "Delete"))), answered)
+        self.ask_choice(question, (("", "No, keep it"), ("delete", "Delete")), delete)
 
     @work(thread=True, group="change")
     def _make_change_on_disk(self, change: Callable[[], str]) -> None:
         """Change something on disk, and say what was done."""
         try:
-            report = change()
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
-        else:
-            self.app.call_from_thread(self.notify, visible(report), markup=False)
-        self.app.call_from_thread(self.refresh_list)
+            self.notify(visible(change()), markup=False)
+        finally:
+            self.app.call_from_thread(self.refresh_list)
 
     def _ask_text(self, question: str, value: str, change: Callable[[str], str]) -> None:
         """Ask for a text until `change`, which says what it did, takes it or Esc ends it."""
@@ -595,7 +560,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def action_note(self) -> None:
         """Ask for a line about the run, or the marked ones."""
-        if chosen := self._chosen_runs:
+        if chosen := self._marked_runs_or_run_at_cursor:
             question = f"A line about {runs_text(chosen)}, which lists show; empty removes it:"
             self._ask_text(question, chosen[0].note, partial(_write_notes, tuple(each.run for each in chosen)))
 

@@ -26,7 +26,7 @@ class Installation(Struct, frozen=True, kw_only=True):
     failure: str = ""
 
     @property
-    def action_text(self) -> str:
+    def current_action_text(self) -> str:
         """Current action, in a sentence."""
         progress = self.progress
         if progress is None:

@@ -21,7 +21,7 @@ from .installation import Installation
 
 _MAX_BAR_WIDTH = 40
 _REFRESH_SECONDS = 10.0  # seconds between two pictures of the time it has taken
-_ROWS_BESIDE_OUTPUT = 14  # rows of the screen that are not the last lines
+_ROWS_OUTSIDE_OUTPUT = 14  # rows of the screen that are not the last lines
 
 
 class InstallScreen(WizardScreen):
@@ -71,7 +71,7 @@ by pip or uv for the next time."""
         now = self.installation
         if now is None:
             return
-        rows = max(3, self.size.height - _ROWS_BESIDE_OUTPUT)
+        rows = max(3, self.size.height - _ROWS_OUTSIDE_OUTPUT)
         self.query_one("#installation", Lines).show(lambda width: _installation_lines(now, width, rows))
         self.query_one(Hint).show_text(_hint_text(now))
         self.refresh_bindings()

@@ -30,7 +30,7 @@ from tui_train.views.previous_run import (
 from ..discovery.machine_queries import FACTS_PARTS_NOT_AWAITED
 from ..steps.step import StepScreen
 from ..widgets.bar import StepBar
-from ..widgets.code import FileViewer, Page
+from ..widgets.code import FileViewer, ScrollingPage
 from ..widgets.hint import Hint
 from ..widgets.keys import KeyBar
 from ..widgets.lines import Lines
@@ -87,7 +87,7 @@ class PlanScreen(StepScreen):
         yield StepBar(self.TITLE_OF_STEP)
         with Horizontal(id="middle"):
             with Vertical(id="left"):
-                with Page(id="body"):
+                with ScrollingPage(id="body"):
                     yield Lines(id="story")
                 yield FileViewer()
             with VerticalScroll(id="side", can_focus=False):
@@ -110,14 +110,14 @@ class PlanScreen(StepScreen):
         """Make the plan again and show it."""
         if not self._is_composed or self.facts is None:
             return
-        if self.looking - FACTS_PARTS_NOT_AWAITED:
+        if self.awaited_parts - FACTS_PARTS_NOT_AWAITED:
             self.query_one("#story", Lines).show_fixed(
-                styled(f"Looking at {self.wizard.other_machine or 'this machine'} …")
+                styled(f"Looking at {self.wizard.other_machine_name or 'this machine'} …")
             )
             return
-        if self._previous_asked_for != self.profile.name and not self.wizard.other_machine:
+        if self._previous_asked_for != self.profile.name and not self.wizard.other_machine_name:
             self._previous_asked_for = self.profile.name
-            self._find_previous_run(self.profile, self._edited_run())
+            self._find_previous_run(self.profile, self._run_steps_opened_from())
         if self._planned_from != (self.profile, self.facts):
             self._planned_from = (self.profile, self.facts)
             self._setup = self.wizard.setup_for_profile(self.profile, self.facts)
@@ -194,13 +194,13 @@ class PlanScreen(StepScreen):
     def _find_previous_run(self, profile: Profile, edited: RunDir | None) -> None:
         self.post_message(PreviousRunFound(find_previous_run(profile, edited)))
 
-    def _edited_run(self) -> RunDir | None:
+    def _run_steps_opened_from(self) -> RunDir | None:
         """Return the run from which these steps were opened, None for none."""
         runs = (getattr(screen, "run", None) for screen in reversed(self.app.screen_stack))
         return next((run for run in runs if isinstance(run, RunDir)), None)
 
     @on(PreviousRunFound)
-    def _take_previous_run(self, event: PreviousRunFound) -> None:
+    def _show_previous_run(self, event: PreviousRunFound) -> None:
         self._previous = event.previous
         self._update_preview_content()
 
@@ -259,11 +259,11 @@ class PlanScreen(StepScreen):
             "#page" if files.display and (self._files_opened or not self.query_one("#body").display) else "#body"
         ).focus()
 
-    def action_show_file(self, by: int) -> None:
+    def action_show_next_file(self, by: int) -> None:
         """Show the next file."""
         files = self.query_one(FileViewer)
         if files.display:
-            files.show_next(by)
+            files.show_next_file(by)
         else:
             self.action_toggle_files()
 
@@ -271,4 +271,4 @@ class PlanScreen(StepScreen):
         """Ask for a text to look for in the files."""
         if not self.query_one(FileViewer).display:
             self.action_toggle_files()
-        self.query_one(FileViewer).ask_search_text()
+        self.query_one(FileViewer).open_search_input()

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from tui_train.base.app_paths import expand_home
-from tui_train.base.errors import AlreadyExists, BadInput, TuiTrainError
+from tui_train.base.errors import AlreadyExists, BadInput
 from tui_train.base.text import visible
 from tui_train.checks import Finding
 from tui_train.facts.machine.folder_names import names_in_local_folder
@@ -17,13 +17,12 @@ from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.render.script.plain_command import command_to_paste
 from tui_train.profile import fields, store
 from tui_train.runs import rundir
-from tui_train.runs.rundir import RunDir
 from tui_train.setup.profile_summary import given_or_derived_name
 
 from ..discovery.machine_queries import FACTS_PARTS_NOT_AWAITED
-from ..messages import ApplyFix, ErrorToShow, OpenRun, SetProfile
+from ..messages import ApplyFix, OpenRun, SetProfile
 from ..widgets.code import FileViewer
-from ..widgets.dialogs import ChoiceDialog, TextDialog
+from ..widgets.dialogs import TextDialog
 from ..widgets.hint import Hint
 from ..widgets.preview_lines import FIX_KEYS
 from .plan_view import PlanScreen
@@ -54,8 +53,8 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         Binding("s", "save_profile", "Save profile"),
         Binding("e", "export_files", "Export"),
         Binding("slash", "search_files", "Search", key_display="/"),
-        Binding("left", "show_file(-1)", "File", key_display="←→"),
-        Binding("right", "show_file(1)", show=False),
+        Binding("left", "show_next_file(-1)", "File", key_display="←→"),
+        Binding("right", "show_next_file(1)", show=False),
         *(
             Binding(key, f"fix_finding({at})", f"Fix finding {at + 1}", show=False)
             for at, key in enumerate(FIX_KEYS)
@@ -83,10 +82,10 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         elif any(finding.level == "error" for finding in self._prepared.findings):
             words = "It cannot be started here now; e exports it all the same."
         elif self.wizard.uses_slurm:
-            where = f" on {self.wizard.other_machine}" if self.wizard.other_machine else ""
+            where = f" on {self.wizard.other_machine_name}" if self.wizard.other_machine_name else ""
             words = f"Enter submits the job to Slurm{where}: it may wait in the queue, and goes on when you leave."
         else:
-            where = f" on {self.wizard.other_machine}" if self.wizard.other_machine else ""
+            where = f" on {self.wizard.other_machine_name}" if self.wizard.other_machine_name else ""
             words = f"Enter writes the run folder{where} and starts it; it keeps running when you leave."
         self.query_one(Hint).show_text(Content(visible(words)))
 
@@ -95,10 +94,10 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         return next((finding for finding in self.findings() if finding.forbids_plan), None)
 
     @property
-    def footer_texts(self) -> Mapping[str, str]:
+    def footer_text_by_key(self) -> Mapping[str, str]:
         """Offer Run only where it starts something; Enter says then why it does not."""
         stopped = any(finding.level == "error" for finding in self.findings())
-        return {**super().footer_texts, **({"enter": ""} if stopped else {})}
+        return {**super().footer_text_by_key, **({"enter": ""} if stopped else {})}
 
     def _fixable_findings(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings() if finding.fix)
@@ -140,7 +139,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             return bool(needed and self._prepared and self._prepared.files)
         if action == "copy_command":
             return self._preview_content.command is not None
-        if action in {"show_file", "copy_file"}:
+        if action in {"show_next_file", "copy_file"}:
             return self._is_composed and self.query_one(FileViewer).display
         return super().check_action(action, parameters)
 
@@ -149,7 +148,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         if not self.wizard.can_start:
             self.app.bell()
             return
-        if self.looking - FACTS_PARTS_NOT_AWAITED:
+        if self.awaited_parts - FACTS_PARTS_NOT_AWAITED:
             self.app.bell()
             self.notify("The machine is being looked at: press Enter again when that is done.", markup=False)
             return
@@ -157,8 +156,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             self.update()
         if wrong := self._first_forbidding_finding():
             self.app.bell()
-            self.post_message(ErrorToShow(BadInput(f"It cannot be started: {wrong.message}", wrong.remedy)))
-            return
+            raise BadInput(f"It cannot be started: {wrong.message}", wrong.remedy)
         prepared = self._prepared
         if prepared is None or prepared.plan is None or prepared.profile != self.profile or self._starting:
             self.app.bell()
@@ -169,23 +167,11 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     @work(thread=True, group="start")
     def _start_run(self, prepared: PreparedPlan) -> None:
         assert prepared.plan is not None  # noqa: S101 - action_next has looked
-        try:
-            run = self.wizard.place_for(prepared.profile).submit(prepared, prepared.plan)
-        except TuiTrainError as error:
-            self.app.call_from_thread(self._show_start_error, error)
-        else:
-            self.app.call_from_thread(self._open_started_run, run)
+        self.post_message(OpenRun(self.wizard.place_for(prepared.profile).submit(prepared, prepared.plan)))
 
     def on_screen_resume(self) -> None:
         """Let a plan be started again, when the screen is shown again."""
         self._starting = False
-
-    def _open_started_run(self, run: RunDir) -> None:
-        self.post_message(OpenRun(run))
-
-    def _show_start_error(self, error: TuiTrainError) -> None:
-        self._starting = False
-        self.post_message(ErrorToShow(error))
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
         """Let the plan be started again."""
@@ -209,29 +195,19 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             path = store.save_profile(profile)
         except AlreadyExists:
             self._ask_to_replace(name)
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
         else:
             self.post_message(SetProfile(profile, saved=True))
             self.notify(visible(f"Saved {path}"), markup=False)
 
     def _ask_to_replace(self, name: str) -> None:
+        def replace(_answer: str) -> None:
+            profile = fields.profile_with_value(self.profile, "name", name)
+            store.save_profile(profile, overwrite=True)
+            self.post_message(SetProfile(profile, saved=True))
+            self.notify(visible(f"Replaced {name}"), markup=False)
+
         answers = (("", "No, keep it"), ("yes", "Yes, replace it"))
-
-        def answered(answer: str | None) -> None:
-            if answer:
-                try:
-                    profile = fields.profile_with_value(self.profile, "name", name)
-                    store.save_profile(profile, overwrite=True)
-                except TuiTrainError as failed:
-                    self.post_message(ErrorToShow(failed))
-                else:
-                    self.post_message(SetProfile(profile, saved=True))
-                    self.notify(visible(f"Replaced {name}"), markup=False)
-
-        self.app.push_screen(
-            ChoiceDialog(f"A profile named {visible(name)} already exists. Replace it?", answers), answered
-        )
+        self.ask_choice(f"A profile named {visible(name)} already exists. Replace it?", answers, replace)
 
     def action_export_files(self) -> None:
         """Ask for a folder, then write the files there."""
@@ -245,24 +221,19 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     def _export_files(self, folder: str | None, *, overwrite: bool = False) -> None:
         if not folder or self._prepared is None:
             return
-        try:
-            target = expand_home(folder).absolute()
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
-            return
+        target = expand_home(folder).absolute()
         try:
             rundir.export_plan_files(target, self._prepared.files, overwrite=overwrite)
         except AlreadyExists as error:
             answers = (("", "No, keep what is there"), ("yes", "Yes, overwrite"))
             question = f"{visible(error.message)}. Overwrite the plan's files there?"
-            self.app.push_screen(
-                ChoiceDialog(question, answers),
-                lambda answer: self._export_files(folder, overwrite=True) if answer else None,
-            )
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
+            self.ask_choice(question, answers, lambda _answer: self._export_files(folder, overwrite=True))
         else:
-            there = f"Copy it to the machine of {self.wizard.other_machine}. " if self.wizard.other_machine else ""
+            there = (
+                f"Copy it to the machine of {self.wizard.other_machine_name}. "
+                if self.wizard.other_machine_name
+                else ""
+            )
             self.notify(visible(f"Written to {target}. {there}Run it with: bash launch.sh"), markup=False)
 
 

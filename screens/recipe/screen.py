@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.worker import get_current_worker
 
-from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.errors import BadInput
 from tui_train.base.text import counted
 from tui_train.checks import Finding
 from tui_train.facts.models.hub import HubCache
@@ -26,7 +26,7 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 from tui_train.views import finetune_notes
 
-from ..messages import ErrorToShow, SetProfile, ValueChosen
+from ..messages import SetProfile, ValueChosen
 from ..steps.step import ADVANCED_GROUP_KEY, StepScreen, label_in_sentence
 from ..steps.step_rows import Section
 from ..widgets.dialogs import ChoiceDialog
@@ -85,7 +85,7 @@ Those that change the training ask for your consent; the others keep it the same
         ),
         Section(title="Out of memory", key=_LADDER_GROUP_KEY, folds=True),
     )
-    KEYS_BESIDE_FORM = ("ladder.rungs", "ladder.consent")
+    KEYS_OUTSIDE_FORM = ("ladder.rungs", "ladder.consent")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f3", "trace_memory", "Trace memory"),
         Binding("f4", "open_tuning", "Tune speed"),
@@ -101,14 +101,14 @@ Those that change the training ask for your consent; the others keep it the same
     @property
     def _model_without_sizes(self) -> str:
         """The model of the Hub whose config.json would give an estimate, and can be fetched; empty for none."""
-        if self._prediction is None or self.facts is None or self.facts.hub is None or self.wizard.other_machine:
+        if self._prediction is None or self.facts is None or self.facts.hub is None or self.wizard.other_machine_name:
             return ""
         return self._prediction.workload.unknown_model
 
     @property
-    def footer_texts(self) -> Mapping[str, str]:
+    def footer_text_by_key(self) -> Mapping[str, str]:
         """F3 fetches the sizes of a model that nothing is known of."""
-        return {**super().footer_texts, **({"f3": "Fetch config.json"} if self._model_without_sizes else {})}
+        return {**super().footer_text_by_key, **({"f3": "Fetch config.json"} if self._model_without_sizes else {})}
 
     def widgets_above(self) -> Iterable[Widget]:
         """Return the lines about memory, which stay while one types."""
@@ -145,7 +145,7 @@ Those that change the training ask for your consent; the others keep it the same
         return bool(finding.argument) or super().owns_finding(finding)
 
     @on(ValueChosen)
-    def _take_argument(self, event: ValueChosen) -> None:
+    def _post_arguments_with_value(self, event: ValueChosen) -> None:
         """Put what was chosen for an argument of the script among the arguments."""
         key, source = "trainer.arguments", self._script_source(self.setup)
         if event.key.startswith(f"{key} ") and source:
@@ -170,7 +170,7 @@ Those that change the training ask for your consent; the others keep it the same
             notes = {**finetune_notes.recipe_screen_notes(setup), **notes}
         return notes
 
-    def show_beside_form(self, setup: Setup) -> None:
+    def update_outside_form(self, setup: Setup) -> None:
         """Show the memory, and the ladder where it is open."""
         self._show_memory(setup)
         for picks in self.query("#ladder").results(MultiSelect):
@@ -182,8 +182,8 @@ Those that change the training ask for your consent; the others keep it the same
                 order = tuple(pick.value for pick in picks.select_rows)
             picks.show_select_rows((_rung_row(name, setup) for name in order), chosen)
 
-    @on(Form.Folded)
-    async def _toggle_ladder_list(self, event: Form.Folded) -> None:
+    @on(Form.FoldToggled)
+    async def _toggle_ladder_list(self, event: Form.FoldToggled) -> None:
         event.stop()
         if event.key != _LADDER_GROUP_KEY:
             return
@@ -219,46 +219,40 @@ Those that change the training ask for your consent; the others keep it the same
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Tracing and trials run here, and say nothing of another machine; of a cluster's nodes only tracing does."""
-        if action in {"trace_memory", "open_tuning"} and self.wizard.other_machine:
+        if action in {"trace_memory", "open_tuning"} and self.wizard.other_machine_name:
             return False
         if action == "open_tuning" and self.wizard.uses_slurm:
             return False
         return super().check_action(action, parameters)
 
-    def _report_what_forbids_training(self) -> bool:
-        """Say what is wrong with the profile, where it could not be trained."""
-        wrong = next((finding for finding in self._all_findings if finding.forbids_plan), None)
+    def _require_trainable_profile(self) -> None:
+        """Raise BadInput, which says what is wrong, where the profile could not be trained."""
         if label := self.form.state.unparsable_row_label:
-            self.post_message(ErrorToShow(BadInput(f"{label} cannot be read", "Correct it first.")))
-            return True
-        if wrong:
-            self.post_message(ErrorToShow(BadInput(wrong.message, wrong.remedy)))
-        return wrong is not None
+            raise BadInput(f"{label} cannot be read", "Correct it first.")
+        if wrong := next((finding for finding in self._all_findings if finding.forbids_plan), None):
+            raise BadInput(wrong.message, wrong.remedy)
 
     def action_trace_memory(self) -> None:
         """Have the memory counted in the Python that trains, or end the counting that is under way."""
         if self._traced_workload is not None:
             self.workers.cancel_group(self, "trace")
-            self._take_trace(self._traced_workload, None)
+            self._end_trace(self._traced_workload, None)
             return
         if self._model_without_sizes:
             self._ask_to_fetch_config(self._model_without_sizes)
             return
-        if self._report_what_forbids_training():
-            return
+        self._require_trainable_profile()
         setup = self.setup
         asked = self._prediction.workload if self._prediction else None
         if setup is None or setup.toolchain is None or asked is None or asked.model is None or asked.settings is None:
             why = self._prediction.why_no_estimate if self._prediction else ""
-            error = BadInput(f"there is nothing to trace{why and ': '}{why}", "Name a model, and a Python that trains.")
-            self.post_message(ErrorToShow(error))
-        elif why := trace.why_not_traceable(asked.model, asked.settings):
-            self.post_message(ErrorToShow(BadInput(f"it cannot be traced: {why}", "Take the estimate.")))
-        else:
-            self._traced_workload = asked
-            self.update()
-            question = trace.memory_child_request(asked.model, asked.settings, asked.folder)
-            self._trace_memory(asked, setup.toolchain.python, question)
+            raise BadInput(f"there is nothing to trace{why and ': '}{why}", "Name a model, and a Python that trains.")
+        if why := trace.why_not_traceable(asked.model, asked.settings):
+            raise BadInput(f"it cannot be traced: {why}", "Take the estimate.")
+        self._traced_workload = asked
+        self.update()
+        question = trace.memory_child_request(asked.model, asked.settings, asked.folder)
+        self._trace_memory(asked, setup.toolchain.python, question)
 
     def _ask_to_fetch_config(self, name: str) -> None:
         """Ask whether a model's config.json may be fetched, unless that is under way, and fetch it."""
@@ -269,75 +263,63 @@ Those that change the training ask for your consent; the others keep it the same
 
         profile = self.profile
 
-        def answered(answer: str | None) -> None:
-            if answer:
-                self._fetching = True
-                self.update()
-                self._fetch_config(profile, hub, name)
+        def fetch(_answer: str) -> None:
+            self._fetching = True
+            self.update()
+            self._fetch_config(profile, hub, name)
 
-        answers = (("yes", "Yes, fetch it"), ("", "No"))
-        self.app.push_screen(ChoiceDialog(model_config.config_fetch_question(profile, hub, name), answers), answered)
+        question = model_config.config_fetch_question(profile, hub, name)
+        self.ask_choice(question, (("yes", "Yes, fetch it"), ("", "No")), fetch)
 
     @work(thread=True, exclusive=True, group=_CONFIG_WORKER_GROUP)
     def _fetch_config(self, profile: Profile, hub: HubCache, name: str) -> None:
         from tui_train.actions import model_config
 
-        try:
-            model_config.fetch_model_config(profile, hub, name)
-        except TuiTrainError as error:
-            self.app.call_from_thread(self._take_fetched_config, error)
-        else:
-            self.app.call_from_thread(self._take_fetched_config, None)
+        model_config.fetch_model_config(profile, hub, name)
+        self.app.call_from_thread(self._show_fetched_config)
 
-    def _take_fetched_config(self, error: TuiTrainError | None) -> None:
-        """Say why nothing was fetched, or look at what was."""
+    def _show_fetched_config(self) -> None:
         self._fetching = False
-        if error:
-            self.post_message(ErrorToShow(error))
-        else:
-            self.wizard.refresh_quietly("paths")
-            self.wizard.refresh_quietly("hub")
+        self.wizard.refresh_part_quietly("paths")
+        self.wizard.refresh_part_quietly("hub")
         self.update()
 
     def action_open_tuning(self) -> None:
         """Open the trials, where they can be made."""
         setup = self.setup
-        if self.facts is None or setup is None or self._report_what_forbids_training():
+        if setup is None:
             return
+        self._require_trainable_profile()
         from tui_train.actions.tune.space import search_space
 
         from ..tuning import TuningScreen
 
-        try:
-            search_space(setup)
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
-        else:
-            self.app.push_screen(TuningScreen(setup))
+        search_space(setup)  # raises where no trials can be made
+        self.app.push_screen(TuningScreen(setup))
 
     @work(thread=True, exclusive=True, group="trace")
     def _trace_memory(self, workload: object, python: str, question: dict[str, Any]) -> None:
         worker = get_current_worker()
         memory_count = trace.run_trace(python, question, lambda: worker.is_cancelled)
         if not worker.is_cancelled:
-            self.app.call_from_thread(self._take_trace, workload, memory_count)
+            self.app.call_from_thread(self._end_trace, workload, memory_count)
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
         """Let the memory be counted, or the sizes be fetched, again."""
         if worker_group == "trace":
-            self._take_trace(None, None)
+            self._end_trace(None, None)
         elif worker_group == _CONFIG_WORKER_GROUP:
             self._fetching = False
             self.update()
 
-    def _take_trace(self, workload: object, memory: CountedMemory | None) -> None:
+    def _end_trace(self, workload: object, memory: CountedMemory | None) -> None:
         self._traced_workload = None
         if memory:
             self._traced_memory[workload] = memory
         self.update()
 
     @on(MultiSelect.Picked)
-    def _take_rungs(self, event: MultiSelect.Picked) -> None:
+    def _post_rungs_or_ask_consent(self, event: MultiSelect.Picked) -> None:
         event.stop()
         new = set(event.values) - set(self.profile.ladder.rungs)
         asking = [name for name in new if get_rung(name).changes_training]
@@ -346,23 +328,21 @@ Those that change the training ask for your consent; the others keep it the same
             question = f"“{found.label}” changes the training ({found.cost}).\nMay it be done without asking you then?"
             answers = (("", "No, leave it out"), ("yes", "Yes, I consent"))
             self.app.push_screen(
-                ChoiceDialog(question, answers), lambda answer: self._take_consent(event.values, asking[0], answer)
+                ChoiceDialog(question, answers),
+                lambda answer: self._post_rungs_if_consented(event.values, asking[0], answer),
             )
         else:
             self.post_message(ValueChosen("ladder.rungs", event.values))
 
-    def _take_consent(self, rungs: tuple[str, ...], rung: str, answer: str | None) -> None:
+    def _post_rungs_if_consented(self, rungs: tuple[str, ...], rung: str, answer: str | None) -> None:
         if not answer:
             self.update()
             return
-        consent = tuple(dict.fromkeys((*self.profile.ladder.consent, rung)))
-        try:
-            from tui_train.profile.changes import Change, apply_change
+        from tui_train.profile.changes import Change, apply_change
 
-            edits = (("ladder.rungs", rungs), ("ladder.consent", consent))
-            self.post_message(SetProfile(apply_change(Change("consent", "given", edits), self.profile)))
-        except BadInput as error:
-            self.post_message(ErrorToShow(error))
+        consent = tuple(dict.fromkeys((*self.profile.ladder.consent, rung)))
+        edits = (("ladder.rungs", rungs), ("ladder.consent", consent))
+        self.post_message(SetProfile(apply_change(Change("consent", "given", edits), self.profile)))
 
 
 def _rung_row(name: str, setup: Setup) -> SelectRow:

@@ -19,7 +19,7 @@ from ..steps.step_rows import hint_and_fix_texts
 from ..widgets.form.form_lines import FormGroup, FormRow
 
 SCRIPT_GROUP_KEY = "script"
-_MAX_OPEN_ROWS = 12  # rows that are shown without being asked for
+_MAX_UNFOLDED_ROWS = 12  # rows that are shown without being asked for
 _FIELD_KIND_BY_TYPE: Mapping[str, FieldKind] = {"int": "integer", "float": "number"}
 
 
@@ -38,7 +38,7 @@ def make_script_group(
     return FormGroup(
         title="Script's own",
         rows=rows,
-        folds=len(rows) > _MAX_OPEN_ROWS,
+        folds=len(rows) > _MAX_UNFOLDED_ROWS,
         key=SCRIPT_GROUP_KEY,
         value=f"{sum(row.value is not None for row in rows)} of {len(rows)} set",
         hint="Arguments that the script declares. Space opens and closes them.",

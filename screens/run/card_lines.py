@@ -8,7 +8,7 @@ from textual.content import Content
 from tui_train.base.text import visible
 from tui_train.facts.gpus.samples import CardSample
 
-from ..widgets.card_curves import CURVE_BLOCKS, CardHistory, card_curves, text_with_unit, used_memory
+from ..widgets.card_curves import CURVE_BLOCK_COUNT, CardHistory, card_curves, text_with_unit, used_memory
 from ..widgets.text_layout import FAILED_MARK, MUTED, WARNING_MARK, Styled, columns, fit, heading, styled
 
 _MIN_HOT_CELSIUS = 83  # °C; most cards slow down a little above
@@ -55,16 +55,16 @@ def _card_line(sample: CardSample, earlier_samples: Sequence[CardSample], card_l
     )
     cells: list[tuple[Styled, int]] = [
         (label, 13),
-        (curves.use, CURVE_BLOCKS),
+        (curves.use, CURVE_BLOCK_COUNT),
         (use, -5),
         ("", 2),
-        (curves.memory, CURVE_BLOCKS),
+        (curves.memory, CURVE_BLOCK_COUNT),
         (_memory_text(sample), -14),
         ("", 2),
-        (curves.temperature, CURVE_BLOCKS),
+        (curves.temperature, CURVE_BLOCK_COUNT),
         (heat, -8),
         ("", 2),
-        (curves.power, CURVE_BLOCKS),
+        (curves.power, CURVE_BLOCK_COUNT),
         (text_with_unit(sample.power, " W"), -6),
     ]
     while sum(abs(size) for _, size in cells) > width and len(cells) > 3:

@@ -86,7 +86,7 @@ def _failure_lines(
         # An error of the script is its cause word for word.
         if diagnosis.line not in diagnosis.cause:
             lines.append(styled((number, MUTED), fit(visible(diagnosis.line), room - len(number))))
-        lines += _source_lines(diagnosis, room, whole=with_reason)
+        lines += _script_lines_around_error(diagnosis, room, whole=with_reason)
     lines += _wrap_text(diagnosis.remedy, room, most_remedy)
     if diagnosis.change:
         aside = Content(visible(fits_text))
@@ -98,7 +98,7 @@ def _failure_lines(
     return [styled(_PANEL_EDGE_MARK, line) for line in lines]
 
 
-def _source_lines(diagnosis: Diagnosis, width: int, *, whole: bool) -> list[Content]:
+def _script_lines_around_error(diagnosis: Diagnosis, width: int, *, whole: bool) -> list[Content]:
     """Return the line of the script that raised the error, `whole` with those around it."""
     shown = [each for each in diagnosis.source if whole or each[0] == diagnosis.source_line]
     digits = max((len(str(number)) for number, _ in shown), default=0)

@@ -18,7 +18,7 @@ def highlighted_segments(
 ) -> list[Segment]:
     """Return the runs, and the spans of characters among them pointed out."""
     segments = [
-        Segment(run.text, _style_of_parameters(run.colour, with_colours=with_colours) if run.colour else None)
+        Segment(run.text, _style_of_escape_parameters(run.colour, with_colours=with_colours) if run.colour else None)
         for run in parts_of_line
     ]
     edges = (0, *(edge for span in spans for edge in span), sum(len(run.text) for run in segments))
@@ -45,7 +45,7 @@ def split_segments(segments: Iterable[Segment], lengths: Iterable[int]) -> Itera
 
 
 @lru_cache(1000)
-def _style_of_parameters(parameters: str, *, with_colours: bool) -> Style:
+def _style_of_escape_parameters(parameters: str, *, with_colours: bool) -> Style:
     """Return the style of an escape sequence's parameters: colours and weights, nothing that hides or blinks."""
     decoder = AnsiDecoder()
     decoder.decode_line(f"\x1b[{parameters}m")

@@ -37,10 +37,10 @@ class LogPane(Vertical):
     BINDINGS: ClassVar[list[BindingType]] = [
         # Before all other keys: over a slow line what is typed next comes along, and belongs to the expression.
         Binding("slash", "ask_expression('search')", "Search", key_display="/", priority=True),
-        Binding("n", "search_again(False)", "Next line that matches", show=False),
-        Binding("N", "search_again(True)", "Line above that matches", show=False),
+        Binding("n", "find_next(False)", "Next line that matches", show=False),
+        Binding("N", "find_next(True)", "Line above that matches", show=False),
         Binding("f", "ask_expression('filter')", "Show matching lines only", show=False, priority=True),
-        Binding("escape", "back", "Back", key_display="Esc"),
+        Binding("escape", "end_search_or_filter", "Back", key_display="Esc"),
     ]
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
@@ -88,7 +88,7 @@ class LogPane(Vertical):
             self.is_growing = is_growing
             self._show_title_and_place()
 
-    def choose_rank(self, rank: int | None) -> None:
+    def filter_by_rank(self, rank: int | None) -> None:
         """Show the lines of one rank only, or of all."""
         self.rank = rank
         self._apply_filter()
@@ -112,7 +112,7 @@ class LogPane(Vertical):
         except (OSError, ValueError) as error:
             self.notify(f"The filter cannot be started: {error}", severity="error", markup=False)
         if self._filtered:
-            self._read_search(self._filtered.search)
+            self._post_search_news(self._filtered.search)
         self._searched_text = self._status_text = ""
         self._view.show(self._filtered or self.log_file, start_offset=at)
         self._show_title_and_place()
@@ -124,12 +124,12 @@ class LogPane(Vertical):
             filtered.close()
 
     @work(thread=True, group="listen")
-    def _read_search(self, search: LogSearch) -> None:
+    def _post_search_news(self, search: LogSearch) -> None:
         for found in search.updates():
             self.post_message(SearchNews(search, found))
 
     @on(SearchNews)
-    def _take_search_news(self, event: SearchNews) -> None:
+    def _show_search_news(self, event: SearchNews) -> None:
         found = event.update
         if self._filtered and event.search is self._filtered.search:
             self._searched_text = "" if found.done or found.error else f", {found.percent} % searched"
@@ -138,7 +138,7 @@ class LogPane(Vertical):
                 self._report_bad_expression(found.error)
                 self._apply_filter()
         elif event.search is self._search:
-            self._take_search_update(found)
+            self._show_search_update(found)
         self._show_title_and_place()
 
     @on(Worker.StateChanged)
@@ -150,7 +150,7 @@ class LogPane(Vertical):
             self._show_title_and_place()
             self.refresh_bindings()
 
-    def _take_search_update(self, update: SearchUpdate) -> None:
+    def _show_search_update(self, update: SearchUpdate) -> None:
         shown = visible(self._expression)
         self._status_text = f"searching {shown}: {update.percent} %, esc stops it"
         if update.error:
@@ -184,7 +184,7 @@ class LogPane(Vertical):
         self.refresh_bindings()
 
     @on(Input.Submitted)
-    def _take_expression(self, event: Input.Submitted) -> None:
+    def _search_or_filter_by_typed(self, event: Input.Submitted) -> None:
         event.stop()
         self._close_expression_input()
         if self._asking_for == "filter":
@@ -193,14 +193,14 @@ class LogPane(Vertical):
         elif event.value or self._expression:
             self._expression = event.value or self._expression
             self._hit = None
-            self.action_search_again(upward=False)
+            self.action_find_next(upward=False)
 
     def _close_expression_input(self) -> None:
         self.query_one(Input).display = False
         self.query_one("#place").display = True
         self.screen.set_focus(self._view)
 
-    def action_search_again(self, upward: bool) -> None:
+    def action_find_next(self, upward: bool) -> None:
         """Look for the next line that matches, or the one above."""
         if self.log_file is None or not self._expression:
             self.action_ask_expression("search")
@@ -217,7 +217,7 @@ class LogPane(Vertical):
             self.notify(f"The search cannot be started: {error}", severity="error", markup=False)
             return
         self._status_text = f"searching {visible(self._expression)}, esc stops it"
-        self._read_search(self._search)
+        self._post_search_news(self._search)
         self._show_title_and_place()
         self.refresh_bindings()
 
@@ -229,11 +229,11 @@ class LogPane(Vertical):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Take Esc only where there is something to end, and the other keys as letters while one types."""
         typing = self.query_one(Input).display
-        if action == "back":
+        if action == "end_search_or_filter":
             return bool(typing or self._search or self._filter_expressions)
         return not (action == "ask_expression" and typing)
 
-    def action_back(self) -> None:
+    def action_end_search_or_filter(self) -> None:
         """Close what is typed, or end the search, or show all lines again."""
         if self.query_one(Input).display:
             self._close_expression_input()

@@ -218,7 +218,7 @@ class LogView(Widget, can_focus=True):
             self.following = self.following and not above
             self._top = above[-1].place if above else self._top
         elif not self.following:
-            below = [*islice(self._rows_below(self._top), rows + self.size.height + 1)]
+            below = [*islice(self._rows_from(self._top), rows + self.size.height + 1)]
             self.following = len(below) <= rows + self.size.height
             self._top = below[min(rows, len(below) - 1)].place if below else self._top
 
@@ -228,7 +228,7 @@ class LogView(Widget, can_focus=True):
             return
         height = self.size.height
         self._stamp, self._bytes = self.source.change_stamp(), self.source.size()
-        rows = [] if self.following else [*islice(self._rows_below(self._top), height)]
+        rows = [] if self.following else [*islice(self._rows_from(self._top), height)]
         if len(rows) < height:
             first = rows[0].place if rows else RowPlace(self._bytes)
             rows = [*islice(self._rows_above(first), height - len(rows))][::-1] + rows
@@ -267,12 +267,12 @@ class LogView(Widget, can_focus=True):
         """Draw the row at a height."""
         return self._drawn[y] if y < len(self._drawn) else Strip.blank(self.size.width, self.rich_style)
 
-    def _rows_below(self, place: RowPlace) -> Iterator[_Row]:
+    def _rows_from(self, place: RowPlace) -> Iterator[_Row]:
         """Yield the rows from a place on."""
         lines = self.source.forward(place.start) if self.source else iter(())
         rows = (
             row
-            for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES_SKIPPED))
+            for line in self._lines_without_old_bars(islice(lines, _MAX_EMPTY_LINES_SKIPPED))
             for row in self._rows_of(line)
         )
         return dropwhile(lambda row: row.place < place, rows)
@@ -286,10 +286,10 @@ class LogView(Widget, can_focus=True):
             else []
         )
         yield from reversed(own[: place.row])
-        for line in self._without_old_bars(islice(lines, _MAX_EMPTY_LINES_SKIPPED), place.start):
+        for line in self._lines_without_old_bars(islice(lines, _MAX_EMPTY_LINES_SKIPPED), place.start):
             yield from reversed(self._rows_of(line))
 
-    def _without_old_bars(self, lines: Iterator[LogLine], below_offset: int | None = None) -> Iterator[LogLine]:
+    def _lines_without_old_bars(self, lines: Iterator[LogLine], below_offset: int | None = None) -> Iterator[LogLine]:
         """Yield lines without earlier states of progress bars, from `below_offset` upward where that is given."""
         if not isinstance(self.source, LogFile):
             return lines  # those that match are all shown

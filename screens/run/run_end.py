@@ -26,7 +26,7 @@ from tui_train.views.previous_run import find_earlier_run_of_profile
 PROGRESS_INTERVAL_SECONDS = 0.5  # seconds between progress updates
 
 
-class EndedRunFindings(Struct, frozen=True, kw_only=True):
+class RunEnd(Struct, frozen=True, kw_only=True):
     """Findings on an ended run."""
 
     diagnosis: Diagnosis | None = None  # why it failed
@@ -38,7 +38,7 @@ class EndedRunFindings(Struct, frozen=True, kw_only=True):
     previous_run: RunDir | None = None  # the run of the same profile before it
 
     @property
-    def remedy(self) -> tuple[Profile, Change] | None:
+    def profile_and_change(self) -> tuple[Profile, Change] | None:
         """The change that may help, and the profile that it changes."""
         change = self.diagnosis.change if self.diagnosis else None
         return (self.profile, change) if self.profile and change else None
@@ -60,14 +60,14 @@ class EndedRunFindings(Struct, frozen=True, kw_only=True):
         return self.run_result is not None and self.run_result.weights is not None
 
 
-NOT_ENDED = EndedRunFindings(why_not_resumable="still runs")
+NOT_ENDED = RunEnd(why_not_resumable="still runs")
 
 
 @dataclass
 class EndExplained(Message):
     """The end of the run is explained."""
 
-    end: EndedRunFindings
+    end: RunEnd
 
 
 @dataclass
@@ -78,7 +78,7 @@ class ExplainProgress(Message):
     words: str
 
 
-class LogReadWatcher(LogReadObserver):
+class LogReadPoster(LogReadObserver):
     """Posts how a run's large log is read, until nobody waits for it."""
 
     def __init__(self, post: Callable[[Message], object], is_cancelled: Callable[[], bool]) -> None:
@@ -103,12 +103,12 @@ class LogReadWatcher(LogReadObserver):
 
 
 def explain_end(
-    run: RunDir, plan_position: int, facts: Facts | None, watcher: LogReadObserver | None = None
-) -> EndedRunFindings:
+    run: RunDir, plan_position: int, facts: Facts | None, observer: LogReadObserver | None = None
+) -> RunEnd:
     """Return what is known of an ended run whose last attempt is the plan's at a position; TuiTrainError."""
-    found = diagnose_run(run, facts, watcher)
+    found = diagnose_run(run, facts, observer)
     profile = store.load_profile_file(str(run.profile)) if found and found.change else None
-    return EndedRunFindings(
+    return RunEnd(
         diagnosis=found,
         profile=profile,
         fits_text=_memory_after_change_text(profile, found.change, facts)

@@ -23,33 +23,35 @@ def outcome_lines(
     """Return a title and some lines: what the run made (`run_result`), and the `keys` of what can be done next."""
     lines = [heading("Outcome", "", width)]
     if numbers := _loss_parts(news):
-        lines.append(_label_line("Loss", join_parts_that_fit(numbers, width - _LABEL_WIDTH), width))
+        lines.append(_labelled_line("Loss", join_parts_that_fit(numbers, width - _LABEL_WIDTH), width))
     weights = run_result.weights if run_result else None
     final = bool(run_result and weights and run_result.source != "checkpoint")
     if output and run_result and weights and final:
         when = f", {run_result.weights_origin_text}" if run_result.source == "stopped" else ""
         folder = str(Path(output.fetched).parent) if output.fetched else output.folder
-        lines.append(_label_line(weights.kind.capitalize(), _weights_text(weights, when, folder), width))
+        lines.append(_labelled_line(weights.kind.capitalize(), _weights_text(weights, when, folder), width))
     if output and output.checkpoint:
-        lines.append(_label_line("Checkpoint", _checkpoint_text(output.checkpoint, output.folder, output.host), width))
+        lines.append(
+            _labelled_line("Checkpoint", _checkpoint_text(output.checkpoint, output.folder, output.host), width)
+        )
     elif output and output.host and not output.fetched:
         taken = "" if output.fetching is None else f", {size_text(output.fetching)} fetched …"
         words = styled(
             (_short_path(output.output, output.folder), "b"), (f"   on {visible(output.host)}{taken}", MUTED)
         )
-        lines.append(_label_line("Saved", words, width))
+        lines.append(_labelled_line("Saved", words, width))
     elif output and output.fetched and not final:
-        lines.append(_label_line("Fetched", styled((display_path(output.fetched), "b")), width))
+        lines.append(_labelled_line("Fetched", styled((display_path(output.fetched), "b")), width))
     elif output and not final and output.output:
         lines.append(
-            _label_line(
+            _labelled_line(
                 "Saved", styled(("no complete checkpoint in ", MUTED), _short_path(output.output, output.folder)), width
             )
         )
     words = Content("   ").join([styled((key, KEY_STYLE), f" {word}") for key, word in keys])
-    lines += [_label_line("Next", words, width)] if keys else []
+    lines += [_labelled_line("Next", words, width)] if keys else []
     # Last, as what has no room is cut there.
-    return [*lines, _label_line("Retries", styled(visible(news.status.why)), width)] if news.status.why else lines
+    return [*lines, _labelled_line("Retries", styled(visible(news.status.why)), width)] if news.status.why else lines
 
 
 def _loss_parts(news: RunNews) -> list[Content]:
@@ -92,5 +94,5 @@ def _short_path(path: str, run_folder: str) -> str:
     return visible(path[len(run_folder) + 1 :]) if path.startswith(f"{run_folder}/") else display_path(path)
 
 
-def _label_line(label: str, words: Content, width: int) -> Content:
+def _labelled_line(label: str, words: Content, width: int) -> Content:
     return fit(styled((f"{label:<{_LABEL_WIDTH}}", MUTED), words), width)

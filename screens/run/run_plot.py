@@ -35,7 +35,7 @@ class PlotOptions(NamedTuple):
         return shown._replace(log=not self.log) if key == "l" else shown._replace(rate=not self.rate)
 
 
-def show_plot(plot: Plot, progress: Progress, options: PlotOptions) -> None:
+def draw_or_hide_plot(plot: Plot, progress: Progress, options: PlotOptions) -> None:
     """Draw a run's curves; where there is nothing to draw, the plot is not there."""
     series = _learning_rate_series(progress) if options.rate else _loss_series(progress)
     narrow = options.room is not None and options.room < MIN_PLOT_ROWS

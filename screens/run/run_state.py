@@ -41,7 +41,7 @@ _CELLS_BETWEEN_PARTS = 3
 _ATTEMPT_SEPARATOR = " ── "
 _MAX_WARNING_LINES = 2
 _TREND_POINTS, _MIN_TREND_POINTS = 40, 8
-_MIN_TREND_IN_NOISE = 3.0  # standard errors of the difference; less is no trend
+_MIN_TREND_STANDARD_ERRORS = 3.0  # standard errors of the difference; less is no trend
 
 
 def state_mark(status: RunStatus) -> tuple[str, str]:
@@ -152,7 +152,7 @@ def _trend_mark(curve: LossCurve) -> str:
     newer, older = losses[:half], losses[half:]
     change = fmean(newer) - fmean(older)
     noise = math.sqrt(variance(newer) / len(newer) + variance(older) / len(older))
-    return "→" if abs(change) <= _MIN_TREND_IN_NOISE * noise else "↓" if change < 0 else "↑"
+    return "→" if abs(change) <= _MIN_TREND_STANDARD_ERRORS * noise else "↓" if change < 0 else "↑"
 
 
 def speed_text(per_second: float, position_word: str) -> str:

@@ -57,7 +57,7 @@ class RunView:
         return max((number for number in numbers if self.run.attempt_log(number).is_file()), default=0)
 
     @property
-    def last_position(self) -> int:
+    def last_plan_position(self) -> int:
         """The position in the plan of the last attempt."""
         attempts = self.news.status.attempts if self.news else ()
         return attempts[-1].position if attempts else 1
@@ -93,14 +93,14 @@ class RunView:
         samples = self.samples_of_run(card_samples) if news.status.live else ()
         idle = (time.monotonic() - self._cards_busy_at) / 60 if samples else None
         wrong = (
-            *((self._host_link_text(),) if self.link_problem else ()),
+            *((self._link_problem_text(),) if self.link_problem else ()),
             *((_UNREAD_NOTICE,) if self.is_unread else ()),
             *((self.reading_text,) if self.reading_text else ()),
             *health_problems(news.progress, news.quiet_minutes, idle, news.not_resumed, news.slow_rank, news.unread),
         )
         return lambda width: run_state_lines(name, news, wrong, width)
 
-    def _host_link_text(self) -> str:
+    def _link_problem_text(self) -> str:
         report = read_host_report(self.run.path)
         if report is None or (self.news and self.news.status.state == UNCONFIRMED_STATE):
             return self.link_problem
@@ -130,7 +130,7 @@ class RunView:
     def can_do(self, action: str) -> bool:
         """Tell whether an action does something now: only a live run can be stopped, only one that ended be edited."""
         if action == "fix":
-            return self.end.remedy is not None
+            return self.end.profile_and_change is not None
         if action == "stop":
             return self.still_trains or bool(self.news and self.news.status.leftover)
         if action == "edit":
@@ -149,7 +149,7 @@ class RunView:
             ("resume", "r", "resume"),
             ("open_script", "E", "open the script there"),
             ("edit", "e", "edit and rerun"),
-            *((("compare", "c", "compare with the run before"),) if self.end.previous_run else ()),
+            *((("compare_with_previous", "c", "compare with the run before"),) if self.end.previous_run else ()),
         )
         return [(key, word) for action, key, word in keys if self.can_do(action)]
 

@@ -16,7 +16,7 @@ from textual.reactive import reactive
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
-from tui_train.base.errors import TuiTrainError, Unavailable
+from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.diagnose import Diagnosis
 from tui_train.facts.gpus.samples import CardSamples
@@ -33,7 +33,6 @@ from ..base import WizardScreen
 from ..messages import (
     ApplyFix,
     CompareRuns,
-    ErrorToShow,
     GoBack,
     LeaveWizard,
     OpenResult,
@@ -42,7 +41,6 @@ from ..messages import (
 )
 from ..textual_fixes import driver_of
 from ..widgets.bar import StepBar
-from ..widgets.dialogs import ChoiceDialog
 from ..widgets.keys import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.plot import Plot
@@ -51,8 +49,8 @@ from . import run_end
 from .failure import FailurePanel
 from .log_pane import LogPane
 from .log_view import LogView
-from .run_end import NOT_ENDED, EndedRunFindings, EndExplained, ExplainProgress, LogReadWatcher
-from .run_plot import MIN_PLOT_ROWS, show_plot
+from .run_end import NOT_ENDED, EndExplained, ExplainProgress, LogReadPoster, RunEnd
+from .run_plot import MIN_PLOT_ROWS, draw_or_hide_plot
 from .run_view import RunView
 
 _ESCAPE_CHARACTER = "\x1b"
@@ -125,7 +123,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         Binding("f2", "fix", "Fix it"),
         Binding("e", "edit", "Edit"),
         Binding("E", "open_script", "Open the script"),
-        Binding("c", "compare", "Compare"),
+        Binding("c", "compare_with_previous", "Compare"),
         Binding("p", "change_plot('p')", "Plot"),
         Binding("z", "change_plot('z')", "Zoom to the last part", show=False),
         Binding("l", "change_plot('l')", "Logarithmic scale", show=False),
@@ -133,15 +131,15 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         Binding("s", "stop", "Stop"),
         Binding("r", "resume", "Resume"),
         Binding("a", "choose_attempt", "Log of another attempt", show=False),
-        Binding("o", "choose_rank", "Lines of one rank", show=False),
+        Binding("o", "filter_by_rank", "Lines of one rank", show=False),
         Binding("escape", "back", "Back", key_display="Esc"),
     ]
 
     WANTS_CARD_SAMPLES = True
-    SHARED_VALUES = ("live", "facts", "looking")
+    SHARED_VALUES = ("live", "facts", "awaited_parts")
     live: reactive[CardSamples] = reactive((), init=False, repaint=False)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
-    looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
+    awaited_parts: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
 
     def __init__(self, run: RunDir) -> None:
         super().__init__()
@@ -169,7 +167,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self._follow_run()
 
     @on(FailurePanel.RowsChanged)
-    def draw_plot(self) -> None:
+    def draw_plot_and_cards(self) -> None:
         """Draw the plot as it is wanted, and the cards in the room that it leaves."""
         if self.view.news:
             # Also where the screen is small, some of the log stays.
@@ -177,8 +175,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
                 max(1, self.size.height - _ROWS_OF_FRAME - self._line_count("#state") - _MIN_LOG_ROWS)
             )
             shown = self.view.plot._replace(room=self._free_row_count())
-            show_plot(self.query_one(Plot), self.view.news.progress, shown)
-            self._draw_cards()
+            draw_or_hide_plot(self.query_one(Plot), self.view.news.progress, shown)
+            self._draw_cards_or_outcome()
             self.query_one("#foot").styles.min_height = _MIN_LOG_ROWS + self._line_count("#cards")
 
     def _free_row_count(self) -> int:
@@ -195,12 +193,12 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     def on_resize(self) -> None:
         """Draw the plot where there is room for it now."""
-        self.draw_plot()
+        self.draw_plot_and_cards()
 
     def on_screen_resume(self) -> None:
         """Arrange it: what came while another screen was on top had no place yet."""
         super().on_screen_resume()
-        self.call_after_refresh(self.draw_plot)
+        self.call_after_refresh(self.draw_plot_and_cards)
 
     @work(thread=True, exclusive=True, group="watch")
     def _follow_run(self) -> None:
@@ -237,7 +235,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self._follow_run()
 
     @on(RunChanged)
-    def _take_run_news(self, event: RunChanged) -> None:
+    def _show_run_news(self, event: RunChanged) -> None:
         view, news = self.view, event.news
         before, went_on = view.news, view.still_trains
         view.news = news
@@ -274,7 +272,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self._draw_timer.stop()
         self._draw_timer, self._drawn_at = None, time.monotonic()
         self._draw_state()
-        self.draw_plot()
+        self.draw_plot_and_cards()
 
     def _draw_state(self) -> None:
         """Say the run's state, and what is wrong with it; the lines about a failure belong here as well."""
@@ -286,7 +284,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self.view.add_samples(self.live)
         self._draw_rate_limited()
 
-    def _draw_cards(self) -> None:
+    def _draw_cards_or_outcome(self) -> None:
         """Show the cards of a live run, and of an ended one what it leaves."""
         cards, view = self.query_one("#cards", Lines), self.view
         is_sampled = bool(view.news and view.news.status.live and view.samples_of_run(self.live))
@@ -300,7 +298,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     # Its end
 
-    def watch_looking(self, before: frozenset[str], now: frozenset[str]) -> None:
+    def watch_awaited_parts(self, before: frozenset[str], now: frozenset[str]) -> None:
         """Explain the end again once it is known where the change would have to fit."""
         known = before & _PARTS_FOR_MEMORY_FIT and not now & _PARTS_FOR_MEMORY_FIT
         if known and not self.view.still_trains and not self.view.end.is_fetching:
@@ -310,17 +308,13 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def explain_end(self) -> None:
         """Find out why an ended run failed, and what it leaves."""
         worker = get_current_worker()
-        watcher = LogReadWatcher(self.post_message, lambda: worker.is_cancelled)
-        try:
-            end = run_end.explain_end(self.run, self.view.last_position, self.facts, watcher)
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
-        else:
-            if not worker.is_cancelled:
-                self.post_message(EndExplained(end))
+        poster = LogReadPoster(self.post_message, lambda: worker.is_cancelled)
+        end = run_end.explain_end(self.run, self.view.last_plan_position, self.facts, poster)
+        if not worker.is_cancelled:
+            self.post_message(EndExplained(end))
 
     @on(ExplainProgress)
-    def _show_reading(self, event: ExplainProgress) -> None:
+    def _show_explain_progress(self, event: ExplainProgress) -> None:
         """Show what the end of a large log tells, and how much of the rest was read."""
         self.view.reading_text = event.words
         self._show_diagnosis(event.diagnosis)
@@ -330,7 +324,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def _take_explained_end(self, event: EndExplained) -> None:
         self._show_end(event.end)
 
-    def _show_end(self, end: EndedRunFindings) -> None:
+    def _show_end(self, end: RunEnd) -> None:
         """Show why it failed, and what it leaves."""
         self.view.end = end
         if self.view.reading_text:
@@ -340,7 +334,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if end.diagnosis and self.size.height < _MIN_TALL_ROWS:
             # The log tells more of a failure than the plot, which p brings back.
             self.view.plot = self.view.plot._replace(hidden=True)
-        self.draw_plot()
+        self.draw_plot_and_cards()
         self.refresh_bindings()
 
     def _show_diagnosis(self, diagnosis: Diagnosis | None, fits_text: str = "") -> None:
@@ -360,16 +354,15 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         progress(0)
         try:
             fetch_results(self.run, on_progress=progress)
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
-        self.app.call_from_thread(self._show_fetched_bytes, None)
-        self.app.call_from_thread(self.explain_end)
+        finally:
+            self.app.call_from_thread(self._show_fetched_bytes, None)
+            self.app.call_from_thread(self.explain_end)
 
     def _show_fetched_bytes(self, taken: int | None) -> None:
         # It goes on when this screen is left.
         if self.view.end.output and self.display and self.is_attached:
             self.view.end = replace(self.view.end, output=replace(self.view.end.output, fetching=taken))
-            self._draw_cards()
+            self._draw_cards_or_outcome()
             self.refresh_bindings()
 
     # What its keys do
@@ -379,9 +372,9 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         return self.view.can_do(action)
 
     @property
-    def footer_texts(self) -> Mapping[str, str]:
+    def footer_text_by_key(self) -> Mapping[str, str]:
         """Enter says what it does first."""
-        return {**super().footer_texts, **({"enter": "Fetch"} if self.view.end.can_fetch else {})}
+        return {**super().footer_text_by_key, **({"enter": "Fetch"} if self.view.end.can_fetch else {})}
 
     def why_key_refused(self, key: str) -> str:
         """Return why the run cannot be stopped, resumed or edited now."""
@@ -390,7 +383,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def action_change_plot(self, key: str) -> None:
         """Change the plot as a key does."""
         self.view.plot = self.view.plot.after_key(key)
-        self.draw_plot()
+        self.draw_plot_and_cards()
 
     def _open_log(self, attempt: int) -> None:
         """Show the log of an attempt; 0 is that of launch.sh."""
@@ -402,11 +395,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         numbers = [attempt.number for attempt in self.view.news.status.attempts] if self.view.news else []
         answers = [(str(number), f"attempt {number}") for number in reversed(numbers)]
 
-        def answered(answer: str | None) -> None:
-            if answer:
-                self._open_log(int(answer))
-
-        self.app.push_screen(ChoiceDialog("Which log?", (*answers, ("0", "launcher log"))), answered)
+        answers.append(("0", "launcher log"))
+        self.ask_choice("Which log?", answers, lambda answer: self._open_log(int(answer)))
 
     def action_choose_rank(self) -> None:
         """Choose the rank whose lines are shown."""
@@ -415,51 +405,36 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self.notify("No line of this log begins with a rank, such as [rank1]: or [default1]:.", markup=False)
             return
 
-        def answered(answer: str | None) -> None:
-            if answer:
-                self.query_one(LogPane).choose_rank(None if answer == "all" else int(answer))
+        def show(answer: str) -> None:
+            self.query_one(LogPane).filter_by_rank(None if answer == "all" else int(answer))
 
-        answers = (("all", "all lines"), *((str(rank), f"rank {rank}") for rank in known))
-        self.app.push_screen(ChoiceDialog("Whose lines?", answers), answered)
+        self.ask_choice("Whose lines?", (("all", "all lines"), *((str(rank), f"rank {rank}") for rank in known)), show)
 
     def action_stop(self) -> None:
         """Ask, then end the run."""
         answers = (("", "No, let it run"), ("stop", "Stop it and all its processes"))
-
-        def answered(answer: str | None) -> None:
-            if answer:
-                self._stop_run()
-
-        self.app.push_screen(ChoiceDialog("Stop this training?", answers), answered)
+        self.ask_choice("Stop this training?", answers, lambda _answer: self._stop_run())
 
     @work(thread=True, group="stop")
     def _stop_run(self, *, then_leave_wizard: bool = False) -> None:
         from tui_train.places import place_of_run
 
-        try:
-            ended = place_of_run(self.run).stop(self.run)
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
+        ended = place_of_run(self.run).stop(self.run)
+        if then_leave_wizard:
+            self.post_message(LeaveWizard())
         else:
-            if then_leave_wizard:
-                self.post_message(LeaveWizard())
-            else:
-                words = visible(show.after_stop_text(ended))
-                self.app.call_from_thread(self.notify, f"{words[:1].upper()}{words[1:]}.", markup=False)
+            words = visible(show.after_stop_text(ended))
+            self.notify(f"{words[:1].upper()}{words[1:]}.", markup=False)
 
     @work(thread=True, group="resume")
     def action_resume(self) -> None:
         """Start the same script again."""
         from tui_train.places import place_of_run
 
-        try:
-            words = place_of_run(self.run).resume(self.run)
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
-        else:
-            self.app.call_from_thread(self._follow_run)
-            if words:
-                self.app.call_from_thread(self.notify, words, markup=False)
+        words = place_of_run(self.run).resume(self.run)
+        self.app.call_from_thread(self._follow_run)
+        if words:
+            self.notify(words, markup=False)
 
     def ask_before_leaving(self) -> bool:
         """Ask what becomes of a live run; false when there is nothing to ask."""
@@ -467,13 +442,13 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             return False
         answers = (("detach", "Leave it running (tui-train opens it again)"), ("stop", "Stop it"), ("", "Stay here"))
 
-        def answered(answer: str | None) -> None:
+        def leave(answer: str) -> None:
             if answer == "detach":
                 self.post_message(LeaveWizard())
-            elif answer == "stop":
+            else:
                 self._stop_run(then_leave_wizard=True)
 
-        self.app.push_screen(ChoiceDialog("The training still runs.", answers), answered)
+        self.ask_choice("The training still runs.", answers, leave)
         return True
 
     def action_show_result(self) -> None:
@@ -485,8 +460,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     def action_fix(self) -> None:
         """Make the change that may help, and show what would run then."""
-        if self.view.end.remedy:
-            profile, change = self.view.end.remedy
+        if self.view.end.profile_and_change:
+            profile, change = self.view.end.profile_and_change
             self.post_message(SetProfile(profile))
             self.post_message(OpenStep("preview", self))
             # After the preview is there, which shows what was changed.
@@ -494,12 +469,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     def action_edit(self) -> None:
         """Open the steps with the values of this run."""
-        try:
-            profile = store.load_profile_file(str(self.run.profile))
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
-            return
-        self.post_message(SetProfile(profile, save_as_draft=False))
+        self.post_message(SetProfile(store.load_profile_file(str(self.run.profile)), save_as_draft=False))
         self.post_message(OpenStep("recipe", self))
 
     def action_open_script(self) -> None:
@@ -512,21 +482,19 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         try:
             with self.app.suspend():
                 open_editor_at_line(diagnosis.source_file, diagnosis.source_line)
-        except TuiTrainError as error:
-            self.post_message(ErrorToShow(error))
         except SuspendNotSupported:
             remedy = f"Open line {diagnosis.source_line} of {visible(diagnosis.source_file)} in another one."
-            self.post_message(ErrorToShow(Unavailable("this terminal cannot be handed to an editor", remedy)))
+            raise Unavailable("this terminal cannot be handed to an editor", remedy) from None
 
     @work(thread=True, exclusive=True, group="before")
-    def action_compare(self) -> None:
+    def action_compare_with_previous(self) -> None:
         """Compare it with the run of the same profile before it."""
         other = find_earlier_run_of_profile(self.run)
         if other:
             self.post_message(CompareRuns((other, self.run)))
         else:
             words = "There is no earlier run of this profile; mark runs on Home by Space to compare others."
-            self.app.call_from_thread(self.notify, words, markup=False)
+            self.notify(words, markup=False)
 
     def action_back(self) -> None:
         """Go back to the screen before; a live run goes on."""

@@ -114,7 +114,7 @@ class StepScreen(FindingsScreen):
         self._undone_text = ""
         self._update_if_shown()
 
-    def watch_looking(self) -> None:
+    def watch_awaited_parts(self) -> None:
         """Show that the look at the machine is over, or begins again."""
         self._update_if_shown()
 
@@ -139,9 +139,9 @@ class StepScreen(FindingsScreen):
         self.form.show(tuple(self._make_groups(setup)))
         self._invalid_field_shown = self.form.state.unparsable_row_label
         if setup:
-            self.show_beside_form(setup)
+            self.update_outside_form(setup)
             self.query_one(FindingsPane).show(setup, self._all_findings, self._invalid_field_shown)
-            self.show_marked_row()
+            self.show_cursor_row_details()
         steps = [screen for screen in self.app.screen_stack if isinstance(screen, StepScreen)]
         forbidding = [finding for finding in self._all_findings if finding.forbids_plan]
         wrong = {screen.TITLE_OF_STEP.lower() for screen in steps if any(map(screen.owns_finding, forbidding))}
@@ -198,17 +198,17 @@ class StepScreen(FindingsScreen):
         """Return what stands in a line under fields, by key."""
         return {}
 
-    def show_beside_form(self, setup: Setup) -> None:
+    def update_outside_form(self, setup: Setup) -> None:
         """Show what a step has besides its form."""
 
-    def marked_row_lines(self) -> DrawLines | None:
+    def cursor_row_details(self) -> DrawLines | None:
         """Return what draws, where there is room beside the form, what is marked in it; None for nothing."""
         return None
 
-    def show_marked_row(self) -> None:
+    def show_cursor_row_details(self) -> None:
         """Draw it as it is now."""
         for pane in self.query(FindingsPane) if self._is_composed else ():
-            pane.show_marked_row(self.marked_row_lines())
+            pane.show_cursor_row_details(self.cursor_row_details())
 
     # Moving on
 
@@ -252,10 +252,10 @@ class StepScreen(FindingsScreen):
         if form and form.state.unparsable_row_label != self._invalid_field_shown:
             self.update()
         self.show_hint()
-        self.show_marked_row()
+        self.show_cursor_row_details()
         self.refresh_bindings()
 
-    def explained_fields(self) -> Iterable[tuple[str, str, str]]:
+    def fields_for_help(self) -> Iterable[tuple[str, str, str]]:
         """Return the fields that this step shows now."""
         setup = self.setup
         rows = (

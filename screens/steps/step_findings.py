@@ -27,11 +27,11 @@ class FindingsScreen(WizardScreen):
     """A screen with a form that says what is wrong with its fields, and fixes it."""
 
     SECTIONS: ClassVar[tuple[Section, ...]] = ()
-    KEYS_BESIDE_FORM: ClassVar[tuple[str, ...]] = ()  # fields of this step that are not in its form
-    SHARED_VALUES = ("profile", "facts", "looking", "live", "installation")
+    KEYS_OUTSIDE_FORM: ClassVar[tuple[str, ...]] = ()  # fields of this step that are not in its form
+    SHARED_VALUES = ("profile", "facts", "awaited_parts", "live", "installation")
     profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
-    looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
+    awaited_parts: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
     live: reactive[CardSamples] = reactive((), init=False, repaint=False)
     installation: reactive[Installation | None] = reactive(None, init=False, repaint=False)
 
@@ -46,7 +46,7 @@ class FindingsScreen(WizardScreen):
     @classmethod
     def field_keys(cls) -> tuple[str, ...]:
         """Return all fields of this step."""
-        return (*(key for section in cls.SECTIONS for key in section.keys), *cls.KEYS_BESIDE_FORM)
+        return (*(key for section in cls.SECTIONS for key in section.keys), *cls.KEYS_OUTSIDE_FORM)
 
     @property
     def form(self) -> Form:
@@ -72,11 +72,11 @@ class FindingsScreen(WizardScreen):
             "trainer.python": "toolchains",
             "trainer.config": "paths",
             "trainer.accelerate_config": "paths",
-            "trainer.model": "hub_models" if "hub_models" in self.looking else "hub",
+            "trainer.model": "hub_models" if "hub_models" in self.awaited_parts else "hub",
             "container.engine": "engines",
             "container.image": "images",
         }
-        return part.get(finding.key) in self.looking
+        return part.get(finding.key) in self.awaited_parts
 
     def _shown_findings(self) -> tuple[Finding, ...]:
         """Return the step's findings, and one that keeps every step from being shown in full."""
@@ -92,13 +92,13 @@ class FindingsScreen(WizardScreen):
             return
         installed = [finding.key for finding in self._shown_findings() if finding.install]
         if self.is_installing and installed and not (in_form and form and form.cursor not in installed):
-            words = self.installation.action_text if self.installation else ""
+            words = self.installation.current_action_text if self.installation else ""
             self.query_one(Hint).show_text(styled(LIVE_MARK, f" {words} ", ("F2", KEY_STYLE), " shows it."))
             return
         if (
             in_form
             and form is not None
-            and (form.state.cursor_row_has_problem or form.state.is_list_open or form.state.has_refused_typing)
+            and (form.state.cursor_row_has_problem or form.state.has_open_options or form.state.has_refused_typing)
         ):
             self.query_one(Hint).show_text(styled((visible(form.state.hint), "")))
             return
@@ -132,7 +132,7 @@ class FindingsScreen(WizardScreen):
             self.show_hint()
             self.refresh_bindings()
 
-    def _fixes_unparsable_text(self) -> bool:
+    def _f2_fixes_unparsable_text(self) -> bool:
         """Return whether F2 is for a text that cannot be read: the focused one, or another, where nothing else is."""
         form = next(iter(self.query(Form)), None)
         if form is None or not form.state.unparsable_text_fix:
@@ -152,11 +152,11 @@ class FindingsScreen(WizardScreen):
         return next((finding for finding in (*mine, *_certain_findings(found)) if finding.fix), None)
 
     @property
-    def footer_texts(self) -> Mapping[str, str]:
+    def footer_text_by_key(self) -> Mapping[str, str]:
         """Say what F2 would make of what is wrong."""
         if not self._is_composed:
             return {}
-        if self._fixes_unparsable_text():
+        if self._f2_fixes_unparsable_text():
             words = self.form.state.unparsable_text_fix
         else:
             finding = self.finding_to_fix()
@@ -170,12 +170,12 @@ class FindingsScreen(WizardScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """F2 shows only where it fixes something."""
         return action != "fix" or (
-            self._is_composed and (self._fixes_unparsable_text() or self.finding_to_fix() is not None)
+            self._is_composed and (self._f2_fixes_unparsable_text() or self.finding_to_fix() is not None)
         )
 
     def action_fix(self) -> None:
         """Make the change that fixes what is wrong."""
-        if self._fixes_unparsable_text():
+        if self._f2_fixes_unparsable_text():
             self.form.fix_unparsable_text()
             return
         finding = self.finding_to_fix()

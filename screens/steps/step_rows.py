@@ -14,7 +14,7 @@ from tui_train.views import choices
 
 from ..widgets.form.form_lines import FormGroup, FormRow, is_typed_field
 
-_MAX_VALUE_CHARACTERS = 50  # characters of two values that a hint repeats
+_MAX_REPEATED_VALUE_CHARACTERS = 50  # characters of two values that a hint repeats
 _UNSET_TEXT = "not set"
 _FIX_TEXT = "  F2 fixes it."
 _DEFAULT_SOURCE = "default"  # the source of a value that is nobody's choice
@@ -30,7 +30,7 @@ def change_undone_text(changes: Sequence[ValueDifference]) -> str:
     """Return what the hint says after a change was taken back."""
     if not changes:
         return "There is no change to take back."
-    if len(changes) == 1 and len(changes[0].before + changes[0].after) <= _MAX_VALUE_CHARACTERS:
+    if len(changes) == 1 and len(changes[0].before + changes[0].after) <= _MAX_REPEATED_VALUE_CHARACTERS:
         (change,) = changes
         return visible(f"Taken back: {change.label} {change.before or _UNSET_TEXT} → {change.after or _UNSET_TEXT}.")
     return visible(f"Taken back: {', '.join(change.label for change in changes)}.")

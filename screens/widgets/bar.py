@@ -35,7 +35,7 @@ class StepBar(Widget):
         self._spans: list[tuple[int, int, str]] = []
         self._wrong: frozenset[str] = frozenset()
 
-    def show_aside(self, aside: Content, name: str = "") -> None:
+    def show_at_right(self, aside: Content, name: str = "") -> None:
         """Show something at the right, beside a title, and before it a name, which is cut first."""
         if not aside.is_same(self._aside) or name != self._name_beside:
             self._aside, self._name_beside = aside, name

@@ -70,7 +70,7 @@ def draw_plot(series: Sequence[PlotSeries], axis_options: PlotAxisOptions, width
     values = [y for each in shown for _, y in each.points]
     if not values or high < _MIN_CURVE_HEIGHT:
         return []
-    low, top, labels = _y_scale(min(values), max(values), log=axis_options.log)
+    low, top, labels = _y_bounds_and_labels(min(values), max(values), log=axis_options.log)
     gutter = max(_MIN_GUTTER_WIDTH, *map(len, labels)) + 1
     left, right = _x_range(shown, axis_options)
     frame = _ValueFrame(
@@ -125,7 +125,7 @@ def _value_on_axis(value: float, axis_options: PlotAxisOptions) -> float:
     return math.log10(value) if axis_options.log else value
 
 
-def _y_scale(low: float, high: float, *, log: bool) -> tuple[float, float, tuple[str, str, str]]:
+def _y_bounds_and_labels(low: float, high: float, *, log: bool) -> tuple[float, float, tuple[str, str, str]]:
     """Return where the y axis begins and ends, on round numbers, and its labels from the top: a third is between."""
     if log:
         bottom, top = _round_to_two_digits(low, math.floor), _round_to_two_digits(high, math.ceil)

@@ -10,9 +10,9 @@ from tui_train.facts.gpus.samples import CardSample
 from .text_layout import RULE_STYLE, Styled, styled
 
 SECONDS_PER_CURVE_BLOCK = 20.0  # seconds that one block of a curve stands for
-CURVE_BLOCKS = 6
+CURVE_BLOCK_COUNT = 6
 _MIN_CURVE_CELSIUS, _MAX_CURVE_CELSIUS = 20, 95
-_MIN_CURVE_WATTS = 100  # W, so that a card at rest draws no peaks
+_MIN_CURVE_TOP_WATTS = 100  # W, so that a card at rest draws no peaks
 
 
 class CardHistory:
@@ -26,7 +26,7 @@ class CardHistory:
         """Take what the cards do now, in seconds of any clock; the newest sample of a span stands for it."""
         span = int(seconds / SECONDS_PER_CURVE_BLOCK)
         for sample in samples:
-            kept = self._samples.setdefault(sample.uuid, deque(maxlen=CURVE_BLOCKS))
+            kept = self._samples.setdefault(sample.uuid, deque(maxlen=CURVE_BLOCK_COUNT))
             if kept and self._spans.get(sample.uuid) == span:
                 kept[-1] = sample
             else:
@@ -39,7 +39,7 @@ class CardHistory:
 
 
 class CardCurves(NamedTuple):
-    """The curves of a card's values, each a block high and `CURVE_BLOCKS` wide; empty where nothing is reported."""
+    """The curves of a card's values, each one row of `CURVE_BLOCK_COUNT` cells; empty where nothing is reported."""
 
     use: Styled
     memory: Styled
@@ -49,7 +49,7 @@ class CardCurves(NamedTuple):
 
 def card_curves(samples: Sequence[CardSample], memory_total: int) -> CardCurves:
     """Return the curves of a card's samples, the newest last; `memory_total` in bytes."""
-    power = max([_MIN_CURVE_WATTS, *(sample.power or 0 for sample in samples)])
+    power = max([_MIN_CURVE_TOP_WATTS, *(sample.power or 0 for sample in samples)])
     return CardCurves(
         use=_curve_in_one_row([sample.use for sample in samples], (0, 100)),
         memory=_curve_in_one_row([used_memory(sample) for sample in samples], (0, memory_total or 1)),
@@ -65,7 +65,7 @@ def _curve_in_one_row(values: Sequence[int | None], value_range: tuple[float, fl
     if not known:
         return ""
     drawn = sparkline(known, len(known), value_range)
-    return styled(("·" * (CURVE_BLOCKS - len(drawn)), RULE_STYLE), (drawn, "$live"))
+    return styled(("·" * (CURVE_BLOCK_COUNT - len(drawn)), RULE_STYLE), (drawn, "$live"))
 
 
 def used_memory(sample: CardSample) -> int | None:

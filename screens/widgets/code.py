@@ -42,7 +42,7 @@ _STYLE_BY_TOKEN = {
 _CURRENT_HIT_STYLE, _OTHER_HIT_STYLE = "b $here", "b $warning"
 
 
-class Page(VerticalScroll, inherit_bindings=False):
+class ScrollingPage(VerticalScroll, inherit_bindings=False):
     """A text that scrolls up and down and leaves left and right to the screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -84,7 +84,7 @@ class FileViewer(Vertical):
     def compose(self) -> ComposeResult:
         """Put the names over the file, and what is searched for under it."""
         yield Lines(id="names")
-        with Page(id="page"):
+        with ScrollingPage(id="page"):
             yield FileText(id="file", markup=False)
         yield Input(id="search", placeholder="Search in all files", compact=True)
 
@@ -96,7 +96,7 @@ class FileViewer(Vertical):
         """Show these files; the place stays."""
         self.files = tuple(files)
         self.shown_index = min(self.shown_index, max(0, len(self.files) - 1))
-        self._hits = search_hit_lines(self.files, self._search_words)
+        self._hits = find_search_hits(self.files, self._search_words)
         self._hit_index = min(self._hit_index, len(self._hits) - 1)
         self.draw()
 
@@ -105,16 +105,20 @@ class FileViewer(Vertical):
         """The file that is shown."""
         return self.files[self.shown_index] if self.files else None
 
-    def show_next(self, steps: int) -> None:
+    def show_next_file(self, steps: int) -> None:
         """Show another file."""
         if self.files:
             self.shown_index = (self.shown_index + steps) % len(self.files)
             self.draw()
-            self.query_one(Page).scroll_home(animate=False)
+            self.query_one(ScrollingPage).scroll_home(animate=False)
 
     def draw(self) -> None:
         """Draw the names and the file."""
-        names, shown_index, said = [visible(file.path) for file in self.files], self.shown_index, self._search_text()
+        names, shown_index, said = (
+            [visible(file.path) for file in self.files],
+            self.shown_index,
+            self._search_status_text(),
+        )
         self.query_one("#names", Lines).show(lambda width: file_names_lines(names, shown_index, said, width))
         file = self.shown_file
         lines = [at for number, at in self._hits if number == shown_index] if self._search_words else []
@@ -131,13 +135,13 @@ class FileViewer(Vertical):
         event.stop()
         self.draw()
 
-    def _search_text(self) -> str:
+    def _search_status_text(self) -> str:
         if not self._search_words:
             return ""
         found = f"{self._hit_index + 1} of {len(self._hits)}" if self._hits else "not found"
         return f"“{visible(self._search_words)}”: {found}"
 
-    def ask_search_text(self) -> None:
+    def open_search_input(self) -> None:
         """Ask for what is searched for."""
         entry = self.query_one(Input)
         entry.display = True
@@ -148,14 +152,14 @@ class FileViewer(Vertical):
         event.stop()
         if event.value != self._search_words:
             self._search_words, self._hit_index = event.value, -1
-            self._hits = search_hit_lines(self.files, event.value)
+            self._hits = find_search_hits(self.files, event.value)
         if self._hits:
             after = next((at for at, hit in enumerate(self._hits) if hit[0] >= self.shown_index), 0)
             self._hit_index = after if self._hit_index < 0 else (self._hit_index + 1) % len(self._hits)
             self.shown_index = self._hits[self._hit_index][0]
         self.draw()
         if self._hits:
-            page, line = self.query_one(Page), self._hits[self._hit_index][1]
+            page, line = self.query_one(ScrollingPage), self._hits[self._hit_index][1]
             self.call_after_refresh(page.scroll_to, y=max(0, line - page.size.height // 2), animate=False)
         elif self._search_words:
             self.app.bell()
@@ -170,11 +174,11 @@ class FileViewer(Vertical):
         entry.display = False
         entry.value = ""
         self._search_words, self._hits, self._hit_index = "", [], -1
-        self.query_one(Page).focus()
+        self.query_one(ScrollingPage).focus()
         self.draw()
 
 
-def search_hit_lines(files: Sequence[RenderedFile], words: str) -> list[tuple[int, int]]:
+def find_search_hits(files: Sequence[RenderedFile], words: str) -> list[tuple[int, int]]:
     """Return where a text stands, in any case: each file and line."""
     wanted = words.lower()
     if not wanted:

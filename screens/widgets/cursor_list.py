@@ -96,12 +96,12 @@ class ListState:
         first = max(0, bisect_right(self._starts, top) - 1)
         return tuple(row.key for row in self.rows[first : bisect_right(self._starts, end)] if row.key)
 
-    def key_beside(self, rows_further: int) -> str:
+    def key_at_distance(self, rows_further: int) -> str:
         """Return the key of the row so many rows further; empty where there is none."""
         at = self._numbers.get(self.cursor, 0) + rows_further
         return self._stops[at].key if 0 <= at < len(self._stops) else ""
 
-    def nearest_key(self, rows_further: int) -> str:
+    def key_at_distance_or_end(self, rows_further: int) -> str:
         """Return the same, or the key of the row at the end."""
         at = self._numbers.get(self.cursor, 0) + rows_further
         return self._stops[max(0, min(at, len(self._stops) - 1))].key if self._stops else ""
@@ -117,7 +117,7 @@ class ListState:
         inside = direction < 0 and firsts[here] != self.cursor
         return firsts[sections[(sections.index(here) + (0 if inside else direction)) % len(sections)]]
 
-    def top_to_show_cursor(self, top: int, height: int) -> int:
+    def top_line_to_show_cursor(self, top: int, height: int) -> int:
         """Return the first line that is seen, so that the cursor is: above the first row all that stands over it."""
         lines = self.lines_of(self.cursor)
         if not lines or not height:
@@ -247,7 +247,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         self.post_message(self.Moved())
 
     def _scroll_to_cursor(self) -> None:
-        if (top := self.state.top_to_show_cursor(self._top_line, self.size.height)) != self._top_line:
+        if (top := self.state.top_line_to_show_cursor(self._top_line, self.size.height)) != self._top_line:
             self._set_top(top)
 
     def _set_top(self, top: int) -> None:
@@ -255,7 +255,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def action_move(self, rows: int) -> None:
         """Go to the next row."""
-        self.go_to_row(self.state.nearest_key(rows))
+        self.go_to_row(self.state.key_at_distance_or_end(rows))
 
     def action_page(self, pages: int) -> None:
         """Go as many rows on as are seen."""

@@ -1,6 +1,6 @@
 """Questions: one of some answers, or a line of text; and the help of a screen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from textual import on, work
@@ -16,7 +16,7 @@ from textual.widgets.option_list import Option
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 
-from .code import Page
+from .code import ScrollingPage
 from .form.entry import ListFolderNames, PathSuggester
 from .lines import DrawLines, Lines
 from .text_layout import FAILED_MARK, KEY_STYLE, styled
@@ -32,10 +32,10 @@ class ChoiceDialog(ModalScreen[str]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Cancel")]
 
-    def __init__(self, question: str, answers: tuple[tuple[str, str | Content], ...]) -> None:
+    def __init__(self, question: str, answers: Iterable[tuple[str, str | Content]]) -> None:
         super().__init__()
         self.question = question
-        self.answers = answers
+        self.answers = tuple(answers)
 
     def compose(self) -> ComposeResult:
         """Put the answers under the question."""
@@ -135,11 +135,11 @@ class HelpScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """Put the lines on a page that scrolls."""
-        with Page(id="help"):
+        with ScrollingPage(id="help"):
             yield Lines()
         yield Static(_keys_with_words_line(("↑↓", "Scroll"), ("Esc", "Close")), classes="bottom")
 
     def on_mount(self) -> None:
         """Draw it."""
         self.query_one(Lines).show(self._draw)
-        self.query_one(Page).focus()
+        self.query_one(ScrollingPage).focus()

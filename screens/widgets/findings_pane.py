@@ -26,7 +26,7 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         super().__init__(id="side")
         self._setup_and_findings: tuple[Setup, tuple[Finding, ...]] | None = None
         self._unread_label = ""
-        self._draw_marked_row: DrawLines | None = None
+        self._draw_cursor_row_details: DrawLines | None = None
 
     def show(self, setup: Setup, findings: tuple[Finding, ...], unread_label: str) -> None:
         """Say what follows from a setup with its findings, unless the value of a field, `unread_label`, cannot be read.
@@ -34,39 +34,39 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         The command is made after the picture.
         """
         self._setup_and_findings, self._unread_label = (setup, findings), unread_label
-        if self.is_wide:
-            self.call_after_refresh(self._update_lines)
+        if self.has_room:
+            self.call_after_refresh(self._update_consequences)
 
-    def show_marked_row(self, draw: DrawLines | None) -> None:
+    def show_cursor_row_details(self, draw: DrawLines | None) -> None:
         """Show above the findings what these lines say of the marked row, or nothing."""
-        self._draw_marked_row = draw
-        if self.is_wide:
-            self._update_marked_row_lines()
+        self._draw_cursor_row_details = draw
+        if self.has_room:
+            self._update_cursor_row_details()
 
     @property
-    def is_wide(self) -> bool:
+    def has_room(self) -> bool:
         """True where there is room for it; no longer, once its screen was left."""
         return self.is_attached and (self.screen.has_class("-wide") or self.screen.has_class("-medium"))
 
     def on_show(self) -> None:
         """Fill it, when the terminal has become wide enough."""
         if self._setup_and_findings:
-            self._update_lines()
-        self._update_marked_row_lines()
+            self._update_consequences()
+        self._update_cursor_row_details()
 
-    def _update_lines(self) -> None:
-        if self._setup_and_findings is None or not self.is_wide:
+    def _update_consequences(self) -> None:
+        if self._setup_and_findings is None or not self.has_room:
             return
         unread, (setup, findings) = self._unread_label, self._setup_and_findings
         starts = not unread and not any(finding.forbids_plan for finding in findings)
         planned = make_plan(setup, findings) if starts else None
-        self._lines("consequences").show(
+        self._mounted_lines("consequences").show(
             lambda width: (
                 unparsable_field_lines(unread, width) if unread else consequence_lines(findings, planned, width)
             )
         )
 
-    def _lines(self, name: str) -> Lines:
+    def _mounted_lines(self, name: str) -> Lines:
         """Return the lines of this name, which are made when they are first shown: the marked row stands above."""
         lines = next((each for each in self.query(Lines) if each.id == name), None)
         if lines is None:
@@ -74,10 +74,10 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
             self.mount(lines, before=0 if name == "marked-row" and self.children else None)
         return lines
 
-    def _update_marked_row_lines(self) -> None:
-        draw = self._draw_marked_row
+    def _update_cursor_row_details(self) -> None:
+        draw = self._draw_cursor_row_details
         if draw or any(each.id == "marked-row" for each in self.query(Lines)):
-            self._lines("marked-row").show(lambda width: [*draw(width), Content()] if draw else ())
+            self._mounted_lines("marked-row").show(lambda width: [*draw(width), Content()] if draw else ())
 
 
 def finding_line(finding: Finding, width: int, key: str = "") -> Content:
@@ -90,7 +90,7 @@ def finding_line(finding: Finding, width: int, key: str = "") -> Content:
     return styled(words, " " * max(1, width - words.cell_length - fix.cell_length), fix)
 
 
-def _attempt_lines(plan: Plan, width: int) -> list[Content]:
+def _fallback_lines(plan: Plan, width: int) -> list[Content]:
     """Return the first fallbacks, each below its number, and how many more there are."""
     lines = []
     for number, attempt in enumerate(plan.attempts[1 : _MAX_FALLBACKS_SHOWN + 1], start=1):
@@ -136,5 +136,5 @@ def consequence_lines(findings: tuple[Finding, ...], plan: Plan | None, width: i
     lines += [styled((visible(words), MUTED)) for words in plan.numbers]
     if len(plan.attempts) > 1:
         lines += [Content(), heading("If memory runs out", "", width)]
-        lines += _attempt_lines(plan, width)
+        lines += _fallback_lines(plan, width)
     return [part for line in lines for part in (line.wrap(width) if line.plain else [line])]

@@ -51,7 +51,7 @@ class KeyBar(Widget):
     def _keys_line(self) -> Content:
         """Return the keys with their words."""
         words = Content()
-        self._screen_texts = getattr(self.screen, "footer_texts", {})
+        self._screen_texts = getattr(self.screen, "footer_text_by_key", {})
         self._spans = []
         shown = self._shown_bindings()
         fitting = self._bindings_that_fit(shown)

@@ -102,7 +102,7 @@ class MultiSelect(CursorList, inherit_bindings=False):
 
     def action_move(self, rows: int) -> None:
         """Move to the next line, or out of the list."""
-        if key := self.state.key_beside(rows):
+        if key := self.state.key_at_distance(rows):
             self.go_to_row(key)
         elif rows > 0:
             self.screen.focus_next()
@@ -111,7 +111,7 @@ class MultiSelect(CursorList, inherit_bindings=False):
 
     def action_move_row(self, rows: int) -> None:
         """Move the line itself."""
-        other = self.state.key_beside(rows)
+        other = self.state.key_at_distance(rows)
         if not other:
             self.app.bell()
             return

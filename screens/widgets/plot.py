@@ -31,12 +31,15 @@ class Plot(Widget):
         width, height = self.content_size
         if not width or not height:
             return
-        head, rows = heading(self._title, self._note, width), draw_plot(self._series, self._axes, width, height - 1)
+        head, rows = (
+            heading(self._title, self._note, width),
+            draw_plot(self._series, self._axes, width, height - 1),
+        )
         before, self._rows = self._rows, rows
         same, self._head = head.is_same(self._head), head
         if len(before) != len(rows) or not same:
             self.refresh()
-        elif changed := [*_changed_cells(before, rows)]:
+        elif changed := [*_changed_cell_ranges(before, rows)]:
             left = self.styles.padding.left
             self.refresh(*(Region(left + first, y + 1, last - first, 1) for y, first, last in changed))
 
@@ -50,7 +53,7 @@ class Plot(Widget):
         return Content("\n").join([self._head, *map(merge_cells, self._rows)]) if self._rows else self._head
 
 
-def _changed_cells(before: Sequence[PlotRow], after: Sequence[PlotRow]) -> list[tuple[int, int, int]]:
+def _changed_cell_ranges(before: Sequence[PlotRow], after: Sequence[PlotRow]) -> list[tuple[int, int, int]]:
     """Return the rows that differ, each with the first cell that does and the one behind the last."""
     changed = []
     for y, (old, new) in enumerate(zip(before, after, strict=True)):

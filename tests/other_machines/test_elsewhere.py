@@ -287,13 +287,13 @@ async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
         for text in ("/d", "/da", "/data"):
             pilot.app.edits.set_profile(profile_with_value(pilot.app.profile, "trainer.data", (text,)), "trainer.data")
             await pilot.pause()
-        assert "machine" in pilot.app.looking
+        assert "machine" in pilot.app.awaited_parts
         for _ in range(60):
             await pilot.pause(0.05)
-            if not pilot.app.looking:
+            if not pilot.app.awaited_parts:
                 break
         assert [chosen.trainer.data for chosen in asked[before:]] == [("/data",)]
-        assert not pilot.app.looking
+        assert not pilot.app.awaited_parts
 
 
 async def test_a_machine_that_can_no_longer_be_read_is_no_machine_without_cards(box):

@@ -70,7 +70,7 @@ def last_values(model: Path | str, *data: Path, **more: Any) -> None:
 async def read(pilot: Pilot[Any]) -> None:
     """Wait until the data is read."""
     await pilot.pause(0.05)
-    await until_true(pilot, lambda: not pilot.app.looking)
+    await until_true(pilot, lambda: not pilot.app.awaited_parts)
     await settle(pilot)
 
 
@@ -106,7 +106,7 @@ async def begin(pilot: Pilot[Any]) -> None:
 async def settle_but_data(pilot: Pilot[Any]) -> None:
     """Wait until all is known but what the data holds."""
     await pilot.pause(0.02)
-    await until_true(pilot, lambda: not pilot.app.looking - {"data"})
+    await until_true(pilot, lambda: not pilot.app.awaited_parts - {"data"})
 
 
 def gutter(pilot: Pilot[Any], mark: str) -> list[str]:
@@ -166,7 +166,7 @@ async def test_a_newer_question_takes_the_place_of_an_older_one(tmp_path, model,
         assert [json.loads(key)["length"] for key in app.facts.data] == [0, 1001], "half a number is not asked for"
         app.post_message(ValueChosen("recipe.sequence_length", None))
         await pilot.pause()
-        assert not app.looking, "it is known"
+        assert not app.awaited_parts, "it is known"
 
 
 @pytest.mark.whole
@@ -381,6 +381,6 @@ async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tun
                 await settle(pilot)
                 assert form.entry.placeholder == own.empty, "where one types"
                 assert form.state.cursor_row_has_problem or form.state.hint == own.help, "in the hint"
-                assert own.help in {words for _, explained, words in app.screen.explained_fields() if explained == key}
+                assert own.help in {words for _, explained, words in app.screen.fields_for_help() if explained == key}
     finetune = TRAINERS["finetune"].field_texts
     assert not any("NeMo" in words.help or "sample" in words.empty for words in finetune.values())

@@ -68,7 +68,7 @@ HANDLERS = methods("on")
 # One of each screen and part of one, of the same kind as the others.
 SAMPLED = WORKERS if WHOLE else sample({owner: (owner, name) for owner, name in WORKERS}.values(), 3)
 HANDLED = HANDLERS if WHOLE else sample({owner: (owner, name) for owner, name in HANDLERS}.values(), 3)
-ASKED = [("DiscoveryApp.run_query", name) for name in (*machine_queries.QUERY_BY_PART, "help", "recipes")]
+ASKED = [("DiscoveryApp.run_query", name) for name in (*machine_queries.QUERY_BY_FACTS_PART, "help", "recipes")]
 
 
 def begin_draft(app: Any) -> None:
@@ -213,10 +213,10 @@ async def test_a_fault_in_a_worker(machine, tmp_path, owner, name):
 async def test_a_fault_in_what_the_app_asks(machine, owner, name):
     async with faulty() as (app, pilot):
         with failing_worker(name):
-            app.mark_parts_expected(name)
+            app.mark_parts_awaited(name)
             app.run_query(name, failing)
             await shown(pilot)
-        assert name not in app.looking, "nothing waits for it any longer"
+        assert name not in app.awaited_parts, "nothing waits for it any longer"
         await usable(pilot)
 
 
@@ -296,7 +296,7 @@ async def test_a_fault_in_a_part_of_a_screen(machine, kind, name):
 
 async def test_a_fault_in_an_action_and_in_a_timer(machine):
     async with faulty() as (app, pilot):
-        with mock.patch.object(HomeScreen, "action_new", failing):
+        with mock.patch.object(HomeScreen, "action_choose_beginning", failing):
             await keys("n")(pilot)
             await shown(pilot)
         timed = []
@@ -345,7 +345,7 @@ async def test_an_error_with_a_remedy_is_no_fault(machine):
         raise BadInput("there is no such thing", "Name another one")
 
     async with opened(notifications=True) as pilot:
-        with mock.patch.object(HomeScreen, "action_new", refuse):
+        with mock.patch.object(HomeScreen, "action_choose_beginning", refuse):
             await keys("n")(pilot)
         assert [notice.message for notice in pilot.app._notifications] == ["there is no such thing. Name another one"]
         assert not faults_log().exists()
@@ -424,7 +424,7 @@ def failing(*_):
 
 @pytest.mark.parametrize(
     ("change", "pressed", "code"),
-    [("HomeScreen.action_new = failing", "nq", 0), ("Wizard.CSS_PATH = '/nowhere.tcss'", "", 70)],
+    [("HomeScreen.action_choose_beginning = failing", "nq", 0), ("Wizard.CSS_PATH = '/nowhere.tcss'", "", 70)],
     ids=["while it runs", "before it can"],
 )
 def test_the_terminal_is_restored_without_a_traceback(change, pressed, code):

@@ -76,7 +76,7 @@ def test_what_is_typed_is_read_at_once_and_kept_where_it_cannot_be():
     state.groups = groups(layers=3)
     assert state.rebuild_lines(), "the cursor is on a row"
     assert state.row
-    assert (state.cursor, state.enter_row(state.row)) == ("recipe.layers", "3")
+    assert (state.cursor, state.begin_typing(state.row)) == ("recipe.layers", "3")
     assert state.read_typed_text(state.row, "x") == "lines"
     assert (state.unparsable_row_key, state.unparsable_text_fix, state.cursor_row_has_problem) == (
         "recipe.layers",
@@ -86,8 +86,8 @@ def test_what_is_typed_is_read_at_once_and_kept_where_it_cannot_be():
     assert state.read_typed_text(state.row, "3") == "lines", "it can be read again"
     assert (state.unparsable_row_key, state.read_typed_text(state.row, "3")) == ("", "same")
     assert (state.read_typed_text(state.row, "45"), state.parsed_value) == ("value", 45)
-    assert not state.take_new_value(row("recipe.layers", value=45)), "the answer to what was typed"
-    assert state.take_new_value(row("recipe.layers", value=7)), "what came from elsewhere"
+    assert not state.adopt_profile_value(row("recipe.layers", value=45)), "the answer to what was typed"
+    assert state.adopt_profile_value(row("recipe.layers", value=7)), "what came from elsewhere"
 
 
 def test_the_cursor_stays_near_a_row_that_goes():
@@ -97,7 +97,7 @@ def test_the_cursor_stays_near_a_row_that_goes():
     state.cursor = "recipe.seed"
     assert (state.next_cursor_stop_key(1), state.next_cursor_stop_key(-1)) == ("", "advanced")
     state.unfolded = frozenset()
-    assert (state.rebuild_lines(), state.cursor, state.is_on_fold) == (True, "advanced", True)
+    assert (state.rebuild_lines(), state.cursor, state.is_cursor_on_fold) == (True, "advanced", True)
     assert state.folded_group_key_of_row("recipe.seed") == "advanced"
 
 
@@ -154,9 +154,9 @@ async def test_space_shows_all_values_and_what_cannot_work_is_not_taken(app):
         await pilot.press("down")
         assert "this Python has none" in app.form.state.hint
         await pilot.press("enter")
-        assert (app.chosen, app.form.state.is_list_open) == ([], True)
+        assert (app.chosen, app.form.state.has_open_options) == ([], True)
         await pilot.press("up", "enter")
-        assert (app.chosen, app.form.state.is_list_open) == ([("trainer.launcher", "torchrun")], False)
+        assert (app.chosen, app.form.state.has_open_options) == ([("trainer.launcher", "torchrun")], False)
         await pilot.press("space", "down", "escape")
         assert len(app.chosen) == 1
 

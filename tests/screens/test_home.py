@@ -87,10 +87,10 @@ def test_what_can_be_done_follows_from_the_row_and_the_marks(tmp_path):
     assert "has finished" in state.why_key_refused("r", key)
     state.marked = frozenset({key})
     assert "Mark two runs" in state.why_key_refused("c", key)
-    assert state.chosen_runs("new") == (digest,)
+    assert state.marked_runs_or_run_at("new") == (digest,)
     assert [action for action in ("unmark", "note") if state.can_do(action, "new")] == ["unmark", "note"]
     state.update((), (), None)
-    assert (state.marked, state.chosen_runs(key)) == (frozenset(), ())
+    assert (state.marked, state.marked_runs_or_run_at(key)) == (frozenset(), ())
 
 
 def titles(pilot: Pilot[Any]) -> list[str]:

@@ -13,7 +13,7 @@ from pilot import PRETRAIN, keys, opened, settle, shows, until_shown
 from support import HOSTILE, OF_BASH, attempted, bash, exported, facts, gpu, noted, plain_environment, profile, ready
 from textual.content import Content
 from tui_train.screens.messages import ValueChosen
-from tui_train.screens.widgets.code import FileViewer, file_names_lines, fold_comments, search_hit_lines
+from tui_train.screens.widgets.code import FileViewer, file_names_lines, find_search_hits, fold_comments
 from tui_train.screens.widgets.preview_lines import PreviewContent, command_lines
 
 from tui_train.cli.app import cli
@@ -273,8 +273,8 @@ def test_the_shown_name_is_always_seen(width):
 
 def test_search_finds_each_line_of_each_file():
     files = [RenderedFile("a", "x\nHere\n"), RenderedFile("b", "here\nthere")]
-    assert search_hit_lines(files, "HERE") == [(0, 1), (1, 0), (1, 1)]
-    assert search_hit_lines(files, "") == []
+    assert find_search_hits(files, "HERE") == [(0, 1), (1, 0), (1, 1)]
+    assert find_search_hits(files, "") == []
 
 
 @pytest.mark.parametrize("width", [0, 1, 2, 7])

@@ -176,21 +176,21 @@ async def test_what_is_written_redraws_its_own_line(monkeypatch):
     app = Column()
     async with app.run_test(size=(40, 10)) as pilot:
         talk = app.query_one(ChatPane)
-        talk.add_prompt("Why?")
-        talk.append_answer("one two three")
+        talk.begin_turn("Why?")
+        talk.append_to_answer("one two three")
         await settle(pilot)
         drawn = []
         monkeypatch.setattr(talk, "refresh", lambda *regions, **_: drawn.extend(regions))
-        talk.append_answer(" four [bold]five")
+        talk.append_to_answer(" four [bold]five")
         assert [(region.y, region.height) for region in drawn] == [(3, 1)]
         assert drawn[0].x >= len("one two three")
         monkeypatch.undo()
         for number in range(40):
-            talk.append_answer(f"\nline {number}")
+            talk.append_to_answer(f"\nline {number}")
         await settle(pilot)
         assert "line 39" in shows(pilot)
         talk.scroll_pages(-1)
-        talk.append_answer("\nlast line")
+        talk.append_to_answer("\nlast line")
         await settle(pilot)
         assert "last line" not in shows(pilot)
         talk.scroll_pages(9)

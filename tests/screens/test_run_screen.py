@@ -16,7 +16,7 @@ from tui_train.screens.run import run_state
 from tui_train.screens.run.card_lines import CardLabel, card_lines
 from tui_train.screens.run.failure import split_cause
 from tui_train.screens.run.log_view import LogView
-from tui_train.screens.run.run_end import NOT_ENDED, EndedRunFindings
+from tui_train.screens.run.run_end import NOT_ENDED, RunEnd
 from tui_train.screens.run.run_view import RunView
 from tui_train.screens.widgets.card_curves import SECONDS_PER_CURVE_BLOCK, CardHistory
 
@@ -147,9 +147,9 @@ def test_what_can_be_done_with_a_run_follows_from_what_is_known_of_it(tmp_path):
     view.news = next(follow_news(view.run, lambda: False))
     assert view.end == NOT_ENDED
     assert [action for action in actions if view.can_do(action)] == ["edit"]
-    view.end = EndedRunFindings(why_not_resumable="has no checkpoint")
+    view.end = RunEnd(why_not_resumable="has no checkpoint")
     assert view.why_key_refused("r").endswith("has no checkpoint.")
-    view.end = EndedRunFindings(previous_run=view.run)
+    view.end = RunEnd(previous_run=view.run)
     assert [key for key, _ in view.next_keys_and_words()] == ["r", "e", "c"]
     view.is_unread = True
     assert any("can no longer be read" in line.plain for line in view.state_lines(())(80))

@@ -202,7 +202,7 @@ async def test_a_theme_looks_the_same_from_the_start_as_when_it_is_chosen(machin
     for first in (name, next(other for other in THEME_NAMES if other != name)):
         save_chosen_theme_name(first)
         async with opened() as pilot:
-            pilot.app.action_theme(name)
+            pilot.app.change_and_save_theme(name)
             await settle(pilot)
             drawn.append([list(strip) for strip in pilot.app.screen._compositor.render_strips()])
     assert drawn[0] == drawn[1]

@@ -355,7 +355,7 @@ async def test_nothing_starts_while_the_machine_is_looked_at(machine, monkeypatc
     go = threading.Event()
     async with opened(PRETRAIN, "enter", "enter", "enter", notifications=True) as pilot:
         monkeypatch.setattr(probe, "probe_machine", lambda: go.wait(20) and SEED)
-        pilot.app.action_look()
+        pilot.app.action_look_again()
         await pilot.press("enter")
         await pilot.pause()
         assert "press Enter again" in shows(pilot)
@@ -693,10 +693,10 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, mo
         pilot.app.edits.set_profile(in_container())
         await pilot.pause()
         assert "is not on this machine" not in shows(pilot)
-        assert "images" in pilot.app.looking
+        assert "images" in pilot.app.awaited_parts
         go.set()
         await settle(pilot)
-        assert "images" not in pilot.app.looking
+        assert "images" not in pilot.app.awaited_parts
         assert pilot.app.facts.images == (NEMO,)
         pilot.app.edits.set_profile(in_container(image="another:1"))
         await settle(pilot)
@@ -715,7 +715,7 @@ async def test_an_image_is_looked_at_once_its_name_is_typed(machine, monkeypatch
             pilot.app.screen.post_message(ValueChosen("container.image", typed))
             await pilot.pause()
         await settle(pilot)
-        await until_true(pilot, lambda: asked and "images" not in pilot.app.looking)
+        await until_true(pilot, lambda: asked and "images" not in pilot.app.awaited_parts)
         assert asked == ["nemo"]
 
 

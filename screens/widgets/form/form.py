@@ -50,7 +50,7 @@ class Form(Widget, can_focus=True):
         """The cursor is on another row, or what is typed can be read no longer, or again."""
 
     @dataclass
-    class Folded(Message):
+    class FoldToggled(Message):
         """A group was opened or closed, by its key."""
 
         key: str
@@ -77,12 +77,12 @@ class Form(Widget, can_focus=True):
         self._rebuild_lines()
         row = next((row for row in self.state.rows if row.key == self.cursor), None)
         if row and self.state.takes_typing(row):
-            if self.state.take_new_value(row):
-                self._show_text(row.text)
+            if self.state.adopt_profile_value(row):
+                self._set_entry_text(row.text)
         elif row and row.reason and self.entry.display:
-            self._place_entry()
+            self._show_entry_at_cursor_or_hide()
 
-    def _show_text(self, text: str) -> None:
+    def _set_entry_text(self, text: str) -> None:
         with self.entry.prevent(Input.Changed):
             self.entry.value = text
         self.entry.cursor_position = len(text)
@@ -102,7 +102,7 @@ class Form(Widget, can_focus=True):
         moved = self.state.rebuild_lines()
         self._draw()
         if moved:
-            self._place_entry()
+            self._show_entry_at_cursor_or_hide()
         else:
             self._align_entry()
 
@@ -165,26 +165,26 @@ class Form(Widget, can_focus=True):
         if group := self.state.folded_group_key_of_row(key):
             self._toggle_fold(group)
         if self.entry.display:
-            self._read_entry()
+            self._parse_and_post_entry()
         self.state.open_row = ""
         self.state.cursor = key
         self._rebuild_lines()
         self.focus(scroll_visible=False)
-        self._place_entry()
+        self._show_entry_at_cursor_or_hide()
         self.post_message(self.Moved())
 
     def action_move(self, rows: int) -> None:
         """Go to the next row, or out of the form."""
         self.state.refused_key = ""
-        if self.state.is_list_open:
-            self._mark_option(rows)
+        if self.state.has_open_options:
+            self._move_option_mark(rows)
             return
         if key := self.state.next_cursor_stop_key(rows):
             if self.entry.display:
-                self._read_entry()
+                self._parse_and_post_entry()
             self.state.cursor = key
             self._draw()
-            self._place_entry()
+            self._show_entry_at_cursor_or_hide()
             self.post_message(self.Moved())
             return
         chain = [widget for widget in self.screen.focus_chain if widget not in {self, self.entry}]
@@ -194,12 +194,12 @@ class Form(Widget, can_focus=True):
         beyond = after or chain
         (beyond[0] if rows > 0 else beyond[-1]).focus()
 
-    def _place_entry(self) -> None:
+    def _show_entry_at_cursor_or_hide(self) -> None:
         """Put the input where the cursor is, when something is typed there."""
         row = self.state.row
         mine = self.holds_focus
         if row and self.state.takes_typing(row):
-            text = self.state.enter_row(row)
+            text = self.state.begin_typing(row)
             entry = self.entry
             entry.placeholder = visible(row.default_text) or row.field.empty
             entry.suggester = path_suggester(row, self.list_folder_names)
@@ -242,7 +242,7 @@ class Form(Widget, can_focus=True):
         self._draw()
         row = self.state.row
         if row and self.state.takes_typing(row):
-            self._place_entry()
+            self._show_entry_at_cursor_or_hide()
 
     def on_descendant_focus(self) -> None:
         """Show where one is."""
@@ -268,20 +268,20 @@ class Form(Widget, can_focus=True):
         row = self.state.row
         options = bool(row and not row.is_typed and row.options and not row.reason)
         if action == "cycle":
-            return options or self.state.is_on_fold
+            return options or self.state.is_cursor_on_fold
         if action == "open":
-            return self.state.is_on_fold or options
+            return self.state.is_cursor_on_fold or options
         return bool(self.state.open_row) if action in {"take_option", "close_options"} else True
 
     def action_cycle(self, steps: int) -> None:
         """Choose the next value that can work; open or close a group."""
-        if self.state.is_on_fold:
+        if self.state.is_cursor_on_fold:
             if (steps > 0) != (self.state.cursor in self.state.unfolded):
                 self._toggle_fold(self.state.cursor)
             return
         row = self.state.row
         if self.state.open_row or row is None:
-            self._mark_option(steps)
+            self._move_option_mark(steps)
             return
         possible = [option.value for option in row.options if not option.reason]
         value = fields.format_value(row.value)
@@ -289,12 +289,12 @@ class Form(Widget, can_focus=True):
             self.app.bell()
             return
         at = (possible.index(value) + steps) % len(possible) if value in possible else 0
-        self._choose_value(row, possible[at])
+        self._post_chosen_value(row, possible[at])
 
     def action_open(self) -> None:
         """Show all values below the row; or open or close the group."""
         row = self.state.row
-        if self.state.is_on_fold:
+        if self.state.is_cursor_on_fold:
             self._toggle_fold(self.state.cursor)
         elif row and self.state.open_row:
             self.action_take_option()
@@ -312,14 +312,14 @@ class Form(Widget, can_focus=True):
             self.app.bell()
             return
         self.action_close_options()
-        self._choose_value(row, option.value)
+        self._post_chosen_value(row, option.value)
 
     def action_close_options(self) -> None:
         """Leave the value as it is."""
         self.state.close_options()
         self._rebuild_lines_and_report()
 
-    def _mark_option(self, steps: int) -> None:
+    def _move_option_mark(self, steps: int) -> None:
         row = self.state.row
         if row and row.options:
             self.state.marked_option = (self.state.marked_option + steps) % len(row.options)
@@ -330,7 +330,7 @@ class Form(Widget, can_focus=True):
     def _toggle_fold(self, key: str) -> None:
         self.state.unfolded ^= {key}
         self._rebuild_lines_and_report()
-        self.post_message(self.Folded(key, unfolded=key in self.state.unfolded))
+        self.post_message(self.FoldToggled(key, unfolded=key in self.state.unfolded))
 
     def _rebuild_lines_and_report(self) -> None:
         self._rebuild_lines()
@@ -338,7 +338,7 @@ class Form(Widget, can_focus=True):
         self.post_message(self.Moved())
         self.screen.refresh_bindings()
 
-    def _choose_value(self, row: FormRow, value: str) -> None:
+    def _post_chosen_value(self, row: FormRow, value: str) -> None:
         if value != fields.format_value(row.value):
             self.post_message(ValueChosen(row.key, fields.parse_value(row.field, value)))
 
@@ -353,7 +353,7 @@ class Form(Widget, can_focus=True):
             self.state.cursor = line.key
             self.action_close_options()
             if not option.reason:
-                self._choose_value(line.row, option.value)
+                self._post_chosen_value(line.row, option.value)
         elif line.kind == "fold":
             self.state.cursor = line.key
             self.focus(scroll_visible=False)
@@ -375,7 +375,7 @@ class Form(Widget, can_focus=True):
             return
         if self.state.takes_typing(row):
             if not self.entry.display:
-                self._place_entry()
+                self._show_entry_at_cursor_or_hide()
             await self.entry.type_key(event)
         elif event.key not in self.screen.active_bindings:
             event.stop()
@@ -392,14 +392,14 @@ class Form(Widget, can_focus=True):
             value = self.state.committed_row(row)
             # What the row has may not be typed again: the address of a webhook is shown by its host.
             text = value.text if unread.fix == value.value else fields.format_value(unread.fix)
-            self._show_text(text)
+            self._set_entry_text(text)
             if unread.fix == value.value:
                 del self.state.unread_texts[row.key]
                 self.state.parsed_value = value.value
                 self._rebuild_lines()
                 self.post_message(self.Moved())
             else:
-                self._read_entry()
+                self._parse_and_post_entry()
 
     def action_undo(self) -> None:
         """Take back what is typed here; where nothing is, the last change of the profile."""
@@ -410,19 +410,19 @@ class Form(Widget, can_focus=True):
             return
         if row := self.state.row:
             self.state.restore_value(row)
-            self._show_text(row.text)
+            self._set_entry_text(row.text)
             self.post_message(self.Moved())
             if row.value != self.state.value_at_entry:
                 self.post_message(UndoChange())
 
     @on(Input.Changed)
-    def _read_if_changed(self, event: Input.Changed) -> None:
+    def _parse_entry_if_current(self, event: Input.Changed) -> None:
         event.stop()
         # What was typed since, or in the row before, is read by what comes after it.
         if event.value == self.entry.value:
-            self._read_entry()
+            self._parse_and_post_entry()
 
-    def _read_entry(self) -> None:
+    def _parse_and_post_entry(self) -> None:
         """Take what the input holds as the value of the row."""
         row = self.state.row
         if row is None or not self.state.takes_typing(row):

@@ -33,10 +33,10 @@ _WIDE_VALUE_WIDTH = 34
 _MIN_WIDE_FORM_WIDTH = 96
 VALUE_START_CELL = LABEL_WIDTH + 2  # where a value begins
 _GAP_CELLS = 2
-_MIN_REASON_WIDTH = 24  # cells of an error, beside what would fix it
+_MIN_ERROR_BESIDE_FIX_WIDTH = 24  # cells of an error, beside what would fix it
 _MIN_ERROR_WIDTH = 12  # cells of an error, beside the key that fixes it
 _MAX_DEFAULT_WIDTH = 26  # cells that what holds may have beside a number
-_NOTE_WIDTH = 36  # cells that a note leaves to a value that may be long
+_MAX_NOTE_WIDTH = 36  # cells that a note leaves to a value that may be long
 _LEFT_ANGLE, _RIGHT_ANGLE = "\u2039", "\u203a"
 # Their values are found, not listed in the field.
 _KEYS_WITH_DISCOVERED_VALUES = frozenset({"trainer.python", "trainer.preset"})
@@ -173,7 +173,9 @@ def entry_width(row: FormRow, form_width: int) -> int:
         cells = value_width(form_width) - _GAP_CELLS - 2
         return max(cells, _MAX_DEFAULT_WIDTH) if row.has_long_default and not row.error else cells
     beside = (
-        min(_NOTE_WIDTH, len(_note_beside_value(row).plain)) + _GAP_CELLS + 1 if _note_beside_value(row).plain else 1
+        min(_MAX_NOTE_WIDTH, len(_note_beside_value(row).plain)) + _GAP_CELLS + 1
+        if _note_beside_value(row).plain
+        else 1
     )
     return max(value_width(form_width) - _GAP_CELLS - 2, form_width - VALUE_START_CELL - beside)
 
@@ -232,7 +234,7 @@ def _note_beside_value(row: FormRow, room: int = 0) -> Content:
         wrong = styled((f"✗ {row.error}", "$error")) if row.error else styled((f"! {row.warning}", "$warning"))
         key = styled("   ", ("F2", KEY_STYLE)) if row.fix else Content()
         fix = styled(key, f" {row.fix}") if row.fix else Content()
-        if room and room - fix.cell_length < min(wrong.cell_length, _MIN_REASON_WIDTH):
+        if room and room - fix.cell_length < min(wrong.cell_length, _MIN_ERROR_BESIDE_FIX_WIDTH):
             fix = key
         return styled(fit(wrong, max(_MIN_ERROR_WIDTH, room - fix.cell_length)) if room and fix else wrong, fix)
     chosen = () if row.is_typed else row.options

@@ -146,12 +146,12 @@ class FormState:
     # Groups and values to choose from
 
     @property
-    def is_on_fold(self) -> bool:
+    def is_cursor_on_fold(self) -> bool:
         """True where the cursor is on a group that folds."""
         return any(group.folds and group.key == self.cursor for group in self.groups)
 
     @property
-    def is_list_open(self) -> bool:
+    def has_open_options(self) -> bool:
         """True while the values of a row are shown to choose from."""
         return bool(self.open_row)
 
@@ -196,13 +196,13 @@ class FormState:
         key = self.cursor if self.is_cursor_row_unparsable else self.unparsable_row_key
         return self.unread_texts[key].fix_title if key else ""
 
-    def enter_row(self, row: FormRow) -> str:
+    def begin_typing(self, row: FormRow) -> str:
         """Begin to type in a row, and return what stands there."""
         self._posted_values.clear()
         self.parsed_value = self._profile_value = self.value_at_entry = self.committed_row(row).value
         return self.unread_texts[row.key].text if row.key in self.unread_texts else row.text
 
-    def take_new_value(self, row: FormRow) -> bool:
+    def adopt_profile_value(self, row: FormRow) -> bool:
         """Take the row's value; false where it is the answer to what was typed, which stays as it stands."""
         before, self._profile_value = self._profile_value, row.value
         if row.value in self._posted_values:
