@@ -43,7 +43,6 @@ def read_data_report(
 def _cache_key(
     toolchain: Toolchain, question: DataQuestion, sizes_and_times: tuple[tuple[str, int, int], ...]
 ) -> bytes:
-    """Return all on which an answer depends."""
     libraries = [
         toolchain.version,
         toolchain.transformers,

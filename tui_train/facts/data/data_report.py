@@ -261,8 +261,6 @@ def _with_visible_texts(value: Any) -> Any:
         return "\n".join(visible(line) for line in value.replace("\r\n", "\n").expandtabs(4).split("\n"))
     if isinstance(value, list):
         return [_with_visible_texts(inner) for inner in value]
-    return (
-        {_with_visible_texts(key): _with_visible_texts(inner) for key, inner in value.items()}
-        if isinstance(value, dict)
-        else value
-    )
+    if isinstance(value, dict):
+        return {_with_visible_texts(key): _with_visible_texts(inner) for key, inner in value.items()}
+    return value

@@ -116,7 +116,6 @@ def _read_temperature(query: NvmlCardCalls) -> int | None:
 
 
 def _mig_instance_queries(board_query: NvmlCardCalls) -> list[NvmlCardCalls]:
-    """Return the MIG instances of a card."""
     mode = board_query(pynvml.nvmlDeviceGetMigMode)
     if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         return []

@@ -121,22 +121,11 @@ def run_child(  # noqa: PLR0913 - each has a default but two
         return ChildResult(failure=f"cannot be started: {getattr(error, 'strerror', None) or error}")
     texts = (bytearray(), bytearray())
     try:
-        failure = _collect_output(
-            process,
-            texts,
-            end_time,
-            lambda: ALL_CANCELLED_EVENT.is_set() or is_cancelled(),
-        )
+        failure = _collect_output(process, texts, end_time, lambda: ALL_CANCELLED_EVENT.is_set() or is_cancelled())
     finally:
         memory_bound.kill_and_close(process, 1.0)
-    return ChildResult(
-        bytes(texts[0]),
-        bytes(texts[1]),
-        None if failure else process.returncode,
-        timed_out=failure == TIMED_OUT_REASON,
-        failure=failure,
-        memory=memory_limit,
-    )
+    code = None if failure else process.returncode
+    return ChildResult(bytes(texts[0]), bytes(texts[1]), code, failure == TIMED_OUT_REASON, failure, memory_limit)
 
 
 @contextmanager

@@ -182,7 +182,6 @@ def _list_local_images(engine: str) -> tuple[str, ...]:
 
 
 def _has_nvidia_cdi() -> bool:
-    """Return whether there is a CDI file for NVIDIA GPUs."""
     for folder in _CDI_FOLDERS:
         with suppress(OSError):
             specifications = (path for path in Path(folder).iterdir() if path.suffix in {".json", ".yaml", ".yml"})

@@ -19,11 +19,9 @@ def resource_conflict_text(wanted_resources: ResourcesInUse, other_resources: Re
         return f"{owner} is already training on {counted(len(shared), 'GPU')} of these"
     if output := next((path for path in wanted_resources.outputs if path in other_resources.outputs), ""):
         return f"{owner} is already writing to {visible(output)}"
-    return (
-        f"{owner} uses port {wanted_resources.port} of this machine"
-        if wanted_resources.port and wanted_resources.port == other_resources.port
-        else ""
-    )
+    if wanted_resources.port and wanted_resources.port == other_resources.port:
+        return f"{owner} uses port {wanted_resources.port} of this machine"
+    return ""
 
 
 def normalized_path_as_tuple(path: str) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ def read_host() -> Machine:
 
 
 def _network_interfaces() -> tuple[str, ...]:
-    """Return the names of the network interfaces."""
     try:
         return tuple(sorted(as_valid_utf8(name) for _, name in socket.if_nameindex()))
     except OSError:

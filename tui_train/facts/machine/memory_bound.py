@@ -104,9 +104,6 @@ _OUT_OF_MEMORY_TEXTS = ("MemoryError", "memory allocation of", "bad_alloc", "Can
 def out_of_memory_reason(exit_code: int | None, last_line: str, memory_limit: int) -> str:
     """Return in words that a program ran out of memory, judged by its `last_line`; empty where it ended otherwise."""
     if exit_code and any(words in last_line for words in _OUT_OF_MEMORY_TEXTS):
-        return (
-            f"it took more than the {memory_limit / _GIB:.0f} GiB of memory that it may"
-            if memory_limit
-            else "out of memory"
-        )
+        allowed = f"it took more than the {memory_limit / _GIB:.0f} GiB of memory that it may"
+        return allowed if memory_limit else "out of memory"
     return "it was killed (signal 9): the machine has too little memory" if exit_code == -signal.SIGKILL else ""

@@ -67,7 +67,6 @@ def _request_from_hub(
 
 
 def _answer_for_http_error(error: HTTPError, answer_type: type[HubAnswer]) -> HubAnswer:
-    """Return why the Hub says nothing of a model."""
     if error.code not in _NOT_FOUND_CODES:
         return answer_type(refusal="unreachable", problem=f"the Hub answers with HTTP {error.code}")
     if error.headers.get("X-Error-Code") == "RevisionNotFound":

@@ -44,15 +44,7 @@ _NVIDIA_SMI_PROCESSES_COMMAND = (
 CARDS_QUESTION = {"cards": 8.0, "smi": _NVIDIA_SMI_COMMAND, "processes": _NVIDIA_SMI_PROCESSES_COMMAND}
 _OWN_FACTS_COMMAND = ("tui-train", "facts", "--json")
 
-_MACHINE_FIELDS_FROM_SURVEY = (
-    "kernel",
-    "cpu_name",
-    "cpu_count",
-    "memory_total",
-    "memory_available",
-    "shm_total",
-    "shm_free",
-)
+_SURVEYED_FIELDS = ("kernel", "cpu_name", "cpu_count", "memory_total", "memory_available", "shm_total", "shm_free")
 
 
 class CommandOutput(msgspec.Struct, frozen=True):
@@ -168,7 +160,7 @@ def _ranked_toolchains(toolchains: Iterable[Toolchain]) -> tuple[Toolchain, ...]
 
 def surveyed_machine(host: str, survey: HostSurvey) -> Machine:
     """Return a host with its cards as its driver knows them, else as nvidia-smi does."""
-    fields = {name: getattr(survey.machine, name) for name in _MACHINE_FIELDS_FROM_SURVEY}
+    fields = {name: getattr(survey.machine, name) for name in _SURVEYED_FIELDS}
     if survey.cards:
         return machine_with_cards(Machine(hostname=host, **fields), survey.cards)
     if survey.smi is None:

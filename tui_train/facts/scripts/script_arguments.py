@@ -1,20 +1,20 @@
-"""The arguments of a script that argparse or absl parses, as its source declares them."""
+"""The arguments of a script that argparse or absl parses, as its source declares them.
+
+Of argparse it is found which names stand for a parser, and which parsers are given to code that was not read.
+"""
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+import builtins
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Iterator, Sequence
+from operator import itemgetter
 
 from msgspec.structs import replace
 
-from tui_train.facts.scripts.script_parsers import (
-    ARGUMENT_GROUP_METHODS,
-    AssignedNames,
-    DefinedNames,
-    Position,
-    calls_given_a_parser,
-    position,
-)
 from tui_train.facts.scripts.script_syntax import (
+    FUNCTION_NODES,
     ScriptModule,
+    argument_values,
     called_name,
     has_unknown_keywords,
     is_constant_true,
@@ -28,13 +28,7 @@ from tui_train.facts.scripts.script_syntax import (
 )
 from tui_train.facts.types import ParameterForm, ScriptParameter
 
-_NARGS_BY_CONSTANT = {
-    "OPTIONAL": "?",
-    "ZERO_OR_MORE": "*",
-    "ONE_OR_MORE": "+",
-    "REMAINDER": "...",
-    "PARSER": "A...",
-}
+_NARGS_BY_CONSTANT = {"OPTIONAL": "?", "ZERO_OR_MORE": "*", "ONE_OR_MORE": "+", "REMAINDER": "...", "PARSER": "A..."}
 _NARGS_OF_AT_MOST_ONE_VALUE = {"", "0", "1", "?"}
 # None: the source does not say how many.
 _NARGS_THAT_NEED_NO_VALUE = {"?", "*", "...", None}
@@ -50,6 +44,111 @@ _TYPE_BY_ABSL_FUNCTION = {
 }
 _ABSL_ENUM_HELP_INDEX = 3
 _MAX_STEPS_TO_PARSER = 5
+_Position = tuple[int, int]
+_ARGUMENT_GROUP_METHODS = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
+_METHODS_OF_PARSERS = frozenset({"add_argument", "add_parser", "add_subparsers", *_ARGUMENT_GROUP_METHODS})
+_PARSER_MAKERS = frozenset({"ArgumentParser", *_METHODS_OF_PARSERS})
+# The last one is argcomplete's.
+_CALLS_THAT_ADD_NO_ARGUMENTS = frozenset({*dir(builtins), "set_defaults", "autocomplete"})
+
+
+def _position(node: ast.expr | ast.stmt) -> _Position:
+    """Return where a node begins: line and column."""
+    return node.lineno, node.col_offset
+
+
+class _AssignedNames:
+    """What each name stands for, by the position in the source: the last name alone of a.b.c."""
+
+    def __init__(self, nodes: Sequence[ast.AST]) -> None:
+        events: dict[str, list[tuple[_Position, ast.AST]]] = {}
+        for node in nodes:
+            for name, at, value in _assignments(node):
+                events.setdefault(name, []).append((at, value))
+        self._values = {name: [*_with_values_restored_after_functions(sorted(found, key=itemgetter(0)))]
+                        for name, found in events.items()}  # fmt: skip
+
+    def latest_value(self, name: str, at: _Position) -> tuple[_Position, ast.AST | None]:
+        """Return what a name was made at a position, with where; None where it is not known."""
+        values = self._values.get(name, [])
+        before = bisect_left(values, at, key=itemgetter(0))
+        return values[before - 1] if before else (at, None)
+
+
+def _assignments(node: ast.AST) -> Iterator[tuple[str, _Position, ast.AST]]:
+    """Yield the names that a node assigns with where and what: itself at the end of a function with parameters."""
+    if isinstance(node, ast.Assign):
+        yield from ((last_name(target), _position(node), node.value) for target in node.targets)
+    elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value:
+        yield last_name(node.target), _position(node), node.value
+    elif isinstance(node, (ast.For, ast.AsyncFor)):
+        yield from ((last_name(each), _position(node), node) for each in ast.walk(node.target))
+    elif isinstance(node, FUNCTION_NODES):
+        end = node.end_lineno or node.lineno, node.end_col_offset or 0
+        for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+            yield each.arg, _position(node), each
+            yield each.arg, end, node
+
+
+def _with_values_restored_after_functions(
+    events: list[tuple[_Position, ast.AST]],
+) -> Iterator[tuple[_Position, ast.AST | None]]:
+    """Yield them with what the name was before a function in the place of the function's end."""
+    before: list[ast.AST | None] = []
+    value: ast.AST | None = None
+    for at, node in events:
+        if isinstance(node, ast.arg):
+            before.append(value)
+        value = before.pop() if isinstance(node, FUNCTION_NODES) and before else node
+        yield at, value
+
+
+class _DefinedNames:
+    """The functions and classes that the modules which were read define, and the names of these modules."""
+
+    def __init__(self, modules: Sequence[ScriptModule]) -> None:
+        classes = {node.name for module in modules for node in module.classes}
+        self._called = {node.name for module in modules for node in module.functions} | classes
+        files = (module.file.removesuffix(".py").removesuffix("/__init__") for module in modules)
+        self._owners = classes | {file.rpartition("/")[2] for file in files}
+
+    def has_called_function(self, call: ast.Call, imported: Container[str]) -> bool:
+        """Return whether what is called was read; of what is imported, such as Model in Model.add, that as well."""
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if isinstance(owner, ast.Call) and called_name(owner) == "super":
+            return False
+        name = last_name(owner)
+        return called_name(call) in self._called and (name not in imported or name in self._owners)
+
+
+def _calls_given_a_parser(module: ScriptModule, defined: _DefinedNames) -> Iterator[ast.Call]:
+    """Yield the calls of functions that were not read and are given a parser, to which they may add arguments."""
+    assigned = _AssignedNames(module.nodes)
+    added_to = [call.func for call in module.calls(*_METHODS_OF_PARSERS)]
+    owners = {last_name(each.value) for each in added_to if isinstance(each, ast.Attribute)} - {""}
+    imported = frozenset(_imported_names(module))
+    for call in module.calls():
+        if called_name(call) in _CALLS_THAT_ADD_NO_ARGUMENTS or defined.has_called_function(call, imported):
+            continue
+        if any(_is_parser(each, _position(call), assigned, owners) for each in argument_values(call)):
+            yield call
+
+
+def _imported_names(module: ScriptModule) -> Iterator[str]:
+    for node in module.nodes:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from (each.asname or each.name.partition(".")[0] for each in node.names)
+
+
+def _is_parser(node: ast.AST, at: _Position, assigned: _AssignedNames, owners: set[str]) -> bool:
+    """Return whether a value is a parser or a group: by what made it, or as arguments are added to its name."""
+    if isinstance(node, ast.Name | ast.Attribute):
+        name = last_name(node)
+        _, node_assigned = assigned.latest_value(name, at)
+        if name in owners and not isinstance(node_assigned, ast.For | ast.AsyncFor):
+            return True
+        node = node_assigned or node
+    return isinstance(node, ast.Call) and called_name(node) in _PARSER_MAKERS
 
 
 def argparse_arguments(module: ScriptModule, *, beside_subparsers: bool) -> Iterator[ScriptParameter]:
@@ -84,7 +183,7 @@ def has_subparsers(modules: Iterable[ScriptModule]) -> bool:
 
 def unnamed_argument_line(modules: Sequence[ScriptModule]) -> int:
     """Return the line of the first module that adds arguments whose name or parser is not said, 0 for none."""
-    beside_subparsers, defined = has_subparsers(modules), DefinedNames(modules)
+    beside_subparsers, defined = has_subparsers(modules), _DefinedNames(modules)
     lines = (
         min(_lines_of_unnamed_arguments(module, defined, beside_subparsers=beside_subparsers), default=0)
         for module in modules
@@ -93,7 +192,7 @@ def unnamed_argument_line(modules: Sequence[ScriptModule]) -> int:
 
 
 def _lines_of_unnamed_arguments(
-    module: ScriptModule, defined: DefinedNames, *, beside_subparsers: bool
+    module: ScriptModule, defined: _DefinedNames, *, beside_subparsers: bool
 ) -> Iterator[int]:
     added = _added_arguments_and_subcommands(module, beside_subparsers=beside_subparsers)
     made = module.calls("ArgumentParser", "add_parser")
@@ -105,7 +204,7 @@ def _lines_of_unnamed_arguments(
     )
     yield from (call.lineno for call in made if keyword_value(call, "parents") or keyword_value(call, "prefix_chars"))
     yield from (call.lineno for call in library)
-    yield from (call.lineno for call in calls_given_a_parser(module, defined))
+    yield from (call.lineno for call in _calls_given_a_parser(module, defined))
     yield from _lines_of_add_argument_as_value(module)
 
 
@@ -178,13 +277,13 @@ def _added_arguments_and_subcommands(
     module: ScriptModule, *, beside_subparsers: bool
 ) -> Iterator[tuple[ast.Call, str | None]]:
     """Yield each add_argument with the subcommand that takes it; None where it is not known whose it is."""
-    assigned = AssignedNames(module.nodes)
+    assigned = _AssignedNames(module.nodes)
     for call in module.calls("add_argument"):
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        yield call, _subcommand_of_parser(owner, position(call), assigned) if beside_subparsers else ""
+        yield call, _subcommand_of_parser(owner, _position(call), assigned) if beside_subparsers else ""
 
 
-def _subcommand_of_parser(owner: ast.AST | None, at: Position, assigned: AssignedNames) -> str | None:
+def _subcommand_of_parser(owner: ast.AST | None, at: _Position, assigned: _AssignedNames) -> str | None:
     """Return the subcommand of a parser or of a group of one, None where it is not known."""
     for _ in range(_MAX_STEPS_TO_PARSER):
         if isinstance(owner, ast.Name | ast.Attribute):
@@ -196,7 +295,7 @@ def _subcommand_of_parser(owner: ast.AST | None, at: Position, assigned: Assigne
         elif called_name(owner).endswith("Parser"):
             # A parser without --help is a part of others.
             return "" if is_constant_true(keyword_value(owner, "add_help") or ast.Constant(value=True)) else None
-        elif called_name(owner) in ARGUMENT_GROUP_METHODS and isinstance(owner.func, ast.Attribute):
+        elif called_name(owner) in _ARGUMENT_GROUP_METHODS and isinstance(owner.func, ast.Attribute):
             owner = owner.func.value
         else:
             return None

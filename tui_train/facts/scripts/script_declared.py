@@ -10,15 +10,13 @@ from tui_train.facts.scripts.script_arguments import (
     has_subparsers,
     has_unnamed_subcommand,
 )
-from tui_train.facts.scripts.script_commands import (
+from tui_train.facts.scripts.script_functions import (
+    click_arguments,
     click_functions,
     needs_click_subcommand,
     needs_typer_subcommand,
-    typer_or_fire_functions,
-)
-from tui_train.facts.scripts.script_functions import (
-    click_arguments,
     typer_or_fire_arguments,
+    typer_or_fire_functions,
 )
 from tui_train.facts.scripts.script_kind import DATACLASS_PARSERS
 from tui_train.facts.scripts.script_syntax import (
@@ -107,7 +105,6 @@ def _nanogpt_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
 
 
 def _dataclasses_given_to_parser(module: ScriptModule) -> frozenset[str]:
-    """Return the classes that a parser of dataclasses is given."""
     calls = module.calls(*DATACLASS_PARSERS)
     given = (argument for call in calls for argument in argument_values(call))
     return frozenset(last_name(item) for argument in given for item in list_or_tuple_elements(argument))

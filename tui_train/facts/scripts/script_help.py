@@ -140,7 +140,6 @@ def read_script_help(
 
 
 def _cache_key(python: str, command: tuple[str, ...], folder: str) -> bytes:
-    """Return all on which an answer depends."""
     script = Path(command[-1])
     content = b""
     with suppress(OSError, ValueError):

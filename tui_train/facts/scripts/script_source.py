@@ -175,7 +175,6 @@ def _corrected_train_call(trainer: str, call: ast.Call | None) -> str:
 
 
 def _assigned_texts_and_calls(node: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Yield each name that is assigned the result of a call."""
     if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Call):
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             yield ast.unparse(target), node.value
