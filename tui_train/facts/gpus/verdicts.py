@@ -11,11 +11,7 @@ from typing import Literal
 
 from tui_train.base.text import size_text
 from tui_train.base.versions import major_version
-from tui_train.facts.gpus.capability import (
-    any_arch_runs_on,
-    approximate_teraflops,
-    capability_number,
-)
+from tui_train.facts.gpus.capability import any_arch_runs_on, approximate_teraflops, capability_number
 from tui_train.facts.gpus.gpu_sets import (
     FEW_SMS_LIMIT,
     MIN_EQUAL_MEMORY_SHARE,
