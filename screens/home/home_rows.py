@@ -11,15 +11,15 @@ from textual.content import Content
 from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, sparkline, visible
 from tui_train.profile.types import Profile
 from tui_train.runs.status import training_seconds
-from tui_train.views.digest_text import (
+from tui_train.views.profile_cards import ProfileCard
+from tui_train.views.run_digest import (
+    RunDigest,
     matches_filter,
     relative_date_text,
     remaining_time_text,
     run_outcome_text,
     searchable_run_texts,
 )
-from tui_train.views.profile_cards import ProfileCard
-from tui_train.views.run_digest import RunDigest
 
 from ..widgets.cursor_list import ListRow
 from ..widgets.text_layout import (

@@ -18,10 +18,10 @@ import pytest
 import warm
 from support import sample, until
 
-from tui_train.actions import sending
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, TuiTrainError, Unavailable
 from tui_train.channel import session, ssh
 from tui_train.channel.session import PYTHON_COMMAND
+from tui_train.cli.runs import send
 from tui_train.places import arriving, asking, place_of_run
 from tui_train.places import place as place_module
 from tui_train.places.fetching import fetch_results
@@ -738,7 +738,7 @@ def test_what_a_host_says_while_files_are_sent_does_not_reach_the_terminal_raw(b
     (tmp_path / "bin" / "rsync").write_text("#!/bin/sh\nprintf '\\033]0;owned\\007\\n' >&2\nexit 255\n")
     (tmp_path / "bin" / "rsync").chmod(0o755)
     with pytest.raises(Unavailable, match="not reached"):
-        sending.run_rsync(["rsync"])
+        send._run_rsync(["rsync"])
     said = capsys.readouterr().err
     assert r"\x1b]0;owned\x07" in said
     assert "\x1b" not in said

@@ -33,8 +33,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.views.digest_text import relative_date_text, remaining_time_text
-from tui_train.views.run_digest import DigestCache
+from tui_train.views.run_digest import DigestCache, relative_date_text, remaining_time_text
 from tui_train.wizard import make_wizard
 
 TITLES = [each.title for each in BEGINNINGS]

@@ -1,21 +1,15 @@
 """The whole command line: importing its modules adds their commands."""
 
-from tui_train.cli.data import data_command
 from tui_train.cli.environments import environment_commands
 from tui_train.cli.group import MEANING_BY_EXIT_CODE, cli, run_command_line
-from tui_train.cli.hosts import host_commands
 from tui_train.cli.plans import plan_commands
-from tui_train.cli.results import result_commands
 from tui_train.cli.runs import run_commands
 
 __all__ = [
     "MEANING_BY_EXIT_CODE",
     "cli",
-    "data_command",
     "environment_commands",
-    "host_commands",
     "plan_commands",
-    "result_commands",
     "run_command_line",
     "run_commands",
 ]

@@ -1,4 +1,4 @@
-"""The commands about machines, profiles and plans."""
+"""The commands about machines, profiles, plans and data."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from tui_train.cli.group import (
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import FactsSource
+    from tui_train.facts.data.data_report import FinetuneMethod
 
 FETCH_OPTION = click.option(
     "--fetch-config",
@@ -296,3 +297,87 @@ def recipes(python: str, *, as_json: bool) -> None:
     from tui_train.cli.environments import environments
 
     environments.print_nemo_recipes(python, as_json=as_json)
+
+
+@cli.command()
+@click.argument("files", nargs=-1, required=True, type=FILE_TYPE)
+@click.option(
+    "--model", metavar="M", default="", help="Count tokens for this model: a folder, or an id in the Hub's cache."
+)
+@click.option("--revision", metavar="R", default="", help="Branch, tag or commit of that model in the cache.")
+@click.option("--python", metavar="PATH", default="", help="Read with this Python; else the best for fine-tuning.")
+@click.option(
+    "--method",
+    type=click.Choice(["sft", "dpo", "kto", "reward"]),
+    default="sft",
+    show_default=True,
+    help="Check the data for this method.",
+)
+@click.option("--length", type=click.IntRange(1), default=None, metavar="N", help="Cut samples at N tokens.")
+@click.option(
+    "--batch", type=click.IntRange(1), default=None, metavar="N", help="Count the steps of this global batch."
+)
+@click.option("--weights", metavar="N,N", default="", help="What each file has of an epoch, such as 3,1.")
+@click.option("--answers-only", is_flag=True, help="Learn only what the assistant says.")
+@JSON_OPTION
+def data(  # noqa: PLR0913, PLR0917 - one for each option
+    files: tuple[Path, ...],
+    model: str,
+    revision: str,
+    python: str,
+    method: "FinetuneMethod",
+    length: int | None,
+    batch: int | None,
+    weights: str,
+    *,
+    answers_only: bool,
+    as_json: bool,
+) -> None:
+    """Print what training data holds, what is wrong with it, and what the model would learn."""
+    from tui_train.cli.plans import data
+    from tui_train.facts.data.data_report import DataQuestion
+
+    question = DataQuestion(
+        files=(), model=model, revision=revision, method=method, length=length or 0, answers_only=answers_only or None
+    )
+    data.print_data_report(files, question, python, batch or 0, weights, as_json=as_json)
+
+
+@cli.group(invoke_without_command=True)
+@JSON_OPTION
+@click.pass_context
+def hosts(context: click.Context, *, as_json: bool) -> None:
+    """List the hosts saved by name, on which trainings run over ssh (`--on NAME`)."""
+    from tui_train.cli.plans import hosts
+
+    if context.invoked_subcommand is None:
+        hosts.print_hosts(as_json=as_json)
+
+
+@hosts.command("add")
+@click.argument("name")
+@click.argument("address", default="")
+@click.option("--force", is_flag=True, help="Replace a host of that name.")
+def hosts_add(name: str, address: str, *, force: bool) -> None:
+    """Save the host at ADDRESS, as ssh takes it, under NAME; without ADDRESS the name is the address."""
+    from tui_train.cli.plans import hosts
+
+    hosts.add_saved_host(name, address, force=force)
+
+
+@hosts.command("login")
+@click.argument("name", shell_complete=lazy_completer("hosts"))
+def hosts_login(name: str) -> None:
+    """Log in to a host that asks for a password, a code or a key's touch; the connection stays for twelve hours."""
+    from tui_train.cli.plans import hosts
+
+    hosts.log_in_to_saved_host(name)
+
+
+@hosts.command("rm")
+@click.argument("name", shell_complete=lazy_completer("hosts"))
+def hosts_rm(name: str) -> None:
+    """Forget a host; its runs stay, there and here."""
+    from tui_train.profile import hosts
+
+    hosts.remove_host(name)

@@ -1,1 +1,0 @@
-"""The command about training data."""

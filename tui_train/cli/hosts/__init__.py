@@ -1,1 +1,0 @@
-"""Commands about hosts that are saved by name."""
