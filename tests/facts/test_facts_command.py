@@ -15,7 +15,7 @@ from support import GIB, UUIDS, examples, facts, gpu, machine, toolchain
 
 from tests.fake_driver import driver_environment
 from tui_train.base.errors import BadInput, CannotWrite, Unavailable
-from tui_train.cli.plans import plans
+from tui_train.cli.printing import print_json
 from tui_train.facts.gpus import gpu_sets
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.other_machines import machine_files, remote
@@ -328,7 +328,7 @@ def test_no_machine_brings_a_traceback_or_a_control_byte(any_machine, any_toolch
 
 
 def test_what_json_prints_holds_no_control_byte(capsys):
-    plans.print_json({"a\x7f": "\x1b[31m\x9b\u202e\x00\t\n\\"})
+    print_json({"a\x7f": "\x1b[31m\x9b\u202e\x00\t\n\\"})
     out = capsys.readouterr().out
     assert not UNSAFE.search(out)
     assert json.loads(out) == {"a\x7f": "\x1b[31m\x9b\u202e\x00\t\n\\"}

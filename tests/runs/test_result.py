@@ -283,9 +283,7 @@ def test_an_answer_is_streamed_stopped_and_remembered(full_run):
     chat = Chat(full_run, compare=False)
     try:
         ready = chat.wait_until_loaded(lambda _what: None)
-        assert (ready.device, ready.dtype, ready.template, ready.limit, ready.compares) == (
-            "cpu", "float32", True, 256, False,
-        )  # fmt: skip
+        assert (ready.device, ready.dtype, ready.template, ready.compares) == ("cpu", "float32", True, False)
         pieces = [*chat.ask("Tell me.", "result", 120)]
         assert len(pieces) > 20
         assert isinstance(pieces[-1], AnswerEnd)

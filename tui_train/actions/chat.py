@@ -15,20 +15,16 @@ from tui_train.runs.rundir import RunDir
 ChatModelSide = Literal["result", "base"]
 MAX_ANSWER_TOKENS = 256
 # Seconds without a word: loading reads many GB, the first token of a long prompt takes a CPU minutes.
-MAX_LOADING_SILENCE_SECONDS, MAX_ANSWERING_SILENCE_SECONDS = 900.0, 300.0
+_MAX_LOADING_SILENCE_SECONDS, _MAX_ANSWERING_SILENCE_SECONDS = 900.0, 300.0
 _TEXT_BY_ANSWER_END_REASON = {"length": "stopped at the token limit", "stopped": "stopped"}
 
 
 class ModelsLoaded(Struct, frozen=True):
-    """The models are loaded: on which device, in which type; whether there is a chat template, and a base beside it.
-
-    `limit` is how many tokens the model takes, 0 where it does not say.
-    """
+    """The models are loaded: on which device, in which type; whether there is a chat template, and a base beside it."""
 
     device: str
     dtype: str
     template: bool
-    limit: int
     compares: bool
 
 
@@ -91,15 +87,15 @@ class Chat:
         self, on_loading_model: Callable[[str], None], cancelled: Callable[[], bool] = lambda: False
     ) -> ModelsLoaded:
         """Wait until it is loaded; `on_loading_model` is told which model is being loaded."""
-        while (message := self._child.read_message(MAX_LOADING_SILENCE_SECONDS, cancelled))["event"] != "ready":
+        while (message := self._child.read_message(_MAX_LOADING_SILENCE_SECONDS, cancelled))["event"] != "ready":
             on_loading_model(visible(str(message.get("what", ""))))
         try:
-            limit, template = int(message["limit"]), bool(message["template"])
+            template = bool(message["template"])
             device, dtype = visible(str(message["device"])), visible(str(message["dtype"]))
-        except (KeyError, TypeError, ValueError) as error:
+        except KeyError as error:
             raise Unavailable("its answer is not understood", "If that happens again, report it.") from error
         self.compares = self.compares and bool(message.get("compares"))
-        return ModelsLoaded(device, dtype, template, limit, self.compares)
+        return ModelsLoaded(device, dtype, template, self.compares)
 
     def ask(
         self,
@@ -114,7 +110,7 @@ class Chat:
         self._child.send_message({"id": self._number, "side": side, "messages": history, "tokens": max_tokens})
         answer = ""
         while True:
-            message = self._child.read_message(MAX_ANSWERING_SILENCE_SECONDS, cancelled)
+            message = self._child.read_message(_MAX_ANSWERING_SILENCE_SECONDS, cancelled)
             if message.get("id") != self._number:
                 continue
             if message["event"] == "end":

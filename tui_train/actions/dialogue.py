@@ -143,7 +143,7 @@ class ChildDialogue:
                 continue
             if isinstance(message.get("event"), str):
                 if message["event"] == "error":
-                    raise result_child_error(str(message.get("kind")), str(message.get("why")))
+                    raise _result_child_error(str(message.get("kind")), str(message.get("why")))
                 return message
         if len(self._rest) > _MAX_LINE_BYTES:
             raise Unavailable("it wrote a line of more than 1 MiB", "If that happens again, report it.")
@@ -156,7 +156,7 @@ class ChildDialogue:
             code = 0
         last = self._last_stderr_line_suffix()
         if why := memory_bound.out_of_memory_reason(code, last, self._memory):
-            return result_child_error("memory", why)
+            return _result_child_error("memory", why)
         return Unavailable(f"it ended with exit code {code}{last}", "Fix that in the Python that trained.")
 
     def _last_stderr_line_suffix(self) -> str:
@@ -189,7 +189,7 @@ _MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
 }
 
 
-def result_child_error(error_kind: str, why: str) -> TuiTrainError:
+def _result_child_error(error_kind: str, why: str) -> TuiTrainError:
     """Return what a child could not do as an error with a remedy."""
     if error_kind == "code":
         return ModelCodeNotTrusted(visible(why), "Read that file; to run it this time: --trust-remote-code")

@@ -18,7 +18,7 @@ from tui_train.runs.results.weights import Weights
 from tui_train.runs.rundir import RunDir
 
 # Seconds without a word: reading or writing a large model from a slow disk takes minutes.
-MAX_MERGE_SILENCE_SECONDS = 1800.0
+_MAX_MERGE_SILENCE_SECONDS = 1800.0
 
 
 class MergeResult(Struct, frozen=True):
@@ -111,7 +111,7 @@ def _wait_for_merge(
     child: ChildDialogue, target_folder: str, on_step: Callable[[str, str], None], cancelled: Callable[[], bool]
 ) -> MergeResult:
     """Return what a child measured; Unavailable where the merged model answers otherwise than the adapter."""
-    while (message := child.read_message(MAX_MERGE_SILENCE_SECONDS, cancelled))["event"] != "done":
+    while (message := child.read_message(_MAX_MERGE_SILENCE_SECONDS, cancelled))["event"] != "done":
         on_step(visible(str(message.get("what"))), visible(str(message.get("of"))))
     try:
         difference, tolerance, change = (float(message[name]) for name in ("difference", "tolerance", "change"))

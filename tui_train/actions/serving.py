@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.runs.results.result import RunResult
+from tui_train.runs.results.weights import Weights
 
 # The ranks that vLLM takes for --max-lora-rank, and its default.
 _VLLM_MAX_LORA_RANK_CHOICES = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -29,11 +30,8 @@ def serve_commands(run_result: RunResult) -> tuple[ServeCommand, ...]:
         return tuple(
             ServeCommand(name, shell_command(name, "serve", weights.path)) for name in ("vllm", "transformers")
         )
-    first = "merge the adapter first"
-    return (
-        _vllm_adapter_command(run_result, first),
-        ServeCommand("transformers", why="load it with peft, or merge it first"),
-    )
+    by_transformers = ServeCommand("transformers", why="load it with peft, or merge it first")
+    return (_vllm_adapter_command(run_result, weights), by_transformers)
 
 
 def shell_command(*words: str) -> str:
@@ -41,34 +39,21 @@ def shell_command(*words: str) -> str:
     return " ".join(map(quoted_word, words))
 
 
-def _vllm_adapter_command(run_result: RunResult, install_advice: str) -> ServeCommand:
-    weights = run_result.weights
+def _vllm_adapter_command(run_result: RunResult, weights: Weights) -> ServeCommand:
     if (
-        weights is None
-        or weights.method != "LORA"
+        weights.method != "LORA"
         or not weights.plain
         or not run_result.base
         or weights.rank > _VLLM_MAX_LORA_RANK_CHOICES[-1]
     ):
-        return ServeCommand("vllm", why=install_advice)
-    at = ["--revision", run_result.revision] if run_result.revision else []
-    words = [
-        "vllm",
-        "serve",
-        run_result.base,
-        *at,
-        "--enable-lora",
-        "--lora-modules",
-        f"{_served_adapter_name(run_result)}={weights.path}",
-    ]
+        return ServeCommand("vllm", why="merge the adapter first")
+    revision = ["--revision", run_result.revision] if run_result.revision else []
+    # The name under which clients ask for it: the run's, without what separates name and path.
+    name = Path(run_result.run).name.replace("=", "-")
+    words = ["vllm", "serve", run_result.base, *revision, "--enable-lora", "--lora-modules", f"{name}={weights.path}"]
     if weights.rank > _VLLM_DEFAULT_MAX_LORA_RANK:
         words += ["--max-lora-rank", str(next(rank for rank in _VLLM_MAX_LORA_RANK_CHOICES if rank >= weights.rank))]
     if (Path(weights.path) / "generation_config.json").is_file():
         # The base's own may name another end than the adapter was trained with.
         words += ["--generation-config", weights.path]
     return ServeCommand("vllm", shell_command(*words))
-
-
-def _served_adapter_name(run_result: RunResult) -> str:
-    """Return the name under which clients ask for an adapter: the run's, without what separates name and path."""
-    return Path(run_result.run).name.replace("=", "-")

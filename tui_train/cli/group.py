@@ -63,7 +63,7 @@ PROFILE_ARGUMENT = click.argument("profile", shell_complete=lazy_completer("prof
 RUN_ARGUMENT = click.argument("run", shell_complete=lazy_completer("runs"))
 FILE_TYPE = click.Path(path_type=Path)
 YES_OPTION = click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
-SLURM_OPTION = click.option(
+_SLURM_OPTION = click.option(
     "--slurm", is_flag=True, help="For nodes of the Slurm cluster of this machine, or of --on's."
 )
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -111,7 +111,7 @@ def machine_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.option("--machine", metavar="FILE", type=FILE_TYPE, help="For the machine in that file (`facts --save`).")
     @host_option("For another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
-    @SLURM_OPTION
+    @_SLURM_OPTION
     @functools.wraps(command)
     def with_source(*arguments: Any, machine: Path | None, host: str | None, slurm: bool, **options: Any) -> None:
         command(*arguments, source=facts_source_of_options(machine, host, slurm=slurm), **options)

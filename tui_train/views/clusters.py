@@ -23,13 +23,13 @@ def _node_group_row(partition: Partition, nodes: NodeGroup) -> tuple[str, ...]:
         f"{visible(partition.name)}{mark}",
         sbatch_time_limit_text(partition.limit) or "none",
         idle,
-        node_gpus_text(nodes),
+        _node_gpus_text(nodes),
         cores,
         memory,
     )
 
 
-def node_gpus_text(nodes: NodeGroup) -> str:
+def _node_gpus_text(nodes: NodeGroup) -> str:
     """Return the GPUs of a node, as `4 a100`; a dash for none."""
     return ", ".join(f"{count} {visible(kind) or 'GPU'}" for kind, count in nodes.cards) or "-"
 
@@ -37,7 +37,7 @@ def node_gpus_text(nodes: NodeGroup) -> str:
 def partition_summary(partition: Partition) -> str:
     """Return a partition in a few words, without its name."""
     count, idle = sum(nodes.count for nodes in partition.nodes), sum(nodes.idle for nodes in partition.nodes)
-    kinds = dict.fromkeys(node_gpus_text(nodes) for nodes in partition.nodes if nodes.gpus_per_node)
+    kinds = dict.fromkeys(_node_gpus_text(nodes) for nodes in partition.nodes if nodes.gpus_per_node)
     cards = f", with {' or '.join(kinds)}" if kinds else ", no GPUs"
     most = f", at most {sbatch_time_limit_text(partition.limit)}" if partition.limit is not None else ""
     return f"{idle} of {counted(count, 'node')} idle{cards}{most}{', the default' if partition.default else ''}"

@@ -23,10 +23,11 @@ from tui_train.views.run_settings import EffectiveSetting, effective_settings
 
 RUN_LETTERS = "ABCDEF"
 XQuantity = Literal["step", "tokens", "time"]
-X_QUANTITIES: tuple[XQuantity, ...] = ("step", "tokens", "time")
+_X_QUANTITIES: tuple[XQuantity, ...] = ("step", "tokens", "time")
 
 _LOG_TAIL_BYTES = 4 << 20
-_NEARLY_EQUAL_SHARE = 0.03  # two numbers that differ by less are called the same
+# Two numbers that differ by less are called the same; a loss is compared closer than a speed.
+_NEARLY_EQUAL_SHARE, _NEARLY_EQUAL_LOSS_SHARE = 0.03, 0.001
 _LOSSES_PER_MEAN = 10  # points of which the mean is compared
 # What trainers print of the memory of their GPU, in GiB and in MB.
 _GIB_MEMORY_PATTERN = re.compile(r"\bmem(?:ory)?[ :=]{1,3}(\d{1,6}(?:\.\d+)?) GiB")
@@ -105,7 +106,7 @@ def read_compared_runs(runs: Sequence[RunDir]) -> tuple[ComparedRun, ...]:
 
 def common_x_quantities(compared: Sequence[ComparedRun]) -> tuple[XQuantity, ...]:
     """Return over what the losses of all runs can be drawn; steps are always known."""
-    return tuple(axis for axis in X_QUANTITIES if axis == "step" or all(each.points(axis) for each in compared))
+    return tuple(axis for axis in _X_QUANTITIES if axis == "step" or all(each.points(axis) for each in compared))
 
 
 def result_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
@@ -241,7 +242,7 @@ def _number_comparison_row(
     known = [value for value in values if value is not None]
     best = None
     comparable = len(known) == len(values) and all(map(math.isfinite, known))
-    if lower_is_better is not None and comparable and not _nearly_equal(min(known), max(known), label):
+    if lower_is_better is not None and comparable and not _nearly_equal(min(known), max(known), unit):
         best = values.index(min(known) if lower_is_better else max(known))
     note = ""
     if comparable and len(values) == 2 and known[0] != known[1]:
@@ -249,9 +250,8 @@ def _number_comparison_row(
     return ComparisonRow(label=label, cells=tuple(_number_text(value, unit) for value in values), note=note, best=best)
 
 
-def _nearly_equal(low: float, high: float, label: str) -> bool:
-    # A loss is compared closer than a speed.
-    return abs(high - low) <= abs(high) * (0.001 if "oss" in label else _NEARLY_EQUAL_SHARE)
+def _nearly_equal(low: float, high: float, unit: str) -> bool:
+    return abs(high - low) <= abs(high) * (_NEARLY_EQUAL_LOSS_SHARE if unit == "loss" else _NEARLY_EQUAL_SHARE)
 
 
 def _difference_text(first: float, second: float, unit: str, *, nearly_equal: bool) -> str:

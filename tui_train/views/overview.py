@@ -23,7 +23,7 @@ from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field, trainer_of
 from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
-from tui_train.trainers.finetune import default_learning_rate as usual_rate
+from tui_train.trainers.finetune import default_learning_rate
 from tui_train.trainers.script import script_or_module_to_start
 
 _COUNT_UNIT_FACTOR = 1000
@@ -193,13 +193,13 @@ def _trainer_default_text(profile: Profile) -> str:
 def usual_learning_rate_text(chosen: Finetune) -> str:
     """Return the learning rate that is usual for a fine-tuning, in words."""
     tuning = {"full": "a full fine-tune", "lora": "LoRA", "qlora": "QLoRA"}[chosen.tuning]
-    return f"usual for {tuning}: {usual_rate(chosen):g}"
+    return f"usual for {tuning}: {default_learning_rate(chosen):g}"
 
 
 def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
     recipe, held = setup.effective_profile.recipe, setup.effective_values["steps"]
     every = f"a checkpoint every {recipe.checkpoint_every}" if recipe.checkpoint_every else ""
-    epochs = "" if recipe.steps else epochs_text(recipe.epochs)
+    epochs = "" if recipe.steps else _epochs_text(recipe.epochs)
     total = total_training_steps(setup) if trainer_of(setup.effective_profile).wants_data else recipe.steps
     if not total:
         return OverviewLine(
@@ -214,14 +214,14 @@ def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
     return OverviewLine("Time", f"about {duration_text(pace.seconds * total)}", note)
 
 
-def epochs_text(epochs: float | None) -> str:
+def _epochs_text(epochs: float | None) -> str:
     """Return passes through the data in words, such as `3 epochs`; empty for none."""
     return f"{epochs:g} {'epoch' if epochs == 1 else 'epochs'}" if epochs else ""
 
 
 def _files_text(paths: tuple[str, ...]) -> str:
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return visible(f"{_file_name(next(iter(paths)))}{more}")
+    return visible(f"{_file_name(paths[0])}{more}")
 
 
 def _file_name(path: str) -> str:

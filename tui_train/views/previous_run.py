@@ -41,7 +41,6 @@ class PreviousRun(Struct, frozen=True):
 
     run: str
     profile: Profile
-    state: str = ""
     step_seconds: float | None = None
     plan: dict[str, Any] = {}
     document: YamlDocument | None = None
@@ -88,7 +87,6 @@ def read_previous_run(run: RunDir) -> PreviousRun | None:
     return PreviousRun(
         run.name,
         profile,
-        status.state,
         _read_seconds_per_step(status, run),
         run.plan(),
         yaml_documents.read_document(profile.trainer.config),

@@ -28,7 +28,6 @@ from .profile_cards import read_summary_and_profile
 
 _ENDED_LOG_TAIL_BYTES = 16 << 10  # bytes of a log that has ended
 _LIVE_LOG_TAIL_BYTES = 1 << 20  # of one that grows
-_MAX_PROFILE_BYTES = 1 << 20
 _CURVE_POINT_COUNT = 48
 _SCRIPT_FAILURE_CLASS = "user_exception"
 _ERROR_NAME_PATTERN = re.compile(r"(?:Error|Exception)\b")

@@ -17,7 +17,7 @@ from tui_train.trainers import field_with_trainer_texts, trainer_has_own_field, 
 from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
 from tui_train.views import choices
 
-DEFAULT_MARK = " (default)"
+_DEFAULT_MARK = " (default)"
 _NOT_USED_TEXT = "not used"
 # What plan.json calls the values of some settings.
 _PLAN_KEY_BY_SETTING = {
@@ -43,7 +43,9 @@ class EffectiveSetting(Struct, frozen=True):
     def text(self) -> str:
         """The value, marked where it is a default."""
         return (
-            f"{self.value}{DEFAULT_MARK}" if self.default and self.value != SCRIPT_OWN_VALUE_SOURCE_TEXT else self.value
+            f"{self.value}{_DEFAULT_MARK}"
+            if self.default and self.value != SCRIPT_OWN_VALUE_SOURCE_TEXT
+            else self.value
         )
 
 
@@ -60,7 +62,7 @@ def effective_settings(
 
 def shortened_setting_text(text: str, max_width: int) -> str:
     """Return words that fit: without the mark of a default, then the end, in which paths differ."""
-    shorter = text if len(text) <= max_width else text.removesuffix(DEFAULT_MARK)
+    shorter = text if len(text) <= max_width else text.removesuffix(_DEFAULT_MARK)
     return shorter if len(shorter) <= max_width else f"…{shorter[1 - max_width :]}"
 
 

@@ -126,8 +126,8 @@ def create_environment(
                 print_message(step)
             _run_install_step(command, plan, lock, on_line, cancelled)
         print_message("Checking it …")
-        contents = verify_environment(plan, machine, print_message)
-        remove_unfinished_mark(plan.path)
+        contents = _verify_environment(plan, machine, print_message)
+        _remove_unfinished_mark(plan.path)
     except BaseException:
         shutil.rmtree(plan.path, ignore_errors=True)
         raise
@@ -139,7 +139,7 @@ def create_environment(
 
 def refuse_existing_environment(path: Path) -> None:
     """Raise CannotWrite if `path` exists; what an installation that was killed has left there is removed."""
-    if is_unfinished_and_abandoned(path):
+    if _is_unfinished_and_abandoned(path):
         shutil.rmtree(path, ignore_errors=True)
     if os.path.lexists(path):
         remedy = f"Choose another path, such as --path {shlex.quote(str(first_free_path(path)))}, or remove it first."
@@ -150,7 +150,7 @@ def first_free_path(path: Path) -> Path:
     """Return a path for a new environment: this one, or with the first number behind it that does not exist yet."""
     numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
     return next(
-        other for other in chain((path,), numbered) if is_unfinished_and_abandoned(other) or not os.path.lexists(other)
+        other for other in chain((path,), numbered) if _is_unfinished_and_abandoned(other) or not os.path.lexists(other)
     )
 
 
@@ -243,7 +243,7 @@ def _output_lines(process: subprocess.Popen[Any], cancelled: Callable[[], bool])
             rest = rest[-_MAX_LINE_BYTES:]
 
 
-def verify_environment(plan: InstallPlan, machine: Machine, print_message: Callable[[str], None]) -> Toolchain:
+def _verify_environment(plan: InstallPlan, machine: Machine, print_message: Callable[[str], None]) -> Toolchain:
     """Return the contents of the environment after checking torch, its support of the cards, and NeMo."""
     python = str(plan.python)
     answer = run_child([python, "-c", "import torch; print(torch.__version__)"], _TORCH_IMPORT_SECONDS)
@@ -292,12 +292,12 @@ def mark_unfinished_and_lock(path: Path) -> int:
     return lock
 
 
-def remove_unfinished_mark(path: Path) -> None:
+def _remove_unfinished_mark(path: Path) -> None:
     """Say that an environment is finished."""
     (path / UNFINISHED_MARKER_NAME).unlink()
 
 
-def is_unfinished_and_abandoned(path: Path) -> bool:
+def _is_unfinished_and_abandoned(path: Path) -> bool:
     """Return whether nobody makes an unfinished environment any more."""
     try:
         lock = os.open(path / UNFINISHED_MARKER_NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

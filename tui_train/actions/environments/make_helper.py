@@ -46,7 +46,7 @@ def torch_arguments_and_messages(machine: Machine, pip_arguments: str) -> list[s
     ]
 
 
-def idle_card_messages(facts: Facts) -> list[str]:
+def _idle_card_messages(facts: Facts) -> list[str]:
     """Return why cards would stay idle with the installed packages, and what to do."""
     profile = Profile()
     setup = set_up(profile, facts)
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["choose"]:
         lines = torch_arguments_and_messages(machine, " ".join(arguments[1:]))
     elif machine.gpus or any(gap.hides for gap in machine.gaps):
-        lines = idle_card_messages(Facts(machine=machine, toolchains=probe.probe_toolchains()))
+        lines = _idle_card_messages(Facts(machine=machine, toolchains=probe.probe_toolchains()))
     else:
         lines = []
     for line in lines:

@@ -35,9 +35,7 @@ def env_create(  # noqa: PLR0913 - one for each option
     """Create an environment for training (NAME is hf or nemo), with a torch build that supports the GPUs."""
     from tui_train.cli.environments import environments
 
-    environments.confirm_and_create_environment(
-        name, environments.EnvironmentOptions(path, python, index_url), dry_run=dry_run, yes=yes
-    )
+    environments.confirm_and_create_environment(name, path, python, index_url, dry_run=dry_run, yes=yes)
 
 
 @cli.group("nemo")

@@ -1,9 +1,7 @@
 """`tui-train env` and `tui-train recipes`."""
 
-import json
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 
@@ -12,7 +10,7 @@ from tui_train.actions.environments import create as making
 from tui_train.base.app_paths import environments_folder, expand_home
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import counted, display_path, visible
-from tui_train.cli.columns import aligned_table
+from tui_train.cli.printing import aligned_table, print_json
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.models.nemo_models import probe_recipes
@@ -24,9 +22,8 @@ from tui_train.trainers.finetune import supported_tuning_labels
 
 def print_package_sets_and_pythons() -> None:
     """Print the package sets, and every Python found with what it can train."""
-    click.echo(
-        aligned_table([("set", "purpose", "on disk"), *((s.name, s.about, s.size_text) for s in _package_sets())])
-    )
+    sets = ((each.name, each.about, each.size_text) for each in environments.PACKAGE_SETS.values())
+    click.echo(aligned_table([("set", "purpose", "on disk"), *sets]))
     click.echo("Create one: tui-train env create NAME\n")
     machine = probe.probe_machine()
     rows: list[tuple[str, ...]] = [
@@ -34,23 +31,17 @@ def print_package_sets_and_pythons() -> None:
     ]
     for tool in probe.probe_toolchains():
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
-        last = visible(tool.problem or tool.label)
         tunes = ", ".join(supported_tuning_labels(tool)) or "-"
+        uses = (_supported_card_count_text(tool, machine), tunes, _nemo_support_text(tool))
         rows.append(
             (
                 display_path(tool.python),
                 *map(visible, versions),
-                _supported_card_count_text(tool, machine),
-                tunes,
-                _nemo_support_text(tool),
-                last,
+                *uses,
+                visible(tool.problem or tool.label),
             )
         )
     click.echo(aligned_table(rows))
-
-
-def _package_sets() -> list[environments.PackageSet]:
-    return list(environments.PACKAGE_SETS.values())
 
 
 def _supported_card_count_text(tool: Toolchain, machine: Machine) -> str:
@@ -76,18 +67,11 @@ def _nemo_support_text(tool: Toolchain) -> str:
     )
 
 
-class EnvironmentOptions(NamedTuple):
-    """The user's options for a new environment: folder, Python, index of torch; empty for the default."""
-
-    path: Path | None
-    python: str
-    torch_index: str
-
-
-def confirm_and_create_environment(name: str, options: EnvironmentOptions, *, dry_run: bool, yes: bool) -> None:
-    """Show what will be installed and where, ask, install, and check that it works."""
+def confirm_and_create_environment(  # noqa: PLR0913 - one for each option
+    name: str, path: Path | None, python: str, torch_index: str, *, dry_run: bool, yes: bool
+) -> None:
+    """Show what will be installed and where, ask, install, and check that it works; empty options have a default."""
     package_set = environments.find_package_set(name)
-    path, python, index = options
     place = expand_home(str(path)).absolute() if path else environments_folder() / name
     making.refuse_existing_environment(place)
     chosen = fields.absolute_field_path(
@@ -99,10 +83,11 @@ def confirm_and_create_environment(name: str, options: EnvironmentOptions, *, dr
         )
         raise Unavailable(message, "Name another one: --python /path/to/python3")
     machine = probe.probe_machine()
-    plan = making.plan_install(package_set, place, chosen, making.choose_torch_build(machine, index), making.find_uv())
+    torch_build = making.choose_torch_build(machine, torch_index)
+    plan = making.plan_install(package_set, place, chosen, torch_build, making.find_uv())
     click.echo(f"{package_set.name}: {package_set.about}")
     click.echo(f"into    {visible(str(place))}, {package_set.size_text}")
-    click.echo(f"torch   {making.choose_torch_build(machine, index).why}")
+    click.echo(f"torch   {torch_build.why}")
     pins = counted(_pinned_package_count(package_set), "exact version")
     click.echo(f"rest    {pins} from {visible(str(package_set.requirements_file))}\n")
     for command in plan.commands:
@@ -151,7 +136,7 @@ def print_nemo_recipes(python: str, *, as_json: bool) -> None:
             "Create one: tui-train env create nemo",
         )
     if as_json:
-        click.echo(json.dumps({"python": interpreter, "recipes": listing.tasks}, indent=2))
+        print_json({"python": interpreter, "recipes": listing.tasks})
     else:
         click.echo(
             aligned_table([("recipe", "tasks"), *((name, " ".join(tasks)) for name, tasks in listing.tasks.items())])

@@ -14,15 +14,14 @@ from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.base.text import display_path, grouped_digits, percent, visible
 from tui_train.checks.finding import Finding
 from tui_train.checks.recipe.data import data_findings
-from tui_train.cli.plans.plans import print_json
+from tui_train.cli.printing import print_json
 from tui_train.facts.data.data_cache import read_data_report
 from tui_train.facts.data.data_report import DataQuestion, DataReport, DataSample, TokenCounts
 from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize, epoch_size
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.types import Toolchain
 from tui_train.profile import data_weights, fields
-from tui_train.views import data_text as data_words
-from tui_train.views import show
+from tui_train.views import data_text, show
 
 _LINE_WIDTH = 78
 _MAX_SAMPLES_SHOWN = 3
@@ -85,11 +84,7 @@ def _choose_python_to_read_data(python_path: str) -> Toolchain:
     if not usable:
         problem = visible(f"{tools[0].python}: {tools[0].problem}") if tools else "none was found"
         raise Unavailable(f"no Python can read the data: {problem}", "Name one: --python /path/to/python3")
-    return min(usable, key=_finetune_suitability_key)
-
-
-def _finetune_suitability_key(tool: Toolchain) -> tuple[bool, bool]:
-    return "trl" not in tool.packages, tool.transformers is None
+    return min(usable, key=lambda tool: ("trl" not in tool.packages, tool.transformers is None))
 
 
 def _data_lines(report: DataReport, question: DataQuestion, epoch: EpochSize, interpreter: str) -> list[str]:
@@ -101,19 +96,19 @@ def _data_lines(report: DataReport, question: DataQuestion, epoch: EpochSize, in
     )
     kind = FORMAT_LABELS.get(report.format, "unknown")
     lines = [
-        f"{data_words.data_title(report)}, {data_words.data_size_text(report)}",
+        f"{data_text.data_title(report)}, {data_text.data_size_text(report)}",
         f"format   {kind}, columns {', '.join(report.columns) or 'none'}"[:_LINE_WIDTH],
         f"rows     {rows}",
     ]
     if report.tokens:
         lines += _token_lines(report.tokens, report, question)
-    lines.append(f"epoch    {data_words.epoch_text(epoch, question)}")
+    lines.append(f"epoch    {data_text.epoch_text(epoch, question)}")
     lines += [
-        f"{'' if number else 'of it':9}{words}" for number, words in enumerate(data_words.file_share_lines(report))
+        f"{'' if number else 'of it':9}{words}" for number, words in enumerate(data_text.file_share_lines(report))
     ]
     if report.tokens:
         lines.append(f"answers  {report.answers.why or 'can be learned alone (--answers-only)'}")
-        lines += [f"end      {words}"] if (words := data_words.passed_end_token_text(report, question)) else []
+        lines += [f"end      {words}"] if (words := data_text.passed_end_token_text(report, question)) else []
     else:
         lines.append(f"tokens   not counted{'' if question.model else ': name the model with --model'}")
     lines.append(f"read by  {display_path(interpreter)}")
@@ -131,10 +126,10 @@ def _token_lines(tokens: TokenCounts, report: DataReport, question: DataQuestion
     ]
     long = f"95 % up to {grouped_digits(tokens.p95)}, longest {grouped_digits(tokens.longest)}"
     lines.append(f"         median {grouped_digits(tokens.median)}, {long}")
-    lines.append(f"         0 {data_words.token_histogram_text(tokens)} {grouped_digits(tokens.longest)}")
+    lines.append(f"         0 {data_text.token_histogram_text(tokens)} {grouped_digits(tokens.longest)}")
     if 0 < question.length < tokens.longest:
         at = question.length * len(tokens.histogram) // tokens.longest
-        words = data_words.cut_rows_text(report, tokens, question)
+        words = data_text.cut_rows_text(report, tokens, question)
         lines.append(f"{' ' * (11 + at)}└ {grouped_digits(question.length)}: {words}")
     return lines
 
@@ -146,9 +141,9 @@ def _marked_sample_lines(sample: DataSample) -> list[str]:
     )
     head = click.style(f"line {sample.line}{about}", bold=True)
     lines: list[str] = []
-    for state, line in data_words.sample_lines_with_states(sample):
+    for state, line in data_text.sample_lines_with_states(sample):
         lines += [
-            click.style(f"{data_words.MARK_BY_SAMPLE_TEXT_STATE[state]} {part}", **_STYLE_BY_SAMPLE_TEXT_STATE[state])
+            click.style(f"{data_text.MARK_BY_SAMPLE_TEXT_STATE[state]} {part}", **_STYLE_BY_SAMPLE_TEXT_STATE[state])
             for part in _wrap_line(line)
         ]
     hidden = len(lines) - _MAX_SAMPLE_LINES

@@ -8,25 +8,19 @@ from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import percent, size_text, typeset_ascii, visible
 from tui_train.checks import find_problems
-from tui_train.cli import columns
-from tui_train.cli.plans.plans import (
-    apply_edits,
-    facts_with_fetched_config,
-    load_profile,
-    print_json,
-    unknown_sizes_remedy,
-)
+from tui_train.cli import printing
+from tui_train.cli.plans.plans import apply_edits, facts_with_fetched_config, load_profile, unknown_sizes_remedy
 from tui_train.memory import trace as traces
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.predict import Prediction, RungEffect, predict_memory, rung_effects
 from tui_train.memory.trace import CountedMemory
-from tui_train.memory.types import MemoryEstimate
+from tui_train.memory.types import MemorySettings
 from tui_train.setup.setup import Setup
 from tui_train.views import show
 
 
 def print_estimate(  # noqa: PLR0913 - one for each option
-    reference: str, edits: tuple[str, ...], method: str, source: FactsSource, *, as_json: bool, fetch: bool = False
+    reference: str, edits: tuple[str, ...], method: str, source: FactsSource, *, as_json: bool, fetch: bool
 ) -> None:
     """Print the memory of each phase and whether it fits; `method` is "", "trace" or "measure".
 
@@ -35,7 +29,7 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     profile = apply_edits(load_profile(reference), edits)
     if method:
         require_training_on_this_machine(profile, f"--{method}")
-    facts = probe_facts_for_profile(profile, source, columns.report_waiting)
+    facts = probe_facts_for_profile(profile, source, printing.report_waiting)
     if fetch:
         facts = facts_with_fetched_config(profile, facts, source)
     setup = set_up(profile, facts)
@@ -52,14 +46,14 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     changes = rung_effects(setup)
     if not as_json:
         click.echo("\n".join(_estimate_lines(prediction, changes)))
-    counted = trace_or_measure_memory(prediction, setup, method) if method else None
+    counted = _trace_or_measure_memory(prediction, setup, method) if method else None
     if as_json:
-        print_json(_estimate_data(prediction, changes, method, counted))
+        printing.print_json(_estimate_data(prediction, changes, method, counted))
     elif counted:
         click.echo("\n".join(_counted_memory_lines(method, counted)))
 
 
-def trace_or_measure_memory(prediction: Prediction, setup: Setup, method: str) -> CountedMemory:
+def _trace_or_measure_memory(prediction: Prediction, setup: Setup, method: str) -> CountedMemory:
     """Return what a child process traces or measures; Unavailable gives the reason where it cannot."""
     model, settings, tool = prediction.workload.model, prediction.workload.settings, setup.toolchain
     if model is None or settings is None or tool is None:
@@ -83,8 +77,8 @@ def trace_or_measure_memory(prediction: Prediction, setup: Setup, method: str) -
 
 def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> list[str]:
     """Return the table of phases, the peak, the verdicts and the changes."""
-    estimate, model = prediction.estimate, prediction.workload.model
-    if estimate is None or model is None:
+    estimate, model, settings = prediction.estimate, prediction.workload.model, prediction.workload.settings
+    if estimate is None or model is None or settings is None:
         return []
     names = tuple(dict.fromkeys(name for phase in estimate.phases for name, _ in phase.parts))
     rows = [("GiB", *(_short_phase_name(phase.name) for phase in estimate.phases))]
@@ -92,14 +86,13 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
         parts = (dict(phase.parts).get(name) for phase in estimate.phases)
         rows.append((name, *(f"{part / 2**30:.2f}" if part else "-" for part in parts)))
     rows.append(("total", *(f"{phase.total_bytes / 2**30:.2f}" for phase in estimate.phases)))
+    parameters = f"{estimate.parameters / 1e6:,.1f} M parameters"
     peak, error = estimate.peak_phase, estimate.relative_error
     lines = [
-        f"{visible(model.name)}: {estimate.parameters / 1e6:,.1f} M parameters, {_trained_parameters_text(estimate)}",
-        *_settings_lines(prediction),
-    ]
-    lines += [
+        f"{visible(model.name)}: {parameters}, {estimate.trained / 1e6:,.1f} M trained",
+        _settings_text(settings),
         "",
-        columns.aligned_table(rows),
+        printing.aligned_table(rows),
         "",
         f"Estimated: at most {size_text(peak.total_bytes)} of tensors (±{percent(error)}), in: {peak.name}.",
     ]
@@ -114,24 +107,17 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
         ]
         lines += [
             "",
-            columns.aligned_table([("Change", "reserved" if prediction.place_verdicts else "allocated", ""), *rows]),
+            printing.aligned_table([("Change", "reserved" if prediction.place_verdicts else "allocated", ""), *rows]),
         ]
     return lines
 
 
-def _trained_parameters_text(estimate: MemoryEstimate) -> str:
-    return f"{estimate.trained / 1e6:,.1f} M trained"
-
-
-def _settings_lines(prediction: Prediction) -> list[str]:
+def _settings_text(settings: MemorySettings) -> str:
     """Return the settings that the estimate is for, in one line."""
-    settings = prediction.workload.settings
-    if settings is None:
-        return []
     packed = f", others quantized ({settings.packed})" if settings.packed else ""
     computed = f", computed in {settings.autocast}" if settings.autocast else ""
     batch = f"micro batch {settings.micro_batch} × {settings.sequence_length} tokens"
-    return [f"{batch}, weights in {settings.weights}{packed}{computed}, optimizer {settings.optimizer}"]
+    return f"{batch}, weights in {settings.weights}{packed}{computed}, optimizer {settings.optimizer}"
 
 
 def _short_phase_name(name: str) -> str:
@@ -143,19 +129,12 @@ def _signed_size_text(byte_count: int) -> str:
 
 
 def _counted_memory_lines(method: str, counted: CountedMemory) -> list[str]:
-    name, most = counted.peak_phase_and_bytes
+    phase_name, peak_bytes = counted.peak_phase_and_bytes
+    peak = size_text(peak_bytes)
     if method == "trace":
-        return [
-            "",
-            (
-                f"Traced with fake tensors: at most {size_text(most)} (±{percent(traces.TRACE_RELATIVE_ERROR)}), "
-                f"in: {name}."
-            ),
-        ]
-    lines = [
-        "",
-        f"Measured in two steps on {visible(counted.device)}: at most {size_text(most)} allocated, in: {name}.",
-    ]
+        error = percent(traces.TRACE_RELATIVE_ERROR)
+        return ["", f"Traced with fake tensors: at most {peak} (±{error}), in: {phase_name}."]
+    lines = ["", f"Measured in two steps on {visible(counted.device)}: at most {peak} allocated, in: {phase_name}."]
     if counted.reserved:
         lines.append(
             f"The allocator reserved {size_text(counted.reserved)}; the GPU has {size_text(counted.used)} in use."

@@ -12,13 +12,13 @@ from tui_train.actions.machine_facts import FactsSource
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.cli import columns
+from tui_train.cli import printing
 from tui_train.cli.plans import plans
 from tui_train.memory.data_defaults import set_up
 from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, RenderedFile, files_with_plan_described
 from tui_train.plan.render.manifests import MANIFESTS, VolumeClaim, plan_for_cluster, with_cluster_address
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
-from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME as SUBMITTED
+from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME
 from tui_train.profile import fields
 from tui_train.runs import rundir
 
@@ -28,7 +28,7 @@ def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: Fa
     profile = plans.apply_edits(plans.load_profile(reference), edits)
     source = machine_facts.source_for_profile(profile, source)
     prepared = prepare_plan(
-        set_up(profile, machine_facts.probe_facts_for_profile(profile, source, columns.report_waiting))
+        set_up(profile, machine_facts.probe_facts_for_profile(profile, source, printing.report_waiting))
     )
     made_plan = plans.report_findings_and_require_plan(prepared)
     target = _write_files_and_print_paths(folder, prepared.files, force=force)
@@ -37,10 +37,10 @@ def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: Fa
         click.echo(f"Copy {visible(str(target))} to {visible(source.host or 'that machine')}.")
         script = LAUNCH_SCRIPT_FILE_NAME
     if made_plan.slurm and source.host:
-        click.echo(f"Submit it there, from its folder: sbatch {SUBMITTED}")
+        click.echo(f"Submit it there, from its folder: sbatch {SLURM_SCRIPT_FILE_NAME}")
         return
     if made_plan.slurm:
-        click.echo(f"Submit it with: cd {visible(shlex.quote(str(target)))} && sbatch {SUBMITTED}")
+        click.echo(f"Submit it with: cd {visible(shlex.quote(str(target)))} && sbatch {SLURM_SCRIPT_FILE_NAME}")
         return
     click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made_plan.is_started_by_hand else ""))
     plans.print_notes_for_other_machines(made_plan)
@@ -64,7 +64,7 @@ def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
     profile = plans.apply_edits(plans.load_profile(reference), edits)
     # A manifest is for another scheduler.
     profile = with_cluster_address(fields.profile_with_value(profile, "hardware.scheduler", "none"), manifest_name)
-    setup = set_up(profile, machine_facts.probe_facts_for_profile(profile, source, columns.report_waiting))
+    setup = set_up(profile, machine_facts.probe_facts_for_profile(profile, source, printing.report_waiting))
     made_plan = plans.report_findings_and_require_plan(_without_unused_image_warnings(prepare_plan(setup)))
     cluster = plan_for_cluster(made_plan, profile, claims=volumes, paths=setup.facts.paths, toolchain=setup.toolchain)
     made = member.render_manifest(cluster)

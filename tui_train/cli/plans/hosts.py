@@ -5,8 +5,7 @@ import click
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.channel import ssh
-from tui_train.cli.columns import description_list
-from tui_train.cli.plans.plans import print_json
+from tui_train.cli.printing import description_list, print_json
 from tui_train.profile import hosts
 
 

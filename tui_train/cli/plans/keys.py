@@ -6,8 +6,7 @@ import click
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.cli import columns
-from tui_train.cli.plans.plans import print_json
+from tui_train.cli import printing
 from tui_train.profile import fields, typed_lists
 from tui_train.profile.presets import shipped_presets
 from tui_train.profile.rows import Field
@@ -36,7 +35,7 @@ def print_keys(word: str, *, as_json: bool) -> None:
     if not matching:
         raise BadInput(f"no key holds {visible(word)}", fields.similar_key_remedy(word))
     if as_json:
-        print_json(
+        printing.print_json(
             [
                 {"key": row.key, "help": row.help, "values": _allowed_values_text(row), "default": _default_text(row)}
                 for row in matching
@@ -45,14 +44,14 @@ def print_keys(word: str, *, as_json: bool) -> None:
         return
     rows = [(row.key, f"{row.help} [{_allowed_values_text(row)}; default: {_default_text(row)}]") for row in matching]
     click.echo(
-        "The keys of a profile, what they mean, and [their values; default]:\n\n" + columns.description_list(rows)
+        "The keys of a profile, what they mean, and [their values; default]:\n\n" + printing.description_list(rows)
     )
     if any(row.kind in typed_lists.LIST_KINDS for row in matching):
         rule = (
             f"Lists: {typed_lists.QUOTING_RULE_TEXT}. {typed_lists.COMMA_HINT_TEXT} "
             "A list that is set again in the same command is added to."
         )
-        click.echo("\n" + textwrap.fill(rule, min(columns.terminal_width_or_none() or 80, 80)))
+        click.echo("\n" + textwrap.fill(rule, min(printing.terminal_width_or_none() or 80, 80)))
 
 
 def _allowed_values_text(row: Field) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tui_train.actions.machine_facts import FactsSource
     from tui_train.facts.data.data_report import FinetuneMethod
 
-FETCH_OPTION = click.option(
+_FETCH_OPTION = click.option(
     "--fetch-config",
     "fetch",
     is_flag=True,
@@ -62,7 +62,7 @@ def facts(  # noqa: PLR0913 - one for each option
     shell_complete=lazy_completer("runs"),
     help="Show what has changed since RUN; without RUN, since the newest run of this profile.",
 )
-@FETCH_OPTION
+@_FETCH_OPTION
 @JSON_OPTION
 @SET_OPTION
 @machine_options
@@ -79,7 +79,7 @@ def plan(  # noqa: PLR0913 - one for each option
 @PROFILE_ARGUMENT
 @click.option("--trace", is_flag=True, help="Trace the model's own code with fake tensors: some seconds, no GPU.")
 @click.option("--measure", is_flag=True, help="Take two real steps with random weights.")
-@FETCH_OPTION
+@_FETCH_OPTION
 @JSON_OPTION
 @SET_OPTION
 @machine_options

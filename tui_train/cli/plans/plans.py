@@ -15,10 +15,10 @@ from tui_train.actions.image_check import check_image, image_check_text
 from tui_train.actions.machine_facts import FactsSource
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.base.command import RUNTIME_VARIABLE_NAMES, argv
-from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
+from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import size_text, visible
 from tui_train.checks import Finding, find_problems
-from tui_train.cli import columns
+from tui_train.cli import printing
 from tui_train.facts.gpus.gpu_sets import recommended_uuids
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.machine import container_images, probe, trusted_pythons
@@ -43,10 +43,8 @@ from tui_train.trainers import trainer_has_own_field
 from tui_train.views import choices, clusters, overview, previous_run, show
 from tui_train.views.previous_run import PreviousRun
 
-PREVIOUS_RUN_REFERENCE = "previous"
+_PREVIOUS_RUN_REFERENCE = "previous"
 _MAX_FIX_ROUNDS = 5
-# JSON allows these, but a terminal would interpret them; a line break occurs only between values.
-_CONTROL_CHARACTER_PATTERN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 class AppliedFix(NamedTuple):
@@ -62,17 +60,17 @@ def print_facts(*, as_json: bool, source: FactsSource, save: Path | None) -> Non
         machine_files.refuse_to_overwrite(save)
     machine_facts, toolchain = machines.probe_facts_and_toolchain_of_source(source)
     if as_json:
-        print_json(machines.facts_as_json_data(machine_facts, toolchain))
+        printing.print_json(machines.facts_as_json_data(machine_facts, toolchain))
     else:
         verdicts = gpu_verdicts(machine_facts.machine.gpus, toolchain, machine_facts.machine.driver_cuda)
         if machine_facts.cluster:
-            click.echo(clusters.cluster_table_text(machine_facts.cluster, columns.terminal_width_or_none()) + "\n")
+            click.echo(clusters.cluster_table_text(machine_facts.cluster, printing.terminal_width_or_none()) + "\n")
         click.echo(
             show.facts_text(
                 machine_facts,
                 toolchain,
                 recommended_uuids(machine_facts.machine.gpus, verdicts),
-                columns.terminal_width_or_none(),
+                printing.terminal_width_or_none(),
             )
         )
     if save:
@@ -86,17 +84,17 @@ def print_plan(  # noqa: PLR0913 - one for each option
     source: FactsSource,
     *,
     as_json: bool,
-    against: str | None = None,
-    fetch: bool = False,
+    against: str | None,
+    fetch: bool,
 ) -> None:
     """Print the plan of a profile, its findings on stderr; exits where an error forbids a plan.
 
-    `against` names the run to show the differences from; PREVIOUS_RUN_REFERENCE is the newest of this profile. `fetch`:
+    `against` names the run to show the differences from; `previous` is the newest of this profile. `fetch`:
     get the config.json of a model whose sizes are not known.
     """
     profile = apply_edits(load_profile(reference), edits)
     earlier = _find_run_to_compare(profile, against)
-    facts = probe_facts_for_start(profile, source, columns.report_waiting)
+    facts = probe_facts_for_start(profile, source, printing.report_waiting)
     if fetch:
         facts = facts_with_fetched_config(profile, facts, source)
     setup = set_up(profile, facts)
@@ -104,7 +102,7 @@ def print_plan(  # noqa: PLR0913 - one for each option
     if as_json:
         differences = previous_run.effective_changes_since(earlier, profile) if earlier else ()
         since = {"run": earlier.run, "changes": msgspec.to_builtins(differences)} if earlier else None
-        print_json(_plan_data(prepared) | ({"since": since} if against else {}))
+        printing.print_json(_plan_data(prepared) | ({"since": since} if against else {}))
         if prepared.plan is None:
             sys.exit(_refusal_exit_code(prepared))
         return
@@ -152,7 +150,7 @@ def unknown_sizes_remedy(model: str, facts: Facts) -> str:
 
 def _find_run_to_compare(profile: Profile, against: str | None) -> PreviousRun | None:
     """Return the run to compare with: the one that is named, or else the newest of this profile."""
-    if not against or against == PREVIOUS_RUN_REFERENCE:
+    if not against or against == _PREVIOUS_RUN_REFERENCE:
         return previous_run.find_previous_run(profile)
     run = rundir.find_run(against)
     earlier = previous_run.read_previous_run(run)
@@ -185,7 +183,7 @@ def print_image_check(name: str, engine: str, recipe: str, *, as_json: bool) -> 
     verdicts = gpu_verdicts(machine.gpus, content.toolchain, machine.driver_cuda)
     validation = check_image(engine, name, recommended_uuids(machine.gpus, verdicts), recipe)
     if as_json:
-        print_json(msgspec.to_builtins(validation))
+        printing.print_json(msgspec.to_builtins(validation))
     else:
         click.echo(image_check_text(validation))
     if validation.wrong:
@@ -196,7 +194,7 @@ def print_profiles(*, as_json: bool) -> None:
     """Print the saved profiles with their paths."""
     rows = [{"name": name, "path": str(store.profile_path(name))} for name in store.saved_profile_names()]
     if as_json:
-        print_json(rows)
+        printing.print_json(rows)
     else:
         click.echo(
             "\n".join(f"{visible(row['name'])}  {visible(row['path'])}" for row in rows)
@@ -362,12 +360,3 @@ def _first_attempt_command_text(made_plan: Plan) -> str:
     command = made_plan.attempts[0].command
     words = argv(command, "RUN_FOLDER", address=made_plan.address, uneven_processes=made_plan.uneven)
     return visible(" ".join(map(quoted_word, words)))
-
-
-def print_json(value: Any) -> None:
-    """Print a value as JSON without control characters."""
-    try:
-        text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    except UnicodeEncodeError as error:
-        raise TuiTrainError(f"a value cannot be written as UTF-8: {error.reason}", "Rename what holds it.") from None
-    click.echo(_CONTROL_CHARACTER_PATTERN.sub(lambda match: f"\\u{ord(match.group()):04x}", text))

@@ -9,7 +9,7 @@ from tui_train.base.app_paths import presets_folder
 from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.files import read_error_reason, read_regular_file
 from tui_train.base.text import display_path, visible
-from tui_train.cli.columns import description_list
+from tui_train.cli.printing import description_list, print_json
 from tui_train.profile.presets import (
     KEY_BY_PLACEHOLDER,
     Preset,
@@ -29,7 +29,7 @@ def print_presets(*, as_json: bool) -> None:
     if as_json:
         data = [_preset_data(name, preset, "") for name, preset in shipped_presets().items()]
         data += [_user_preset_data(name, preset) for name, preset in own.items()]
-        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+        print_json(data)
         return
     rows = [(AUTO_PRESET, "Starts your script, and goes by its source: `tui-train plan` says what was read.")]
     for name, preset in {**shipped_presets(), **usable}.items():

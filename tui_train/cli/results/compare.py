@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import click
 
 from tui_train.base.text import visible
-from tui_train.cli.plans.plans import print_json
+from tui_train.cli.printing import print_json
 from tui_train.runs import rundir
 from tui_train.runs.status import training_seconds
 from tui_train.views.compare import (

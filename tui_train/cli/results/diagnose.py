@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from tui_train.base.text import size_text, visible
+from tui_train.cli.printing import print_json
 from tui_train.diagnose.evidence import diagnose_log_or_run
 from tui_train.diagnose.reader import LogReadObserver
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis, failure_heading
@@ -22,7 +23,6 @@ from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.status import read_status
 from tui_train.views import show
 
-_INTERRUPTED_EXIT_CODE = 130
 _TEXT_BY_RUN_STATE = {
     "new": "the run has not started",
     "queued": "the run waits in Slurm's queue",
@@ -40,13 +40,11 @@ def print_diagnosis(reference: str, exit_code: int | None, *, as_json: bool) -> 
     name, run, diagnosis = diagnose_log_or_run(reference, exit_code, progress)
     progress.end()
     if as_json:
-        click.echo(
-            msgspec.json.format(msgspec.json.encode(diagnosis_data(diagnosis)), indent=2).decode("utf-8", "replace")
-        )
+        print_json(_diagnosis_data(diagnosis))
     else:
         click.echo(diagnosis_text(diagnosis, run) if diagnosis else _no_failure_text(name, run))
     if progress.stopped:
-        sys.exit(_INTERRUPTED_EXIT_CODE)
+        sys.exit(130)
 
 
 class LogReadProgressPrinter(LogReadObserver):
@@ -103,7 +101,7 @@ def _no_failure_text(name: str, run: RunDir | None) -> str:
     return "\n".join([f"{name}: no failure was found{state}.", *out_of_memory])
 
 
-def diagnosis_data(diagnosis: Diagnosis | None) -> dict[str, Any]:
+def _diagnosis_data(diagnosis: Diagnosis | None) -> dict[str, Any]:
     """Return a diagnosis as data for JSON; `class` is null where nothing failed."""
     if diagnosis is None:
         empty = dict.fromkeys(("class", "line", "line_number", "rank", "host", "cause", "remedy", "change"))

@@ -8,16 +8,14 @@ from collections.abc import Iterator
 import click
 
 from tui_train.actions.chat import AnswerPiece, Chat, ChatModelSide
-from tui_train.actions.merge import MergeOptions, MergeResult
-from tui_train.actions.merge import merge_adapter as merge_run
+from tui_train.actions.merge import MergeOptions, MergeResult, merge_adapter
 from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.errors import BadInput
 from tui_train.base.signal_handlers import install_handlers, restore_handlers
 from tui_train.base.text import display_path, duration_text, loss_text, size_text, visible
-from tui_train.cli.plans.plans import print_json
+from tui_train.cli.printing import print_json
 from tui_train.runs import rundir
-from tui_train.runs.results.result import RunResult, StepLoss
-from tui_train.runs.results.result import read_result as result_of
+from tui_train.runs.results.result import RunResult, StepLoss, read_result
 
 _LABEL_WIDTH = 14
 _MAX_SAVED_FILES_SHOWN = 3  # files that a line names
@@ -25,7 +23,7 @@ _MAX_SAVED_FILES_SHOWN = 3  # files that a line names
 
 def print_result(reference: str, *, as_json: bool) -> None:
     """Print what a run made."""
-    run_result = result_of(rundir.find_run(reference))
+    run_result = read_result(rundir.find_run(reference))
     if as_json:
         print_json(
             {
@@ -40,7 +38,7 @@ def print_result(reference: str, *, as_json: bool) -> None:
         click.echo(f"{label:<{_LABEL_WIDTH}}{words}".rstrip())
 
 
-def no_weights_text(run_result: RunResult) -> str:
+def _no_weights_text(run_result: RunResult) -> str:
     """Return in words that a run left no adapter or model, and what else its script wrote."""
     if run_result.saved:
         more = len(run_result.saved) - _MAX_SAVED_FILES_SHOWN
@@ -62,7 +60,7 @@ def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
         if weights.problem:
             yield "problem", f"cannot be loaded: {weights.problem}"
     else:
-        yield "result", no_weights_text(run_result)
+        yield "result", _no_weights_text(run_result)
     yield from _labelled_losses(run_result)
     if run_result.seconds is not None:
         yield "time", duration_text(run_result.seconds)
@@ -95,12 +93,12 @@ def _last_and_best_loss_text(last: StepLoss, best: StepLoss | None) -> str:
 def merge_adapter_and_report(reference: str, folder: str, options: MergeOptions) -> None:
     """Merge a run's adapter into a model folder, and print how it was checked."""
     run = rundir.find_run(reference)
-    merged = merge_run(run, folder, options, lambda what, of: click.echo(f"{what} {of}", err=True))
-    for line in merge_result_lines(merged):
+    merged = merge_adapter(run, folder, options, lambda what, of: click.echo(f"{what} {of}", err=True))
+    for line in _merge_result_lines(merged):
         click.echo(line)
 
 
-def merge_result_lines(merged: MergeResult) -> Iterator[str]:
+def _merge_result_lines(merged: MergeResult) -> Iterator[str]:
     """Yield what is to be known of a merged model."""
     yield f"merged into {visible(merged.folder)} ({merged.dtype})"
     yield (

@@ -7,7 +7,7 @@ import msgspec
 
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import counted, visible
-from tui_train.cli import columns
+from tui_train.cli import printing
 from tui_train.cli.plans.plans import apply_edits, report_findings_and_require_plan
 from tui_train.memory.data_defaults import set_up
 from tui_train.places.place import Place
@@ -33,7 +33,7 @@ class ArrayMember(msgspec.Struct, frozen=True):
     plan: Plan
 
 
-def member_edits(array_option: str) -> tuple[str, ...]:
+def _member_edits(array_option: str) -> tuple[str, ...]:
     """Return the edit of each member, in the order of the values; BadInput where they cannot be those of an array."""
     key, _, text = array_option.partition("=")
     values = [value.strip() for value in text.split(",")]
@@ -53,8 +53,8 @@ def member_edits(array_option: str) -> tuple[str, ...]:
 
 def plan_members(profile: Profile, array_option: str, place: Place) -> tuple[ArrayMember, ...]:
     """Return all members, planned before any is submitted; exits where an error forbids one."""
-    edits = member_edits(array_option)
-    facts = place.probe_for(profile, columns.report_waiting)
+    edits = _member_edits(array_option)
+    facts = place.probe_for(profile, printing.report_waiting)
     members, shown_messages = [], set[str]()
     for edit in edits:
         own = apply_edits(profile, (edit,))

@@ -8,8 +8,7 @@ import click
 
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import loss_text, size_text, visible
-from tui_train.cli.columns import aligned_table
-from tui_train.cli.plans.plans import print_json
+from tui_train.cli.printing import aligned_table, print_json
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.facts.other_machines import machine_files
 from tui_train.places import fetching, place_of_run

@@ -11,7 +11,7 @@ from tui_train.actions.machine_facts import FactsSource, require_training_on_thi
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.base.errors import LeftBySignal, TuiTrainError, Unavailable
 from tui_train.base.text import display_path, duration_text, grouped_digits, size_text, visible
-from tui_train.cli import columns
+from tui_train.cli import printing
 from tui_train.cli.plans.plans import (
     apply_edits,
     apply_fixes_of_errors,
@@ -51,7 +51,7 @@ from tui_train.runs.status import read_status
 from tui_train.views import show
 
 
-def run_profile(reference: str, edits: tuple[str, ...], source: FactsSource, *, detach: bool, array: str = "") -> None:
+def run_profile(reference: str, edits: tuple[str, ...], source: FactsSource, *, detach: bool, array: str) -> None:
     """Start a profile's run here, on a host or by Slurm, and follow it unless detached; or an array of runs."""
     with _report_interrupted_start():
         profile = apply_edits(load_profile(reference), edits)
@@ -69,7 +69,7 @@ def run_profile(reference: str, edits: tuple[str, ...], source: FactsSource, *, 
         if array:
             arrays.submit_members(arrays.plan_members(profile, array, place), place)
             return
-        prepared = prepare_plan(set_up(profile, probe_facts_for_start(profile, chosen, columns.report_waiting)))
+        prepared = prepare_plan(set_up(profile, probe_facts_for_start(profile, chosen, printing.report_waiting)))
         plan = report_findings_and_require_plan(prepared, starts=True)
     with defer_signals(click.echo) as interrupts:
         started = place.submit(prepared, plan, interrupts)
@@ -152,7 +152,7 @@ def _plan_quickstart(edits: tuple[str, ...]) -> tuple[PreparedPlan, Plan, str]:
     for fix in fixes:
         click.echo(f"changed: {fix.change.title} ({fix.change.why})")
     setup = set_up(profile, facts)
-    click.echo(show.facts_text(facts, setup.toolchain, (), columns.terminal_width_or_none()).rstrip())
+    click.echo(show.facts_text(facts, setup.toolchain, (), printing.terminal_width_or_none()).rstrip())
     prepared = prepare_plan(setup)
     plan = report_findings_and_require_plan(prepared, starts=True)
     click.echo(f"\n2 The plan\n{show.plan_text(plan)}\n")

@@ -8,14 +8,14 @@ import click
 import msgspec
 
 from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, require_training_on_this_machine
-from tui_train.actions.tune import summary as words
+from tui_train.actions.tune import summary
 from tui_train.actions.tune.search import MAX_TRIALS
 from tui_train.actions.tune.space import list_settings
 from tui_train.actions.tune.tune import TRIAL_TABLE_FILE, TuningState, checked_search_space, run_tuning
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
-from tui_train.cli import columns
-from tui_train.cli.plans.plans import apply_edits, load_profile, print_json
+from tui_train.cli import printing
+from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.memory.data_defaults import set_up
 from tui_train.places.profile_facts import probe_profile_facts
 from tui_train.profile import fields
@@ -34,7 +34,7 @@ def tune_profile(
             if not state.trials and state.trying and not as_json:
                 click.echo(f"Up to {MAX_TRIALS} short trainings of at most {seconds} s each; Ctrl-C ends them.")
             if state.trying and not as_json:
-                click.echo(f"trial {len(state.trials) + 1}: {words.setting_text(state.trying)} …")
+                click.echo(f"trial {len(state.trials) + 1}: {summary.setting_text(state.trying)} …")
     except KeyboardInterrupt:
         code = 130
     except TuiTrainError as error:
@@ -45,7 +45,7 @@ def tune_profile(
     if state is None:
         sys.exit(code)
     if as_json:
-        print_json(_tuning_data(state))
+        printing.print_json(_tuning_data(state))
     else:
         click.echo("\n".join(_tuning_result_lines(reference, edits, state)))
     sys.exit(code or (0 if state.recommended_trial else 1))
@@ -57,11 +57,11 @@ def print_settings_to_try(
     """Print the settings to try, with the memory expected of each."""
     profile = apply_edits(load_profile(reference), edits)
     among = checked_search_space(
-        set_up(profile, probe_facts_for_profile(profile, source, columns.report_waiting)), precisions
+        set_up(profile, probe_facts_for_profile(profile, source, printing.report_waiting)), precisions
     )
     expected = {setting: among.bands.get(setting, "not known") for setting in list_settings(among)}
     if as_json:
-        print_json(
+        printing.print_json(
             [
                 {"setting": setting, "memory": band, "first": setting == among.profile_setting}
                 for setting, band in expected.items()
@@ -70,20 +70,20 @@ def print_settings_to_try(
         return
     rows = [("micro batch", "checkpointing", "precision", "memory", "")]
     rows += [
-        (*words.setting_cells(setting), band, "first" if setting == among.profile_setting else "")
+        (*summary.setting_cells(setting), band, "first" if setting == among.profile_setting else "")
         for setting, band in expected.items()
     ]
-    click.echo(columns.aligned_table(rows))
+    click.echo(printing.aligned_table(rows))
     click.echo(f"At most {MAX_TRIALS} of them are tried: the profile's own first, then by the results so far.")
 
 
 def _tuning_result_lines(reference: str, edits: tuple[str, ...], state: TuningState) -> list[str]:
-    lines = ["", words.result_sentence(state)]
+    lines = ["", summary.result_sentence(state)]
     if state.trials:
         lines = [
             "",
-            columns.aligned_table(
-                [words.TRIAL_TABLE_HEADER, *words.trial_rows(msgspec.structs.replace(state, trying=None))]
+            printing.aligned_table(
+                [summary.TRIAL_TABLE_HEADER, *summary.trial_rows(msgspec.structs.replace(state, trying=None))]
             ),
             *lines,
         ]

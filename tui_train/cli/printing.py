@@ -1,15 +1,20 @@
-"""Columns for a terminal: names with their descriptions, and tables that are cut to its width."""
+"""What commands print: names with their descriptions, tables that are cut to a terminal's width, and JSON."""
 
+import re
 import shutil
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
+import msgspec
 
-from tui_train.base.text import text_table as whole
-from tui_train.base.text import visible
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import text_table, visible
 
 _MAX_LIST_WIDTH = 120
+# JSON allows these, but a terminal would interpret them; a line break occurs only between values.
+_CONTROL_CHARACTER_PATTERN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 def terminal_width_or_none() -> int | None:
@@ -33,4 +38,13 @@ def description_list(rows: Sequence[tuple[str, str]]) -> str:
 
 def aligned_table(rows: Sequence[tuple[str, ...]]) -> str:
     """Return rows as columns, the first row being the heads; at a terminal the widest are cut."""
-    return whole(rows, terminal_width_or_none())
+    return text_table(rows, terminal_width_or_none())
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON without control characters."""
+    try:
+        text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    except UnicodeEncodeError as error:
+        raise TuiTrainError(f"a value cannot be written as UTF-8: {error.reason}", "Rename what holds it.") from None
+    click.echo(_CONTROL_CHARACTER_PATTERN.sub(lambda match: f"\\u{ord(match.group()):04x}", text))
