@@ -36,13 +36,17 @@ def tried(chosen, found=CARDS):
     return attempts_with_fallbacks(setup.effective_profile, setup.ladder_context)
 
 
-def climbed(chosen, found=CARDS, phase="loss"):
-    """The recipes that follow each other while memory runs out in one phase."""
-    tries = tried(chosen, found)
-    way = [tries[0]]
+def way_down(tries, phase, start=0):
+    """The attempts that follow each other while memory runs out in one phase."""
+    way = [tries[start]]
     while phase in way[-1].then:
         way.append(tries[way[-1].then[phase]])
-    return [one.profile.recipe for one in way]
+    return way
+
+
+def climbed(chosen, found=CARDS, phase="loss"):
+    """The recipes of the way down from a profile."""
+    return [one.profile.recipe for one in way_down(tried(chosen, found), phase)]
 
 
 def test_the_default_ladder():
@@ -189,9 +193,7 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
     assert ("eval" in context.out_of_memory_phases) == (preset != "builtin")
     for phase in context.out_of_memory_phases:
         # While one phase fails, nothing is changed that does not help it, and nothing that helps is left out.
-        way = [found[0]]
-        while phase in way[-1].then:
-            way.append(found[way[-1].then[phase]])
+        way = way_down(found, phase)
         names = [name for name, _ in way[-1].changes]
         assert len(names) == len(way) - 1
         assert all(rung_helps_phase(name, phase, chosen, context) for name in names)
@@ -223,12 +225,9 @@ def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
     chosen = profile({**SHARES, "recipe.micro_batch": micro, "recipe.global_batch": micro * 4, "ladder.rungs": rungs})
     found = tried(chosen, OLD)
     assert len(found) == 24 or micro == 8
-    for one in found:
+    for start in range(len(found)):
         for phase, name in (("eval", "eval_batch"), ("step", "fused_optimizer")):
-            way = [one]
-            while phase in way[-1].then:
-                way.append(found[way[-1].then[phase]])
-            assert name in dict(way[-1].changes)
+            assert name in dict(way_down(found, phase, start)[-1].changes)
 
 
 @pytest.mark.parametrize(
@@ -359,14 +358,12 @@ def test_an_evaluation_takes_smaller_batches_of_its_own(preset, names):
     rungs = ("expandable_segments", "micro_batch", "activation_checkpointing", "eval_batch")
     chosen = profile(taken({**HF, "trainer.preset": preset, "ladder.rungs": rungs}))
     tries = tried(chosen)
-    way = [tries[0]]
-    while "eval" in way[-1].then:
-        way.append(tries[way[-1].then["eval"]])
-    assert [name for name, _ in way[-1].changes] == names
-    last = way[-1].profile.recipe
+    end = way_down(tries, "eval")[-1]
+    assert [name for name, _ in end.changes] == names
+    last = end.profile.recipe
     assert (last.eval_batch, last.micro_batch) == ((1, 8) if "eval_batch" in names else (0, 1))
     if "eval_batch" in names:
-        words = argv(plan(chosen, CARDS).attempts[tries.index(way[-1])].command, "/run")
+        words = argv(plan(chosen, CARDS).attempts[tries.index(end)].command, "/run")
         assert {"--per_device_eval_batch_size=1", "--per_device_train_batch_size=8"} <= {*words}
         assert not [word for word in argv(plan(chosen, CARDS).attempts[0].command, "/run") if "eval" in word]
 

@@ -128,7 +128,6 @@ def _mlp_bytes_per_token(model: ModelDimensions, settings: MemorySettings) -> in
 
 
 def _activation_function_bytes_per_value(model: ModelDimensions, settings: MemorySettings) -> int:
-    """Return the bytes per input value that the activation function keeps."""
     width = 4 if settings.widened else settings.compute_value_bytes
     if model.type not in _TYPES_WITH_UNFUSED_GELU:
         return width

@@ -122,7 +122,6 @@ def _length_and_batch_defaults(setup: Setup) -> dict[str, EffectiveValue]:
 
 
 def _needed_sequence_length_and_reason(lengths: RowLengths, usable_rows: int, *, packed: bool) -> tuple[int, str]:
-    """Return the length that the rows need, and why."""
     guess = " estimated from bytes" if lengths.estimated else ""
     uncut_length = next(cut.length for cut in lengths.at if not cut.rows)
     mostly_uncut_length = next(cut.length for cut in lengths.at if cut.rows <= usable_rows * _MAX_CUT_SHARE)

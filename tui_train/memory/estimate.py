@@ -147,7 +147,6 @@ class _PhaseMemoryParts:
         return adapter(model.attention_shapes) * model.layers + plain + (experts + shared) * model.sparse_layers
 
     def _set_persistent_amounts(self) -> None:
-        """Set the amounts that persist between steps."""
         model, settings = self.model, self.settings
         whole = model.expert_parameters_per_layer * model.sparse_layers if settings.fused_experts else 0
         packed = model.layers * model.linear_parameters_per_layer - whole if settings.packed else 0

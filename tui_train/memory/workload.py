@@ -78,7 +78,6 @@ def derive_workload(setup: Setup) -> MemoryWorkload:
 
 
 def _loaded_model_workload(setup: Setup) -> MemoryWorkload:
-    """Return the model and settings of a training that loads a model by name or folder."""
     profile, facts, document = setup.effective_profile, setup.facts, setup.config_document
     if _effective_micro_batch(setup) is None:
         return MemoryWorkload(why_unknown=_why_batch_unknown(setup))
@@ -192,7 +191,6 @@ def _memory_settings(setup: Setup, model: ModelDimensions | None = None) -> Memo
 
 
 def _is_lora_by_fallback(setup: Setup) -> bool:
-    """Return whether a fallback has made it the training of an adapter."""
     return setup.effective_profile.recipe.lora and "lora" in setup.ladder_context.accepted
 
 
@@ -213,7 +211,6 @@ def _effective_precision(setup: Setup) -> Precision:
 
 
 def _recomputes_activations(setup: Setup) -> bool:
-    """Return whether activations are recomputed."""
     chosen = setup.effective_profile.recipe.activation_checkpointing
     return setup.trainer_options.is_on("gradient_checkpointing") if chosen is None else chosen
 

@@ -299,7 +299,6 @@ class Setup:
         )
 
     def _why_fallbacks_refused(self) -> dict[str, str]:
-        """Return the fallbacks that cannot help, each with the reason."""
         unsharded = self._why_not_sharded()
         offload = unsharded or blocked_fallbacks.why_host_memory_below_gpu_memory(
             self.gpus, self.facts.machine.memory_total
@@ -327,7 +326,6 @@ class Setup:
         return own_script and any(source.endswith("default") for source in sources)
 
     def _why_not_sharded(self) -> str:
-        """Return why the model cannot be sharded, empty where it can."""
         if self.device != "cuda":
             return "only for GPUs"
         if "fsdp2" not in self.preset.strategies:

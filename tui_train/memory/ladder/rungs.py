@@ -8,7 +8,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.profile.batch import largest_micro_batch_up_to_half
 from tui_train.profile.changes import Change
-from tui_train.profile.fields import similar_word_remedy
+from tui_train.profile.fields import get_value, similar_word_remedy
 from tui_train.profile.types import Profile
 from tui_train.runner.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.blocked_fallbacks import LadderContext
@@ -33,21 +33,20 @@ class Rung(Struct, frozen=True, kw_only=True):
     changes_training: bool = False
 
 
-def _expandable_segments_change(profile: Profile, context: LadderContext) -> Change | None:
-    if (
-        not context.cuda
-        or profile.recipe.expandable_segments
-        or _ALLOCATOR_VARIABLES & profile.trainer.environment.keys()
-    ):
-        return None
-    return Change("expandable segments", "less memory lost to fragmentation", (("recipe.expandable_segments", True),))
+def _switched_on(
+    key: str,
+    title: str,
+    why: str,
+    *,
+    unless: Callable[[Profile, LadderContext], bool] = lambda _profile, _context: False,
+) -> Callable[[Profile, LadderContext], Change | None]:
+    """Return what gives the Change that switches a key of the profile on; none where it is on, or `unless` holds."""
 
+    def next_change(profile: Profile, context: LadderContext) -> Change | None:
+        is_on = get_value(profile, key)
+        return None if is_on or unless(profile, context) else Change(title, why, ((key, True),))
 
-def _fused_optimizer_change(profile: Profile, _context: LadderContext) -> Change | None:
-    if profile.recipe.fused_optimizer or profile.recipe.optimizer_8bit:
-        return None
-    why = "AdamW in one kernel: its step needs less temporary memory"
-    return Change("fused optimizer", why, (("recipe.fused_optimizer", True),))
+    return next_change
 
 
 def _eval_batch_change(profile: Profile, context: LadderContext) -> Change | None:
@@ -75,20 +74,6 @@ def _micro_batch_change(profile: Profile, context: LadderContext) -> Change | No
     return Change(f"micro batch {micro} -> {smaller}", why, edits)
 
 
-def _activation_checkpointing_change(profile: Profile, _context: LadderContext) -> Change | None:
-    if profile.recipe.activation_checkpointing:
-        return None
-    why = "activations are recomputed: less memory, about 25 % slower"
-    return Change("activation checkpointing", why, (("recipe.activation_checkpointing", True),))
-
-
-def _fused_cross_entropy_change(profile: Profile, _context: LadderContext) -> Change | None:
-    if profile.recipe.fused_cross_entropy:
-        return None
-    why = "never holds all logits at once: losses differ by rounding"
-    return Change("fused cross entropy", why, (("recipe.fused_cross_entropy", True),))
-
-
 def _sharding_change(profile: Profile, context: LadderContext) -> Change | None:
     # bitsandbytes keeps no 8-bit state for sharded weights.
     if profile.trainer.strategy != "ddp" or context.world_size < 2 or profile.recipe.optimizer_8bit:
@@ -97,33 +82,12 @@ def _sharding_change(profile: Profile, context: LadderContext) -> Change | None:
     return Change("sharding with FSDP2", why, (("trainer.strategy", "fsdp2"),))
 
 
-def _offload_change(profile: Profile, _context: LadderContext) -> Change | None:
-    if profile.trainer.strategy == "ddp" or profile.trainer.offload:
-        return None
-    why = "sharded state moves to host memory: much less GPU memory, much slower"
-    return Change("CPU offload", why, (("trainer.offload", True),))
-
-
-def _optimizer_8bit_change(profile: Profile, _context: LadderContext) -> Change | None:
-    if profile.recipe.optimizer_8bit or profile.trainer.strategy != "ddp":
-        return None
-    why = "optimizer states need a quarter of the memory; restarts from step 0"
-    return Change("8-bit optimizer", why, (("recipe.optimizer_8bit", True),))
-
-
 def _sequence_length_change(profile: Profile, _context: LadderContext) -> Change | None:
     length = profile.recipe.sequence_length
     if length is None or length < 4:
         return None
     why = "shorter samples: changes the result"
     return Change(f"sequence length {length} -> {length // 2}", why, (("recipe.sequence_length", length // 2),))
-
-
-def _lora_change(profile: Profile, _context: LadderContext) -> Change | None:
-    if profile.recipe.lora:
-        return None
-    why = "trains small adapter matrices, weights are frozen; restarts from step 0"
-    return Change("LoRA", why, (("recipe.lora", True),))
 
 
 def _layers_change(profile: Profile, context: LadderContext) -> Change | None:
@@ -136,12 +100,26 @@ def _layers_change(profile: Profile, context: LadderContext) -> Change | None:
 
 RUNGS: dict[str, Rung] = {
     "expandable_segments": Rung(
-        label="Expandable segments", cost="same result; reduces fragmentation", next_change=_expandable_segments_change
+        label="Expandable segments",
+        cost="same result; reduces fragmentation",
+        next_change=_switched_on(
+            "recipe.expandable_segments",
+            "expandable segments",
+            "less memory lost to fragmentation",
+            unless=lambda profile, context: (
+                not context.cuda or bool(_ALLOCATOR_VARIABLES & profile.trainer.environment.keys())
+            ),
+        ),
     ),
     "fused_optimizer": Rung(
         label="Fused optimizer",
         cost="same result; smaller peak in the optimizer step",
-        next_change=_fused_optimizer_change,
+        next_change=_switched_on(
+            "recipe.fused_optimizer",
+            "fused optimizer",
+            "AdamW in one kernel: its step needs less temporary memory",
+            unless=lambda profile, _: profile.recipe.optimizer_8bit,
+        ),
         helped_phases=frozenset({"step"}),
         needed_placeholders=frozenset({"fused_optimizer"}),
     ),
@@ -163,14 +141,22 @@ RUNGS: dict[str, Rung] = {
     "activation_checkpointing": Rung(
         label="Activation checkpointing",
         cost="same result, about 25 % slower",
-        next_change=_activation_checkpointing_change,
+        next_change=_switched_on(
+            "recipe.activation_checkpointing",
+            "activation checkpointing",
+            "activations are recomputed: less memory, about 25 % slower",
+        ),
         helped_phases=_PHASES_WITH_ACTIVATIONS,
         needed_placeholders=frozenset({"activation_checkpointing"}),
     ),
     "fused_cross_entropy": Rung(
         label="Fused cross entropy",
         cost="same result up to rounding; needs Liger",
-        next_change=_fused_cross_entropy_change,
+        next_change=_switched_on(
+            "recipe.fused_cross_entropy",
+            "fused cross entropy",
+            "never holds all logits at once: losses differ by rounding",
+        ),
         helped_phases=_PHASES_WITH_ACTIVATIONS | {"eval"},
         needed_placeholders=frozenset({"fused_cross_entropy"}),
     ),
@@ -178,12 +164,24 @@ RUNGS: dict[str, Rung] = {
         label="Shard the model (FSDP2)", cost="same result, from step 0; needs accelerate", next_change=_sharding_change
     ),
     "offload": Rung(
-        label="Offload to the CPU", cost="same result, much slower; uses host memory", next_change=_offload_change
+        label="Offload to the CPU",
+        cost="same result, much slower; uses host memory",
+        next_change=_switched_on(
+            "trainer.offload",
+            "CPU offload",
+            "sharded state moves to host memory: much less GPU memory, much slower",
+            unless=lambda profile, _: profile.trainer.strategy == "ddp",
+        ),
     ),
     "optimizer_8bit": Rung(
         label="8-bit optimizer",
         cost="changes the result, from step 0; needs consent",
-        next_change=_optimizer_8bit_change,
+        next_change=_switched_on(
+            "recipe.optimizer_8bit",
+            "8-bit optimizer",
+            "optimizer states need a quarter of the memory; restarts from step 0",
+            unless=lambda profile, _: profile.trainer.strategy != "ddp",
+        ),
         helped_phases=_PHASES_WITH_OPTIMIZER_STATES,
         needed_placeholders=frozenset({"optimizer_8bit"}),
         changes_training=True,
@@ -199,7 +197,9 @@ RUNGS: dict[str, Rung] = {
     "lora": Rung(
         label="LoRA",
         cost="changes the result, from step 0; needs consent",
-        next_change=_lora_change,
+        next_change=_switched_on(
+            "recipe.lora", "LoRA", "trains small adapter matrices, weights are frozen; restarts from step 0"
+        ),
         helped_phases=_PHASES_WITH_OPTIMIZER_STATES,
         needed_placeholders=frozenset({"lora"}),
         changes_training=True,

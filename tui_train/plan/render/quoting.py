@@ -72,7 +72,6 @@ def _quoted_text(text: str) -> str:
 
 
 def _double_quoted_word(pieces: Iterable[WordPiece]) -> str:
-    """Return text and variables in one pair of double quotes."""
     inner = ""
     for piece in pieces:
         if isinstance(piece, str):

@@ -132,7 +132,6 @@ def _other_usable_pythons(setup: Setup) -> Iterator[Toolchain]:
 
 
 def _recommended_card_set(facts: Facts, tool: Toolchain | None) -> CardSet | None:
-    """Return the cards that would be taken with a Python."""
     cards = facts.machine.gpus
     return next(iter(rank_card_sets(cards, gpu_verdicts(cards, tool, facts.machine.driver_cuda))), None)
 

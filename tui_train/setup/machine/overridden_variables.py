@@ -57,7 +57,6 @@ def variables_overriding_keys(setup: Setup) -> Iterator[VariableOverridingKey]:
 
 
 def _chosen_keys_with_variable_and_value(setup: Setup) -> Iterator[tuple[str, str, str]]:
-    """Yield keys that were chosen, each with its variable and value."""
     profile = setup.profile
     for setting in backend_variables(setup, cuda=setup.device == "cuda"):
         if setting.origin == "profile" and setting.name in _PROFILE_KEY_BY_VARIABLE:

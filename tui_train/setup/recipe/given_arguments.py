@@ -300,7 +300,6 @@ def _insertion_index(
 
 
 def _argument_words(parameter: ScriptParameter, values: Sequence[str]) -> tuple[str, ...]:
-    """Return the words that give values."""
     name = parameter.name
     if not values:
         return ()

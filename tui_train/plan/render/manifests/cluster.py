@@ -133,9 +133,9 @@ def plan_for_cluster(
     plan: Plan,
     profile: Profile,
     *,
-    claims: Sequence[VolumeClaim] = (),
-    paths: Mapping[str, str] | None = None,
-    toolchain: Toolchain | None = None,
+    claims: Sequence[VolumeClaim],
+    paths: Mapping[str, str],
+    toolchain: Toolchain | None,
 ) -> ClusterPlan:
     """Return a profile's plan for a cluster; BadInput where what it asks for has no words there."""
     _refuse_plan_unfit_for_cluster(plan, profile)
@@ -155,7 +155,7 @@ def plan_for_cluster(
         ),
         outputs=outputs,
         claims=tuple(claims),
-        paths=paths or {},
+        paths=paths,
         shared_memory=profile.container.shared_memory,
         libraries=_library_versions(toolchain),
         had_container=plan.container is not None,

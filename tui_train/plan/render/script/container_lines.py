@@ -11,13 +11,6 @@ _REMOVE_CONTAINER_OPTION = BashExpansion("${TUI_TRAIN_REMOVE:---rm}")
 _INTERFACE_VARIABLES_BY_BACKEND = {"nccl": ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")}
 
 
-def container_variable_prefix(plan: Plan) -> str:
-    """Return the prefix of variable names that passes them into the container."""
-    if plan.container is None:
-        return ""
-    return "--env=" if plan.container.engine in ENGINES_STOPPED_BY_NAME else "APPTAINERENV_"
-
-
 def mount_lines(container: ContainerWrapper) -> list[str]:
     """Return the lines that define the mounts and the folders that must exist for them."""
     podman = container.engine == "podman"

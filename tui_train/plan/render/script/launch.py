@@ -18,7 +18,7 @@ _MAX_PACKED_LINE_WIDTH = 100
 
 def render_launch_script(plan: Plan) -> str:
     """Return the text of launch.sh."""
-    merged = merge_attempts(plan, container_lines.container_variable_prefix(plan))
+    merged = merge_attempts(plan)
     settings, body = _settings_and_choose_function_lines(plan, merged)
     lines = [
         *script_head.head_comment_lines(plan),
@@ -57,9 +57,7 @@ def _preparation_function_lines(plan: Plan) -> list[str]:
     lines = []
     for preparation in plan.preparations:
         alone = Attempt(rung="", title="", batch="", command=preparation.command)
-        merged = merge_attempts(
-            msgspec.structs.replace(plan, attempts=(alone,)), container_lines.container_variable_prefix(plan)
-        )
+        merged = merge_attempts(msgspec.structs.replace(plan, attempts=(alone,)))
         _, body = _settings_and_choose_function_lines(plan, merged)
         lines += [f"prepare_{preparation.name}() {{ # {visible(preparation.why)}", *body, "}", ""]
     return lines

@@ -33,9 +33,7 @@ def make_plain_command(plan: Plan) -> PlainCommand:
     attempt = plan.attempts[0]
     command = attempt.command
     if plan.container:
-        merged = merge_attempts(
-            msgspec.structs.replace(plan, attempts=(attempt,)), container_lines.container_variable_prefix(plan)
-        )
+        merged = merge_attempts(msgspec.structs.replace(plan, attempts=(attempt,)))
         lines = [
             line
             for line in container_lines.container_command_lines(plan, plan.container, merged)

@@ -72,7 +72,6 @@ def _option_reading_lines(plan: Plan) -> list[str]:
 
 
 def _option_check_lines(plan: Plan) -> list[str]:
-    """Return the lines that check the options, secrets and Python."""
     count, last = len(plan.attempts), plan.nodes - 1
     number = f'"there is no attempt $attempt of {count}"'
     lines = [f"[[ $attempt =~ ^[1-9][0-9]{{0,2}}$ && $attempt -le {count} ]] || refuse 64 {number}"]
@@ -141,7 +140,6 @@ def _dry_run_preparation_lines(plan: Plan) -> list[str]:
 
 
 def _preparation_lines(plan: Plan) -> list[str]:
-    """Return the lines that do what comes before the training."""
     if not plan.preparations:
         return []
     settings = _ENV_COMMAND_PREFIX if _sets_outer_variables(plan) else ""

@@ -16,6 +16,7 @@ from tui_train.base.command import (
 )
 from tui_train.plan.render.quoting import BashExpansion, quoted_word, word_pieces
 from tui_train.plan.types import Plan
+from tui_train.runner.container import ENGINES_STOPPED_BY_NAME
 
 # Names of variables and functions of the script.
 _RESERVED_VARIABLE_NAMES = frozenset(
@@ -133,12 +134,12 @@ class _VariableRegistry:
         return name
 
 
-def merge_attempts(plan: Plan, setting_prefix: str = "") -> MergedAttempts:
-    """Return the merged attempts of a plan, with `setting_prefix` before the name of each setting."""
+def merge_attempts(plan: Plan) -> MergedAttempts:
+    """Return the merged attempts of a plan; in a container its settings have the prefix that passes them into it."""
     names = _VariableRegistry(plan)
     commands = [attempt.command for attempt in plan.attempts]
     settings = _align_parts_in_slots([[_setting_part(item, plan) for item in command.env] for command in commands])
-    setting_lines = _slot_lines(settings, len(commands), names, prefix=setting_prefix)
+    setting_lines = _slot_lines(settings, len(commands), names, prefix=_setting_prefix(plan))
     command_lines = _slot_lines(
         _align_parts_in_slots([command.parts for command in commands]), len(commands), names, python=plan.python
     )
@@ -147,6 +148,12 @@ def merge_attempts(plan: Plan, setting_prefix: str = "") -> MergedAttempts:
         folders[0] if len({*folders}) == 1 else BashExpansion(f"${names.value_variable(folders, 'working_directory')}")
     )
     return MergedAttempts(tuple(names.variables.values()), setting_lines, command_lines, folder)
+
+
+def _setting_prefix(plan: Plan) -> str:
+    if plan.container is None:
+        return ""
+    return "--env=" if plan.container.engine in ENGINES_STOPPED_BY_NAME else "APPTAINERENV_"
 
 
 def _setting_part(setting: EnvSetting, plan: Plan) -> CommandPart:
@@ -192,7 +199,6 @@ def _option_name_part(word: CommandWord) -> str:
 
 
 def _word_after_option_name(word: CommandWord) -> CommandWord:
-    """Return the part of a word after its option's name."""
     first, *more = word_pieces(word) or ("",)
     if not isinstance(first, str):
         return word
