@@ -8,10 +8,10 @@ _TYPES_WITH_UNFUSED_GELU = frozenset({"gpt2", "phi"})
 # Types with one linear layer for queries, keys and values (phi3 also has one for gate and up).
 _TYPES_WITH_FUSED_PROJECTIONS = frozenset({"gpt_neox", "phi3", "falcon", "gpt2", "gpt_bigcode"})
 # Types whose values remain a view of all three.
-_TYPES_WITH_VALUE_VIEWS = frozenset({"gpt_neox", "phi3"})
+_TYPES_KEEPING_VALUES_AS_QKV_VIEW = frozenset({"gpt_neox", "phi3"})
 _TYPES_WITH_DROPOUT = frozenset({"gpt2", "gpt_bigcode"})
 # Types whose norms multiply by the weight before casting back.
-_TYPES_WITH_FP32_NORM_WEIGHT = frozenset({
+_TYPES_MULTIPLYING_NORM_WEIGHT_IN_FP32 = frozenset({
     "cohere", "cohere2", "gemma", "gemma2", "gemma3_text", "gemma3n_text", "olmo2", "olmo3", "qwen3_next",
     "qwen3_5_text", "qwen3_5_moe_text",
 })  # fmt: skip
@@ -23,7 +23,7 @@ def layer_activation_bytes(model: ModelDimensions, settings: MemorySettings) -> 
     """Return the bytes that one layer keeps for the backward pass of a micro batch."""
     value_bytes = settings.compute_value_bytes
     attention = value_bytes * (model.query_width + 2 * model.key_width) + _attention_bytes_per_token(model, settings)
-    if model.type in _TYPES_WITH_VALUE_VIEWS and not settings.widened and settings.attention != "eager":
+    if model.type in _TYPES_KEEPING_VALUES_AS_QKV_VIEW and not settings.widened and settings.attention != "eager":
         # The view keeps unrotated queries and keys alive; in fp32, values are a copy instead.
         attention += value_bytes * (model.query_width + model.key_width)
     if model.key_rank:
@@ -68,7 +68,9 @@ def _rms_norm_bytes_per_token(
 ) -> int:
     # The input in fp32, and again before the weight if that is trained.
     trained = model.norm != "plain" and (settings.method == "full" or settings.scales)
-    return (4 + ((4 if model.type in _TYPES_WITH_FP32_NORM_WEIGHT else residual_value_bytes) if trained else 0)) * width
+    return (
+        4 + ((4 if model.type in _TYPES_MULTIPLYING_NORM_WEIGHT_IN_FP32 else residual_value_bytes) if trained else 0)
+    ) * width
 
 
 def _attention_bytes_per_token(model: ModelDimensions, settings: MemorySettings) -> int:

@@ -116,7 +116,7 @@ class _PhaseMemoryParts:
         # The input of the head, or a copy without the last token of each sample.
         head = (
             settings.residual_value_bytes
-            if settings.loss in losses.CHUNKED_LOSSES
+            if settings.loss in losses.TRL_CHUNKED_LOSSES
             else settings.compute_value_bytes
             if settings.method == "full"
             else 0
@@ -181,7 +181,7 @@ class _PhaseMemoryParts:
             if settings.autocast not in {"", settings.weights} and settings.sharding in {"", "ddp"}
             else 0
         )
-        self.cast_head = 0 if settings.loss in losses.CHUNKED_LOSSES else model.embedding_parameters * cast
+        self.cast_head = 0 if settings.loss in losses.TRL_CHUNKED_LOSSES else model.embedding_parameters * cast
         self.cast_layers = 0 if settings.packed else model.layers * model.linear_parameters_per_layer * cast
         self.cast_layer = self.cast_layers / model.layers
         self.casts = self.cast_head + (self.cast_layer if settings.checkpointing else self.cast_layers)

@@ -8,7 +8,7 @@ from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.memory.types import BYTES_BY_DTYPE, MemorySettings
 
 # TRL's losses since 1.15 and 1.7: never all logits at once, with a copy of the input of the head.
-CHUNKED_LOSSES = frozenset({"tiled", "checkpointed"})
+TRL_CHUNKED_LOSSES = frozenset({"tiled", "checkpointed"})
 # Tokens and words of a tile of TRL's logits, and tokens of one chunk.
 _TOKENS_AND_WORDS_PER_TILE = (4096, 32768)
 _TOKENS_PER_CHUNK = 256

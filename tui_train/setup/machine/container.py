@@ -113,12 +113,10 @@ def container_mounts(profile: Profile, outputs: Iterable[CommandWord] = ()) -> t
     writable = (*scripts, *(folder for folder in outputs if isinstance(folder, str)))
     for path in filter(None, writable):
         by_path[path] = Mount(path, path)
-    outside_model = (path for path in trainer_of(profile).own_paths() if not path.startswith(f"{trainer.model}/"))
-    outside_data = tuple(
-        path for path in outside_model if not any(path.startswith(f"{folder}/") for folder in trainer.data)
-    )
+    folders = tuple(f"{folder}/" for folder in (trainer.model, *trainer.data))
+    own_outside = (path for path in trainer_of(profile).own_paths() if not path.startswith(folders))
     model = "" if hub_model_id(profile) else _folder_to_mount_for_model(trainer.model)
-    readable = (model, *trainer.data, *trainer.validation_data, *trainer.test_data, *outside_data)
+    readable = (model, *trainer.data, *trainer.validation_data, *trainer.test_data, *own_outside)
     for path in filter(None, readable):
         by_path.setdefault(path, Mount(path, path, read_only=True))
     for mount in filter(None, map(parse_mount, profile.container.mounts)):

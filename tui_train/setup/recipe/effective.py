@@ -113,15 +113,12 @@ def global_batch_change_sentence(
     without = trainer_of(unset, trainer.toolchain, trainer.facts)
     without_choice = effective_values(without, preset, document, model_copies)["global_batch"]
     current = effective_values(trainer, preset, document, model_copies)["global_batch"]
-    if not without_choice.source.startswith("from ") or not (
-        isinstance(without_choice.value, int) and isinstance(current.value, int)
-    ):
+    both = (without_choice.value, current.value)
+    is_from_user = without_choice.source.startswith("from ")
+    if not is_from_user or both[0] == both[1] or not all(isinstance(value, int) for value in both):
         return ""
-    if without_choice.value == current.value:
-        return ""
-    why = "only the micro batch was chosen"
     before = f"{without_choice.value} ({visible(without_choice.source)})"
-    return f"The global batch is {current.value}, no longer {before}: {why}."
+    return f"The global batch is {current.value}, no longer {before}: only the micro batch was chosen."
 
 
 def working_folder(profile: Profile, preset: Preset) -> str:

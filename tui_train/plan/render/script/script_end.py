@@ -5,7 +5,7 @@ from tui_train.plan.render.script.variants import ScriptLine
 from tui_train.plan.types import Plan
 from tui_train.runner.container import ENGINES_STOPPED_BY_NAME
 
-_USAGE_AND_BECOME = r"""usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # prints the head of this file
+_HELPER_FUNCTIONS = r"""usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # prints the head of this file
 become() { eval "$caller_env" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # runs $2... in the folder $1
 """
 _REFUSE_OLD_PYTHON_LINES = """\
@@ -41,7 +41,7 @@ _PRINT_COMMAND_LINE = "    printf '%s\\n' \"$(printf '%q ' \"${command[@]}\")\""
 def script_end_lines(plan: Plan, settings: tuple[ScriptLine, ...]) -> list[str]:
     """Return the lines that read the options and start the training; `settings` are set by `choose`."""
     return [
-        _USAGE_AND_BECOME,
+        _HELPER_FUNCTIONS,
         *_option_reading_lines(plan),
         *_option_check_lines(plan),
         "",

@@ -9,7 +9,7 @@ from tui_train.plan.types import Plan
 from tui_train.runner.machines import without_login_user
 
 _COMMENT_WIDTH = 116
-_FIND_FOLDER_PYTHON_GPUS_SCRIPT = """\
+_CHECK_BASH_AND_FIND_FOLDER_SCRIPT = """\
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;
 esac
@@ -89,9 +89,9 @@ def _requirements_text(plan: Plan) -> str:
     return f", {plan.container.engine} with the image, and python3" if plan.container else " and the Python below"
 
 
-def script_setup_lines(plan: Plan) -> list[str]:
+def folder_python_and_gpu_lines(plan: Plan) -> list[str]:
     """Return the lines that set the run folder, Python and GPUs."""
-    lines = [_FIND_FOLDER_PYTHON_GPUS_SCRIPT, f"python=${{TUI_TRAIN_PYTHON:-{quoted_with_home(plan.python)}}}"]
+    lines = [_CHECK_BASH_AND_FIND_FOLDER_SCRIPT, f"python=${{TUI_TRAIN_PYTHON:-{quoted_with_home(plan.python)}}}"]
     if plan.is_started_by_hand or plan.hosts:
         first = plan.address or without_login_user(plan.hosts[0])
         lines.append(f"address=${{TUI_TRAIN_ADDRESS:-{quoted_word(first)}}}")
