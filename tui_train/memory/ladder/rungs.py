@@ -12,13 +12,11 @@ from tui_train.profile.fields import get_value, similar_word_remedy
 from tui_train.profile.types import Profile
 from tui_train.runner.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.blocked_fallbacks import LadderContext
+from tui_train.setup.machine.overridden_variables import CUDA_ALLOCATOR_VARIABLES
 
 _PHASES_WITH_ACTIVATIONS = frozenset({"loss"})
 _ALL_FALLBACK_PHASES = frozenset(FALLBACK_PHASES)
 _PHASES_WITH_OPTIMIZER_STATES = frozenset({"loss", "step", "eval"})
-
-# The user's own settings of the CUDA allocator would win over ours.
-_ALLOCATOR_VARIABLES = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
 
 
 class Rung(Struct, frozen=True, kw_only=True):
@@ -106,8 +104,9 @@ RUNGS: dict[str, Rung] = {
             "recipe.expandable_segments",
             "expandable segments",
             "less memory lost to fragmentation",
+            # The user's own settings of the allocator would win over ours.
             unless=lambda profile, context: (
-                not context.cuda or bool(_ALLOCATOR_VARIABLES & profile.trainer.environment.keys())
+                not context.cuda or not profile.trainer.environment.keys().isdisjoint(CUDA_ALLOCATOR_VARIABLES)
             ),
         ),
     ),

@@ -1,12 +1,10 @@
-"""Communication of the processes: the backend and NCCL's workarounds, as variables with reason, cost and versions.
+"""Communication of the processes: the backend, and NCCL's workarounds with reason, cost and versions.
 
-Sources: NCCL's documentation of its variables, torch's `distributed` pages. What has no effect in the versions that
-will run is not exported.
+Sources: NCCL's documentation of its variables, torch's `distributed` pages.
 """
 
 from msgspec import Struct
 
-from tui_train.base.command import EnvSetting
 from tui_train.base.versions import is_known_older
 from tui_train.facts.types import Toolchain
 from tui_train.profile.types import Communication
@@ -104,37 +102,3 @@ def why_gloo_trains_wrongly(*, sharded: bool, torch: str | None) -> str:
     if sharded and is_known_older(torch, "2.9"):
         return "Gloo silently gives FSDP2 wrong gradients before torch 2.9"
     return ""
-
-
-def communication_variables(  # noqa: PLR0913 - each is a question of its own
-    chosen: Communication,
-    backend: str,
-    toolchain: Toolchain | None,
-    *,
-    cuda: bool,
-    nodes: int,
-    reads_backend_variable: bool,
-) -> tuple[EnvSetting, ...]:
-    """Return the variables for a backend: only those that it, its version and the script read."""
-    variables: list[EnvSetting] = []
-    if backend == "nccl":
-        workarounds = [NCCL_WORKAROUNDS[name] for name in chosen.without if name in NCCL_WORKAROUNDS]
-        variables += [
-            EnvSetting(cure.name, cure.value, f"NCCL without {cure.label}: {cure.cost}", "profile")
-            for cure in workarounds
-            if not why_workaround_ignored(cure, toolchain)
-        ]
-        if chosen.debug != "none":
-            variables.append(EnvSetting("NCCL_DEBUG", chosen.debug.upper(), "how much NCCL logs", "profile"))
-        if chosen.interface:
-            why = "exactly this interface: without the = it would match every name with this prefix"
-            variables.append(EnvSetting("NCCL_SOCKET_IFNAME", f"={chosen.interface}", why, "profile"))
-    if backend == "gloo" and (cuda or chosen.backend == "gloo"):
-        why = "makes any script communicate over Gloo, whatever it asks for"
-        variables += [EnvSetting("TUI_TRAIN_BACKEND", "gloo", why, "profile")] if reads_backend_variable else []
-    if backend == "gloo" and nodes == 1 and not chosen.interface:
-        why = "one host: Gloo needs no other interface, and some host names resolve to none that works"
-        variables.append(EnvSetting("GLOO_SOCKET_IFNAME", "lo", why, "launcher"))
-    if backend and chosen.interface:
-        variables.append(EnvSetting("GLOO_SOCKET_IFNAME", chosen.interface, "the interface that you named", "profile"))
-    return tuple(variables)

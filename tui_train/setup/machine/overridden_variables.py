@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tui_train.base.command import EnvSetting
-from tui_train.setup.machine import communication
+from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_workaround_ignored
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 
@@ -13,7 +13,7 @@ NETWORK_INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 # The newer name holds where both are set, and is unknown before torch 2.10.
 CUDA_ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _PROFILE_KEY_BY_VARIABLE = {
-    **{cure.name: "communication.without" for cure in communication.NCCL_WORKAROUNDS.values()},
+    **{cure.name: "communication.without" for cure in NCCL_WORKAROUNDS.values()},
     **dict.fromkeys(NETWORK_INTERFACE_VARIABLES, "communication.interface"),
     "NCCL_DEBUG": "communication.debug",
 }
@@ -31,16 +31,31 @@ class VariableOverridingKey(NamedTuple):
 
 
 def backend_variables(setup: Setup, *, cuda: bool) -> tuple[EnvSetting, ...]:
-    """Return the variables for the backend of the processes."""
-    profile = setup.profile
-    return communication.communication_variables(
-        profile.communication,
-        setup.backend,
-        setup.toolchain,
-        cuda=cuda,
-        nodes=profile.nodes.machine_count,
-        reads_backend_variable=trainer_has_own_field(profile, "trainer.script"),
-    )
+    """Return the variables for the backend of the processes: only those that it, its version and the script read."""
+    profile, backend, chosen = setup.profile, setup.backend, setup.profile.communication
+    variables: list[EnvSetting] = []
+    if backend == "nccl":
+        workarounds = [NCCL_WORKAROUNDS[name] for name in chosen.without if name in NCCL_WORKAROUNDS]
+        variables += [
+            EnvSetting(cure.name, cure.value, f"NCCL without {cure.label}: {cure.cost}", "profile")
+            for cure in workarounds
+            if not why_workaround_ignored(cure, setup.toolchain)
+        ]
+        if chosen.debug != "none":
+            variables.append(EnvSetting("NCCL_DEBUG", chosen.debug.upper(), "how much NCCL logs", "profile"))
+        if chosen.interface:
+            why = "exactly this interface: without the = it would match every name with this prefix"
+            variables.append(EnvSetting("NCCL_SOCKET_IFNAME", f"={chosen.interface}", why, "profile"))
+    is_script = trainer_has_own_field(profile, "trainer.script")
+    if backend == "gloo" and is_script and (cuda or chosen.backend == "gloo"):
+        why = "makes any script communicate over Gloo, whatever it asks for"
+        variables.append(EnvSetting("TUI_TRAIN_BACKEND", "gloo", why, "profile"))
+    if backend == "gloo" and profile.nodes.machine_count == 1 and not chosen.interface:
+        why = "one host: Gloo needs no other interface, and some host names resolve to none that works"
+        variables.append(EnvSetting("GLOO_SOCKET_IFNAME", "lo", why, "launcher"))
+    if backend and chosen.interface:
+        variables.append(EnvSetting("GLOO_SOCKET_IFNAME", chosen.interface, "the interface that you named", "profile"))
+    return tuple(variables)
 
 
 def variables_overriding_keys(setup: Setup) -> Iterator[VariableOverridingKey]:
