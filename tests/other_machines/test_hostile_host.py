@@ -356,10 +356,6 @@ def _fetches(run):
 # Logs and states
 
 
-def once(run):
-    return update_copy(run)
-
-
 def piece(data, **line):
     return f"say(file='attempt-1.log', at=0, data={base64.b64encode(data).decode()!r}, **{line})"
 
@@ -394,7 +390,7 @@ say(end=True)"""
 )
 def test_why_nothing_came_is_said_without_control_bytes(box, run, sent, why):
     box["feed"] = sent
-    said = once(run)
+    said = update_copy(run)
     assert why in said
     assert "\x1b" not in said
 
@@ -403,7 +399,7 @@ def test_a_piece_that_cannot_be_written_is_an_error(box, run):
     run.attempt_log(1).symlink_to("/etc/passwd")
     box["feed"] = f"{piece(zlib.compress(b'line'))}; say(end=True)"
     with pytest.raises(CannotWrite, match=r"attempt-1\.log"):
-        once(run)
+        update_copy(run)
     told = []
     mirror = RunMirror(run, told.append)
     until(lambda: any(told))
@@ -420,14 +416,14 @@ def test_a_piece_that_cannot_be_written_is_an_error(box, run):
 def test_a_state_that_no_supervisor_writes_is_not_kept(box, run, standing):
     before = read_host_report(run.path)
     box["feed"] = f"say(status={standing!r}); say(end=True)"
-    once(run)
+    update_copy(run)
     assert read_host_report(run.path) == before
 
 
 def test_words_in_a_state_are_made_visible_and_its_grace_has_an_end(box, run):
     sent = RunStatus("stopped", grace=10**9, why="\x1b[2J")
     box["feed"] = f"say(status={list(sent)!r}, checkpoint='/x\\x1b', starts=-3); say(end=True)"
-    assert once(run) == ""
+    assert update_copy(run) == ""
     heard = read_host_report(run.path)
     assert (heard.status.why, heard.status.grace, heard.checkpoint, heard.starts) == (r"\x1b[2J", 3600, r"/x\x1b", 0)
 
@@ -659,7 +655,7 @@ def test_an_answer_may_take_longer_than_a_stream_is_silent(box, monkeypatch):
 def test_a_log_that_does_not_come_is_given_up(box, run, monkeypatch):
     monkeypatch.setattr(session, "MAX_SILENCE_SECONDS", 0.3)
     box["feed"] = "time.sleep(1000)"
-    assert once(run).startswith("box gave no answer in")
+    assert update_copy(run).startswith("box gave no answer in")
     box["feed"] = f"say(status={STANDING}); say(end=True)"
     box["fetch"] = "say(files=1, total=9); named(b'a', b'x', size=9); time.sleep(1000)"
     with pytest.raises(NoAnswer, match="gave no answer"):

@@ -483,13 +483,18 @@ def test_a_full_disk(mounted, monkeypatch):
     assert [*runs_folder().iterdir()] == []
 
 
+def fill_disk(file, piece):
+    """Add pieces to a file until it takes no more."""
+    with contextlib.suppress(OSError), file.open("ab", buffering=0) as opened:
+        while True:
+            opened.write(piece)
+
+
 @ROOT
 def test_a_disk_that_is_full_when_the_script_starts(mounted):
     folder = mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs")
     run, _ = exported(folder / "run", sleeping("--seconds=0.1"), facts())
-    with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
-        while True:
-            file.write(b"x" * 4096)
+    fill_disk(folder / "filler", b"x" * 4096)
     done = bash(run)
     assert done.returncode == 73
     assert b"launch.sh: cannot write" in done.stderr
@@ -509,13 +514,9 @@ def test_a_disk_that_fills_up_meanwhile(mounted, tmp_path):
     run, _ = exported(folder / "run", sleeping(f"--until={go}", "--code=3"), facts())
     start_run(run)
     training(run)
-    with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
-        while True:
-            file.write(b"x" * 4096)
+    fill_disk(folder / "filler", b"x" * 4096)
     # A file may have room left in its last page.
-    with contextlib.suppress(OSError), run.events_file.open("ab", buffering=0) as file:
-        while True:
-            file.write(b"\n")
+    fill_disk(run.events_file, b"\n")
     go.touch()
     until(lambda: not read_status(run).live)
     now = read_status(run)
