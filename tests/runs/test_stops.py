@@ -88,7 +88,7 @@ class Stopping:
             for thread in stops:
                 thread.join()
             until(lambda: not read_status(self.run).live, 90)
-            self.raise_if_interrupted()
+            self.check_nothing_is_left()
         finally:
             for pid in (*living(self.noted()), *marked(read_status(self.run).mark or "-")):
                 with contextlib.suppress(ProcessLookupError):
@@ -97,7 +97,7 @@ class Stopping:
     def noted(self):
         return [int(line) for line in self.pids.read_text().split()] if self.pids.exists() else []
 
-    def raise_if_interrupted(self):
+    def check_nothing_is_left(self):
         assert living(self.noted()) == [], "processes are left"
         assert marked(read_status(self.run).mark) == ()
         names = [event.event for event in self.run.events()]
