@@ -275,4 +275,4 @@ class LogPane(Vertical):
         yield f"rank {self.rank}" if self.rank is not None else ""
         if self._filtered:
             matching = f" matching {visible(self._filter)}" if self._filter else ""
-            yield counted(self._filtered.count(), "line") + matching + self._searched_text
+            yield counted(self._filtered.line_count(), "line") + matching + self._searched_text

@@ -188,7 +188,7 @@ def test_what_does_not_start_leaves_no_folder_on_either_side(host):
     chosen = sleeper(host)
     source = FactsSource(host="box")
 
-    prepared = prepare(chosen, source.place.probe_for(chosen))
+    prepared = prepare(chosen, source.place.probe_facts_for(chosen))
     (host / "bin" / "bash").write_text("#!/bin/sh\nexit 3\n")
     (host / "bin" / "bash").chmod(0o755)
     with pytest.raises(Unavailable):

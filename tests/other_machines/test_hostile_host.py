@@ -525,7 +525,7 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
     until(lambda: pids(new))
     for question in ("start", "status", "feed"):
         del box[question]
-    assert place_of_run(run).state(run, with_log=False).state != "new"
+    assert place_of_run(run).ask_state(run, with_log=False).state != "new"
     assert len(pids(new)) == 1
 
 
@@ -550,19 +550,19 @@ def test_a_start_that_did_not_arrive_is_made_no_more(box, new):
 def test_a_host_that_was_renamed_is_found_by_its_new_name(box, run):
     for question in ("status", "feed", "fetch"):
         box[question] = 'if "lab" not in sys.argv: sys.exit("ssh: Could not resolve hostname box")\nhonest()'
-    for ask in (place_of_run(run).state, fetch_results):
+    for ask in (place_of_run(run).ask_state, fetch_results):
         with pytest.raises(Unavailable, match="name is unknown") as raised:
             ask(run)
         assert "tui-train hosts add box" in raised.value.remedy
     hosts.save_host("box", "lab")
-    assert place_of_run(run).state(run).state == "new"
+    assert place_of_run(run).ask_state(run).state == "new"
     assert fetch_results(run).size == 5
 
 
 def test_a_name_that_leads_to_another_machine_is_refused(run):
     write_place(run.path, RunPlace("box", "/nowhere", node="another one"))
     with pytest.raises(Unavailable, match="box is another machine than the one on which"):
-        place_of_run(run).state(run, with_log=False)
+        place_of_run(run).ask_state(run, with_log=False)
 
 
 def test_a_run_that_its_host_has_as_well_is_removed_once_that_was_asked(box, run):
@@ -618,7 +618,7 @@ def test_a_stop_that_is_done_waits_some_seconds_for_the_log_and_is_kept(box, run
     box["status"] = "say(status=['stopped' if os.path.exists(path[:-6] + 'stop.done') else 'running'])"
     box["feed"] = "say(beat=True); time.sleep(120); open(path + '.ended', 'w')"
     target = place_of_run(run)
-    assert (target.state(run, with_log=False).state, target.stop(run).state) == ("running", "stopped")
+    assert (target.ask_state(run, with_log=False).state, target.stop(run).state) == ("running", "stopped")
     assert not (box.answers / "feed.ended").exists()
     assert read_status(run).state == "stopped"
 
@@ -638,7 +638,7 @@ def test_a_stop_on_a_host_that_does_not_answer_ends(box, run, monkeypatch, now):
     write_host_report(run.path, HostReport(at=time.time() - 65, status=RunStatus("running", grace=0)))
     box["status"] = box["stop"] = "time.sleep(1000)"
     target = place_of_run(run)
-    ask = (lambda: target.stop(run, at_once=True)) if now else (lambda: target.state(run, with_log=False))
+    ask = (lambda: target.stop(run, at_once=True)) if now else (lambda: target.ask_state(run, with_log=False))
     with pytest.raises(
         NoAnswer, match=r"not known how .* stands \(running 1 min 0\d s ago\): box gave no answer"
     ) as raised:

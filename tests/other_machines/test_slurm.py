@@ -40,7 +40,7 @@ def nodes(cluster, monkeypatch):
 
 
 def in_queue(run):
-    return place_of_run(run).state(run)
+    return place_of_run(run).ask_state(run)
 
 
 def test_a_job_is_watched_to_its_end(nodes, tmp_path):
@@ -241,7 +241,7 @@ def test_here_the_keys_of_slurm_change_nothing():
 
 def test_the_facts_of_a_node_are_read_from_its_file(tmp_path, monkeypatch):
     tui("facts", "--save", str(tmp_path / "node.json"))
-    seen = Place(slurm=True, machine_file=tmp_path / "node.json").probe_for(
+    seen = Place(slurm=True, machine_file=tmp_path / "node.json").probe_facts_for(
         profile({"trainer.script": "/nowhere/train.py"})
     )
     assert (seen.scheduler, seen.other_machine) == ("slurm", "")

@@ -154,7 +154,7 @@ def test_a_job_that_waits_over_ssh_is_taken_out_of_the_queue(login):
     assert "queued" in tui("resume", "last", code=69).stderr
     assert login.jobs() == [slurm_job.read_known_job(run.path).number]
     assert "had not started" in tui("stop", "last").stdout
-    assert (place_of_run(run).state(run).state, login.jobs()) == ("new", [])
+    assert (place_of_run(run).ask_state(run).state, login.jobs()) == ("new", [])
     assert "not running" in tui("stop", "last").stdout
 
 
@@ -204,7 +204,7 @@ def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
 def test_a_link_that_is_cut_while_a_job_is_submitted_leaves_one_job_or_none(login, tmp_path, record_property):
     saver(login.home, 3, **{"slurm.options": ("--begin=now+3600",)})
     place, chosen = Place("box", slurm=True), store.load_profile_file("job")
-    prepared = prepare(chosen, place.probe_for(chosen))
+    prepared = prepare(chosen, place.probe_facts_for(chosen))
     began = time.monotonic()
     place.submit(prepared, prepared.plan)
     took = time.monotonic() - began

@@ -61,7 +61,7 @@ def test_what_trains_is_known_and_trains_once(host, tmp_path, record_property):
         "trainer.python": sys.executable, "trainer.arguments": (word,), "hardware.device": "cpu",
     })  # fmt: skip
     place = Place("box")
-    prepared = prepare(chosen, place.probe_for(chosen))
+    prepared = prepare(chosen, place.probe_facts_for(chosen))
     began = time.monotonic()
     first = place.submit(prepared, prepared.plan)
     took = time.monotonic() - began

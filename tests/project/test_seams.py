@@ -189,7 +189,7 @@ from tui_train.places.profile_facts import probe_profile_facts
 class Toy(Place):
     name = "toyland"
 
-    def probe_for(self, profile, on_wait):
+    def probe_facts_for(self, profile, on_wait):
         return msgspec.structs.replace(probe_profile_facts(profile, on_wait), other_machine="toyland")
 """
 

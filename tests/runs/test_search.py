@@ -120,7 +120,7 @@ def test_a_filter_follows_the_log(log):
         assert shown(filtered) == wanted
         with log.path.open("ab") as file:
             file.write(b"9\nno\nline 19\n")
-        until(lambda: filtered.count() == len(wanted) + 2)
+        until(lambda: filtered.line_count() == len(wanted) + 2)
         wanted += ["line 99", "line 19"]
         assert shown(filtered) == wanted
         assert [line.data.decode() for line in filtered.backward(log.size())] == wanted[::-1]
@@ -139,5 +139,5 @@ def test_a_filter_shows_one_rank(log):
     ):
         filtered = FilteredLog(log, expressions)
         assert [*filtered.search.updates()][-1].done
-        assert filtered.count() == wanted
+        assert filtered.line_count() == wanted
         filtered.close()

@@ -478,7 +478,7 @@ async def test_profiles_are_copied_renamed_and_deleted():
 async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch):
     store.save_profile(sleeping("--seconds=0.1", name="good"))
     store.save_profile(sleeping(name="bad", **{"trainer.script": "/nowhere/at/all.py"}))
-    monkeypatch.setattr(Place, "probe_for", lambda _here, chosen, _waits: real_look(chosen))
+    monkeypatch.setattr(Place, "probe_facts_for", lambda _here, chosen, _waits: real_look(chosen))
     async with opened() as pilot:
         await keys("g")(pilot)
         await until_shown(pilot, "cannot start here")

@@ -82,7 +82,7 @@ def probe_facts_for_profile(
     profile: Profile, source: FactsSource, on_wait: Callable[[str], None] = lambda _: None
 ) -> Facts:
     """Return the facts that a plan of a profile needs, of where it trains; `on_wait` gets what may take longer."""
-    return source_for_profile(profile, source).place.probe_for(profile, on_wait)
+    return source_for_profile(profile, source).place.probe_facts_for(profile, on_wait)
 
 
 def facts_as_json_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:

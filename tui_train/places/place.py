@@ -71,12 +71,12 @@ class Place(Struct, frozen=True):
     def probe_machine_facts(self) -> Facts:
         """Return the facts of the machine, without those of a profile."""
         if self.slurm or not self.name:
-            return self.probe_for(Profile())
+            return self.probe_facts_for(Profile())
         if self.machine_file:
             return machine_files.load_machine_file(self.machine_file)
         return remote.read_host_facts(self.host)
 
-    def probe_for(self, profile: Profile, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
+    def probe_facts_for(self, profile: Profile, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
         """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread.
 
         `on_wait` gets what may take longer, before it does. Files are those of where a job is submitted, on the disk
@@ -84,7 +84,9 @@ class Place(Struct, frozen=True):
         """
         node = None
         if self.machine_file:
-            node = profile_facts.load_file_facts(self.machine_file, profile, is_node=self.slurm and not self.host)
+            node = profile_facts.load_machine_file_facts(
+                self.machine_file, profile, is_node=self.slurm and not self.host
+            )
         if self.host:
             facts = profile_facts.probe_host_facts(self.host, profile)
         else:
@@ -128,7 +130,7 @@ class Place(Struct, frozen=True):
         if self.name:
             interrupts.raise_if_interrupted(run.name)
             job, name = wait_while_completing(run) if self.slurm else None, visible(run.name)
-            if self.state(run).live:
+            if self.ask_state(run).live:
                 raise Unavailable(f"{name} is queued or running already", f"Watch it: tui-train attach {name}")
             if job:
                 why = f"Slurm still has job {job.number} of {name} ({visible(job.state)})"
@@ -150,7 +152,7 @@ class Place(Struct, frozen=True):
             with suppress(TuiTrainError):
                 update_copy(run)
 
-    def state(self, run: RunDir, *, with_log: bool = True) -> RunStatus:
+    def ask_state(self, run: RunDir, *, with_log: bool = True) -> RunStatus:
         """Return a run's state as it is now; `with_log`: of one elsewhere, what it wrote is brought here as well."""
         self._require_startable()
         if not self.name:
@@ -185,7 +187,7 @@ class Place(Struct, frozen=True):
                 stop_job(run, at_once=at_once, grace_seconds=grace, while_waiting=while_waiting)
             else:
                 ask_stop(read_run_place(run.path), at_once=at_once, grace_seconds=grace)
-        ended = self.state(run, with_log=False)
+        ended = self.ask_state(run, with_log=False)
         if place := read_place_elsewhere(run.path):
             # What does not come is brought by whoever reads the log.
             with suppress(TuiTrainError):
@@ -195,7 +197,7 @@ class Place(Struct, frozen=True):
     def refuse_if_active(self, run: RunDir) -> None:
         """Raise Unavailable where a run trains, or left processes; a host that has its very folder is asked."""
         place = read_place_elsewhere(run.path)
-        folders.refuse_if_active(run, self.state(run, with_log=False) if place and place.shared else None)
+        folders.refuse_if_active(run, self.ask_state(run, with_log=False) if place and place.shared else None)
 
     def _require_startable(self) -> None:
         if not self.can_start:

@@ -229,7 +229,7 @@ def probe_host_facts(host: str, profile: Profile) -> Facts:
     return msgspec.structs.replace(with_local_files(profile, facts), resources_in_use=resources_in_use(host=host))
 
 
-def load_file_facts(machine_file: Path, profile: Profile, *, is_node: bool) -> Facts:
+def load_machine_file_facts(machine_file: Path, profile: Profile, *, is_node: bool) -> Facts:
     """Return the facts in a machine file that a profile needs; of a node, its files are those of this machine."""
     facts = machine_files.load_facts_for_planning(machine_file)
     if not is_node:

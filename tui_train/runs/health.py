@@ -16,15 +16,15 @@ _MIN_LOSS_LINES_WITHOUT_STEP = 5
 
 
 def health_problems(
-    progress: Progress, quiet_minutes: int, idle_minutes: float | None, *noticed: str
+    progress: Progress, quiet_minutes: int, idle_minutes: float | None, *noticed_problems: str
 ) -> tuple[str, ...]:
-    """Return the problems as sentences, after those that were `noticed`; empty ones are left out.
+    """Return the problems as sentences, after `noticed_problems`; empty ones are left out.
 
     `quiet_minutes` are the minutes since the last output, `idle_minutes` those since one of its GPUs was busy, None if
     unknown.
     """
     return (
-        *filter(None, noticed),
+        *filter(None, noticed_problems),
         *_loss_problems(progress),
         *_standstill_problems(quiet_minutes, idle_minutes),
     )

@@ -54,7 +54,7 @@ def _member_edits(array_option: str) -> tuple[str, ...]:
 def plan_members(profile: Profile, array_option: str, place: Place) -> tuple[ArrayMember, ...]:
     """Return all members, planned before any is submitted; exits where an error forbids one."""
     edits = _member_edits(array_option)
-    facts = place.probe_for(profile, printing.report_waiting)
+    facts = place.probe_facts_for(profile, printing.report_waiting)
     members, shown_messages = [], set[str]()
     for edit in edits:
         own = apply_edits(profile, (edit,))

@@ -101,7 +101,7 @@ def stop_run_and_report(reference: str, *, at_once: bool) -> None:
     """End a run; `at_once` without time to save."""
     run = next((each.run for each in read_listed_runs() if each.stoppable), None) if reference == "last" else None
     run = run or rundir.find_run(reference)
-    before = place_of_run(run).state(run, with_log=False)
+    before = place_of_run(run).ask_state(run, with_log=False)
     # The job of a run that is lost may be queued again.
     if not (before.live or before.leftover or before.container or read_queued_job(run.path)):
         click.echo(f"{visible(run.name)} is not running: {show.run_state_text(before)}")
@@ -177,7 +177,7 @@ def _probe_machine_file_text(run: RunDir) -> str:
     place = read_place_elsewhere(run.path)
     click.echo(f"Looking at {visible(place.host) if place else 'this machine'} …")
     try:
-        return machine_files.machine_file_text(place_of_run(run).probe_for(_load_run_profile_or_default(run)))
+        return machine_files.machine_file_text(place_of_run(run).probe_facts_for(_load_run_profile_or_default(run)))
     except Unavailable as error:
         click.echo(f"Left out what it is: {error}", err=True)
         return ""

@@ -82,7 +82,7 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
     """Start a run's script again; it resumes from the newest complete checkpoint, or is refused unless `force`."""
     run_dir = rundir.find_run(reference)
     # What was heard last of a run in a queue or on a host may no longer be so.
-    status = place_of_run(run_dir).state(run_dir)
+    status = place_of_run(run_dir).ask_state(run_dir)
     if status.live:
         doing = "is queued" if status.state == "queued" else "is running"
         raise Unavailable(f"{visible(run_dir.name)} {doing}", f"Watch it: tui-train attach {visible(run_dir.name)}")

@@ -113,15 +113,15 @@ class FilteredLog:
 
     def change_stamp(self) -> tuple[int, int]:
         """Return which file it is and how many lines were found: what differs when there are more."""
-        return self.log.change_stamp()[0], self.count()
+        return self.log.change_stamp()[0], self.line_count()
 
-    def count(self) -> int:
+    def line_count(self) -> int:
         """Return how many lines were found so far."""
         return self._offset_count(self._above) + self._offset_count(self._below)
 
     def forward(self, offset: int) -> Iterator[LogLine]:
         """Yield the lines that start at `offset` or after."""
-        for index in range(self._first_index_from(offset), self.count()):
+        for index in range(self._first_index_from(offset), self.line_count()):
             yield from islice(self.log.forward(self._line_start(index)), 1)
 
     def backward(self, offset: int) -> Iterator[LogLine]:
@@ -130,7 +130,7 @@ class FilteredLog:
             yield from islice(self.log.forward(self._line_start(index)), 1)
 
     def _first_index_from(self, offset: int) -> int:
-        return bisect_left(range(self.count()), offset, key=self._line_start)
+        return bisect_left(range(self.line_count()), offset, key=self._line_start)
 
     def _line_start(self, index: int) -> int:
         above = self._offset_count(self._above)

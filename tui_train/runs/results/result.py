@@ -165,14 +165,14 @@ def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status:
     output = local_output_folder(run.path, (rule.folder if rule else "") or plan.output)
     if rule and read_place_elsewhere(run.path):
         rule = rule._replace(folder=str(output))
-    final = _first_weights(output, _FINAL_WEIGHTS_FOLDERS)
+    final = _first_weights_below(output, _FINAL_WEIGHTS_FOLDERS)
     if final and status.attempts and final.changed_at < status.attempts[0].started - _FILE_CLOCK_TOLERANCE_SECONDS:
         # An output folder that was chosen may hold what another run left.
         final = None
     saved = (
         checkpoints.newest_complete_checkpoint(rule, str(run.path)) if rule else _newest_automodel_checkpoint(output)
     )
-    checkpoint = _first_weights(Path(saved), _CHECKPOINT_WEIGHTS_FOLDERS) if saved else None
+    checkpoint = _first_weights_below(Path(saved), _CHECKPOINT_WEIGHTS_FOLDERS) if saved else None
     # A run that was resumed after its end, and did not end again, has weights newer than its final ones.
     own = (
         argument_folders_written_since(run, status.attempts[0].started - _FILE_CLOCK_TOLERANCE_SECONDS)
@@ -180,7 +180,7 @@ def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status:
         else ()
     )
     for folder in own:
-        final = final or _first_weights(folder, _FINAL_WEIGHTS_FOLDERS)
+        final = final or _first_weights_below(folder, _FINAL_WEIGHTS_FOLDERS)
     earlier = final and checkpoint and checkpoint.changed_at > final.changed_at
     chosen = checkpoint if earlier or not final else final
     trained, revision, quantized = _profile_model_revision_and_if_quantized(run)
@@ -214,7 +214,7 @@ def _other_weights_files(run: RunDir, status: RunStatus, folders: Iterable[Path]
     return tuple(map(str, files))
 
 
-def _first_weights(folder: Path, subfolders: Iterable[str]) -> Weights | None:
+def _first_weights_below(folder: Path, subfolders: Iterable[str]) -> Weights | None:
     """Return the first of some places below a folder that holds an adapter or a model."""
     return next(filter(None, (read_weights(folder / place if place else folder) for place in subfolders)), None)
 
