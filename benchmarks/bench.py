@@ -173,13 +173,13 @@ def measure_home(times: int, env: dict[str, str], folder: Path) -> None:
     found: dict[str, list[float]] = {"few": [], "many": []}
     for _ in range(times):
         for name, own in (("few", few), ("many", many)):
-            terminal = Terminal([sys.executable, "-m", "tui_train"], own)
+            terminal = open_wizard(own)
             found[name].append(terminal.wait_for_text(" runs, "))
             terminal.close()
     ratio = statistics.median(found["many"]) / statistics.median(found["few"])
     times_of_both = f"{_median_ms(found['many'])} / {_median_ms(found['few'])}"
     print(f"Home with 1000 runs / with 10            {ratio:.2f}   ({times_of_both}; goal 1.3)")
-    terminal = Terminal([sys.executable, "-m", "tui_train"], many)
+    terminal = open_wizard(many)
     terminal.wait_for_text(" runs, ")
     for when in ("while they are read", "afterwards"):
         took = []
@@ -218,9 +218,9 @@ def _make_runs_and_profiles(
     return own
 
 
-def start_run(script: Path, env: dict[str, str]) -> None:
+def start_run(script: Path, env: dict[str, str], *more_edits: str) -> None:
     """Start a script as a run, as users do."""
-    edits = ["trainer.kind=script", "trainer.preset=custom", f"trainer.script={script}"]
+    edits = ["trainer.kind=script", "trainer.preset=custom", f"trainer.script={script}", *more_edits]
     options = [word for edit in edits for word in ("--set", edit)]
     command = [sys.executable, "-m", "tui_train", "run", "quickstart", "--detach", *options]
     subprocess.run(command, env={**os.environ, **env}, stdout=subprocess.DEVNULL, check=True)

@@ -31,32 +31,19 @@ def with_predictions(case: Case) -> Case:
     """Return the case with the closed form's answer, and with what `tui-train estimate` says of a profile for it."""
     if case.model is None or case.how is None or case.left_out:
         return case
-    found = estimate_memory(case.model, case.how)
-    several = case.how.shards > 1
-    held = reserved_bytes(found, several_processes=several)
-    told = judge_memory(
-        found.peak_phase.total_bytes,
-        held,
-        card_bytes(case.row),
-        several_processes=several,
-        has_caveats=bool(found.caveats),
-    )
-    card_shows = used_bytes_on_card(held, several_processes=several) / GIB
-    by_count = {"allocated": found.peak_phase.total_bytes / GIB, "reserved": held / GIB, "card": card_shows}
+    estimate = estimate_memory(case.model, case.how)
     profile, facts = asking_profile_and_facts(case.row, case.how)
     by_profile = profiles.predict_memory(Setup(profile, facts))
     if by_profile.estimate is None:
         raise AssertionError(by_profile.why_no_estimate)
-    return msgspec.structs.replace(
+    case = msgspec.structs.replace(
         case,
-        predicted=found.peak_phase.total_bytes / GIB if case.counts == "allocated" else None,
-        counted=by_count[case.counts],
-        shown=card_shows,
-        verdict=told.band,
+        predicted=estimate.peak_phase.total_bytes / GIB if case.counts == "allocated" else None,
         by_profile=by_profile.estimate.peak_phase.total_bytes / GIB,
         profile_verdict=by_profile.band or "",
-        estimate=found,
+        estimate=estimate,
     )
+    return with_gap_shares(case, GapShares())
 
 
 def with_held_out_shares(cases: list[Case]) -> list[Case]:
@@ -104,7 +91,7 @@ def with_gap_shares(case: Case, shares: GapShares) -> Case:
     shown = used_bytes_on_card(held, several_processes=several) / GIB
     told = judge_memory(case.estimate.peak_phase.total_bytes, held, card_bytes(case.row), several_processes=several,
                         has_caveats=bool(case.estimate.caveats))  # fmt: skip
-    counted = {"allocated": case.counted, "reserved": held / GIB, "card": shown}[case.counts]
+    counted = {"allocated": case.predicted, "reserved": held / GIB, "card": shown}[case.counts]
     return msgspec.structs.replace(case, counted=counted, shown=shown, verdict=told.band)
 
 

@@ -19,13 +19,13 @@ import zlib
 from fcntl import ioctl
 from pathlib import Path
 
-from bench import Terminal
+from bench import Terminal, start_run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fake_driver import MACHINES, driver_environment
 
 GOAL_BYTES_PER_SECOND = 300
-PACKET_OVERHEAD_BYTES = 40  # bytes: length, padding, channel, MAC
+PACKET_OVERHEAD_BYTES = 40  # length, padding, channel, MAC
 TERMINAL_SIZES = ((24, 80), (40, 120), (50, 200))
 TRAINING_SCRIPT = """
 import math, random, sys, time
@@ -41,14 +41,11 @@ for step in range(1, 100000):
 """
 
 
-def start_run(folder: Path, env: dict[str, str], pace: float) -> Path:
-    """Start a run in the background, and return its folder."""
+def start_run_with_cards(folder: Path, env: dict[str, str], pace: float) -> Path:
+    """Start a run in the background, as if it had two cards, and return its folder."""
     script = folder / "train.py"
     script.write_text(TRAINING_SCRIPT.format(pace=pace))
-    sets = ("kind=script", "preset=custom", f"script={script}", f"python={sys.executable}")
-    words = [f"--set=trainer.{word}" for word in sets]
-    command = [sys.executable, "-m", "tui_train", "run", "quickstart", "--detach", "--set=hardware.device=cpu", *words]
-    subprocess.run(command, env={**os.environ, **env}, check=True, capture_output=True)
+    start_run(script, env, f"trainer.python={sys.executable}", "hardware.device=cpu")
     run = next(path for path in (folder / "state/tui-train/runs").iterdir() if path.name[0] != ".")
     plan = json.loads((run / "plan.json").read_text())
     plan["gpus"] = [f"GPU-00003090-0000-4000-8000-00000000000{number}" for number in (1, 2)]
@@ -111,7 +108,7 @@ def main() -> None:
         machine = folder / "machine.txt"
         change_cards(machine)
         env = {f"XDG_{kind}_HOME": f"{name}/{kind.lower()}" for kind in ("STATE", "CONFIG", "DATA", "CACHE")}
-        run = start_run(folder, env, given.steps_per_second)
+        run = start_run_with_cards(folder, env, given.steps_per_second)
         env |= driver_environment(machine) | {"TUI_TRAIN_NOTIFY": "off"}
         try:
             for size in TERMINAL_SIZES:

@@ -31,7 +31,6 @@ UNSET_LABEL = "not set"
 _AUTOMATIC_PYTHON_LABEL = "the best one"
 _USUAL_TIME_LIMITS = (3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)  # seconds
 
-
 _KEYS_SET_BY_SLURM = frozenset({"nodes.address", "nodes.port"})
 # Values of the recipe that few trainers take.
 _KEYS_SHOWN_ONLY_WHERE_TAKEN = frozenset(
@@ -149,23 +148,17 @@ def _nemo_recipe_options(setup: Setup) -> tuple[FieldOption, ...]:
 
 
 def _preset_options(setup: Setup) -> tuple[FieldOption, ...]:
-    facts = setup.facts
-    shipped = [
+    by_script = arguments_summary(setup.facts.sources.get(setup.profile.trainer.script)) or "goes by the script"
+    options = [FieldOption(AUTO_PRESET, AUTO_PRESET, by_script)]
+    options += [
         FieldOption(name, preset.label, preset.about) for name, preset in shipped_presets().items() if name != "builtin"
     ]
-    own_options = [
-        FieldOption(
-            AUTO_PRESET,
-            AUTO_PRESET,
-            arguments_summary(facts.sources.get(setup.profile.trainer.script)) or "goes by the script",
-        )
-    ]
-    for name, own_preset in facts.presets.items():
+    for name, own_preset in setup.facts.presets.items():
         if own_preset.preset:
-            own_options.append(FieldOption(name, visible(own_preset.preset.label), visible(own_preset.preset.about)))
+            options.append(FieldOption(name, visible(own_preset.preset.label), visible(own_preset.preset.about)))
         elif name not in shipped_presets():
-            own_options.append(FieldOption(name, visible(name), "", visible(own_preset.problem)))
-    return (own_options[0], *shipped, *own_options[1:])
+            options.append(FieldOption(name, visible(name), "", visible(own_preset.problem)))
+    return tuple(options)
 
 
 def _launcher_options(setup: Setup) -> tuple[FieldOption, ...]:
@@ -258,16 +251,11 @@ def _communication_backend_options(setup: Setup) -> tuple[FieldOption, ...]:
 
 def _container_engine_options(setup: Setup) -> tuple[FieldOption, ...]:
     options = [FieldOption("none", "none")]
+    installed = {engine.name: engine for engine in setup.facts.engines}
     for name in ENGINE_NAMES:
-        installed = next((engine for engine in setup.facts.engines if engine.name == name), None)
-        options.append(
-            FieldOption(
-                name,
-                name,
-                visible(installed.version) if installed else "",
-                visible(installed.problem) if installed else "not installed",
-            )
-        )
+        engine = installed.get(name)
+        version, why = (engine.version, engine.problem) if engine else ("", "not installed")
+        options.append(FieldOption(name, name, visible(version), visible(why)))
     return tuple(options)
 
 
@@ -285,8 +273,7 @@ def _precision_options(setup: Setup) -> tuple[FieldOption, ...]:
 
 def _model_options(setup: Setup) -> tuple[FieldOption, ...]:
     """Return the models in the cache: first those that can be trained at once; the folder where no id is taken."""
-    facts = setup.facts
-    cached = facts.hub.models if facts.hub else ()
+    cached = setup.facts.hub.models if setup.facts.hub else ()
     by_id = trainer_of(setup.profile).takes_hub_ids
 
     def option(model: CachedModel) -> FieldOption:
@@ -300,41 +287,34 @@ def _model_options(setup: Setup) -> tuple[FieldOption, ...]:
 
 
 def _partition_options(setup: Setup) -> tuple[FieldOption, ...]:
-    facts = setup.facts
-    parts = facts.cluster.partitions if facts.cluster else ()
+    cluster = setup.facts.cluster
     return tuple(
         FieldOption(
             part.name, visible(part.name), clusters.partition_summary(part), "" if part.up else "takes no jobs now"
         )
-        for part in parts
+        for part in (cluster.partitions if cluster else ())
     )
 
 
 def _account_options(setup: Setup) -> tuple[FieldOption, ...]:
-    facts = setup.facts
-    return tuple(FieldOption(name, visible(name)) for name in (facts.cluster.accounts if facts.cluster else ()))
+    cluster = setup.facts.cluster
+    return tuple(FieldOption(name, visible(name)) for name in (cluster.accounts if cluster else ()))
 
 
 def _time_limit_options(setup: Setup) -> tuple[FieldOption, ...]:
     """Return usual lengths that the chosen partitions allow, and the most that they do."""
-    facts = setup.facts
-    chosen = find_partitions(facts.cluster, setup.profile.slurm.partition) if facts.cluster else ()
+    cluster = setup.facts.cluster
+    chosen = find_partitions(cluster, setup.profile.slurm.partition) if cluster else ()
     if not chosen:
         return ()
     limits = [part.limit for part in chosen if part.limit is not None]
     most = max(limits) if len(limits) == len(chosen) else None
-    usual = [limit for limit in _USUAL_TIME_LIMITS if most is None or limit < most]
-    longest = [
-        FieldOption(
-            sbatch_time_limit_text(most),
-            sbatch_time_limit_text(most),
-            f"the most in {visible(', '.join(part.name for part in chosen))}",
-        )
-    ]
-    return (
-        *(FieldOption(sbatch_time_limit_text(limit), sbatch_time_limit_text(limit)) for limit in usual),
-        *(longest if most else ()),
-    )
+    allowed = (sbatch_time_limit_text(limit) for limit in _USUAL_TIME_LIMITS if most is None or limit < most)
+    options = [FieldOption(text, text) for text in allowed]
+    if most:
+        text = sbatch_time_limit_text(most)
+        options.append(FieldOption(text, text, f"the most in {visible(', '.join(part.name for part in chosen))}"))
+    return tuple(options)
 
 
 _OPTION_LISTER_BY_KEY: dict[str, Callable[[Setup], tuple[FieldOption, ...]]] = {

@@ -114,17 +114,16 @@ def result_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
     progress = [each.progress for each in compared]
     best = [found.loss if (found := each.best_evaluation) else None for each in progress]
     newest = [each.evaluations.last.loss if each.evaluations.last else None for each in progress]
+    numbers: tuple[tuple[str, Sequence[float | None], str, bool | None], ...] = (
+        ("Eval loss, best", best, "loss", True),
+        ("Eval loss, last", newest, "loss", True),
+        ("Loss, last", [each.last.loss if each.last else None for each in progress], "loss", True),
+        ("Tokens/s, last", [each.tokens_per_second for each in progress], "rate", None),
+        ("Memory, peak", [each.peak or None for each in compared], "size", True),
+        ("Time", [training_seconds(each.now) for each in compared], "time", None),
+    )
     rows = [
-        _number_comparison_row("Eval loss, best", best, "loss", lower_is_better=True),
-        _number_comparison_row("Eval loss, last", newest, "loss", lower_is_better=True),
-        _number_comparison_row(
-            "Loss, last", [each.last.loss if each.last else None for each in progress], "loss", lower_is_better=True
-        ),
-        _number_comparison_row(
-            "Tokens/s, last", [each.tokens_per_second for each in progress], "rate", lower_is_better=None
-        ),
-        _number_comparison_row("Memory, peak", [each.peak or None for each in compared], "size", lower_is_better=True),
-        _number_comparison_row("Time", [training_seconds(each.now) for each in compared], "time", lower_is_better=None),
+        *(_number_comparison_row(label, values, unit, lower_is_better=lower) for label, values, unit, lower in numbers),
         ComparisonRow(label="Steps", cells=tuple(_steps_text(each.progress) for each in compared)),
         ComparisonRow(label="State", cells=tuple(show.run_state_text(each.now) for each in compared)),
         ComparisonRow(label="Attempts", cells=tuple(str(len(each.now.attempts)) for each in compared)),
