@@ -144,7 +144,7 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         apart = len({_run_id_without_date(each.run.name) for each in self._compared}) == len(self._compared)
         for number, each in enumerate(self._compared):
             style, letter = _RUN_STYLES[number], RUN_LETTERS[number]
-            points = each.points(self._axis)
+            points = each.losses_over(self._axis)
             every = max(1, len(points) // _MAX_CURVE_POINTS)
             series.append(PlotSeries(points[::every], style, letter=letter))
             name = _run_id_without_date(each.run.name) if apart else _run_id_with_date_last(each.run.name)

@@ -135,10 +135,10 @@ def test_losses_over_steps_tokens_and_time(tmp_path: Path) -> None:
     runs = (trained(tmp_path, "a", tokens=True), trained(tmp_path, "b", tokens=True))
     compared = read_compared_runs(runs)
     assert common_x_quantities(compared) == ("step", "tokens", "time")
-    assert compared[0].points("step")[-1][0] == 300
-    assert compared[0].points("tokens")[-1][0] == 300 * 4096
+    assert compared[0].losses_over("step")[-1][0] == 300
+    assert compared[0].losses_over("tokens")[-1][0] == 300 * 4096
     # The first attempt took 19.9 s, the second one 64.9 s, of which each step is a 300th.
-    seconds = [second for second, _ in compared[0].points("time")]
+    seconds = [second for second, _ in compared[0].losses_over("time")]
     assert seconds[0] == pytest.approx(19.9 + 64.9 / 300, abs=0.01)
     assert seconds[-1] == pytest.approx(19.9 + 64.9, abs=0.01)
 

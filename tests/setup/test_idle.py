@@ -237,13 +237,13 @@ def test_facts_and_plan_advise_the_same_torch_that_the_driver_can_run():
 
 @pytest.mark.parametrize("pip", ["--index-url https://mine", "-f /wheels", "--find-links=/wheels --no-index"])
 def test_pip_arguments_that_name_an_index_win(pip):
-    words, *said = make_helper.torch_arguments_and_messages(machine(gpus=(gpu(0),)), pip)
+    words, *said = make_helper.pip_torch_arguments_and_messages(machine(gpus=(gpu(0),)), pip)
     assert words == ""
     assert "CUDA 12.9" in said[-1]
 
 
 def test_cards_for_which_there_is_no_build_get_the_small_one_and_the_reason():
-    words, *said = make_helper.torch_arguments_and_messages(machine(gpus=(gpu(0, compute_capability="8.7"),)), "")
+    words, *said = make_helper.pip_torch_arguments_and_messages(machine(gpus=(gpu(0, compute_capability="8.7"),)), "")
     assert words == "--index-url https://download.pytorch.org/whl/cpu torch==2.13.0"
     assert "PyTorch for Jetson" in " ".join(said)
 

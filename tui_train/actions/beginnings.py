@@ -84,7 +84,7 @@ def profile_for_pasted_text(text: str) -> Profile:
 
     BadInput says what cannot be opened, and what to do with it.
     """
-    recognised = [*dict.fromkeys(map(_recognise_word, _split_into_words(text)))]
+    recognised = [*dict.fromkeys(map(_recognise_word, _split_into_paths_and_names(text)))]
     alone = next((each for each in recognised if each.kind in {"script", "profile"}), None)
     if alone and len(recognised) > 1:
         raise BadInput(
@@ -135,7 +135,7 @@ def _shortened_path(path: str | Path) -> str:
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"…{text[-_MAX_SHOWN_CHARACTERS:]}"
 
 
-def _split_into_words(text: str) -> list[str]:
+def _split_into_paths_and_names(text: str) -> list[str]:
     """Return the paths and names in a text: its lines if each is a path, with whatever spaces, else as a shell does."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:

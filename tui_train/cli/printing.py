@@ -28,7 +28,7 @@ def report_waiting(reason: str) -> None:
         click.echo(visible(reason), err=True)
 
 
-def description_list(rows: Sequence[tuple[str, str]]) -> str:
+def description_list_text(rows: Sequence[tuple[str, str]]) -> str:
     """Return names with their descriptions, folded to the terminal's width."""
     formatter = click.HelpFormatter(width=min(_MAX_LIST_WIDTH, shutil.get_terminal_size().columns))
     with formatter.indentation():
@@ -36,7 +36,7 @@ def description_list(rows: Sequence[tuple[str, str]]) -> str:
     return formatter.getvalue().rstrip("\n")
 
 
-def aligned_table(rows: Sequence[tuple[str, ...]]) -> str:
+def aligned_table_text(rows: Sequence[tuple[str, ...]]) -> str:
     """Return rows as columns, the first row being the heads; at a terminal the widest are cut."""
     return text_table(rows, terminal_width_or_none())
 

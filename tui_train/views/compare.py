@@ -60,7 +60,7 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
     peak: int = 0
     spans: tuple[AttemptSpan, ...] = ()
 
-    def points(self, x_quantity: XQuantity) -> list[tuple[float, float]]:
+    def losses_over(self, x_quantity: XQuantity) -> list[tuple[float, float]]:
         """Return the losses over steps, tokens or seconds; none where these are not known."""
         if x_quantity == "step":
             return [(point.step, point.loss) for point in self.progress.curve.points()]
@@ -106,7 +106,7 @@ def read_compared_runs(runs: Sequence[RunDir]) -> tuple[ComparedRun, ...]:
 
 def common_x_quantities(compared: Sequence[ComparedRun]) -> tuple[XQuantity, ...]:
     """Return over what the losses of all runs can be drawn; steps are always known."""
-    return tuple(axis for axis in _X_QUANTITIES if axis == "step" or all(each.points(axis) for each in compared))
+    return tuple(axis for axis in _X_QUANTITIES if axis == "step" or all(each.losses_over(axis) for each in compared))
 
 
 def result_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:

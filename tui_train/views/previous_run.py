@@ -46,12 +46,12 @@ class PreviousRun(Struct, frozen=True):
     document: YamlDocument | None = None
 
 
-def find_previous_run(profile: Profile, edited: RunDir | None = None) -> PreviousRun | None:
+def find_previous_run(profile: Profile, run_being_edited: RunDir | None = None) -> PreviousRun | None:
     """Return the newest run of a profile's name that can be read; of a profile without one of its own, of its model.
 
-    `edited`: the run whose values are being edited, which comes first.
+    `run_being_edited`: the run whose values are being edited, which comes first.
     """
-    for run in (*((edited,) if edited else ()), *list_runs()[:_MAX_RUNS_READ]):
+    for run in (*((run_being_edited,) if run_being_edited else ()), *list_runs()[:_MAX_RUNS_READ]):
         candidate = read_previous_run(run)
         if candidate and _profile_name_or_model(candidate.profile) == _profile_name_or_model(profile):
             return candidate

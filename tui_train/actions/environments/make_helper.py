@@ -21,7 +21,7 @@ _PIP_INDEX_OPTIONS = ("-i", "--index-url", "--extra-index-url", "-f", "--find-li
 _CHANGE_TORCH_HINT_TEXT = 'To change it: make run TORCH=VERSION, or PIP_ARGS="--index-url URL" for another index.'
 
 
-def torch_arguments_and_messages(machine: Machine, pip_arguments: str) -> list[str]:
+def pip_torch_arguments_and_messages(machine: Machine, pip_arguments: str) -> list[str]:
     """Return pip's arguments for torch on this machine (empty: pip's default), then messages."""
     hidden = [f"{gap.what}: {gap.why}. {gap.remedy}" for gap in machine.gaps if gap.hides]
     if not machine.gpus:
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> None:
     """Print the answer to `choose` or `check`."""
     machine = probe.probe_machine()
     if arguments[:1] == ["choose"]:
-        lines = torch_arguments_and_messages(machine, " ".join(arguments[1:]))
+        lines = pip_torch_arguments_and_messages(machine, " ".join(arguments[1:]))
     elif machine.gpus or any(gap.hides for gap in machine.gaps):
         lines = _idle_card_messages(Facts(machine=machine, toolchains=probe.probe_toolchains()))
     else:

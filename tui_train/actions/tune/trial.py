@@ -52,8 +52,8 @@ class TrialStepPace:
             self._reported.append((seconds, step))
 
     @property
-    def steps(self) -> int:
-        """The steps that are timed: those after the first, where there are enough."""
+    def timed_steps(self) -> int:
+        """The steps after the first ones, where there are enough."""
         return self._timed_window()[1]
 
     @property
@@ -108,7 +108,9 @@ def run_trial(
         return Trial(setting=setting, outcome="out of memory", memory=memory.peak, why="the host's memory", log=log)
     if pace.step_seconds and not _has_failed(now):
         rate = global_batch / pace.step_seconds
-        return Trial(setting=setting, outcome="measured", rate=rate, steps=pace.steps, memory=memory.peak, log=log)
+        return Trial(
+            setting=setting, outcome="measured", rate=rate, steps=pace.timed_steps, memory=memory.peak, log=log
+        )
     outcome, words = _outcome_and_reason_of_failure(run, now)
     words = words or why if outcome == "failed" else ""
     return Trial(setting=setting, outcome=outcome, memory=memory.peak, why=words, log=log)

@@ -10,7 +10,7 @@ from tui_train.actions.environments import create as making
 from tui_train.base.app_paths import environments_folder, expand_home
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import counted, display_path, visible
-from tui_train.cli.printing import aligned_table, print_json
+from tui_train.cli.printing import aligned_table_text, print_json
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.models.nemo_models import probe_recipes
@@ -23,7 +23,7 @@ from tui_train.trainers.finetune import supported_tuning_labels
 def print_package_sets_and_pythons() -> None:
     """Print the package sets, and every Python found with what it can train."""
     sets = ((each.name, each.about, each.size_text) for each in environments.PACKAGE_SETS.values())
-    click.echo(aligned_table([("set", "purpose", "on disk"), *sets]))
+    click.echo(aligned_table_text([("set", "purpose", "on disk"), *sets]))
     click.echo("Create one: tui-train env create NAME\n")
     machine = probe.probe_machine()
     rows: list[tuple[str, ...]] = [
@@ -41,7 +41,7 @@ def print_package_sets_and_pythons() -> None:
                 visible(tool.problem or tool.label),
             )
         )
-    click.echo(aligned_table(rows))
+    click.echo(aligned_table_text(rows))
 
 
 def _supported_card_count_text(tool: Toolchain, machine: Machine) -> str:
@@ -139,5 +139,7 @@ def print_nemo_recipes(python: str, *, as_json: bool) -> None:
         print_json({"python": interpreter, "recipes": listing.tasks})
     else:
         click.echo(
-            aligned_table([("recipe", "tasks"), *((name, " ".join(tasks)) for name, tasks in listing.tasks.items())])
+            aligned_table_text(
+                [("recipe", "tasks"), *((name, " ".join(tasks)) for name, tasks in listing.tasks.items())]
+            )
         )

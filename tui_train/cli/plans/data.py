@@ -36,7 +36,7 @@ _MARK_LEGEND_TEXT = "▌ learned   ✗ learned to be avoided   ┊ cut; the rest
 
 
 def print_data_report(  # noqa: PLR0913 - one for each option
-    files: tuple[Path, ...], question: DataQuestion, python: str, batch: int, weights: str, *, as_json: bool
+    files: tuple[Path, ...], question: DataQuestion, python: str, global_batch: int, weights: str, *, as_json: bool
 ) -> None:
     """Print what the data holds, its findings on stderr; exits with an error where it cannot be trained on."""
     paths = tuple(str(expand_home(str(path)).absolute()) for path in files)
@@ -50,7 +50,7 @@ def print_data_report(  # noqa: PLR0913 - one for each option
     toolchain = _choose_python_to_read_data(python)
     interpreter = toolchain.python
     report = read_data_report(toolchain, question)
-    findings, epoch = data_findings(report, question), epoch_size(report, question.method, batch)
+    findings, epoch = data_findings(report, question), epoch_size(report, question.method, global_batch)
     if as_json:
         print_json({"python": interpreter, "question": question, "look": report, "epoch": epoch, "findings": findings})
     else:

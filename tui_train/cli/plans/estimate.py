@@ -92,7 +92,7 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
         f"{visible(model.name)}: {parameters}, {estimate.trained / 1e6:,.1f} M trained",
         _settings_text(settings),
         "",
-        printing.aligned_table(rows),
+        printing.aligned_table_text(rows),
         "",
         f"Estimated: at most {size_text(peak.total_bytes)} of tensors (±{percent(error)}), in: {peak.name}.",
     ]
@@ -107,7 +107,9 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
         ]
         lines += [
             "",
-            printing.aligned_table([("Change", "reserved" if prediction.place_verdicts else "allocated", ""), *rows]),
+            printing.aligned_table_text(
+                [("Change", "reserved" if prediction.place_verdicts else "allocated", ""), *rows]
+            ),
         ]
     return lines
 

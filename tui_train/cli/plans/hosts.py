@@ -5,7 +5,7 @@ import click
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.channel import ssh
-from tui_train.cli.printing import description_list, print_json
+from tui_train.cli.printing import description_list_text, print_json
 from tui_train.profile import hosts
 
 
@@ -15,7 +15,7 @@ def print_hosts(*, as_json: bool) -> None:
     if as_json:
         print_json([{"name": name, "address": address} for name, address in known.items()])
     elif known:
-        click.echo(description_list([(visible(name), visible(address)) for name, address in known.items()]))
+        click.echo(description_list_text([(visible(name), visible(address)) for name, address in known.items()]))
     else:
         click.echo("No host is saved: tui-train hosts add NAME USER@HOST")
 

@@ -44,7 +44,7 @@ def print_keys(word: str, *, as_json: bool) -> None:
         return
     rows = [(row.key, f"{row.help} [{_allowed_values_text(row)}; default: {_default_text(row)}]") for row in matching]
     click.echo(
-        "The keys of a profile, what they mean, and [their values; default]:\n\n" + printing.description_list(rows)
+        "The keys of a profile, what they mean, and [their values; default]:\n\n" + printing.description_list_text(rows)
     )
     if any(row.kind in typed_lists.LIST_KINDS for row in matching):
         rule = (

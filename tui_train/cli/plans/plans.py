@@ -309,13 +309,13 @@ def report_findings_and_require_plan(prepared: PreparedPlan, *, starts: bool = F
 
 
 def apply_fixes_of_errors(
-    profile: Profile, facts_here: Facts, edits: tuple[str, ...]
+    profile: Profile, facts_here: Facts, user_edits: tuple[str, ...]
 ) -> tuple[Profile, tuple[AppliedFix, ...]]:
     """Apply the changes that errors offer, for defaults that do not fit this machine; return them.
 
-    Keys that the user's `edits` set are never changed.
+    Keys that `user_edits` set are never changed.
     """
-    chosen = {edit.partition("=")[0] for edit in edits}
+    chosen = {edit.partition("=")[0] for edit in user_edits}
     fixes: list[AppliedFix] = []
     for _ in range(_MAX_FIX_ROUNDS):
         findings = find_problems(set_up(profile, facts_here))

@@ -9,7 +9,7 @@ from tui_train.base.app_paths import presets_folder
 from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.files import read_error_reason, read_regular_file
 from tui_train.base.text import display_path, visible
-from tui_train.cli.printing import description_list, print_json
+from tui_train.cli.printing import description_list_text, print_json
 from tui_train.profile.presets import (
     KEY_BY_PLACEHOLDER,
     Preset,
@@ -43,7 +43,7 @@ def print_presets(*, as_json: bool) -> None:
         recipe = ", ".join(_passed_recipe_names(preset)) or "your arguments"
         resumes = "resumes" if preset.checkpoints else "does not resume"
         rows.append((visible(name), f"Starts {visible(starts)}, {resumes}. Takes: {recipe}."))
-    click.echo(description_list(rows))
+    click.echo(description_list_text(rows))
     click.echo(
         f"\nYour own: {display_path(str(presets_folder()))}/NAME.toml;"
         " `tui-train presets NAME` prints one as a template."

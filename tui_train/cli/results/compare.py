@@ -34,16 +34,16 @@ def print_comparison(references: Sequence[str], *, as_json: bool) -> None:
     for letter, each in zip(RUN_LETTERS, compared, strict=False):
         click.echo(f"{letter}  {visible(each.run.name)}")
     width = shutil.get_terminal_size().columns
-    click.echo("\n" + "\n".join(_table_lines("result", result_rows(compared), len(compared), width)))
+    click.echo("\n" + "\n".join(_comparison_table_lines("result", result_rows(compared), len(compared), width)))
     if differing := differing_setting_rows(compared):
-        click.echo("\n" + "\n".join(_table_lines("setting", differing, len(compared), width)))
+        click.echo("\n" + "\n".join(_comparison_table_lines("setting", differing, len(compared), width)))
     else:
         click.echo("\nThe settings are the same.")
     if words := faster_run_sentence(compared):
         click.echo(f"\n{words}")
 
 
-def _table_lines(title: str, rows: Sequence[ComparisonRow], run_count: int, width: int) -> list[str]:
+def _comparison_table_lines(title: str, rows: Sequence[ComparisonRow], run_count: int, width: int) -> list[str]:
     cell = max(8, min(28, (width - _LABEL_WIDTH - 12) // run_count - 2))
     lines = [f"{title:<{_LABEL_WIDTH}}" + "".join(f"  {letter:>{cell}}" for letter in RUN_LETTERS[:run_count])]
     for row in rows:

@@ -38,7 +38,7 @@ def print_diagnosis(reference: str, exit_code: int | None, *, as_json: bool) -> 
     """Print why a log's training, or a run's last attempt, failed."""
     progress = LogReadProgressPrinter()
     name, run, diagnosis = diagnose_log_or_run(reference, exit_code, progress)
-    progress.end()
+    progress.finish()
     if as_json:
         print_json(_diagnosis_data(diagnosis))
     else:
@@ -74,7 +74,7 @@ class LogReadProgressPrinter(LogReadObserver):
         )
         click.echo(f"\r\x1b[K{self._shown}" if self._terminal else self._shown, nl=not self._terminal, err=True)
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Say nothing more, or that not all was read."""
         if self._shown and self._terminal:
             click.echo("\r\x1b[K", nl=False, err=True)

@@ -111,7 +111,7 @@ def _merge_result_lines(merged: MergeResult) -> Iterator[str]:
 
 
 def chat_with_result(  # noqa: PLR0913 - one for each option
-    reference: str, prompt: str | None, tokens: int, python: str, *, base: bool, trusted: bool
+    reference: str, prompt: str | None, max_tokens: int, python: str, *, base: bool, trusted: bool
 ) -> None:
     """Answer one prompt, of the option or of stdin, or talk in a terminal."""
     run = rundir.find_run(reference)
@@ -128,15 +128,15 @@ def chat_with_result(  # noqa: PLR0913 - one for each option
         if not ready.template:
             click.echo("It has no chat template: the prompt is continued as plain text.", err=True)
         if prompt is not None:
-            _print_answers(chat, prompt, tokens)
+            _print_answers(chat, prompt, max_tokens)
             return
         click.echo("Ctrl-C ends an answer, Ctrl-D the chat.", err=True)
-        _chat_loop(chat, tokens)
+        _chat_loop(chat, max_tokens)
     finally:
         chat.close()
 
 
-def _chat_loop(chat: Chat, tokens: int) -> None:
+def _chat_loop(chat: Chat, max_tokens: int) -> None:
     """Answer line after line until Ctrl-D."""
     # Imported, it lets lines be edited and found again.
     with contextlib.suppress(ImportError):
@@ -148,21 +148,21 @@ def _chat_loop(chat: Chat, tokens: int) -> None:
             click.echo()
             return
         if prompt.strip():
-            _print_answers(chat, prompt, tokens, talking=True)
+            _print_answers(chat, prompt, max_tokens, talking=True)
 
 
-def _print_answers(chat: Chat, prompt: str, tokens: int, *, talking: bool = False) -> None:
+def _print_answers(chat: Chat, prompt: str, max_tokens: int, *, talking: bool = False) -> None:
     """Print the answers of all sides; while one is `talking`, Ctrl-C ends only the one that is being written."""
     for side in chat.sides:
         if chat.compares:
             click.secho(f"── {side}", bold=True)
         with _stop_answer_on_ctrl_c(chat) if talking else contextlib.nullcontext():
-            _print_answer(chat, prompt, side, tokens)
+            _print_answer(chat, prompt, side, max_tokens)
 
 
-def _print_answer(chat: Chat, prompt: str, side: ChatModelSide, tokens: int) -> None:
+def _print_answer(chat: Chat, prompt: str, side: ChatModelSide, max_tokens: int) -> None:
     """Print an answer as it is written."""
-    for piece in chat.ask(prompt, side, tokens):
+    for piece in chat.ask(prompt, side, max_tokens):
         if isinstance(piece, AnswerPiece):
             click.echo(piece.text, nl=False)
             sys.stdout.flush()

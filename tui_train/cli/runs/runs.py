@@ -8,7 +8,7 @@ import click
 
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import loss_text, size_text, visible
-from tui_train.cli.printing import aligned_table, print_json
+from tui_train.cli.printing import aligned_table_text, print_json
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.facts.other_machines import machine_files
 from tui_train.places import fetching, place_of_run
@@ -35,7 +35,7 @@ def print_runs(host: str, *, as_json: bool) -> None:
     if as_json:
         print_json([_listed_run_data(listed, is_here=not host) for listed in listing])
     elif listing:
-        click.echo(aligned_table(_run_rows(listing, are_here=not host)))
+        click.echo(aligned_table_text(_run_rows(listing, are_here=not host)))
         for listed in listing:
             if listed.damage:
                 where = visible(host or str(listed.run.path))
@@ -165,7 +165,7 @@ def write_run_archive(reference: str, file: Path | None, *, force: bool) -> None
     rows = [
         (visible(entry.name), size_text(len(entry.text)), str(sum(entry.masked.values()) or "-")) for entry in files
     ]
-    click.echo(aligned_table([("file", "size", "masked"), *rows]))
+    click.echo(aligned_table_text([("file", "size", "masked"), *rows]))
     kinds = archive.count_masked_by_kind(files)
     masked = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items())) or "no secret was found"
     click.echo(f"masked: {masked}; and names of users, hosts and home folders")

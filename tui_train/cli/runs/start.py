@@ -22,7 +22,7 @@ from tui_train.cli.plans.plans import (
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import array as arrays
 from tui_train.cli.runs.runs import next_commands_text
-from tui_train.cli.runs.watch import ask_then_detach_or_stop, stream_run, training_exit_code
+from tui_train.cli.runs.watch import ask_then_detach_or_stop, exit_code_after_run, stream_run
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.memory.data_defaults import set_up
 from tui_train.places import place_of_run
@@ -136,7 +136,7 @@ def run_quickstart(edits: tuple[str, ...]) -> None:
         click.echo(f"resume:  tui-train resume {name}")
     if on_cpu:
         click.echo(on_cpu)
-    sys.exit(training_exit_code(status))
+    sys.exit(exit_code_after_run(status))
 
 
 def _plan_quickstart(edits: tuple[str, ...]) -> tuple[PreparedPlan, Plan, str]:
@@ -204,7 +204,7 @@ def _follow_to_end_or_detach(started: RunDir, interrupts: Interrupts, *, detach:
             f"the job of {name} ended before it trained: {launcher_log_text(started.launcher_log)}", remedy
         )
     click.echo(_outcome_text(started, status))
-    sys.exit(training_exit_code(status))
+    sys.exit(exit_code_after_run(status))
 
 
 def _outcome_text(run: RunDir, status: RunStatus) -> str:

@@ -73,7 +73,7 @@ def print_settings_to_try(
         (*summary.setting_cells(setting), band, "first" if setting == among.profile_setting else "")
         for setting, band in expected.items()
     ]
-    click.echo(printing.aligned_table(rows))
+    click.echo(printing.aligned_table_text(rows))
     click.echo(f"At most {MAX_TRIALS} of them are tried: the profile's own first, then by the results so far.")
 
 
@@ -82,7 +82,7 @@ def _tuning_result_lines(reference: str, edits: tuple[str, ...], state: TuningSt
     if state.trials:
         lines = [
             "",
-            printing.aligned_table(
+            printing.aligned_table_text(
                 [summary.TRIAL_TABLE_HEADER, *summary.trial_rows(msgspec.structs.replace(state, trying=None))]
             ),
             *lines,

@@ -36,7 +36,7 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
         remedy = f"Start it: bash {visible(str(run.script))}"
         raise BadInput(f"{visible(run.name)} has no attempts yet, so nothing is logged", remedy)
     if follow:
-        sys.exit(training_exit_code(stream_run(run)[1]))
+        sys.exit(exit_code_after_run(stream_run(run)[1]))
     numbers = [each.number for each in status.attempts if attempt in {None, each.number}]
     if not numbers:
         raise BadInput(f"{visible(run.name)} has no such attempt", "See `tui-train runs`.")
@@ -66,7 +66,7 @@ def attach_run(reference: str) -> None:
     run = rundir.find_run(reference)
     if is_wizard_terminal():
         sys.exit(open_wizard(str(run.path)))
-    sys.exit(training_exit_code(stream_run(run)[1]))
+    sys.exit(exit_code_after_run(stream_run(run)[1]))
 
 
 def _print_unread_lines(tail: LogTail) -> None:
@@ -151,7 +151,7 @@ def _report_failure(run: RunDir) -> None:
     try:
         progress = LogReadProgressPrinter()
         diagnosis = diagnose_run(run, observer=progress)
-        progress.end()
+        progress.finish()
     except TuiTrainError as error:
         click.echo(f"the failure cannot be diagnosed: {error}", err=True)
         return
@@ -167,7 +167,7 @@ def _with_curve_ends_only(progress: Progress) -> Progress:
     )
 
 
-def training_exit_code(status: RunStatus) -> int:
+def exit_code_after_run(status: RunStatus) -> int:
     """Return the exit code of a command that waited for a run: the training's own; see MEANING_BY_EXIT_CODE."""
     return 137 if status.state == "lost" else status.exit_code or 0
 
