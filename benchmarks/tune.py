@@ -10,11 +10,17 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
-from tui_train.actions.tune import summary
 from tui_train.actions.tune.search import TrialSetting, recommended_trial
 from tui_train.actions.tune.space import search_space, trial_profile
 from tui_train.actions.tune.trial import TrialResources
-from tui_train.actions.tune.tune import MAX_TRIAL_SECONDS, TuningState, run_tuning, write_and_run_trial
+from tui_train.actions.tune.tune import (
+    MAX_TRIAL_SECONDS,
+    TRIAL_TABLE_HEADER,
+    TuningState,
+    run_tuning,
+    trial_rows,
+    write_and_run_trial,
+)
 from tui_train.base.text import text_table
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.facts.types import Facts
@@ -44,7 +50,7 @@ def measure_grid(
             short = prepare_plan(set_up(trial_profile(one, among, setup, str(run.path / "output")), facts))
             trial = write_and_run_trial(run, one, short, TrialResources(cards, MAX_TRIAL_SECONDS), lambda: False)
             now = TuningState(folder=folder, trials=(*now.trials, trial), tokens=told)
-            print(summary.trial_rows(now)[-1], file=sys.stderr)
+            print(trial_rows(now)[-1], file=sys.stderr)
     where = ", ".join(gpu.name for gpu in setup.gpus) if cards else facts.machine.cpu_name
     return now, where
 
@@ -63,8 +69,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         whole, where = measure_grid(profile, facts, Path(folder), only)
     rates = {trial.setting: trial.rate for trial in whole.trials}
-    print(f"On {where}\n\nThe grid\n\n{text_table([summary.TRIAL_TABLE_HEADER, *summary.trial_rows(whole)])}\n")
-    print(f"tui-train tune\n\n{text_table([summary.TRIAL_TABLE_HEADER, *summary.trial_rows(found)])}\n")
+    print(f"On {where}\n\nThe grid\n\n{text_table([TRIAL_TABLE_HEADER, *trial_rows(whole)])}\n")
+    print(f"tui-train tune\n\n{text_table([TRIAL_TABLE_HEADER, *trial_rows(found)])}\n")
     if found.recommended_trial and recommended_trial(whole.trials):
         ratio = rates[found.recommended_trial.setting] / max(rates.values())
         print(f"found {ratio:.1%} of the grid's fastest, in {len(found.trials)} of {len(whole.trials)} trials")

@@ -12,9 +12,15 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from tui_train.actions.tune import summary as words
 from tui_train.actions.tune.search import MAX_TRIALS
-from tui_train.actions.tune.tune import MAX_TRIAL_SECONDS, TuningState, run_tuning
+from tui_train.actions.tune.tune import (
+    MAX_TRIAL_SECONDS,
+    TRIAL_TABLE_HEADER,
+    TuningState,
+    result_sentence,
+    run_tuning,
+    trial_rows,
+)
 from tui_train.base.text import counted, text_table, typeset_ascii
 from tui_train.setup.setup import Setup
 
@@ -126,9 +132,9 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         asked += "\nbf16 is tried as well: it changes what is learned a little." if self._with_bf16 else ""
         self.query_one("#asked", Static).update(asked)
         now = self._state
-        rows = words.trial_rows(now) if now else []
+        rows = trial_rows(now) if now else []
         self.query_one("#trials", Static).update(
-            Text(text_table([words.TRIAL_TABLE_HEADER, *rows]) if rows else "", no_wrap=True)
+            Text(text_table([TRIAL_TABLE_HEADER, *rows]) if rows else "", no_wrap=True)
         )
         self.query_one(Hint).show_text(styled((self._hint_text(), "b" if now and now.change else "")))
         self.refresh_bindings()
@@ -139,4 +145,4 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         if self._state is None:
             return "Enter starts the trials."
         more = "Enter uses it." if self._state.change else "Enter goes back."
-        return f"{typeset_ascii(words.result_sentence(self._state))}  {more}"
+        return f"{typeset_ascii(result_sentence(self._state))}  {more}"

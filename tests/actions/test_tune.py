@@ -14,7 +14,6 @@ import warm
 from support import GIB, SCRIPTS, examples, facts, gpu, marked, plain_environment, profile, ready, sample, until
 
 from tests.fake_driver import MACHINES, driver_environment
-from tui_train.actions.tune import summary as words
 from tui_train.actions.tune.search import (
     MAX_TRIALS,
     SearchSpace,
@@ -25,7 +24,7 @@ from tui_train.actions.tune.search import (
 )
 from tui_train.actions.tune.space import change_to_setting, search_space, trial_profile
 from tui_train.actions.tune.trial import PeakMemoryWatcher, TrialStepPace
-from tui_train.actions.tune.tune import TuningState
+from tui_train.actions.tune.tune import TuningState, result_sentence, trial_rows
 from tui_train.base.app_paths import trials_folder
 from tui_train.base.command import argv
 from tui_train.base.errors import TuiTrainError
@@ -268,7 +267,7 @@ def test_the_change_says_what_it_gains():
 def test_words_of_a_trial_are_safe_to_show(tmp_path):
     trial = Trial(setting=TrialSetting(8, checkpointing=False, precision="fp32"), outcome="failed", why="\x1b[31mred")
     now = TuningState(folder=tmp_path, trials=(trial,))
-    assert "\x1b" not in words.result_sentence(now) + str(words.trial_rows(now))
+    assert "\x1b" not in result_sentence(now) + str(trial_rows(now))
 
 
 @pytest.mark.whole

@@ -8,10 +8,19 @@ import click
 import msgspec
 
 from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, require_training_on_this_machine
-from tui_train.actions.tune import summary
 from tui_train.actions.tune.search import MAX_TRIALS
 from tui_train.actions.tune.space import list_settings
-from tui_train.actions.tune.tune import TRIAL_TABLE_FILE, TuningState, checked_search_space, run_tuning
+from tui_train.actions.tune.tune import (
+    TRIAL_TABLE_FILE,
+    TRIAL_TABLE_HEADER,
+    TuningState,
+    checked_search_space,
+    result_sentence,
+    run_tuning,
+    setting_cells,
+    setting_text,
+    trial_rows,
+)
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.cli import printing
@@ -34,7 +43,7 @@ def tune_profile(
             if not state.trials and state.trying and not as_json:
                 click.echo(f"Up to {MAX_TRIALS} short trainings of at most {seconds} s each; Ctrl-C ends them.")
             if state.trying and not as_json:
-                click.echo(f"trial {len(state.trials) + 1}: {summary.setting_text(state.trying)} …")
+                click.echo(f"trial {len(state.trials) + 1}: {setting_text(state.trying)} …")
     except KeyboardInterrupt:
         code = 130
     except TuiTrainError as error:
@@ -70,7 +79,7 @@ def print_settings_to_try(
         return
     rows = [("micro batch", "checkpointing", "precision", "memory", "")]
     rows += [
-        (*summary.setting_cells(setting), band, "first" if setting == among.profile_setting else "")
+        (*setting_cells(setting), band, "first" if setting == among.profile_setting else "")
         for setting, band in expected.items()
     ]
     click.echo(printing.aligned_table_text(rows))
@@ -78,13 +87,11 @@ def print_settings_to_try(
 
 
 def _tuning_result_lines(reference: str, edits: tuple[str, ...], state: TuningState) -> list[str]:
-    lines = ["", summary.result_sentence(state)]
+    lines = ["", result_sentence(state)]
     if state.trials:
         lines = [
             "",
-            printing.aligned_table_text(
-                [summary.TRIAL_TABLE_HEADER, *summary.trial_rows(msgspec.structs.replace(state, trying=None))]
-            ),
+            printing.aligned_table_text([TRIAL_TABLE_HEADER, *trial_rows(msgspec.structs.replace(state, trying=None))]),
             *lines,
         ]
         lines.append(f"Table and logs: {visible(str(state.folder / TRIAL_TABLE_FILE))}")
