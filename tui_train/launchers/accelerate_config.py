@@ -74,15 +74,14 @@ def read_strategy(config: Mapping[str, Any]) -> Strategy:
     kind = config.get("distributed_type")
     if kind == "FSDP":
         return "ddp" if _sharding_key_and_strategy(config)[1] == "NO_SHARD" else "fsdp2"
-    stage = str((config.get("deepspeed_config") or {}).get("zero_stage", 2))
+    stage = str(_deepspeed_settings(config).get("zero_stage", 2))
     stages: dict[str, Strategy] = {"1": "zero1", "2": "zero2", "3": "zero3"}
     return stages.get(stage, "ddp") if kind == "DEEPSPEED" else "ddp"
 
 
 def offloads_shards(config: Mapping[str, Any]) -> bool:
     """Return whether it keeps sharded state in host memory."""
-    deepspeed = config.get("deepspeed_config") or {}
-    devices = (deepspeed.get(f"offload_{part}_device", "none") for part in ("optimizer", "param"))
+    devices = (_deepspeed_settings(config).get(f"offload_{part}_device", "none") for part in ("optimizer", "param"))
     return _is_switched_on(_fsdp_settings(config).get("fsdp_offload_params")) or any(
         device == "cpu" for device in devices
     )
@@ -90,12 +89,12 @@ def offloads_shards(config: Mapping[str, Any]) -> bool:
 
 def deepspeed_accumulation(config: Mapping[str, Any]) -> int | None:
     """Return the gradient accumulation that it gives DeepSpeed, which alone reads it from there."""
-    return parse_positive_integer((config.get("deepspeed_config") or {}).get("gradient_accumulation_steps"))
+    return parse_positive_integer(_deepspeed_settings(config).get("gradient_accumulation_steps"))
 
 
 def deepspeed_clipping_norm(config: Mapping[str, Any]) -> float | None:
     """Return the gradient norm at which it has DeepSpeed clip."""
-    norm = (config.get("deepspeed_config") or {}).get("gradient_clipping")
+    norm = _deepspeed_settings(config).get("gradient_clipping")
     try:
         # `accelerate config` writes the answer as text.
         number = float(norm) if isinstance(norm, int | float | str) and not isinstance(norm, bool) else 0.0
@@ -143,7 +142,7 @@ def read_gpu_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
 def unsupported_keys(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the keys that would change the training and that the plan cannot follow."""
     keys = [key for key in _UNSUPPORTED_KEYS if config.get(key)]
-    named = (config.get("deepspeed_config") or {}).get("deepspeed_config_file")
+    named = _deepspeed_settings(config).get("deepspeed_config_file")
     return (*keys, *(["deepspeed_config.deepspeed_config_file"] if named else []))
 
 
@@ -181,8 +180,8 @@ def kept_settings(config: Mapping[str, Any], chosen_strategy: Strategy, *, fp8: 
         sharding = _fsdp2_settings(config)
         name = "fsdp_config"
     else:
-        deepspeed = _with_prefixed_names(config.get("deepspeed_config") or {}, "")
-        sharding = {key: value for key, value in deepspeed.items() if key in _KEPT_DEEPSPEED_KEYS}
+        deepspeed = _deepspeed_settings(config).items()
+        sharding = {key: value for key, value in deepspeed if value is not None and key in _KEPT_DEEPSPEED_KEYS}
         name = "deepspeed_config"
     return {**values, **({name: sharding} if sharding and chosen_strategy != "ddp" else {})}
 
@@ -220,9 +219,8 @@ def _sharding_key_and_strategy(config: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _state_dict_type(config: Mapping[str, Any]) -> str:
-    return _name_for_number(
-        str(_fsdp_settings(config).get("fsdp_state_dict_type", "")).strip().upper(), _STATE_DICT_TYPES
-    )
+    named = str(_fsdp_settings(config).get("fsdp_state_dict_type", "")).strip().upper()
+    return _name_for_number(named, _STATE_DICT_TYPES)
 
 
 def _name_for_number(name_or_number: str, names: tuple[str, ...]) -> str:
@@ -231,8 +229,11 @@ def _name_for_number(name_or_number: str, names: tuple[str, ...]) -> str:
 
 
 def _fsdp_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of FSDP."""
     return _with_prefixed_names(config.get("fsdp_config") or {}, "fsdp_")
+
+
+def _deepspeed_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return config.get("deepspeed_config") or {}
 
 
 def _with_prefixed_names(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def output_used_by_other_run(setup: Setup) -> Iterator[Finding]:
 
 def script_output_used_by_other_run(setup: Setup) -> Iterator[Finding]:
     """An argument of the script that names what a live run writes: only by its name is it known to be an output."""
-    source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
+    source = setup.script_source
     words, folder = setup.profile.trainer.arguments, Path(working_folder(setup.profile, setup.preset) or "/")
     for path in given_arguments.likely_output_paths(source, words) if source else ():
         wanted = ResourcesInUse(outputs=normalized_path_as_tuple(absolute_path(path, folder)))

@@ -52,12 +52,10 @@ def _keep_or_save_fewer_checkpoints_change(setup: Setup, required: CheckpointDis
     profile = setup.profile
     max_kept = free // required.checkpoint_bytes - 1
     if required.can_be_limited and max_kept >= required.min_kept:
-        words, set_already = (
-            profile.trainer.arguments,
-            given_options(profile.trainer.arguments, accept_without_dashes=False),
-        )
-        for argument in reversed([each for each in set_already if each.option == CHECKPOINT_LIMIT_OPTION]):
-            words = argument.arguments_without_it(words)
+        words = profile.trainer.arguments
+        for argument in reversed(given_options(words, accept_without_dashes=False)):
+            if argument.option == CHECKPOINT_LIMIT_OPTION:
+                words = argument.arguments_without_it(words)
         edits = (("trainer.arguments", (*words, f"--{CHECKPOINT_LIMIT_OPTION}={max_kept}")),)
         return Change(
             f"keep {counted(max_kept, 'checkpoint')}",

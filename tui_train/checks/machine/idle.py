@@ -42,7 +42,7 @@ def all_cards_idle_while_cpu_trains(setup: Setup) -> Iterator[Finding]:
         gap = next(gap for gap in facts.machine.gaps if gap.hides)
         yield error("hardware.host", f"{gap.what}: {gap.why}", gap.remedy, machine=True)
         return
-    install = keys = None
+    install, keys = None, ""
     if idle is None:
         why = "; ".join(reason for verdict in setup.verdicts for reason in verdict.reasons)
         why = why or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
@@ -54,10 +54,7 @@ def all_cards_idle_while_cpu_trains(setup: Setup) -> Iterator[Finding]:
         remedy = f"{_idle_cards_remedy(profile, idle)} Or {_CPU_REMEDY}."
         change, install = _use_python_change(idle) or change, _environment_install_for_idle_cards(profile, facts, idle)
         keys = f"{_idle_cards_screen_remedy(profile, idle, install)} Or choose the device CPU."
-    yield Finding(
-        level="error", key="hardware.device", message=message, remedy=remedy, change=change, machine=True,
-        install=install, keys=keys or "",
-    )  # fmt: skip
+    yield error("hardware.device", message, remedy, change=change, install=install, keys=keys, machine=True)
 
 
 def cards_idle_without_torch_code(setup: Setup) -> Iterator[Finding]:
@@ -81,10 +78,7 @@ def cards_idle_without_torch_code(setup: Setup) -> Iterator[Finding]:
             _environment_install_for_idle_cards(profile, facts, idle),
         )
         keys = f"{_idle_cards_screen_remedy(profile, idle, install)} Or choose the GPUs above."
-        yield Finding(
-            level="error", key="hardware.gpus", message=message, remedy=remedy, change=change, machine=True,
-            install=install, keys=keys,
-        )  # fmt: skip
+        yield error("hardware.gpus", message, remedy, change=change, install=install, keys=keys, machine=True)
 
 
 def cards_idle_under_single_process_launcher(setup: Setup) -> Iterator[Finding]:

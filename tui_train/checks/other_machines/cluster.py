@@ -84,13 +84,11 @@ def unavailable_nodes(setup: Setup) -> Iterator[Finding]:
     chosen, gres = _chosen_partitions(profile, facts), last_gres_value(profile.slurm.options)
     if facts.cluster is None or not chosen:
         return
-    names, all_nodes = (
-        visible(", ".join(part.name for part in chosen)),
-        possible_node_groups(facts.cluster, profile.slurm.partition),
-    )
+    names = visible(", ".join(part.name for part in chosen))
     matching = possible_node_groups(facts.cluster, profile.slurm.partition, gres)
     if not matching:
         message = f"no node of {names} has the GPUs of --gres={visible(gres)}"
+        all_nodes = possible_node_groups(facts.cluster, profile.slurm.partition)
         remedy = f"They have: {'; '.join(map(_gpu_types_and_counts_text, all_nodes)) or 'none'}. {_LIST_CLUSTER_REMEDY}"
         others = tuple(option for option in profile.slurm.options if not option.startswith("--gre"))
         change = Change("any GPU", "Slurm chooses among those that there are", (("slurm.options", others),))
@@ -122,7 +120,7 @@ def _mixed_gpu_types(matching_nodes: tuple[NodeGroup, ...], partition_names: str
     message = f"{partition_names} has GPUs of several types, and the job may get any: {type_list}"
     change = None
     if fits:
-        options = (*(option for option in profile.slurm.options if not option.startswith("--gre")),)
+        options = (option for option in profile.slurm.options if not option.startswith("--gre"))
         best = max(fits, key=lambda kind: sum(node.count for node in matching_nodes if kind in dict(node.cards)))
         edits = (("slurm.options", (*options, f"--gres=gpu:{best}:{count}")),)
         change = Change(f"only {best}", "so that the plan is for what it gets", edits)
@@ -131,8 +129,7 @@ def _mixed_gpu_types(matching_nodes: tuple[NodeGroup, ...], partition_names: str
 
 
 def _chosen_partitions(profile: Profile, facts: Facts) -> tuple[Partition, ...]:
-    known: Cluster = facts.cluster or Cluster()
-    return find_partitions(known, profile.slurm.partition)
+    return find_partitions(facts.cluster or Cluster(), profile.slurm.partition)
 
 
 def _gpu_types_and_counts_text(node: NodeGroup) -> str:

@@ -97,24 +97,25 @@ def _no_usable_rows_finding(report: DataReport, question: DataQuestion) -> Findi
 
 
 def _method_suitability_findings(report: DataReport, question: DataQuestion) -> Iterator[Finding]:
-    if report.usable and (why := why_method_unsuitable(report, question.method)):
-        suitable = ", ".join(suitable_methods(report))
+    why = why_method_unsuitable(report, question.method)
+    if report.usable and why:
+        suitable = suitable_methods(report)
         formats = ", ".join(FORMAT_LABELS[name] for name in FORMATS_BY_METHOD[question.method])
-        remedy = f"Choose a method for this data: {suitable}." if suitable else f"Rename the columns as in {formats}."
-        first = next(iter(suitable_methods(report)), None)
-        change = Change(f"method {first}", "it suits the data", (("finetune.method", first),)) if first else None
+        remedy, change = f"Rename the columns as in {formats}.", None
+        if suitable:
+            remedy = f"Choose a method for this data: {', '.join(suitable)}."
+            change = Change(f"method {suitable[0]}", "it suits the data", (("finetune.method", suitable[0]),))
         yield error("finetune.method" if suitable else DATA_PROFILE_KEY, why, remedy, change=change)
     if report.format == "kto" and report.desirable in {0, report.usable} and report.usable:
         label = "true" if report.desirable else "false"
         yield _data_warning(f"the label of all rows is {label}", "KTO needs both: wanted (true) and unwanted answers.")
-    for conversion in report.conversions:
-        # What does not suit the method is not converted for it either.
-        if not why_method_unsuitable(report, question.method):
-            yield note(
-                DATA_PROFILE_KEY,
-                f"{counted(conversion.rows, 'row is', 'rows are')} converted for TRL: {conversion.why}",
-                "The samples show the converted form.",
-            )
+    # What does not suit the method is not converted for it either.
+    for conversion in () if why else report.conversions:
+        yield note(
+            DATA_PROFILE_KEY,
+            f"{counted(conversion.rows, 'row is', 'rows are')} converted for TRL: {conversion.why}",
+            "The samples show the converted form.",
+        )
 
 
 def _unusable_or_duplicate_row_findings(report: DataReport) -> Iterator[Finding]:

@@ -64,17 +64,14 @@ def missing_model_or_data(setup: Setup) -> Iterator[Finding]:
 def invalid_data_weights(setup: Setup) -> Iterator[Finding]:
     """Weights of the data files: one for each, and rows in each that is to be learned from."""
     profile = setup.profile
-    why, report = (
-        weights_of_files.weights_problem(profile.data.weights, len(profile.trainer.data)),
-        data_questions.data_report_at_length_in_force(setup),
-    )
-    if why:
+    if why := weights_of_files.weights_problem(profile.data.weights, len(profile.trainer.data)):
         yield error(
             "data.weights",
             f"the weights of the files cannot be used: {why}",
             weights_of_files.WEIGHTS_REMEDY,
             change=Change("no weights", "every row counts once", (("data.weights", ()),)),
         )
+    report = data_questions.data_report_at_length_in_force(setup)
     for share in report.shares if report else ():
         if share.weight and not share.rows:
             yield error(

@@ -29,7 +29,7 @@ KEYS_OF_MODEL_AND_DATA = frozenset(
 def missing_required_arguments(setup: Setup) -> Iterator[Finding]:
     """Arguments without which the script ends at once."""
     profile = setup.profile
-    source = given_arguments.script_source(profile, setup.facts, setup.preset)
+    source = setup.script_source
     for parameter in given_arguments.missing_parameters(source, profile.trainer.arguments) if source else ():
         keys = [
             _unset_key_of_preset_argument(argument, profile)
@@ -51,7 +51,7 @@ def missing_required_arguments(setup: Setup) -> Iterator[Finding]:
 
 def undeclared_options(setup: Setup) -> Iterator[Finding]:
     """Options that the script does not declare: its parser would end at once."""
-    source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
+    source = setup.script_source
     if source is None or not are_arguments_fully_known(source):
         return
     words = setup.profile.trainer.arguments
@@ -63,7 +63,7 @@ def undeclared_options(setup: Setup) -> Iterator[Finding]:
 
 def undeclared_options_of_fire_script(setup: Setup) -> Iterator[Finding]:
     """Options that no parameter of Fire's function takes: it runs the whole training, and then fails for them."""
-    source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
+    source = setup.script_source
     if source is None or source.kind != "fire" or source.ignores_unknown or not source.parameters:
         return
     words = setup.profile.trainer.arguments
@@ -102,10 +102,7 @@ def replace_option_change(words: tuple[str, ...], position: int, option: str) ->
 
 def missing_subcommand(setup: Setup) -> Iterator[Finding]:
     """A script that has subcommands, of which the arguments choose none."""
-    source, words = (
-        given_arguments.script_source(setup.profile, setup.facts, setup.preset),
-        setup.profile.trainer.arguments,
-    )
+    source, words = setup.script_source, setup.profile.trainer.arguments
     if source is None or not source.subcommands or chosen_subcommand(source, words):
         return
     if not source.needs_command and source.kind != "argparse":
@@ -137,7 +134,7 @@ def _subcommands_text(names: tuple[str, ...]) -> str:
 def invalid_argument_values(setup: Setup) -> Iterator[Finding]:
     """Values that are of another type than the script reads, or none of its choices."""
     profile = setup.profile
-    source = given_arguments.script_source(profile, setup.facts, setup.preset)
+    source = setup.script_source
     if source is None or not given_arguments.does_library_parse_as_we_do(source):
         return
     words = profile.trainer.arguments
@@ -179,7 +176,7 @@ def change_passing_lookalike_by_key(setup: Setup) -> dict[str, Change]:
 def _lookalike_arguments(setup: Setup) -> Iterator[tuple[str, str, Change]]:
     """Yield an argument, the placeholder of what it may be, and the change that passes it."""
     profile = setup.profile
-    source = given_arguments.script_source(profile, setup.facts, setup.preset)
+    source = setup.script_source
     words = profile.trainer.arguments
     for parameter in parameters_in_scope(source, words) if source else ():
         name = given_arguments.likely_placeholder(parameter)
@@ -196,9 +193,8 @@ def _pass_recipe_value_change(
     """Return the change that passes a value of the recipe as this argument; None where no value is known for it."""
     key = KEY_BY_PLACEHOLDER[name]
     words = profile.trainer.arguments
-    given_values = (
-        given_arguments.given_arguments(source, words).get(parameter.name, given_arguments.GivenArgument()).values
-    )
+    given = given_arguments.given_arguments(source, words).get(parameter.name)
+    given_values = given.values if given else ()
     edits: list[tuple[str, fields.FieldValue]] = [
         (_ARGUMENTS_PROFILE_KEY, given_arguments.with_argument(source, words, parameter, (f"{{{name}}}",)))
     ]

@@ -27,10 +27,8 @@ def unusable_sharding_strategy(setup: Setup) -> Iterator[Finding]:
     if strategy == "ddp":
         if trainer.offload:
             no_offload = Change("no offload", "ddp has nothing to offload", (("trainer.offload", False),))
-            message, remedy = (
-                "only what is sharded is offloaded, and ddp shards nothing",
-                "Choose fsdp2, or no offload.",
-            )
+            message = "only what is sharded is offloaded, and ddp shards nothing"
+            remedy = "Choose fsdp2, or no offload."
             yield warning("trainer.offload", message, remedy, change=no_offload)
         return
     without_gpus = strategy.startswith("zero") and setup.device != "cuda"
@@ -76,9 +74,7 @@ def invalid_hosts_or_address(setup: Setup) -> Iterator[Finding]:
         yield from _host_errors(profile, facts)
     if nodes.machine_count == 1 or facts.scheduler:
         return
-    if not nodes.address and nodes.hosts:
-        pass  # the others find it
-    elif not nodes.address:
+    if not nodes.address and not nodes.hosts:
         message = f"{nodes.machine_count} machines train together, and the address of the first one is missing"
         remedy = "Name its IP address (nodes.address), as the others see it."
         yield error("nodes.address", message, remedy)

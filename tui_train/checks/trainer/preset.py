@@ -47,21 +47,21 @@ def unusable_trainer_config_file(setup: Setup) -> Iterator[Finding]:
     path, key = profile.trainer.config, "trainer.config"
     if options := user_options_for_value("config", profile, setup.preset):
         yield _unread_config_option_finding(profile, options[-1])
+    file = setup.preset.file
+    is_passed = "config" in setup.ladder_context.accepted
     if not path:
-        if (setup.preset.file and setup.preset.file.needs_user_file) or (
-            setup.preset.file is None and "config" in setup.ladder_context.accepted
-        ):
+        if file.needs_user_file if file else is_passed:
             message = f"{setup.preset.name_in_sentence} needs a config file, and none is set"
             yield error(key, message, "Name the YAML file that the training reads.")
         return
-    state = facts.paths.get(path, "file")
-    if "config" not in setup.ladder_context.accepted and setup.preset.file is None:
+    if file is None and not is_passed:
         return
+    state = facts.paths.get(path, "file")
     if state != "file":
         what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, "is not a file")
         message = f"config file: {visible(path)} {what}"
         yield error(key, message, "Name a file that you may read.")
-    elif setup.preset.file:
+    elif file:
         yield from _config_document_findings(facts.documents.get(path), path, setup)
 
 
@@ -161,11 +161,12 @@ def _options_passed_by_preset(setup: Setup) -> dict[str, None]:
         setup, output, config, recipe_keys_to_pass(profile, ()), user_output=keeps_user_output
     )
     preset_words = (
-        argument.words
+        word
         for argument in setup.preset.arguments
         if fill_placeholders(argument, placeholder_words(filled_values))
+        for word in argument.words
     )
-    all_words = [*(word for group in preset_words for word in group), *save_on_stop_arguments(setup, filled_values)]
+    all_words = [*preset_words, *save_on_stop_arguments(setup, filled_values)]
     return dict.fromkeys(word.partition("=")[0] for word in all_words if word.startswith("--"))
 
 

@@ -11,7 +11,6 @@ from tui_train.checks.finding import Finding, error, warning
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import Change
 from tui_train.profile.presets.log_expression import why_expression_unusable
-from tui_train.setup.recipe import given_arguments
 from tui_train.setup.setup import Setup
 from tui_train.trainers.auto_preset import argument_file_given_alone
 from tui_train.trainers.script import script_or_module_to_start
@@ -32,7 +31,7 @@ USE_TORCHRUN_CHANGE = Change(
 
 def script_ignoring_checkpoint(setup: Setup) -> Iterator[Finding]:
     """A script that does not load the checkpoint that a second start and each fallback pass to it."""
-    source, rule = given_arguments.script_source(setup.profile, setup.facts, setup.preset), setup.preset.checkpoints
+    source, rule = setup.script_source, setup.preset.checkpoints
     if source is None or rule is None or not any(word.startswith(_RESUME_OPTION) for word in rule.resume):
         return
     effect = "a second start and each fallback train from step 0 again"
@@ -47,7 +46,7 @@ def script_ignoring_checkpoint(setup: Setup) -> Iterator[Finding]:
 
 def unpassed_local_rank(setup: Setup) -> Iterator[Finding]:
     """A script that waits for --local_rank, which only torch.distributed.launch passed."""
-    source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
+    source = setup.script_source
     if (
         source is None
         or not source.local_rank_line
@@ -96,7 +95,7 @@ def _syntax_error_level(setup: Setup) -> Literal["error", "warning"]:
 
 def script_without_train_switch(setup: Setup) -> Iterator[Finding]:
     """A script of Hugging Face's form that trains only with --do_train, without it."""
-    source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
+    source = setup.script_source
     words = setup.profile.trainer.arguments
     if source is None or not source.train_switch_line or argument_file_given_alone(source, words):
         return
@@ -115,7 +114,7 @@ def script_without_train_switch(setup: Setup) -> Iterator[Finding]:
 
 def several_processes_without_process_group(setup: Setup) -> Iterator[Finding]:
     """Several processes of a script that knows of no others: each would train all of it, and write the same files."""
-    source = given_arguments.script_source(setup.profile, setup.facts, setup.preset)
+    source = setup.script_source
     if source and source.trains_alone and setup.world_size > 1:
         message = f"the script joins no process group: each of {setup.world_size} processes would train all for itself"
         remedy = "Wrap its model (torch.nn.parallel.DistributedDataParallel, or accelerate), or start one process."

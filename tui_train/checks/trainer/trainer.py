@@ -60,12 +60,10 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     )
     if trainer_has_own_field(profile, "nemo"):
         install = f"Make one: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES_TEXT}."
-    elif trainer_of(profile).wants_data:
-        packages = " ".join(trainer_of(profile).needed_packages())
+    elif (trainer := trainer_of(profile)).wants_data:
         install = (
-            f"Make one: tui-train env create {trainer_of(profile).library_set}. "
-            "Or name one that has them (trainer.python), "
-            f"or `pip install {packages}` there."
+            f"Make one: tui-train env create {trainer.library_set}. Or name one that has them (trainer.python), "
+            f"or `pip install {' '.join(trainer.needed_packages())}` there."
         )
     chosen = visible(profile.trainer.python)
     unchosen = [tool for tool in facts.toolchains if tool.unchosen and profile.trainer.python in {"", tool.python}]
