@@ -528,24 +528,19 @@ def test_a_model_folder_that_is_not_there_is_told_once():
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-def test_a_fault_is_found_and_only_that(fault):
-    findings = found(fault.values, fault.facts)
-    assert [(item.level, item.key, item.machine) for item in findings] == [(fault.level, fault.key, fault.machine)]
-    assert fault.part in findings[0].message
-    assert findings[0].message.isprintable()
-    assert findings[0].remedy.endswith((".", "?"))
-
-
-@pytest.mark.parametrize("fault", FAULTS, ids=str)
-def test_what_a_finding_offers_fixes_it(fault):
-    change = found(fault.values, fault.facts)[0].change
-    assert (change is not None) == fault.fix
-    if change:
-        changed = apply_change(change, made_of(fault.values))
+def test_a_fault_is_found_alone_and_what_is_offered_fixes_it(fault):
+    (finding,) = found(fault.values, fault.facts)
+    assert (finding.level, finding.key, finding.machine) == (fault.level, fault.key, fault.machine)
+    assert fault.part in finding.message
+    assert finding.message.isprintable()
+    assert finding.remedy.endswith((".", "?"))
+    assert (finding.change is not None) == fault.fix
+    if finding.change:
+        changed = apply_change(finding.change, made_of(fault.values))
         assert check(changed, fault.facts) == ()
         assert plan(changed, fault.facts).attempts
-        assert change.title
-        assert change.why
+        assert finding.change.title
+        assert finding.change.why
 
 
 @pytest.mark.parametrize(

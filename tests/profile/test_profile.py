@@ -407,7 +407,7 @@ def test_a_python_without_a_slash_is_the_one_on_path(tmp_path, monkeypatch):
     assert store.profile_from_toml('[trainer]\npython = "python3"', folder=Path("/here")).trainer.python == str(python)
 
 
-LIST_ROWS = [row for row in fields.FIELDS.values() if row.kind in typed_lists.LIST_KINDS]
+LIST_ROWS = [row for row in fields.FIELDS.values() if row.kind in typed_lists.LIST_FIELD_KINDS]
 # One value with a comma in it, two values, and how each kind writes the latter with a comma that could be in a value.
 ONE_TWO = {
     "table": ("NCCL_SOCKET_IFNAME=eth0,eth1", "A=1 B=2", "A=1,B=2"),

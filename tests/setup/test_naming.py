@@ -3,7 +3,7 @@
 import pytest
 from support import profile
 
-from tui_train.profile.store import check_profile_name
+from tui_train.profile.store import require_usable_profile_name
 from tui_train.profile.types import Profile
 from tui_train.setup.profile_summary import given_or_derived_name, training_summary
 
@@ -29,7 +29,7 @@ from tui_train.setup.profile_summary import given_or_derived_name, training_summ
 def test_names_say_what_is_trained(values, name):
     found = given_or_derived_name(profile(values))
     assert found == name
-    check_profile_name(found)
+    require_usable_profile_name(found)
 
 
 def test_a_summary_names_files_without_folders():

@@ -45,22 +45,16 @@ def without_the_note(findings):
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_found_and_only_that(name):
+def test_a_fault_is_found_alone_and_what_is_offered_fixes_it(name):
     fault = FAULTS[name]
-    findings = without_the_note(check(profile(fault.values), fault.facts))
-    assert [(item.level, item.key, item.machine) for item in findings] == [(fault.level, fault.key, fault.machine)]
-    assert fault.part in findings[0].message
-    assert findings[0].message.isprintable()
-    assert findings[0].remedy.endswith((".", "?"))
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_what_a_finding_offers_fixes_it(name):
-    fault = FAULTS[name]
-    change = without_the_note(check(profile(fault.values), fault.facts))[0].change
-    assert (change is not None) == fault.fix
-    if change:
-        changed = check(apply_change(change, profile(fault.values)), fault.facts)
+    (finding,) = without_the_note(check(profile(fault.values), fault.facts))
+    assert (finding.level, finding.key, finding.machine) == (fault.level, fault.key, fault.machine)
+    assert fault.part in finding.message
+    assert finding.message.isprintable()
+    assert finding.remedy.endswith((".", "?"))
+    assert (finding.change is not None) == fault.fix
+    if finding.change:
+        changed = check(apply_change(finding.change, profile(fault.values)), fault.facts)
         assert (fault.level, fault.key) not in [(item.level, item.key) for item in changed]
 
 

@@ -80,7 +80,7 @@ def get_value(profile: Profile, key: str) -> FieldValue:
 
 def profile_with_value(profile: Profile, key: str, value: FieldValue) -> Profile:
     """Return the profile with one value replaced; BadInput when it is outside the field's limits."""
-    check_limits(get_field(key), value)
+    require_value_within_limits(get_field(key), value)
     section, _, name = key.rpartition(".")
     if not section:
         return msgspec.structs.replace(profile, **{name: value})
@@ -88,7 +88,7 @@ def profile_with_value(profile: Profile, key: str, value: FieldValue) -> Profile
     return msgspec.structs.replace(profile, **{section: changed})
 
 
-def check_limits(row: Field, value: FieldValue) -> None:
+def require_value_within_limits(row: Field, value: FieldValue) -> None:
     """Raise BadInput where a value of the right type is outside the limits of its field."""
     if value is None:
         if not row.optional:
@@ -136,7 +136,7 @@ def parse_value(row: Field, text: str, folder: Path | None = None) -> FieldValue
     """
     unset = row.optional and not text.strip()
     value = None if unset else _PARSER_BY_KIND[row.kind](row, text, folder or Path.cwd())
-    check_limits(row, value)
+    require_value_within_limits(row, value)
     return value
 
 

@@ -80,7 +80,7 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
         raise BadInput(f"{source}: {msgspec_message_with_key_first(str(error))}", "Fix that value.") from None
     with _naming_source_in_errors(source):
         profile = _with_absolute_paths(profile, folder or Path.cwd())
-        check_preset_exists(profile)
+        require_known_preset(profile)
     return profile
 
 
@@ -148,8 +148,8 @@ def saved_profile_names() -> tuple[str, ...]:
 
 def save_profile(profile: Profile, *, overwrite: bool = False) -> Path:
     """Save a profile under its name; BadInput for a name that is no file name, CannotWrite if it stands already."""
-    check_profile_name(profile.name)
-    check_preset_exists(profile)
+    require_usable_profile_name(profile.name)
+    require_known_preset(profile)
     for secret in find_profile_secrets(profile):
         if secret.certain:
             remedy = "Name it under trainer.secrets, and export it where you start the run."
@@ -163,7 +163,7 @@ def store_webhook_of_profile(profile: Profile) -> Profile:
     return fields.profile_with_value(profile, WEBHOOK_PROFILE_KEY, webhook.store_webhook(profile.notify.webhook))
 
 
-def check_profile_name(name: str) -> None:
+def require_usable_profile_name(name: str) -> None:
     """Raise BadInput for what cannot be the name of a file, or means a run."""
     if name == "last":
         raise BadInput("a profile cannot be called last: that is the newest run", "Give it another name.")
@@ -203,7 +203,7 @@ def duplicate_profile(name: str, new_name: str) -> Path:
     """Save a saved profile once more under another name, its comments included; AlreadyExists where that is taken."""
     path = saved_profile_path(name)
     copied = fields.profile_with_value(load_profile_file(name), "name", new_name)
-    check_profile_name(new_name)
+    require_usable_profile_name(new_name)
     text, count = _NAME_LINE_PATTERN.subn(
         lambda _: f"name = {_toml_string_literal(new_name)}",
         read_file_to_parse(path, _MAX_PROFILE_FILE_BYTES).decode("utf-8-sig"),
@@ -228,7 +228,7 @@ def saved_profile_path(name: str) -> Path:
     raise NotFound(f"there is no saved profile {visible(name)}", f"Saved profiles: {existing}.")
 
 
-def check_preset_exists(profile: Profile) -> None:
+def require_known_preset(profile: Profile) -> None:
     """Raise BadInput where the profile names no preset that there is, or the built-in trainer's for a script."""
     trainer = profile.trainer
     names = dict.fromkeys((AUTO_PRESET, *shipped_presets(), *user_preset_names()))

@@ -20,7 +20,7 @@ _AMBIGUOUS_COMMA_PATTERN_BY_KIND: dict[FieldKind, re.Pattern[str]] = {
     "words": re.compile(r",(?=--?[A-Za-z]|/[^,]*:/|$)"),
     "paths": re.compile(r","),
 }
-LIST_KINDS = frozenset({*_COMMA_SEPARATED_KINDS, *_AMBIGUOUS_COMMA_PATTERN_BY_KIND})
+LIST_FIELD_KINDS = frozenset({*_COMMA_SEPARATED_KINDS, *_AMBIGUOUS_COMMA_PATTERN_BY_KIND})
 _QUOTED_COMMA_MARK = "\0"
 
 

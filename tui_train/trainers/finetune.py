@@ -21,7 +21,7 @@ from tui_train.profile.presets import (
 from tui_train.profile.types import Finetune as FinetuneSettings
 from tui_train.profile.types import FinetuneMethod, Profile
 from tui_train.trainers.finetune_data import PREPARATION_MODULE_NAMES, end_token_to_pass, preparation_parts
-from tui_train.trainers.finetune_options import adapter_options, learns_marked_answers, trl_options
+from tui_train.trainers.finetune_options import adapter_options, learns_marked_answers, trl_options_besides_recipe
 from tui_train.trainers.trainer import FieldTexts, PreparationStep, Trainer
 
 PREPARED_DATA_FOLDER = "data"
@@ -174,7 +174,11 @@ class Finetune(Trainer):
             if may_fall_back
             else _COMMAND_ARGUMENTS
         )
-        values = (*_CONFIG_FILE_VALUES, *_evaluation_values(profile), *trl_options(chosen, self._data_format))
+        values = (
+            *_CONFIG_FILE_VALUES,
+            *_evaluation_values(profile),
+            *trl_options_besides_recipe(chosen, self._data_format),
+        )
         if end := end_token_to_pass(profile, self._data_reports):
             values = (*values, TrainerFileValue("eos_token", end))
         if may_fall_back and profile.recipe.learning_rate is None:
@@ -230,7 +234,9 @@ class Finetune(Trainer):
         """Return the options of TRL that say how the model is loaded and trained."""
         chosen, precision = self.profile.finetune, self.profile.recipe.precision or "fp32"
         condition = f"precision={precision}"
-        values = {item.key: item.value for item in trl_options(chosen, "") if item.when in {"", condition}}
+        values = {
+            item.key: item.value for item in trl_options_besides_recipe(chosen, "") if item.when in {"", condition}
+        }
         return values | ({"eval_strategy": "steps"} if has_evaluation_data(self.profile) else {})
 
     def library_preset_name(self) -> str:

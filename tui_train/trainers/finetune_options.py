@@ -15,7 +15,7 @@ def learns_marked_answers(settings: FinetuneSettings, data_format: str) -> bool:
     return settings.method == "sft" and bool(settings.answers_only) and data_format not in _PROMPT_DATA_FORMATS
 
 
-def trl_options(settings: FinetuneSettings, data_format: str) -> tuple[TrainerFileValue, ...]:
+def trl_options_besides_recipe(settings: FinetuneSettings, data_format: str) -> tuple[TrainerFileValue, ...]:
     """Return the options of TRL that the fine-tuning sets besides the recipe."""
     values: dict[str, Scalar | list[str]] = {}
     if settings.method == "sft":

@@ -167,7 +167,7 @@ def gpus_per_model_copy(nemo: Nemo, flavour: NemoFlavour | None) -> int:
     return math.prod(model_parallel_sizes(nemo, flavour).values())
 
 
-def opened_data_files(profile: Profile) -> tuple[str, ...]:
+def data_files_to_open(profile: Profile) -> tuple[str, ...]:
     """Return the data files that NeMo opens: the index of each .bin, or the .jsonl files of a folder."""
     trainer = profile.trainer
     if profile.nemo.task == "pretrain":
@@ -229,7 +229,7 @@ def build_nemo_file(
     trainer, nemo, recipe = profile.trainer, profile.nemo, profile.recipe
     own_size = can_set_model_size(profile, flavour)
     validation_file = facts.paths.get(
-        opened_data_files(profile)[-1] if trainer.data else "", "file" if facts.other_machine else "missing"
+        data_files_to_open(profile)[-1] if trainer.data else "", "file" if facts.other_machine else "missing"
     )
     validating = nemo.task == "pretrain" or validation_file == "file"
     return NemoFile(
@@ -287,7 +287,7 @@ def nemo_script_notes(
         )
     if facts.other_machine and profile.nemo.task == "finetune" and profile.trainer.data:
         notes.append(
-            f"It validates on {visible(opened_data_files(profile)[-1])}, whose existence could not be checked."
+            f"It validates on {visible(data_files_to_open(profile)[-1])}, whose existence could not be checked."
         )
     if profile.nemo.mock_data:
         notes.append("MOCK DATA: trains on random tokens to test whether it runs; the model learns nothing useful.")

@@ -83,7 +83,7 @@ class NemoRecipe(Trainer):
         """Return the tokenizer, the data files, and the files that a model folder must have."""
         model = self.profile.trainer.model
         weights = (f"{model}/config.json", f"{model}/context") if model else ()
-        return (self.profile.nemo.tokenizer, *nemo.opened_data_files(self.profile), *weights)
+        return (self.profile.nemo.tokenizer, *nemo.data_files_to_open(self.profile), *weights)
 
     def title(self) -> str:
         """Return the flavour and the name of the recipe, if it has one."""

@@ -84,7 +84,7 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
             remedy=visible(remedy),
             machine=True,
             start=is_error,
-            change=_change_processes_or_remove_hosts_change(names, problem.processes, setup) if is_error else None,
+            change=_fewer_processes_or_hosts_change(names, problem.processes, setup) if is_error else None,
         )
 
 
@@ -125,7 +125,7 @@ def _nodes_hosts_error(message: str, remedy: str, change: Change) -> Finding:
     return error("nodes.hosts", visible(message), remedy, machine=True, start=True, change=change)
 
 
-def _change_processes_or_remove_hosts_change(names: list[str], processes: int, setup: Setup) -> Change:
+def _fewer_processes_or_hosts_change(names: list[str], processes: int, setup: Setup) -> Change:
     """Return the change that has some hosts train with a number of processes of their own, or leaves them out."""
     profile = setup.profile
     if not processes:

@@ -81,7 +81,7 @@ def invalid_data_weights(setup: Setup) -> Iterator[Finding]:
             )
 
 
-def unchecked_answers_only(setup: Setup) -> Iterator[Finding]:
+def answers_only_for_unread_data(setup: Setup) -> Iterator[Finding]:
     """Answers alone of data that is read where it trains: whether these are chats is known then."""
     profile, facts = setup.profile, setup.facts
     away = bool(facts.other_machine) or profile.container.engine != "none"

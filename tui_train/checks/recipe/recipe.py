@@ -186,7 +186,7 @@ def indivisible_hidden_size(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def evaluations_without_data(setup: Setup) -> Iterator[Finding]:
+def pretraining_evaluations_without_data(setup: Setup) -> Iterator[Finding]:
     """Evaluations of a pretraining without data for them."""
     profile = setup.profile
     if profile.recipe.evaluate_every is None or not trainer_of(profile).makes_model or profile.trainer.validation_data:

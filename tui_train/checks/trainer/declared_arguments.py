@@ -21,7 +21,7 @@ _ARGUMENTS_PROFILE_KEY = "trainer.arguments"
 _MAX_CHOICES_SHOWN = 6  # subcommands that a sentence names
 _VALUE_WORDS_BY_TYPE = {"int": "a whole number", "float": "a number"}
 _TRAINING_SUBCOMMAND_PATTERN = re.compile("(pre)?train|fit|fine[-_]?tune|sft", re.IGNORECASE)
-KEYS_OF_MODEL_AND_DATA = frozenset(
+PROFILE_KEYS_OF_MODEL_AND_DATA = frozenset(
     {"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"}
 )
 
@@ -216,7 +216,7 @@ def _pass_recipe_value_change(
 def _unset_key_of_preset_argument(argument: PresetArgument, profile: Profile) -> str:
     """Return the key that must be set for an argument of a preset to be passed; empty where it is passed."""
     keys = (KEY_BY_PLACEHOLDER.get(name, "") for word in argument.words for name in PLACEHOLDER_PATTERN.findall(word))
-    own = (key for key in keys if key.startswith("recipe.") or key in KEYS_OF_MODEL_AND_DATA)
+    own = (key for key in keys if key.startswith("recipe.") or key in PROFILE_KEYS_OF_MODEL_AND_DATA)
     return next((key for key in own if not fields.is_chosen(profile, key)), "")
 
 

@@ -10,7 +10,7 @@ from tui_train.base.app_paths import webhooks_folder
 from tui_train.base.errors import BadInput
 from tui_train.base.text import display_path, visible
 from tui_train.checks.finding import Finding, error, warning
-from tui_train.checks.trainer.declared_arguments import KEYS_OF_MODEL_AND_DATA
+from tui_train.checks.trainer.declared_arguments import PROFILE_KEYS_OF_MODEL_AND_DATA
 from tui_train.facts.types import PathState, Toolchain
 from tui_train.profile import batch, fields, secret_values
 from tui_train.profile.changes import Change, apply_change, remove_variables_change
@@ -344,7 +344,7 @@ def unknown_or_empty_placeholders(setup: Setup) -> Iterator[Finding]:
             )
             continue
         effective = setup.effective_values.get(key.removeprefix("recipe."))
-        is_empty = key in KEYS_OF_MODEL_AND_DATA and not fields.get_value(profile, key)
+        is_empty = key in PROFILE_KEYS_OF_MODEL_AND_DATA and not fields.get_value(profile, key)
         if is_empty or (effective and effective.value is None):
             message = f"{{{name}}} in your arguments has no value: they would be left out"
             yield error(key, message, f"Set {key}, or take them out.")

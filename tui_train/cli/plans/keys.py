@@ -46,7 +46,7 @@ def print_keys(word: str, *, as_json: bool) -> None:
     click.echo(
         "The keys of a profile, what they mean, and [their values; default]:\n\n" + printing.description_list_text(rows)
     )
-    if any(row.kind in typed_lists.LIST_KINDS for row in matching):
+    if any(row.kind in typed_lists.LIST_FIELD_KINDS for row in matching):
         rule = (
             f"Lists: {typed_lists.QUOTING_RULE_TEXT}. {typed_lists.COMMA_HINT_TEXT} "
             "A list that is set again in the same command is added to."

@@ -292,7 +292,7 @@ def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
         # The default would train a model of its own.
         profile = fields.profile_with_value(profile, "trainer.kind", "script")
         click.echo("trainer.kind=script, for a script is named", err=True)
-    store.check_preset_exists(profile)
+    store.require_known_preset(profile)
     kept = store.store_webhook_of_profile(profile)
     if kept != profile:
         click.echo(f"the webhook's address is a secret: it is kept in {visible(kept.notify.webhook)}", err=True)

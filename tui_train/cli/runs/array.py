@@ -42,7 +42,7 @@ def _member_edits(array_option: str) -> tuple[str, ...]:
         raise BadInput(
             f"--array {visible(array_option)}: only a value of recipe or finetune differs in an array", remedy
         )
-    if fields.get_field(key).kind in typed_lists.LIST_KINDS:
+    if fields.get_field(key).kind in typed_lists.LIST_FIELD_KINDS:
         raise BadInput(f"--array {visible(array_option)}: {visible(key)} is a list", "Choose a key that has one value.")
     if not all(values) or len(set(values)) < len(values):
         raise BadInput(f"--array {visible(array_option)}: a value is missing or there twice", remedy)

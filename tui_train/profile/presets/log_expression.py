@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-LOG_GROUP_NAMES = ("step", "steps", "loss", "eval_loss", "lr", "grad_norm", "tokens_per_second")
+_LOG_EXPRESSION_GROUP_NAMES = ("step", "steps", "loss", "eval_loss", "lr", "grad_norm", "tokens_per_second")
 _MAX_EXPRESSION_LENGTH = 500
 # A line is cut to 500 characters: four parts that share all of them would be tried in 2.5e9 ways.
 _MAX_PARTS_SHARING_CHARACTERS = 3
@@ -45,8 +45,8 @@ def why_expression_unusable(expression: str) -> str:
         wrong = _why_search_may_take_long(tree)
     except (re.error, RecursionError, OverflowError) as error:
         return f"is not a regular expression: {error}"
-    if not groups or groups - {*LOG_GROUP_NAMES}:
-        return f"must have groups, and only some of these: {', '.join(LOG_GROUP_NAMES)}"
+    if not groups or groups - {*_LOG_EXPRESSION_GROUP_NAMES}:
+        return f"must have groups, and only some of these: {', '.join(_LOG_EXPRESSION_GROUP_NAMES)}"
     return wrong
 
 
