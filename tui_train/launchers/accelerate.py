@@ -21,7 +21,7 @@ from tui_train.launchers import accelerate_config
 from tui_train.launchers.launcher import Launcher
 from tui_train.profile.types import Strategy
 
-CONFIG_FILE_NAME = "accelerate.yaml"
+_CONFIG_FILE_NAME = "accelerate.yaml"
 _CONFIG_FILE_REASON_TEXT = "otherwise your default_config.yaml would be used"
 
 
@@ -47,7 +47,7 @@ class Accelerate(Launcher):
         why = "with the values kept from your accelerate config" if self.job.user_config else _CONFIG_FILE_REASON_TEXT
         command = (
             CommandPart((self.job.python, "-m", "accelerate.commands.launch"), "accelerate launch of this Python"),
-            CommandPart((word_in_run_dir(self.job.config_file or CONFIG_FILE_NAME, "--config_file="),), why),
+            CommandPart((word_in_run_dir(self.job.config_file or _CONFIG_FILE_NAME, "--config_file="),), why),
         )
         if self.job.nodes == 1:
             return command
@@ -105,7 +105,7 @@ class Accelerate(Launcher):
                 **self._deepspeed_config(),
                 **_table_or_empty(kept.pop("deepspeed_config", {})),
             }
-        return (ConfigFile(CONFIG_FILE_NAME, why, {**values, **kept}),)
+        return (ConfigFile(_CONFIG_FILE_NAME, why, {**values, **kept}),)
 
     def _fsdp_config(self) -> dict[str, PlainData]:
         return {

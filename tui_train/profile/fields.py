@@ -80,7 +80,7 @@ def get_value(profile: Profile, key: str) -> FieldValue:
 
 def profile_with_value(profile: Profile, key: str, value: FieldValue) -> Profile:
     """Return the profile with one value replaced; BadInput when it is outside the field's limits."""
-    require_value_within_limits(get_field(key), value)
+    _require_value_within_limits(get_field(key), value)
     section, _, name = key.rpartition(".")
     if not section:
         return msgspec.structs.replace(profile, **{name: value})
@@ -88,7 +88,7 @@ def profile_with_value(profile: Profile, key: str, value: FieldValue) -> Profile
     return msgspec.structs.replace(profile, **{section: changed})
 
 
-def require_value_within_limits(row: Field, value: FieldValue) -> None:
+def _require_value_within_limits(row: Field, value: FieldValue) -> None:
     """Raise BadInput where a value of the right type is outside the limits of its field."""
     if value is None:
         if not row.optional:
@@ -104,10 +104,10 @@ def require_value_within_limits(row: Field, value: FieldValue) -> None:
         raise BadInput("the profile has no name", "Give it a name.")
     if row.kind == "paths" and isinstance(value, tuple) and "" in value:
         raise BadInput(f"{row.key} holds an empty path", "Remove it, or name a file.")
-    if "\0" in all_text_of_value(value):
+    if "\0" in _all_text_of_value(value):
         raise BadInput(f"{row.key} holds a NUL byte", "Remove it: no program can be passed one.")
-    if any("\ud800" <= letter <= "\udfff" for letter in all_text_of_value(value)):
-        raise BadInput(f"{row.key} is not UTF-8 text: {visible(all_text_of_value(value))}", "Rename what is not.")
+    if any("\ud800" <= letter <= "\udfff" for letter in _all_text_of_value(value)):
+        raise BadInput(f"{row.key} is not UTF-8 text: {visible(_all_text_of_value(value))}", "Rename what is not.")
 
 
 def _numbers_in(value: FieldValue) -> Iterator[float]:
@@ -122,7 +122,7 @@ def is_secret_variable(name: str) -> bool:
     return bool(_SECRET_VARIABLE_PATTERN.search(name)) or secrets.is_secret_name(name)
 
 
-def all_text_of_value(value: FieldValue) -> str:
+def _all_text_of_value(value: FieldValue) -> str:
     """Return all text of a value joined, for searches in it."""
     if isinstance(value, dict):
         return "\n".join([*value, *value.values()])
@@ -136,7 +136,7 @@ def parse_value(row: Field, text: str, folder: Path | None = None) -> FieldValue
     """
     unset = row.optional and not text.strip()
     value = None if unset else _PARSER_BY_KIND[row.kind](row, text, folder or Path.cwd())
-    require_value_within_limits(row, value)
+    _require_value_within_limits(row, value)
     return value
 
 

@@ -24,8 +24,8 @@ from tui_train.trainers.finetune_data import PREPARATION_MODULE_NAMES, end_token
 from tui_train.trainers.finetune_options import adapter_options, learns_marked_answers, trl_options_besides_recipe
 from tui_train.trainers.trainer import FieldTexts, PreparationStep, Trainer
 
-PREPARED_DATA_FOLDER = "data"
-MIN_TRL_VERSION = "1.0"
+_PREPARED_DATA_FOLDER = "data"
+_MIN_TRL_VERSION = "1.0"
 # Checkpoints that are kept: the newest, and the best by evaluations, or one more should the newest be incomplete.
 KEPT_TRL_CHECKPOINT_COUNT = 2
 LABEL_BY_METHOD: dict[FinetuneMethod, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
@@ -139,9 +139,8 @@ class Finetune(Trainer):
     def needed_packages(self) -> tuple[str, ...]:
         """Return the libraries of TRL's programs, and those of adapters and of weights in 4 bits."""
         tuning = self.profile.finetune.tuning
-        adapters = () if tuning == "full" else ("peft",)
-        quantization = ("bitsandbytes",) if tuning == "qlora" else ()
-        return ("trl", *adapters, *quantization, "datasets", "transformers", "accelerate")
+        by_tuning = {"full": (), "lora": ("peft",), "qlora": ("peft", "bitsandbytes")}[tuning]
+        return ("trl", *by_tuning, "datasets", "transformers", "accelerate")
 
     def evaluates(self) -> bool:
         """Return whether there is data for it."""
@@ -150,8 +149,8 @@ class Finetune(Trainer):
     def why_unusable(self) -> str:
         """Return that TRL is too old."""
         version = self.packages.get("trl")
-        old = version is not None and not is_at_least_or_unknown(version, MIN_TRL_VERSION)
-        return f"trl {version}, but {MIN_TRL_VERSION} or newer is needed" if old else ""
+        old = version is not None and not is_at_least_or_unknown(version, _MIN_TRL_VERSION)
+        return f"trl {version}, but {_MIN_TRL_VERSION} or newer is needed" if old else ""
 
     def method_label(self) -> str:
         """Return the method and what is trained, such as SFT LoRA."""
@@ -167,27 +166,20 @@ class Finetune(Trainer):
     def preset(self) -> Preset:
         """How TRL takes the recipe and the fine-tuning; which loss counts depends on the format of the data."""
         profile, chosen = self.profile, self.profile.finetune
-        # A full fine-tune may fall back to an adapter.
-        may_fall_back = chosen.tuning == "full"
-        arguments = (
-            (*_COMMAND_ARGUMENTS, PresetArgument(_adapter_arguments(chosen), when="lora=yes"))
-            if may_fall_back
-            else _COMMAND_ARGUMENTS
-        )
-        values = (
+        values = [
             *_CONFIG_FILE_VALUES,
             *_evaluation_values(profile),
             *trl_options_besides_recipe(chosen, self._data_format),
-        )
+        ]
         if end := end_token_to_pass(profile, self._data_reports):
-            values = (*values, TrainerFileValue("eos_token", end))
-        if may_fall_back and profile.recipe.learning_rate is None:
-            values = (
-                *values,
-                TrainerFileValue(
-                    "learning_rate", FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD[chosen.method][1], when="lora=yes"
-                ),
-            )
+            values.append(TrainerFileValue("eos_token", end))
+        arguments: tuple[PresetArgument, ...] = _COMMAND_ARGUMENTS
+        if chosen.tuning == "full":
+            # It may fall back to an adapter.
+            arguments = (*arguments, PresetArgument(_adapter_arguments(chosen), when="lora=yes"))
+            if profile.recipe.learning_rate is None:
+                _, adapter_rate = FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD[chosen.method]
+                values.append(TrainerFileValue("learning_rate", adapter_rate, when="lora=yes"))
         return Preset(
             label="TRL",
             about="fine-tuning",
@@ -199,7 +191,7 @@ class Finetune(Trainer):
                 "learning_rate": default_learning_rate(chosen),
             },
             arguments=arguments,
-            file=TrainerFile(needs_user_file=False, values=values),
+            file=TrainerFile(needs_user_file=False, values=tuple(values)),
             checkpoints=_CHECKPOINT_RULES,
             stop=_GRACEFUL_STOP,
             strategies=("fsdp2", "zero1", "zero2", "zero3") if chosen.tuning != "qlora" else ("fsdp2",),
@@ -233,10 +225,9 @@ class Finetune(Trainer):
     def library_options(self) -> dict[str, Any]:
         """Return the options of TRL that say how the model is loaded and trained."""
         chosen, precision = self.profile.finetune, self.profile.recipe.precision or "fp32"
-        condition = f"precision={precision}"
-        values = {
-            item.key: item.value for item in trl_options_besides_recipe(chosen, "") if item.when in {"", condition}
-        }
+        conditions = {"", f"precision={precision}"}
+        options = (each for each in trl_options_besides_recipe(chosen, "") if each.when in conditions)
+        values = {each.key: each.value for each in options}
         return values | ({"eval_strategy": "steps"} if has_evaluation_data(self.profile) else {})
 
     def library_preset_name(self) -> str:
@@ -248,14 +239,14 @@ class Finetune(Trainer):
         if not self.profile.trainer.data:
             return ()
         marked = learns_marked_answers(self.profile.finetune, self._data_format)
-        parts = preparation_parts(self.profile, PREPARED_DATA_FOLDER, marked_answers=marked)
+        parts = preparation_parts(self.profile, _PREPARED_DATA_FOLDER, marked_answers=marked)
         return (PreparationStep("data", "writes data/ from your files, as TRL takes it; once", parts),)
 
     def program_parts(self) -> tuple[CommandPart, ...]:
         """Return TRL's module, and the folder that the preparation wrote."""
         return (
             CommandPart(("-m", self.preset.module)),
-            CommandPart((word_in_run_dir(PREPARED_DATA_FOLDER, "--dataset_name="),)),
+            CommandPart((word_in_run_dir(_PREPARED_DATA_FOLDER, "--dataset_name="),)),
         )
 
     def program_files(self) -> tuple[ProgramFile, ...]:
@@ -270,7 +261,7 @@ def supported_tuning_labels(toolchain: Toolchain) -> tuple[str, ...]:
     """Return how a Python can fine-tune: all weights, adapters, adapters on weights in 4 bits; empty if it cannot."""
     packages = toolchain.packages
     basis = toolchain.torch, toolchain.accelerate, toolchain.transformers, packages.get("datasets"), packages.get("trl")
-    if None in basis or not is_at_least_or_unknown(packages.get("trl"), MIN_TRL_VERSION):
+    if None in basis or not is_at_least_or_unknown(packages.get("trl"), _MIN_TRL_VERSION):
         return ()
     lora = "peft" in packages
     qlora = lora and "bitsandbytes" in packages and toolchain.cuda is not None

@@ -10,7 +10,7 @@ from tui_train.profile.fields import is_dotted_name
 from tui_train.runner.python_parser import parse_literal
 
 # Settings that the plan writes, each with the profile key that changes it.
-PROFILE_KEY_BY_PLAN_SETTING = {
+_PROFILE_KEY_BY_PLAN_SETTING = {
     "data.seq_length": "recipe.sequence_length",
     "data.micro_batch_size": "recipe.micro_batch",
     "data.global_batch_size": "recipe.global_batch",
@@ -59,7 +59,7 @@ _PROFILE_KEY_BY_SIZE_SETTING = {
     "model.config.num_query_groups": "recipe.heads",
     "model.config.kv_channels": "recipe.heads",
 }
-SETTING_ROOTS = ("data", "log", "model", "optim", "peft", "resume", "trainer")
+_SETTING_ROOTS = ("data", "log", "model", "optim", "peft", "resume", "trainer")
 _CONSTANT_BY_WORD = {"true": True, "false": False, "none": None, "null": None}
 
 
@@ -89,9 +89,12 @@ def _is_plain_data(value: Any) -> bool:
 
 def why_setting_refused_and_remedy(name: str, *, recipe_size_kept: bool) -> tuple[str, str]:
     """Return why a setting cannot be set and what to do instead, empty if it can."""
-    if not is_dotted_name(name) or name.partition(".")[0] not in SETTING_ROOTS:
-        return "is not a setting of a recipe", f"Start with one of {', '.join(SETTING_ROOTS)}, with dots between names."
-    written = PROFILE_KEY_BY_PLAN_SETTING | ({} if recipe_size_kept else _PROFILE_KEY_BY_SIZE_SETTING)
+    if not is_dotted_name(name) or name.partition(".")[0] not in _SETTING_ROOTS:
+        return (
+            "is not a setting of a recipe",
+            f"Start with one of {', '.join(_SETTING_ROOTS)}, with dots between names.",
+        )
+    written = _PROFILE_KEY_BY_PLAN_SETTING | ({} if recipe_size_kept else _PROFILE_KEY_BY_SIZE_SETTING)
     for setting, key in written.items():
         if _dotted_names_overlap(name, setting):
             return "is set by the plan", f"Set {key} instead."

@@ -12,7 +12,7 @@ from tui_train.facts.data.data_report import DataProblem, DataQuestion, DataRepo
 from tui_train.facts.data.data_use import FORMAT_LABELS, FORMATS_BY_METHOD, suitable_methods, why_method_unsuitable
 from tui_train.profile.changes import Change
 
-DATA_PROFILE_KEY = "trainer.data"
+_DATA_PROFILE_KEY = "trainer.data"
 _MAX_PROBLEMS_NAMED = 3
 # A template that takes fewer rows than one in so many does not suit the data.
 _MAX_REFUSED_ROWS_PER_ACCEPTED_ROW = 10
@@ -25,7 +25,7 @@ _WORDS_AND_REMEDY_BY_ROW_PROBLEM = {
     "other": ("has other columns", "have other columns", ""),
     "refused": ("is refused by the chat template", "are refused by the chat template", "Choose another model."),
 }
-_data_error, _data_warning = partial(error, DATA_PROFILE_KEY), partial(warning, DATA_PROFILE_KEY)
+_data_error, _data_warning = partial(error, _DATA_PROFILE_KEY), partial(warning, _DATA_PROFILE_KEY)
 
 
 class LengthLimits(Struct, frozen=True):
@@ -71,7 +71,7 @@ def _unreadable_or_partly_read_file_findings(report: DataReport, known_bad_files
     if not report.all_read:
         read = report.done / max(report.size, 1)
         yield note(
-            DATA_PROFILE_KEY,
+            _DATA_PROFILE_KEY,
             f"only the first {grouped_digits(report.rows)} rows were read ({percent(read)} of the bytes)",
             "Numbers for all rows are estimated from them.",
         )
@@ -105,14 +105,14 @@ def _method_suitability_findings(report: DataReport, question: DataQuestion) -> 
         if suitable:
             remedy = f"Choose a method for this data: {', '.join(suitable)}."
             change = Change(f"method {suitable[0]}", "it suits the data", (("finetune.method", suitable[0]),))
-        yield error("finetune.method" if suitable else DATA_PROFILE_KEY, why, remedy, change=change)
+        yield error("finetune.method" if suitable else _DATA_PROFILE_KEY, why, remedy, change=change)
     if report.format == "kto" and report.desirable in {0, report.usable} and report.usable:
         label = "true" if report.desirable else "false"
         yield _data_warning(f"the label of all rows is {label}", "KTO needs both: wanted (true) and unwanted answers.")
     # What does not suit the method is not converted for it either.
     for conversion in () if why else report.conversions:
         yield note(
-            DATA_PROFILE_KEY,
+            _DATA_PROFILE_KEY,
             f"{counted(conversion.rows, 'row is', 'rows are')} converted for TRL: {conversion.why}",
             "The samples show the converted form.",
         )

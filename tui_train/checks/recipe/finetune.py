@@ -49,7 +49,7 @@ def missing_model_or_data(setup: Setup) -> Iterator[Finding]:
         message = "no model is chosen"
         remedy = "Name a model folder (config.json, weights, tokenizer) or an id of the Hub."
         yield error("trainer.model", message, remedy)
-    elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and is_model_folder_without_weights(
+    elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and _is_model_folder_without_weights(
         profile, setup.facts
     ):
         message = f"no weights in {display_path(profile.trainer.model)}: neither model.safetensors nor its parts"
@@ -110,7 +110,7 @@ def chats_learned_whole(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def is_model_folder_without_weights(profile: Profile, facts: Facts) -> bool:
+def _is_model_folder_without_weights(profile: Profile, facts: Facts) -> bool:
     """Return whether the model is a folder known to hold no weights."""
     states = [facts.paths.get(path) for path in trainer_of(profile).own_paths()]
     return bool(states) and all(state == "missing" for state in states)

@@ -15,10 +15,10 @@ from tui_train.profile.rows.trainer import NEMO_ROWS, TRACKING_ROWS, TRAINER_ROW
 
 __all__ = ("ROWS", "Field", "FieldKind")
 
-NAME_ROW = Field(key="name", label="Profile name", kind="text", help="The name of the saved profile and of its runs.")
+_NAME_ROW = Field(key="name", label="Profile name", kind="text", help="The name of the saved profile and of its runs.")
 
 ROWS = (
-    NAME_ROW,
+    _NAME_ROW,
     *HARDWARE_ROWS,
     *TRAINER_ROWS,
     *FINETUNE_ROWS,
