@@ -38,20 +38,8 @@ def nearest_micro_batches(global_batch: int, micro_batch: int, world_size: int) 
 def largest_micro_batch(global_batch: int, max_micro: int, world_size: int, min_micro: int = 1) -> int | None:
     """Return the largest micro batch of `min_micro` to `max_micro` that keeps the global batch, None for none."""
     batch_per_process, rest = divmod(global_batch, world_size)
-    return (
-        None
-        if rest
-        else max((value for value in divisors(batch_per_process) if min_micro <= value <= max_micro), default=None)
-    )
-
-
-def largest_micro_batch_up_to_half(
-    global_batch: int, micro_batch: int, world_size: int, min_micro: int = 1
-) -> int | None:
-    """Return the largest micro batch of at most half the size that keeps the global batch, None below `min_micro`."""
-    batch_per_process = global_batch // world_size
-    fitting = [value for value in divisors(batch_per_process) if min_micro <= value and value * 2 <= micro_batch]
-    return fitting[-1] if fitting else None
+    fitting = [value for value in divisors(batch_per_process) if min_micro <= value <= max_micro]
+    return fitting[-1] if fitting and not rest else None
 
 
 def scaled_learning_rate(recipe: Recipe) -> float | None:

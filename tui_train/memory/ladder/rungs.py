@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.profile.batch import largest_micro_batch_up_to_half
+from tui_train.profile.batch import largest_micro_batch
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import get_value, similar_word_remedy
 from tui_train.profile.types import Profile
@@ -61,7 +61,7 @@ def _eval_batch_change(profile: Profile, context: LadderContext) -> Change | Non
 def _micro_batch_change(profile: Profile, context: LadderContext) -> Change | None:
     micro, global_batch = profile.recipe.micro_batch, profile.recipe.global_batch
     smaller = (
-        largest_micro_batch_up_to_half(global_batch, micro, context.world_size, context.min_micro)
+        largest_micro_batch(global_batch, micro // 2, context.world_size, context.min_micro)
         if micro and global_batch
         else None
     )
