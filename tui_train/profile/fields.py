@@ -111,7 +111,6 @@ def _require_value_within_limits(row: Field, value: FieldValue) -> None:
 
 
 def _numbers_in(value: FieldValue) -> Iterator[float]:
-    """Yield the numbers that a value is, or that it holds."""
     for part in value if isinstance(value, tuple) else (value,):
         if isinstance(part, (int, float)) and not isinstance(part, bool):
             yield part

@@ -258,7 +258,6 @@ def _argument_in_script_spelling(argument: PresetArgument, declared: Mapping[str
 
 
 def _single_value_options(parameters: tuple[ScriptParameter, ...]) -> Iterator[ScriptParameter]:
-    """Yield the arguments that take one value."""
     return (each for each in parameters if each.form in {"option", "key"} and not each.takes_several)
 
 

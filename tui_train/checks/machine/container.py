@@ -197,7 +197,6 @@ def unmounted_argument_paths(setup: Setup) -> Iterator[Finding]:
 
 
 def _profile_key_of_path(profile: Profile, path: str) -> str:
-    """Return the field that names a path."""
     trainer = profile.trainer
     if path == trainer.working_directory:
         return "trainer.working_directory"

@@ -97,7 +97,6 @@ def cards_idle_under_single_process_launcher(setup: Setup) -> Iterator[Finding]:
 
 
 def _idle_cards_remedy(profile: Profile, idle: IdleCards) -> str:
-    """Return a remedy: how the idle cards could train."""
     if profile.container.engine != "none" and idle.wheel:
         return "Choose an image whose PyTorch has code for them."
     remedies = []

@@ -121,7 +121,6 @@ def unused_validation_and_test_data(setup: Setup) -> Iterator[Finding]:
 
 
 def _has_chosen_model_size(recipe: Recipe) -> bool:
-    """Return whether the user chose a model size other than the recipe's."""
     return any(size is not None for size in (recipe.layers, recipe.hidden_size, recipe.ffn_hidden_size, recipe.heads))
 
 

@@ -209,7 +209,6 @@ def _python_problems(host: TrainingHost, first_name: str, first_toolchain: Toolc
 
 
 def _version_without_build(version: str | None) -> str:
-    """Return a version without what it was built for."""
     return (version or "").partition("+")[0]
 
 

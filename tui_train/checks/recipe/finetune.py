@@ -111,7 +111,6 @@ def chats_learned_whole(setup: Setup) -> Iterator[Finding]:
 
 
 def _is_model_folder_without_weights(profile: Profile, facts: Facts) -> bool:
-    """Return whether the model is a folder known to hold no weights."""
     states = [facts.paths.get(path) for path in trainer_of(profile).own_paths()]
     return bool(states) and all(state == "missing" for state in states)
 

@@ -151,7 +151,6 @@ def _machine_count_finding(config: Mapping[str, Any], machine_count: int) -> Fin
 
 
 def _gpu_or_process_count_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
-    """Other GPUs than the recommended ones."""
     ids, cards = accelerate_config.read_gpu_ids(config), setup.facts.machine.gpus
     named = {find_gpus_by_name(cards, name)[0].uuid for name in ids if len(find_gpus_by_name(cards, name)) == 1}
     chosen = {gpu.uuid for gpu in setup.gpus}
@@ -165,7 +164,6 @@ def _gpu_or_process_count_findings(config: Mapping[str, Any], setup: Setup) -> I
 
 
 def _process_count_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
-    """Another number of processes."""
     wanted = accelerate_config.parse_positive_integer(config.get("num_processes"))
     if wanted is None or wanted == setup.world_size:
         return

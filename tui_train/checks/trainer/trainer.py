@@ -279,7 +279,6 @@ def _set_by_argument_and_recipe_finding(words: str, value_label: str, preset: Pr
 
 
 def _arguments_without_options(profile: Profile, own_settings: Iterable[UserOption]) -> tuple[str, ...]:
-    """Return the user's arguments without these options."""
     positions = {
         index for setting in own_settings for index in range(setting.position, setting.position + len(setting.words))
     }

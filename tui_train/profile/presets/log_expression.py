@@ -82,7 +82,6 @@ def _named_parts(tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _inner_expressions(name: str, value: Any) -> tuple[Any, ...]:
-    """Return the expressions within a part."""
     if name in _REPEAT_CODES:
         return (value[2],)
     if name == "SUBPATTERN":
@@ -170,7 +169,6 @@ def _can_match_character(tree: Iterable[Any], character: str) -> bool:
 
 
 def _part_matches_character(name: str, value: Any, character: str) -> bool:
-    """Return whether a part that takes one character takes this one."""
     if len(character) != 1:
         return False
     if name in {"LITERAL", "NOT_LITERAL"}:
