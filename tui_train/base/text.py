@@ -45,6 +45,12 @@ def counted(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
+def first_names_text(names: Sequence[str], most: int) -> str:
+    """Return names in words, of many the first ones and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def grouped_digits(value: float) -> str:
     """Return a whole number with its digits in groups of three: `20 480`; an integer of any length."""
     return (f"{value:,}" if isinstance(value, int) else f"{value:,.0f}").replace(",", " ")

@@ -162,7 +162,7 @@ CHECKS: tuple[CheckFunction, ...] = (
         nemo_options.unsuitable_weights,
         nemo_options.unused_validation_and_test_data,
         nemo_options.invalid_recipe_settings,
-        nemo.automodel_instead_of_recipes,
+        nemo_options.automodel_instead_of_recipes,
         nemo_options.bridge_instead_of_recipes,
     ),
     hardware.logout_effects_on_training,

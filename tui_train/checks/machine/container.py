@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, note, warning
-from tui_train.facts.types import ContainerImage, Facts
+from tui_train.facts.types import Facts
 from tui_train.profile import mounts
 from tui_train.profile.changes import Change, remove_variables_change
 from tui_train.profile.types import Container, Profile
@@ -73,7 +73,9 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
         return
     elif chosen_image is None or chosen_image.missing:
         yield _missing_image_finding(profile, facts)
-    elif reason := _why_image_unusable(profile, chosen_image):
+    elif reason := chosen_image.problem or (
+        why_python_unusable(profile, chosen_image.toolchain) if chosen_image.toolchain else "it could not be started"
+    ):
         message, remedy = f"the image {shown} cannot train this: {reason}", "Choose an image that has it."
         yield error("container.image", message, remedy, machine=True)
 
@@ -94,12 +96,6 @@ def _missing_image_finding(profile: Profile, facts: Facts) -> Finding:
         listing = f" Here are: {', '.join(local[:4])}." if local else ""
         remedy = f"Fetch it: `{chosen.engine} pull {chosen.image}`. NVIDIA's are many GB.{listing}"
     return error("container.image", message, remedy, machine=True)
-
-
-def _why_image_unusable(profile: Profile, image_facts: ContainerImage) -> str:
-    if image_facts.problem or image_facts.toolchain is None:
-        return image_facts.problem or "it could not be started"
-    return why_python_unusable(profile, image_facts.toolchain)
 
 
 def invalid_shared_memory_size(setup: Setup) -> Iterator[Finding]:

@@ -26,8 +26,8 @@ def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
     if free < required.checkpoint_bytes * (1 - required.error):
         yield error(
             key,
-            f"a checkpoint takes {size_text(required.checkpoint_bytes)} ({_checkpoint_size_parts_text(required)}),"
-            f" and {free_text}",
+            f"a checkpoint takes {size_text(required.checkpoint_bytes)} (weights {size_text(required.weights)},"
+            f" optimizer {size_text(required.states)}), and {free_text}",
             f"{remedy}.",
             start=True,
         )
@@ -41,10 +41,6 @@ def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
             f"{remedy}{f'; or: {change.title}' if change else ''}.",
             change=change,
         )
-
-
-def _checkpoint_size_parts_text(required: CheckpointDiskUse) -> str:
-    return f"weights {size_text(required.weights)}, optimizer {size_text(required.states)}"
 
 
 def _keep_or_save_fewer_checkpoints_change(setup: Setup, required: CheckpointDiskUse, free: int) -> Change | None:

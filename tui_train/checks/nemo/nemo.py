@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 
 from tui_train.base.text import counted, visible
-from tui_train.checks.finding import Finding, error, note, warning
+from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.models import nemo_models
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, able_launchers_text
@@ -139,13 +139,12 @@ def _missing_bridge_tokenizer(profile: Profile) -> Iterator[Finding]:
 
 
 def _unusable_data_paths(profile: Profile, facts: Facts) -> Iterator[Finding]:
-    paths, task = profile.trainer.data, profile.nemo.task
-    if task == "pretrain":
+    if profile.nemo.task == "pretrain":
         for name in ("data", "validation_data", "test_data"):
             for path in getattr(profile.trainer, name):
                 yield from _unusable_bin_file(f"trainer.{name}", path, facts)
         return
-    (folder, *others) = paths
+    folder, *others = profile.trainer.data
     if others:
         message, remedy = "a finetune takes one folder of data", "Put the samples into one training.jsonl."
         yield error("trainer.data", message, remedy)
@@ -192,7 +191,7 @@ def impossible_model_split(setup: Setup) -> Iterator[Finding]:
         change = Change(
             "no pipeline", "each GPU holds all layers, or a share of each", (("nemo.pipeline_parallel", 1),)
         )
-        message, remedy = ("tui-train passes no pipeline settings to AutoModel", "Use tensor parallelism, or none.")
+        message, remedy = "tui-train passes no pipeline settings to AutoModel", "Use tensor parallelism, or none."
         yield error("nemo.pipeline_parallel", message, remedy, change=change)
 
 
@@ -338,30 +337,6 @@ def uses_unsupported_by_nemo(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.launcher", message, remedy, change=change)
     if setup.profile.trainer.arguments and setup.nemo_flavour in {"recipes", "bridge"}:
         none = Change("no more arguments", "the recipe's file takes none", (("trainer.arguments", ()),))
-        message, remedy = (
-            "a NeMo recipe takes no more arguments",
-            f"Export it, and edit {nemo.FILE_NAME_BY_FLAVOUR[setup.nemo_flavour]}.",
-        )
+        message = "a NeMo recipe takes no more arguments"
+        remedy = f"Export it, and edit {nemo.FILE_NAME_BY_FLAVOUR[setup.nemo_flavour]}."
         yield error("trainer.arguments", message, remedy, change=none)
-
-
-def automodel_instead_of_recipes(setup: Setup) -> Iterator[Finding]:
-    """AutoModel in place of recipes: what that means, and what it needs."""
-    profile = setup.profile
-    if setup.nemo_flavour != "automodel" or setup.toolchain is None:
-        return
-    packages = setup.toolchain.packages
-    toolkit = packages.get("nemo_toolkit")
-    why = f"nemo_toolkit {toolkit} has no recipes any more" if toolkit else "this Python has no nemo_toolkit"
-    yield note(
-        "trainer.kind",
-        f"{why}: NeMo AutoModel {packages['nemo_automodel']} trains a Hugging Face model instead",
-        f"For recipes: tui-train env create nemo, or an image {nemo.RECOMMENDED_IMAGES_TEXT}.",
-    )
-    if profile.nemo.task != "finetune":
-        change = Change("finetune", "AutoModel starts from a model's weights", (("nemo.task", "finetune"),))
-        message, remedy = "tui-train uses AutoModel only to finetune", "Choose finetune, or a Python with recipes."
-        yield error("nemo.task", message, remedy, change=change)
-    if not profile.trainer.model:
-        message, remedy = "AutoModel needs a model to start from", "Name a Hugging Face folder (trainer.model)."
-        yield error("trainer.model", message, remedy)

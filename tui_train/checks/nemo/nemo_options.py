@@ -1,7 +1,7 @@
-"""Checks of what is set besides a NeMo recipe's own values: weights, LoRA, validation and test data, settings."""
+"""Checks of what is set besides a NeMo recipe's own values, and of what NeMo trains with instead of recipes."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
@@ -152,17 +152,42 @@ def invalid_recipe_settings(setup: Setup) -> Iterator[Finding]:
             yield error("nemo.set", message, invalid.remedy, change=change)
 
 
+def _why_no_recipes_text(packages: Mapping[str, str]) -> str:
+    toolkit = packages.get("nemo_toolkit")
+    return f"nemo_toolkit {toolkit} has no recipes any more" if toolkit else "this Python has no nemo_toolkit"
+
+
+def automodel_instead_of_recipes(setup: Setup) -> Iterator[Finding]:
+    """AutoModel in place of recipes: what that means, and what it needs."""
+    profile = setup.profile
+    if setup.nemo_flavour != "automodel" or setup.toolchain is None:
+        return
+    packages = setup.toolchain.packages
+    yield note(
+        "trainer.kind",
+        f"{_why_no_recipes_text(packages)}: NeMo AutoModel {packages['nemo_automodel']}"
+        " trains a Hugging Face model instead",
+        f"For recipes: tui-train env create nemo, or an image {nemo.RECOMMENDED_IMAGES_TEXT}.",
+    )
+    if profile.nemo.task != "finetune":
+        change = Change("finetune", "AutoModel starts from a model's weights", (("nemo.task", "finetune"),))
+        message, remedy = "tui-train uses AutoModel only to finetune", "Choose finetune, or a Python with recipes."
+        yield error("nemo.task", message, remedy, change=change)
+    if not profile.trainer.model:
+        message, remedy = "AutoModel needs a model to start from", "Name a Hugging Face folder (trainer.model)."
+        yield error("trainer.model", message, remedy)
+
+
 def bridge_instead_of_recipes(setup: Setup) -> Iterator[Finding]:
     """Megatron-Bridge in place of NeMo's recipes, and a checkpoint that it can start from."""
     profile = setup.profile
     if setup.nemo_flavour != "bridge" or setup.toolchain is None:
         return
     packages = setup.toolchain.packages
-    version, toolkit = packages["megatron-bridge"], packages.get("nemo_toolkit")
-    why = f"nemo_toolkit {toolkit} has no recipes any more" if toolkit else "this Python has no nemo_toolkit"
+    version = packages["megatron-bridge"]
     yield note(
         "trainer.kind",
-        f"{why}: Megatron-Bridge {version} trains its recipe of that name instead",
+        f"{_why_no_recipes_text(packages)}: Megatron-Bridge {version} trains its recipe of that name instead",
         "It reads the model's config.json from huggingface.co, or from the cache in HF_HOME if it is there.",
     )
     model = profile.trainer.model

@@ -133,11 +133,8 @@ def _incomplete_model_clause(profile: Profile, facts: Facts) -> str:
     name, model = model_id_with_revision(profile), cached_model(profile, facts)
     if model is None or not model.folder:
         return f"{name} is not on this machine"
-    more = (
-        f" and {counted(len(model.missing) - _MAX_MISSING_FILES_NAMED, 'file')} more"
-        if len(model.missing) > _MAX_MISSING_FILES_NAMED
-        else ""
-    )
+    unnamed_count = len(model.missing) - _MAX_MISSING_FILES_NAMED
+    more = f" and {counted(unnamed_count, 'file')} more" if unnamed_count > 0 else ""
     return f"{name} is incomplete: it lacks {', '.join(model.missing[:_MAX_MISSING_FILES_NAMED])}{more}"
 
 
@@ -170,16 +167,12 @@ def _gated_model_findings(name: str, profile: Profile, hub: HubCache, hub_answer
     remedy = (
         f"Ask for access on {page}, name {_HUB_TOKEN_VARIABLE} under secrets, and export it where you start the run."
     )
-    yield _model_error(
-        f"{name} is gated, and there is no token", remedy, change=_name_token_as_secret_change(profile), start=True
+    change = Change(
+        f"name {_HUB_TOKEN_VARIABLE} as a secret",
+        "its value is taken where the run starts, never written",
+        (("trainer.secrets", (*profile.trainer.secrets, _HUB_TOKEN_VARIABLE)),),
     )
-
-
-def _name_token_as_secret_change(profile: Profile) -> Change:
-    edits = (("trainer.secrets", (*profile.trainer.secrets, _HUB_TOKEN_VARIABLE)),)
-    return Change(
-        f"name {_HUB_TOKEN_VARIABLE} as a secret", "its value is taken where the run starts, never written", edits
-    )
+    yield _model_error(f"{name} is gated, and there is no token", remedy, change=change, start=True)
 
 
 def _download_size_finding(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Finding:

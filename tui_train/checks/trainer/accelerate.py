@@ -20,8 +20,8 @@ _AFFINITY_VARIABLE = "ACCELERATE_CPU_AFFINITY"
 
 def unusable_accelerate_config(setup: Setup) -> Iterator[Finding]:
     """A config that accelerate itself could use."""
-    profile, facts = setup.profile, setup.facts
-    document = launcher_config.launcher_config_document(profile, facts)
+    profile = setup.profile
+    document = launcher_config.launcher_config_document(profile, setup.facts)
     if document is None or not LAUNCHERS[setup.launcher].reads_config:
         return
     named = bool(profile.trainer.accelerate_config)
@@ -56,14 +56,11 @@ def unsupported_accelerate_config_keys(setup: Setup) -> Iterator[Finding]:
 
 def dropped_accelerate_settings(setup: Setup) -> Iterator[Finding]:
     """Entries of the config that are not used; the rest of it is."""
-    profile = setup.profile
-    path = _displayed_config_path(setup)
-    for entry, why in accelerate_config.reason_by_dropped_setting(
-        setup.launcher_config, profile.trainer.strategy
-    ).items():
+    strategy = setup.profile.trainer.strategy
+    for entry, why in accelerate_config.reason_by_dropped_setting(setup.launcher_config, strategy).items():
         yield warning(
             _CONFIG_PROFILE_KEY,
-            f"{visible(entry)} in your accelerate config {path} {why}: it is not used",
+            f"{visible(entry)} in your accelerate config {_displayed_config_path(setup)} {why}: it is not used",
             "Take it out, or name a file without it (trainer.accelerate_config); the rest is used.",
         )
 
@@ -83,9 +80,8 @@ def config_precision_unusable_on_cpu(setup: Setup) -> Iterator[Finding]:
 
 def cpu_affinity_unread_by_launcher(setup: Setup) -> Iterator[Finding]:
     """CPU affinity, which `accelerate launch` reads from its options and the environment only."""
-    profile = setup.profile
     wanted = accelerate_config.asks_to_bind_cpus(setup.launcher_config)
-    environment = profile.trainer.environment
+    environment = setup.profile.trainer.environment
     if not wanted or setup.device != "cuda" or _AFFINITY_VARIABLE in environment:
         return
     edits = (("trainer.environment", {**environment, _AFFINITY_VARIABLE: "1"}),)
@@ -167,13 +163,10 @@ def _process_count_findings(config: Mapping[str, Any], setup: Setup) -> Iterator
     wanted = accelerate_config.parse_positive_integer(config.get("num_processes"))
     if wanted is None or wanted == setup.world_size:
         return
-    message = (
-        f"your accelerate config starts {counted(wanted, 'process', 'processes')}, and this plan {setup.world_size}"
-    )
+    processes = counted(wanted, "process", "processes")
+    message = f"your accelerate config starts {processes}, and this plan {setup.world_size}"
     on_cpu = setup.device == "cpu"
-    change = Change(
-        counted(wanted, "process", "processes"), "as in your accelerate config", (("hardware.processes", wanted),)
-    )
+    change = Change(processes, "as in your accelerate config", (("hardware.processes", wanted),))
     remedy = f"Set hardware.processes={wanted}." if on_cpu else "Choose the GPUs (hardware.gpus): one process for each."
     yield note("hardware.processes", message, remedy, change if on_cpu else None)
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import visible
+from tui_train.base.text import first_names_text, visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.trainer.preset import are_arguments_fully_known, declared_argument_names, declared_arguments_text
 from tui_train.facts.types import ScriptParameter, ScriptSource
@@ -112,23 +112,19 @@ def missing_subcommand(setup: Setup) -> Iterator[Finding]:
     )
     # One of them, by the version of click.
     is_sure = source.kind != "click" or trains not in source.subcommand_by_alias.values()
+    subcommands = first_names_text(source.subcommands, _MAX_CHOICES_SHOWN)
     change = Change(
         f"the subcommand {trains}", "it is the first argument", ((_ARGUMENTS_PROFILE_KEY, (trains, *words)),)
     )
     yield Finding(
         level="error" if source.needs_command and given_arguments.does_library_parse_as_we_do(source) else "warning",
         key=_ARGUMENTS_PROFILE_KEY,
-        message=f"no subcommand is given: the script has {visible(_subcommands_text(source.subcommands))}",
+        message=f"no subcommand is given: the script has {visible(subcommands)}",
         remedy=f"Write the one that trains into the arguments (trainer.arguments), such as {visible(trains)}.",
         change=None
         if words or not is_sure or (len(source.subcommands) > 1 and not _TRAINING_SUBCOMMAND_PATTERN.match(trains))
         else change,
     )
-
-
-def _subcommands_text(names: tuple[str, ...]) -> str:
-    more = len(names) - _MAX_CHOICES_SHOWN
-    return ", ".join(names[:_MAX_CHOICES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def invalid_argument_values(setup: Setup) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from tui_train.base.text import display_path, visible
+from tui_train.base.text import display_path, first_names_text, visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.types import ScriptSource, YamlDocument
 from tui_train.profile.changes import Change
@@ -197,5 +197,4 @@ def declared_arguments_text(source: ScriptSource) -> str:
 
 def flag_list_text(flags: Sequence[str]) -> str:
     """Return some flags in words, of many the first; safe to show."""
-    more = len(flags) - _MAX_FLAGS_SHOWN
-    return visible(", ".join(flags[:_MAX_FLAGS_SHOWN])) + (f" and {more} more" if more > 0 else "")
+    return visible(first_names_text(flags, _MAX_FLAGS_SHOWN))

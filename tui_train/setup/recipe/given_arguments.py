@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from tui_train.base.text import counted, visible
+from tui_train.base.text import counted, first_names_text, visible
 from tui_train.facts.types import Facts, ScriptParameter, ScriptSource
 from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument
 from tui_train.profile.types import Profile
@@ -179,9 +179,8 @@ def argument_value_problem(parameter: ScriptParameter, values: Sequence[str]) ->
         if not _is_of_type(parameter.type, value):
             return f"is {visible(value)!r}, which is not {_LABEL_BY_TYPE_NAME[parameter.type]}"
         if parameter.choices and parameter.type == "str" and value.casefold() not in folded:
-            more = len(parameter.choices) - _MAX_CHOICES_SHOWN
-            choices = ", ".join(parameter.choices[:_MAX_CHOICES_SHOWN]) + (f" and {more} more" if more > 0 else "")
-            return f"is {visible(value)!r}, which is none of {visible(choices)}"
+            choices = visible(first_names_text(parameter.choices, _MAX_CHOICES_SHOWN))
+            return f"is {visible(value)!r}, which is none of {choices}"
     return ""
 
 
