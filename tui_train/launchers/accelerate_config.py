@@ -36,9 +36,9 @@ _KEPT_FSDP_KEYS = frozenset(
     }
 )  # fmt: skip
 # FSDP1 says by a strategy what FSDP2 says by a bool, and accelerate reads numbers (from 1) for the names of both.
-_FSDP1_STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
+_FSDP1_STRATEGIES_BY_NUMBER = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
 _RESHARD_BY_STRATEGY = {"FULL_SHARD": True, "HYBRID_SHARD": True, "SHARD_GRAD_OP": False, "HYBRID_SHARD_ZERO2": False}
-_STATE_DICT_TYPES = ("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT")
+_STATE_DICT_TYPES_BY_NUMBER = ("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT")
 _FSDP1_ONLY_STATE_DICT_TYPE = "LOCAL_STATE_DICT"
 _KEPT_DEEPSPEED_KEYS = frozenset({"zero3_init_flag", "zero3_save_16bit_model", "deepspeed_moe_layer_cls_names"})
 
@@ -162,7 +162,7 @@ def reason_by_dropped_setting(config: Mapping[str, Any], chosen_strategy: Strate
             reasons[f"{key}: {sharding}"] = "has no counterpart in FSDP2, which shards over all GPUs"
         elif sharding not in {"", "NO_SHARD", *_RESHARD_BY_STRATEGY}:
             reasons[f"{key}: {sharding}"] = "is not known to accelerate"
-        if (kind := _state_dict_type(config)) not in {"", *_STATE_DICT_TYPES} - {_FSDP1_ONLY_STATE_DICT_TYPE}:
+        if (kind := _state_dict_type(config)) not in {"", *_STATE_DICT_TYPES_BY_NUMBER} - {_FSDP1_ONLY_STATE_DICT_TYPE}:
             reasons[f"fsdp_state_dict_type: {kind}"] = "is not possible with FSDP2"
     return reasons
 
@@ -200,7 +200,7 @@ def _fsdp2_settings(config: Mapping[str, Any]) -> dict[str, PlainData]:
     }
     if (reshards := _RESHARD_BY_STRATEGY.get(_sharding_key_and_strategy(config)[1])) is not None:
         settings["fsdp_reshard_after_forward"] = reshards
-    if (kind := _state_dict_type(config)) in _STATE_DICT_TYPES and kind != _FSDP1_ONLY_STATE_DICT_TYPE:
+    if (kind := _state_dict_type(config)) in _STATE_DICT_TYPES_BY_NUMBER and kind != _FSDP1_ONLY_STATE_DICT_TYPE:
         settings["fsdp_state_dict_type"] = kind
     return settings
 
@@ -215,12 +215,12 @@ def _sharding_key_and_strategy(config: Mapping[str, Any]) -> tuple[str, str]:
         return key, "FULL_SHARD"
     if named in {"FALSE", "NO", "OFF", "0"}:
         return key, "SHARD_GRAD_OP"
-    return key, _name_for_number(named, _FSDP1_STRATEGIES)
+    return key, _name_for_number(named, _FSDP1_STRATEGIES_BY_NUMBER)
 
 
 def _state_dict_type(config: Mapping[str, Any]) -> str:
     named = str(_fsdp_settings(config).get("fsdp_state_dict_type", "")).strip().upper()
-    return _name_for_number(named, _STATE_DICT_TYPES)
+    return _name_for_number(named, _STATE_DICT_TYPES_BY_NUMBER)
 
 
 def _name_for_number(name_or_number: str, names: tuple[str, ...]) -> str:

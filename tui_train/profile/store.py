@@ -34,7 +34,7 @@ _PROFILE_NAME_PATTERN = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 _NAME_LINE_PATTERN = re.compile(r"(?<![^\n])name\s*=[^\n]*")
 # The built-in trainer's own preset: no script is passed anything by it.
 _BUILTIN_TRAINER_PRESET = "builtin"
-_MODEL_SIZE_NAMES = ("layers", "hidden_size", "heads")
+_SCHEMA_1_MODEL_SIZE_NAMES = ("layers", "hidden_size", "heads")
 # Defaults of schema 1 for values that a file does not set.
 _SCHEMA_1_DEFAULT_BY_NAME: dict[str, Any] = {
     "layers": 4, "hidden_size": 128, "heads": 4, "sequence_length": 128, "micro_batch": 8, "global_batch": 16,
@@ -104,7 +104,7 @@ def _upgrade_schema_1(data: dict[str, Any], user_presets: UserPresetByName) -> d
             passed.add("precision")
     else:
         keeps_model_size = model if kind == "builtin" else model or own_size or nemo.get("task") == "finetune"
-        passed = _SCHEMA_1_DEFAULT_BY_NAME.keys() - set(_MODEL_SIZE_NAMES if keeps_model_size else ())
+        passed = _SCHEMA_1_DEFAULT_BY_NAME.keys() - set(_SCHEMA_1_MODEL_SIZE_NAMES if keeps_model_size else ())
     complete = {**{name: value for name, value in _SCHEMA_1_DEFAULT_BY_NAME.items() if name in passed}, **recipe}
     dropped = _SCHEMA_1_DEFAULT_BY_NAME.keys() - passed
     return {**data, **sections, "recipe": {name: value for name, value in complete.items() if name not in dropped}}

@@ -12,7 +12,7 @@ from tui_train.profile.types import Profile
 from tui_train.trainers.trainer import FieldTexts, Trainer
 
 SAMPLE_TEXT_FILE = "sample.txt"
-_SCRIPT_FILE = "pretrain.py"
+_PRETRAIN_SCRIPT_FILE = "pretrain.py"
 
 
 class Builtin(Trainer):
@@ -64,11 +64,11 @@ class Builtin(Trainer):
 
     def program_parts(self) -> tuple[CommandPart, ...]:
         """Return the script."""
-        return (CommandPart((word_in_run_dir(_SCRIPT_FILE),)),)
+        return (CommandPart((word_in_run_dir(_PRETRAIN_SCRIPT_FILE),)),)
 
     def program_files(self) -> tuple[ProgramFile, ...]:
         """Return the script, and the sample text if no data is set."""
-        names = (_SCRIPT_FILE,) if self.profile.trainer.data else (_SCRIPT_FILE, SAMPLE_TEXT_FILE)
+        names = (_PRETRAIN_SCRIPT_FILE,) if self.profile.trainer.data else (_PRETRAIN_SCRIPT_FILE, SAMPLE_TEXT_FILE)
         return (*(ProgramFile(name, f"programs/{name}") for name in names), *super().program_files())
 
 

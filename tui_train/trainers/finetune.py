@@ -49,7 +49,7 @@ FINETUNE_DEFAULTS: dict[str, Scalar] = {
     "seed": 42,
 }
 # What the attempts may change stands in the command, and so do the paths of the run.
-_COMMAND_ARGUMENTS = (
+_TRL_COMMAND_ARGUMENTS = (
     # Two words: TRL looks for "--config" alone.
     PresetArgument(("--config", "{config}")),
     PresetArgument(("--output_dir={output}",)),
@@ -68,7 +68,7 @@ _WEIGHT_FILE_NAMES = (
 )  # fmt: skip
 # Taken by the preparation, or by what the profile adds to the file.
 _PLACEHOLDERS_OUTSIDE_PRESET = frozenset({"data", "validation_data", "evaluate_every"})
-_CONFIG_FILE_VALUES = (
+_TRL_CONFIG_FILE_VALUES = (
     TrainerFileValue("model_name_or_path", "{model}"),
     TrainerFileValue("model_revision", "{revision}", when="revision!="),
     TrainerFileValue("learning_rate", "{learning_rate}"),
@@ -167,13 +167,13 @@ class Finetune(Trainer):
         """How TRL takes the recipe and the fine-tuning; which loss counts depends on the format of the data."""
         profile, chosen = self.profile, self.profile.finetune
         values = [
-            *_CONFIG_FILE_VALUES,
+            *_TRL_CONFIG_FILE_VALUES,
             *_evaluation_values(profile),
             *trl_options_besides_recipe(chosen, self._data_format),
         ]
         if end := end_token_to_pass(profile, self._data_reports):
             values.append(TrainerFileValue("eos_token", end))
-        arguments: tuple[PresetArgument, ...] = _COMMAND_ARGUMENTS
+        arguments: tuple[PresetArgument, ...] = _TRL_COMMAND_ARGUMENTS
         if chosen.tuning == "full":
             # It may fall back to an adapter.
             arguments = (*arguments, PresetArgument(_adapter_arguments(chosen), when="lora=yes"))

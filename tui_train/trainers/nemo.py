@@ -43,7 +43,7 @@ FILE_NAME_BY_FLAVOUR: dict[NemoFlavour, str] = {
 }
 _NUMBER_PATTERN = r"[-+]?(?:\d+\.?\d*(?:E[-+]?\d+)?|nan|inf|NAN|INF)"
 # Megatron's progress line; a skipped step has no loss.
-_PROGRESS_LINE_PATTERN = (
+_MEGATRON_PROGRESS_LINE_PATTERN = (
     r"\biteration +(?P<step>\d+)/ *(?P<steps>\d+) \|"
     rf"(?:.*\| learning rate: (?P<lr>{_NUMBER_PATTERN}) \|)?(?:.*\| lm loss: (?P<loss>{_NUMBER_PATTERN}) \|)?"
 )
@@ -60,7 +60,7 @@ PRESET_BY_FLAVOUR: dict[NemoFlavour, Preset] = {
         label="Megatron-Bridge recipe",
         about="a recipe of NVIDIA Megatron-Bridge",
         arguments=_RECIPE_PROGRAM_ARGUMENTS,
-        log=(_PROGRESS_LINE_PATTERN,),
+        log=(_MEGATRON_PROGRESS_LINE_PATTERN,),
     ),
     "automodel": Preset(
         label="NeMo AutoModel",

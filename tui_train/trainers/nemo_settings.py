@@ -60,13 +60,13 @@ _PROFILE_KEY_BY_SIZE_SETTING = {
     "model.config.kv_channels": "recipe.heads",
 }
 _SETTING_ROOTS = ("data", "log", "model", "optim", "peft", "resume", "trainer")
-_CONSTANT_BY_WORD = {"true": True, "false": False, "none": None, "null": None}
+_PYTHON_CONSTANT_BY_WORD = {"true": True, "false": False, "none": None, "null": None}
 
 
 def parse_setting_value(text: str) -> Any:
     """Return the value of a text written as in Python or TOML; BadInput if it is not one."""
-    if text.strip().lower() in _CONSTANT_BY_WORD:
-        return _CONSTANT_BY_WORD[text.strip().lower()]
+    if text.strip().lower() in _PYTHON_CONSTANT_BY_WORD:
+        return _PYTHON_CONSTANT_BY_WORD[text.strip().lower()]
     try:
         parsed = parse_literal(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):

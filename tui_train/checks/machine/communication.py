@@ -14,7 +14,6 @@ from tui_train.profile.changes import Change, remove_variables_change
 from tui_train.setup.machine import overridden_variables
 from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_gloo_trains_wrongly, why_workaround_ignored
 from tui_train.setup.setup import Setup
-from tui_train.trainers import trainer_of
 
 _ENVIRONMENT_PROFILE_KEY = "trainer.environment"
 
@@ -42,9 +41,8 @@ def unsuitable_backend(setup: Setup) -> Iterator[Finding]:
 
 def why_gloo_refused(setup: Setup) -> str:
     """Return why Gloo cannot be chosen for GPUs, empty where it can."""
-    profile = setup.profile
-    trainer, torch = profile.trainer, setup.toolchain.torch if setup.toolchain else None
-    return trainer_of(profile).why_no_gloo or why_gloo_trains_wrongly(sharded=trainer.strategy == "fsdp2", torch=torch)
+    sharded, torch = setup.profile.trainer.strategy == "fsdp2", setup.toolchain.torch if setup.toolchain else None
+    return setup.trainer.why_no_gloo or why_gloo_trains_wrongly(sharded=sharded, torch=torch)
 
 
 def unknown_or_ignored_nccl_workarounds(setup: Setup) -> Iterator[Finding]:

@@ -15,9 +15,8 @@ from tui_train.setup.setup import Setup
 
 def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
     """Checkpoints for which the disk of the output has no room: not for one, or not for all that are kept."""
-    profile, facts = setup.profile, setup.facts
-    key, output = "trainer.output", profile.trainer.output or setup.user_output_folder
-    free = facts.free.get(output)
+    key, output = "trainer.output", setup.profile.trainer.output or setup.user_output_folder
+    free = setup.facts.free.get(output)
     required = checkpoint_disk_use(setup) if free is not None and not no_effect.why_no_effect(key, setup) else None
     if free is None or required is None:
         return
@@ -32,7 +31,7 @@ def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
             start=True,
         )
     # What is there already of a run that goes on is removed as it goes.
-    elif free < required.peak_bytes() and facts.paths.get(output) != "folder":
+    elif free < required.peak_bytes() and setup.facts.paths.get(output) != "folder":
         change = _keep_or_save_fewer_checkpoints_change(setup, required, free)
         at_once = f"{counted(required.max_count_at_once or 1, 'checkpoint')} of {size_text(required.checkpoint_bytes)}"
         yield warning(
@@ -45,10 +44,9 @@ def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
 
 def _keep_or_save_fewer_checkpoints_change(setup: Setup, required: CheckpointDiskUse, free: int) -> Change | None:
     """Return the change with which the most checkpoints stay for which there is room, None if there is none."""
-    profile = setup.profile
     max_kept = free // required.checkpoint_bytes - 1
     if required.can_be_limited and max_kept >= required.min_kept:
-        words = profile.trainer.arguments
+        words = setup.profile.trainer.arguments
         for argument in reversed(given_options(words, accept_without_dashes=False)):
             if argument.option == CHECKPOINT_LIMIT_OPTION:
                 words = argument.arguments_without_it(words)

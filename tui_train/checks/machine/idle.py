@@ -20,7 +20,7 @@ from tui_train.setup.machine.idle_cards import (
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 
-_CPU_REMEDY = "train on the CPU: --set hardware.device=cpu"
+_TRAIN_ON_CPU_REMEDY = "train on the CPU: --set hardware.device=cpu"
 # What its wheel and the libraries of CUDA take to download.
 _TORCH_DOWNLOAD_SIZE_TEXT = "about 2.4 GB"
 
@@ -51,7 +51,7 @@ def all_cards_idle_while_cpu_trains(setup: Setup) -> Iterator[Finding]:
         why = f"{_possessive_of_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
         subject = _idle_cards_clause(idle) if idle.cards else "what GPUs there are stay idle"
         message = f"no GPU here can train: {why}" if cuda_chosen else f"{subject}: {why}"
-        remedy = f"{_idle_cards_remedy(profile, idle)} Or {_CPU_REMEDY}."
+        remedy = f"{_idle_cards_remedy(profile, idle)} Or {_TRAIN_ON_CPU_REMEDY}."
         change, install = _use_python_change(idle) or change, _environment_install_for_idle_cards(profile, facts, idle)
         keys = f"{_idle_cards_screen_remedy(profile, idle, install)} Or choose the device CPU."
     yield error("hardware.device", message, remedy, change=change, install=install, keys=keys, machine=True)
@@ -89,8 +89,7 @@ def cards_idle_under_single_process_launcher(setup: Setup) -> Iterator[Finding]:
     usable = recommended_uuids(setup.facts.machine.gpus, setup.verdicts)
     if len(usable) > 1:
         change = Change("use torchrun", "it starts one process per GPU", (("trainer.launcher", "torchrun"),))
-        label = LAUNCHERS[setup.launcher].label
-        message = f"{label} trains on one GPU, and {len(usable)} are here to train on"
+        message = f"{LAUNCHERS[setup.launcher].label} trains on one GPU, and {len(usable)} are here to train on"
         several = able_launchers_text(lambda other: other.starts_several)
         remedy = f"Choose {several}; or name the one GPU, such as hardware.gpus={usable[0]}."
         yield error("trainer.launcher", message, remedy, change=change)

@@ -54,12 +54,12 @@ def _why_max_connections_ignored(readers: VariableReaders) -> str:
     return "" if readers.nemo else "it is for tensor parallel training, and slows any other"
 
 
-_CHOOSE_BACKEND_TEXT = "no version of accelerate reads it: choose the communication instead (communication.backend)"
+_NEVER_READ_TEXT = "no version of accelerate reads it: choose the communication instead (communication.backend)"
 # Why a variable has not the intended effect, or a function that returns that; empty where it works.
 REASON_OR_FINDER_BY_VARIABLE: dict[str, str | Callable[[VariableReaders], str]] = {
-    "ACCELERATE_USE_GLOO": _CHOOSE_BACKEND_TEXT,
-    "ACCELERATE_BACKEND": _CHOOSE_BACKEND_TEXT,
-    "ACCELERATE_DDP_BACKEND": _CHOOSE_BACKEND_TEXT,
+    "ACCELERATE_USE_GLOO": _NEVER_READ_TEXT,
+    "ACCELERATE_BACKEND": _NEVER_READ_TEXT,
+    "ACCELERATE_DDP_BACKEND": _NEVER_READ_TEXT,
     "ACCELERATE_MIXED_PRECISION": _why_mixed_precision_ignored,
     "MASTER_ADDR": _why_master_address_ignored,
     "MASTER_PORT": _why_master_address_ignored,

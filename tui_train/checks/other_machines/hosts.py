@@ -12,7 +12,6 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.other_hosts import choose_host_cards, processes_per_machine
 from tui_train.setup.setup import Setup
-from tui_train.trainers import trainer_of
 
 # Hosts that are named in one finding.
 _MAX_NAMED_HOSTS = 4
@@ -65,7 +64,7 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
         if peer.same_as:
             yield _machine_named_twice_finding(profile, peer.same_as, host)
     by_problem: dict[_HostProblem, list[str]] = {}
-    allows_uneven = LAUNCHERS[setup.launcher].allows_uneven and trainer_of(profile).allows_uneven
+    allows_uneven = LAUNCHERS[setup.launcher].allows_uneven and setup.trainer.allows_uneven
     # A number of processes that is wrong for the first host is a finding of its own.
     compares = setup.device == "cuda" and (
         profile.nodes.uneven_processes or setup.first_machine_processes == len(setup.gpus)

@@ -8,14 +8,11 @@ from tui_train.base.text import display_path, visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.recipe.data import LengthLimits, data_findings
 from tui_train.facts.data.data_use import known_format_of_files, learns_whole_chats
-from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import longest_fitting_length
 from tui_train.profile import data_weights as weights_of_files
 from tui_train.profile.changes import Change
-from tui_train.profile.types import Profile
 from tui_train.setup.recipe import data_questions, options
 from tui_train.setup.setup import Setup
-from tui_train.trainers import trainer_of
 from tui_train.trainers.finetune import (
     LABEL_BY_METHOD,
     default_learning_rate,
@@ -49,9 +46,7 @@ def missing_model_or_data(setup: Setup) -> Iterator[Finding]:
         message = "no model is chosen"
         remedy = "Name a model folder (config.json, weights, tokenizer) or an id of the Hub."
         yield error("trainer.model", message, remedy)
-    elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and _is_model_folder_without_weights(
-        profile, setup.facts
-    ):
+    elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and _lacks_model_weights(setup):
         message = f"no weights in {display_path(profile.trainer.model)}: neither model.safetensors nor its parts"
         remedy = "Name a complete model folder or an id of the Hub. Merge an adapter first (tui-train merge)."
         yield error("trainer.model", message, remedy)
@@ -64,11 +59,11 @@ def missing_model_or_data(setup: Setup) -> Iterator[Finding]:
 def invalid_data_weights(setup: Setup) -> Iterator[Finding]:
     """Weights of the data files: one for each, and rows in each that is to be learned from."""
     profile = setup.profile
-    if why := weights_of_files.weights_problem(profile.data.weights, len(profile.trainer.data)):
+    if why := weights_of_files.data_weights_problem(profile.data.weights, len(profile.trainer.data)):
         yield error(
             "data.weights",
             f"the weights of the files cannot be used: {why}",
-            weights_of_files.WEIGHTS_REMEDY,
+            weights_of_files.DATA_WEIGHTS_REMEDY,
             change=Change("no weights", "every row counts once", (("data.weights", ()),)),
         )
     report = data_questions.data_report_at_length_in_force(setup)
@@ -110,8 +105,8 @@ def chats_learned_whole(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _is_model_folder_without_weights(profile: Profile, facts: Facts) -> bool:
-    states = [facts.paths.get(path) for path in trainer_of(profile).own_paths()]
+def _lacks_model_weights(setup: Setup) -> bool:
+    states = [setup.facts.paths.get(path) for path in setup.trainer.own_paths()]
     return bool(states) and all(state == "missing" for state in states)
 
 

@@ -39,7 +39,7 @@ _MULTIMODAL_ARCHITECTURE_SUFFIX = "ForConditionalGeneration"
 def hub_id_instead_of_folder(setup: Setup) -> Iterator[Finding]:
     """A folder for trainers that load nothing else."""
     profile = setup.profile
-    name, trainer = hub_model_id(profile), trainer_of(profile)
+    name, trainer = hub_model_id(profile), setup.trainer
     if not name or trainer.takes_hub_ids:
         return
     model = cached_model(profile, setup.facts)

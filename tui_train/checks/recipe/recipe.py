@@ -12,7 +12,6 @@ from tui_train.profile import batch
 from tui_train.profile.changes import Change
 from tui_train.setup.recipe.data_questions import total_training_steps
 from tui_train.setup.setup import Setup
-from tui_train.trainers import trainer_of
 from tui_train.trainers.auto_preset import SCRIPT_DECLARED_DEFAULT_SOURCE_TEXT
 
 # Checkpoints of a training that had none.
@@ -189,7 +188,7 @@ def indivisible_hidden_size(setup: Setup) -> Iterator[Finding]:
 def pretraining_evaluations_without_data(setup: Setup) -> Iterator[Finding]:
     """Evaluations of a pretraining without data for them."""
     profile = setup.profile
-    if profile.recipe.evaluate_every is None or not trainer_of(profile).makes_model or profile.trainer.validation_data:
+    if profile.recipe.evaluate_every is None or not setup.trainer.makes_model or profile.trainer.validation_data:
         return
     yield warning(
         "recipe.evaluate_every",

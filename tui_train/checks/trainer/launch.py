@@ -13,7 +13,6 @@ from tui_train.setup.machine.strategies import why_strategy_unusable
 from tui_train.setup.machine.toolchain import why_python_unusable
 from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
-from tui_train.trainers import trainer_of
 
 _USE_DDP_CHANGE = Change("strategy ddp", "each device holds all of the model", (("trainer.strategy", "ddp"),))
 _FIRST_UNPRIVILEGED_PORT = 1024
@@ -114,8 +113,8 @@ def invalid_uneven_processes(setup: Setup) -> Iterator[Finding]:
         return
     elif setup.facts.scheduler:
         message, remedy = "Slurm gives each machine as many processes", "Leave nodes.processes out."
-    elif not trainer_of(profile).allows_uneven:
-        message = f"{trainer_of(profile).label} trains with as many processes on each machine"
+    elif not setup.trainer.allows_uneven:
+        message = f"{setup.trainer.label} trains with as many processes on each machine"
         remedy = "Leave nodes.processes out, and choose as many GPUs as the smallest machine has."
     elif not launcher.allows_uneven:
         message = f"{launcher.label} starts as many processes on each machine"

@@ -155,10 +155,10 @@ def preset_arguments_refused_by_script(setup: Setup) -> Iterator[Finding]:
 def _options_passed_by_preset(setup: Setup) -> dict[str, None]:
     """Return the options that the preset passes to the first attempt."""
     profile = setup.profile
-    output, config = profile.trainer.output or "output", profile.trainer.config
+    output = profile.trainer.output or "output"
     keeps_user_output = bool(setup.user_output_folder) and not profile.trainer.output
     filled_values = placeholder_values(
-        setup, output, config, recipe_keys_to_pass(profile, ()), user_output=keeps_user_output
+        setup, output, profile.trainer.config, recipe_keys_to_pass(profile, ()), user_output=keeps_user_output
     )
     preset_words = (
         word

@@ -20,7 +20,7 @@ from tui_train.setup.machine.toolchain import why_python_unusable
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.recipe.options import UserOption, option_names_of_value, script_options, user_options_for_value
 from tui_train.setup.setup import Setup
-from tui_train.trainers import nemo, trainer_has_own_field, trainer_of
+from tui_train.trainers import nemo, trainer_has_own_field
 from tui_train.trainers.script import script_or_module_to_start
 
 _REMEDY_BY_PLAN_VARIABLE = {
@@ -60,10 +60,10 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     )
     if trainer_has_own_field(profile, "nemo"):
         install = f"Make one: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES_TEXT}."
-    elif (trainer := trainer_of(profile)).wants_data:
+    elif setup.trainer.wants_data:
         install = (
-            f"Make one: tui-train env create {trainer.library_set}. Or name one that has them (trainer.python), "
-            f"or `pip install {' '.join(trainer.needed_packages())}` there."
+            f"Make one: tui-train env create {setup.trainer.library_set}. Or name one that has them (trainer.python), "
+            f"or `pip install {' '.join(setup.trainer.needed_packages())}` there."
         )
     chosen = visible(profile.trainer.python)
     unchosen = [tool for tool in facts.toolchains if tool.unchosen and profile.trainer.python in {"", tool.python}]
@@ -105,7 +105,7 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
         expected.append(("trainer.model", trainer.model, "folder"))
     recipe = trainer_has_own_field(profile, "nemo")
     folder = recipe and profile.nemo.task == "finetune"
-    folders = {path for path, state in facts.paths.items() if state == "folder" and trainer_of(profile).wants_data}
+    folders = {path for path, state in facts.paths.items() if state == "folder" and setup.trainer.wants_data}
     expected.extend(("trainer.data", path, "folder" if folder or path in folders else "file") for path in trainer.data)
     expected.extend(
         ("trainer.validation_data", path, "folder" if path in folders else "file") for path in trainer.validation_data

@@ -64,8 +64,8 @@ def print_data_report(  # noqa: PLR0913 - one for each option
 def _parse_weights(text: str, file_count: int) -> tuple[float, ...]:
     """Return what was typed as the weights of so many files; BadInput where they are none."""
     numbers = msgspec.convert(fields.parse_value(fields.get_field("data.weights"), text), tuple[float, ...])
-    if why := data_weights.weights_problem(numbers, file_count):
-        raise BadInput(f"the weights of the files cannot be used: {why}", data_weights.WEIGHTS_REMEDY)
+    if why := data_weights.data_weights_problem(numbers, file_count):
+        raise BadInput(f"the weights of the files cannot be used: {why}", data_weights.DATA_WEIGHTS_REMEDY)
     return numbers
 
 
