@@ -192,11 +192,12 @@ def test_an_id_is_what_huggingface_hub_takes(text):
 # ---- the profile -------------------------------------------------------------------------------------------------
 
 
-def test_an_id_stays_and_a_folder_becomes_absolute(tmp_path):
+def test_an_id_stays_and_a_folder_becomes_absolute(tmp_path, monkeypatch):
     row = fields.get_field("trainer.model")
     (tmp_path / "mine").mkdir()
     typed = ("acme/tiny", " gpt2 ", "mine", "./new", "a/b/c", "/x y", "")
-    read = [fields.parse_value(row, text, tmp_path) for text in typed]
+    monkeypatch.chdir(tmp_path)
+    read = [fields.parse_value(row, text) for text in typed]
     assert read == ["acme/tiny", "gpt2", f"{tmp_path}/mine", f"{tmp_path}/new", f"{tmp_path}/a/b/c", "/x y", ""]
 
 

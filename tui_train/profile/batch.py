@@ -35,7 +35,7 @@ def nearest_micro_batches(global_batch: int, micro_batch: int, world_size: int) 
     return tuple(below[-1:] + above[:1])
 
 
-def largest_micro_batch(global_batch: int, max_micro: int, world_size: int, min_micro: int = 1) -> int | None:
+def largest_micro_batch(global_batch: int, max_micro: int, world_size: int, min_micro: int) -> int | None:
     """Return the largest micro batch of `min_micro` to `max_micro` that keeps the global batch, None for none."""
     batch_per_process, rest = divmod(global_batch, world_size)
     fitting = [value for value in divisors(batch_per_process) if min_micro <= value <= max_micro]

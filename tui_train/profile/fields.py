@@ -128,13 +128,13 @@ def _all_text_of_value(value: FieldValue) -> str:
     return "\n".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def parse_value(row: Field, text: str, folder: Path | None = None) -> FieldValue:
+def parse_value(row: Field, text: str) -> FieldValue:
     """Return what was typed as a value of the field's kind, None where nothing was typed for an optional one.
 
-    Relative paths are taken from `folder` (default: here).
+    Relative paths are taken from the current folder.
     """
     unset = row.optional and not text.strip()
-    value = None if unset else _PARSER_BY_KIND[row.kind](row, text, folder or Path.cwd())
+    value = None if unset else _PARSER_BY_KIND[row.kind](row, text)
     _require_value_within_limits(row, value)
     return value
 
@@ -236,29 +236,21 @@ def absolute_webhook_reference(row: Field, text: str, folder: Path) -> str:
     raise BadInput(f"{row.label} is no address", remedy)
 
 
-def _parse_integer(row: Field, text: str, _folder: Path) -> int:
+def _parse_integer(row: Field, text: str) -> int:
     try:
         return int(text.replace("_", "").replace(" ", ""))
     except ValueError:
         raise BadInput(f"{row.label} is {visible(text)!r}", "Type a whole number.") from None
 
 
-def _parse_integers(row: Field, text: str, folder: Path) -> tuple[int, ...]:
-    return tuple(_parse_integer(row, word, folder) for word in typed_lists.split_values(row, text))
-
-
-def _parse_number(row: Field, text: str, _folder: Path) -> float:
+def _parse_number(row: Field, text: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise BadInput(f"{row.label} is {visible(text)!r}", "Type a number such as 0.0003 or 3e-4.") from None
 
 
-def _parse_numbers(row: Field, text: str, folder: Path) -> tuple[float, ...]:
-    return tuple(_parse_number(row, word, folder) for word in typed_lists.split_values(row, text))
-
-
-def _parse_switch(row: Field, text: str, _folder: Path) -> bool:
+def _parse_switch(row: Field, text: str) -> bool:
     word = text.strip().lower()
     if word in {"yes", "true", "on", "1"}:
         return True
@@ -267,13 +259,13 @@ def _parse_switch(row: Field, text: str, _folder: Path) -> bool:
     raise BadInput(f"{row.label} is {visible(text)!r}", "Type yes or no.")
 
 
-def _parse_table(row: Field, text: str, _folder: Path) -> dict[str, str]:
+def _parse_table(row: Field, text: str) -> dict[str, str]:
     return _parse_named_values(
         row, text, lambda name: name.isidentifier() and name.isascii(), "NAME=VALUE", "WANDB_MODE=offline"
     )
 
 
-def _parse_dotted_table(row: Field, text: str, _folder: Path) -> dict[str, str]:
+def _parse_dotted_table(row: Field, text: str) -> dict[str, str]:
     return _parse_named_values(row, text, is_dotted_name, "NAME.NAME=VALUE", "model.config.hidden_dropout=0.1")
 
 
@@ -302,22 +294,20 @@ def is_dotted_name(name: str) -> bool:
     return plain and len(parts) > 1 and not any(part.startswith("_") for part in parts)
 
 
-_PARSER_BY_KIND: dict[FieldKind, Callable[[Field, str, Path], FieldValue]] = {
-    "choice": lambda _row, text, _folder: text.strip(),
-    "text": lambda _row, text, _folder: text,
-    "path": absolute_field_path,
-    "paths": lambda row, text, folder: tuple(
-        absolute_path(path, folder) for path in typed_lists.split_values(row, text)
-    ),
-    "model": lambda _row, text, folder: absolute_model_reference(text, folder),
+_PARSER_BY_KIND: dict[FieldKind, Callable[[Field, str], FieldValue]] = {
+    "choice": lambda _row, text: text.strip(),
+    "text": lambda _row, text: text,
+    "path": lambda row, text: absolute_field_path(row, text, Path.cwd()),
+    "paths": lambda row, text: tuple(absolute_path(path, Path.cwd()) for path in typed_lists.split_values(row, text)),
+    "model": lambda _row, text: absolute_model_reference(text, Path.cwd()),
     "integer": _parse_integer,
-    "integers": _parse_integers,
+    "integers": lambda row, text: tuple(_parse_integer(row, word) for word in typed_lists.split_values(row, text)),
     "number": _parse_number,
-    "numbers": _parse_numbers,
+    "numbers": lambda row, text: tuple(_parse_number(row, word) for word in typed_lists.split_values(row, text)),
     "switch": _parse_switch,
-    "words": lambda row, text, _folder: typed_lists.split_values(row, text),
-    "names": lambda row, text, _folder: tuple(filter(None, typed_lists.split_values(row, text))),
+    "words": typed_lists.split_values,
+    "names": lambda row, text: tuple(filter(None, typed_lists.split_values(row, text))),
     "table": _parse_table,
     "dotted": _parse_dotted_table,
-    "webhook": absolute_webhook_reference,
+    "webhook": lambda row, text: absolute_webhook_reference(row, text, Path.cwd()),
 }

@@ -84,7 +84,7 @@ _LABEL_BY_SOURCE_KIND = {
 _MAX_NAMES_LISTED = 8
 
 
-def preset_for_source(source: ScriptSource | None, user_arguments: Sequence[str] = ()) -> Preset:
+def preset_for_source(source: ScriptSource | None, user_arguments: Sequence[str]) -> Preset:
     """Return the preset that suits a script with this source and the user's arguments, which may choose a subcommand.
 
     It passes nothing where no source is known.
