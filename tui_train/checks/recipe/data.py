@@ -4,8 +4,6 @@ import math
 from collections.abc import Iterator
 from functools import partial
 
-from msgspec import Struct
-
 from tui_train.base.text import counted, grouped_digits, percent, visible
 from tui_train.checks.finding import Finding, error, note, severity_sort_key, warning
 from tui_train.facts.data.data_report import DataProblem, DataQuestion, DataReport, RowLengths
@@ -28,20 +26,18 @@ _WORDS_AND_REMEDY_BY_ROW_PROBLEM = {
 _data_error, _data_warning = partial(error, _DATA_PROFILE_KEY), partial(warning, _DATA_PROFILE_KEY)
 
 
-class LengthLimits(Struct, frozen=True):
-    """The share of the rows that may be cut, and the longest sequence length that can be trained; 0: not known."""
-
-    max_cut_share: float = 1.0
-    max_length: int = 0
-
-
 def data_findings(
     report: DataReport,
     question: DataQuestion,
     known_bad_files: frozenset[str] = frozenset(),
-    limits: LengthLimits | None = None,
+    *,
+    max_cut_share: float = 1.0,
+    max_length: int = 0,
 ) -> tuple[Finding, ...]:
-    """Return what is wrong with the data for a training, the errors first; `known_bad_files` files are left out."""
+    """Return what is wrong with the data for a training, the errors first; `known_bad_files` are left out.
+
+    `max_cut_share` of the rows may be cut; `max_length` is the longest sequence that can be trained, 0: not known.
+    """
     if report.problem:
         return (
             _data_error(
@@ -55,7 +51,7 @@ def data_findings(
         *([_no_usable_rows_finding(report, question)] if empty else _method_suitability_findings(report, question)),
         *([] if empty else _unusable_or_duplicate_row_findings(report)),
         *_tokenizer_and_template_findings(report, question),
-        *_cut_row_findings(report, question, limits or LengthLimits()),
+        *_cut_row_findings(report, question, max_cut_share, max_length),
     ]
     return tuple(sorted(findings, key=severity_sort_key))
 
@@ -195,7 +191,9 @@ def _tokenizer_and_template_findings(report: DataReport, question: DataQuestion)
         yield _data_warning(message, f"Cut at {grouped_digits(report.limit)} or fewer.")
 
 
-def _cut_row_findings(report: DataReport, question: DataQuestion, limits: LengthLimits) -> Iterator[Finding]:
+def _cut_row_findings(
+    report: DataReport, question: DataQuestion, max_cut_share: float, max_length: int
+) -> Iterator[Finding]:
     """Return rows that are longer than the sequence length, with one that cuts none of them, or as few as can be."""
     lengths, usable = report.lengths, max(report.usable, 1)
     if lengths is None or not question.length:
@@ -209,10 +207,10 @@ def _cut_row_findings(report: DataReport, question: DataQuestion, limits: Length
     message = f"{'about ' * lengths.estimated}{counted(cut, 'row')} ({percent(share, 1)}) {verb}"
     message += f" longer than {grouped_digits(question.length)} tokens and {verb} {outcome}"
     message += " (estimated from bytes: the model is not here)" if lengths.estimated else ""
-    refused = share > limits.max_cut_share and not lengths.estimated
+    refused = share > max_cut_share and not lengths.estimated
     consent = math.ceil(share * 100) / 100
     allow = f"data.cut={consent:g} allows it." if refused else ""
-    change = _longer_length_change(lengths, question.length, limits.max_length)
+    change = _longer_length_change(lengths, question.length, max_length)
     if refused and change is None:
         title, why = f"allow {percent(consent)} of them", "what is beyond the length is not learned"
         change = Change(title, why, (("data.cut", consent),))

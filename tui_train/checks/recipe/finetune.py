@@ -6,7 +6,7 @@ from msgspec import structs
 
 from tui_train.base.text import display_path, visible
 from tui_train.checks.finding import Finding, error, note, warning
-from tui_train.checks.recipe.data import LengthLimits, data_findings
+from tui_train.checks.recipe.data import data_findings
 from tui_train.facts.data.data_use import known_format_of_files, learns_whole_chats
 from tui_train.memory.data_defaults import longest_fitting_length
 from tui_train.profile import data_weights as weights_of_files
@@ -113,16 +113,14 @@ def _lacks_model_weights(setup: Setup) -> bool:
 def problems_of_read_data(setup: Setup) -> Iterator[Finding]:
     """Faults in the data; missing paths are checked for every trainer."""
     profile = setup.profile
-    question, report = (
-        data_questions.question_with_length_in_force(setup),
-        data_questions.data_report_at_length_in_force(setup),
-    )
+    question = data_questions.question_with_length_in_force(setup)
+    report = data_questions.data_report_at_length_in_force(setup)
     if question and report:
-        limits = LengthLimits(profile.data.cut, longest_fitting_length(setup))
-        known_bad = {
-            path for path in profile.trainer.data if setup.facts.paths.get(path, "file") not in {"file", "folder"}
-        }
-        yield from data_findings(report, question, frozenset(map(visible, known_bad)), limits)
+        states = {path: setup.facts.paths.get(path, "file") for path in profile.trainer.data}
+        known_bad = frozenset(visible(path) for path, state in states.items() if state not in {"file", "folder"})
+        yield from data_findings(
+            report, question, known_bad, max_cut_share=profile.data.cut, max_length=longest_fitting_length(setup)
+        )
 
 
 def unknown_lora_targets(setup: Setup) -> Iterator[Finding]:
