@@ -443,8 +443,8 @@ def test_one_rule_holds_for_all_lists(row):
         fields.parse_value(row, two.replace(" ", ", "))
     # What the wizard offers is what was most likely meant.
     assert (
-        fields.most_likely_value(row, unclear)
-        == fields.most_likely_value(row, two.replace(" ", ", "))
+        fields.most_likely_meant_value(row, unclear)
+        == fields.most_likely_meant_value(row, two.replace(" ", ", "))
         == fields.parse_value(row, two)
     )
 

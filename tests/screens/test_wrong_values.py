@@ -65,7 +65,7 @@ async def choose(pilot: Any, **values: Any) -> None:
     ],
 )
 def test_the_nearest_value_is_what_a_text_seems_to_mean(key, text, value):
-    assert fields.most_likely_value(fields.get_field(key), text) == value
+    assert fields.most_likely_meant_value(fields.get_field(key), text) == value
 
 
 @pytest.mark.whole

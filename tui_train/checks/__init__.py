@@ -176,9 +176,9 @@ def find_problems(setup: Setup) -> tuple[Finding, ...]:
         name = Profile().trainer.preset
         change = Change(f"preset {name}", "the chosen one cannot be used", (("trainer.preset", name),))
         key = "trainer.preset"
-        return (_with_visible_text(error(key, problem.message, problem.remedy, change=change)),)
+        return (_with_text_safe_to_show(error(key, problem.message, problem.remedy, change=change)),)
     findings = [
-        _with_visible_text(_with_default_values_left_unset(finding, setup))
+        _with_text_safe_to_show(_with_default_values_left_unset(finding, setup))
         for run_check in CHECKS
         for finding in run_check(setup)
     ]
@@ -206,7 +206,7 @@ def _is_default_after_change(key: str, value: FieldValue, change: Change, setup:
     return value_after is not None and value_after.value == value and is_unset_by_user(value_after)
 
 
-def _with_visible_text(finding: Finding) -> Finding:
+def _with_text_safe_to_show(finding: Finding) -> Finding:
     """Return the finding with words that are safe to show, wherever they came from."""
     change = finding.change
     if change:

@@ -139,7 +139,7 @@ def parse_value(row: Field, text: str) -> FieldValue:
     return value
 
 
-def most_likely_value(row: Field, text: str) -> FieldValue:
+def most_likely_meant_value(row: Field, text: str) -> FieldValue:
     """Return the value that a text which cannot be read most likely means; None where it means none.
 
     A number is taken from the text's beginning, with k or M after it, and brought within the field's limits unless it

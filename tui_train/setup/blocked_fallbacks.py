@@ -77,7 +77,7 @@ def why_fallbacks_refused(
         name: _why_fallback_refused(name, profile, preset, tool, document)
         for name in _REPLACEABLE_FILE_VALUES_BY_FALLBACK.keys() & accepted
     }
-    if not trainer_of(profile).evaluates():
+    if not trainer_of(profile).may_evaluate():
         reasons["eval_batch"] = "no validation data: nothing is evaluated"
     reasons = reasons | dict.fromkeys(_GPU_ONLY_FALLBACKS if not gpus else (), "only for GPUs")
     for name in () if preset.user_arguments_first else _FALLBACKS_NAMED_LIKE_RECIPE_VALUES & accepted:

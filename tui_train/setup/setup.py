@@ -293,7 +293,7 @@ class Setup:
             refusals=refused,
             why_none=blocked_fallbacks.why_no_fallbacks(profile, self.facts),
             eval_batch=blocked_fallbacks.eval_batch_of_file_or_preset(self.preset, self.config_document),
-            evaluates=trainer.evaluates(),
+            evaluates=trainer.may_evaluate(),
             batch_not_set=batch_not_set,
             min_micro=trainer.min_micro_batch(),
         )

@@ -50,17 +50,17 @@ class Builtin(Trainer):
         """Return the placeholders of the preset, and how often it evaluates, which needs data."""
         return super().accepted_placeholders() | {"evaluate_every"}
 
-    def evaluates(self) -> bool:
+    def may_evaluate(self) -> bool:
         """Return whether there is data for it."""
         return bool(self.profile.trainer.validation_data)
 
     def unset_value_source(self) -> str:
         """Return when it evaluates, the one value of the recipe that has no default."""
-        return "at the end" if self.evaluates() else "no validation data"
+        return "at the end" if self.may_evaluate() else "no validation data"
 
     def library_options(self) -> dict[str, Any]:
         """Return how the script loads a model, and whether it evaluates."""
-        return {"dtype": "float32", **({"eval_strategy": "steps"} if self.evaluates() else {})}
+        return {"dtype": "float32", **({"eval_strategy": "steps"} if self.may_evaluate() else {})}
 
     def program_parts(self) -> tuple[CommandPart, ...]:
         """Return the script."""

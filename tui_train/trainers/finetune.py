@@ -142,7 +142,7 @@ class Finetune(Trainer):
         by_tuning = {"full": (), "lora": ("peft",), "qlora": ("peft", "bitsandbytes")}[tuning]
         return ("trl", *by_tuning, "datasets", "transformers", "accelerate")
 
-    def evaluates(self) -> bool:
+    def may_evaluate(self) -> bool:
         """Return whether there is data for it."""
         return has_evaluation_data(self.profile)
 

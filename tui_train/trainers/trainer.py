@@ -89,7 +89,7 @@ class Trainer:
         """Return the packages that the training Python must have."""
         return ()
 
-    def evaluates(self) -> bool:
+    def may_evaluate(self) -> bool:
         """Return whether it may evaluate, where memory can run out."""
         return True
 

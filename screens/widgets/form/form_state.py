@@ -238,7 +238,7 @@ class FormState:
 
 def _make_unparsable_text(row: FormRow, text: str, error: BadInput) -> UnparsableText:
     """Return a text that cannot be read with what F2 takes instead: what it seems to mean, else the value before."""
-    fix, message = fields.most_likely_value(row.field, text), error.message.replace(row.key, row.field.label, 1)
+    fix, message = fields.most_likely_meant_value(row.field, text), error.message.replace(row.key, row.field.label, 1)
     if row.usual_number is not None and not (
         isinstance(fix, float)
         and row.usual_number / _UNUSUAL_NUMBER_FACTOR < fix < row.usual_number * _UNUSUAL_NUMBER_FACTOR

@@ -62,7 +62,7 @@ def time_limit_above_partition_limit(setup: Setup) -> Iterator[Finding]:
     chosen = _chosen_partitions(profile, setup.facts)
     requested, limits = parse_time_limit_seconds(profile.slurm.time), [part.limit for part in chosen]
     longest = max((limit for limit in limits if limit is not None), default=None)
-    if requested is None or not chosen or None in limits or longest is None or requested <= longest:
+    if requested is None or None in limits or longest is None or requested <= longest:
         return
     names = visible(", ".join(part.name for part in chosen))
     change = Change(

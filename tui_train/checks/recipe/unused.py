@@ -1,6 +1,7 @@
 """Checks of choices that would not arrive: a wrong training would start without a word."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 from tui_train.base.text import display_path
 from tui_train.checks.finding import Finding, note, warning
@@ -29,42 +30,32 @@ _KEYS_CHECKED_ELSEWHERE = frozenset({"trainer.offload", "trainer.arguments"})
 def unused_values(setup: Setup) -> Iterator[Finding]:
     """Chosen values that what trains does not take, each with a Change that unsets all of them."""
     profile = setup.profile
-    reasons = {
-        key: no_effect.why_no_effect(key, setup)
-        for key in fields.chosen_keys(profile)
-        if key not in _KEYS_CHECKED_ELSEWHERE
-    }
-    why_unused = {key: why for key, why in reasons.items() if why}
-    empty = Profile()
-    edits = tuple((key, fields.get_value(empty, key)) for key in why_unused)
-    change = Change(
-        "unset what is not used", ", ".join(fields.get_field(key).label.lower() for key in why_unused), edits
-    )
-    passes = (
-        change_passing_lookalike_by_key(setup)
-        if why_unused and trainer_has_own_field(profile, "trainer.script")
-        else {}
-    )
+    reasons = {key: no_effect.why_no_effect(key, setup) for key in fields.chosen_keys(profile)}
+    why_unused = {key: why for key, why in reasons.items() if why and key not in _KEYS_CHECKED_ELSEWHERE}
+    if not why_unused:
+        return
+    edits = tuple((key, fields.get_value(Profile(), key)) for key in why_unused)
+    labels = ", ".join(fields.get_field(key).label.lower() for key in why_unused)
+    change = Change("unset what is not used", labels, edits)
+    passes = change_passing_lookalike_by_key(setup) if trainer_has_own_field(profile, "trainer.script") else {}
     file = no_effect.file_replacing_script_options(setup)
     for key, why in why_unused.items():
-        row = fields.get_field(key)
-        example = f", or write {{{key.partition('.')[2]}}} in the arguments where it belongs"
-        example = f", or write it into {file}" if file else example
-        passable = trainer_has_own_field(profile, "trainer.preset") and key.startswith(_KEY_PREFIXES_CHANGING_RESULT)
         if key == "trainer.output":
             yield _unpassed_output_finding(setup, change)
             continue
+        changes_result = key.startswith(_KEY_PREFIXES_CHANGING_RESULT)
+        level: Literal["error", "warning", "note"] = "note" if key.startswith("communication.") else "warning"
+        remedy = "Leave it out."
+        if key in passes:
+            remedy = "Pass it as the argument that it may be by its name, or leave it out."
+        elif changes_result and trainer_has_own_field(profile, "trainer.preset"):
+            where = f"it into {file}" if file else f"{{{key.partition('.')[2]}}} in the arguments where it belongs"
+            remedy = f"Leave it out, or write {where}."
         yield Finding(
-            level="error"
-            if key.startswith((*_KEY_PREFIXES_CHANGING_RESULT, "tracking."))
-            else "note"
-            if key.startswith("communication.")
-            else "warning",
+            level="error" if changes_result or key.startswith("tracking.") else level,
             key=key,
-            message=f"{row.label} ({key}) is set and not used: {why}",
-            remedy="Pass it as the argument that it may be by its name, or leave it out."
-            if key in passes
-            else f"Leave it out{example if passable else ''}.",
+            message=f"{fields.get_field(key).label} ({key}) is set and not used: {why}",
+            remedy=remedy,
             change=passes.get(key, change),
         )
 
