@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from tui_train.base.command import CommandPart, ProgramFile, word_in_run_dir
 from tui_train.profile.presets import Preset, PresetArgument, shipped_presets
-from tui_train.profile.types import Profile
 from tui_train.trainers.trainer import FieldTexts, Trainer
 
 SAMPLE_TEXT_FILE = "sample.txt"
@@ -42,9 +41,16 @@ class Builtin(Trainer):
 
     @cached_property
     def preset(self) -> Preset:
-        """The built-in trainer's preset, with evaluations."""
+        """The built-in trainer's preset; with validation data it evaluates at the end, or every few steps if set."""
         own = shipped_presets()["builtin"]
-        return replace(own, arguments=(*own.arguments, *_evaluation_arguments(self.profile)))
+        if not self.may_evaluate():
+            return own
+        evaluation = (
+            # The end of the training ends its epoch.
+            PresetArgument(("--eval_strategy=epoch",), when="evaluate_every="),
+            PresetArgument(("--eval_strategy=steps", "--eval_steps={evaluate_every}")),
+        )
+        return replace(own, arguments=(*own.arguments, *evaluation))
 
     def accepted_placeholders(self) -> frozenset[str]:
         """Return the placeholders of the preset, and how often it evaluates, which needs data."""
@@ -70,13 +76,3 @@ class Builtin(Trainer):
         """Return the script, and the sample text if no data is set."""
         names = (_PRETRAIN_SCRIPT_FILE,) if self.profile.trainer.data else (_PRETRAIN_SCRIPT_FILE, SAMPLE_TEXT_FILE)
         return (*(ProgramFile(name, f"programs/{name}") for name in names), *super().program_files())
-
-
-def _evaluation_arguments(profile: Profile) -> tuple[PresetArgument, ...]:
-    """Return when it evaluates, where there is data for it: at the end, which ends its epoch, unless steps are set."""
-    if not profile.trainer.validation_data:
-        return ()
-    return (
-        PresetArgument(("--eval_strategy=epoch",), when="evaluate_every="),
-        PresetArgument(("--eval_strategy=steps", "--eval_steps={evaluate_every}")),
-    )
