@@ -103,9 +103,9 @@ def _quote_if_needed(word: str) -> str:
 def _quote_always(word: str) -> str:
     """Return a word in quotes, whether or not it needs them; of NAME=VALUE the value alone."""
     name, equals, value = word.partition("=")
-    prefix_and_value = (f"{name}=", value) if equals and re.fullmatch(r"[\w.-]+", name) else ("", word)
-    quoted = shlex.quote(prefix_and_value[1])
-    return prefix_and_value[0] + (quoted if quoted != prefix_and_value[1] else f"'{prefix_and_value[1]}'")
+    prefix, rest = (f"{name}=", value) if equals and re.fullmatch(r"[\w.-]+", name) else ("", word)
+    quoted = shlex.quote(rest)
+    return prefix + (quoted if quoted != rest else f"'{rest}'")
 
 
 def _mark_quoted_commas(text: str) -> str:
