@@ -278,11 +278,7 @@ def test_a_stop_on_another_machine_is_seen_in_a_folder_that_they_share(tmp_path)
 @pytest.mark.parametrize(("elsewhere", "state", "code"), [(None, "finished", 0), (1, "stopped", 143)])
 def test_a_stop_elsewhere_counts_only_before_the_end(tmp_path, elsewhere, state, code):
     """A training whose ranks agree to stop may end with 0; one that had finished before the stop has finished."""
-    happened(tmp_path / "node-1", ("run_started", 4000.0), ("stopping", 4100.0))
-    start = SimpleNamespace(
-        planned=THREE, run_dir=str(tmp_path), node_rank=0, stops=(0, 0, 0), signals=SimpleNamespace(stop=""),
-        attempts=(SimpleNamespace(checkpoints=None),), resume=False,
-    )  # fmt: skip
+    start = SimpleNamespace(planned=THREE, run_dir=str(tmp_path), signals=SimpleNamespace(stop=""))
     ended = attempts.AttemptEnd(0, stopped_rank=elsewhere)
     outcome = supervised._outcome_after_attempt(start, ended, 1, 1)
     assert (outcome.state, outcome.code) == (state, code)

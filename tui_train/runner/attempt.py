@@ -166,13 +166,9 @@ def _rank_asked_to_stop(start: RunStart) -> int | None:
 def checkpoint_to_resume(start: RunStart, position: int) -> str:
     """Return the checkpoint that an attempt resumes from, empty where there is none."""
     # Several machines resume from one only where that was asked for on each.
-    return "" if start.planned.is_started_by_hand and not start.resume else newest_loadable_checkpoint(start, position)
-
-
-def newest_loadable_checkpoint(start: RunStart, position: int) -> str:
-    """Return the newest complete checkpoint that an attempt could load, empty where there is none."""
-    rule = start.attempts[position - 1].checkpoints
-    return checkpoints.newest_complete_checkpoint(rule, start.run_dir) if rule else ""
+    if start.planned.is_started_by_hand and not start.resume:
+        return ""
+    return checkpoints.newest_checkpoint_of_attempt(start.planned, position, start.run_dir)
 
 
 def _attempt_command(start: RunStart, position: int, log: str, resumed_from: str, container_name: str) -> NodeCommand:

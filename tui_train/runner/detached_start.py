@@ -17,16 +17,9 @@ _DETACHING_SCRIPT = 'set -m; log=$1; shift; "$0" "$@" < /dev/null >> "$log" 2>&1
 
 def start_detached(run_dir: str, options: Sequence[str]) -> Process:
     """Start the launch.sh of a run folder, and return its process; OSError where there is no bash."""
-    words = [
-        "bash",
-        "-c",
-        _DETACHING_SCRIPT,
-        "bash",
-        os.path.join(run_dir, LAUNCH_LOG_NAME),
-        os.path.join(run_dir, "launch.sh"),
-    ]
+    log, script = os.path.join(run_dir, LAUNCH_LOG_NAME), os.path.join(run_dir, "launch.sh")
     child = subprocess.run(
-        [*words, *options],
+        ["bash", "-c", _DETACHING_SCRIPT, "bash", log, script, *options],
         cwd="/",
         # Of several machines, the one that plans is the first.
         env={"TUI_TRAIN_NODE_RANK": "0", **os.environ},

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from . import gpus
-from .attempt import AttemptEnd, attempt_title_text, newest_loadable_checkpoint, run_attempt
+from . import checkpoints, gpus
+from .attempt import AttemptEnd, attempt_title_text, run_attempt
 from .memory_patterns import TEXT_BY_MEMORY_PHASE
 from .refused import CANNOT_WRITE_EXIT_CODE
 from .safe_text import visible
@@ -75,7 +75,8 @@ def _outcome_after_attempt(start: RunStart, ended: AttemptEnd, position: int, nu
     if ended.stopped_rank is not None:
         return StartOutcome("stopped", ended.code or 143, f"stopped: machine {ended.stopped_rank} was asked to stop")
     if ended.code == 0:
-        return StartOutcome("finished", 0, _finished_text(ended, newest_loadable_checkpoint(start, position)))
+        newest = checkpoints.newest_checkpoint_of_attempt(start.planned, position, start.run_dir)
+        return StartOutcome("finished", 0, _finished_text(ended, newest))
     log = f"see attempt-{number}.log"
     if not ended.phase:
         return StartOutcome("failed", ended.code, f"{_failure_text(ended)}: {log}")
