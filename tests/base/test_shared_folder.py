@@ -246,7 +246,7 @@ def test_only_the_names_of_a_lock_are_removed(tmp_path):
     at = tmp_path / ".lock"
     held = held_at(at)
     held.keep_disk_reserve(16)
-    (at / f"owner{safe_open.TEMPORARY_SUFFIX}left by a power cut").write_text("")
+    (at / f"owner{safe_open.TEMPORARY_INFIX}left by a power cut").write_text("")
     (at / "chapter").write_text("thesis")
     held.release()
     assert {path.name for path in at.iterdir()} == {"chapter", "owner"}

@@ -267,12 +267,14 @@ def test_a_stop_on_another_machine_is_seen_in_a_folder_that_they_share(tmp_path)
     before = [machines.stop_count_of_each_machine(THREE, folder, rank) for rank in range(3)]
     happened(tmp_path / "node-1", ("run_started", 400.0), ("stopping", 500.0))
     # Its own stop is no other's, and that of an earlier start is over.
-    seen = [machines.rank_asked_to_stop(THREE, folder, rank, before[rank]) for rank in range(3)]
+    seen = [machines.other_rank_asked_to_stop(THREE, folder, rank, before[rank]) for rank in range(3)]
     assert seen == [1, None, 1]
     happened(tmp_path, began, ("stopping", 4200.0))
-    assert machines.rank_asked_to_stop(THREE, folder, 1, before[1]) == 0
+    assert machines.other_rank_asked_to_stop(THREE, folder, 1, before[1]) == 0
     alone = str(tmp_path / "a folder of its own")
-    assert machines.rank_asked_to_stop(THREE, alone, 1, machines.stop_count_of_each_machine(THREE, alone, 1)) is None
+    assert (
+        machines.other_rank_asked_to_stop(THREE, alone, 1, machines.stop_count_of_each_machine(THREE, alone, 1)) is None
+    )
 
 
 @pytest.mark.parametrize(("elsewhere", "state", "code"), [(None, "finished", 0), (1, "stopped", 143)])

@@ -104,13 +104,13 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
         metering.kill()
         raise
     # A stop on another machine that comes while this waits for what is left is too late for what has finished.
-    elsewhere = _rank_asked_to_stop(start) if code == 0 else None
+    elsewhere = _other_rank_asked_to_stop(start) if code == 0 else None
     left = _leftover_processes_as_text(task, family)
     energy_used = metering.finish()
     cgroup.remove_cgroup(cgroup_path, start.mark)
     asked = stopped or (start.signals.stop and code != 0)
     ended = AttemptEnd(code) if asked else _end_from_log(start, position, log, code, family)
-    elsewhere = elsewhere if code == 0 else _rank_asked_to_stop(start)
+    elsewhere = elsewhere if code == 0 else _other_rank_asked_to_stop(start)
     ended = ended._replace(stopped=stopped, leftover=left, stopped_rank=elsewhere)
     if energy_used:
         record_event(
@@ -158,9 +158,9 @@ def attempt_title_text(start: RunStart, position: int) -> str:
     return f"attempt {position} of {len(start.attempts)} ({visible(start.attempts[position - 1].title)})"
 
 
-def _rank_asked_to_stop(start: RunStart) -> int | None:
+def _other_rank_asked_to_stop(start: RunStart) -> int | None:
     """Return the other machine whose training was asked to stop since this one started."""
-    return machines.rank_asked_to_stop(start.planned, start.run_dir, start.node_rank, start.stop_counts)
+    return machines.other_rank_asked_to_stop(start.planned, start.run_dir, start.node_rank, start.stop_counts)
 
 
 def checkpoint_to_resume(start: RunStart, position: int) -> str:

@@ -36,12 +36,12 @@ def largest_other_holder(message: str, own_pids: Container[int] = ()) -> MemoryH
     memory is what torch says to have itself is no other.
     """
     holders = [
-        MemoryHolder(match["pid"], f"{match['size']} {match['unit']}", _parse_bytes(match))
+        MemoryHolder(match["pid"], f"{match['size']} {match['unit']}", _size_in_bytes(match))
         for match in _HOLDER_PATTERN.finditer(message)
     ]
     if _OWN_PROCESS_TEXT not in message:
         own_bytes = sum(
-            _parse_bytes(match)
+            _size_in_bytes(match)
             for match in (_ALLOCATED_PATTERN.search(message), _RESERVED_PATTERN.search(message))
             if match
         )
@@ -53,7 +53,7 @@ def largest_other_holder(message: str, own_pids: Container[int] = ()) -> MemoryH
     others = [holder for holder in holders if int(holder.pid) not in own_pids]
     total = _CARD_TOTAL_PATTERN.search(message)
     if not others or (
-        total and sum(holder.size for holder in others) < _MIN_HOLDER_SHARE_OF_CARD * _parse_bytes(total)
+        total and sum(holder.size for holder in others) < _MIN_HOLDER_SHARE_OF_CARD * _size_in_bytes(total)
     ):
         return None
     return max(others, key=lambda holder: holder.size)
@@ -71,7 +71,7 @@ def other_holder_pid_if_certain(message: str, own_pids: Container[int]) -> str:
     return other.pid if other and other.size >= _MIN_HOLDER_BYTES else ""
 
 
-def _parse_bytes(match: re.Match[str]) -> float:
+def _size_in_bytes(match: re.Match[str]) -> float:
     try:
         return float(match["size"]) * _BYTES_BY_UNIT[match["unit"]]
     except ValueError:

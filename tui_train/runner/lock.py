@@ -275,7 +275,7 @@ def drop_disk_reserve(run_folder: int) -> None:
 
 def _is_lock_file_name(name: str) -> bool:
     return name in (OWNER_FILE_NAME, _TAKEOVER_FOLDER_NAME, _DISK_RESERVE_FILE_NAME) or name.startswith(
-        (OWNER_FILE_NAME + safe_open.TEMPORARY_SUFFIX, _DISK_RESERVE_FILE_NAME + safe_open.TEMPORARY_SUFFIX)
+        (OWNER_FILE_NAME + safe_open.TEMPORARY_INFIX, _DISK_RESERVE_FILE_NAME + safe_open.TEMPORARY_INFIX)
     )
 
 

@@ -13,7 +13,7 @@ LOG_HEAD_BYTES = 256 << 10
 # A bar with a label before its percentage is of something else: of loading, tokenizing, skipping.
 _LABELLED_BAR_PATTERN = re.compile(r"[^\W\d_][^%|]*:\s+\d{1,3}%\|")
 # Every rank says where it computes before the first step.
-_RANK_LINES_BYTES = 4_000_000
+_RANK_LINES_HEAD_BYTES = 4_000_000
 _RANK_IN_GROUP_PATTERN = re.compile(rb"rank \d+/(?:[2-9]|[1-9]\d+) \| host ")
 _RANK_ALONE_PATTERN = re.compile(rb"rank 0/1 \| host ")
 
@@ -52,7 +52,7 @@ def has_each_process_trained_alone(log: str, world_size: int) -> bool:
     if world_size < 2:
         return False
     try:
-        head = safe_open.read_bounded(log, _RANK_LINES_BYTES).replace(b"\0", b"")
+        head = safe_open.read_bounded(log, _RANK_LINES_HEAD_BYTES).replace(b"\0", b"")
     except OSError:
         return False
     return _RANK_IN_GROUP_PATTERN.search(head) is None and _RANK_ALONE_PATTERN.search(head) is not None

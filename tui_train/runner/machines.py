@@ -197,7 +197,7 @@ def stop_count_of_each_machine(planned: SupervisorPlan, run_dir: str, own_rank: 
     return tuple(0 if other == own_rank else _stop_count(run_dir, other) for other in range(planned.nodes))
 
 
-def rank_asked_to_stop(
+def other_rank_asked_to_stop(
     planned: SupervisorPlan, run_dir: str, own_rank: int, counts_before: Sequence[int]
 ) -> int | None:
     """Return the machine whose training was asked to stop more often than `counts_before`."""

@@ -12,7 +12,7 @@ from typing import Iterator
 # An events.jsonl of a year of starts has some 100 kB.
 DEFAULT_MAX_BYTES = 16 << 20
 # Between the name of a file and a random word, while it is written.
-TEMPORARY_SUFFIX = ".new."
+TEMPORARY_INFIX = ".new."
 _TEST_AND_TEXT_BY_FILE_KIND = (
     (S_ISDIR, "a folder"),
     (S_ISFIFO, "a pipe"),
@@ -118,7 +118,7 @@ def write_atomically(path: str, data: bytes, mode: int = 0o644, folder_descripto
     With the descriptor of a `folder_descriptor`, `path` is a name in it.
     """
     # A name that nobody can put a link at before.
-    beside = f"{path}{TEMPORARY_SUFFIX}{os.urandom(6).hex()}"
+    beside = f"{path}{TEMPORARY_INFIX}{os.urandom(6).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(beside, flags, mode, dir_fd=folder_descriptor)
     try:

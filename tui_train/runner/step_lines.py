@@ -51,7 +51,7 @@ _UNNAMED_STEP_PATTERN = re.compile(
     re.IGNORECASE,
 )
 # `Loss: 0.000418 after 875 batches`.
-_AFTER_STEPS_PATTERN = re.compile(r"\bafter (\d{1,12}) (?:batches|steps|iterations|updates)\b", re.IGNORECASE)
+_AFTER_SO_MANY_STEPS_PATTERN = re.compile(r"\bafter (\d{1,12}) (?:batches|steps|iterations|updates)\b", re.IGNORECASE)
 # timm's `Train: 0 [  50/1251 (  4%)]`.
 _TIMM_EPOCH_PATTERN = re.compile(r"(?<![\w/-])train: (\d+)(?= \[)", re.IGNORECASE)
 # NeMo counts from 0, and its second number is that of an epoch's last step; AutoModel counts from 0 as well.
@@ -169,7 +169,7 @@ def _generic_position(line: str) -> LoggedPosition | None:
     epoch = epoch or (_TIMM_EPOCH_PATTERN.search(line) if "rain: " in line else None)
     if ("lobal" in line or "num_updates" in line) and (overall := _OVERALL_STEP_PATTERN.search(line)):
         return LoggedPosition(parse_count(overall[1]), epoch=_number_pair(epoch)[0], overall=True)
-    step = _STEP_PATTERN.search(line) or (_AFTER_STEPS_PATTERN.search(line) if " after " in line else None)
+    step = _STEP_PATTERN.search(line) or (_AFTER_SO_MANY_STEPS_PATTERN.search(line) if " after " in line else None)
     if step is None and "/" in line:
         pairs = _bracketed_step_pairs(line, epoch.end() if epoch else 0)[:2]
         if len(pairs) > 1 and epoch is None:

@@ -60,22 +60,22 @@ _WARNING_PATTERN = re.compile(r"WARNING|Warning:|\bWARN\b(?!.*Cuda failure)")
 _MEMORY_WORD_PATTERN = re.compile(r"memory|Memory|MEMORY|ALLOC|EXHAUSTED|Exhausted|allocate|batch size found")
 _OUT_OF_MEMORY_PATTERN = re.compile("|".join(f"(?:{expression})" for _, expression in OUT_OF_MEMORY_PATTERNS))
 
-_LOAD_FRAME_PATTERN = r"[ .](load_state_dict|from_pretrained)\b| in _apply| in convert$|_verify_param_shape"
-_STEP_FRAME_PATTERN = (
+_MODEL_LOAD_FRAME_PATTERN = r"[ .](load_state_dict|from_pretrained)\b| in _apply| in convert$|_verify_param_shape"
+_OPTIMIZER_STEP_FRAME_PATTERN = (
     r"optimizer\.step\(|/(torch|bitsandbytes)/optim/|/apex/optimizers/|_foreach_|_multi_tensor_adam|_take_model_"
 )
 _EVAL_FRAME_PATTERN = r" in (_?evaluat|eval_|prediction_step|validate$|validation_|estimate_loss)"
 _BACKWARD_FRAME_PATTERN = r" in backward|\.backward\(| in training_step"
 _FORWARD_FRAME_PATTERN = r" in (forward|_call_impl|compute_loss)|cross_entropy|logits"
-_START_FRAME_PATTERN = r" in (barrier|wait_for_everyone|init_process_group)"
+_GROUP_START_FRAME_PATTERN = r" in (barrier|wait_for_everyone|init_process_group)"
 # What a frame tells, but for what one further outside told: an optimizer's state is loaded, an evaluation goes forward.
 _PHASE_FRAME_RULES = (
-    ("load", re.compile(_LOAD_FRAME_PATTERN), ("loss",)),
-    ("step", re.compile(_STEP_FRAME_PATTERN), ("load",)),
+    ("load", re.compile(_MODEL_LOAD_FRAME_PATTERN), ("loss",)),
+    ("step", re.compile(_OPTIMIZER_STEP_FRAME_PATTERN), ("load",)),
     ("eval", re.compile(_EVAL_FRAME_PATTERN), ()),
     ("loss", re.compile(_BACKWARD_FRAME_PATTERN), ()),
     ("loss", re.compile(_FORWARD_FRAME_PATTERN), ("eval",)),
-    ("start", re.compile(_START_FRAME_PATTERN), ("load", "step", "eval", "loss")),
+    ("start", re.compile(_GROUP_START_FRAME_PATTERN), ("load", "step", "eval", "loss")),
 )
 
 

@@ -56,7 +56,9 @@ def parse_json(data: bytes, expected_type: type = dict, max_values: int = MAX_JS
     if is_nested_deeper(parsed, MAX_JSON_DEPTH):
         raise Unparsable("it has too many levels")
     if not isinstance(parsed, expected_type):
-        raise Unparsable(f"it is {_NAME_BY_TYPE[type(parsed)]}, not {_NAME_BY_TYPE[expected_type]}", form=False)
+        raise Unparsable(
+            f"it is {_TEXT_BY_JSON_TYPE[type(parsed)]}, not {_TEXT_BY_JSON_TYPE[expected_type]}", form=False
+        )
     return parsed
 
 
@@ -91,7 +93,7 @@ def _parse_integer(digits: str) -> int:
 
 
 _JSON_DECODER = json.JSONDecoder(parse_int=_parse_integer)
-_NAME_BY_TYPE = {
+_TEXT_BY_JSON_TYPE = {
     dict: "an object",
     list: "a list",
     str: "a text",

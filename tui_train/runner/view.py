@@ -77,7 +77,7 @@ def _follow_lines(run_dir: str) -> Iterator[tuple[int, str]]:
         if problem and problem != before:
             sys.stderr.write(f"launch.sh: {problem}\n")
         offset += len(data)
-        whole, rest = _split_lines(rest + data)
+        whole, rest = _split_lines_and_rest(rest + data)
         if not whole and time.monotonic() - shown_at > _PROGRESS_BAR_REFRESH_SECONDS and (at := rest.rfind(b"\r")) > 0:
             whole, rest = [rest[:at]], rest[at:]
         for line in whole:
@@ -95,7 +95,7 @@ def _follow_lines(run_dir: str) -> Iterator[tuple[int, str]]:
             time.sleep(_POLL_SECONDS)
 
 
-def _split_lines(data: bytes) -> tuple[list[bytes], bytes]:
+def _split_lines_and_rest(data: bytes) -> tuple[list[bytes], bytes]:
     """Return the lines of some output, and the beginning of the next one; what has no end for too long is cut."""
     *whole, rest = data.split(b"\n")
     while len(rest) > MAX_LINE_LENGTH:
