@@ -30,11 +30,10 @@ from tui_train.views.run_settings import shortened_setting_text
 from .base import WizardScreen
 from .messages import OpenRun
 from .widgets.bar import StepBar
-from .widgets.braille import PlotAxisOptions, PlotSeries
 from .widgets.hint import Hint
 from .widgets.keys import KeyBar
 from .widgets.lines import Lines
-from .widgets.plot import Plot
+from .widgets.plot import Plot, PlotAxisOptions, PlotSeries
 from .widgets.text_layout import DONE_MARK, MUTED, Piece, Styled, columns, fit, heading, styled
 
 _RUN_STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")

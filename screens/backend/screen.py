@@ -21,7 +21,6 @@ from ..messages import ValueChosen
 from ..steps.step import ADVANCED_GROUP_KEY
 from ..steps.step_rows import Section
 from ..widgets.dialogs import HelpScreen, TextDialog
-from ..widgets.form.form import Form
 from ..widgets.form.form_lines import FormGroup, FormRow
 from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.text_layout import MUTED, Piece
@@ -127,6 +126,7 @@ NCCL features: those to switch off, each to work around the error that it names,
     SECTIONS = (_TRAINING_SECTION, _LAUNCH_SECTION, _ADVANCED_SECTION, _NCCL_FEATURES_SECTION)
     KEYS_OUTSIDE_FORM = ("communication.without",)
     GROUPS_OPEN_WHERE_TALL = frozenset({ADVANCED_GROUP_KEY, _LAUNCH_GROUP_KEY})
+    LIST_GROUPS: ClassVar[Mapping[str, bool]] = {_NCCL_GROUP_KEY: False}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "ask_other_python", "Other Python"),
         Binding("m", "choose_model", "Models"),
@@ -178,18 +178,6 @@ NCCL features: those to switch off, each to work around the error that it names,
         if self.facts is None or not trainer_has_own_field(self.profile, "finetune"):
             return {}
         return {"trainer.data": finetune_notes.data_field_note(setup, is_being_read="data" in self.awaited_parts)}
-
-    @on(Form.FoldToggled)
-    async def _toggle_nccl_list(self, event: Form.FoldToggled) -> None:
-        event.stop()
-        if event.key != _NCCL_GROUP_KEY:
-            return
-        if event.unfolded:
-            await self.query_one("#body").mount(MultiSelect(id="cures"))
-            self.update()
-            self.query_one("#cures").scroll_visible(animate=False)
-        else:
-            await self.query("#cures").remove()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what there is: a script's help, an image to look into, a Python to name; nothing of another machine."""

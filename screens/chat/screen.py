@@ -117,13 +117,14 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         """Load, then answer what is asked, until the screen is left."""
         worker = get_current_worker()
         chat: Chat | None = None
+
+        def show_loading(model_name: str) -> None:
+            self.post_message(ChatEvent(model_name))
+
         try:
             chat = self._chat = Chat(self.run, compare=self._compare, trusted=self._trusted)
-            self.post_message(
-                ChatEvent(
-                    chat.wait_until_loaded(lambda what: self._post_event(ChatEvent(what)), lambda: worker.is_cancelled)
-                )
-            )
+            loaded = chat.wait_until_loaded(show_loading, lambda: worker.is_cancelled)
+            self.post_message(ChatEvent(loaded))
             while not worker.is_cancelled:
                 try:
                     prompt = self._prompts.get(timeout=0.1)
@@ -133,13 +134,10 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         except AnswerCancelled:
             pass
         except TuiTrainError as error:
-            self._post_event(ChatFailed(error, can_continue=False))
+            self.post_message(ChatFailed(error, can_continue=False))
         finally:
             if chat:
                 chat.close()
-
-    def _post_event(self, message: Message) -> None:
-        self.post_message(message)
 
     def _answer_prompt_or_forget(self, chat: Chat, prompt: str | None) -> None:
         """Answer a prompt on both sides; None begins another chat."""
@@ -150,11 +148,11 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         for side in chat.sides:
             try:
                 for piece in chat.ask(prompt, side, MAX_ANSWER_TOKENS, lambda: worker.is_cancelled):
-                    self._post_event(ChatEvent(piece))
+                    self.post_message(ChatEvent(piece))
             except TuiTrainError as error:
                 if not chat.alive:
                     raise
-                self._post_event(ChatFailed(error, can_continue=True))
+                self.post_message(ChatFailed(error, can_continue=True))
                 return
 
     @on(ChatEvent)

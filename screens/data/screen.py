@@ -133,16 +133,10 @@ of the settings does. r reads the file again."""
         self.update()
 
     def watch_profile(self) -> None:
-        """Show what is read for a changed profile."""
+        """Show what is read for a changed profile, or that it is being read."""
         self.update()
 
-    def watch_facts(self) -> None:
-        """Show what was read."""
-        self.update()
-
-    def watch_awaited_parts(self) -> None:
-        """Show that it is being read."""
-        self.update()
+    watch_facts = watch_awaited_parts = watch_profile
 
     def on_resize(self) -> None:
         """Arrange for the new size, once its classes are set."""

@@ -83,7 +83,9 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
         if not state.filter_text or matches_filter(state.filter_text, *searchable_run_texts(run))
     ]
     profiles = [
-        card for card in state.profiles.values() if matches_filter(state.filter_text, *_searchable_profile_texts(card))
+        card
+        for card in state.profiles.values()
+        if matches_filter(state.filter_text, card.name, card.about.text, card.devices, "profile")
     ]
     live = [run for run in runs if run.stoppable]
     ended = [run for run in runs if not run.stoppable]
@@ -129,10 +131,6 @@ def run_hint_text(digest: RunDigest) -> str:
     parts += [f"“{visible(digest.note)}”"] if digest.note else []
     ends = " It keeps running when you leave." if digest.live else ""
     return f"{'  '.join(parts)}.{ends}"
-
-
-def _searchable_profile_texts(card: ProfileCard) -> tuple[str, ...]:
-    return (card.name, card.about.text, card.devices, "profile")
 
 
 def _run_groups(runs: Sequence[RunDigest], *, is_grouped: bool) -> Iterable[tuple[str, Sequence[RunDigest]]]:

@@ -10,6 +10,7 @@ from textual.content import Content
 from tui_train.base.text import duration_text, loss_text, visible
 from tui_train.runner.progress import Progress
 from tui_train.runs.status import training_seconds
+from tui_train.setup.profile_summary import TrainingSummary
 from tui_train.views.compare import ComparisonRow
 from tui_train.views.profile_cards import ProfileCard
 from tui_train.views.run_digest import RunDigest
@@ -85,24 +86,15 @@ def _run_lines(digest: RunDigest, details: RunDetails, width: int) -> Iterator[C
 
 def _labels_and_texts(digest: RunDigest, progress: Progress) -> Iterator[tuple[str, str]]:
     """Yield what is known of a run, each with its label."""
-    now, about = digest.now, digest.about
+    now = digest.now
     if now and now.started:
         seconds = None if now.live else training_seconds(now)
         took = "" if seconds is None else f", {duration_text(seconds)}"
         yield "Started", time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) + took
     if now and len(now.attempts) > 1:
         yield "Attempts", str(len(now.attempts))
-    for label, words in (
-        ("Script", about.script),
-        ("Trains", about.method),
-        ("Model", about.model),
-        ("Data", about.data),
-    ):
-        if words:
-            yield label, words
-    where = ", ".join(filter(None, (digest.devices, f"on {now.host}" if now and now.host else "")))
-    if where:
-        yield "With", where
+    yield from _summary_labels_and_texts(digest.about)
+    yield "With", ", ".join(filter(None, (digest.devices, f"on {now.host}" if now and now.host else "")))
     if progress.last:
         yield "Loss", f"{loss_text(progress.last.loss)}, {progress.position_word} {progress.last.step}"
     if progress.evaluations.last:
@@ -112,24 +104,20 @@ def _labels_and_texts(digest: RunDigest, progress: Progress) -> Iterator[tuple[s
 
 
 def _profile_lines(card: ProfileCard, width: int) -> Iterator[Content]:
-    about = card.about
     yield heading(visible(card.name), styled(("profile", MUTED)), width)
-    for label, words in (
-        ("Script", about.script),
-        ("Trains", about.method),
-        ("Model", about.model),
-        ("Data", about.data),
-        ("With", card.devices),
-        ("Damaged", card.damage),
-    ):
-        if words:
-            yield from _labelled_lines(label, words, width)
+    for label, words in (*_summary_labels_and_texts(card.about), ("With", card.devices), ("Damaged", card.damage)):
+        yield from _labelled_lines(label, words, width)
     yield Content()
     yield styled(("Enter", KEY_STYLE), " opens its steps   ", ("g", KEY_STYLE), " runs it now")
 
 
+def _summary_labels_and_texts(about: TrainingSummary) -> tuple[tuple[str, str], ...]:
+    return ("Script", about.script), ("Trains", about.method), ("Model", about.model), ("Data", about.data)
+
+
 def _labelled_lines(label: str, words: str, width: int) -> Iterator[Content]:
-    lines = Content(visible(words)).wrap(max(4, width - _LABEL_WIDTH))
+    """Yield a label and its text in as many lines as it needs; nothing where there is no text."""
+    lines = Content(visible(words)).wrap(max(4, width - _LABEL_WIDTH)) if words else []
     for number, line in enumerate(lines):
         yield styled((f"{label if number == 0 else '':<{_LABEL_WIDTH}}", MUTED), line)
 

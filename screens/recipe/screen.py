@@ -30,7 +30,6 @@ from ..messages import SetProfile, ValueChosen
 from ..steps.step import ADVANCED_GROUP_KEY, StepScreen, label_in_sentence
 from ..steps.step_rows import Section
 from ..widgets.dialogs import ChoiceDialog
-from ..widgets.form.form import Form
 from ..widgets.form.form_lines import FormGroup, FormRow
 from ..widgets.lines import Lines
 from ..widgets.memory import memory_lines, memory_lines_of_unparsable_field
@@ -86,6 +85,7 @@ Those that change the training ask for your consent; the others keep it the same
         Section(title="Out of memory", key=_LADDER_GROUP_KEY, folds=True),
     )
     KEYS_OUTSIDE_FORM = ("ladder.rungs", "ladder.consent")
+    LIST_GROUPS: ClassVar[Mapping[str, bool]] = {_LADDER_GROUP_KEY: True}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f3", "trace_memory", "Trace memory"),
         Binding("f4", "open_tuning", "Tune speed"),
@@ -181,18 +181,6 @@ Those that change the training ask for your consent; the others keep it the same
             else:
                 order = tuple(pick.value for pick in picks.select_rows)
             picks.show_select_rows((_rung_row(name, setup) for name in order), chosen)
-
-    @on(Form.FoldToggled)
-    async def _toggle_ladder_list(self, event: Form.FoldToggled) -> None:
-        event.stop()
-        if event.key != _LADDER_GROUP_KEY:
-            return
-        if event.unfolded:
-            await self.query_one("#body").mount(MultiSelect(id="ladder", ordered=True))
-            self.update()
-            self.query_one("#ladder").scroll_visible(animate=False)
-        else:
-            await self.query("#ladder").remove()
 
     def _show_memory(self, setup: Setup) -> None:
         if self.facts is None:

@@ -1,11 +1,13 @@
 """A log of any size: reads and draws only the lines in sight, follows the end until it is scrolled."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from itertools import accumulate, dropwhile, islice
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import accumulate, dropwhile, islice, pairwise
 from time import monotonic
 from typing import ClassVar, NamedTuple
 
+from rich.ansi import AnsiDecoder
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
 from rich.style import Style
@@ -16,18 +18,17 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui_train.runner.lines import lines_left_on_terminal, styled_lines_left_on_terminal
+from tui_train.runner.lines import StyledPart, lines_left_on_terminal, styled_lines_left_on_terminal
 from tui_train.runs.logs.logfile import LogFile, LogLine, fold_bars, fold_bars_backward
 from tui_train.runs.logs.search import FilteredLog
 from tui_train.views.readable_log_lines import line_shows_cause, readable_line_parts
-
-from .log_colours import highlighted_segments, split_segments
 
 _POLL_SECONDS = 0.1  # seconds between two looks for what is new
 _REDRAW_SECONDS = 1.0  # seconds between two drawings of what is new: a line that scrolls is written again
 _ROWS_PER_WHEEL_TURN = 3
 _CELLS_PER_SIDEWAYS_STEP = 16
 _SCROLL_BAR_STYLE = Style(dim=True)
+_HIT_STYLE = Style(reverse=True)
 _MAX_EMPTY_LINES_SKIPPED = 4000  # lines that show nothing, of which a screen may be full
 
 
@@ -324,3 +325,53 @@ class LogView(Widget, can_focus=True):
             else:
                 strips.append(Strip(segments).crop(self._left, self._left + width))
         return [_Row(RowPlace(line.start, row), line.end, strip) for row, strip in enumerate(strips)]
+
+
+# Its colours, and what is pointed out in it: styles that neither hide nor blink.
+
+
+def highlighted_segments(
+    parts_of_line: Iterable[StyledPart], spans: Iterable[tuple[int, int]], *, with_colours: bool
+) -> list[Segment]:
+    """Return the runs, and the spans of characters among them pointed out."""
+    segments = [
+        Segment(run.text, _style_of_escape_parameters(run.colour, with_colours=with_colours) if run.colour else None)
+        for run in parts_of_line
+    ]
+    edges = (0, *(edge for span in spans for edge in span), sum(len(run.text) for run in segments))
+    parts = split_segments(segments, (last - first for first, last in pairwise(edges)))
+    return [
+        Segment(text, (style or Style()) + _HIT_STYLE if index % 2 else style)
+        for index, part in enumerate(parts)
+        for text, style, _ in part
+    ]
+
+
+def split_segments(segments: Iterable[Segment], lengths: Iterable[int]) -> Iterator[list[Segment]]:
+    """Yield segments in parts of so many characters: Textual's own division takes a long line too long."""
+    rest = [*segments][::-1]
+    for length in lengths:
+        part, left = [], length
+        while left > 0 and rest:
+            text, style, _ = rest.pop()
+            part.append(Segment(text[:left], style))
+            if len(text) > left:
+                rest.append(Segment(text[left:], style))
+            left -= len(text)
+        yield part
+
+
+@lru_cache(1000)
+def _style_of_escape_parameters(parameters: str, *, with_colours: bool) -> Style:
+    """Return the style of an escape sequence's parameters: colours and weights, nothing that hides or blinks."""
+    decoder = AnsiDecoder()
+    decoder.decode_line(f"\x1b[{parameters}m")
+    style = decoder.style
+    return Style(
+        color=style.color if with_colours else None,
+        bgcolor=style.bgcolor if with_colours else None,
+        bold=style.bold,
+        dim=style.dim,
+        italic=style.italic,
+        underline=style.underline,
+    )

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 from tui_train.runner.progress import Progress
 
-from ..widgets.braille import PlotAxisOptions, PlotSeries, drawable_points
-from ..widgets.plot import Plot
+from ..widgets.plot import Plot, PlotAxisOptions, PlotSeries, drawable_points
 from ..widgets.text_layout import Piece
 
 _MAX_CURVE_POINTS = 4000

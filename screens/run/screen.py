@@ -49,7 +49,7 @@ from . import run_end
 from .failure import FailurePanel
 from .log_pane import LogPane
 from .log_view import LogView
-from .run_end import NOT_ENDED, EndExplained, ExplainProgress, LogReadPoster, RunEnd
+from .run_end import NOT_ENDED, EndExplained, ExplainProgress, LogReadPoster
 from .run_plot import MIN_PLOT_ROWS, draw_or_hide_plot
 from .run_view import RunView
 
@@ -131,7 +131,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         Binding("s", "stop", "Stop"),
         Binding("r", "resume", "Resume"),
         Binding("a", "choose_attempt", "Log of another attempt", show=False),
-        Binding("o", "filter_by_rank", "Lines of one rank", show=False),
+        Binding("o", "choose_rank", "Lines of one rank", show=False),
         Binding("escape", "back", "Back", key_display="Esc"),
     ]
 
@@ -243,7 +243,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self._open_log(news.attempt)
         if before is None or view.still_trains != went_on:
             self.query_one(LogPane).set_growing(is_growing=view.still_trains)
-            self._show_end(NOT_ENDED)
+            self._show_end(EndExplained(NOT_ENDED))
             if not view.still_trains:
                 self.explain_end()
                 if before:
@@ -321,12 +321,9 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self._draw_state()
 
     @on(EndExplained)
-    def _take_explained_end(self, event: EndExplained) -> None:
-        self._show_end(event.end)
-
-    def _show_end(self, end: RunEnd) -> None:
+    def _show_end(self, event: EndExplained) -> None:
         """Show why it failed, and what it leaves."""
-        self.view.end = end
+        end = self.view.end = event.end
         if self.view.reading_text:
             self.view.reading_text = ""
             self._draw_state()

@@ -43,6 +43,8 @@ class StepScreen(FindingsScreen):
     TITLE_OF_STEP: ClassVar[str] = ""
     # Groups that are open where there are rows to spare.
     GROUPS_OPEN_WHERE_TALL: ClassVar[frozenset[str]] = frozenset({ADVANCED_GROUP_KEY})
+    # Groups that open to a list below the form instead of rows, by key: whether its order can be changed.
+    LIST_GROUPS: ClassVar[Mapping[str, bool]] = {}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Next", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
@@ -114,13 +116,11 @@ class StepScreen(FindingsScreen):
         self._undone_text = ""
         self._update_if_shown()
 
-    def watch_awaited_parts(self) -> None:
-        """Show that the look at the machine is over, or begins again."""
+    def watch_facts(self) -> None:
+        """Show changed facts, or that some are being asked for."""
         self._update_if_shown()
 
-    def watch_facts(self) -> None:
-        """Show changed facts."""
-        self._update_if_shown()
+    watch_awaited_parts = watch_facts
 
     def _update_if_shown(self) -> None:
         """Update the step that is seen; the others are when they are seen again."""
@@ -209,6 +209,18 @@ class StepScreen(FindingsScreen):
         """Draw it as it is now."""
         for pane in self.query(FindingsPane) if self._is_composed else ():
             pane.show_cursor_row_details(self.cursor_row_details())
+
+    @on(Form.FoldToggled)
+    async def _mount_or_remove_list(self, event: Form.FoldToggled) -> None:
+        event.stop()
+        if event.key not in self.LIST_GROUPS:
+            return
+        if event.unfolded:
+            await self.query_one("#body").mount(MultiSelect(id=event.key, ordered=self.LIST_GROUPS[event.key]))
+            self.update()
+            self.query_one(f"#{event.key}").scroll_visible(animate=False)
+        else:
+            await self.query(f"#{event.key}").remove()
 
     # Moving on
 

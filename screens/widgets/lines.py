@@ -18,8 +18,8 @@ DrawLines = Callable[[int], Sequence[Content]]
 class Lines(Widget):
     """Some lines of text; what draws them is given the width and returns them."""
 
-    def __init__(self, *, id: str | None = None, classes: str = "") -> None:  # noqa: A002 - Textual's name
-        super().__init__(id=id, classes=classes)
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
         self._draw: DrawLines = lambda _width: ()
         self._drawn: tuple[Content, ...] = ()
         self._width = -1

@@ -24,7 +24,6 @@ _PARTS_BY_TEXTURE: Sequence[tuple[str, str, Mapping[str, str]]] = (
     ("░", "$muted", {}),
 )
 _ALLOCATOR_GAPS_PART = "gaps"
-_LEGEND_NAME_IN_LAST_TEXTURE_BY_PART = {_ALLOCATOR_GAPS_PART: _ALLOCATOR_GAPS_PART}
 _MARK_BY_BAND = {"fits": DONE_MARK, "tight": WARNING_MARK, "will not fit": FAILED_MARK}
 
 
@@ -105,9 +104,7 @@ def _texture_shares(bytes_by_part: dict[str, int]) -> list[tuple[int, str, str, 
     for texture, style, names in _PARTS_BY_TEXTURE:
         held = {part: bytes_by_part.pop(part, 0) for part in names or tuple(bytes_by_part)}
         called = dict.fromkeys(
-            names.get(part, _LEGEND_NAME_IN_LAST_TEXTURE_BY_PART.get(part, "other"))
-            for part, size_of in held.items()
-            if size_of
+            names.get(part, part if part == _ALLOCATOR_GAPS_PART else "other") for part, size in held.items() if size
         )
         if called:
             shares.append((sum(held.values()), texture, style, ", ".join(called)))

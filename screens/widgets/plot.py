@@ -1,20 +1,242 @@
-"""A plot under its title: curves in braille in the theme's colours, of which only changed cells are written again."""
+"""A plot under its title: curves in braille with their axes, of which only changed cells are written again.
 
-from collections.abc import Sequence
+What is drawn is found as cells of a character and a style: pure, for a given room.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
-from .braille import PlotAxisOptions, PlotRow, PlotSeries, draw_plot
-from .text_layout import Styled, heading, merge_cells
+from tui_train.base.text import grouped_digits
+
+from .text_layout import MUTED, RULE_STYLE, Styled, heading, merge_cells
+
+PlotCell = tuple[str, str]
+PlotRow = tuple[PlotCell, ...]
+CurvePoints = Sequence[tuple[float, float]]
+
+# What is beyond, or no number, cannot be drawn.
+_MAX_DRAWABLE_VALUE = 1e30
+_BRAILLE_DOT_BITS = ((1, 2, 4, 64), (8, 16, 32, 128))
+_TICK_COUNT = 4
+_MAX_LETTERS_PER_CURVE = 5
+_MIN_GUTTER_WIDTH = 5  # cells of the labels at the left, at least
+_MIN_EXPONENT_VALUE = 1e5  # from here on labels have an exponent
+_MIN_CURVE_WIDTH, _MIN_CURVE_HEIGHT = 8, 3
+
+
+class PlotSeries(NamedTuple):
+    """Points in any order, drawn as a curve; with a `marker` as single points, with a `letter` named on the curve."""
+
+    points: CurvePoints
+    style: str = "$live"
+    marker: str = ""
+    letter: str = ""
+
+
+class PlotAxisOptions(NamedTuple):
+    """Part of the curves that is drawn: x from 0 to `end` (at least to the last point), or the last `share` of them.
+
+    `log` draws the y axis by its logarithm; `label` writes a value of x.
+    """
+
+    end: float = 0.0
+    share: float = 1.0
+    log: bool = False
+    label: Callable[[float], str] = grouped_digits
+
+
+class _ValueFrame(NamedTuple):
+    """Values that dots stand for: x from `left` to `right`, y from `low` to `high`, both as they are drawn."""
+
+    left: float
+    right: float
+    low: float
+    high: float
+    width: int
+    height: int
+
+    def dot_column(self, x: float) -> int:
+        """Return the dot column of a value."""
+        return round((x - self.left) / ((self.right - self.left) or 1.0) * (self.width * 2 - 1))
+
+    def dot_row(self, y: float) -> int:
+        """Return the dot row of a value, counted from the top."""
+        return round((self.high - y) / ((self.high - self.low) or 1.0) * (self.height * 4 - 1))
+
+
+def draw_plot(series: Sequence[PlotSeries], axis_options: PlotAxisOptions, width: int, height: int) -> list[PlotRow]:
+    """Return so many rows of a plot, the last its x labels; none where there is too little room or no point to draw."""
+    high = height - 1
+    shown = _drawable_series(series, axis_options)
+    values = [y for each in shown for _, y in each.points]
+    if not values or high < _MIN_CURVE_HEIGHT:
+        return []
+    low, top, labels = _y_bounds_and_labels(min(values), max(values), log=axis_options.log)
+    gutter = max(_MIN_GUTTER_WIDTH, *map(len, labels)) + 1
+    left, right = _x_range(shown, axis_options)
+    frame = _ValueFrame(
+        left, right, _value_on_axis(low, axis_options), _value_on_axis(top, axis_options), width - gutter - 1, high
+    )
+    if frame.width < _MIN_CURVE_WIDTH:
+        return []
+    cells = _curve_cells(shown, axis_options, frame)
+    marks = {0: labels[0], (high - 1) // 2 if high % 2 else high // 2: labels[1], high - 1: labels[2]}
+    rows = []
+    for number, row in enumerate(cells):
+        rows.append((*((char, MUTED) for char in f"{marks.get(number, ''):>{gutter - 1}} "), ("│", RULE_STYLE), *row))
+    return [*rows, _x_label_row(axis_options, left, right, gutter, width)]
+
+
+def drawable_points(points: CurvePoints, *, log: bool = False) -> list[tuple[float, float]]:
+    """Return the points that can be drawn: numbers within bounds, above 0 for a logarithmic axis."""
+    kept = (
+        (_zero_if_tiny(x), _zero_if_tiny(y))
+        for x, y in points
+        if abs(x) < _MAX_DRAWABLE_VALUE and abs(y) < _MAX_DRAWABLE_VALUE
+    )
+    return [(x, y) for x, y in kept if y > 0 or not log]
+
+
+def _zero_if_tiny(value: float) -> float:
+    """Return a number; one that is all but 0 as 0, since no axis has a step as small."""
+    return value if abs(value) > 1 / _MAX_DRAWABLE_VALUE else 0.0
+
+
+def _drawable_series(series: Sequence[PlotSeries], axis_options: PlotAxisOptions) -> list[PlotSeries]:
+    """Return the series with the points that can be drawn, in the order of x, and of these the last share."""
+    kept = [each._replace(points=sorted(drawable_points(each.points, log=axis_options.log))) for each in series]
+    if axis_options.share >= 1:
+        return kept
+    last = max((each.points[-1][0] for each in kept if each.points), default=0.0)
+    begin = last * (1 - axis_options.share)
+    return [each._replace(points=[point for point in each.points if point[0] >= begin]) for each in kept]
+
+
+def _x_range(series: Sequence[PlotSeries], axis_options: PlotAxisOptions) -> tuple[float, float]:
+    ends = [each.points[at][0] for each in series if each.points for at in (0, -1)]
+    first, last = min(ends), max(ends)
+    if axis_options.share < 1:
+        return (last * (1 - axis_options.share), last) if last > 0 else (first - 1, last)
+    left = min(0.0, first)
+    right = max(last, axis_options.end if axis_options.end < _MAX_DRAWABLE_VALUE else 0.0)
+    return left, right if right > left else left + 1
+
+
+def _value_on_axis(value: float, axis_options: PlotAxisOptions) -> float:
+    return math.log10(value) if axis_options.log else value
+
+
+def _y_bounds_and_labels(low: float, high: float, *, log: bool) -> tuple[float, float, tuple[str, str, str]]:
+    """Return where the y axis begins and ends, on round numbers, and its labels from the top: a third is between."""
+    if log:
+        bottom, top = _round_to_two_digits(low, math.floor), _round_to_two_digits(high, math.ceil)
+        if bottom >= top:
+            bottom, top = _round_to_two_digits(low * 0.9, math.floor), _round_to_two_digits(high * 1.1, math.ceil)
+        middle = math.sqrt(bottom) * math.sqrt(top)
+        return bottom, top, (_axis_number_text(top), _axis_number_text(middle), _axis_number_text(bottom))
+    if high - low <= abs(high) * 1e-9:
+        reach = abs(high) * 0.1 or 1.0
+        low, high = low - reach, high + reach
+    unit = _axis_rounding_unit(high - low)
+    first, last = math.floor(low / unit), math.ceil(high / unit)
+    last += (last - first) % 2
+    bottom, middle, top = (number * unit for number in (first, (first + last) // 2, last))
+    digits = max(0, -math.floor(math.log10(unit) + 1e-9))
+    words = [_axis_number_text(value, digits) for value in (top, middle, bottom)]
+    return bottom, top, (words[0], words[1], words[2])
+
+
+def _axis_rounding_unit(value_range: float) -> float:
+    """Return 1, 2 or 5 times a power of ten, of which a range has 16 to 40."""
+    power: float = 10.0 ** math.floor(math.log10(value_range / 16))
+    return next((power * factor for factor in (5, 2) if power * factor <= value_range / 16), power)
+
+
+def _round_to_two_digits(value: float, rounding: Callable[[float], int]) -> float:
+    """Return a positive number with two digits, rounded down or up."""
+    power = math.floor(math.log10(value)) - 1
+    return float(f"{rounding(value / 10.0**power)}e{power}")
+
+
+def _axis_number_text(value: float, digits: int = -1) -> str:
+    value = value or 0.0
+    if value and (abs(value) >= _MIN_EXPONENT_VALUE or abs(value) < 1e-3):
+        return f"{value:.1e}".replace("e+0", "e").replace("e-0", "e-")
+    return f"{value:.{max(2, digits)}f}" if digits >= 0 else f"{value:.3g}"
+
+
+def _curve_cells(
+    series: Sequence[PlotSeries], axis_options: PlotAxisOptions, frame: _ValueFrame
+) -> list[list[PlotCell]]:
+    """Return the cells of all series: a later one is drawn over an earlier one, markers and letters over both."""
+    dots = [[0] * frame.width for _ in range(frame.height)]
+    styles = [[""] * frame.width for _ in range(frame.height)]
+    points: dict[tuple[int, int], PlotCell] = {}
+    for number, each in enumerate(series):
+        placed = [(frame.dot_column(x), frame.dot_row(_value_on_axis(y, axis_options))) for x, y in each.points]
+        if each.marker:
+            points |= {(y // 4, x // 2): (each.marker, f"b {each.style}") for x, y in placed}
+            continue
+        tops: dict[int, int] = {}
+        for x, y in _curve_dots(placed):
+            dots[y // 4][x // 2] |= _BRAILLE_DOT_BITS[x % 2][y % 4]
+            styles[y // 4][x // 2] = each.style
+            tops[x // 2] = y // 4
+        if each.letter:
+            for column in _letter_columns(number, len(series), frame.width):
+                if column in tops:
+                    points[tops[column], column] = (each.letter, f"b {each.style}")
+    return [
+        [
+            points.get((y, x)) or ((chr(0x2800 + dot), styles[y][x]) if dot else (" ", ""))
+            for x, dot in enumerate(row)
+        ]
+        for y, row in enumerate(dots)
+    ]  # fmt: skip
+
+
+def _curve_dots(points: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the dots of a curve through these, which are in the order of their columns."""
+    yield from points[:1]
+    for (x, y), (to_x, to_y) in pairwise(points):
+        steps = max(to_x - x, abs(to_y - y))
+        for step in range(1, steps + 1):
+            yield x + round((to_x - x) * step / steps), y + round((to_y - y) * step / steps)
+
+
+def _letter_columns(curve_number: int, curve_count: int, width: int) -> list[int]:
+    share = (curve_number + 1) / (curve_count + 1)
+    return [int((at + share) * width / _MAX_LETTERS_PER_CURVE) for at in range(_MAX_LETTERS_PER_CURVE)]
+
+
+def _x_label_row(axis_options: PlotAxisOptions, left: float, right: float, gutter: int, width: int) -> PlotRow:
+    line, written = [" "] * width, set[str]()
+    for tick in (
+        0,
+        _TICK_COUNT,
+        *range(1, _TICK_COUNT),
+    ):  # both ends first: where there is no room, the middle is left out
+        text = axis_options.label(left + (right - left) * tick / _TICK_COUNT)
+        place = gutter + round((width - gutter - 1) * tick / _TICK_COUNT) - len(text) // 2
+        place = max(0, min(width - len(text), max(gutter, place)))
+        free = not "".join(line[max(0, place - 1) : place + len(text) + 1]).strip()
+        if free and text not in written:
+            written.add(text)
+            line[place : place + len(text)] = text
+    return tuple((char, MUTED) for char in line[:width])
 
 
 class Plot(Widget):
     """Series under a title, as large as there is room; hidden while there is nothing to draw."""
 
-    def __init__(self, *, id: str | None = None, classes: str = "") -> None:  # noqa: A002 - Textual's name
-        super().__init__(id=id, classes=classes)
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
         self._title: Styled = ""
         self._note: Styled = ""
         self._series: tuple[PlotSeries, ...] = ()

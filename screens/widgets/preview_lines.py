@@ -181,10 +181,10 @@ def fallbacks_by_phase(plan: Plan | None) -> tuple[tuple[str, str], ...]:
     return tuple((" or ".join(where), tried) for tried, where in places.items())
 
 
-def join_panels(*panels: Sequence[Content], blank_line_between: bool = True) -> list[Content]:
+def join_panels(*panels: Sequence[Content]) -> list[Content]:
     """Return panels below each other, an empty line between them."""
     lines: list[Content] = []
     for part in panels:
         if part:
-            lines += [*([Content()] if lines and blank_line_between else []), *part]
+            lines += [*([Content()] if lines else []), *part]
     return lines

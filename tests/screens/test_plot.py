@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tui_train.screens.widgets.braille import PlotAxisOptions, PlotSeries, draw_plot
+from tui_train.screens.widgets.plot import PlotAxisOptions, PlotSeries, draw_plot
 from tui_train.screens.widgets.text_layout import differing_cells, styled
 
 FALLING = tuple((step, 1.2 + 1.8 * math.exp(-step / 90)) for step in range(1, 560))

@@ -56,8 +56,8 @@ class Form(Widget, can_focus=True):
         key: str
         unfolded: bool
 
-    def __init__(self, *, id: str = "form") -> None:  # noqa: A002 - Textual's name
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__(id="form")
         self.state = FormState()
         self.entry = Entry()
         self.list_folder_names: ListFolderNames = names_in_local_folder
@@ -252,9 +252,7 @@ class Form(Widget, can_focus=True):
         """Show that one is elsewhere."""
         self.call_later(self._hide_entry_if_left)
 
-    def on_descendant_blur(self) -> None:
-        """Show that one is elsewhere."""
-        self.call_later(self._hide_entry_if_left)
+    on_descendant_blur = on_blur
 
     def _hide_entry_if_left(self) -> None:
         if self.is_attached and not self.holds_focus:

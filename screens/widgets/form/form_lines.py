@@ -126,12 +126,8 @@ class FormLine(NamedTuple):
     option: int = -1
 
 
-def form_lines(groups: Sequence[FormGroup], unfolded: frozenset[str], open_row_key: str) -> tuple[FormLine, ...]:
-    """Return the lines, of which those of open groups and of the opened row's options are a part."""
-    return tuple(_lines_of_groups(groups, unfolded, open_row_key))
-
-
-def _lines_of_groups(groups: Sequence[FormGroup], unfolded: frozenset[str], open_row_key: str) -> Iterator[FormLine]:
+def form_lines(groups: Sequence[FormGroup], unfolded: frozenset[str], open_row_key: str) -> Iterator[FormLine]:
+    """Yield the lines, of which those of open groups and of the opened row's options are a part."""
     first = True
     for group in groups:
         if not group.rows and not group.folds:
@@ -222,10 +218,8 @@ def _option_line(line: FormLine, width: int, marked_option: int) -> Content:
     mark: Piece = FAILED_MARK if option.reason else (LIVE_MARK[0], "$primary") if chosen else OPEN_MARK
     style = MUTED if option.reason else "b" if chosen or marked_option == line.option else ""
     note: Piece = option.reason or (option.note, MUTED)
-    label = option.label
-    return columns(
-        width - 2, ("", LABEL_WIDTH - 1), (styled(mark, (f" {label}", style)), value_width(width)), (note, 0)
-    )
+    label = styled(mark, (f" {option.label}", style))
+    return columns(width - 2, ("", LABEL_WIDTH - 1), (label, value_width(width)), (note, 0))
 
 
 def _note_beside_value(row: FormRow, room: int = 0) -> Content:
