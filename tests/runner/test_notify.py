@@ -194,7 +194,7 @@ def test_the_address_of_an_old_profile_is_moved_when_that_is_used(tmp_path, serv
     assert Path(plans.apply_edits(chosen, ()).notify.webhook).read_text().strip() == ADDRESS
     last_profile.remember_profile_without_secrets(chosen)
     assert ADDRESS not in last_profile_file().read_text()
-    assert last_profile.load_last_session_profile().notify.webhook == webhook.webhook_reference(ADDRESS)
+    assert last_profile.load_last_session_profile().notify.webhook == webhook.webhook_file_or_name(ADDRESS)
     store.save_profile(chosen, overwrite=True)
     assert "planted" not in old.read_text()
 

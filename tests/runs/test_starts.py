@@ -14,7 +14,7 @@ import pytest
 from support import change_runner, exported, facts, sleeping, until, with_word
 
 from tui_train.base.app_paths import runs_folder
-from tui_train.base.errors import Interrupted
+from tui_train.base.errors import StartInterrupted
 from tui_train.profile import store
 from tui_train.runs.conflicts import lock_run_starts
 from tui_train.runs.interrupts import Interrupts, defer_ctrl_c
@@ -133,7 +133,7 @@ def test_a_run_that_had_started_when_a_signal_came_is_stopped_and_kept(tmp_path,
     looks = "        if signals.stop:\n            return signals.code\n        outcome = _run_supervised"
     waits = "        while not signals.stop:\n            signals.wait(1)\n        outcome = _run_supervised"
     change_runner(run, "launch.py", looks, waits)
-    with pytest.raises(Interrupted) as caught:
+    with pytest.raises(StartInterrupted) as caught:
         start_run(run, interrupts=noted(signal.SIGTERM, (run.path / ".lock" / "owner").exists))
     assert caught.value.exit_code == 143
     assert claim(caught.value.message) == "ended"
@@ -144,7 +144,7 @@ def test_a_run_that_had_started_when_a_signal_came_is_stopped_and_kept(tmp_path,
 def test_a_signal_while_another_run_starts_ends_the_waiting(tmp_path, word):
     run, _ = exported(tmp_path / "run", store.load_profile_file(str(tmp_path / "sleeper.toml")), facts())
     runs_folder().mkdir(parents=True)
-    with lock_run_starts(), pytest.raises(Interrupted) as caught:
+    with lock_run_starts(), pytest.raises(StartInterrupted) as caught:
         start_run(run, interrupts=noted(signal.SIGINT, lambda: True))
     assert claim(caught.value.message) == "nothing"
     assert not run.events()

@@ -5,7 +5,7 @@
     ├── NotFound      66  a run, profile or file that does not exist
     ├── Unavailable   69  the machine lacks something, or the plan cannot run here
     │   └── NoAnswer       a host or Slurm has not said whether it did what it was asked
-    ├── Interrupted       a signal came while a run started: 128 and its number
+    ├── StartInterrupted  a signal came while a run started: 128 and its number
     └── CannotWrite   73  no permission, no space, not the user's own folder
         └── AlreadyExists  something is there, and nobody allowed to overwrite it
 
@@ -46,7 +46,7 @@ class NoAnswer(Unavailable):
     """A host, or a command of Slurm, that may have done its work, but has not said so."""
 
 
-class Interrupted(TuiTrainError):
+class StartInterrupted(TuiTrainError):
     """A signal interrupted the start of a run, which is not running; `exit_code` is 128 plus the signal number."""
 
     def __init__(self, message: str, remedy: str, exit_code: int) -> None:

@@ -23,7 +23,7 @@ def is_variable_reference(text: str) -> bool:
     return bool(_VARIABLE_PATTERN.fullmatch(text))
 
 
-def webhook_reference(text: str) -> str:
+def webhook_file_or_name(text: str) -> str:
     """Return what a profile, a plan and a script may hold: of an address its file, which `store_webhook` writes."""
     return (
         str(webhooks_folder() / f"{_safe_host_name(text)}-{_address_digest(text)}")
@@ -35,8 +35,8 @@ def webhook_reference(text: str) -> str:
 def store_webhook(text: str) -> str:
     """Write an address to its file, mode 0600; return what names it."""
     if is_webhook_address(text):
-        write_if_absent(Path(webhook_reference(text)), f"{text}\n", PRIVATE_FILE_MODE)
-    return webhook_reference(text)
+        write_if_absent(Path(webhook_file_or_name(text)), f"{text}\n", PRIVATE_FILE_MODE)
+    return webhook_file_or_name(text)
 
 
 def displayed_webhook(text: str) -> str:

@@ -49,7 +49,7 @@ def profile_to_toml(profile: Profile) -> str:
     for key in fields.chosen_keys(profile):
         section, _, name = key.partition(".")
         value = fields.get_value(profile, key)
-        stored = webhook.webhook_reference(str(value)) if key == WEBHOOK_PROFILE_KEY else value
+        stored = webhook.webhook_file_or_name(str(value)) if key == WEBHOOK_PROFILE_KEY else value
         data.setdefault(section, {})[name] = msgspec.to_builtins(stored)
     return tomli_w.dumps(data)
 

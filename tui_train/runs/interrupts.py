@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from tui_train.base.errors import Interrupted
+from tui_train.base.errors import StartInterrupted
 from tui_train.base.signal_handlers import SignalHandler, install_handlers, restore_handlers
 from tui_train.base.text import visible
 
@@ -38,14 +38,14 @@ class Interrupts:
             self._say(text)
 
     def raise_if_interrupted(self, run_name: str) -> None:
-        """Raise Interrupted if a signal came before the run was started."""
+        """Raise StartInterrupted if a signal came before the run was started."""
         if self.number:
             remedy = (
                 f"Nothing is running. Resume it: tui-train resume {visible(run_name)}"
                 if run_name
                 else "Nothing is running."
             )
-            raise Interrupted(f"the run was not started ({self.name})", remedy, self.exit_code)
+            raise StartInterrupted(f"the run was not started ({self.name})", remedy, self.exit_code)
 
     def record(self, number: int, _frame: FrameType | None) -> None:
         """Record a signal."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from tui_train.base.errors import Interrupted, Unavailable
+from tui_train.base.errors import StartInterrupted, Unavailable
 from tui_train.base.files import raising_cannot_write, read_error_reason
 from tui_train.base.text import visible
 from tui_train.runner.detached_start import has_reported_start, start_detached, wait_until_reported
@@ -34,8 +34,8 @@ def start_run(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NO_
 
     It is waited for as long as it lives, for drivers and container engines may take their time; where the waiting is
     broken off (KeyboardInterrupt), it is ended. So it is where a signal is noted before it has reported itself: then
-    Interrupted says that it was not started, or how it ended. Several machines resume from a checkpoint only when that
-    is meant: `resume`. A single one always does.
+    StartInterrupted says that it was not started, or how it ended. Several machines resume from a checkpoint only when
+    that is meant: `resume`. A single one always does.
     """
     if has_nothing_left_to_train(run):
         raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", _START_OVER_REMEDY)
@@ -123,7 +123,7 @@ def launcher_log_text(log: Path, offset: int = 0) -> str:
 def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, interrupts: Interrupts) -> bool:
     """Wait until a launch.sh reports itself, or ends: tell which. Ends it where the waiting is broken off.
 
-    Raises Interrupted where a signal was noted and it had reported itself when it ended.
+    Raises StartInterrupted where a signal was noted and it had reported itself when it ended.
     """
     where = (str(run.path), earlier_event_count, launcher)
     reported = partial(has_reported_start, *where)
@@ -148,7 +148,7 @@ def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, i
         return False
     state = _stop_started_run(run, interrupts)
     remedy = start_again_remedy(run)
-    raise Interrupted(
+    raise StartInterrupted(
         f"{visible(run.name)} has {state} ({interrupts.name} while it started)", remedy, interrupts.exit_code
     )
 

@@ -212,7 +212,7 @@ def secret_values_in_profile(setup: Setup) -> Iterator[Finding]:
 def webhook_file_missing_on_other_machine(setup: Setup) -> Iterator[Finding]:
     """The address of a webhook in a file of this machine, for a run that another one supervises."""
     profile = setup.profile
-    host, path = profile.hardware.host, Path(webhook.webhook_reference(profile.notify.webhook))
+    host, path = profile.hardware.host, Path(webhook.webhook_file_or_name(profile.notify.webhook))
     if host and path.parent == webhooks_folder():
         yield error(
             "notify.webhook",

@@ -78,20 +78,21 @@ def _match_prompt_to_answers(row: _Row, format_name: str) -> tuple[_Row, str]:
 def _convert_alpaca_row(row: _Row) -> _Row:
     input_text = row.get("input")
     prompt_text = f"{row['instruction']}\n\n{input_text}" if input_text and input_text.strip() else row["instruction"]
-    turns = [{"role": "user", "content": prompt_text}]
-    system = row.get("system")
-    if isinstance(system, str) and system.strip():
-        turns.insert(0, {"role": "system", "content": system})
+    turns = [*_system_messages(row), {"role": "user", "content": prompt_text}]
     answer = row["output"] if "output" in row else row["response"]
     return {"prompt": turns, "completion": [{"role": "assistant", "content": answer}]}
+
+
+def _system_messages(row: _Row) -> list[dict[str, str]]:
+    system = row.get("system")
+    return [{"role": "system", "content": system}] if isinstance(system, str) and system.strip() else []
 
 
 def _convert_sharegpt_row(row: _Row) -> tuple[_Row, str]:
     column = "conversations" if "conversations" in row else "conversation"
     turns = row[column]
     also = {name: row[name] for name in _EXTRA_COLUMNS_KEPT if row.get(name) is not None}
-    system = row.get("system")
-    first = [{"role": "system", "content": system}] if isinstance(system, str) and system.strip() else []
+    first = _system_messages(row)
     if "role" in turns[0]:
         return {"messages": [*first, *turns], **also}, f"{column} becomes messages"
     messages = [{"role": formats.CHAT_ROLE_BY_SHAREGPT_ROLE[turn["from"]], "content": turn["value"]} for turn in turns]

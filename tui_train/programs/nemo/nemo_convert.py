@@ -72,9 +72,9 @@ def patch_out_transformer_engine() -> None:
 
     def named(source: Any, target: Any, mapping: dict[str, str], transforms: Any = (), **more: Any) -> Any:
         for one in transforms:
-            one.source_key, one.target_key = plain_weight_name(one.source_key), plain_weight_name(one.target_key)
+            one.source_key, one.target_key = unfused_weight_name(one.source_key), unfused_weight_name(one.target_key)
         match_norm_dtype(source, target)
-        names = {plain_weight_name(here): plain_weight_name(there) for here, there in mapping.items()}
+        names = {unfused_weight_name(here): unfused_weight_name(there) for here, there in mapping.items()}
         return apply(source, target, names, list(transforms), **more)
 
     def plain_config(config: Any) -> None:
@@ -93,12 +93,12 @@ def match_norm_dtype(source: Any, target: Any) -> None:
             weight.data = weight.data.to(other.dtype)
 
 
-def plain_weight_name(key: Any) -> Any:
+def unfused_weight_name(key: Any) -> Any:
     """Return the name of a weight, or several, as it is without Transformer Engine."""
     if isinstance(key, dict):
-        return {name: plain_weight_name(weight_name) for name, weight_name in key.items()}
+        return {name: unfused_weight_name(weight_name) for name, weight_name in key.items()}
     if isinstance(key, (tuple, list)):
-        return tuple(map(plain_weight_name, key))
+        return tuple(map(unfused_weight_name, key))
     for fused, alone in PLAIN_NAME_BY_FUSED_NORM.items():
         key = key.replace(fused, alone)
     return key

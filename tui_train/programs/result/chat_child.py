@@ -120,7 +120,7 @@ class LoadedChatModels:
         side, number = prompt["side"], prompt["id"]
         model = self._base if side == "base" else self._result
         tokenizer = self._tokens[side]
-        inputs, forgotten = self._fit_prompt(tokenizer, prompt, model.device)
+        inputs, forgotten = self._shortened_prompt_that_fits(tokenizer, prompt, model.device)
         length, most = inputs["input_ids"].shape[-1], prompt["tokens"]
         if self._limit:
             most = min(most, self._limit - length)
@@ -138,7 +138,7 @@ class LoadedChatModels:
         took = {"tokens": stream.token_count, "seconds": time.monotonic() - began}
         self._messages.send("end", id=number, side=side, why=why, forgotten=forgotten, **took)
 
-    def _fit_prompt(self, tokenizer: Any, prompt: dict[str, Any], device: Any) -> tuple[Any, int]:
+    def _shortened_prompt_that_fits(self, tokenizer: Any, prompt: dict[str, Any], device: Any) -> tuple[Any, int]:
         """Return the prompt with as much of what was said before as leaves room to answer, and how much was left out.
 
         What was said before is counted in turns, each a prompt and its answer.
@@ -161,7 +161,7 @@ def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
     return [number for number in dict.fromkeys(numbers) if number is not None]
 
 
-def _read_prompts(prompts: queue.Queue[dict[str, Any]], stop: threading.Event) -> None:
+def _queue_prompts_until_input_ends(prompts: queue.Queue[dict[str, Any]], stop: threading.Event) -> None:
     """Take prompts as they come, so that an answer can be stopped; whoever asks no more ends this program."""
     for line in sys.stdin.buffer:
         asked = json.loads(line)
@@ -178,7 +178,7 @@ def main() -> None:
     messages = load.open_message_pipe(dies_with_parent=False)
     prompts: queue.Queue[dict[str, Any]] = queue.Queue()
     stop = threading.Event()
-    threading.Thread(target=_read_prompts, args=(prompts, stop), daemon=True).start()
+    threading.Thread(target=_queue_prompts_until_input_ends, args=(prompts, stop), daemon=True).start()
     try:
         chat = LoadedChatModels(load.read_request(), messages)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
