@@ -19,7 +19,7 @@ from tui_train.base.files import inode_and_size
 from tui_train.base.parse import Unparsable, json_table
 from tui_train.base.text import counted, visible
 from tui_train.facts.machine import memory_bound
-from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT
+from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT
 from tui_train.facts.models import hub
 from tui_train.runs.rundir import RunDir
 
@@ -119,7 +119,7 @@ class ChildDialogue:
             while True:
                 if message := self._take_received_message():
                     return message
-                if cancelled() or ALL_CANCELLED_EVENT.is_set():
+                if cancelled() or CHILDREN_CANCELLED_EVENT.is_set():
                     raise AnswerCancelled
                 if monotonic() >= ends:
                     why = f"no answer for {counted(round(seconds), 'second')}"

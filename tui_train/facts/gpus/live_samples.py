@@ -8,7 +8,7 @@ from time import monotonic
 
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, CardSamples, samples_with_problem
-from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT, own_module_command_and_environment
+from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT, own_module_command_and_environment
 
 # Seconds between checks for new samples and for cancellation.
 _POLL_SECONDS = 0.1
@@ -29,7 +29,7 @@ def yield_changed_samples(is_cancelled: Callable[[], bool]) -> Iterator[CardSamp
     last: CardSamples = ()
     last_time = monotonic()
     try:
-        while not is_cancelled() and not ALL_CANCELLED_EVENT.wait(_POLL_SECONDS):
+        while not is_cancelled() and not CHILDREN_CANCELLED_EVENT.wait(_POLL_SECONDS):
             if child is None or child.should_restart():
                 child = _SamplerProcess()
             newest = child.read_newest()

@@ -20,7 +20,7 @@ _PACKAGE_PARENT_FOLDER = Path(__file__).resolve().parents[3]
 _MAX_OUTPUT_BYTES = 2**20
 TIMED_OUT_REASON = "no answer in time"
 # At exit Python waits for its threads, and they wait for their children.
-ALL_CANCELLED_EVENT = threading.Event()
+CHILDREN_CANCELLED_EVENT = threading.Event()
 # Runs the program whose text is the first argument. Not `-I`: a training also finds libraries through PYTHONPATH and
 # the user site folder.
 RUN_PROGRAM_TEXT_CODE = (
@@ -92,7 +92,7 @@ class ChildResult(NamedTuple):
 
 def set_children_cancelled(*, cancelled: bool = True) -> None:
     """Cancel all running and future questions; with `cancelled` false, allow questions again."""
-    (ALL_CANCELLED_EVENT.set if cancelled else ALL_CANCELLED_EVENT.clear)()
+    (CHILDREN_CANCELLED_EVENT.set if cancelled else CHILDREN_CANCELLED_EVENT.clear)()
 
 
 def run_child(  # noqa: PLR0913 - each has a default but two
@@ -121,7 +121,7 @@ def run_child(  # noqa: PLR0913 - each has a default but two
         return ChildResult(failure=f"cannot be started: {getattr(error, 'strerror', None) or error}")
     texts = (bytearray(), bytearray())
     try:
-        failure = _collect_output(process, texts, end_time, lambda: ALL_CANCELLED_EVENT.is_set() or is_cancelled())
+        failure = _collect_output(process, texts, end_time, lambda: CHILDREN_CANCELLED_EVENT.is_set() or is_cancelled())
     finally:
         memory_bound.kill_and_close(process, 1.0)
     code = None if failure else process.returncode

@@ -41,10 +41,12 @@ class RemoteFolderNames:
         # The first screen has no use for them.
         from tui_train.base.errors import Unavailable
         from tui_train.channel.session import ask_host
-        from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT
+        from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT
 
         question = {"do": "names", "folder": folder, "most": _MAX_NAMES_IN_FOLDER}
         try:
-            return ask_host(self.host, question, list[str], _DEADLINE_SECONDS, is_cancelled=ALL_CANCELLED_EVENT.is_set)
+            return ask_host(
+                self.host, question, list[str], _DEADLINE_SECONDS, is_cancelled=CHILDREN_CANCELLED_EVENT.is_set
+            )
         except Unavailable:
             return []

@@ -84,13 +84,13 @@ def start_with_memory_limit(  # noqa: PLR0913 - what Popen takes of them
     return process
 
 
-def kill_and_close(process: subprocess.Popen[bytes], seconds: float) -> None:
-    """Kill a program with its group, and close its pipes; one that hangs in a driver is left after `seconds`."""
+def kill_and_close(process: subprocess.Popen[bytes], max_wait_seconds: float) -> None:
+    """Kill a program with its group, and close its pipes; one that hangs in a driver is left after that time."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         # It is not reaped yet, so the number of its group cannot have been reused.
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=seconds)
+        process.wait(timeout=max_wait_seconds)
     for pipe in (process.stdin, process.stdout, process.stderr):
         with contextlib.suppress(OSError):
             if pipe is not None:

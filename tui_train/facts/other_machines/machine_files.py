@@ -21,7 +21,7 @@ _MAX_FILE_BYTES = 2**24
 _MASKED_PATH_PATTERN = re.compile(r"/(?:user\d*|host)(?=/)")
 _HOME_FOLDER_PATTERN = re.compile(r"/(?:home|Users)/[^/\s'\":;,]+")
 # Larger numbers are not valid amounts.
-_MAX_NUMBER = 2**62
+_MAX_NUMBER_IN_FILE = 2**62
 _FileType = TypeVar("_FileType")
 
 
@@ -129,7 +129,7 @@ def _decode_file(data: bytes, file_type: type[_FileType], source: str, remedy: s
     except Unparsable as error:
         raise BadInput(f"{source} cannot be used: {error}", remedy) from None
     largest = max((abs(number) for number in _all_numbers(msgspec.to_builtins(decoded))), default=0)
-    if largest > _MAX_NUMBER:
+    if largest > _MAX_NUMBER_IN_FILE:
         raise BadInput(f"{source} cannot be used: a number in it is too large", remedy)
     return decoded
 

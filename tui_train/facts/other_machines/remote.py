@@ -16,7 +16,7 @@ from tui_train.channel.ssh import require_host_name
 from tui_train.facts import yaml_documents
 from tui_train.facts.gpus.reported_cards import CardReport, machine_with_cards
 from tui_train.facts.machine import probe
-from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT, RUN_PROGRAM_TEXT_CODE
+from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT, RUN_PROGRAM_TEXT_CODE
 from tui_train.facts.models.hub import HubCache
 from tui_train.facts.other_machines.machine_files import parse_machine_file
 from tui_train.facts.scripts import script_source
@@ -196,7 +196,7 @@ def survey_host(
         deadline,
         ssh_words=ssh_words,
         asking_host=asking_host,
-        is_cancelled=ALL_CANCELLED_EVENT.is_set,
+        is_cancelled=CHILDREN_CANCELLED_EVENT.is_set,
     )
 
 

@@ -9,7 +9,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.slurm_commands import run_slurm_commands
 from tui_train.facts.gpus.known_gpus import gpu_of_slurm_type
-from tui_train.facts.machine.child_process import ALL_CANCELLED_EVENT
+from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT
 from tui_train.facts.other_machines.cluster import (
     SINFO_FORMAT,
     Cluster,
@@ -37,7 +37,7 @@ def read_cluster(host: str = "") -> Cluster:
     where = f"sinfo{' on ' if host else ''}{host}"
     try:
         sinfo, accounts = run_slurm_commands(
-            host, (_SINFO_COMMAND, _SACCTMGR_COMMAND), is_cancelled=ALL_CANCELLED_EVENT.is_set
+            host, (_SINFO_COMMAND, _SACCTMGR_COMMAND), is_cancelled=CHILDREN_CANCELLED_EVENT.is_set
         )
     except Unavailable as error:
         return Cluster(problem=visible(f"{where}: {error.message}"))

@@ -44,13 +44,22 @@ class _CommandFunction(NamedTuple):
     names: tuple[str, ...] = ()
 
 
+class _ClickCommand(NamedTuple):
+    """A decorated function, with the decorator that makes a command of it (None: none does)."""
+
+    function: FunctionNode
+    decorator: ast.expr | None
+    is_group: bool = False
+    is_in_group: bool = False
+
+
 def click_functions(module: ScriptModule) -> Iterator[_CommandFunction]:
     """Yield the functions that click runs, but for those of which the source does not say by which subcommand."""
     called = {call.func.id for call in module.calls() if isinstance(call.func, ast.Name)}
-    attached, commands = _add_command_call_by_function(module), [*_functions_and_click_decorators(module)]
-    has_groups = bool(attached) or any(is_group for _, _, is_group, _ in commands)
-    for function, decorator, is_group, is_owned in commands:
-        if is_owned or function.name in attached:
+    attached, commands = _add_command_call_by_function(module), [*_click_commands(module)]
+    has_groups = bool(attached) or any(command.is_group for command in commands)
+    for function, decorator, is_group, is_in_group in commands:
+        if is_in_group or function.name in attached:
             names = _click_names(function, decorator, attached.get(function.name))
             if names and not is_group:
                 yield _CommandFunction(function, names)
@@ -61,32 +70,31 @@ def click_functions(module: ScriptModule) -> Iterator[_CommandFunction]:
 def needs_click_subcommand(modules: Sequence[ScriptModule]) -> bool:
     """Return whether click surely ends without a subcommand, all of which are known."""
     for module in modules:
-        attached, commands = _add_command_call_by_function(module), [*_functions_and_click_decorators(module)]
-        groups = {function.name for function, _, is_group, _ in commands if is_group}
-        if {*attached} - {function.name for function, *_ in commands}:
+        attached, commands = _add_command_call_by_function(module), [*_click_commands(module)]
+        groups = {command.function.name for command in commands if command.is_group}
+        if {*attached} - {command.function.name for command in commands}:
             return False
-        for function, decorator, is_group, is_owned in commands:
+        for function, decorator, is_group, is_in_group in commands:
             if is_group and _may_run_without_subcommand(decorator):
                 return False
-            if is_owned and not (_decorator_owner_name(decorator) in groups and _click_names(function, decorator)):
+            if is_in_group and not (_decorator_owner_name(decorator) in groups and _click_names(function, decorator)):
                 return False
-            if not is_group and not is_owned and function.name not in attached:
+            if not is_group and not is_in_group and function.name not in attached:
                 return False
     return True
 
 
-def _functions_and_click_decorators(module: ScriptModule) -> Iterator[tuple[FunctionNode, ast.expr | None, bool, bool]]:
-    """Yield the decorated functions, with what makes a command of each, whether a group, and whether one of a group."""
+def _click_commands(module: ScriptModule) -> Iterator[_ClickCommand]:
     name_by_alias = imported_name_by_alias(module)
     for function in module.functions:
         made = (each for each in function.decorator_list if _decorator_name(each) in _CLICK_DECORATORS)
         decorator = next(made, None)
         if decorator is None and function.decorator_list:
-            yield function, None, False, False
+            yield _ClickCommand(function, None)
         elif decorator is not None:
             owner = _decorator_owner_name(decorator)
-            is_owned = bool(owner) and name_by_alias.get(owner, owner) not in _CLICK_LIBRARIES
-            yield function, decorator, _decorator_name(decorator) == "group", is_owned
+            is_in_group = bool(owner) and name_by_alias.get(owner, owner) not in _CLICK_LIBRARIES
+            yield _ClickCommand(function, decorator, _decorator_name(decorator) == "group", is_in_group)
 
 
 def _add_command_call_by_function(module: ScriptModule) -> dict[str, ast.Call]:
@@ -172,7 +180,7 @@ def _decorator_owner_name(decorator: ast.expr | None) -> str:
 
 def click_arguments(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> Iterator[ScriptParameter]:
     """Yield the options and arguments that decorate functions, each with the subcommand that takes it."""
-    other_sources = _has_other_sources_of_values(modules)
+    other_sources = _may_values_come_from_elsewhere(modules)
     for function, names in click_functions(module):
         calls = (each for each in function.decorator_list if isinstance(each, ast.Call))
         for call in calls:
@@ -182,7 +190,7 @@ def click_arguments(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> 
                 yield replace(parameter, file=module.file, command=command, required=required)
 
 
-def _has_other_sources_of_values(modules: tuple[ScriptModule, ...]) -> bool:
+def _may_values_come_from_elsewhere(modules: tuple[ScriptModule, ...]) -> bool:
     """Return whether click may read the values of all options from variables, or from a table of defaults."""
     words = {word.arg for module in modules for call in module.calls() for word in call.keywords}
     words |= {text_constant(node) or last_name(node) for module in modules for node in module.nodes}
@@ -254,7 +262,7 @@ def _on_and_off_flags(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[st
 def typer_or_fire_arguments(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> Iterator[ScriptParameter]:
     """Yield the parameters of the functions that typer or fire runs."""
     fire = any(module.calls("Fire"))
-    assigned, other_sources = dict(_assigned_names_and_values(module)), _has_other_sources_of_values(modules)
+    assigned, other_sources = dict(_assigned_names_and_values(module)), _may_values_come_from_elsewhere(modules)
     for function, names in typer_or_fire_functions(module, modules):
         is_certain = not other_sources and _gets_values_from_command_line_only(function, module, is_fire=fire)
         for parameter in _function_arguments(function, module.file, assigned, is_fire=fire):
@@ -332,7 +340,7 @@ class _ParameterDeclaration(NamedTuple):
     """How a signature declares a parameter: its type, what typer is told of it, and its default."""
 
     annotation: ast.expr | None
-    told: ast.Call | None
+    typer_call: ast.Call | None
     names: tuple[str, ...]
     default: ast.expr | None
 
@@ -382,10 +390,10 @@ def _is_typer_declaration(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and called_name(node) in {"Option", "Argument"}
 
 
-def _may_get_value_elsewhere(told: ast.Call) -> bool:
+def _may_get_value_elsewhere(typer_call: ast.Call) -> bool:
     """Return whether typer may find a value of a parameter elsewhere than on the command line."""
     words = ("envvar", "default_factory", "prompt", "callback", "is_eager", "count", "default")
-    return has_unknown_keywords(told) or any(keyword_value(told, word) for word in words)
+    return has_unknown_keywords(typer_call) or any(keyword_value(typer_call, word) for word in words)
 
 
 def _plain_type_name(annotation: ast.expr | None) -> str:
@@ -401,15 +409,15 @@ def _plain_type_name(annotation: ast.expr | None) -> str:
 def _parameter_of_signature(
     each: ast.arg, declaration: _ParameterDeclaration, file: str, *, is_fire: bool
 ) -> ScriptParameter:
-    annotation, told, names, default = declaration
+    annotation, typer_call, names, default = declaration
     typed = _plain_type_name(annotation) or constant_type(default)
     names, off = _on_and_off_flags(names)
     usual = each.arg if is_fire else each.arg.replace("_", "-")
     lists = not is_fire and annotation is not None and "list" in ast.unparse(annotation).lower()
     value = default.args[0] if isinstance(default, ast.Call) and default.args else default
-    positional = called_name(told) == "Argument" if told else default is None
+    positional = called_name(typer_call) == "Argument" if typer_call else default is None
     form: ParameterForm = "positional" if positional else "option"
-    if told and any(keyword_value(told, word) for word in ("count", "is_flag", "flag_value")):
+    if typer_call and any(keyword_value(typer_call, word) for word in ("count", "is_flag", "flag_value")):
         form = "switch"
     elif typed == "bool" and not positional:
         form = "switch" if names and not off else "pair"
@@ -424,8 +432,8 @@ def _parameter_of_signature(
         repeats=lists and form == "option",
         type=typed or constant_type(value),
         default=plain_value(value),
-        help=one_line_text(keyword_value(told, "help")) if told else "",
-        required=default is None and not (told and _may_get_value_elsewhere(told)),
+        help=one_line_text(keyword_value(typer_call, "help")) if typer_call else "",
+        required=default is None and not (typer_call and _may_get_value_elsewhere(typer_call)),
         line=each.lineno,
         file=file,
     )

@@ -8,8 +8,8 @@ from tui_train.facts.scripts.script_syntax import FUNCTION_NODES, ScriptModule, 
 
 _RANK_VARIABLES = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK"})
 # What tells init_process_group the ranks, so that it does not look for them itself.
-_GROUP_INIT_RANK_ARGUMENTS = frozenset({"rank", "world_size", "store", "init_method"})
-_GROUP_INIT_FUNCTION = "init_process_group"
+_PROCESS_GROUP_INIT_RANK_ARGUMENTS = frozenset({"rank", "world_size", "store", "init_method"})
+_PROCESS_GROUP_INIT_FUNCTION = "init_process_group"
 # Others may make one, as trainers do.
 _LIBRARIES_WITHOUT_PROCESS_GROUP = frozenset(sys.stdlib_module_names) | {
     "PIL", "click", "cv2", "fire", "matplotlib", "numpy", "pandas", "scipy", "sklearn", "tensorboard", "tokenizers",
@@ -58,10 +58,10 @@ def first_required_rank_line_and_name(nodes: Sequence[ast.AST]) -> tuple[int, st
 def _required_ranks(node: ast.AST) -> Iterator[tuple[int, str]]:
     for name in _rank_names_read(node):
         yield name.lineno, str(name.value)
-    if isinstance(node, ast.Call) and called_name(node).endswith(_GROUP_INIT_FUNCTION):
+    if isinstance(node, ast.Call) and called_name(node).endswith(_PROCESS_GROUP_INIT_FUNCTION):
         words = {word.arg for word in node.keywords}
-        if len(node.args) <= 1 and None not in words and not words & _GROUP_INIT_RANK_ARGUMENTS:
-            yield node.lineno, _GROUP_INIT_FUNCTION
+        if len(node.args) <= 1 and None not in words and not words & _PROCESS_GROUP_INIT_RANK_ARGUMENTS:
+            yield node.lineno, _PROCESS_GROUP_INIT_FUNCTION
 
 
 def _rank_names_read(node: ast.AST) -> Iterator[ast.Constant]:
