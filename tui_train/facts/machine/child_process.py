@@ -30,11 +30,11 @@ RUN_PROGRAM_TEXT_CODE = (
 
 def absolute_search_paths(variables: Mapping[str, str]) -> dict[str, str]:
     """Return PATH and PYTHONPATH without relative entries: in a clone they would start its programs and modules."""
-    kept = {}
-    for name in ("PATH", "PYTHONPATH"):
-        if name in variables:
-            kept[name] = os.pathsep.join(filter(os.path.isabs, variables[name].split(os.pathsep)))
-    return kept
+    return {
+        name: os.pathsep.join(filter(os.path.isabs, variables[name].split(os.pathsep)))
+        for name in ("PATH", "PYTHONPATH")
+        if name in variables
+    }
 
 
 def find_on_path(program: str) -> str:

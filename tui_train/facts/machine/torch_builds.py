@@ -1,7 +1,7 @@
 """The build of torch that supports cards, its package index, and the one advice on which to install."""
 
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from msgspec import Struct
 
@@ -14,11 +14,21 @@ from tui_train.facts.types import Gpu, Toolchain
 _WHEEL_INDEX_URL = "https://download.pytorch.org/whl/"
 RECOMMENDED_TORCH_VERSION = "2.13"
 CPU_INDEX_URL = f"{_WHEEL_INDEX_URL}cpu"
-# The CUDA builds of torch 2.13 with their architectures (`torch.cuda.PYTORCH_RELEASES_CODE_CC`); CUDA 13.0 is on PyPI.
-_TORCH_BUILDS_WITH_CUDA: tuple[tuple[str, int, tuple[str, ...]], ...] = (
-    ("", 13, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
-    ("cu129", 12, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
-    ("cu126", 12, ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
+
+
+class _CudaBuild(NamedTuple):
+    """A build of torch for CUDA: the end of its index (empty: it is on PyPI), and what it has code for."""
+
+    tag: str
+    cuda_major: int
+    arch_list: tuple[str, ...]
+
+
+# The builds of torch 2.13 (`torch.cuda.PYTORCH_RELEASES_CODE_CC`), the newest first.
+_CUDA_BUILDS = (
+    _CudaBuild("", 13, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
+    _CudaBuild("cu129", 12, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
+    _CudaBuild("cu126", 12, ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
 )
 # The oldest driver for each CUDA, and the first for new generations of cards (release notes of CUDA and the drivers).
 _MIN_DRIVER_BY_CUDA = {12: 525, 13: 580}
@@ -71,28 +81,23 @@ def choose_torch_build(gpus: Sequence[Gpu], driver_cuda: str | None) -> TorchBui
     cards = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
     if not cards:
         return TorchBuild(CPU_INDEX_URL, "no GPU was found: the CPU build, which is small")
-    newest = major_version(driver_cuda) or 13
-    fitting = [build for build in _TORCH_BUILDS_WITH_CUDA if build[1] <= newest]
+    newest = _CUDA_BUILDS[0].cuda_major
+    driver_major = major_version(driver_cuda) or newest
+    fitting = [build for build in _CUDA_BUILDS if build.cuda_major <= driver_major]
 
-    def count_supported(build: tuple[str, int, tuple[str, ...]]) -> int:
-        return sum(any_arch_runs_on(build[2], card) for card in cards)
+    def count_supported(build: _CudaBuild) -> int:
+        return sum(any_arch_runs_on(build.arch_list, card) for card in cards)
 
     best = max(fitting, key=count_supported, default=None)
     if best is None or not count_supported(best):
-        _raise_unsupported(
-            cards, driver_cuda, [build[1] for build in _TORCH_BUILDS_WITH_CUDA if count_supported(build)]
-        )
+        _raise_unsupported(cards, driver_cuda, [build.cuda_major for build in _CUDA_BUILDS if count_supported(build)])
     tag, cuda, architectures = best
     version = f"{tag[2:4]}.{tag[4:]}" if tag else f"{cuda}.0"
     supported_count, count = count_supported(best), len(cards)
     supported = f"{supported_count} of {count} GPUs"
     if supported_count == count:
         supported = "the GPU" if count == 1 else f"all {count} GPUs"
-    lacking = (
-        ""
-        if newest >= _TORCH_BUILDS_WITH_CUDA[0][1]
-        else f"; the driver does not support CUDA {_TORCH_BUILDS_WITH_CUDA[0][1]}"
-    )
+    lacking = "" if driver_major >= newest else f"; the driver does not support CUDA {newest}"
     why = f"the build for CUDA {version} supports {supported}{lacking}"
     return TorchBuild(f"{_WHEEL_INDEX_URL}{tag}" if tag else "", why, version, architectures)
 
