@@ -33,14 +33,7 @@ def print_package_sets_and_pythons() -> None:
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
         tunes = ", ".join(supported_tuning_labels(tool)) or "-"
         uses = (_supported_card_count_text(tool, machine), tunes, _nemo_support_text(tool))
-        rows.append(
-            (
-                display_path(tool.python),
-                *map(visible, versions),
-                *uses,
-                visible(tool.problem or tool.label),
-            )
-        )
+        rows.append((display_path(tool.python), *map(visible, versions), *uses, visible(tool.problem or tool.label)))
     click.echo(aligned_table_text(rows))
 
 

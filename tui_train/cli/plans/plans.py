@@ -79,13 +79,7 @@ def print_facts(*, as_json: bool, source: FactsSource, save: Path | None) -> Non
 
 
 def print_plan(  # noqa: PLR0913 - one for each option
-    reference: str,
-    edits: tuple[str, ...],
-    source: FactsSource,
-    *,
-    as_json: bool,
-    against: str | None,
-    fetch: bool,
+    reference: str, edits: tuple[str, ...], source: FactsSource, *, as_json: bool, against: str | None, fetch: bool
 ) -> None:
     """Print the plan of a profile, its findings on stderr; exits where an error forbids a plan.
 
