@@ -54,15 +54,11 @@ def _answer_and_evaluation_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     own_defaults = {}
     if profile.finetune.answers_only is None and does_template_mark_answers(report, profile.finetune.method):
         own_defaults[data_questions.ANSWERS_ONLY_KEY] = EffectiveValue(True, "the chat template marks the answers")
-    if (
-        profile.data.evaluation is None
-        and not profile.trainer.validation_data
-        and report.usable >= _MIN_ROWS_TO_EVALUATE
-    ):
+    is_free = profile.data.evaluation is None and not profile.trainer.validation_data
+    if is_free and report.usable >= _MIN_ROWS_TO_EVALUATE:
         share = round(min(_EVALUATION_SHARE, _MAX_EVALUATION_ROWS / report.usable), 4)
-        own_defaults[data_questions.EVALUATION_SHARE_KEY] = EffectiveValue(
-            share, f"default for {grouped_digits(_MIN_ROWS_TO_EVALUATE)} rows or more"
-        )
+        why = f"default for {grouped_digits(_MIN_ROWS_TO_EVALUATE)} rows or more"
+        own_defaults[data_questions.EVALUATION_SHARE_KEY] = EffectiveValue(share, why)
     return own_defaults
 
 
@@ -77,11 +73,8 @@ def _checkpoint_interval_default(setup: Setup) -> dict[str, EffectiveValue]:
     steps = data_questions.total_training_steps(setup)
     if not steps or steps >= default * _EVALUATIONS_PER_TRAINING:
         return {}
-    return {
-        "checkpoint_every": EffectiveValue(
-            -(-steps // _EVALUATIONS_PER_TRAINING), f"{_EVALUATIONS_PER_TRAINING} times in all, each evaluated"
-        )
-    }
+    why = f"{_EVALUATIONS_PER_TRAINING} times in all, each evaluated"
+    return {"checkpoint_every": EffectiveValue(-(-steps // _EVALUATIONS_PER_TRAINING), why)}
 
 
 def _length_and_batch_defaults(setup: Setup) -> dict[str, EffectiveValue]:
@@ -107,11 +100,8 @@ def _length_and_batch_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     if not max_length:
         return {"sequence_length": EffectiveValue(wanted, why)}
     length = min(wanted, max_length)
-    why += (
-        f", memory allows {grouped_digits(max_length)}"
-        if length == max_length < wanted or max_length <= report.lengths.longest
-        else ""
-    )
+    if length == max_length < wanted or max_length <= report.lengths.longest:
+        why += f", memory allows {grouped_digits(max_length)}"
     _, micro = next(
         _fitting_lengths_with_micro_batch(setup, [length]), (length, setup.effective_profile.recipe.micro_batch)
     )

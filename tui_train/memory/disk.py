@@ -83,13 +83,9 @@ def _kept_checkpoint_count(setup: Setup) -> int:
     profile = setup.effective_profile
     if trainer_has_own_field(profile, "nemo"):
         return _CHECKPOINTS_KEPT_BY_NEMO if setup.nemo_flavour == "recipes" else 0
-    default = (
-        KEPT_TRL_CHECKPOINT_COUNT
-        if trainer_has_own_field(profile, "finetune")
-        else _CHECKPOINTS_KEPT_BY_BUILTIN
-        if trainer_of(profile).makes_model
-        else 0
-    )
+    default = _CHECKPOINTS_KEPT_BY_BUILTIN if trainer_of(profile).makes_model else 0
+    if trainer_has_own_field(profile, "finetune"):
+        default = KEPT_TRL_CHECKPOINT_COUNT
     limit = str(setup.trainer_options.get(CHECKPOINT_LIMIT_OPTION, default))
     return int(limit) if limit.isdecimal() else 0
 

@@ -144,12 +144,8 @@ def _effective_micro_batch(setup: Setup) -> int | None:
 def _memory_settings(setup: Setup, model: ModelDimensions | None = None) -> MemorySettings:
     """Return how a model is trained, a new one where none is given."""
     profile, options = setup.effective_profile, setup.trainer_options
-    recipe, packing, lora, precision = (
-        profile.recipe,
-        frozen_weight_quantization(options),
-        _trains_adapter(setup),
-        _effective_precision(setup),
-    )
+    recipe, packing = profile.recipe, frozen_weight_quantization(options)
+    lora, precision = _trains_adapter(setup), _effective_precision(setup)
     filed = unquantized_weight_dtype(setup, model.dtype if model else "", trains_lora=lora)
     sharding = _sharding_kind(setup)
     # With mixed precision accelerate keeps weights that FSDP trains in fp32.

@@ -119,9 +119,8 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
     sentences += _accelerate_notes(setup)
     document = facts.documents.get(profile.trainer.config)
     sentences += filter(None, [global_batch_change_sentence(setup.trainer, setup.preset, document, setup.model_copies)])
-    sentences += (
-        nemo.nemo_script_notes(profile, setup.nemo_flavour, facts, setup.toolchain) if setup.nemo_flavour else ()
-    )
+    if setup.nemo_flavour:
+        sentences += nemo.nemo_script_notes(profile, setup.nemo_flavour, facts, setup.toolchain)
     if profile.tracking.wandb and profile.trainer.environment.get("WANDB_MODE", "").lower() in _WANDB_OFFLINE_MODES:
         sentences.append("W&B works offline: `wandb sync wandb/offline-run-…` in the run folder uploads it later.")
     resumes_itself = trainer_of(profile).resumes_itself

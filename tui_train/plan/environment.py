@@ -57,9 +57,8 @@ def attempt_variables(
         why = "seconds to save after a stop; the default of torch is 30"
         settings.append(EnvSetting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
     settings += container.container_variables(profile.container)
-    settings += (
-        nemo.variables_for_split_model(profile.nemo, setup.nemo_flavour, setup.gpus) if setup.nemo_flavour else ()
-    )
+    if setup.nemo_flavour:
+        settings += nemo.variables_for_split_model(profile.nemo, setup.nemo_flavour, setup.gpus)
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its segments: less memory lost to fragmentation"
         settings.append(EnvSetting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))

@@ -174,10 +174,10 @@ def _preparations(setup: Setup, job: LauncherJob) -> tuple[PlannedPreparation, .
 
 def _end_notification(profile: Profile) -> EndNotification | None:
     chosen = profile.notify
-    return (
-        EndNotification(chosen.command, webhook.webhook_file_or_name(chosen.webhook))
-        if chosen.command or chosen.webhook
-        else None
+    if not chosen.command and not chosen.webhook:
+        return None
+    return
+        EndNotification(chosen.command, webhook.webhook_file_or_name(chosen.webhook)
     )
 
 

@@ -16,7 +16,8 @@ from tui_train.cli import printing
 from tui_train.cli.plans import plans
 from tui_train.memory.data_defaults import set_up
 from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, RenderedFile, files_with_plan_described
-from tui_train.plan.render.manifests import MANIFESTS, VolumeClaim, plan_for_cluster, with_cluster_address
+from tui_train.plan.render.manifests import MANIFESTS, with_cluster_address
+from tui_train.plan.render.manifests.cluster import VolumeClaim, plan_for_cluster
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME
 from tui_train.profile import fields

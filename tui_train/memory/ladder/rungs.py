@@ -60,11 +60,9 @@ def _eval_batch_change(profile: Profile, context: LadderContext) -> Change | Non
 
 def _micro_batch_change(profile: Profile, context: LadderContext) -> Change | None:
     micro, global_batch = profile.recipe.micro_batch, profile.recipe.global_batch
-    smaller = (
-        largest_micro_batch(global_batch, micro // 2, context.world_size, context.min_micro)
-        if micro and global_batch
-        else None
-    )
+    if not micro or not global_batch:
+        return None
+    smaller = largest_micro_batch(global_batch, micro // 2, context.world_size, context.min_micro)
     if smaller is None:
         return None
     why = "fewer activations at a time; more accumulation steps, same global batch"

@@ -43,11 +43,10 @@ def container_wrapper(
         *_card_parts(chosen.engine, gpu_uuids, on_several_machines=profile.nodes.machine_count > 1),
         *_mount_parts(profile, outputs),
     )
-    parts = (
-        (*_apptainer_parts(), *inner)
-        if chosen.engine == "apptainer"
-        else (*_docker_or_podman_parts(profile), *inner, *_secret_and_run_id_parts(profile))
-    )
+    if chosen.engine == "apptainer":
+        parts = (*_apptainer_parts(), *inner)
+    else:
+        parts = (*_docker_or_podman_parts(profile), *inner, *_secret_and_run_id_parts(profile))
     plain = tuple(folder for folder in dict.fromkeys(outputs) if isinstance(folder, str))
     inner_words = (
         "sh",

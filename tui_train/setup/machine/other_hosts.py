@@ -61,12 +61,8 @@ def other_hosts_left_out_sentences(setup: Setup) -> Iterator[str]:
     """Yield a sentence for each set of cards that are not used on some of the other hosts."""
     hosts: dict[str, list[str]] = {}
     for host, used in zip(setup.profile.nodes.hosts[1:], other_hosts_gpu_uuids(setup), strict=False):
-        gpus = (
-            [gpu for gpu in setup.facts.training_hosts.get(host, TrainingHost()).gpus if gpu.uuid not in used]
-            if used
-            else []
-        )
-        if gpus:
+        there = setup.facts.training_hosts.get(host, TrainingHost()).gpus if used else ()
+        if gpus := [gpu for gpu in there if gpu.uuid not in used]:
             hosts.setdefault(card_numbers_and_names_text(gpus), []).append(host)
     for names, host_names in hosts.items():
         more = " …" if len(host_names) > _MAX_NAMED_HOSTS else ""

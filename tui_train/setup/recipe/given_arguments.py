@@ -79,11 +79,8 @@ def given_arguments(source: ScriptSource, words: Sequence[str]) -> Mapping[str, 
             values = tuple(words[index + 1 : end])
         else:
             values = (words[index],)
-            parameter = (
-                None
-                if words[index] in source.subcommands or words[index] == "--"
-                else _next_positional(positional, given_by_name)
-            )
+            is_argument = words[index] not in source.subcommands and words[index] != "--"
+            parameter = _next_positional(positional, given_by_name) if is_argument else None
         if parameter:
             earlier = given_by_name.get(parameter.name, GivenArgument())
             earlier_values = earlier.values if parameter.takes_several else ()

@@ -59,8 +59,7 @@ def recipe_values_of_config(profile: Profile, preset: Preset, config: Mapping[st
             if named == "fp8"
             else EffectiveValue(named, CONFIG_SOURCE_TEXT)
         )
-    values |= _recipe_values_of_sharding(profile.trainer.strategy, config)
-    return values
+    return values | _recipe_values_of_sharding(profile.trainer.strategy, config)
 
 
 def _recipe_values_of_sharding(strategy: Strategy, config: Mapping[str, Any]) -> dict[str, EffectiveValue]:

@@ -33,11 +33,8 @@ _ALWAYS_EFFECTIVE_KEYS = frozenset({"recipe.lr_base_batch"})
 
 def why_no_effect(key: str, setup_or_profile: Setup | Profile) -> str:
     """Return why a value has no effect on the training, empty when it has; of a profile alone as far as is known."""
-    profile, setup = (
-        (setup_or_profile.profile, setup_or_profile)
-        if isinstance(setup_or_profile, Setup)
-        else (setup_or_profile, None)
-    )
+    setup = setup_or_profile if isinstance(setup_or_profile, Setup) else None
+    profile = setup_or_profile.profile if isinstance(setup_or_profile, Setup) else setup_or_profile
     section = key.partition(".")[0]
     if section == "communication":
         return _why_backend_ignores(key, setup.backend) if setup else ""

@@ -6,25 +6,9 @@ import msgspec
 
 from tui_train.base.errors import BadInput
 from tui_train.plan.render.manifests import jobset, skypilot, trainjob
-from tui_train.plan.render.manifests.cluster import (
-    ClusterPlan,
-    RenderedManifest,
-    VolumeClaim,
-    plan_for_cluster,
-    to_dns_label,
-)
+from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest, to_dns_label
 from tui_train.profile.types import Profile
 from tui_train.setup.profile_summary import given_or_derived_name
-
-__all__ = [
-    "MANIFESTS",
-    "ClusterPlan",
-    "Manifest",
-    "RenderedManifest",
-    "VolumeClaim",
-    "plan_for_cluster",
-    "with_cluster_address",
-]
 
 
 class Manifest(Protocol):

@@ -61,9 +61,8 @@ def refuse_plan_unfit_for_pods(cluster: ClusterPlan) -> None:
         _refuse_invalid_claim(claim, cluster.claims)
     total = sum(len(file.content) for file in cluster.files)
     if total > MAX_CONFIG_MAP_BYTES:
-        message = (
-            f"the files of the run take {size_text(total)}, and a ConfigMap holds {size_text(MAX_CONFIG_MAP_BYTES)}"
-        )
+        limit = size_text(MAX_CONFIG_MAP_BYTES)
+        message = f"the files of the run take {size_text(total)}, and a ConfigMap holds {limit}"
         raise BadInput(message, "Export without --for to a folder of a volume that the pods mount.")
     if not cluster.claims and not cluster.outputs:
         message = "the output folder lies in the run folder, which is lost with its pod"
@@ -87,11 +86,8 @@ def _refuse_invalid_claim(claim: VolumeClaim, claims: Sequence[VolumeClaim]) -> 
 def pod_run_folder(cluster: ClusterPlan) -> str:
     """Return where pods have the run folder: on the first claim, or else in the pod itself."""
     claims = cluster.claims
-    return (
-        f"{claims[0].folder.rstrip('/')}/tui-train/{cluster.run_name}"
-        if claims
-        else f"{_POD_RUNS_FOLDER}/{cluster.run_name}"
-    )
+    above = f"{claims[0].folder.rstrip('/')}/tui-train" if claims else _POD_RUNS_FOLDER
+    return f"{above}/{cluster.run_name}"
 
 
 def pod_command(cluster: ClusterPlan, rank_variable: str) -> list[str]:
