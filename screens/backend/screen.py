@@ -148,7 +148,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         without = self.profile.communication.without
         value = f"{len(without)} off" if without else "all on"
         hint = "Switches off a feature of NCCL that fails here, at some speed. Space opens the list."
-        folds = setup is not None and setup.backend == "nccl"
+        folds = setup is not None and setup.communication_backend == "nccl"
         return replace(
             group, value=value, note=", ".join(NCCL_WORKAROUNDS[name].label for name in without), hint=hint, folds=folds
         )
@@ -199,7 +199,7 @@ NCCL features: those to switch off, each to work around the error that it names,
     def update_outside_form(self, setup: Setup) -> None:
         """Show what NCCL can do without, and what the script lists once it has answered."""
         for cures in self.query("#cures").results(MultiSelect):
-            cures.display = setup.backend == "nccl"
+            cures.display = setup.communication_backend == "nccl"
             picks = (_workaround_row(name, setup) for name in NCCL_WORKAROUNDS)
             cures.show_select_rows(picks, self.profile.communication.without)
         if not trainer_has_own_field(self.profile, "nemo"):

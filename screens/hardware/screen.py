@@ -133,12 +133,14 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         gpus = self.query_one("#gpus", MultiSelect)
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
-        self._verdicts = setup.verdicts
+        self._verdicts = setup.gpu_verdicts
         self._why_all_blocked = sentence_if_torch_blocks_all(
-            machine.gpus, setup.verdicts, setup.toolchain, machine.driver_cuda
+            machine.gpus, setup.gpu_verdicts, setup.toolchain, machine.driver_cuda
         )
         self._draw_cards(machine, [gpu.uuid for gpu in setup.gpus])
-        self._card_sets = rank_card_sets(machine.gpus, setup.verdicts) if self.profile.hardware.device != "cpu" else ()
+        self._card_sets = (
+            rank_card_sets(machine.gpus, setup.gpu_verdicts) if self.profile.hardware.device != "cpu" else ()
+        )
         offered = self.query_one("#sets", Lines)
         offered.display = len(self._card_sets) > 1
         cards = _card_set_lines(self._card_sets, gpus.picked, {gpu.uuid: gpu.index for gpu in machine.gpus})

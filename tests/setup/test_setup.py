@@ -16,8 +16,8 @@ from tui_train.setup.setup import Setup
 
 CASES = sorted(path.parent for path in (Path(__file__).parents[1] / "cases").glob("*/profile.toml"))
 MACHINE = (
-    "toolchain", "verdicts", "gpus", "device", "launcher", "first_machine_processes", "world_size", "model_copies",
-    "backend", "launcher_config", "is_slurm_job",
+    "toolchain", "gpu_verdicts", "gpus", "device", "launcher", "first_machine_processes", "world_size", "model_copies",
+    "communication_backend", "launcher_config", "is_slurm_job",
 )  # fmt: skip
 
 

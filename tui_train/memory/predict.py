@@ -79,14 +79,14 @@ def predict_on_empty_cards(setup: Setup) -> Prediction:
     machine = setup.facts.machine
     free = replace(machine, memory_available=machine.memory_total)
     cards = [replace(gpu, memory_free=gpu.memory_total) for gpu in setup.gpus]
-    return _predict_on(cards, free, setup)
+    return _predict_with_memory_of(cards, free, setup)
 
 
 def _compute_prediction(setup: Setup) -> Prediction:
-    return _predict_on(setup.gpus, setup.facts.machine, setup)
+    return _predict_with_memory_of(setup.gpus, setup.facts.machine, setup)
 
 
-def _predict_on(gpus: Iterable[Gpu], machine: Machine, setup: Setup) -> Prediction:
+def _predict_with_memory_of(gpus: Iterable[Gpu], machine: Machine, setup: Setup) -> Prediction:
     """Return the estimate of an attempt, judged by the free memory of these GPUs or this machine."""
     known = derive_workload(setup)
     if known.model is None or known.settings is None:

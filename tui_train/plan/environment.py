@@ -50,7 +50,7 @@ def attempt_variables(
     else:
         settings.append(EnvSetting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides all GPUs", "profile"))
     settings += LAUNCHERS[setup.launcher](job).environment_settings()
-    settings += overridden_variables.backend_variables(setup, cuda=bool(job.gpus))
+    settings += overridden_variables.communication_variables(setup, cuda=bool(job.gpus))
     grace = setup.preset.stop.grace
     torch = setup.toolchain.torch if setup.toolchain else None
     if job.world_size > 1 and grace > _TORCHRUN_GRACE_SECONDS and is_at_least_or_unknown(torch, "2.12"):

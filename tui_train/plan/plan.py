@@ -78,7 +78,7 @@ def _plan_machine_fields(setup: Setup, first_job: LauncherJob) -> partial[Plan]:
         address=nodes.address if several else "",
         port=nodes.port if several else 0,
         find_interface=several and not profile.communication.interface,
-        backend=setup.backend,
+        backend=setup.communication_backend,
         slurm=slurm,
         hosts=nodes.hosts if several else (),
         others=other_hosts_gpu_uuids(setup),

@@ -44,8 +44,8 @@ from tui_train.trainers.trainer import Trainer
 MODEL_SIZE_PLACEHOLDERS = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # What all attempts of a plan share: none of it is chosen again for a fallback.
 _PARTS_SHARED_BY_ATTEMPTS = (
-    "toolchain", "verdicts", "gpus", "device", "launcher", "first_machine_processes", "world_size", "model_copies",
-    "backend", "launcher_config", "preset", "trainer", "accepted_placeholders", "effective_values",
+    "toolchain", "gpu_verdicts", "gpus", "device", "launcher", "first_machine_processes", "world_size", "model_copies",
+    "communication_backend", "launcher_config", "preset", "trainer", "accepted_placeholders", "effective_values",
     "first_effective_profile", "ladder_context",
 )  # fmt: skip
 _MACHINE_PARTS_SHARED = _PARTS_SHARED_BY_ATTEMPTS[: _PARTS_SHARED_BY_ATTEMPTS.index("preset")]
@@ -107,7 +107,7 @@ class Setup:
         return tuple((tool, why_python_unusable(self.profile, tool)) for tool in self.facts.toolchains)
 
     @cached_property
-    def verdicts(self) -> tuple[GpuVerdict, ...]:
+    def gpu_verdicts(self) -> tuple[GpuVerdict, ...]:
         """What each card of the machine can do with this Python."""
         return gpu_verdicts(self.facts.machine.gpus, self.toolchain, self.facts.machine.driver_cuda)
 
@@ -118,7 +118,7 @@ class Setup:
         if hardware.device == "cpu":
             return ()
         if not hardware.gpus:
-            usable = recommended_uuids(cards, self.verdicts)
+            usable = recommended_uuids(cards, self.gpu_verdicts)
             return tuple(card for card in cards if card.uuid and card.uuid in usable)
         named = [matching[0] for name in hardware.gpus if len(matching := find_gpus_by_name(cards, name)) == 1]
         return tuple(card for card in cards if card.uuid and card in named)
@@ -176,7 +176,7 @@ class Setup:
         return self.trainer.data_parallel_copy_count(self.world_size)
 
     @cached_property
-    def backend(self) -> str:
+    def communication_backend(self) -> str:
         """How the processes communicate, empty for a single one."""
         cuda = self.device == "cuda"
         return communication.choose_backend(self.profile.communication, on_cuda=cuda, world_size=self.world_size)
@@ -334,6 +334,8 @@ class Setup:
             return f"only under {' or '.join(launchers)}"
         tool = self.toolchain
         torch = tool.torch if tool else None
-        if self.backend == "gloo" and (why := communication.why_gloo_trains_wrongly(sharded=True, torch=torch)):
+        if self.communication_backend == "gloo" and (
+            why := communication.why_gloo_trains_wrongly(sharded=True, torch=torch)
+        ):
             return why
         return f"the chosen Python {old}" if tool and (old := why_too_old_for_fsdp2(tool)) else ""

@@ -118,8 +118,8 @@ def is_field_shown(key: str, setup_or_profile: Setup | Profile) -> bool:
 
 
 def _device_options(setup: Setup) -> tuple[FieldOption, ...]:
-    usable = any(verdict.kind != "blocked" for verdict in setup.verdicts)
-    reasons = {reason for verdict in setup.verdicts for reason in verdict.reasons}
+    usable = any(verdict.kind != "blocked" for verdict in setup.gpu_verdicts)
+    reasons = {reason for verdict in setup.gpu_verdicts for reason in verdict.reasons}
     why = "" if usable else ("no GPU here can train" if setup.facts.machine.gpus else "no GPU was found")
     if why and len(reasons) == 1:
         why = visible(reasons.pop())
@@ -243,7 +243,7 @@ def _communication_backend_options(setup: Setup) -> tuple[FieldOption, ...]:
     nccl = "" if cuda else "only for GPUs"
     gloo = why_gloo_refused(setup) if cuda else ""
     return (
-        FieldOption("auto", "auto", f"now {setup.backend}" if setup.backend else ""),
+        FieldOption("auto", "auto", f"now {setup.communication_backend}" if setup.communication_backend else ""),
         FieldOption("nccl", "NCCL", "", nccl),
         FieldOption("gloo", "Gloo", "a last resort on GPUs" if cuda else "", gloo),
     )

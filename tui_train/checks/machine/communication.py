@@ -52,7 +52,9 @@ def unknown_or_ignored_nccl_workarounds(setup: Setup) -> Iterator[Finding]:
         if name not in NCCL_WORKAROUNDS:
             message = f"NCCL has no option named {visible(name)}"
             yield error(key, message, fields.similar_word_remedy(name, tuple(NCCL_WORKAROUNDS)))
-        elif setup.backend == "nccl" and (why := why_workaround_ignored(NCCL_WORKAROUNDS[name], setup.toolchain)):
+        elif setup.communication_backend == "nccl" and (
+            why := why_workaround_ignored(NCCL_WORKAROUNDS[name], setup.toolchain)
+        ):
             message, remedy = f"{NCCL_WORKAROUNDS[name].name} {why}: it is left out", "Take it off the list."
             yield note(key, message, remedy)
 
@@ -68,7 +70,7 @@ def missing_network_interface(setup: Setup) -> Iterator[Finding]:
         message = f"this machine has no network interface {visible(chosen)}"
         yield error("communication.interface", message, remedy, machine=True)
     own = profile.trainer.environment
-    for name in overridden_variables.NETWORK_INTERFACE_VARIABLES if setup.backend else ():
+    for name in overridden_variables.NETWORK_INTERFACE_VARIABLES if setup.communication_backend else ():
         names, exact = overridden_variables.interfaces_and_is_exact(name, own.get(name, ""))
         exists = any(known == named or (not exact and known.startswith(named)) for named in names for known in existing)
         if names and not exists and not why_ineffective(name, _variable_readers(setup)):
@@ -94,7 +96,7 @@ def variables_overriding_chosen_keys(setup: Setup) -> Iterator[Finding]:
 
 
 def _variable_readers(setup: Setup) -> VariableReaders:
-    return VariableReaders(setup.toolchain, setup.launcher, setup.backend, setup.nemo_flavour is not None)
+    return VariableReaders(setup.toolchain, setup.launcher, setup.communication_backend, setup.nemo_flavour is not None)
 
 
 def ineffective_variables(setup: Setup) -> Iterator[Finding]:
@@ -115,6 +117,6 @@ def ineffective_variables(setup: Setup) -> Iterator[Finding]:
         ):
             message = f"{visible(variable.name)}, set in {visible(variable.source)}: {why}"
             yield note(_ENVIRONMENT_PROFILE_KEY, message, "Remove it.")
-        elif variable.source != "the environment" and setup.backend == "nccl":
+        elif variable.source != "the environment" and setup.communication_backend == "nccl":
             message = f"{visible(variable.source)} sets {visible(variable.name)} for every NCCL run of this machine"
             yield note("communication.backend", message, "Check that this is intended.")

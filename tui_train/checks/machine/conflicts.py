@@ -24,7 +24,7 @@ def cards_used_by_other_run(setup: Setup) -> Iterator[Finding]:
         ResourcesInUse(gpus=tuple(gpu.uuid for gpu in setup.gpus)), facts
     ):
         used = {uuid for run in facts.resources_in_use for uuid in run.gpus}
-        pairs = zip(facts.machine.gpus, setup.verdicts, strict=True)
+        pairs = zip(facts.machine.gpus, setup.gpu_verdicts, strict=True)
         free = [(gpu, verdict) for gpu, verdict in pairs if gpu.uuid not in used]
         others = recommended_uuids([gpu for gpu, _ in free], [verdict for _, verdict in free])
         change = Change("train on free GPUs", "another run uses the chosen ones", (("hardware.gpus", others),))

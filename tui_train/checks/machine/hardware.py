@@ -20,7 +20,7 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
     """Cards that are chosen and cannot train, should not, or are busy."""
     profile = setup.profile
     gpus = setup.facts.machine.gpus
-    cards = dict(zip((gpu.uuid for gpu in gpus), setup.verdicts, strict=True))
+    cards = dict(zip((gpu.uuid for gpu in gpus), setup.gpu_verdicts, strict=True))
     names = {gpu.uuid: visible(f"GPU {gpu.index} {gpu.name}") for gpu in gpus}
     if profile.hardware.device == "cpu":
         return
@@ -31,7 +31,7 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
             remedy = f"Choose the GPUs again{_gpu_list_after_colon(matches or gpus)}."
             yield error("hardware.gpus", message, remedy, machine=True)
             continue
-        uuid, verdict = matches[0].uuid, setup.verdicts[gpus.index(matches[0])]
+        uuid, verdict = matches[0].uuid, setup.gpu_verdicts[gpus.index(matches[0])]
         reasons = "; ".join(verdict.reasons)
         if verdict.kind == "blocked":
             message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out."
@@ -60,7 +60,7 @@ def _gpu_list_after_colon(gpus: tuple[Gpu, ...]) -> str:
 
 def gpus_blocking_nccl(setup: Setup) -> Iterator[Finding]:
     """Cards that keep NCCL from starting, though they are not chosen."""
-    if setup.backend != "nccl" or setup.profile.container.engine in {"docker", "podman"}:
+    if setup.communication_backend != "nccl" or setup.profile.container.engine in {"docker", "podman"}:
         return  # these show a container the chosen cards alone
     # NCCL opens every card that NVML lists, whatever CUDA_VISIBLE_DEVICES says: `ncclNvmlEnsureInitialized`.
     boards = {gpu.index: gpu for gpu in setup.facts.machine.gpus}
@@ -84,7 +84,7 @@ def logout_effects_on_training(setup: Setup) -> Iterator[Finding]:
         message = "this machine ends all your processes when you log out (KillUserProcesses=yes in logind.conf)"
         remedy = "Stay logged in; or export it, `loginctl enable-linger`, then `systemd-run --user bash launch.sh`."
         yield warning("hardware.device", message, remedy)
-    if policy and policy.removes_shared_memory and setup.backend == "nccl":
+    if policy and policy.removes_shared_memory and setup.communication_backend == "nccl":
         message = "this machine empties your part of /dev/shm when you log out (RemoveIPC=yes in logind.conf)"
         remedy = "NCCL communicates through it: `loginctl enable-linger` keeps it."
         yield note("hardware.device", message, remedy)

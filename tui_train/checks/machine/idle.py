@@ -44,7 +44,7 @@ def all_cards_idle_while_cpu_trains(setup: Setup) -> Iterator[Finding]:
         return
     install, keys = None, ""
     if idle is None:
-        why = "; ".join(reason for verdict in setup.verdicts for reason in verdict.reasons)
+        why = "; ".join(reason for verdict in setup.gpu_verdicts for reason in verdict.reasons)
         why = why or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
         message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
     else:
@@ -63,7 +63,7 @@ def cards_idle_without_torch_code(setup: Setup) -> Iterator[Finding]:
     if profile.hardware.device == "cpu" or profile.hardware.gpus or not setup.gpus:
         return
     if idle := cards_usable_by_another_torch(setup):
-        usable = recommended_uuids(facts.machine.gpus, setup.verdicts)
+        usable = recommended_uuids(facts.machine.gpus, setup.gpu_verdicts)
         cards = [gpu for gpu in facts.machine.gpus if gpu.uuid in usable]
         use_these = Change(
             f"train on {card_numbers_and_names_text(cards)} only",
@@ -86,7 +86,7 @@ def cards_idle_under_single_process_launcher(setup: Setup) -> Iterator[Finding]:
     chosen = setup.profile.hardware
     if LAUNCHERS[setup.launcher].starts_several or chosen.device == "cpu" or chosen.gpus or chosen.processes > 1:
         return
-    usable = recommended_uuids(setup.facts.machine.gpus, setup.verdicts)
+    usable = recommended_uuids(setup.facts.machine.gpus, setup.gpu_verdicts)
     if len(usable) > 1:
         change = Change("use torchrun", "it starts one process per GPU", (("trainer.launcher", "torchrun"),))
         message = f"{LAUNCHERS[setup.launcher].label} trains on one GPU, and {len(usable)} are here to train on"

@@ -31,7 +31,7 @@ class Rung(Struct, frozen=True, kw_only=True):
     changes_training: bool = False
 
 
-def _switched_on(
+def _change_that_switches_on(
     key: str,
     title: str,
     why: str,
@@ -98,7 +98,7 @@ RUNGS: dict[str, Rung] = {
     "expandable_segments": Rung(
         label="Expandable segments",
         cost="same result; reduces fragmentation",
-        next_change=_switched_on(
+        next_change=_change_that_switches_on(
             "recipe.expandable_segments",
             "expandable segments",
             "less memory lost to fragmentation",
@@ -111,7 +111,7 @@ RUNGS: dict[str, Rung] = {
     "fused_optimizer": Rung(
         label="Fused optimizer",
         cost="same result; smaller peak in the optimizer step",
-        next_change=_switched_on(
+        next_change=_change_that_switches_on(
             "recipe.fused_optimizer",
             "fused optimizer",
             "AdamW in one kernel: its step needs less temporary memory",
@@ -138,7 +138,7 @@ RUNGS: dict[str, Rung] = {
     "activation_checkpointing": Rung(
         label="Activation checkpointing",
         cost="same result, about 25 % slower",
-        next_change=_switched_on(
+        next_change=_change_that_switches_on(
             "recipe.activation_checkpointing",
             "activation checkpointing",
             "activations are recomputed: less memory, about 25 % slower",
@@ -149,7 +149,7 @@ RUNGS: dict[str, Rung] = {
     "fused_cross_entropy": Rung(
         label="Fused cross entropy",
         cost="same result up to rounding; needs Liger",
-        next_change=_switched_on(
+        next_change=_change_that_switches_on(
             "recipe.fused_cross_entropy",
             "fused cross entropy",
             "never holds all logits at once: losses differ by rounding",
@@ -163,7 +163,7 @@ RUNGS: dict[str, Rung] = {
     "offload": Rung(
         label="Offload to the CPU",
         cost="same result, much slower; uses host memory",
-        next_change=_switched_on(
+        next_change=_change_that_switches_on(
             "trainer.offload",
             "CPU offload",
             "sharded state moves to host memory: much less GPU memory, much slower",
@@ -173,7 +173,7 @@ RUNGS: dict[str, Rung] = {
     "optimizer_8bit": Rung(
         label="8-bit optimizer",
         cost="changes the result, from step 0; needs consent",
-        next_change=_switched_on(
+        next_change=_change_that_switches_on(
             "recipe.optimizer_8bit",
             "8-bit optimizer",
             "optimizer states need a quarter of the memory; restarts from step 0",
@@ -194,7 +194,7 @@ RUNGS: dict[str, Rung] = {
     "lora": Rung(
         label="LoRA",
         cost="changes the result, from step 0; needs consent",
-        next_change=_switched_on(
+        next_change=_change_that_switches_on(
             "recipe.lora", "LoRA", "trains small adapter matrices, weights are frozen; restarts from step 0"
         ),
         helped_phases=_PHASES_WITH_OPTIMIZER_STATES,

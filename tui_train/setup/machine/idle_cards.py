@@ -96,7 +96,7 @@ def left_out_cards_sentence(setup: Setup) -> tuple[str, ...]:
     if hardware.device == "cpu" or hardware.gpus:
         return ()
     cards = setup.facts.machine.gpus
-    chosen = recommended_uuids(cards, setup.verdicts)
+    chosen = recommended_uuids(cards, setup.gpu_verdicts)
     out = [gpu for gpu in cards if gpu.uuid not in chosen]
     return (f"Left out: {'; '.join(_cards_and_why_idle_texts(out, setup))}.",) if out else ()
 
@@ -150,7 +150,7 @@ def _cards_and_why_idle_texts(cards: Sequence[Gpu], setup: Setup, *, is_brief: b
     facts = setup.facts
     tool, driver = setup.toolchain, facts.machine.driver_cuda
     reasons: dict[str, list[Gpu]] = {}
-    for gpu, verdict in zip(facts.machine.gpus, setup.verdicts, strict=True):
+    for gpu, verdict in zip(facts.machine.gpus, setup.gpu_verdicts, strict=True):
         if gpu not in cards:
             continue
         missing_code = why_gpu_unsupported_and_remedy(gpu, tool, driver)[0] if is_brief and tool and tool.torch else ""

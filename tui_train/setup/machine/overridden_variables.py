@@ -30,9 +30,9 @@ class VariableOverridingKey(NamedTuple):
     by_key: str
 
 
-def backend_variables(setup: Setup, *, cuda: bool) -> tuple[EnvSetting, ...]:
+def communication_variables(setup: Setup, *, cuda: bool) -> tuple[EnvSetting, ...]:
     """Return the variables for the backend of the processes: only those that it, its version and the script read."""
-    profile, backend, chosen = setup.profile, setup.backend, setup.profile.communication
+    profile, backend, chosen = setup.profile, setup.communication_backend, setup.profile.communication
     variables: list[EnvSetting] = []
     if backend == "nccl":
         workarounds = [NCCL_WORKAROUNDS[name] for name in chosen.without if name in NCCL_WORKAROUNDS]
@@ -73,7 +73,7 @@ def variables_overriding_keys(setup: Setup) -> Iterator[VariableOverridingKey]:
 
 def _chosen_keys_with_variable_and_value(setup: Setup) -> Iterator[tuple[str, str, str]]:
     profile = setup.profile
-    for setting in backend_variables(setup, cuda=setup.device == "cuda"):
+    for setting in communication_variables(setup, cuda=setup.device == "cuda"):
         if setting.origin == "profile" and setting.name in _PROFILE_KEY_BY_VARIABLE:
             yield _PROFILE_KEY_BY_VARIABLE[setting.name], setting.name, str(setting.value)
     if profile.tracking.wandb and profile.tracking.project:

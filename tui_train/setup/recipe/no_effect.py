@@ -37,7 +37,7 @@ def why_no_effect(key: str, setup_or_profile: Setup | Profile) -> str:
     profile = setup_or_profile.profile if isinstance(setup_or_profile, Setup) else setup_or_profile
     section = key.partition(".")[0]
     if section == "communication":
-        return _why_backend_ignores(key, setup.backend) if setup else ""
+        return _why_backend_ignores(key, setup.communication_backend) if setup else ""
     if section == "tracking":
         return _why_tracking_not_passed(key, profile.tracking, setup)
     if section == "recipe":

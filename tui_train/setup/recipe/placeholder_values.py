@@ -85,7 +85,7 @@ def placeholder_values(
         "eval_batch": recipe.eval_batch or "",
         "world_size": world_size,
         "device": setup.device,
-        "backend": setup.backend if setup.device == "cuda" else "",
+        "backend": setup.communication_backend if setup.device == "cuda" else "",
         **_logger_values(profile.tracking),
         **{name: value for name, value in from_recipe.items() if value is not None},
     }
