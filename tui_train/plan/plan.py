@@ -176,9 +176,7 @@ def _end_notification(profile: Profile) -> EndNotification | None:
     chosen = profile.notify
     if not chosen.command and not chosen.webhook:
         return None
-    return
-        EndNotification(chosen.command, webhook.webhook_file_or_name(chosen.webhook)
-    )
+    return EndNotification(chosen.command, webhook.webhook_file_or_name(chosen.webhook))
 
 
 def _build_jobs(setups: tuple[Setup, ...]) -> tuple[tuple[LauncherJob, ...], tuple[ConfigFile, ...]]:
