@@ -38,19 +38,10 @@ from tui_train.runs.status import read_status
 
 _CHECKPOINT_NAME_PATTERN = r"checkpoint-\d+"
 # What a run folder has of its own, by names that an output folder of the user's may have as well.
-_RESERVED_FILE_NAMES = frozenset(
-    {
-        LAUNCH_SCRIPT_FILE_NAME,
-        PLAN_JSON_FILE_NAME,
-        PROFILE_FILE_NAME,
-        PLACE_FILE_NAME,
-        HOST_REPORT_FILE_NAME,
-        START_FILE,
-        FETCH_MARK_FILE,
-        RUNNER_ZIP_FILE_NAME,
-        "supervisor",
-    }
-)
+_RESERVED_FILE_NAMES = frozenset({
+    LAUNCH_SCRIPT_FILE_NAME, PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, PLACE_FILE_NAME, HOST_REPORT_FILE_NAME, START_FILE,
+    FETCH_MARK_FILE, RUNNER_ZIP_FILE_NAME, "supervisor",
+})  # fmt: skip
 # Files that are named as known: the others come again.
 _MAX_FILES_NAMED_AS_KNOWN = 1 << 14
 # The runs that this process fetches now.

@@ -46,15 +46,6 @@ def cancel_if_impossible(run: RunDir) -> None:
 
     Unavailable where it would never start, once it is cancelled.
     """
-    job = _wait_for_scheduler(run)
-    if job and job.state == "PENDING" and job.reason in _IMPOSSIBLE_REASONS:
-        if not call_scancel(run, job).code:
-            write_known_job(run.path, msgspec.structs.replace(job, state=""))
-        remedy = "Change the keys of `tui-train keys slurm`; `scontrol show partition` lists the limits."
-        raise Unavailable(f"Slurm would never start the job: {visible(job.reason)}", remedy)
-
-
-def _wait_for_scheduler(run: RunDir) -> KnownJob | None:
     deadline = time.monotonic() + _MAX_DECISION_SECONDS
     while True:
         answers = True
@@ -66,8 +57,13 @@ def _wait_for_scheduler(run: RunDir) -> KnownJob | None:
         job = read_queued_job(run.path)
         decided = job is None or job.state != "PENDING" or job.reason not in _UNDECIDED_REASONS
         if not answers or decided or time.monotonic() > deadline:
-            return job
+            break
         time.sleep(0.2)
+    if job and job.state == "PENDING" and job.reason in _IMPOSSIBLE_REASONS:
+        if not call_scancel(run, job).code:
+            write_known_job(run.path, msgspec.structs.replace(job, state=""))
+        remedy = "Change the keys of `tui-train keys slurm`; `scontrol show partition` lists the limits."
+        raise Unavailable(f"Slurm would never start the job: {visible(job.reason)}", remedy)
 
 
 def refresh_jobs(runs: Iterable[RunDir], *, with_logs: bool = True) -> None:

@@ -98,16 +98,11 @@ def lock_run_starts(while_waiting: Callable[[], None] = lambda: None) -> Iterato
     with file:
         # Some network file systems have no locks.
         with suppress(OSError):
-            while not _try_file_lock(file.fileno()):
-                while_waiting()
-                time.sleep(_LOCK_POLL_SECONDS)
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    while_waiting()
+                    time.sleep(_LOCK_POLL_SECONDS)
         yield
-
-
-def _try_file_lock(descriptor: int) -> bool:
-    """Return whether a file could be locked; OSError if there are no locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

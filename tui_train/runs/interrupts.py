@@ -40,12 +40,9 @@ class Interrupts:
     def raise_if_interrupted(self, run_name: str) -> None:
         """Raise StartInterrupted if a signal came before the run was started."""
         if self.number:
-            remedy = (
-                f"Nothing is running. Resume it: tui-train resume {visible(run_name)}"
-                if run_name
-                else "Nothing is running."
-            )
-            raise StartInterrupted(f"the run was not started ({self.name})", remedy, self.exit_code)
+            resume = f" Resume it: tui-train resume {visible(run_name)}" if run_name else ""
+            message = f"the run was not started ({self.name})"
+            raise StartInterrupted(message, f"Nothing is running.{resume}", self.exit_code)
 
     def record(self, number: int, _frame: FrameType | None) -> None:
         """Record a signal."""

@@ -69,8 +69,10 @@ class SlowRankReader:
         for number in numbers:
             ranks = self._passes[number]
             others = [exchange for other, exchange in ranks.items() if other != rank]
-            waited = median(other.seconds for other in others) - ranks[rank].seconds if others else 0.0
-            whole = median(other.pass_seconds for other in others) if others else 0.0
+            if not others:
+                return ""
+            waited = median(other.seconds for other in others) - ranks[rank].seconds
+            whole = median(other.pass_seconds for other in others)
             if waited <= _MIN_WAIT_SHARE * whole:
                 return ""
         wait_text = f"the others wait {waited:.2g} of {whole:.2g} s for it in each step"

@@ -63,25 +63,24 @@ class Weights(Struct, frozen=True, kw_only=True):
 
 def read_weights(folder: Path) -> Weights | None:
     """Return what a folder holds, None for neither an adapter nor a model."""
-    if inode_and_size(folder / ADAPTER_CONFIG_FILE)[0]:
-        return _read_adapter(folder)
-    if inode_and_size(folder / MODEL_CONFIG_FILE)[0] and _existing_names(
-        folder, _MODEL_WEIGHTS_FILES + _WEIGHTS_INDEX_FILES
+    is_adapter = bool(inode_and_size(folder / ADAPTER_CONFIG_FILE)[0])
+    if not is_adapter and not (
+        inode_and_size(folder / MODEL_CONFIG_FILE)[0]
+        and _existing_names(folder, _MODEL_WEIGHTS_FILES + _WEIGHTS_INDEX_FILES)
     ):
-        return _read_model(folder)
-    return None
+        return None
+    try:
+        return _read_adapter(folder) if is_adapter else _read_model(folder)
+    except ValueError as error:
+        return Weights(path=str(folder), kind="adapter" if is_adapter else "model", problem=str(error))
 
 
 def _read_adapter(folder: Path) -> Weights:
-    path = str(folder)
-    try:
-        config = _read_json(folder / ADAPTER_CONFIG_FILE, _MAX_CONFIG_BYTES)
-    except ValueError as error:
-        return Weights(path=path, kind="adapter", problem=str(error))
+    config = _read_json(folder / ADAPTER_CONFIG_FILE, _MAX_CONFIG_BYTES)
     files = _weights_files(folder, "adapter")
     task, rank = _text_value(config, "task_type"), config.get("r")
     return Weights(
-        path=path,
+        path=str(folder),
         kind="adapter",
         size=_total_size(files),
         base=_text_value(config, "base_model_name_or_path"),
@@ -95,19 +94,15 @@ def _read_adapter(folder: Path) -> Weights:
 
 
 def _read_model(folder: Path) -> Weights:
-    path = str(folder)
-    try:
-        config = _read_json(folder / MODEL_CONFIG_FILE, _MAX_CONFIG_BYTES)
-        missing = _missing_weights_text(folder)
-    except ValueError as error:
-        return Weights(path=path, kind="model", problem=str(error))
+    config = _read_json(folder / MODEL_CONFIG_FILE, _MAX_CONFIG_BYTES)
+    missing = _missing_weights_text(folder)
     files = _weights_files(folder, "model")
     names = config.get("architectures")
     scores = isinstance(names, list) and any("Classification" in str(name) for name in names)
     quantization = config.get("quantization_config")
     method = quantization.get("quant_method") if isinstance(quantization, dict) else ""
     return Weights(
-        path=path,
+        path=str(folder),
         kind="model",
         size=_total_size(files),
         scores=scores,
