@@ -22,7 +22,7 @@ from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, TuiTrain
 from tui_train.channel import session, ssh
 from tui_train.channel.session import PYTHON_COMMAND
 from tui_train.cli.runs import send
-from tui_train.places import arriving, asking, place_of_run
+from tui_train.places import asking, fetching, place_of_run
 from tui_train.places import place as place_module
 from tui_train.places.fetching import fetch_results
 from tui_train.places.mirror import RunMirror, update_copy
@@ -148,7 +148,7 @@ def test_what_a_host_sends_takes_the_place_of_nothing_but_fetched_files(box, run
     assert sorted(
         path.relative_to(run.path / "output").as_posix() for path in (run.path / "output").rglob("*.*")
     ) == sorted(own)
-    assert not list((run.path / arriving._FETCH_FOLDER_NAME).iterdir())
+    assert not list((run.path / fetching._FETCH_FOLDER_NAME).iterdir())
 
 
 # What a host sends for an output folder, and why nothing is taken.
@@ -194,7 +194,7 @@ def test_what_no_honest_host_sends_is_refused_and_changes_nothing(box, run, sent
         fetch_results(run)
     assert "\x1b" not in raised.value.message + raised.value.remedy
     assert snapshot(run.path) == before
-    assert not list((run.path / arriving._FETCH_FOLDER_NAME).iterdir())
+    assert not list((run.path / fetching._FETCH_FOLDER_NAME).iterdir())
 
 
 def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_not_there_any_more(run, tmp_path):
@@ -265,7 +265,7 @@ def test_fetches_at_once_are_refused_because_of_each_other_and_for_nothing_else(
     def ask():
         for _ in range(150):
             try:
-                with arriving.lock_fetch_folder(run.path):
+                with fetching._lock_fetch_folder(run.path):
                     pass
             except Unavailable:
                 pass
@@ -324,7 +324,7 @@ one("a", b"a" * 1000, 1000); one("gone.txt", b"gone", 4); one("b", b"b" * 500, 1
         "a": 1000, "b": 1000, "c": 1000, "model.txt": 5,
     }  # fmt: skip
     assert fetch_results(run).size == 0
-    assert not (run.path / arriving._PART_FILE_NAME).exists()
+    assert not (run.path / fetching._PART_FILE_NAME).exists()
 
 
 @pytest.mark.whole
@@ -333,12 +333,12 @@ def test_a_fetch_that_is_killed_leaves_the_earlier_results_and_room_for_the_next
     before = snapshot(run.path)
     box["fetch"] = "say(files=1, total=9); named(b'model.txt', b'xx', size=9); time.sleep(60)"
     child = subprocess.Popen(warm.program("fetch", "last"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    until((run.path / arriving._PART_FILE_NAME).exists)
+    until((run.path / fetching._PART_FILE_NAME).exists)
     with pytest.raises(Unavailable, match="is being fetched"):
         fetch_results(run)
     child.send_signal(signal.SIGKILL)
     child.communicate()
-    left = {name: data for name, data in snapshot(run.path).items() if not name.startswith(arriving._FETCH_FOLDER_NAME)}
+    left = {name: data for name, data in snapshot(run.path).items() if not name.startswith(fetching._FETCH_FOLDER_NAME)}
     assert left == before
     del box["fetch"]
     (tmp_path / "there" / "output" / "model.txt").write_text("again")
