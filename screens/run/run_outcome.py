@@ -8,7 +8,7 @@ from textual.content import Content
 from tui_train.base.text import display_path, grouped_digits, loss_text, size_text, visible
 from tui_train.runs.follow import RunNews
 from tui_train.runs.results.result import RunResult
-from tui_train.runs.results.run_output import RunOutput, SavedCheckpoint
+from tui_train.runs.results.resuming import RunOutput, SavedCheckpoint
 from tui_train.runs.results.weights import Weights
 
 from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled

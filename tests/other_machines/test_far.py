@@ -36,7 +36,7 @@ from tui_train.profile.store import save_profile
 from tui_train.runner.ssh import ssh_failure_advice
 from tui_train.runs import rundir
 from tui_train.runs.elsewhere import RunPlace, read_place_elsewhere
-from tui_train.runs.results.run_output import are_results_here
+from tui_train.runs.results.resuming import are_results_here
 from tui_train.runs.status import read_listed_run, read_status
 from tui_train.views import show
 from tui_train.wizard import make_wizard

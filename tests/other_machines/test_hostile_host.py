@@ -40,7 +40,7 @@ from tui_train.runs.elsewhere import (
     write_host_report,
     write_place,
 )
-from tui_train.runs.results.run_output import are_results_here
+from tui_train.runs.results.resuming import are_results_here
 from tui_train.runs.status import read_status
 
 # The input begins with the text that finds the runner, and the line with the question.

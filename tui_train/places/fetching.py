@@ -34,7 +34,7 @@ from tui_train.runs.elsewhere import (
     local_output_folder,
     read_place_elsewhere,
 )
-from tui_train.runs.results.run_output import FETCH_MARK_FILE
+from tui_train.runs.results.resuming import FETCH_MARK_FILE
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 
