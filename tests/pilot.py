@@ -15,6 +15,7 @@ from textual.widgets import Input
 from textual.worker import WorkerFailed, WorkerState
 from tui_train.screens.widgets.form.form import Form
 
+from tui_train.base.errors import TuiTrainError
 from tui_train.facts.types import ContainerEngine, FactGap, Facts, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile.types import Profile
 from tui_train.runner.pci import no_driver_gap
@@ -75,7 +76,8 @@ async def until_true(
 async def settle(pilot: Pilot[Any], seconds: float = 60.0, *, faults: bool = False) -> None:
     """Wait until every worker has reported, also one that another started, and that is drawn.
 
-    One that gives way to a newer question has finished as well; one that failed raises WorkerFailed, but for `faults`.
+    One that gives way to a newer question, or is refused, which the screen shows, has finished as well; one that
+    fails otherwise raises WorkerFailed, but for `faults`.
     """
     deadline = time.monotonic() + seconds
     still = 0
@@ -90,7 +92,8 @@ async def settle(pilot: Pilot[Any], seconds: float = 60.0, *, faults: bool = Fal
                 if time.monotonic() > deadline:
                     break
                 await asyncio.sleep(0.005)
-            if worker.state is WorkerState.ERROR and worker.error and not faults:
+            refused = isinstance(worker.error, TuiTrainError)
+            if worker.state is WorkerState.ERROR and worker.error and not refused and not faults:
                 raise WorkerFailed(worker.error)
     await pilot.pause()
 

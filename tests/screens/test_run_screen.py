@@ -401,14 +401,14 @@ async def test_the_log_keeps_five_lines_below_a_failure_on_a_small_screen(machin
 
 @pytest.mark.whole
 async def test_the_end_of_a_large_log_explains_before_the_rest_is_read(machine, tmp_path, monkeypatch):
-    rest, read = threading.Event(), reader.KeptMiddleLines.read
+    rest, read = threading.Event(), reader.KeptMiddleLines.keep_lines_that_matter
 
     def slow(middle: reader.KeptMiddleLines, number: int, block: bytes) -> None:
         if number < FIRST_UNKNOWN_LINE_NUMBER:
             rest.wait(60)
         read(middle, number, block)
 
-    monkeypatch.setattr(reader.KeptMiddleLines, "read", slow)
+    monkeypatch.setattr(reader.KeptMiddleLines, "keep_lines_that_matter", slow)
     for name, size in (("_BLOCK_BYTES", 4096), ("_MIN_LARGE_LOG_BYTES", 100_000), ("_LARGE_LOG_END_BYTES", 40_000)):
         monkeypatch.setattr(reader, name, size)
     run = finished_run(tmp_path, state="failed", code=1)
