@@ -18,7 +18,7 @@ from tui_train.screens.widgets.form.form import Form
 from tui_train.base.errors import TuiTrainError
 from tui_train.facts.types import ContainerEngine, FactGap, Facts, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile.types import Profile
-from tui_train.runner.pci import no_driver_gap
+from tui_train.runner.gpus.pci import no_driver_gap
 from tui_train.runs import rundir
 from tui_train.wizard import make_wizard
 

@@ -28,7 +28,7 @@ from tui_train.facts.machine import container_images, probe
 from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts, Machine, Toolchain
 from tui_train.profile import store
-from tui_train.runner.processes import machine_boot_id, process_start_ticks
+from tui_train.runner.system.processes import machine_boot_id, process_start_ticks
 from tui_train.runs import rundir
 
 _MACHINES = ("seed-3090-gt1030-3090", "two-3090", "strange-names", "64-cards", "one-card-lost", "no-cards")

@@ -28,7 +28,7 @@ from tui_train.plan.render import prepare as preparing
 from tui_train.profile import fields
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, accepted_placeholders, shipped_presets
 from tui_train.profile.types import Profile
-from tui_train.runner.processes import ProcessFamily, machine_boot_id, process_with_pid
+from tui_train.runner.system.processes import ProcessFamily, machine_boot_id, process_with_pid
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 
@@ -428,7 +428,7 @@ def change_runner(run, module, old, new):
     path = run.path / RUNNER_ZIP_FILE_NAME
     with zipfile.ZipFile(path) as packed:
         texts = {name: packed.read(name).decode() for name in packed.namelist()}
-    name = f"runner/{module}"
+    (name,) = [path for path in texts if path.endswith(f"/{module}")]
     assert old in texts[name]
     texts[name] = texts[name].replace(old, new)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:

@@ -23,7 +23,7 @@ from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import find_partitions
 from tui_train.facts.types import CardSet, Gpu, GpuVerdict, Machine
 from tui_train.profile import hosts
-from tui_train.runner.ssh import LOGIN_COMMAND
+from tui_train.runner.machines.ssh import LOGIN_COMMAND
 from tui_train.setup.setup import Setup
 from tui_train.views import choices
 from tui_train.views.clusters import CLUSTER_TABLE_HEADER, accounts_text, cluster_rows

@@ -8,7 +8,7 @@ from textual.containers import Vertical
 from textual.content import Content
 
 from tui_train.base.text import duration_text, loss_text, visible
-from tui_train.runner.progress import Progress
+from tui_train.runner.logs.progress import Progress
 from tui_train.runs.status import training_seconds
 from tui_train.setup.profile_summary import TrainingSummary
 from tui_train.views.compare import ComparisonRow

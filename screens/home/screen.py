@@ -33,7 +33,7 @@ from .home_state import MAX_NAMES_SHOWN, HomeState, runs_text
 if TYPE_CHECKING:
     from tui_train.facts.types import Facts
     from tui_train.plan.render.prepare import PreparedPlan
-    from tui_train.runner.progress import Progress
+    from tui_train.runner.logs.progress import Progress
     from tui_train.runs.rundir import RunDir
     from tui_train.views.run_digest import DigestCache, RunDigest
 
@@ -301,7 +301,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             self.app.call_from_thread(self._show_losses, progress)
 
     def _show_losses(self, progress: "Progress | None") -> None:
-        from tui_train.runner.progress import Progress
+        from tui_train.runner.logs.progress import Progress
 
         from ..run.run_plot import PlotOptions, draw_or_hide_plot
         from ..widgets.plot import Plot

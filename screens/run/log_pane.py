@@ -14,7 +14,7 @@ from textual.widgets import Input
 from textual.worker import Worker, WorkerState
 
 from tui_train.base.text import counted, size_text, visible
-from tui_train.runner.lines import RANK_PREFIX_PATTERN_TEMPLATE
+from tui_train.runner.logs.lines import RANK_PREFIX_PATTERN_TEMPLATE
 from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.search import FilteredLog, LogSearch, SearchUpdate, start_nearest_search
 

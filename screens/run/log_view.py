@@ -18,7 +18,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui_train.runner.lines import StyledPart, lines_left_on_terminal, styled_lines_left_on_terminal
+from tui_train.runner.logs.lines import StyledPart, lines_left_on_terminal, styled_lines_left_on_terminal
 from tui_train.runs.logs.logfile import LogFile, LogLine, fold_bars, fold_bars_backward
 from tui_train.runs.logs.search import FilteredLog
 from tui_train.views.readable_log_lines import line_shows_cause, readable_line_parts

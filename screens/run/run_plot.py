@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tui_train.runner.progress import Progress
+from tui_train.runner.logs.progress import Progress
 
 from ..widgets.plot import Plot, PlotAxisOptions, PlotSeries, drawable_points
 from ..widgets.text_layout import Piece

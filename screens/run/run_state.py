@@ -8,8 +8,8 @@ from statistics import fmean, variance
 from textual.content import Content
 
 from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, typeset_ascii, visible
-from tui_train.runner.curve import LossCurve
-from tui_train.runner.state import AttemptStatus, RunStatus
+from tui_train.runner.logs.curve import LossCurve
+from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs.follow import RunNews
 from tui_train.runs.ranks import ranks_summary
 from tui_train.runs.status import may_still_write, training_seconds

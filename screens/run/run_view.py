@@ -11,7 +11,7 @@ from textual.content import Content
 from tui_train.base.text import duration_text, visible
 from tui_train.facts.gpus.samples import CardSamples
 from tui_train.facts.types import Facts
-from tui_train.runner.state import UNCONFIRMED_STATE
+from tui_train.runner.run_folder.state import UNCONFIRMED_STATE
 from tui_train.runs.elsewhere import read_host_report
 from tui_train.runs.follow import RunNews
 from tui_train.runs.health import MIN_BUSY_GPU_PERCENT, health_problems

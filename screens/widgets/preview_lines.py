@@ -11,7 +11,7 @@ from tui_train.memory.predict import Prediction
 from tui_train.plan.render.script.plain_command import PlainCommand, wrap_command
 from tui_train.plan.types import Plan
 from tui_train.profile.changes import ValueDifference
-from tui_train.runner.memory_patterns import TEXT_BY_MEMORY_PHASE
+from tui_train.runner.logs.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.views.overview import OverviewLine
 from tui_train.views.previous_run import differing_words
 

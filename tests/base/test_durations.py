@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tui_train.runner.processes import machine_boot_id, process_with_pid
+from tui_train.runner.system.processes import machine_boot_id, process_with_pid
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_listed_run, read_status
 from tui_train.views import show

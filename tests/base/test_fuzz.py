@@ -26,7 +26,7 @@ from tui_train.facts.yaml_documents import parse_document as read_document
 from tui_train.profile import store
 from tui_train.profile.presets import shipped_preset_texts
 from tui_train.profile.presets.user_presets import user_presets
-from tui_train.runner.log_head import first_logged_step
+from tui_train.runner.logs.log_head import first_logged_step
 from tui_train.runs import archive, rundir
 from tui_train.runs.conflicts import planned_resources
 from tui_train.runs.follow import read_attempt_ranks

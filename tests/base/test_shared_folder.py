@@ -20,8 +20,10 @@ from tui_train.actions.merge import _apply_umask
 from tui_train.base.app_paths import connections_folder, runs_folder
 from tui_train.base.errors import CannotWrite
 from tui_train.channel import ssh
-from tui_train.runner import events, lock, lock_owner, receive, safe_open
-from tui_train.runner.refused import BUSY_RESOURCE_EXIT_CODE, Refused
+from tui_train.runner.machines import receive
+from tui_train.runner.run_folder import events, lock, lock_owner
+from tui_train.runner.system import safe_open
+from tui_train.runner.system.refused import BUSY_RESOURCE_EXIT_CODE, Refused
 from tui_train.runs.conflicts import lock_run_starts
 
 # Numbers without a name, in reach of neither sudo nor a login.

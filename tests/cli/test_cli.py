@@ -24,8 +24,8 @@ from tui_train.cli.runs import start, watch
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.profile import store
 from tui_train.profile.changes import Change
-from tui_train.runner.progress import Progress
-from tui_train.runner.state import RunStatus
+from tui_train.runner.logs.progress import Progress
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import Interrupts
 from tui_train.runs.rundir import RunDir

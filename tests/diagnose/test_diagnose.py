@@ -32,7 +32,7 @@ from tui_train.profile.fields import profile_with_value
 from tui_train.profile.presets import get_preset, shipped_presets
 from tui_train.profile.store import profile_to_toml
 from tui_train.profile.types import Profile
-from tui_train.runner.lines import rank_in_line
+from tui_train.runner.logs.lines import rank_in_line
 from tui_train.runs.rundir import RunDir
 
 # As the built-in trainer would train, every value named.

@@ -12,7 +12,7 @@ from support import bash, exported, facts, sleeping
 from tui_train.diagnose import diagnose_run, evidence
 from tui_train.runner import evidence as runner_evidence
 from tui_train.runner.evidence import MachineEvidence, read_machine_evidence
-from tui_train.runner.state import RunStatus
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.elsewhere import HostReport, write_host_report
 from tui_train.runs.status import read_status
 

@@ -20,8 +20,9 @@ from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.other_machines.remote import CARDS_QUESTION, surveyed_machine
 from tui_train.facts.other_machines.training_hosts import probe_hosts
 from tui_train.facts.types import Gpu, Machine, PcieLink, Toolchain
-from tui_train.runner import cgroup_limits, host_facts, nvml, pci, safe_text
-from tui_train.runner.cgroup_limits import CgroupLimits
+from tui_train.runner.gpus import nvml, pci
+from tui_train.runner.system import cgroup_limits, host_facts, safe_text
+from tui_train.runner.system.cgroup_limits import CgroupLimits
 
 MIB = 2**20
 

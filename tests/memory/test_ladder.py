@@ -18,7 +18,7 @@ from tui_train.memory.ladder.rungs import RUNGS, get_rung, rung_helps_phase, why
 from tui_train.profile import batch
 from tui_train.profile.presets import shipped_presets
 from tui_train.profile.types import Profile
-from tui_train.runner.memory_patterns import FALLBACK_PHASES
+from tui_train.runner.logs.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.setup import Setup
 from tui_train.views import show
 

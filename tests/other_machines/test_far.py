@@ -33,7 +33,7 @@ from tui_train.plan.render import RenderedFile
 from tui_train.profile import hosts
 from tui_train.profile.fields import profile_with_value
 from tui_train.profile.store import save_profile
-from tui_train.runner.ssh import ssh_failure_advice
+from tui_train.runner.machines.ssh import ssh_failure_advice
 from tui_train.runs import rundir
 from tui_train.runs.elsewhere import RunPlace, read_place_elsewhere
 from tui_train.runs.results.resuming import are_results_here

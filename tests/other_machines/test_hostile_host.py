@@ -29,7 +29,7 @@ from tui_train.places.mirror import RunMirror, update_copy
 from tui_train.plan.render import RUNNER_ZIP_FILE_NAME, RenderedFile, runner_file
 from tui_train.profile import hosts
 from tui_train.runner.questions import run_output
-from tui_train.runner.state import RunStatus
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import incomplete_runs, rundir
 from tui_train.runs.elsewhere import (
     HostReport,

@@ -14,10 +14,10 @@ import pytest
 from support import bash, exported, facts, free_port, noted, plain_environment, profile, stub, taken, until
 
 from tui_train.runner import attempt as attempts
-from tui_train.runner import machines, unanswered
 from tui_train.runner import run as supervised
-from tui_train.runner.planned import SupervisorPlan
-from tui_train.runner.refused import Refused
+from tui_train.runner.machines import machines, unanswered
+from tui_train.runner.run_folder.planned import SupervisorPlan
+from tui_train.runner.system.refused import Refused
 
 TWO = SupervisorPlan(nodes=2, world_size=2, address="first", find_interface=True, backend="gloo")
 THREE = SupervisorPlan(nodes=3, world_size=6)
@@ -229,8 +229,8 @@ exec "$@"
 """
 ASKED = """
 import json, sys
-from tui_train.runner import machines
-from tui_train.runner.planned import SupervisorPlan
+from tui_train.runner.machines import machines
+from tui_train.runner.run_folder.planned import SupervisorPlan
 two = SupervisorPlan(nodes=2, world_size=2, find_interface=True, backend="gloo")
 print(json.dumps([machines.network_interface_variables(two._replace(address=one), {}) for one in sys.argv[1:]]))
 """

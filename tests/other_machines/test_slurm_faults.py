@@ -13,8 +13,8 @@ from support import facts, gpu, plan, profile
 from tui_train.base.errors import Unavailable
 from tui_train.places import jobs, place_of_run
 from tui_train.plan.render.slurm import render_batch_script
-from tui_train.runner import events
-from tui_train.runner.events import JournalEvent
+from tui_train.runner.run_folder import events
+from tui_train.runner.run_folder.events import JournalEvent
 from tui_train.runs import rundir, slurm_job
 from tui_train.runs.status import read_status
 

@@ -19,7 +19,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.places import place_of_run
 from tui_train.places.jobs import refresh_jobs
 from tui_train.places.place import Place
-from tui_train.runner import state
+from tui_train.runner.run_folder import state
 from tui_train.runs import rundir
 from tui_train.runs.elsewhere import read_run_place
 from tui_train.runs.status import read_status

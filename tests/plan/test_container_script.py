@@ -8,9 +8,10 @@ import sys
 import pytest
 from support import bash, boxed, exported, inside, plain_environment, profile
 
-from tui_train.runner import container, other_programs
-from tui_train.runner.planned import SupervisorPlan
-from tui_train.runner.refused import Refused
+from tui_train.runner.containers import container
+from tui_train.runner.run_folder.planned import SupervisorPlan
+from tui_train.runner.system import other_programs
+from tui_train.runner.system.refused import Refused
 
 NAME = "tui-train-20261122-101010-7-ab12cd-1"
 MARK = "20261122-101010-7-ab12cd"

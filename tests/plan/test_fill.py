@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from tui_train.base.command import ConfigFile
 from tui_train.plan.render.config_yaml import render_config_yaml
-from tui_train.runner.fill import (
+from tui_train.runner.run_folder.fill import (
     CHECKPOINT_PLACEHOLDER,
     RUN_DIR_PLACEHOLDER,
     fill_config_files,
     filled_config_path,
     yaml_text,
 )
-from tui_train.runner.planned import PlannedAttempt, SupervisorPlan
-from tui_train.runner.refused import Refused
+from tui_train.runner.run_folder.planned import PlannedAttempt, SupervisorPlan
+from tui_train.runner.system.refused import Refused
 
 VALUES = {
     "output_dir": f"{RUN_DIR_PLACEHOLDER}/output",

@@ -135,8 +135,9 @@ def test_people_are_shown_the_plan_in_a_line_and_what_the_runner_holds(tmp_path)
     assert msgspec.json.decode(run.plan_file.read_bytes(), type=Plan) == made
     with zipfile.ZipFile(run.path / RUNNER_ZIP_FILE_NAME) as packed:
         assert [line.partition("  ")[0] for line in shown[RUNNER_ZIP_FILE_NAME].splitlines()] == packed.namelist()
-        for module in Path(runner.__file__).parent.glob("[!_]*.py"):
-            assert packed.read(f"runner/{module.name}") == module.read_bytes()
+        folder = Path(runner.__file__).parent
+        for module in folder.rglob("[!_]*.py"):
+            assert packed.read(f"runner/{module.relative_to(folder)}") == module.read_bytes()
 
 
 @pytest.mark.parametrize(("launcher", "preset"), sample(WAYS, 3))

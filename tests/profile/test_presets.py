@@ -50,8 +50,8 @@ from tui_train.profile.presets import (
 )
 from tui_train.profile.presets import user_presets as user_module
 from tui_train.profile.presets.user_presets import user_presets
-from tui_train.runner.curve import LossPoint
-from tui_train.runner.progress import Progress, advance_progress
+from tui_train.runner.logs.curve import LossPoint
+from tui_train.runner.logs.progress import Progress, advance_progress
 from tui_train.runs.rundir import RunDir
 
 MINE = """\
@@ -256,7 +256,7 @@ def test_a_plan_that_is_not_ours_says_nothing_of_lines(tmp_path, log):
 
 def newest(run):
     """The checkpoint from which the supervisor resumes the first attempt."""
-    from tui_train.runner import checkpoints, planned
+    from tui_train.runner.run_folder import checkpoints, planned
 
     return checkpoints.newest_complete_checkpoint(
         planned.read_plan(str(run.path)).attempts[0].checkpoints, str(run.path)

@@ -3,7 +3,7 @@
 import pytest
 
 from tui_train.plan.render import runner_file
-from tui_train.runner import program
+from tui_train.runner.system import program
 
 
 @pytest.fixture

@@ -12,10 +12,11 @@ from support import UUIDS, facts, gpu, ready, sleeping, until
 
 from tui_train.base.errors import Unavailable
 from tui_train.places.place import Place
-from tui_train.runner import gpus, other_programs
-from tui_train.runner.planned import SupervisorPlan
-from tui_train.runner.processes import process_start_ticks
-from tui_train.runner.refused import Refused
+from tui_train.runner.gpus import gpus
+from tui_train.runner.run_folder.planned import SupervisorPlan
+from tui_train.runner.system import other_programs
+from tui_train.runner.system.processes import process_start_ticks
+from tui_train.runner.system.refused import Refused
 from tui_train.runs import rundir
 from tui_train.runs.results.resuming import resume_mode
 from tui_train.runs.rundir import RunDir

@@ -16,7 +16,8 @@ from tui_train.screens.result import result_lines
 
 from tui_train.base.text import energy_text as words
 from tui_train.cli.results.result import labelled_result_texts, print_result
-from tui_train.runner import energy, events
+from tui_train.runner.gpus import energy
+from tui_train.runner.run_folder import events
 from tui_train.runs.results.result import read_result
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run

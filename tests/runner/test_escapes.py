@@ -14,8 +14,9 @@ from tui_train.screens.run.run_state import run_state_lines
 from tui_train.screens.run.screen import RunScreen
 
 from tui_train.base.app_paths import runs_folder
-from tui_train.runner import cgroup, lock_owner
-from tui_train.runner.processes import process_with_pid
+from tui_train.runner.run_folder import lock_owner
+from tui_train.runner.system import cgroup
+from tui_train.runner.system.processes import process_with_pid
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import follow_news
 from tui_train.runs.start import start_run

@@ -26,7 +26,7 @@ from tui_train.base.command import argv
 from tui_train.diagnose import diagnose_log
 from tui_train.diagnose.remedies import OOM_REMEDY_BY_PHASE
 from tui_train.diagnose.signatures import load_signatures
-from tui_train.runner.memory_patterns import TEXT_BY_MEMORY_PHASE
+from tui_train.runner.logs.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.runs.status import read_status
 
 OLD = {"torch": "2.7.1", "transformers": "4.57.0", "packages": {}}

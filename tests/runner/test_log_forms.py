@@ -8,8 +8,8 @@ from log_forms import FALSE_FRIENDS, FORMS
 from support import facts, plan, profile
 
 from tui_train.profile.presets.log_expression import why_expression_unusable
-from tui_train.runner.lines import lines_left_on_terminal
-from tui_train.runner.progress import LogReading, Progress, advance_progress
+from tui_train.runner.logs.lines import lines_left_on_terminal
+from tui_train.runner.logs.progress import LogReading, Progress, advance_progress
 from tui_train.runs.health import no_step_read_text
 from tui_train.runs.rundir import RunDir
 

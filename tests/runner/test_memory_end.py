@@ -8,9 +8,9 @@ import pytest
 import warm
 from support import SCRIPTS
 
-from tui_train.runner.holders import largest_other_holder
-from tui_train.runner.memory_end import MemoryEnd, read_memory_end
-from tui_train.runner.memory_patterns import FALLBACK_PHASES, OUT_OF_MEMORY_PATTERNS, TEXT_BY_MEMORY_PHASE
+from tui_train.runner.logs.holders import largest_other_holder
+from tui_train.runner.logs.memory_end import MemoryEnd, read_memory_end
+from tui_train.runner.logs.memory_patterns import FALLBACK_PHASES, OUT_OF_MEMORY_PATTERNS, TEXT_BY_MEMORY_PHASE
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
@@ -360,7 +360,7 @@ def test_every_wording_passes_the_quick_look(expression):
     from hypothesis import given, settings
     from hypothesis import strategies as st
 
-    from tui_train.runner import tracebacks
+    from tui_train.runner.logs import tracebacks
 
     @settings(max_examples=30, database=None)
     @given(st.from_regex(expression))

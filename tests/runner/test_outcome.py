@@ -16,15 +16,15 @@ from support import SCRIPTS, bash, exported, facts, plain_environment, profile, 
 from tui_train.cli.runs import watch as printed
 from tui_train.diagnose import Evidence, diagnose, diagnose_run
 from tui_train.diagnose.reader import lines_that_matter
-from tui_train.runner.log_head import (
+from tui_train.runner.logs.log_head import (
     first_logged_step,
     first_step_if_checkpoint_ignored,
     has_each_process_trained_alone,
     ignored_checkpoint_sentence,
 )
-from tui_train.runner.memory_end import read_memory_end
-from tui_train.runner.memory_patterns import OUT_OF_MEMORY_PATTERNS
-from tui_train.runner.progress import LogReading
+from tui_train.runner.logs.memory_end import read_memory_end
+from tui_train.runner.logs.memory_patterns import OUT_OF_MEMORY_PATTERNS
+from tui_train.runner.logs.progress import LogReading
 from tui_train.runs.follow import follow_news
 from tui_train.runs.health import health_problems
 from tui_train.runs.rundir import RunDir

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui_train.runner import curve
-from tui_train.runner.curve import LossPoint
-from tui_train.runner.progress import LogReading, Progress, advance_progress
+from tui_train.runner.logs import curve
+from tui_train.runner.logs.curve import LossPoint
+from tui_train.runner.logs.progress import LogReading, Progress, advance_progress
 from tui_train.runs.logs.tail import LogTail
 
 # As the built-in trainer writes, whose bar is too slow for its steps.

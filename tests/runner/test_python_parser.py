@@ -3,7 +3,7 @@
 import gc
 import threading
 
-from tui_train.runner.python_parser import parse_literal, parse_module
+from tui_train.runner.system.python_parser import parse_literal, parse_module
 
 SOURCE = "x = [(1, 2), {'a': f(3)}]\n" * 500
 

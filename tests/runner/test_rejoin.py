@@ -17,10 +17,10 @@ import rig
 from support import SCRIPTS, examples, until
 
 from tui_train.runner import attempt as attempts
-from tui_train.runner import container, rejoin
-from tui_train.runner.overlap import ByteSource, LoggedTailFilter, skip_already_logged
-from tui_train.runner.processes import ProcessFamily
-from tui_train.runner.transport import LocalTransport, NodeCommand
+from tui_train.runner.containers import container, rejoin
+from tui_train.runner.logs.overlap import ByteSource, LoggedTailFilter, skip_already_logged
+from tui_train.runner.system.processes import ProcessFamily
+from tui_train.runner.system.transport import LocalTransport, NodeCommand
 
 # As a plan has it before every command in a container.
 ONE_STREAM = ("sh", "-c", 'exec "$0" "$@" 2>&1')
@@ -224,7 +224,7 @@ def test_a_start_without_a_free_descriptor_blocks_no_signal_and_leaves_nothing_o
     def full(_flags):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr("tui_train.runner.transport.os.pipe2", full)
+    monkeypatch.setattr("tui_train.runner.system.transport.os.pipe2", full)
     blocked, opened = signal.pthread_sigmask(signal.SIG_BLOCK, ()), len([*Path("/proc/self/fd").iterdir()])
     try:
         with pytest.raises(OSError, match="open files"):

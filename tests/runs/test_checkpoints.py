@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from support import RECIPE, facts, profile, ready
 
-from tui_train.runner import planned
-from tui_train.runner.checkpoints import is_complete_file, newest_complete_checkpoint, step_in_name
-from tui_train.runner.planned import CheckpointRule
+from tui_train.runner.run_folder import planned
+from tui_train.runner.run_folder.checkpoints import is_complete_file, newest_complete_checkpoint, step_in_name
+from tui_train.runner.run_folder.planned import CheckpointRule
 
 
 def folder(path, files=("state.json",)):

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from tui_train.runner import curve
-from tui_train.runner.curve import LossPoint
-from tui_train.runner.progress import Progress
+from tui_train.runner.logs import curve
+from tui_train.runner.logs.curve import LossPoint
+from tui_train.runner.logs.progress import Progress
 from tui_train.runs import follow
 from tui_train.runs.follow import LogSilence
 from tui_train.runs.health import health_problems

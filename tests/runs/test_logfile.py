@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import examples
 
-from tui_train.runner.lines import (
+from tui_train.runner.logs.lines import (
     RANK_PREFIX_PATTERN_TEMPLATE,
     StyledPart,
     lines_left_on_terminal,

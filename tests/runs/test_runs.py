@@ -28,8 +28,8 @@ from support import (
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.places.place import Place
-from tui_train.runner import lock_owner
-from tui_train.runner.processes import process_start_ticks
+from tui_train.runner.run_folder import lock_owner
+from tui_train.runner.system.processes import process_start_ticks
 from tui_train.runs import rundir
 from tui_train.runs.follow import follow_lines, follow_news, wait_for_end
 from tui_train.runs.rundir import RunDir

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import until
 
-from tui_train.runner.lines import RANK_PREFIX_PATTERN_TEMPLATE, lines_left_on_terminal
+from tui_train.runner.logs.lines import RANK_PREFIX_PATTERN_TEMPLATE, lines_left_on_terminal
 from tui_train.runs.logs import scan as scanning
 from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.scan import LogScan

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import examples
 
-from tui_train.runner.lines import MAX_LINE_LENGTH, lines_left_on_terminal
+from tui_train.runner.logs.lines import MAX_LINE_LENGTH, lines_left_on_terminal
 from tui_train.runs.logs.tail import LogTail
 
 BAR = b"\r 17%|\xe2\x96\x88\xe2\x96\x8b        | 2/12 [00:00<00:01,  5.51it/s]"

@@ -24,7 +24,7 @@ from tui_train.diagnose import reader
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.samples import CardSample
-from tui_train.runner.curve import LossCurve, LossCurveBuilder, LossPoint
+from tui_train.runner.logs.curve import LossCurve, LossCurveBuilder, LossPoint
 from tui_train.runs.follow import follow_news, read_progress
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_listed_runs

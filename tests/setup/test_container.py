@@ -35,7 +35,7 @@ from tui_train.cli.plans.plans import _attempt_argv
 from tui_train.facts.machine import container_images
 from tui_train.profile import mounts
 from tui_train.profile.mounts import Mount
-from tui_train.runner.container import mount_option
+from tui_train.runner.containers.container import mount_option
 from tui_train.setup.machine import container
 
 DOCKER = shutil.which("docker")

@@ -37,7 +37,7 @@ from tui_train.facts.gpus.verdicts import recommended_torch_build
 from tui_train.facts.machine import probe
 from tui_train.facts.types import FactGap, Facts
 from tui_train.profile.changes import apply_change
-from tui_train.runner import pci
+from tui_train.runner.gpus import pci
 from tui_train.views import show
 from tui_train.wizard import make_wizard
 

@@ -22,7 +22,7 @@ from tui_train.facts.scripts.script_syntax import ScriptModule
 from tui_train.places.profile_facts import probe_profile_facts, read_script_sources
 from tui_train.profile import fields
 from tui_train.profile.changes import apply_change
-from tui_train.runner.paths import free_bytes_for_path, why_unwritable
+from tui_train.runner.system.paths import free_bytes_for_path, why_unwritable
 from tui_train.setup.recipe import given_arguments
 from tui_train.wizard import make_wizard
 

@@ -18,7 +18,7 @@ import pytest
 from support import exported, facts, gpu, profile
 
 from tui_train.facts.models import nemo_models
-from tui_train.runner.progress import LogReading, Progress, advance_progress
+from tui_train.runner.logs.progress import LogReading, Progress, advance_progress
 
 TESTS = Path(__file__).parents[1]
 SETTINGS = {

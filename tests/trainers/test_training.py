@@ -11,7 +11,7 @@ from support import SCRIPTS, bash, exported, facts, profile, taken, until
 from trainings import TINY, log_of, losses, run_of
 
 from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
-from tui_train.runner.progress import Progress, advance_progress
+from tui_train.runner.logs.progress import Progress, advance_progress
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tui_train.runner.lines import StyledPart
+from tui_train.runner.logs.lines import StyledPart
 from tui_train.views.readable_log_lines import line_shows_cause, readable_line_parts
 
 

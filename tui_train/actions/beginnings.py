@@ -10,7 +10,7 @@ from tui_train.base.text import display_path, visible
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.programs.hub_cache import is_valid_model_id
-from tui_train.runner.paths import path_state
+from tui_train.runner.system.paths import path_state
 from tui_train.runs.results.weights import ADAPTER_CONFIG_FILE, MODEL_CONFIG_FILE, read_weights
 from tui_train.setup.profile_summary import UNNAMED_PROFILE_NAME, training_summary
 

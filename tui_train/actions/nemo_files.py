@@ -16,7 +16,7 @@ from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import display_path, visible
 from tui_train.facts.machine import memory_bound, probe
 from tui_train.facts.types import Toolchain
-from tui_train.runner import safe_open
+from tui_train.runner.system import safe_open
 from tui_train.trainers import nemo
 
 # The longest line read from a child; its own have a few hundred bytes.

@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
-from tui_train.runner import fill
+from tui_train.runner.run_folder import fill
 
 SettingOrigin = Literal["profile", "machine", "launcher", "ladder", "container"]
 _RuntimeVariableName = Literal[

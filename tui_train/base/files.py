@@ -9,8 +9,8 @@ from stat import S_ISREG
 
 from tui_train.base.errors import CannotWrite
 from tui_train.base.text import size_text, visible
-from tui_train.runner import safe_open
-from tui_train.runner.safe_open import open_folder, open_regular_file, user_name
+from tui_train.runner.system import safe_open
+from tui_train.runner.system.safe_open import open_folder, open_regular_file, user_name
 
 # For files that only the user may read.
 PRIVATE_FILE_MODE = 0o600

@@ -8,8 +8,8 @@ import msgspec
 
 from tui_train.base.files import read_error_reason, read_regular_file
 from tui_train.base.text import visible
-from tui_train.runner import untrusted_json
-from tui_train.runner.untrusted_json import MAX_JSON_DEPTH, MissingFile, Unparsable, is_nested_deeper
+from tui_train.runner.system import untrusted_json
+from tui_train.runner.system.untrusted_json import MAX_JSON_DEPTH, MissingFile, Unparsable, is_nested_deeper
 
 __all__ = [
     "MissingFile",

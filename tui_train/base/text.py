@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from tui_train.runner.safe_text import visible
+from tui_train.runner.system.safe_text import visible
 
 __all__ = [
     "counted",

@@ -20,7 +20,7 @@ def runner_modules() -> dict[str, str]:
     # Imported it would take longer than all else of a start.
     binding = find_spec("pynvml")
     assert binding is not None and binding.origin is not None  # noqa: S101, PT018 - it is installed with this program
-    return own | {"runner/pynvml.py": Path(binding.origin).read_text("utf-8")}
+    return own | {"runner/gpus/pynvml.py": Path(binding.origin).read_text("utf-8")}
 
 
 @cache

@@ -24,7 +24,7 @@ from tui_train.base.text import visible
 from tui_train.channel.runner_zip import runner_modules, runner_zip
 from tui_train.channel.ssh import ssh_command_prefix
 from tui_train.runner.compiled import RUNNER_MISSING_LINE, RUNNER_READY_LINE
-from tui_train.runner.ssh import LOGIN_COMMAND, login_advice, remote_shell_line
+from tui_train.runner.machines.ssh import LOGIN_COMMAND, login_advice, remote_shell_line
 
 # The command on the host. No shell finds anything special in it but the quotes.
 PYTHON_COMMAND = ("python3", "-IS", "-X", "utf8", "-c", "import sys;exec(sys.stdin.buffer.readline())")

@@ -12,7 +12,7 @@ from tui_train.base.app_paths import connections_folder
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.files import read_regular_file
 from tui_train.base.text import visible
-from tui_train.runner.ssh import SSH_OPTIONS
+from tui_train.runner.machines.ssh import SSH_OPTIONS
 
 _HOST_NAME_PATTERN = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
 # A socket's path has at most 108 bytes; ssh adds a hash of 40 and, while it opens it, 17 more.

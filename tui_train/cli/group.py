@@ -11,7 +11,7 @@ import click
 
 from tui_train import __version__
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, TuiTrainError, Unavailable
-from tui_train.runner.refused import BUSY_RESOURCE_EXIT_CODE
+from tui_train.runner.system.refused import BUSY_RESOURCE_EXIT_CODE
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import FactsSource

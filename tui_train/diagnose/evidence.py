@@ -23,11 +23,11 @@ from tui_train.profile import fields, store
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import Preset, accepted_placeholders
 from tui_train.profile.types import Profile
-from tui_train.runner import safe_open
-from tui_train.runner.events import JournalEvent
 from tui_train.runner.evidence import MachineEvidence, read_machine_evidence
-from tui_train.runner.log_head import first_logged_step
-from tui_train.runner.state import RunStatus
+from tui_train.runner.logs.log_head import first_logged_step
+from tui_train.runner.run_folder.events import JournalEvent
+from tui_train.runner.run_folder.state import RunStatus
+from tui_train.runner.system import safe_open
 from tui_train.runs import ranks
 from tui_train.runs.results.resuming import newest_checkpoint
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir, find_run

@@ -16,7 +16,7 @@ from tui_train.diagnose.required_words import (
     required_words,
 )
 from tui_train.diagnose.signatures import HARMLESS_LINE_PATTERN, load_signatures
-from tui_train.runner.lines import split_rank_and_text
+from tui_train.runner.logs.lines import split_rank_and_text
 
 # So many of the first and of the latest lines are kept of each expression; more of one kind say nothing new.
 _MAX_LINES_KEPT_PER_EXPRESSION = 3

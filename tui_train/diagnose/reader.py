@@ -17,8 +17,8 @@ from tui_train.base.files import read_error_reason
 from tui_train.base.text import visible
 from tui_train.diagnose.middle import TERMINAL_ESCAPE_PATTERN, KeptMiddleLines, NumberedLine, shortened_lines
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis, LogLine
-from tui_train.runner.lines import split_rank_and_text
-from tui_train.runner.safe_open import open_regular_file
+from tui_train.runner.logs.lines import split_rank_and_text
+from tui_train.runner.system.safe_open import open_regular_file
 
 _BLOCK_BYTES = 128 * 1024
 _TAIL_BLOCK_COUNT = 4

@@ -16,7 +16,7 @@ from tui_train.memory.ladder.rungs import get_rung, rung_helps_phase, why_rung_u
 from tui_train.profile.batch import nearest_global_batches
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
-from tui_train.runner.memory_patterns import FALLBACK_PHASES
+from tui_train.runner.logs.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.blocked_fallbacks import LadderContext
 from tui_train.trainers import trainer_has_own_field
 

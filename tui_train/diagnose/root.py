@@ -23,9 +23,9 @@ from tui_train.diagnose.types import Diagnosis, Evidence, LogLine, Signature
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.runner.holders import largest_other_holder
-from tui_train.runner.memory_end import deciding_error
-from tui_train.runner.tracebacks import OTHER_ERROR_KIND, read_errors
+from tui_train.runner.logs.holders import largest_other_holder
+from tui_train.runner.logs.memory_end import deciding_error
+from tui_train.runner.logs.tracebacks import OTHER_ERROR_KIND, read_errors
 
 _FRAME_BEGIN_PATTERN = re.compile(r'\s+File "')
 # From here on a signature is a verdict from outside of the training.

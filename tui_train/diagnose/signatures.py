@@ -8,7 +8,7 @@ import msgspec
 
 from tui_train.base.parse import prepared_for_msgspec
 from tui_train.diagnose.types import Signature
-from tui_train.runner.memory_patterns import OUT_OF_MEMORY_PATTERNS
+from tui_train.runner.logs.memory_patterns import OUT_OF_MEMORY_PATTERNS
 
 # A line that only tells: a log record below ERROR, what wandb says beside errors, a Python warning, a line of a
 # traceback's source (│: boxed), and one that says what is done instead.

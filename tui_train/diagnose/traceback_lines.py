@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tui_train.diagnose.types import LogLine
-from tui_train.runner.tracebacks import phase_of_traceback
+from tui_train.runner.logs.tracebacks import phase_of_traceback
 
 TRACEBACK_HEADER = "Traceback (most recent call last)"
 _CHAINED_TRACEBACK_PREFIXES = ("During handling of the above exception", "The above exception was the direct cause")

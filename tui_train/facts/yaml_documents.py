@@ -7,7 +7,7 @@ from typing import Any
 from tui_train.base.parse import MissingFile, Unparsable, read_file_to_parse
 from tui_train.base.text import visible
 from tui_train.facts.types import YamlDocument
-from tui_train.runner import untrusted_json
+from tui_train.runner.system import untrusted_json
 
 _MAX_FILE_BYTES = 2**20
 _MAX_YAML_DEPTH = 40

@@ -19,7 +19,7 @@ from tui_train.base.text import visible
 from tui_train.channel.session import Session, ask_host, machine_name
 from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
 from tui_train.profile.hosts import host_address
-from tui_train.runner.state import UNCONFIRMED_STATE, RunStatus
+from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs.elsewhere import HostReport, RunPlace, UnconfirmedStart
 from tui_train.runs.incomplete_runs import INCOMPLETE_RUN_PREFIX
 from tui_train.runs.rundir import RunDir

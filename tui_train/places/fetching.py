@@ -24,7 +24,7 @@ from tui_train.places.asking import HostLine, open_session, parse_host_line, ref
 from tui_train.places.feed import DISK_BYTES_LEFT_FREE
 from tui_train.places.mirror import update_copy
 from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, RUNNER_ZIP_FILE_NAME
-from tui_train.runner.safe_open import open_folder
+from tui_train.runner.system.safe_open import open_folder
 from tui_train.runs.elsewhere import (
     HOST_REPORT_FILE_NAME,
     PLACE_FILE_NAME,

@@ -26,7 +26,7 @@ from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME as SLURM_SCRIPT
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
-from tui_train.runner.state import UNCONFIRMED_STATE, RunStatus
+from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs import folders, rundir
 from tui_train.runs.elsewhere import (
     read_host_report,

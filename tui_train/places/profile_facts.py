@@ -41,7 +41,7 @@ from tui_train.places.help_question import script_help_question_for_auto_preset
 from tui_train.profile.presets import UserPreset, UserPresetByName, get_preset
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import AUTO_PRESET, Profile
-from tui_train.runner.paths import free_bytes_for_path, why_unwritable
+from tui_train.runner.system.paths import free_bytes_for_path, why_unwritable
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.recipe.effective import user_output_folder

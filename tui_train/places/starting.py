@@ -11,7 +11,7 @@ from tui_train.base.errors import CannotWrite, NoAnswer, TuiTrainError, Unavaila
 from tui_train.base.text import visible
 from tui_train.channel.session import machine_name
 from tui_train.places.asking import HostLine, RunFolderGone, ask_start, odd_answer_remedy
-from tui_train.runner.state import RunStatus
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
 from tui_train.runs.elsewhere import (
     HostReport,

@@ -40,7 +40,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """The number of the next attempt, by the phase in which memory ran out."""
     checkpoints: CheckpointRule | None = None
     fills: tuple[tuple[str, PlainData], ...] = ()
-    """Files with paths that runner/fill.py fills in there, each with its value if there is no checkpoint."""
+    """Files with paths that runner/run_folder/fill.py fills in there, each with its value if there is no checkpoint."""
 
 
 class PlannedPreparation(Struct, frozen=True):

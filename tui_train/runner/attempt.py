@@ -8,9 +8,14 @@ import signal
 import time
 from typing import TYPE_CHECKING, Callable, NamedTuple, Sequence
 
-from . import cgroup, checkpoints, container, energy, lock, machines, other_programs
-from .planned import log_reading_of_plan
-from .processes import (
+from .containers import container
+from .gpus import energy
+from .machines import machines
+from .run_folder import checkpoints, lock
+from .run_folder.planned import log_reading_of_plan
+from .run_folder.start import RunStart, print_message, record_event
+from .system import cgroup, cgroup_limits, other_programs
+from .system.processes import (
     LEFTOVER_WAIT_SECONDS,
     MARK_VARIABLE,
     Process,
@@ -19,14 +24,13 @@ from .processes import (
     process_with_pid,
     send_signal,
 )
-from .refused import CANNOT_WRITE_EXIT_CODE, TRAINED_APART_EXIT_CODE, Refused
-from .safe_text import visible
-from .signals import reset_signals
-from .start import RunStart, print_message, record_event
-from .transport import LocalTask, NodeCommand
+from .system.refused import CANNOT_WRITE_EXIT_CODE, TRAINED_APART_EXIT_CODE, Refused
+from .system.safe_text import visible
+from .system.signals import reset_signals
+from .system.transport import LocalTask, NodeCommand
 
 if TYPE_CHECKING:
-    from .unanswered import UnansweredConnections
+    from .machines.unanswered import UnansweredConnections
 
 _SIGKILL_EXIT_CODE = 128 + signal.SIGKILL
 _MAX_RECORDED_LEFTOVERS = 1000
@@ -79,7 +83,8 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
         return AttemptEnd(CANNOT_WRITE_EXIT_CODE)
     become_subreaper()
     # Read now, while the training starts: the folder may be moved, or replaced by a newer one, until it has ended.
-    from . import cgroup_limits, evidence, log_head, memory_end, rejoin  # noqa: F401
+    from . import evidence  # noqa: F401
+    from .containers import rejoin  # noqa: F401
 
     oom_kills_before, began = cgroup_limits.count_oom_kills(), time.monotonic()
     details: dict[str, object] = {"resumed": resumed_step} if resumed_step else {}
@@ -209,7 +214,7 @@ def _wait_for_code_and_if_stopped(
             engine, container_name, code, lambda: bool(family.living_processes())
         ):
             print_message(f"the client of {engine} is gone, its container trains on")
-            from . import rejoin
+            from .containers import rejoin
 
             task = rejoin.rejoin_container(start.transport, engine, container_name, log, start.mark)
             family.leader = task.leader
@@ -224,7 +229,7 @@ def _wait_for_code_and_if_stopped(
 def _unanswered_connections_if_multi_machine(start: RunStart) -> UnansweredConnections | None:
     if start.planned.nodes == 1:
         return None
-    from .unanswered import UnansweredConnections
+    from .machines.unanswered import UnansweredConnections
 
     return UnansweredConnections(start.planned, start.environment.get(machines.FIRST_ADDRESS_VARIABLE, ""))
 
@@ -306,7 +311,7 @@ def _tell_if_checkpoint_ignored(start: RunStart, number: int, log: str, resumed_
     """Return whether an attempt did not load its checkpoint, and say so."""
     if not resumed_step:
         return False
-    from . import log_head
+    from .logs import log_head
 
     first_step = log_head.first_step_if_checkpoint_ignored(log, resumed_step, log_reading_of_plan(start.planned))
     if first_step:
@@ -318,7 +323,7 @@ def _tell_if_checkpoint_ignored(start: RunStart, number: int, log: str, resumed_
 def _end_from_log(start: RunStart, position: int, log: str, code: int, family: ProcessFamily) -> AttemptEnd:
     """Return what a log says of the end of an attempt that nobody asked to end."""
     # What reads logs is not imported before there is one: a training begins earlier.
-    from . import log_head, memory_end
+    from .logs import log_head, memory_end
 
     if code == 0:
         apart = log_head.has_each_process_trained_alone(log, start.planned.world_size)

@@ -7,8 +7,8 @@ import os
 import sys
 from typing import Sequence
 
-from .refused import USAGE_EXIT_CODE, Refused
-from .safe_text import visible
+from .system.refused import USAGE_EXIT_CODE, Refused
+from .system.safe_text import visible
 
 _USAGE_TEXT = """usage: python3 RUN/runner.pyz COMMAND
   status [--json]          the run's state
@@ -60,12 +60,12 @@ def _run_internal_command(name: str, words: list[str], run_dir: str) -> int:
     if name == "fill":
         return _fill_config_files(words, run_dir)
     if name == "meter":
-        from .meter import main as meter
+        from .gpus.meter import main as meter
 
         meter(int(words[0]), words[1:])
         return 0
     if name == "rejoin" and len(words) == 3:
-        from .rejoin import main as rejoin
+        from .containers.rejoin import main as rejoin
 
         return rejoin(*words)
     if name in ("fan", "reach", "look", "keep"):
@@ -75,7 +75,7 @@ def _run_internal_command(name: str, words: list[str], run_dir: str) -> int:
 
 def _run_multi_machine_command(name: str, words: list[str], run_dir: str) -> int:
     """Do what one of several machines does for the others."""
-    from . import multi_machine_attempt, node, reach
+    from .machines import multi_machine_attempt, node, reach
 
     if name == "keep":
         return node.run_machine_part(run_dir)
@@ -91,7 +91,7 @@ def _print_checkpoints(attempt_or_all: str, run_dir: str) -> int:
 
     Of a trainer that finds its checkpoints by itself, `all` is the highest step of one.
     """
-    from . import checkpoints, planned
+    from .run_folder import checkpoints, planned
 
     plan = planned.read_plan(run_dir)
     if attempt_or_all == "all":
@@ -108,8 +108,8 @@ def _print_checkpoints(attempt_or_all: str, run_dir: str) -> int:
 
 
 def _fill_config_files(words: list[str], run_dir: str) -> int:
-    from . import planned
-    from .fill import fill_config_files
+    from .run_folder import planned
+    from .run_folder.fill import fill_config_files
 
     plan = planned.read_plan(run_dir)
     if not words or not words[0].isdigit() or not 1 <= int(words[0]) <= len(plan.attempts):

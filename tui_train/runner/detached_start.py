@@ -6,8 +6,8 @@ import os
 import subprocess
 from typing import Callable, Sequence
 
-from . import events
-from .processes import Process, is_or_descends_from, process_start_ticks
+from .run_folder import events
+from .system.processes import Process, is_or_descends_from, process_start_ticks
 
 LAUNCH_LOG_NAME = "launch.log"
 # The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run

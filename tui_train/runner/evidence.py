@@ -8,8 +8,8 @@ import subprocess
 import time
 from typing import NamedTuple
 
-from .cgroup_limits import cgroup_limits, count_oom_kills
-from .paths import free_bytes_for_path
+from .system.cgroup_limits import cgroup_limits, count_oom_kills
+from .system.paths import free_bytes_for_path
 
 _MAX_RECORDED_BYTES = 2**53 - 1
 KERNEL_LOG_PATH = "/dev/kmsg"

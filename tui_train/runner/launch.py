@@ -8,20 +8,30 @@ import time
 import zlib
 from typing import Collection, NamedTuple, Sequence
 
-from . import cgroup, container, events, gpus, machines, other_programs, planned, program, safe_open, state
 from .attempt import checkpoint_to_resume
-from .events import Journal
-from .lock import FolderLock, drop_disk_reserve, make_output_lock
-from .lock_owner import LOCK_FOLDER_NAME, LockOwner, this_process_as_owner
-from .planned import SupervisorPlan
-from .processes import ProcessFamily, machine_boot_id, process_with_pid
-from .refused import BUSY_RESOURCE_EXIT_CODE, CANNOT_WRITE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, USAGE_EXIT_CODE, Refused
+from .containers import container
+from .gpus import gpus
+from .machines import machines
+from .machines.srun import SrunTransport
 from .run import StartOutcome, run_attempts
-from .safe_text import visible
-from .signals import StopSignals
-from .srun import SrunTransport
-from .start import RunStart, print_message, record_event
-from .transport import LocalTransport
+from .run_folder import events, planned, state
+from .run_folder.events import Journal
+from .run_folder.lock import FolderLock, drop_disk_reserve, make_output_lock
+from .run_folder.lock_owner import LOCK_FOLDER_NAME, LockOwner, this_process_as_owner
+from .run_folder.planned import SupervisorPlan
+from .run_folder.start import RunStart, print_message, record_event
+from .system import cgroup, other_programs, program, safe_open
+from .system.processes import ProcessFamily, machine_boot_id, process_with_pid
+from .system.refused import (
+    BUSY_RESOURCE_EXIT_CODE,
+    CANNOT_WRITE_EXIT_CODE,
+    UNAVAILABLE_EXIT_CODE,
+    USAGE_EXIT_CODE,
+    Refused,
+)
+from .system.safe_text import visible
+from .system.signals import StopSignals
+from .system.transport import LocalTransport
 
 _LOCK_DISK_RESERVE_BYTES = 16384
 
@@ -66,7 +76,7 @@ def launch_training(run_dir: str, script: str, words: Sequence[str]) -> int:
             machines.require_free_port(start.planned, start.node_rank)
         gpus.require_cards_present(start.planned, start.cards, print_message)
         if start.planned.hosts and not signals.stop:
-            from .hosts import connect_hosts
+            from .machines.hosts import connect_hosts
 
             start = connect_hosts(start)
         if signals.stop:

@@ -8,12 +8,12 @@ import os
 import threading
 from typing import Mapping
 
-from . import other_programs
-from .planned import SupervisorPlan
 from .run import StartOutcome
-from .safe_open import open_regular_file, user_name
-from .safe_text import visible
-from .start import print_message
+from .run_folder.planned import SupervisorPlan
+from .run_folder.start import print_message
+from .system import other_programs
+from .system.safe_open import open_regular_file, user_name
+from .system.safe_text import visible
 
 _NOTICE_TIMEOUT_SECONDS = 30.0  # seconds
 _MAX_SHOWN_CHARACTERS = 200

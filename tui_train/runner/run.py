@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from . import checkpoints, gpus
 from .attempt import AttemptEnd, attempt_title_text, run_attempt
-from .memory_patterns import TEXT_BY_MEMORY_PHASE
-from .refused import CANNOT_WRITE_EXIT_CODE
-from .safe_text import visible
-from .start import RunStart, print_message
+from .gpus import gpus
+from .logs.memory_patterns import TEXT_BY_MEMORY_PHASE
+from .run_folder import checkpoints
+from .run_folder.start import RunStart, print_message
+from .system.refused import CANNOT_WRITE_EXIT_CODE
+from .system.safe_text import visible
 
 _MAX_CARD_WAIT_SECONDS = 60.0
 

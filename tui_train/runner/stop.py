@@ -6,12 +6,14 @@ import signal
 import time
 from typing import Callable
 
-from . import cgroup, container, program, state
-from .processes import Process, ProcessFamily, send_signal
-from .refused import BUSY_RESOURCE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, Refused
-from .safe_text import visible
-from .signals import END_AT_ONCE_SIGNAL
-from .state import RunStatus
+from .containers import container
+from .run_folder import state
+from .run_folder.state import RunStatus
+from .system import cgroup, program
+from .system.processes import Process, ProcessFamily, send_signal
+from .system.refused import BUSY_RESOURCE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, Refused
+from .system.safe_text import visible
+from .system.signals import END_AT_ONCE_SIGNAL
 
 _SUPERVISOR_SECONDS_BEYOND_GRACE = 40.0
 

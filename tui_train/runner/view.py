@@ -7,13 +7,15 @@ import sys
 import time
 from typing import Iterator
 
-from . import planned, safe_open, state, stop
-from .lines import MAX_LINE_LENGTH, lines_left_on_terminal
-from .progress import Progress, advance_progress
-from .refused import UNAVAILABLE_EXIT_CODE, Refused
+from . import stop
+from .logs.lines import MAX_LINE_LENGTH, lines_left_on_terminal
+from .logs.progress import Progress, advance_progress
 from .run import attempt_log_path, next_attempt_number
-from .safe_text import visible
-from .state import RunStatus
+from .run_folder import planned, state
+from .run_folder.state import RunStatus
+from .system import safe_open
+from .system.refused import UNAVAILABLE_EXIT_CODE, Refused
+from .system.safe_text import visible
 
 _LOG_TAIL_BYTES = 1 << 20
 _PROGRESS_TAIL_BYTES = 64 << 10

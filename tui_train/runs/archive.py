@@ -22,8 +22,8 @@ from tui_train.base.parse import prepared_for_msgspec
 from tui_train.base.text import visible
 from tui_train.facts.other_machines.machine_files import make_name_masker
 from tui_train.profile import store
-from tui_train.runner.fill import filled_config_path
-from tui_train.runner.safe_open import open_folder, open_regular_file
+from tui_train.runner.run_folder.fill import filled_config_path
+from tui_train.runner.system.safe_open import open_folder, open_regular_file
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 

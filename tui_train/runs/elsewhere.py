@@ -11,9 +11,9 @@ from msgspec import Meta, Struct, structs
 
 from tui_train.base.files import raising_cannot_write, write_atomically
 from tui_train.base.parse import Unparsable, json_as, read_file_to_parse
-from tui_train.runner import events, state
-from tui_train.runner.processes import lasting_machine_identity
-from tui_train.runner.state import RunStatus, is_valid_status
+from tui_train.runner.run_folder import events, state
+from tui_train.runner.run_folder.state import RunStatus, is_valid_status
+from tui_train.runner.system.processes import lasting_machine_identity
 
 PLACE_FILE_NAME, HOST_REPORT_FILE_NAME, START_FILE = "place.json", "heard.json", "asked-start.json"
 _MAX_FILE_BYTES = 1 << 20

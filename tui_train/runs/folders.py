@@ -11,7 +11,7 @@ from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, Unavailable
 from tui_train.base.files import raising_cannot_write, read_regular_file, write_atomically
 from tui_train.base.text import visible
-from tui_train.runner.state import RunStatus
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import incomplete_runs
 from tui_train.runs.conflicts import lock_run_starts
 from tui_train.runs.rundir import RunDir, folder_name_slug, label_in_run_name

@@ -7,11 +7,11 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from tui_train.base.files import read_regular_file
-from tui_train.runner.lines import rank_in_line
-from tui_train.runner.log_head import LOG_HEAD_BYTES, first_logged_step, ignored_checkpoint_sentence
-from tui_train.runner.progress import LogReading, Progress, advance_progress, progress_for_next_attempt
-from tui_train.runner.safe_open import open_regular_file
-from tui_train.runner.state import AttemptStatus, RunStatus
+from tui_train.runner.logs.lines import rank_in_line
+from tui_train.runner.logs.log_head import LOG_HEAD_BYTES, first_logged_step, ignored_checkpoint_sentence
+from tui_train.runner.logs.progress import LogReading, Progress, advance_progress, progress_for_next_attempt
+from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
+from tui_train.runner.system.safe_open import open_regular_file
 from tui_train.runs.health import MIN_LINES_WITHOUT_STEP, no_step_read_text
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.ranks import (

@@ -3,7 +3,7 @@
 import math
 from itertools import takewhile
 
-from tui_train.runner.progress import LogReading, Progress
+from tui_train.runner.logs.progress import LogReading, Progress
 
 # Minutes without output that an evaluation, a checkpoint or a compilation may take.
 STANDSTILL_MINUTES = 3

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tui_train.runner.detached_start import LAUNCH_LOG_NAME
-from tui_train.runner.safe_open import open_folder
+from tui_train.runner.system.safe_open import open_folder
 
 INCOMPLETE_RUN_PREFIX = ".new-"
 RUN_NUMBER_FILE_NAME = ".number"  # the last file that is written into a new run folder

@@ -19,14 +19,14 @@ from tui_train.base.parse import MissingFile, Unparsable, json_table, prepared_f
 from tui_train.base.text import visible
 from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, RenderedFile
 from tui_train.plan.types import LogReadingRules
-from tui_train.runner import events, state
 from tui_train.runner.detached_start import LAUNCH_LOG_NAME
-from tui_train.runner.events import JournalEvent
-from tui_train.runner.safe_open import open_folder
+from tui_train.runner.run_folder import events, state
+from tui_train.runner.run_folder.events import JournalEvent
+from tui_train.runner.system.safe_open import open_folder
 from tui_train.runs import incomplete_runs
 
 if TYPE_CHECKING:
-    from tui_train.runner.progress import LogReading
+    from tui_train.runner.logs.progress import LogReading
 
 # Bytes; a plan has some hundred lines.
 MAX_PLAN_BYTES = 16 << 20
@@ -105,7 +105,7 @@ class RunDir(Struct, frozen=True):
 
     def log_reading(self) -> "LogReading":
         """Return how log lines are read according to the plan; invalid values are ignored."""
-        from tui_train.runner.progress import LogReading
+        from tui_train.runner.logs.progress import LogReading
 
         try:
             log = msgspec.convert(self.plan().get("log", {}), prepared_for_msgspec(LogReadingRules))

@@ -7,11 +7,11 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tui_train.base.text import visible
-from tui_train.runner import events
 from tui_train.runner.detached_start import LAUNCH_LOG_NAME
 from tui_train.runner.questions.lines import TIME_LIMIT_FILE_NAME
-from tui_train.runner.safe_open import open_regular_file
-from tui_train.runner.state import RunStatus
+from tui_train.runner.run_folder import events
+from tui_train.runner.run_folder.state import RunStatus
+from tui_train.runner.system.safe_open import open_regular_file
 from tui_train.runs.elsewhere import (
     read_host_report,
     read_place_elsewhere,

@@ -13,8 +13,8 @@ from tui_train.base.errors import StartInterrupted, Unavailable
 from tui_train.base.files import raising_cannot_write, read_error_reason
 from tui_train.base.text import visible
 from tui_train.runner.detached_start import has_reported_start, start_detached, wait_until_reported
-from tui_train.runner.processes import Process, send_signal
-from tui_train.runner.safe_open import open_regular_file
+from tui_train.runner.system.processes import Process, send_signal
+from tui_train.runner.system.safe_open import open_regular_file
 from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.results.resuming import resume_mode, start_again_remedy

@@ -8,8 +8,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from tui_train.base.text import visible
-from tui_train.runner import state
-from tui_train.runner.state import UNCONFIRMED_STATE, RunStatus
+from tui_train.runner.run_folder import state
+from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs.elsewhere import last_known_remote_status, read_run_place, read_unconfirmed_start
 from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.slurm_job import cluster_text, read_known_job, status_in_queue

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import size_text
 from tui_train.facts.machine import probe
-from tui_train.runner import state
-from tui_train.runner.refused import Refused
-from tui_train.runner.state import RunStatus
+from tui_train.runner.run_folder import state
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.stop import stop_run_and_processes as end
+from tui_train.runner.system.refused import Refused
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 

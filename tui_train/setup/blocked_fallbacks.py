@@ -9,7 +9,7 @@ from tui_train.base.versions import is_known_at_least
 from tui_train.facts.types import Facts, Gpu, Toolchain, YamlDocument
 from tui_train.profile.presets import Preset, accepted_placeholders, condition_placeholder
 from tui_train.profile.types import Profile
-from tui_train.runner.memory_patterns import FALLBACK_PHASES
+from tui_train.runner.logs.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.recipe.options import get_nested_value, user_batch_options, user_options_for_value
 from tui_train.trainers import trainer_of
 

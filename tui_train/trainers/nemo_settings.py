@@ -7,7 +7,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import Toolchain
 from tui_train.profile.fields import is_dotted_name
-from tui_train.runner.python_parser import parse_literal
+from tui_train.runner.system.python_parser import parse_literal
 
 # Settings that the plan writes, each with the profile key that changes it.
 _PROFILE_KEY_BY_PLAN_SETTING = {

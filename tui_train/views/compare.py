@@ -12,8 +12,8 @@ from tui_train.base.text import counted, duration_text, grouped_digits, loss_tex
 from tui_train.facts import yaml_documents
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
-from tui_train.runner.progress import Progress
-from tui_train.runner.state import AttemptStatus, RunStatus
+from tui_train.runner.logs.progress import Progress
+from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir

@@ -17,7 +17,7 @@ from tui_train.plan.render import PLAN_JSON_FILE_NAME, RenderedFile
 from tui_train.profile import store
 from tui_train.profile.changes import ValueDifference, profile_differences
 from tui_train.profile.types import Profile
-from tui_train.runner.state import RunStatus
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.status import read_status
 from tui_train.views.overview import MeasuredPace

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from tui_train.base.text import visible
-from tui_train.runner.lines import StyledPart
+from tui_train.runner.logs.lines import StyledPart
 
 _DIM_STYLE = "2"
 _MIN_VALUE_CELLS = 9  # 1.234e-05

@@ -14,8 +14,8 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.parse import MissingFile, Unparsable, json_as, read_file_to_parse
 from tui_train.base.text import loss_text, visible
 from tui_train.plan.types import LogReadingRules
-from tui_train.runner.progress import LogReading, Progress, advance_progress, progress_for_next_attempt
-from tui_train.runner.state import RunStatus
+from tui_train.runner.logs.progress import LogReading, Progress, advance_progress, progress_for_next_attempt
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import folders
 from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import LogTail

@@ -26,8 +26,8 @@ from tui_train.profile import fields
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.secret_values import find_profile_secrets
 from tui_train.profile.types import Profile
-from tui_train.runner.memory_patterns import TEXT_BY_MEMORY_PHASE
-from tui_train.runner.state import RunStatus
+from tui_train.runner.logs.memory_patterns import TEXT_BY_MEMORY_PHASE
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.elsewhere import read_host_report, read_place_elsewhere
 from tui_train.runs.slurm_job import queue_reason_text, slurm_end_reason
 from tui_train.runs.status import ListedRun, training_seconds

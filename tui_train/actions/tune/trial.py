@@ -17,9 +17,10 @@ from tui_train.base.files import raising_cannot_write, read_error_reason
 from tui_train.base.text import visible
 from tui_train.diagnose import diagnose_run
 from tui_train.facts.gpus.live_samples import yield_changed_samples
-from tui_train.runner import safe_open, state
-from tui_train.runner.progress import Progress, advance_progress
-from tui_train.runner.state import RunStatus
+from tui_train.runner.logs.progress import Progress, advance_progress
+from tui_train.runner.run_folder import state
+from tui_train.runner.run_folder.state import RunStatus
+from tui_train.runner.system import safe_open
 from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir

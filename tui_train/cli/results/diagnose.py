@@ -15,7 +15,7 @@ from tui_train.diagnose.evidence import diagnose_log_or_run
 from tui_train.diagnose.reader import LogReadObserver
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis, failure_heading
 from tui_train.profile.changes import Change
-from tui_train.runner.memory_patterns import TEXT_BY_MEMORY_PHASE
+from tui_train.runner.logs.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.runs.follow import LogSilence
 from tui_train.runs.health import STANDSTILL_MINUTES
 from tui_train.runs.rundir import RunDir

@@ -16,8 +16,8 @@ from tui_train.places.asking import list_runs_on_host
 from tui_train.places.jobs import refresh_jobs
 from tui_train.profile import hosts, store
 from tui_train.profile.types import Profile
-from tui_train.runner.progress import Progress
-from tui_train.runner.state import RunStatus
+from tui_train.runner.logs.progress import Progress
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import archive, rundir
 from tui_train.runs.elsewhere import read_place_elsewhere
 from tui_train.runs.folders import read_note

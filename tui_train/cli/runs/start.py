@@ -32,8 +32,8 @@ from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
-from tui_train.runner.progress import Progress
-from tui_train.runner.state import RunStatus
+from tui_train.runner.logs.progress import Progress
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import rundir
 from tui_train.runs.elsewhere import read_place_elsewhere
 from tui_train.runs.interrupts import Interrupts, defer_signals

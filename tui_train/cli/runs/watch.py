@@ -11,9 +11,9 @@ from tui_train.cli.results.diagnose import LogReadProgressPrinter, diagnosis_tex
 from tui_train.cli.runs.runs import stop_run_with_grace
 from tui_train.diagnose import diagnose_run
 from tui_train.places.mirror import RunMirror, update_copy
-from tui_train.runner import curve
-from tui_train.runner.progress import Progress, advance_progress, progress_for_next_attempt
-from tui_train.runner.state import AttemptStatus, RunStatus
+from tui_train.runner.logs import curve
+from tui_train.runner.logs.progress import Progress, advance_progress, progress_for_next_attempt
+from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs import rundir
 from tui_train.runs.follow import follow_lines, read_attempt_ranks, wait_for_end
 from tui_train.runs.interrupts import defer_ctrl_c

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, CardSample, CardSamples, samples_with_problem
-from tui_train.runner.nvml_card import MALFORMED_ANSWER_ERRORS, NvmlCardCalls, pynvml
+from tui_train.runner.gpus.nvml_card import MALFORMED_ANSWER_ERRORS, NvmlCardCalls, pynvml
 
 _NOT_REPORTED_PROBLEM = "the driver does not report it"
 _MIB = 2**20

@@ -18,7 +18,7 @@ from tui_train.facts.answer_cache import answer_file, load_cached_answer, store_
 from tui_train.facts.machine.child_process import RUN_PROGRAM_TEXT_CODE, ChildResult, run_child
 from tui_train.facts.machine.probe import parse_probe_answer, probe_program_text
 from tui_train.facts.types import ContainerEngine, ContainerImage
-from tui_train.runner import safe_open
+from tui_train.runner.system import safe_open
 
 ENGINE_NAMES = ("docker", "podman", "apptainer")
 _ENGINE_DEADLINE_SECONDS = 8.0

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from tui_train.runner.paths import names_in_folder
+from tui_train.runner.system.paths import names_in_folder
 
 _MAX_NAMES_IN_FOLDER = 2000
 _DEADLINE_SECONDS = 15.0

@@ -4,8 +4,8 @@ import socket
 
 from tui_train.facts.machine import logout
 from tui_train.facts.types import Machine
-from tui_train.runner.host_facts import read_host_facts
-from tui_train.runner.safe_text import as_valid_utf8
+from tui_train.runner.system.host_facts import read_host_facts
+from tui_train.runner.system.safe_text import as_valid_utf8
 
 
 def read_host() -> Machine:

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from tui_train.facts.types import InheritedVariable
-from tui_train.runner import safe_open
+from tui_train.runner.system import safe_open
 
 _CONFIGURING_NAME_PATTERN = re.compile(
     r"NCCL_|TORCH_NCCL_|TORCH_DIST_|GLOO_|ACCELERATE_|NVTE_|MASTER_|PYTORCH_(CUDA_)?ALLOC_|CUDA_DEVICE_MAX"

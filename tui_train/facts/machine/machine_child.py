@@ -13,7 +13,7 @@ import msgspec
 from tui_train.facts.gpus.reported_cards import CardReport, machine_with_cards
 from tui_train.facts.machine import host
 from tui_train.facts.types import FactGap, Machine
-from tui_train.runner import nvml
+from tui_train.runner.gpus import nvml
 
 # The rest of the time is for reporting the cards that did respond.
 _NVML_DEADLINE_SHARE = 0.8

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from tui_train.runner.host_facts import usable_memory_total
+from tui_train.runner.system.host_facts import usable_memory_total
 
 _GIB = 2**30
 # torch, TRL and datasets take 1.5 GiB of it once they are imported; a thread of a library has a stack of 8 MiB.

@@ -20,8 +20,8 @@ from tui_train.facts.machine.child_process import (
     run_child,
 )
 from tui_train.facts.types import FactGap, Machine, PathState, Toolchain
-from tui_train.runner import safe_open
-from tui_train.runner.paths import path_state
+from tui_train.runner.system import safe_open
+from tui_train.runner.system.paths import path_state
 
 _OLD_PYTHON_ERRORS = (b"SyntaxError", b"ImportError: cannot import name 'metadata'")
 _PATH_LABEL = "PATH"

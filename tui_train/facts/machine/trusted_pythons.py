@@ -17,7 +17,7 @@ from tui_train.base.files import PRIVATE_FILE_MODE, read_regular_file, write_ato
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import find_on_path
-from tui_train.runner.safe_open import user_name
+from tui_train.runner.system.safe_open import user_name
 
 # Python runs these at startup.
 _STARTUP_FILE_GLOBS = ("*.pth", "sitecustomize.py", "usercustomize.py")

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from tui_train.base.files import read_error_reason
 from tui_train.base.parse import MissingFile, Unparsable, json_as
 from tui_train.base.text import visible
-from tui_train.runner.safe_open import open_regular_file
+from tui_train.runner.system.safe_open import open_regular_file
 
 # As the library itself allows.
 _MAX_HEADER_BYTES = 100_000_000

@@ -16,8 +16,8 @@ from tui_train.channel.session import PYTHON_COMMAND
 from tui_train.channel.ssh import ssh_command_prefix
 from tui_train.facts.other_machines.remote import CARDS_QUESTION, HostSurvey, survey_host, surveyed_machine
 from tui_train.facts.types import TrainingHost
-from tui_train.runner import ssh
-from tui_train.runner.processes import machine_and_boot_identity
+from tui_train.runner.machines import ssh
+from tui_train.runner.system.processes import machine_and_boot_identity
 
 _SECONDS_PER_HOST = 30.0
 _MIN_TOTAL_SECONDS = 90.0

@@ -21,7 +21,7 @@ from tui_train.facts.scripts.script_syntax import (
     last_name,
     text_constant,
 )
-from tui_train.runner.python_parser import parse_module
+from tui_train.runner.system.python_parser import parse_module
 
 MAX_SCRIPT_BYTES = 2**20
 PARSE_ERRORS = (SyntaxError, ValueError)

@@ -10,7 +10,7 @@ from tui_train.profile.batch import largest_micro_batch
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import get_value, similar_word_remedy
 from tui_train.profile.types import Profile
-from tui_train.runner.memory_patterns import FALLBACK_PHASES
+from tui_train.runner.logs.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.blocked_fallbacks import LadderContext
 from tui_train.setup.machine.overridden_variables import CUDA_ALLOCATOR_VARIABLES
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ..processes import lasting_machine_identity
-from ..refused import Refused
+from ..system.processes import lasting_machine_identity
+from ..system.refused import Refused
 from .lines import RequestFailedError, send_json_line
 
 _FUNCTION_BY_QUESTION_NAME = {

@@ -9,8 +9,8 @@ import zlib
 from pathlib import Path
 from typing import Any, Iterator
 
-from .. import checkpoints, planned, state
-from ..paths import runs_folder
+from ..run_folder import checkpoints, planned, state
+from ..system.paths import runs_folder
 from .lines import (
     HEARTBEAT_SECONDS,
     PIECE_BYTES,

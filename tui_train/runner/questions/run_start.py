@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 from typing import Any, Iterator, Sequence
 
-from .. import events
 from ..detached_start import LAUNCH_LOG_NAME, start_detached, wait_until_reported
-from ..paths import runs_folder
-from ..processes import Process, lasting_machine_identity
+from ..run_folder import events
 from ..stop import stop_run_and_processes
+from ..system.paths import runs_folder
+from ..system.processes import Process, lasting_machine_identity
 from .lines import (
     PIECE_BYTES,
     RequestFailedError,

@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Any, Sequence
 
-from ..host_facts import read_host_facts
-from ..paths import free_bytes_for_path, names_in_folder, path_state, runs_folder, why_unwritable
-from ..processes import machine_and_boot_identity
+from ..system.host_facts import read_host_facts
+from ..system.paths import free_bytes_for_path, names_in_folder, path_state, runs_folder, why_unwritable
+from ..system.processes import machine_and_boot_identity
 
 _MAX_FILE_BYTES = 2**18
 _MAX_PYTHON_SECONDS, _MAX_NAMED_PYTHON_SECONDS = 10, 20
@@ -145,7 +145,7 @@ def _probe_toolchains(question: dict[str, Any], *, with_others: bool) -> list[An
 def _query_card_processes(command: Sequence[str]) -> list[dict[str, Any]]:
     """Return who computes on which GPU, by the lines of nvidia-smi: UUID, process, MiB."""
     result = _command_result(command)
-    from ..nvml_card import process_and_user_name
+    from ..gpus.nvml_card import process_and_user_name
 
     found = []
     for line in result["text"].splitlines() if result and not result["code"] else ():
@@ -165,7 +165,7 @@ def _read_cards(seconds: float) -> dict[str, Any] | None:
     pid = os.fork()
     if pid == 0:
         try:
-            from ..nvml import read_cards
+            from ..gpus.nvml import read_cards
 
             # It may outlive the answer, whose reader waits for all that could write to it.
             nothing = os.open(os.devnull, os.O_RDWR)

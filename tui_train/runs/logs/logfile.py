@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from tui_train.base.files import inode_and_size, why_unreadable
-from tui_train.runner.safe_open import open_regular_file
+from tui_train.runner.system.safe_open import open_regular_file
 
 # Longer lines are cut at the end of a block of this size that has no newline. So cuts can be found from any offset, and
 # shorter lines are never cut.

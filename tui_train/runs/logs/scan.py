@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tui_train.runner.lines import lines_left_on_terminal
+from tui_train.runner.logs.lines import lines_left_on_terminal
 from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogLine
 
 SCAN_WINDOW_BYTES = 4 << 20

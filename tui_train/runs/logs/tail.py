@@ -4,8 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tui_train.base.files import inode_and_size, read_error_reason
-from tui_train.runner.lines import last_nonblank_version_as_plain_text, lines_left_on_terminal, progress_bar_in_line
-from tui_train.runner.safe_open import open_regular_file
+from tui_train.runner.logs.lines import (
+    last_nonblank_version_as_plain_text,
+    lines_left_on_terminal,
+    progress_bar_in_line,
+)
+from tui_train.runner.system.safe_open import open_regular_file
 
 _PIECE_BYTES = 1 << 20
 _MAX_BAR_BYTES = 1 << 16

@@ -13,11 +13,11 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.parse import Unparsable, json_table, read_file_to_parse
 from tui_train.base.text import energy_text, grouped_digits
 from tui_train.profile import store
-from tui_train.runner import checkpoints
-from tui_train.runner.curve import LossCurve
-from tui_train.runner.planned import SupervisorPlan, read_plan
-from tui_train.runner.refused import Refused
-from tui_train.runner.state import RunStatus
+from tui_train.runner.logs.curve import LossCurve
+from tui_train.runner.run_folder import checkpoints
+from tui_train.runner.run_folder.planned import SupervisorPlan, read_plan
+from tui_train.runner.run_folder.state import RunStatus
+from tui_train.runner.system.refused import Refused
 from tui_train.runs.elsewhere import local_output_folder, read_place_elsewhere
 from tui_train.runs.follow import read_progress
 from tui_train.runs.results.weights import Weights, read_weights

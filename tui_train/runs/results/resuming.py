@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from tui_train.base.files import read_regular_file
 from tui_train.base.text import visible
-from tui_train.runner import checkpoints
-from tui_train.runner.planned import read_plan
-from tui_train.runner.refused import Refused
-from tui_train.runner.state import RunStatus
+from tui_train.runner.run_folder import checkpoints
+from tui_train.runner.run_folder.planned import read_plan
+from tui_train.runner.run_folder.state import RunStatus
+from tui_train.runner.system.refused import Refused
 from tui_train.runs.elsewhere import (
     is_output_on_shared_disk,
     local_output_folder,

@@ -20,7 +20,7 @@ from tui_train.base.command import (
 )
 from tui_train.profile.mounts import Mount, parse_mount
 from tui_train.profile.types import Container, Profile
-from tui_train.runner.container import ENGINES_STOPPED_BY_NAME, mount_option
+from tui_train.runner.containers.container import ENGINES_STOPPED_BY_NAME, mount_option
 from tui_train.trainers import hub_model_id, trainer_has_own_field, trainer_of
 
 SHARED_MEMORY_OF_HOST = "host"

@@ -17,7 +17,7 @@ from tui_train.base.text import display_path
 from tui_train.facts.types import Facts
 from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument, condition_holds, nested_texts
 from tui_train.profile.types import Profile
-from tui_train.runner.fill import filled_config_path
+from tui_train.runner.run_folder.fill import filled_config_path
 from tui_train.setup.recipe.options import get_nested_value
 from tui_train.setup.recipe.placeholder_values import (
     PlaceholderValue,

@@ -3,7 +3,7 @@
 from tui_train.plan.render.script.script_head import takes_checkpoint
 from tui_train.plan.render.script.variants import ScriptLine
 from tui_train.plan.types import Plan
-from tui_train.runner.container import ENGINES_STOPPED_BY_NAME
+from tui_train.runner.containers.container import ENGINES_STOPPED_BY_NAME
 
 _HELPER_FUNCTIONS = r"""usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # prints the head of this file
 become() { eval "$caller_env" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # runs $2... in the folder $1

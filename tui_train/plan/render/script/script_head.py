@@ -6,7 +6,7 @@ from tui_train.base.command import part_needs_checkpoint
 from tui_train.base.text import visible
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.types import Plan
-from tui_train.runner.machines import without_login_user
+from tui_train.runner.machines.machines import without_login_user
 
 _COMMENT_WIDTH = 116
 _CHECK_BASH_AND_FIND_FOLDER_SCRIPT = """\

@@ -16,7 +16,7 @@ from tui_train.base.command import (
 )
 from tui_train.plan.render.quoting import BashExpansion, quoted_word, word_pieces
 from tui_train.plan.types import Plan
-from tui_train.runner.container import ENGINES_STOPPED_BY_NAME
+from tui_train.runner.containers.container import ENGINES_STOPPED_BY_NAME
 
 # Names of variables and functions of the script.
 _RESERVED_VARIABLE_NAMES = frozenset(

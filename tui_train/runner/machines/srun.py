@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 
-from . import other_programs
-from .processes import send_signal
-from .transport import LocalTask, LocalTransport, NodeCommand
+from ..system import other_programs
+from ..system.processes import send_signal
+from ..system.transport import LocalTask, LocalTransport, NodeCommand
 
 # Seconds for the controller to answer, and for srun to end the tasks of all machines.
 _SLURM_ANSWER_SECONDS = 30.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from . import safe_open
+from ..system import safe_open
 from .lines import lines_left_on_terminal
 from .progress import LogReading, Progress, advance_progress
 

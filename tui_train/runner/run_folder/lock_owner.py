@@ -11,8 +11,8 @@ import os
 import time
 from typing import Iterator, NamedTuple
 
-from . import safe_open, untrusted_json
-from .processes import Process, machine_boot_id, process_with_pid
+from ..system import safe_open, untrusted_json
+from ..system.processes import Process, machine_boot_id, process_with_pid
 
 # The lock of a run folder, and the file in any lock.
 LOCK_FOLDER_NAME = ".lock"

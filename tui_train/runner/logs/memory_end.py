@@ -7,10 +7,10 @@ from collections.abc import Container, Iterable, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
+from ..system.safe_open import open_regular_file
 from .holders import other_holder_pid_if_certain
 from .lines import without_escape_sequences
 from .progress import Progress, advance_progress
-from .safe_open import open_regular_file
 from .tracebacks import FOLLOW_UP_KIND, GPU_MEMORY_KIND, LoggedError, read_errors
 
 _LOG_TAIL_BYTES = 4_000_000

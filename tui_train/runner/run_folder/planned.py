@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
-from . import safe_open, untrusted_json
-from .refused import UNAVAILABLE_EXIT_CODE, Refused
-from .safe_text import visible
+from ..system import safe_open, untrusted_json
+from ..system.refused import UNAVAILABLE_EXIT_CODE, Refused
+from ..system.safe_text import visible
 
 if TYPE_CHECKING:
-    from .progress import LogReading
+    from ..logs.progress import LogReading
 
 PLAN_FILE_NAME = "plan.json"
 
@@ -109,7 +109,7 @@ def log_reading_of_plan(plan: SupervisorPlan) -> LogReading:
     """Return how the plan says that its log is read; the usual way where its expressions are none."""
     import re
 
-    from .progress import LogReading
+    from ..logs.progress import LogReading
 
     try:
         return LogReading(tuple(re.compile(text) for text in plan.expressions), plan.steps)

@@ -14,10 +14,11 @@ import stat
 import time
 from typing import Callable
 
-from . import lock_owner, safe_open
+from ..system import safe_open
+from ..system.refused import BUSY_RESOURCE_EXIT_CODE, CANNOT_WRITE_EXIT_CODE, Refused
+from ..system.safe_text import visible
+from . import lock_owner
 from .lock_owner import LOCK_LEASE_SECONDS, OWNER_FILE_NAME, LockOwner
-from .refused import BUSY_RESOURCE_EXIT_CODE, CANNOT_WRITE_EXIT_CODE, Refused
-from .safe_text import visible
 
 _TAKEOVER_FOLDER_NAME = "heir"
 _DISK_RESERVE_FILE_NAME = "reserve"

@@ -10,11 +10,12 @@ import subprocess
 import time
 from typing import Any, Sequence
 
-from . import machines, node, program, ssh
-from .processes import MARK_VARIABLE, process_with_pid, send_signal
-from .safe_text import visible
-from .signals import StopSignals
-from .start import print_message
+from ..run_folder.start import print_message
+from ..system import program
+from ..system.processes import MARK_VARIABLE, process_with_pid, send_signal
+from ..system.safe_text import visible
+from ..system.signals import StopSignals
+from . import machines, node, ssh
 
 _HEARTBEAT_SECONDS = 5.0
 _POLL_SECONDS = 0.5

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from . import safe_open
-from .refused import CANNOT_WRITE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, Refused
+from ..system import safe_open
+from ..system.refused import CANNOT_WRITE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, Refused
 
 if TYPE_CHECKING:
     from .planned import SupervisorPlan

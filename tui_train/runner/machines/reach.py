@@ -14,9 +14,11 @@ import threading
 import time
 from typing import Any, Sequence
 
-from . import machines, planned, program, ssh, untrusted_json
-from .planned import SupervisorPlan
-from .processes import machine_and_boot_identity
+from ..run_folder import planned
+from ..run_folder.planned import SupervisorPlan
+from ..system import program, untrusted_json
+from ..system.processes import machine_and_boot_identity
+from . import machines, ssh
 
 _MAX_ANSWER_SECONDS = 30.0
 _PIECE_BYTES = 1 << 16

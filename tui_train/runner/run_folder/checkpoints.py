@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+from ..system.safe_open import open_regular_file
 from .planned import CheckpointRule, SupervisorPlan
-from .safe_open import open_regular_file
 
 _LAST_NUMBER_PATTERN = re.compile(r"(\d+)\D*$", re.ASCII)
 # More digits are no step.

@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any, Callable, NamedTuple
 
-from . import safe_open, untrusted_json
+from ..system import safe_open, untrusted_json
 
 JOURNAL_FILE_NAME = "events.jsonl"
 # What other programs read as a whole number; what the system calls a process; of what age a calendar knows.

@@ -8,9 +8,9 @@ import os
 import re
 from typing import Any, Callable
 
+from ..system.safe_open import user_name
+from ..system.safe_text import as_valid_utf8
 from . import pci
-from .safe_open import user_name
-from .safe_text import as_valid_utf8
 
 
 def _import_bundled_or_installed_nvml() -> Any:

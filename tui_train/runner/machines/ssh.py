@@ -7,7 +7,7 @@ import re
 import shlex
 from typing import Mapping, Sequence
 
-from .safe_text import visible
+from ..system.safe_text import visible
 
 # The exit code of ssh itself; no training on another machine ends with it (see node.py).
 CONNECTION_LOST_EXIT_CODE = 255

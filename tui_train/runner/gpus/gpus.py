@@ -6,10 +6,10 @@ import re
 import time
 from typing import Callable, Collection, NamedTuple, Sequence
 
-from . import other_programs
-from .planned import SupervisorPlan
-from .refused import UNAVAILABLE_EXIT_CODE, USAGE_EXIT_CODE, Refused
-from .safe_text import visible
+from ..run_folder.planned import SupervisorPlan
+from ..system import other_programs
+from ..system.refused import UNAVAILABLE_EXIT_CODE, USAGE_EXIT_CODE, Refused
+from ..system.safe_text import visible
 
 # A driver that wakes up takes its time; one that hangs never answers.
 _NVIDIA_SMI_ANSWER_SECONDS = 30.0

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from .safe_text import visible
+from ..system.safe_text import visible
 
 MAX_LINE_LENGTH = 1 << 16
 _ESCAPE_PATTERN = re.compile(

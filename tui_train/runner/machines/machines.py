@@ -6,10 +6,11 @@ import os
 import re
 from typing import TYPE_CHECKING, Mapping, Sequence
 
-from . import events, other_programs
-from .planned import SupervisorPlan
-from .refused import BUSY_RESOURCE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, USAGE_EXIT_CODE, Refused
-from .safe_text import visible
+from ..run_folder import events
+from ..run_folder.planned import SupervisorPlan
+from ..system import other_programs
+from ..system.refused import BUSY_RESOURCE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, USAGE_EXIT_CODE, Refused
+from ..system.safe_text import visible
 
 if TYPE_CHECKING:
     import socket

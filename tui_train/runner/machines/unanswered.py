@@ -8,8 +8,8 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .planned import SupervisorPlan
-from .safe_text import visible
+from ..run_folder.planned import SupervisorPlan
+from ..system.safe_text import visible
 
 _SYN_SENT_STATE = "02"
 # Known services have lower ones; jobs of Slurm meet at one from here on.

@@ -8,8 +8,8 @@ import select
 import signal
 from typing import NamedTuple, Sequence
 
-from . import other_programs, program
-from .processes import NO_PROCESS, Process, process_with_pid, send_signal
+from ..system import other_programs, program
+from ..system.processes import NO_PROCESS, Process, process_with_pid, send_signal
 
 _MAX_METER_ANSWER_BYTES = 100
 _METER_ANSWER_SECONDS = 1.0  # seconds; a driver that hangs does not answer

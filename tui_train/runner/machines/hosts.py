@@ -8,13 +8,14 @@ import re
 import sys
 from typing import Any, Mapping
 
-from . import machines, node, other_programs, program, untrusted_json
-from .planned import SupervisorPlan
-from .refused import UNAVAILABLE_EXIT_CODE, Refused
-from .safe_text import visible
-from .signals import END_AT_ONCE_SIGNAL
-from .start import RunStart, print_message
-from .transport import LocalTask, LocalTransport, NodeCommand
+from ..run_folder.planned import SupervisorPlan
+from ..run_folder.start import RunStart, print_message
+from ..system import other_programs, program, untrusted_json
+from ..system.refused import UNAVAILABLE_EXIT_CODE, Refused
+from ..system.safe_text import visible
+from ..system.signals import END_AT_ONCE_SIGNAL
+from ..system.transport import LocalTask, LocalTransport, NodeCommand
+from . import machines, node
 
 # Seconds for all to answer, which takes at most half of it, and for a fan to end what it keeps.
 _HOST_ANSWER_SECONDS = 60.0

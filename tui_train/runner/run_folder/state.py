@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from ..system.processes import Process, ProcessFamily, process_has_mark
 from . import events, lock_owner
 from .events import JournalEvent
 from .lock_owner import LockOwner
-from .processes import Process, ProcessFamily, process_has_mark
 
 # A job that waits in a queue is only known to viewers.
 LIVE_RUN_STATES = frozenset({"queued", "running", "stopping", "unconfirmed"})

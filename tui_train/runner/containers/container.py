@@ -7,10 +7,10 @@ import re
 import time
 from typing import Callable, Mapping
 
-from . import other_programs
-from .planned import SupervisorPlan
-from .refused import CANNOT_WRITE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, Refused
-from .safe_text import visible
+from ..run_folder.planned import SupervisorPlan
+from ..system import other_programs
+from ..system.refused import CANNOT_WRITE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, Refused
+from ..system.safe_text import visible
 
 # Engines whose containers live beside whoever started them, and are stopped by name.
 ENGINES_STOPPED_BY_NAME = frozenset({"docker", "podman"})

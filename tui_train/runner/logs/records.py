@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any, Mapping, NamedTuple
 
+from ..system.python_parser import parse_literal
 from .losses import NUMBER_PATTERN, loss_kind, text_behind_evaluation_word
-from .python_parser import parse_literal
 from .step_lines import MAX_COUNT_DIGITS, LoggedPosition, parse_logged_position
 
 # Not a number, as Python prints it.

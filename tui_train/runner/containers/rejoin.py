@@ -7,11 +7,12 @@ import select
 import time
 from typing import NamedTuple
 
-from . import container, other_programs, program
-from .overlap import ByteSource, LoggedTailFilter, skip_already_logged
-from .processes import MARK_VARIABLE
-from .safe_text import visible
-from .transport import LocalTask, LocalTransport, NodeCommand
+from ..logs.overlap import ByteSource, LoggedTailFilter, skip_already_logged
+from ..system import other_programs, program
+from ..system.processes import MARK_VARIABLE
+from ..system.safe_text import visible
+from ..system.transport import LocalTask, LocalTransport, NodeCommand
+from . import container
 
 # What an engine's own client ends with when it fails.
 _ENGINE_FAILED_EXIT_CODE = 125

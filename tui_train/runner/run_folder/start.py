@@ -7,11 +7,11 @@ import select
 import time
 from typing import Mapping, NamedTuple
 
+from ..system.signals import StopSignals
+from ..system.transport import LocalTransport
 from .events import Journal
 from .lock import FolderLock
 from .planned import PlannedAttempt, SupervisorPlan
-from .signals import StopSignals
-from .transport import LocalTransport
 
 
 class RunStart(NamedTuple):

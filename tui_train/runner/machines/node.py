@@ -12,8 +12,10 @@ import sys
 import time
 from typing import Any, Mapping, NamedTuple
 
-from . import gpus, machines, other_programs, planned
-from .processes import (
+from ..gpus import gpus
+from ..run_folder import planned
+from ..system import other_programs
+from ..system.processes import (
     KILL_WAIT_SECONDS,
     LEFTOVER_WAIT_SECONDS,
     MARK_VARIABLE,
@@ -26,9 +28,10 @@ from .processes import (
     reap_children,
     send_signal,
 )
-from .refused import UNAVAILABLE_EXIT_CODE, Refused
-from .safe_text import visible
-from .signals import StopSignals
+from ..system.refused import UNAVAILABLE_EXIT_CODE, Refused
+from ..system.safe_text import visible
+from ..system.signals import StopSignals
+from . import machines
 from .ssh import CONNECTION_LOST_EXIT_CODE
 from .unanswered import UnansweredConnections
 

@@ -1,0 +1,1 @@
+"""The container that a training runs in."""
