@@ -13,7 +13,8 @@ if __name__ == "__main__":
     # Ctrl-C ends it without a word until it listens to signals.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from runner import compiled, program  # type: ignore[import-not-found,unused-ignore]
+    from runner import compiled  # type: ignore[import-not-found,unused-ignore]
+    from runner.system import program  # type: ignore[import-not-found,unused-ignore]
 
     program.RUNNER_ZIP_PATH = os.path.dirname(os.path.realpath(__file__))
     compiled.import_from_compiled_cache(program.RUNNER_ZIP_PATH, may_write=sys.argv[1:2] == ["launch"])
