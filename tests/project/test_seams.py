@@ -68,7 +68,7 @@ def test_a_place_without_runs_says_what_to_do_instead():
     place = place_of(Path("/m.json"))
     assert place.name
     assert [each.can_start for each in (place, place_of(host="box"), place_of())] == [False, True, True]
-    for ask in (place.state, place.stop, place.resume):
+    for ask in (place.ask_state, place.stop, place.resume):
         with pytest.raises(Exception, match="another machine") as caught:
             ask(None)
         assert "launch.sh" in caught.value.remedy

@@ -242,7 +242,8 @@ def test_an_answer_that_is_of_no_use_is_not_waited_for(monkeypatch):
 def test_asking_costs_little_at_the_start():
     """It stands between `bash launch.sh` and the training."""
     code = (
-        "import sys; from tui_train.runner import other_programs, gpus, container;"
+        "import sys; from tui_train.runner.system import other_programs; from tui_train.runner.gpus import gpus;"
+        "from tui_train.runner.containers import container;"
         "print('subprocess' in sys.modules, 'threading' in sys.modules, 'socket' in sys.modules)"
     )
     told = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True).stdout
