@@ -87,12 +87,12 @@ class LogReadPoster(LogReadObserver):
         self._end_diagnosis: Diagnosis | None = None
         self._next = time.monotonic() + 1.0
 
-    def at_end(self, diagnosis: Diagnosis | None) -> None:
+    def note_diagnosis_of_ends(self, diagnosis: Diagnosis | None) -> None:
         """Show it at once; what F2 would change follows with the whole."""
         self._end_diagnosis = replace(diagnosis, change=None) if diagnosis else None
         self._post(ExplainProgress(self._end_diagnosis, "reading the rest of its log"))
 
-    def has_read(self, read_bytes: int, total_bytes: int) -> None:
+    def note_bytes_read(self, read_bytes: int, total_bytes: int) -> None:
         """Show it now and then."""
         if self._is_cancelled():
             raise StopReading

@@ -112,7 +112,7 @@ def container_mounts(profile: Profile, outputs: Iterable[CommandWord] = ()) -> t
     writable = (*scripts, *(folder for folder in outputs if isinstance(folder, str)))
     for path in filter(None, writable):
         by_path[path] = Mount(path, path)
-    folders = tuple(f"{folder}/" for folder in (trainer.model, *trainer.data))
+    folders = tuple(f"{folder}/" for folder in (trainer.model, *trainer.data) if folder)
     own_outside = (path for path in trainer_of(profile).own_paths() if not path.startswith(folders))
     model = "" if hub_model_id(profile) else _folder_to_mount_for_model(trainer.model)
     readable = (model, *trainer.data, *trainer.validation_data, *trainer.test_data, *own_outside)
