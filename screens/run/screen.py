@@ -239,6 +239,9 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         view, news = self.view, event.news
         before, went_on = view.news, view.still_trains
         view.news = news
+        if before is None:
+            # Which cards are its own was not known when they were sampled.
+            view.add_samples(self.live)
         if news.attempt != (before.attempt if before else 0):
             self._open_log(news.attempt)
         if before is None or view.still_trains != went_on:
