@@ -88,7 +88,7 @@ class BeginningScreen(WizardScreen):
 
 def _profile_and_notice_of_text(text: str) -> "tuple[Profile, str]":
     """Return the profile that a text begins, and what was recognised; for a worker: disks may be slow."""
-    from tui_train.actions.beginnings import profile_content_text, profile_for_pasted_text
+    from tui_train.actions.beginnings import profile_content_text, profile_for_pasted_paths
 
-    profile = profile_for_pasted_text(text)
+    profile = profile_for_pasted_paths(text)
     return profile, profile_content_text(profile)

@@ -53,7 +53,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
         needed = styled((size_text(peak.total_bytes), "b"), f" allocated ±{percent(error)} in {peak.name}")
         return [title, needed, _legend_line(_texture_shares(dict(peak.parts)), width)]
     place, verdict = prediction.place_verdicts[0]
-    shares = _texture_shares(_bytes_by_part(peak, verdict))
+    shares = _texture_shares(_bytes_by_part_of_all_processes(peak, verdict))
     saving = [effect for effect in effects if effect.peak_difference < 0][:_MAX_EFFECTS_SHOWN]
     if verdict.band != "fits" and saving:
         note = _effects_text(saving)
@@ -91,7 +91,7 @@ def _effects_text(saving: Sequence[RungEffect]) -> Content:
     return Content(", ".join(parts))
 
 
-def _bytes_by_part(peak: PhaseMemory, verdict: MemoryVerdict) -> dict[str, int]:
+def _bytes_by_part_of_all_processes(peak: PhaseMemory, verdict: MemoryVerdict) -> dict[str, int]:
     """Return the bytes of each part for all processes at the place, and of what is reserved between them."""
     processes = max(1, round(verdict.needed / max(1, peak.total_bytes)))
     return {part: held * processes for part, held in peak.parts} | {

@@ -79,7 +79,7 @@ class _RecognisedWord(NamedTuple):
     value: str
 
 
-def profile_for_pasted_text(text: str) -> Profile:
+def profile_for_pasted_paths(text: str) -> Profile:
     """Return the profile that a text begins: of paths, of a model's name on the Hub, or of a model and data.
 
     BadInput says what cannot be opened, and what to do with it.

@@ -97,7 +97,7 @@ def find_secret_arguments(words: Iterable[str], *, is_command: bool = False) -> 
         name, equals, value = word.partition("=")
         if not (equals and _OPTION_NAME_PATTERN.fullmatch(name)):
             name, value = previous_option, word
-        certain = _secret_certainty(name, value, is_command=is_command)
+        certain = _is_surely_secret(name, value, is_command=is_command)
         if certain is not None:
             yield SecretArgument(
                 name,
@@ -108,7 +108,7 @@ def find_secret_arguments(words: Iterable[str], *, is_command: bool = False) -> 
         previous_option = word if word.startswith("-") and not equals else ""
 
 
-def _secret_certainty(name: str, value: str, *, is_command: bool) -> bool | None:
+def _is_surely_secret(name: str, value: str, *, is_command: bool) -> bool | None:
     """Return whether an argument surely is a secret; None where nothing speaks for it."""
     bare_name = name.lstrip("-+~")
     if has_surely_secret_format(value, is_command=is_command):

@@ -100,10 +100,10 @@ def _post_to_webhook(source: str, name: str, outcome: StartOutcome, environment:
         return
     problems: list[str] = ["it did not answer in time"]
 
-    def work() -> None:
+    def post_and_keep_problem() -> None:
         problems[0] = _send_post(url, name, outcome)
 
-    thread = threading.Thread(target=work, daemon=True)
+    thread = threading.Thread(target=post_and_keep_problem, daemon=True)
     thread.start()
     thread.join(_NOTICE_TIMEOUT_SECONDS)
     if problems[0]:

@@ -85,7 +85,7 @@ def defer_ctrl_c() -> Iterator[Callable[[], None]]:
     """
     pressed = False
 
-    def record(_number: int, _frame: FrameType | None) -> None:
+    def record_or_raise_again(_number: int, _frame: FrameType | None) -> None:
         nonlocal pressed
         if pressed:
             raise KeyboardInterrupt
@@ -95,7 +95,7 @@ def defer_ctrl_c() -> Iterator[Callable[[], None]]:
         if pressed:
             raise KeyboardInterrupt
 
-    before = install_handlers((signal.SIGINT,), record)
+    before = install_handlers((signal.SIGINT,), record_or_raise_again)
     try:
         yield raise_if_pressed
     finally:

@@ -35,7 +35,7 @@ _MAX_FOLDERS_ABOVE = 4
 _MAX_IMPORTED_NAMES = 200
 
 
-def read_modules(data: bytes, folder: str) -> tuple[ScriptModule, ...]:
+def parse_script_and_its_imports(data: bytes, folder: str) -> tuple[ScriptModule, ...]:
     """Return a script and, where a folder is given, those files in it that it imports."""
     tree = _parse_without_warnings(data)
     trees = {"": tree}

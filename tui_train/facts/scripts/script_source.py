@@ -18,7 +18,7 @@ from tui_train.facts.scripts.script_modules import (
     MAX_SCRIPT_BYTES,
     PARSE_ERRORS,
     folder_by_package_above,
-    read_modules,
+    parse_script_and_its_imports,
 )
 from tui_train.facts.scripts.script_ranks import first_required_rank_line_and_name, surely_makes_no_process_group
 from tui_train.facts.scripts.script_syntax import (
@@ -57,7 +57,7 @@ def read_source(path: str) -> ScriptSource:
 def parse_source(data: bytes, folder: str = "") -> ScriptSource:
     """Return the facts in the text of a script; what it imports from its folder is read as well, where one is given."""
     try:
-        modules = read_modules(data, folder)
+        modules = parse_script_and_its_imports(data, folder)
         script = modules[0]
         line, words = _line_and_correction_of_train_without_checkpoint(script)
         command_line = command_line_kind(modules)

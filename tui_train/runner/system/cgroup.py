@@ -11,7 +11,7 @@ _MAX_READ_BYTES = 1 << 20
 def make_cgroup_for_attempt(run_mark: str, attempt_number: int) -> str:
     """Make an empty cgroup (version 2) below this process's own, and return its folder; empty where that is refused."""
     for mount, root in _cgroup_mounts_and_roots():
-        own = _own_cgroup_path()
+        own = _own_cgroup_v2_path_from_root()
         inside = own if root == "/" else own[len(root) :] if own.startswith(root) else ""
         if not inside.startswith("/") or ".." in inside.split("/"):
             continue
@@ -76,7 +76,7 @@ def _cgroup_name_prefix(run_mark: str) -> str:
     return f"tui-train-{run_mark}-"
 
 
-def _own_cgroup_path() -> str:
+def _own_cgroup_v2_path_from_root() -> str:
     """Return this process's cgroup of version 2, empty where there is none."""
     lines = _read_text("/proc/self/cgroup").splitlines()
     return next((line[3:] for line in lines if line.startswith("0::")), "")

@@ -238,7 +238,7 @@ def _value_from_source(
         return _parse_value(name, next((value for value in direct if str(value) not in _ZERO_WORDS), direct[0]), source)
     total = [(rule.option, value) for rule, value in matches if rule.name == _TOTAL_PLACEHOLDER_BY_NAME.get(name)]
     if total:
-        return _value_per_model_copy(name, *total[0], source, model_copies)
+        return _share_of_model_copy(name, *total[0], source, model_copies)
     switches = [(rule, value) for rule, value in matches if rule.name == name]
     for rule, value in switches:
         if str(value).lower() == str(rule.fixed_value).lower():
@@ -249,7 +249,7 @@ def _value_from_source(
     return EffectiveValue(None, source, other[:20]) if other else EffectiveValue("fp32", source)
 
 
-def _value_per_model_copy(
+def _share_of_model_copy(
     name: str, option: str, value: object, source: str, model_copies: int
 ) -> EffectiveValue | None:
     """Return each process's share of a value that one source gives for all of them."""

@@ -99,7 +99,7 @@ class ClusterPlan(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*self.plan.secrets, *([named[1:]] if named.startswith("$") else []))))
 
     @property
-    def machine_notes(self) -> tuple[str, ...]:
+    def notes_on_values_of_planning_machine(self) -> tuple[str, ...]:
         """Notes on values taken from the machine that the plan was made for."""
         env = self.plan.attempts[0].command.env
         threads = next((setting for setting in env if setting.name == "OMP_NUM_THREADS"), None)

@@ -215,7 +215,7 @@ def _manifest_notes(cluster: ClusterPlan, file_name: str) -> list[str]:
         )
     lines += _image_requirement_notes(cluster)
     lines += _folder_notes(cluster)
-    return [*lines, *cluster.machine_notes, *cluster.notify_notes]
+    return [*lines, *cluster.notes_on_values_of_planning_machine, *cluster.notify_notes]
 
 
 def _image_requirement_notes(cluster: ClusterPlan) -> list[str]:

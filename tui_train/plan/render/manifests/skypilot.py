@@ -109,4 +109,4 @@ def _task_notes(cluster: ClusterPlan, *, has_image: bool) -> list[str]:
         lines.append(
             "To resume, the output folder must be on a disk that all share (file_mounts of a bucket, MOUNT mode)."
         )
-    return [*lines, *cluster.machine_notes, *cluster.notify_notes]
+    return [*lines, *cluster.notes_on_values_of_planning_machine, *cluster.notify_notes]
