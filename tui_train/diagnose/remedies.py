@@ -18,6 +18,7 @@ from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.blocked_fallbacks import LadderContext
+from tui_train.setup.machine.communication import disable_in_nccl_change
 from tui_train.trainers import trainer_has_own_field
 
 _PORT_STEP_AT_MAXIMUM = 1000
@@ -85,12 +86,8 @@ def _use_first_memory_saving_rung(profile: Profile, evidence: Evidence) -> Chang
     return next(filter(None, (get_rung(name).next_change(profile, context) for name in useful)), None)
 
 
-def _change_maker_for_nccl_workaround(workaround: str, title: str, why: str) -> Callable[[Profile, Evidence], Change]:
-    def change(profile: Profile, _evidence: Evidence) -> Change:
-        names = tuple(dict.fromkeys((*profile.communication.without, workaround)))
-        return Change(title, why, (("communication.without", names),))
-
-    return change
+def _change_maker_for_nccl_workaround(workaround: str) -> Callable[[Profile, Evidence], Change]:
+    return lambda profile, _evidence: disable_in_nccl_change(profile, workaround)
 
 
 def _use_host_shared_memory(profile: Profile, _evidence: Evidence) -> Change | None:
@@ -213,10 +210,8 @@ def _use_torchrun(profile: Profile, _evidence: Evidence) -> Change | None:
 
 _CHANGE_MAKER_BY_NAME: dict[str, Callable[[Profile, Evidence], Change | None]] = {
     "less_memory": _use_first_memory_saving_rung,
-    "no_p2p": _change_maker_for_nccl_workaround("p2p", "NCCL without P2P", "copies go through the host: slower"),
-    "no_cumem_host": _change_maker_for_nccl_workaround(
-        "cumem_host", "NCCL without cuMem of the host", "it is what names the broken file"
-    ),
+    "no_p2p": _change_maker_for_nccl_workaround("p2p"),
+    "no_cumem_host": _change_maker_for_nccl_workaround("cumem_host"),
     "more_shared_memory": _use_host_shared_memory,
     "another_port": _use_another_port,
     "no_interface": _use_any_interface,

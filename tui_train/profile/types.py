@@ -11,7 +11,7 @@ SCHEMA_VERSION = 2
 AUTO_PRESET = "auto"
 
 Device = Literal["auto", "cuda", "cpu"]
-TrainerKind = Literal["finetune", "builtin", "script", "nemo"]
+TrainerKind = Literal["finetune", "builtin", "script", "nemo", "communication"]
 FinetuneMethod = Literal["sft", "dpo", "kto", "reward"]
 FinetuneTuning = Literal["lora", "qlora", "full"]
 LauncherName = Literal["python", "torchrun", "accelerate"]

@@ -41,6 +41,8 @@ class Trainer:
     """Shown in the choice."""
     label: ClassVar[str]
     """Its name in a sentence."""
+    is_training: ClassVar[bool] = True
+    """It trains, and is among the choices."""
     own_fields: ClassVar[frozenset[str]] = frozenset()
     """The keys or sections of a profile that this trainer takes and others do not."""
     makes_model: ClassVar[bool] = False

@@ -134,7 +134,7 @@ def _device_options(setup: Setup) -> tuple[FieldOption, ...]:
 
 
 def _trainer_kind_options(_setup: Setup) -> tuple[FieldOption, ...]:
-    return tuple(FieldOption(name, trainer.name, trainer.about) for name, trainer in TRAINERS.items())
+    return tuple(FieldOption(name, each.name, each.about) for name, each in TRAINERS.items() if each.is_training)
 
 
 def _nemo_recipe_options(setup: Setup) -> tuple[FieldOption, ...]:

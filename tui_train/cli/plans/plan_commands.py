@@ -143,6 +143,25 @@ def tune(  # noqa: PLR0913 - one for each option
 
 @cli.command()
 @PROFILE_ARGUMENT
+@click.option(
+    "--seconds",
+    type=click.IntRange(20, 3600),
+    default=60,
+    show_default=True,
+    help="Time limit, changes tried included.",
+)
+@JSON_OPTION
+@SET_OPTION
+@machine_options
+def doctor(profile: str, edits: tuple[str, ...], source: "FactsSource", *, seconds: int, as_json: bool) -> None:
+    """Test whether the processes of a profile reach each other, and what helps where they do not."""
+    from tui_train.cli.plans import doctor
+
+    doctor.examine_profile(profile, edits, source, seconds, as_json=as_json)
+
+
+@cli.command()
+@PROFILE_ARGUMENT
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--for",

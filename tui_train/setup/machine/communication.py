@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from tui_train.base.versions import is_known_older
 from tui_train.facts.types import Toolchain
-from tui_train.profile.types import Communication
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Communication, Profile
 
 _NCCL_PACKAGE_NAMES = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 
@@ -74,6 +75,13 @@ NCCL_WORKAROUNDS: dict[str, NcclWorkaround] = {
         torch="2.15",
     ),
 }
+
+
+def disable_in_nccl_change(profile: Profile, workaround_name: str) -> Change:
+    """Return the change that disables something more in NCCL."""
+    workaround = NCCL_WORKAROUNDS[workaround_name]
+    names = tuple(dict.fromkeys((*profile.communication.without, workaround_name)))
+    return Change(f"NCCL without {workaround.label}", workaround.cost, (("communication.without", names),))
 
 
 def choose_backend(chosen: Communication, *, on_cuda: bool, world_size: int) -> str:

@@ -1,0 +1,104 @@
+"""What may help where the processes of a training do not reach each other: each change is tried, and so proved."""
+
+import time
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from tui_train.actions.doctor.communication import (
+    CommunicationResult,
+    TestBench,
+    communication_profile,
+    run_communication_test,
+)
+from tui_train.base.errors import TuiTrainError
+from tui_train.checks.machine.communication import why_gloo_refused
+from tui_train.memory.data_defaults import set_up
+from tui_train.profile.changes import Change, apply_change
+from tui_train.profile.types import Profile
+from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, disable_in_nccl_change, why_workaround_ignored
+from tui_train.setup.setup import Setup
+
+# In the order in which they cost least.
+_WORKAROUNDS_TO_TRY = ("cumem_host", "p2p", "shm")
+# Less time tells nothing: torch alone takes some seconds to be imported.
+_MIN_TEST_SECONDS = 10.0
+
+
+class TriedCure(Struct, frozen=True, kw_only=True):
+    """A change, and what came of the test with it; None where there was no time for it."""
+
+    change: Change
+    result: CommunicationResult | None
+
+
+class Examination(Struct, frozen=True, kw_only=True):
+    """The test of a profile as it is, and where that failed each change that was to be tried, in order."""
+
+    result: CommunicationResult
+    cures: tuple[TriedCure, ...] = ()
+
+    @property
+    def proved_change(self) -> Change | None:
+        """The first change with which it works."""
+        return next((cure.change for cure in self.cures if cure.result and cure.result.works), None)
+
+
+def examine_communication(profile: Profile, bench: TestBench, max_seconds: float) -> Examination:
+    """Test how the processes of a profile communicate, and what makes it work where it does not.
+
+    Raises Unavailable where no test can be started.
+    """
+    until = time.monotonic() + max_seconds
+    setup = set_up(profile, bench.facts)
+    bench.observer.begin_test(None)
+    result = run_communication_test(communication_profile(setup), bench, max_seconds)
+    if result.works:
+        return Examination(result=result)
+    tried: list[TriedCure] = []
+    for change in changes_to_try(setup, result.change):
+        left, outcome = until - time.monotonic(), None
+        if left > _MIN_TEST_SECONDS:
+            bench.observer.begin_test(change)
+            outcome = _test_change(change, profile, bench, left)
+        tried.append(TriedCure(change=change, result=outcome))
+    return Examination(result=result, cures=tuple(tried))
+
+
+def _test_change(change: Change, profile: Profile, bench: TestBench, max_seconds: float) -> CommunicationResult:
+    changed = communication_profile(set_up(apply_change(change, profile), bench.facts))
+    try:
+        return run_communication_test(changed, bench, max_seconds)
+    except TuiTrainError as error:
+        return CommunicationResult(processes=0, exchanges=(), works=False, cause=error.message, remedy=error.remedy)
+
+
+def changes_to_try(setup: Setup, diagnosed: Change | None) -> Iterator[Change]:
+    """Yield what may help, once each: what the log asks for first, then what costs least."""
+    changes = [diagnosed] if diagnosed else []
+    changes += _nccl_changes(setup) if setup.backend == "nccl" else []
+    changes += _fewer_processes(setup)
+    yield from {change.edits: change for change in changes}.values()
+
+
+def _nccl_changes(setup: Setup) -> list[Change]:
+    profile = setup.profile
+    changes = [
+        disable_in_nccl_change(profile, name)
+        for name in _WORKAROUNDS_TO_TRY
+        if name not in profile.communication.without
+        and not why_workaround_ignored(NCCL_WORKAROUNDS[name], setup.toolchain)
+    ]
+    if not why_gloo_refused(setup):
+        why = "very slow: every gradient goes through the host's memory"
+        changes.append(Change("Gloo instead of NCCL", why, (("communication.backend", "gloo"),)))
+    return changes
+
+
+def _fewer_processes(setup: Setup) -> list[Change]:
+    if setup.profile.nodes.machine_count > 1:
+        return []
+    if setup.device == "cuda":
+        edits = (("hardware.gpus", (setup.gpus[0].uuid,)),)
+        return [Change("one GPU", "nothing is exchanged; as many samples take longer", edits)]
+    return [Change("one process", "nothing is exchanged; as many samples take longer", (("hardware.processes", 1),))]

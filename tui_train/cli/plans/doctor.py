@@ -1,0 +1,56 @@
+"""`tui-train doctor`: what a profile needs is tried, before a training of hours."""
+
+import sys
+
+import click
+import msgspec
+
+from tui_train.actions.doctor.communication import Exchange, Observer, TestBench
+from tui_train.actions.doctor.cures import Examination, examine_communication
+from tui_train.actions.machine_facts import FactsSource, source_for_profile
+from tui_train.actions.training_hosts import probe_facts_for_start
+from tui_train.base.errors import Unavailable
+from tui_train.cli import columns
+from tui_train.cli.plans.plans import apply_edits, load_profile, print_json
+from tui_train.memory.data_defaults import set_up
+from tui_train.profile.changes import Change
+from tui_train.views.communication_report import examination_text, exchange_text, test_title
+
+
+def examine_profile(
+    reference: str, edits: tuple[str, ...], source: FactsSource, max_seconds: float, *, as_json: bool
+) -> None:
+    """Test how the processes of a profile communicate; exits with an error where they do not."""
+    profile = apply_edits(load_profile(reference), edits)
+    chosen = source_for_profile(profile, source)
+    facts = probe_facts_for_start(profile, chosen, columns.report_waiting)
+    setup = set_up(profile, facts)
+    observer = Observer() if as_json else _Printer(test_title(setup))
+    examination = examine_communication(profile, TestBench(chosen.place, facts, observer), max_seconds)
+    if as_json:
+        print_json(_examination_data(examination))
+    else:
+        click.echo(f"\n{examination_text(setup, examination)}")
+    if not examination.result.works:
+        sys.exit(Unavailable.exit_code)
+
+
+class _Printer(Observer):
+    """Prints each stage once, with the slowest of its processes so far."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+
+    def begin_test(self, change: Change | None) -> None:
+        """Print what is tested now."""
+        click.echo(f"\nwith {change.title}:" if change else self._title)
+
+    def note_exchange(self, exchange: Exchange) -> None:
+        """Print what the first process has done, and every problem."""
+        if exchange.rank == 0 or exchange.problem:
+            click.echo(f"  {exchange_text(exchange)}")
+
+
+def _examination_data(examination: Examination) -> dict[str, object]:
+    data: dict[str, object] = msgspec.to_builtins(examination)
+    return data | {"change": msgspec.to_builtins(examination.proved_change)}

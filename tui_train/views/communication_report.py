@@ -1,0 +1,98 @@
+"""What a test of the communication says, in words."""
+
+from tui_train.actions.doctor.communication import CommunicationResult, Exchange
+from tui_train.actions.doctor.cures import Examination, TriedCure
+from tui_train.base.text import counted, visible
+from tui_train.setup.setup import Setup
+from tui_train.views.show import command_line_options_of_change
+
+_LABEL_WIDTH = 16
+# GB a second and direction, of a lane of each generation, and of an NVLink of the cards since Ampere (A100 and H100;
+# those of an RTX 3090 carry 14).
+_PCIE_LANE_RATES = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.97, 5: 3.94, 6: 7.56}
+_NVLINK_RATE = 25.0
+# Below this share of what the link carries something is wrong with it.
+_MIN_SHARE_OF_LINK = 0.1
+
+
+def test_title(setup: Setup) -> str:
+    """Return what is tested, in a line."""
+    count = setup.world_size
+    on = f"{counted(count, 'process', 'processes')} on the CPU" if setup.device == "cpu" else counted(count, "GPU")
+    return ", ".join(filter(None, (setup.launcher, on, {"nccl": "NCCL", "gloo": "Gloo"}.get(setup.backend, ""))))
+
+
+def exchange_text(exchange: Exchange) -> str:
+    """Return what a process has done, in a line."""
+    label = f"{exchange.stage:<{_LABEL_WIDTH}}"
+    if exchange.problem:
+        return f"{label}process {exchange.rank}: {visible(exchange.problem)}"
+    detail = visible(exchange.device) or (
+        f"100 MiB at {rate_text(exchange.bytes_per_second)}" if exchange.bytes_per_second else ""
+    )
+    return f"{label}{seconds_text(exchange.seconds):>8}  {detail}".rstrip()
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a short time."""
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
+
+
+def rate_text(bytes_per_second: float) -> str:
+    """Return a rate in GB a second."""
+    return f"{bytes_per_second / 1e9:.2g} GB/s"
+
+
+def examination_text(setup: Setup, examination: Examination) -> str:
+    """Return what came of it: that it works and how fast, or why not, what was tried, and what to do."""
+    result = examination.result
+    if result.works:
+        return works_text(setup, result)
+    lines = [f"The processes do not reach each other: {visible(result.cause)}."]
+    lines += [f"  {cure_text(cure)}" for cure in examination.cures]
+    if change := examination.proved_change:
+        lines.append(f"Fix: {command_line_options_of_change(change)}")
+    elif result.remedy:
+        lines.append(visible(result.remedy))
+    return "\n".join(lines)
+
+
+def works_text(setup: Setup, result: CommunicationResult) -> str:
+    """Return that the processes communicate, and how fast beside what their link carries."""
+    if result.processes < 2:
+        return "Works: one process, which exchanges nothing."
+    rate = result.bytes_per_second
+    link, carried = _link_and_rate(setup)
+    if not carried:
+        return f"Works: 100 MiB of gradients are added up in {seconds_text(100 * 2**20 / rate)}."
+    busy = rate * 2 * (result.processes - 1) / result.processes
+    words = f"Works: {rate_text(busy)} through each GPU; {link} carries {carried:.3g} GB/s."
+    if busy < _MIN_SHARE_OF_LINK * carried * 1e9:
+        words += " That is far less: see `nvidia-smi topo -m`, and whether other programs use the GPUs."
+    return words
+
+
+def _link_and_rate(setup: Setup) -> tuple[str, float]:
+    """Return the slowest link of the cards, with its GB a second; 0 where that is not known."""
+    if setup.backend != "nccl" or setup.profile.nodes.machine_count > 1:
+        return "", 0.0
+    if all(gpu.nvlinks for gpu in setup.gpus):
+        links = min(gpu.nvlinks or 0 for gpu in setup.gpus)
+        return f"{links} NVLinks", links * _NVLINK_RATE
+    widths = [
+        ((gpu.pcie.generation_max or 0), (gpu.pcie.width or gpu.pcie.width_max or 0)) if gpu.pcie else (0, 0)
+        for gpu in setup.gpus
+    ]
+    generation, width = min(widths, key=lambda pair: _PCIE_LANE_RATES.get(pair[0], 0.0) * pair[1], default=(0, 0))
+    return f"PCIe {generation} x{width}", _PCIE_LANE_RATES.get(generation, 0.0) * width
+
+
+def cure_text(cure: TriedCure) -> str:
+    """Return what came of a change, in a line."""
+    title = f"{cure.change.title}: "
+    if cure.result is None:
+        return f"{title}not tried, for want of time (--seconds)"
+    if cure.result.works:
+        rate = cure.result.bytes_per_second
+        return f"{title}works{f', {rate_text(rate)}' if rate else ''}"
+    return f"{title}{visible(cure.result.cause)}"
