@@ -66,6 +66,11 @@ def chosen_pythons_file() -> Path:
     return platformdirs.user_state_path(_APP_NAME) / "pythons.json"
 
 
+def communication_tests_file() -> Path:
+    """Return the file of what came of tests of the communication, which may not exist yet."""
+    return platformdirs.user_state_path(_APP_NAME) / "communication.json"
+
+
 def theme_file() -> Path:
     """Return the file that keeps the name of the chosen colours, which may not exist."""
     return platformdirs.user_state_path(_APP_NAME) / "theme"

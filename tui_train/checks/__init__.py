@@ -84,6 +84,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     hub.non_causal_model,
     hub.model_download_requirements,
     communication.unsuitable_backend,
+    communication.failed_communication_test,
     communication.unknown_or_ignored_nccl_workarounds,
     communication.missing_network_interface,
     trainer.refused_environment_variables,

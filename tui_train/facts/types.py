@@ -5,6 +5,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from tui_train.facts.data.data_report import DataReport
+from tui_train.facts.machine.communication_tests import Examination
 from tui_train.facts.models.hub import HubCache, HubModel
 from tui_train.facts.models.model_folders import ModelFolder
 from tui_train.facts.other_machines.cluster import Cluster
@@ -406,6 +407,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """The hosts of a training that is started over ssh, by name, as far as they were asked."""
     has_sbatch: bool = False
     """sbatch is on the other machine."""
+    communication: dict[str, Examination] = {}
+    """Tests of the communication, by Setup.communication_key."""
 
 
 class GpuVerdict(Struct, frozen=True):

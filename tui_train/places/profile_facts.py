@@ -13,6 +13,7 @@ from tui_train.facts.data.data_cache import read_data_report
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import facts_key_of_question as data_key
 from tui_train.facts.machine import container_images, probe
+from tui_train.facts.machine.communication_tests import Examination, load_examinations
 from tui_train.facts.machine.inherited_settings import read_inherited_variables, starts_without_wandb_prompt
 from tui_train.facts.models import hub, model_folders, nemo_models
 from tui_train.facts.models.hub import HubModel
@@ -64,6 +65,7 @@ class ProfileFiles(Struct, frozen=True, kw_only=True):
     checkpoints: dict[str, NemoCheckpoint]
     accelerate_config: str
     tokenizers: dict[str, NemoTokenizer]
+    communication: dict[str, Examination]
 
 
 def read_profile_files(profile: Profile) -> ProfileFiles:
@@ -87,6 +89,7 @@ def read_profile_files(profile: Profile) -> ProfileFiles:
         checkpoints=_read_start_checkpoint(profile),
         accelerate_config=accelerate_config,
         tokenizers=_read_nemo_tokenizer(profile),
+        communication=load_examinations(),
     )
 
 
@@ -252,7 +255,14 @@ def with_local_files(profile: Profile, facts: Facts) -> Facts:
     sources = facts.sources or {
         path: found for path, found in read_script_sources(profile).items() if not found.problem
     }
-    return msgspec.structs.replace(facts, documents=documents, presets=user_presets(), models=known, sources=sources)
+    return msgspec.structs.replace(
+        facts,
+        documents=documents,
+        presets=user_presets(),
+        models=known,
+        sources=sources,
+        communication=load_examinations(),
+    )
 
 
 def node_for_profile(submit_machine: Machine, cluster: Cluster, profile: Profile) -> Machine:

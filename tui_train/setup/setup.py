@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from msgspec import json
 from msgspec.structs import replace
 
 from tui_train.base.errors import BadInput
@@ -180,6 +181,26 @@ class Setup:
         """How the processes communicate, empty for a single one."""
         cuda = self.device == "cuda"
         return communication.choose_backend(self.profile.communication, on_cuda=cuda, world_size=self.world_size)
+
+    @property
+    def communication_key(self) -> str:
+        """Text that is the same where the same processes communicate in the same way."""
+        profile = self.profile
+        python = self.toolchain.python if self.toolchain else ""
+        return json.encode(
+            (
+                self.facts.other_machine,
+                self.facts.scheduler,
+                profile.container,
+                python,
+                self.launcher,
+                [gpu.uuid for gpu in self.gpus],
+                self.world_size,
+                profile.nodes,
+                profile.communication,
+                profile.trainer.environment,
+            )
+        ).decode()
 
     @cached_property
     def launcher_config(self) -> Mapping[str, Any]:

@@ -1,8 +1,7 @@
 """What a test of the communication says, in words."""
 
-from tui_train.actions.doctor.communication import CommunicationResult, Exchange
-from tui_train.actions.doctor.cures import Examination, TriedCure
 from tui_train.base.text import counted, visible
+from tui_train.facts.machine.communication_tests import CommunicationResult, Examination, Exchange, TriedCure
 from tui_train.setup.setup import Setup
 from tui_train.views.show import command_line_options_of_change
 

@@ -6,12 +6,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import visible
 from tui_train.diagnose import diagnose_run
 from tui_train.diagnose.types import Diagnosis
+from tui_train.facts.machine.communication_tests import CommunicationResult, Exchange
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
 from tui_train.places.place import Place
@@ -30,36 +31,6 @@ _POLL_SECONDS_ELSEWHERE = 1.0
 _STAGE_TEXTS = {"process group": "the meeting of the processes", "all_reduce": "the exchange of 100 MiB"}
 # What a launcher does to the others where one process ends says nothing of it.
 _FAILURES_WITHOUT_CAUSE = frozenset({"", "unknown", "sigterm"})
-
-
-class Exchange(Struct, frozen=True, kw_only=True):
-    """One stage of one process: the seconds it took, or the problem in it; `hangs` where it waited too long."""
-
-    rank: int
-    stage: str
-    seconds: float = 0.0
-    problem: str = ""
-    hangs: bool = False
-    device: str = ""
-    uuid: str = ""
-    backend: str = ""
-    bytes_per_second: float = 0.0
-
-
-class CommunicationResult(Struct, frozen=True, kw_only=True):
-    """What came of a test: the exchanges of each process, and where it failed the cause and what to do."""
-
-    processes: int
-    exchanges: tuple[Exchange, ...]
-    works: bool
-    cause: str = ""
-    remedy: str = ""
-    change: Change | None = None
-
-    @property
-    def bytes_per_second(self) -> float:
-        """What the slowest process exchanged a second; 0 where none came so far."""
-        return min((each.bytes_per_second for each in self.exchanges if each.bytes_per_second), default=0.0)
 
 
 def communication_profile(setup: Setup) -> Profile:
@@ -149,7 +120,13 @@ def _read_exchanges(lines: Iterator[str]) -> Iterator[Exchange]:
 
 def _judge(processes: int, exchanges: tuple[Exchange, ...], run: RunDir, *, in_time: bool) -> CommunicationResult:
     ended = {each.rank for each in exchanges if each.stage == _last_stage(processes) and not each.problem}
-    result = CommunicationResult(processes=processes, exchanges=exchanges, works=len(ended) == processes)
+    rates = [each.bytes_per_second for each in exchanges if each.bytes_per_second]
+    result = CommunicationResult(
+        processes=processes,
+        exchanges=exchanges,
+        works=len(ended) == processes,
+        bytes_per_second=min(rates, default=0.0),
+    )
     if result.works:
         return result
     diagnosis = None

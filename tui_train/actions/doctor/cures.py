@@ -2,17 +2,21 @@
 
 import time
 from collections.abc import Iterator
-
-from msgspec import Struct
+from contextlib import suppress
 
 from tui_train.actions.doctor.communication import (
-    CommunicationResult,
     TestBench,
     communication_profile,
     run_communication_test,
 )
-from tui_train.base.errors import TuiTrainError
+from tui_train.base.errors import CannotWrite, TuiTrainError
 from tui_train.checks.machine.communication import why_gloo_refused
+from tui_train.facts.machine.communication_tests import (
+    CommunicationResult,
+    Examination,
+    TriedCure,
+    keep_examination,
+)
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
@@ -25,25 +29,6 @@ _WORKAROUNDS_TO_TRY = ("cumem_host", "p2p", "shm")
 _MIN_TEST_SECONDS = 10.0
 
 
-class TriedCure(Struct, frozen=True, kw_only=True):
-    """A change, and what came of the test with it; None where there was no time for it."""
-
-    change: Change
-    result: CommunicationResult | None
-
-
-class Examination(Struct, frozen=True, kw_only=True):
-    """The test of a profile as it is, and where that failed each change that was to be tried, in order."""
-
-    result: CommunicationResult
-    cures: tuple[TriedCure, ...] = ()
-
-    @property
-    def proved_change(self) -> Change | None:
-        """The first change with which it works."""
-        return next((cure.change for cure in self.cures if cure.result and cure.result.works), None)
-
-
 def examine_communication(profile: Profile, bench: TestBench, max_seconds: float) -> Examination:
     """Test how the processes of a profile communicate, and what makes it work where it does not.
 
@@ -53,16 +38,18 @@ def examine_communication(profile: Profile, bench: TestBench, max_seconds: float
     setup = set_up(profile, bench.facts)
     bench.observer.begin_test(None)
     result = run_communication_test(communication_profile(setup), bench, max_seconds)
-    if result.works:
-        return Examination(result=result)
     tried: list[TriedCure] = []
-    for change in changes_to_try(setup, result.change):
+    for change in () if result.works else changes_to_try(setup, result.change):
         left, outcome = until - time.monotonic(), None
         if left > _MIN_TEST_SECONDS:
             bench.observer.begin_test(change)
             outcome = _test_change(change, profile, bench, left)
         tried.append(TriedCure(change=change, result=outcome))
-    return Examination(result=result, cures=tuple(tried))
+    examination = Examination(result=result, cures=tuple(tried))
+    # A full disk does not take away what was found out.
+    with suppress(CannotWrite):
+        keep_examination(setup.communication_key, examination)
+    return examination
 
 
 def _test_change(change: Change, profile: Profile, bench: TestBench, max_seconds: float) -> CommunicationResult:
@@ -70,7 +57,7 @@ def _test_change(change: Change, profile: Profile, bench: TestBench, max_seconds
     try:
         return run_communication_test(changed, bench, max_seconds)
     except TuiTrainError as error:
-        return CommunicationResult(processes=0, exchanges=(), works=False, cause=error.message, remedy=error.remedy)
+        return CommunicationResult(processes=0, works=False, cause=error.message, remedy=error.remedy)
 
 
 def changes_to_try(setup: Setup, diagnosed: Change | None) -> Iterator[Change]:

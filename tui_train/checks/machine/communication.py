@@ -1,5 +1,6 @@
 """Checks of how the processes communicate, and of variables without the effect they are set for."""
 
+import time
 from collections.abc import Iterator
 
 from tui_train.base.text import visible
@@ -43,6 +44,19 @@ def why_gloo_refused(setup: Setup) -> str:
     """Return why Gloo cannot be chosen for GPUs, empty where it can."""
     sharded, torch = setup.profile.trainer.strategy == "fsdp2", setup.toolchain.torch if setup.toolchain else None
     return setup.trainer.why_no_gloo or why_gloo_trains_wrongly(sharded=sharded, torch=torch)
+
+
+def failed_communication_test(setup: Setup) -> Iterator[Finding]:
+    """A test of this setup since the machine was booted in which the processes did not reach each other."""
+    made = setup.facts.communication.get(setup.communication_key)
+    if made is None or made.result.works:
+        return
+    change, at = made.proved_change, time.strftime("%H:%M", time.localtime(made.at))
+    remedy = visible(made.result.remedy) or "Test again: tui-train doctor, or t on Backend."
+    if change:
+        remedy = f"It worked with {change.title}: {change.why}."
+    message = f"in the test at {at} the processes did not reach each other: {visible(made.result.cause)}"
+    yield warning("communication.backend", message, remedy, change=change)
 
 
 def unknown_or_ignored_nccl_workarounds(setup: Setup) -> Iterator[Finding]:

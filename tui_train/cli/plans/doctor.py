@@ -5,13 +5,14 @@ import sys
 import click
 import msgspec
 
-from tui_train.actions.doctor.communication import Exchange, Observer, TestBench
-from tui_train.actions.doctor.cures import Examination, examine_communication
+from tui_train.actions.doctor.communication import Observer, TestBench
+from tui_train.actions.doctor.cures import examine_communication
 from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.base.errors import Unavailable
 from tui_train.cli import columns
 from tui_train.cli.plans.plans import apply_edits, load_profile, print_json
+from tui_train.facts.machine.communication_tests import Examination, Exchange
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.changes import Change
 from tui_train.views.communication_report import examination_text, exchange_text, test_title
