@@ -117,6 +117,7 @@ Python: the interpreter that trains; o names another one than those found.
 h runs the script with --help and offers the arguments that it lists. Where its source does not say what it takes,
 Recipe and Preview ask it once by themselves; nothing else runs it before the training.
 m lists the models in the cache of Hugging Face; the id of another one is typed, and a step of the run downloads it.
+t tests whether several processes reach each other, and what helps where they do not.
 Container: trains in an image, by its own Python; v looks into the image, and whether it sees the chosen GPUs.
 Fine-tuning: F5 shows what the data holds, and its first samples as the model gets them.
 NeMo: r shows its recipes to choose from, n asks the Python which it really has.
@@ -132,6 +133,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         Binding("m", "choose_model", "Models"),
         Binding("h", "ask_script_help", "Script's help"),
         Binding("v", "validate_image", "Validate image"),
+        Binding("t", "test_communication", "Test communication"),
         Binding("r", "choose_recipe", "Recipes"),
         Binding("n", "ask_recipes", "Ask NeMo"),
         Binding("p", "prepare_data", "Prepare data"),
@@ -187,6 +189,7 @@ NCCL features: those to switch off, each to work around the error that it names,
             "ask_script_help": bare
             and trainer_has_own_field(self.profile, "trainer.script")
             and not self.wizard.other_machine_name,
+            "test_communication": self.setup is not None and self.setup.world_size > 1 and self.wizard.can_start,
             "validate_image": not bare and bool(container.image) and not self.wizard.other_machine_name,
             "ask_other_python": bare,
             "choose_recipe": recipes,
@@ -229,6 +232,13 @@ NCCL features: those to switch off, each to work around the error that it names,
             return [part for line in text.split("\n") for part in Content(line).wrap(width)]
 
         self.app.call_from_thread(self.app.push_screen, HelpScreen(lines))
+
+    def action_test_communication(self) -> None:
+        """Test whether the processes reach each other."""
+        from ..communication import CommunicationScreen
+
+        if self.setup is not None:
+            self.app.push_screen(CommunicationScreen(self.setup))
 
     def _cached_model_options(self) -> tuple[choices.FieldOption, ...]:
         """Return the models of the cache that can be chosen."""

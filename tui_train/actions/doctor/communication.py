@@ -57,7 +57,12 @@ def communication_profile(setup: Setup) -> Profile:
 
 
 class Observer:
-    """Is told what is done; this one does nothing with it."""
+    """Is told what is done, and says whether it is to end; this one does neither."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the test is to end now."""
+        return False
 
     def begin_test(self, change: Change | None) -> None:
         """Note that a test begins: with a change, or as the profile is."""
@@ -105,7 +110,7 @@ def _watch(run: RunDir, bench: TestBench, max_seconds: float) -> bool:
             until = time.monotonic() + max_seconds
         elif not status.live and status.state != "new":
             return True
-        if time.monotonic() > until:
+        if time.monotonic() > until or bench.observer.is_cancelled:
             return False
         time.sleep(_POLL_SECONDS_ELSEWHERE if bench.place.name else _POLL_SECONDS)
 

@@ -41,11 +41,13 @@ def examine_communication(profile: Profile, bench: TestBench, max_seconds: float
     tried: list[TriedCure] = []
     for change in () if result.works else changes_to_try(setup, result.change):
         left, outcome = until - time.monotonic(), None
-        if left > _MIN_TEST_SECONDS:
+        if left > _MIN_TEST_SECONDS and not bench.observer.is_cancelled:
             bench.observer.begin_test(change)
             outcome = _test_change(change, profile, bench, left)
         tried.append(TriedCure(change=change, result=outcome))
     examination = Examination(result=result, cures=tuple(tried))
+    if bench.observer.is_cancelled:
+        return examination
     # A full disk does not take away what was found out.
     with suppress(CannotWrite):
         keep_examination(setup.communication_key, examination)
