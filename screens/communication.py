@@ -10,7 +10,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from tui_train.actions.doctor.communication import Observer, TestBench
+from tui_train.actions.doctor.communication import Observer, Workbench
 from tui_train.actions.doctor.cures import examine_communication
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
@@ -82,7 +82,7 @@ Enter takes the change with which it worked; Ctrl+Z takes it back. Esc ends the 
     @work(thread=True, exclusive=True, group="communication")
     def _test(self) -> None:
         setup, observer = self._setup, _ScreenObserver(self)
-        bench = TestBench(self.wizard.place_for(setup.profile), setup.facts, observer)
+        bench = Workbench(self.wizard.place_for(setup.profile), setup.facts, observer)
         try:
             examination = examine_communication(setup.profile, bench, MAX_SECONDS)
         except TuiTrainError as error:

@@ -16,6 +16,7 @@ class CommunicationTest(Trainer):
     about = "each exchange of data once, timed"
     label = "the communication test"
     is_training = False
+    reads_backend_variable = True
 
     @cached_property
     def preset(self) -> Preset:

@@ -25,6 +25,7 @@ class Script(Trainer):
     about = "run your train.py"
     label = "your own script"
     takes_hub_ids = True
+    reads_backend_variable = True
     field_texts: ClassVar[Mapping[str, FieldTexts]] = {
         "trainer.model": FieldTexts(
             "not passed", "A Hugging Face model that the preset passes to the script: its id on the Hub, or a folder."

@@ -55,6 +55,8 @@ class Trainer:
     """Its machines may have different numbers of processes."""
     resumes_itself: ClassVar[bool] = False
     """It finds its newest checkpoint."""
+    reads_backend_variable: ClassVar[bool] = False
+    """Its backend is another one where a variable says so, whatever its script asks for."""
     why_no_gloo: ClassVar[str] = ""
     """Why it cannot use Gloo on GPUs, empty if it can."""
     library_set: ClassVar[str] = "hf"

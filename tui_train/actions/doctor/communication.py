@@ -71,7 +71,7 @@ class Observer:
         """Note what a process has done."""
 
 
-class TestBench(NamedTuple):
+class Workbench(NamedTuple):
     """Where tests run, what is known of it, and who is told of them."""
 
     place: Place
@@ -79,7 +79,7 @@ class TestBench(NamedTuple):
     observer: Observer
 
 
-def run_communication_test(profile: Profile, bench: TestBench, max_seconds: float) -> CommunicationResult:
+def run_communication_test(profile: Profile, bench: Workbench, max_seconds: float) -> CommunicationResult:
     """Start a test and return what came of it; it leaves neither a process nor a folder.
 
     Raises Unavailable where it cannot be started.
@@ -99,7 +99,7 @@ def run_communication_test(profile: Profile, bench: TestBench, max_seconds: floa
         _remove(run, bench.place)
 
 
-def _watch(run: RunDir, bench: TestBench, max_seconds: float) -> bool:
+def _watch(run: RunDir, bench: Workbench, max_seconds: float) -> bool:
     """Follow a test; return whether it ended by itself in time. What waits in a queue does not count."""
     tail, until = LogTail(run.attempt_log(1)), time.monotonic() + max_seconds
     while True:
@@ -151,7 +151,7 @@ def _cause_and_remedy(result: CommunicationResult, diagnosis: Diagnosis | None, 
     if diagnosis and diagnosis.failure not in _FAILURES_WITHOUT_CAUSE and not hanging:
         return diagnosis.cause.rstrip("."), diagnosis.remedy
     if hanging:
-        ranks = ", ".join(str(each.rank) for each in hanging)
+        ranks = ", ".join(map(str, sorted(each.rank for each in hanging)))
         return f"{_stage_text(hanging[0].stage)} got no answer, in process {ranks} of {result.processes}", ""
     if failed := next((each for each in result.exchanges if each.problem), None):
         return f"process {failed.rank}, {failed.stage}: {visible(failed.problem)}", ""

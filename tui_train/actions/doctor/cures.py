@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from tui_train.actions.doctor.communication import (
-    TestBench,
+    Workbench,
     communication_profile,
     run_communication_test,
 )
@@ -29,7 +29,7 @@ _WORKAROUNDS_TO_TRY = ("cumem_host", "p2p", "shm")
 _MIN_TEST_SECONDS = 10.0
 
 
-def examine_communication(profile: Profile, bench: TestBench, max_seconds: float) -> Examination:
+def examine_communication(profile: Profile, bench: Workbench, max_seconds: float) -> Examination:
     """Test how the processes of a profile communicate, and what makes it work where it does not.
 
     Raises Unavailable where no test can be started.
@@ -54,7 +54,7 @@ def examine_communication(profile: Profile, bench: TestBench, max_seconds: float
     return examination
 
 
-def _test_change(change: Change, profile: Profile, bench: TestBench, max_seconds: float) -> CommunicationResult:
+def _test_change(change: Change, profile: Profile, bench: Workbench, max_seconds: float) -> CommunicationResult:
     changed = communication_profile(set_up(apply_change(change, profile), bench.facts))
     try:
         return run_communication_test(changed, bench, max_seconds)

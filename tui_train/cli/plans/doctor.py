@@ -5,7 +5,7 @@ import sys
 import click
 import msgspec
 
-from tui_train.actions.doctor.communication import Observer, TestBench
+from tui_train.actions.doctor.communication import Observer, Workbench
 from tui_train.actions.doctor.cures import examine_communication
 from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.actions.training_hosts import probe_facts_for_start
@@ -27,7 +27,7 @@ def examine_profile(
     facts = probe_facts_for_start(profile, chosen, columns.report_waiting)
     setup = set_up(profile, facts)
     observer = Observer() if as_json else _Printer(test_title(setup))
-    examination = examine_communication(profile, TestBench(chosen.place, facts, observer), max_seconds)
+    examination = examine_communication(profile, Workbench(chosen.place, facts, observer), max_seconds)
     if as_json:
         print_json(_examination_data(examination))
     else:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tui_train.base.command import EnvSetting
 from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_workaround_ignored
 from tui_train.setup.setup import Setup
-from tui_train.trainers import trainer_has_own_field
+from tui_train.trainers import trainer_of
 
 NETWORK_INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 # The newer name holds where both are set, and is unknown before torch 2.10.
@@ -46,8 +46,8 @@ def communication_variables(setup: Setup, *, cuda: bool) -> tuple[EnvSetting, ..
         if chosen.interface:
             why = "exactly this interface: without the = it would match every name with this prefix"
             variables.append(EnvSetting("NCCL_SOCKET_IFNAME", f"={chosen.interface}", why, "profile"))
-    is_script = trainer_has_own_field(profile, "trainer.script")
-    if backend == "gloo" and is_script and (cuda or chosen.backend == "gloo"):
+    reads_variable = trainer_of(profile).reads_backend_variable
+    if backend == "gloo" and reads_variable and (cuda or chosen.backend == "gloo"):
         why = "makes any script communicate over Gloo, whatever it asks for"
         variables.append(EnvSetting("TUI_TRAIN_BACKEND", "gloo", why, "profile"))
     if backend == "gloo" and profile.nodes.machine_count == 1 and not chosen.interface:
