@@ -1,0 +1,142 @@
+"""The test of the communication: real processes, real exchanges, and faults that are made on purpose."""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+from msgspec import structs
+from support import UUIDS, facts, gpu, profile, tui
+
+from tui_train.actions.doctor.communication import Observer, Workbench, communication_profile
+from tui_train.actions.doctor.cures import changes_to_try, examine_communication
+from tui_train.checks import find_problems
+from tui_train.facts.machine.communication_tests import load_examinations
+from tui_train.memory.data_defaults import set_up
+from tui_train.places.place import Place
+from tui_train.profile.changes import apply_change
+from tui_train.runs.rundir import list_runs
+
+TWO = "--set=hardware.processes=2"
+PRETENDED = Path(__file__).parents[1] / "pretended_cuda"
+
+
+def faulty(fault, **more):
+    return {"PYTHONPATH": str(PRETENDED), "FAULT": fault, **more}
+
+
+def examined(chosen, found, seconds=60.0):
+    return examine_communication(chosen, Workbench(Place(), found, Observer()), seconds)
+
+
+def told_of(chosen, cause):
+    """Return the findings that tell a cause."""
+    found = structs.replace(facts(), communication=load_examinations())
+    return [finding for finding in find_problems(set_up(chosen, found)) if cause in finding.message]
+
+
+def words_of(process):
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def nothing_is_left():
+    assert not list_runs()
+    assert not [words for words in map(words_of, psutil.process_iter()) if "communication_test.py" in words]
+
+
+@pytest.mark.training
+def test_two_processes_reach_each_other():
+    made = json.loads(tui("doctor", "quickstart", TWO, "--json").stdout)
+    stages = {(each["rank"], each["stage"]) for each in made["result"]["exchanges"]}
+    names = {"device", "process group", "first exchange", "all_reduce", "broadcast", "all_gather", "barrier"}
+    assert stages == {(rank, name) for rank in (0, 1) for name in names}
+    assert (made["result"]["works"], made["cures"], made["change"]) == (True, [], None)
+    assert made["result"]["bytes_per_second"] > 1e6
+    nothing_is_left()
+
+
+@pytest.mark.whole
+@pytest.mark.training
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ("hang", "the first exchange got no answer, in process 0, 1 of 2"),
+        ("die", "A process was killed by signal 9"),
+        ("wrong", "wrong result"),
+    ],
+)
+def test_a_fault_ends_in_time_with_its_cause_and_what_works(fault, cause):
+    chosen = profile({"hardware.processes": 2, "trainer.environment": faulty(fault)})
+    made = examined(chosen, facts())
+    assert cause in made.result.cause
+    assert made.proved_change.edits == (("hardware.processes", 1),)
+    nothing_is_left()
+    (finding,) = told_of(chosen, cause)
+    assert (finding.level, finding.change) == ("warning", made.proved_change)
+    mended = apply_change(finding.change, chosen)
+    assert not told_of(mended, cause)
+
+
+@pytest.mark.whole
+@pytest.mark.training
+def test_a_garbled_name_in_shared_memory_is_cured_by_cumem_and_not_by_gloo(tmp_path, monkeypatch):
+    listed = "\n".join(f"GPU {number}: NVIDIA GeForce RTX 3090 (UUID: {uuid})" for number, uuid in enumerate(UUIDS))
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\ncase $1 in -L) echo '{listed}' ;; esac\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    cards = facts(gpus=(gpu(0), gpu(1)))
+    chosen = profile({"trainer.environment": faulty("garbled", PRETEND="cuda")})
+    assert set_up(chosen, cards).backend == "nccl"
+    made = examined(chosen, cards, seconds=120)
+    assert "shm" in made.result.cause
+    worked = [cure.change.edits for cure in made.cures if cure.result and cure.result.works]
+    assert worked[0] == (("communication.without", ("cumem_host",)),)
+    assert worked[1] == (("communication.backend", "gloo"),), "P2P and shared memory off do not help"
+    assert {cure.result.works for cure in made.cures[1:3]} == {False}
+    nothing_is_left()
+
+
+def changes(values=None, *, cards=2, **of_python):
+    found = facts(gpus=[gpu(number) for number in range(cards)], **of_python)
+    return [change.edits for change in changes_to_try(set_up(profile(values or {}), found), None)]
+
+
+def test_the_change_that_costs_least_is_tried_first():
+    without = [(("communication.without", (name,)),) for name in ("cumem_host", "p2p", "shm")]
+    gloo, one = (("communication.backend", "gloo"),), (("hardware.gpus", (UUIDS[0],)),)
+    assert changes() == [*without, gloo, one]
+    # What is read by no version that is installed, is off already, or would train wrongly, is not tried.
+    assert changes(packages={"nvidia-nccl-cu12": "2.20.5"}) == [*without[1:], gloo, one]
+    old = {"trainer.strategy": "fsdp2", "trainer.launcher": "accelerate", "communication.without": ("p2p",)}
+    assert changes(old, torch="2.8.0")[1:] == [(("communication.without", ("p2p", "shm")),), one]
+    assert changes({"hardware.device": "cpu", "hardware.processes": 2}) == [(("hardware.processes", 1),)]
+
+
+def test_the_test_starts_as_the_training_would():
+    cards = facts(gpus=(gpu(0), gpu(1)))
+    values = {
+        "trainer.strategy": "fsdp2", "trainer.environment": {"A": "b"}, "nodes.count": 2, "nodes.address": "10.0.0.1",
+        "communication.debug": "warn", "recipe.layers": 7, "notify.command": ("true",), "tracking.wandb": True,
+    }  # fmt: skip
+    training = set_up(profile(values), cards)
+    test = set_up(communication_profile(training), cards)
+    for part in ("launcher", "gpus", "world_size", "backend", "device"):
+        assert getattr(test, part) == getattr(training, part), part
+    assert test.toolchain.python == training.toolchain.python
+    assert (test.profile.nodes, test.profile.communication) == (training.profile.nodes, training.profile.communication)
+    assert (test.profile.notify.command, test.profile.tracking.wandb) == ((), False)
+
+
+@pytest.mark.parametrize(
+    "kept", [b"", b"[]", b"{", b"\xff", b'{"boot": "another", "by_key": {}}', b'{"boot": 1, "by_key": []}', b"[" * 999]
+)
+def test_a_damaged_file_of_tests_is_none(kept):
+    from tui_train.base.app_paths import communication_tests_file
+
+    communication_tests_file().parent.mkdir(parents=True, exist_ok=True)
+    communication_tests_file().write_bytes(kept)
+    assert load_examinations() == {}
