@@ -103,7 +103,7 @@ def _watch(run: RunDir, bench: Workbench, max_seconds: float) -> bool:
     """Follow a test; return whether it ended by itself in time. What waits in a queue does not count."""
     tail, until = LogTail(run.attempt_log(1)), time.monotonic() + max_seconds
     while True:
-        status = bench.place.state(run)
+        status = bench.place.ask_state(run)
         for exchange in _read_exchanges(tail.remaining_lines()):
             bench.observer.note_exchange(exchange)
         if status.state == "queued":

@@ -10,8 +10,8 @@ from tui_train.actions.doctor.cures import examine_communication
 from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.base.errors import Unavailable
-from tui_train.cli import columns
-from tui_train.cli.plans.plans import apply_edits, load_profile, print_json
+from tui_train.cli.plans.plans import apply_edits, load_profile
+from tui_train.cli.printing import print_json, report_waiting
 from tui_train.facts.machine.communication_tests import Examination, Exchange
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.changes import Change
@@ -24,7 +24,7 @@ def examine_profile(
     """Test how the processes of a profile communicate; exits with an error where they do not."""
     profile = apply_edits(load_profile(reference), edits)
     chosen = source_for_profile(profile, source)
-    facts = probe_facts_for_start(profile, chosen, columns.report_waiting)
+    facts = probe_facts_for_start(profile, chosen, report_waiting)
     setup = set_up(profile, facts)
     observer = Observer() if as_json else _Printer(test_title(setup))
     examination = examine_communication(profile, Workbench(chosen.place, facts, observer), max_seconds)
