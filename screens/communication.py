@@ -88,7 +88,7 @@ Enter takes the change with which it worked; Ctrl+Z takes it back. Esc ends the 
         except TuiTrainError as error:
             observer.call(self._end, None, visible(f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}"))
             return
-        observer.call(self._end, examination, examination_text(setup, examination))
+        observer.call(self._end, examination, examination_text(setup, examination, with_fix=False))
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
         """Let Enter go back."""

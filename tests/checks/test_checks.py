@@ -12,6 +12,7 @@ from support import UUIDS, boxed, check, facts, gpu, inside, machine, plan, prep
 from tui_train.checks import CHECKS
 from tui_train.facts.data.data_report import AnswersOnlyAbility, DataProblem, DataQuestion, DataReport, TokenCounts
 from tui_train.facts.data.data_use import facts_key_of_question as data_key
+from tui_train.facts.machine.communication_tests import CommunicationResult, Examination, TriedCure
 from tui_train.facts.models.hub import CachedModel, HubCache, HubModel
 from tui_train.facts.models.model_folders import ModelFolder
 from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition
@@ -29,6 +30,7 @@ from tui_train.facts.types import (
     TrainingHost,
     YamlDocument,
 )
+from tui_train.memory.data_defaults import set_up
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import Preset, PresetArgument, UserPreset
 from tui_train.profile.types import SCHEMA_VERSION, Profile
@@ -96,6 +98,18 @@ def read(**documents):
 def beside(*taken):
     """Two cards, and what live runs have."""
     return replace(TWO, resources_in_use=taken)
+
+
+def examined():
+    """Two cards, and a test of their communication that failed, and worked without something of NCCL."""
+    failed = CommunicationResult(processes=2, works=False, cause="it broke")
+    cure = TriedCure(
+        change=Change("without it", "costs nothing", (("communication.without", ("shm",)),)),
+        result=CommunicationResult(processes=2, works=True),
+    )
+    return replace(
+        TWO, communication={set_up(profile(), TWO).communication_key: Examination(result=failed, cures=(cure,))}
+    )
 
 
 def at_logout(**what):
@@ -222,6 +236,7 @@ FAULTS = [
     error({"communication.without": ("p3p",)}, TWO, "communication.without", "no option named p3p"),
     error({"communication.interface": "eth9"}, replace(TWO, machine=replace(TWO.machine, interfaces=("lo", "eth0"))),
         "communication.interface", "no network interface eth9", machine=True),
+    warning({}, examined(), "communication.backend", "reach each other: it broke", fix=True),
     warning({"trainer.environment": {"ACCELERATE_USE_GLOO": "1"}}, facts(), "trainer.environment",
         "no version of accelerate reads it", fix=True),
     error({"trainer.kind": "script", "trainer.preset": "axolotl", "trainer.config": "/c.yaml"},

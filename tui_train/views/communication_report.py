@@ -42,16 +42,17 @@ def rate_text(bytes_per_second: float) -> str:
     return f"{bytes_per_second / 1e9:.2g} GB/s"
 
 
-def examination_text(setup: Setup, examination: Examination) -> str:
-    """Return what came of it: that it works and how fast, or why not, what was tried, and what to do."""
+def examination_text(setup: Setup, examination: Examination, *, with_fix: bool = True) -> str:
+    """Return what came of it: that it works and how fast, or why not and what was tried; `with_fix`: as it is typed."""
     result = examination.result
     if result.works:
         return works_text(setup, result)
     lines = [f"The processes do not reach each other: {visible(result.cause)}."]
     lines += [f"  {cure_text(cure)}" for cure in examination.cures]
-    if change := examination.proved_change:
+    change = examination.proved_change
+    if change and with_fix:
         lines.append(f"Fix: {command_line_options_of_change(change)}")
-    elif result.remedy:
+    elif not change and result.remedy:
         lines.append(visible(result.remedy))
     return "\n".join(lines)
 
