@@ -90,7 +90,7 @@ def test_a_garbled_name_in_shared_memory_is_cured_by_cumem_and_not_by_gloo(tmp_p
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     cards = facts(gpus=(gpu(0), gpu(1)))
     chosen = profile({"trainer.environment": faulty("garbled", PRETEND="cuda")})
-    assert set_up(chosen, cards).backend == "nccl"
+    assert set_up(chosen, cards).communication_backend == "nccl"
     made = examined(chosen, cards, seconds=120)
     assert "shm" in made.result.cause
     worked = [cure.change.edits for cure in made.cures if cure.result and cure.result.works]
@@ -124,7 +124,7 @@ def test_the_test_starts_as_the_training_would():
     }  # fmt: skip
     training = set_up(profile(values), cards)
     test = set_up(communication_profile(training), cards)
-    for part in ("launcher", "gpus", "world_size", "backend", "device"):
+    for part in ("launcher", "gpus", "world_size", "communication_backend", "device"):
         assert getattr(test, part) == getattr(training, part), part
     assert test.toolchain.python == training.toolchain.python
     assert (test.profile.nodes, test.profile.communication) == (training.profile.nodes, training.profile.communication)

@@ -1,6 +1,6 @@
 """How the processes of a training exchange data: each kind of exchange once, timed, and none waited for too long.
 
-Each process prints what it has done as lines that begin with MARK, the rest JSON; one that waits longer than it may
+Each process prints what it has done as lines that begin with _MARK, the rest JSON; one that waits longer than it may
 says for what, and ends.
 """
 
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-MARK = "tui-train communication: "
+_MARK = "tui-train communication: "
 _SMALL_ELEMENT_COUNT = 1024
 _LARGE_ELEMENT_COUNT = 25 << 20  # 100 MiB of fp32
 _MAX_TIMED_REPEATS = 5
@@ -28,7 +28,7 @@ _SECONDS_BY_STAGE = {"device": 20.0, "process group": 20.0, "first exchange": 12
 
 def print_stage(rank: int, stage: str, **values: Any) -> None:
     """Print a line about a stage: `seconds` it took, or the `problem` in it."""
-    sys.stdout.write(MARK + json.dumps({"rank": rank, "stage": stage, **values}) + "\n")
+    sys.stdout.write(_MARK + json.dumps({"rank": rank, "stage": stage, **values}) + "\n")
     sys.stdout.flush()
 
 

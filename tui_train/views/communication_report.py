@@ -18,7 +18,9 @@ def test_title(setup: Setup) -> str:
     """Return what is tested, in a line."""
     count = setup.world_size
     on = f"{counted(count, 'process', 'processes')} on the CPU" if setup.device == "cpu" else counted(count, "GPU")
-    return ", ".join(filter(None, (setup.launcher, on, {"nccl": "NCCL", "gloo": "Gloo"}.get(setup.backend, ""))))
+    return ", ".join(
+        filter(None, (setup.launcher, on, {"nccl": "NCCL", "gloo": "Gloo"}.get(setup.communication_backend, "")))
+    )
 
 
 def exchange_text(exchange: Exchange) -> str:
@@ -74,7 +76,7 @@ def works_text(setup: Setup, result: CommunicationResult) -> str:
 
 def _link_and_rate(setup: Setup) -> tuple[str, float]:
     """Return the slowest link of the cards, with its GB a second; 0 where that is not known."""
-    if setup.backend != "nccl" or setup.profile.nodes.machine_count > 1:
+    if setup.communication_backend != "nccl" or setup.profile.nodes.machine_count > 1:
         return "", 0.0
     if all(gpu.nvlinks for gpu in setup.gpus):
         links = min(gpu.nvlinks or 0 for gpu in setup.gpus)

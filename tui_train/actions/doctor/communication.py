@@ -19,13 +19,14 @@ from tui_train.places.place import Place
 from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile, Trainer
-from tui_train.programs.communication_test import MARK
 from tui_train.runs import folders
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
 from tui_train.setup.setup import Setup
 
 TEST_NAME = "communication-test"
+# As programs/communication_test.py prints it, which is not imported: that one knows torch.
+_MARK = "tui-train communication: "
 _POLL_SECONDS = 0.1
 _POLL_SECONDS_ELSEWHERE = 1.0
 _STAGE_TEXTS = {"process group": "the meeting of the processes", "all_reduce": "the exchange of 100 MiB"}
@@ -117,7 +118,7 @@ def _watch(run: RunDir, bench: Workbench, max_seconds: float) -> bool:
 
 def _read_exchanges(lines: Iterator[str]) -> Iterator[Exchange]:
     for line in lines:
-        _, mark, text = line.partition(MARK)
+        _, mark, text = line.partition(_MARK)
         if mark:
             with suppress(msgspec.MsgspecError, RecursionError):
                 yield msgspec.json.decode(text, type=Exchange)

@@ -65,7 +65,7 @@ def _test_change(change: Change, profile: Profile, bench: Workbench, max_seconds
 def changes_to_try(setup: Setup, diagnosed: Change | None) -> Iterator[Change]:
     """Yield what may help, once each: what the log asks for first, then what costs least."""
     changes = [diagnosed] if diagnosed else []
-    changes += _nccl_changes(setup) if setup.backend == "nccl" else []
+    changes += _nccl_changes(setup) if setup.communication_backend == "nccl" else []
     changes += _fewer_processes(setup)
     yield from {change.edits: change for change in changes}.values()
 

@@ -9,7 +9,7 @@ from tui_train.base.app_paths import communication_tests_file
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
 from tui_train.base.parse import Unparsable, json_as, read_file_to_parse
 from tui_train.profile.changes import Change
-from tui_train.runner.processes import machine_boot_id
+from tui_train.runner.system.processes import machine_boot_id
 
 _MAX_FILE_BYTES = 1 << 20
 _MAX_EXAMINATIONS_KEPT = 200
