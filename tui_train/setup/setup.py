@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
+from tui_train.facts.answer_cache import content_digest
 from tui_train.facts.gpus.capability import do_all_support_bf16
 from tui_train.facts.gpus.gpu_sets import recommended_uuids
 from tui_train.facts.gpus.verdicts import find_gpus_by_name, gpu_verdicts
@@ -184,23 +185,25 @@ class Setup:
 
     @property
     def communication_key(self) -> str:
-        """Text that is the same where the same processes communicate in the same way."""
+        """What tells processes that communicate in this way from any others; a digest, for variables may be secrets."""
         profile = self.profile
         python = self.toolchain.python if self.toolchain else ""
-        return json.encode(
-            (
-                self.facts.other_machine,
-                self.facts.scheduler,
-                profile.container,
-                python,
-                self.launcher,
-                [gpu.uuid for gpu in self.gpus],
-                self.world_size,
-                profile.nodes,
-                profile.communication,
-                profile.trainer.environment,
+        return content_digest(
+            json.encode(
+                (
+                    self.facts.other_machine,
+                    self.facts.scheduler,
+                    profile.container,
+                    python,
+                    self.launcher,
+                    [gpu.uuid for gpu in self.gpus],
+                    self.world_size,
+                    profile.nodes,
+                    profile.communication,
+                    profile.trainer.environment,
+                )
             )
-        ).decode()
+        )
 
     @cached_property
     def launcher_config(self) -> Mapping[str, Any]:
