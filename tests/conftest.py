@@ -33,7 +33,7 @@ settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True)
-def script_outputs(tmp_path_factory, monkeypatch):
+def own_folders(tmp_path_factory, monkeypatch):
     """Keep the developer's own profiles and runs out of the tests, and the tests out of them."""
     home = tmp_path_factory.mktemp("xdg")
     for name in ("CONFIG", "STATE", "CACHE", "DATA"):

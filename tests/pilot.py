@@ -73,11 +73,11 @@ async def until_true(
         await pilot.pause(0.02)
 
 
-async def settle(pilot: Pilot[Any], seconds: float = 60.0, *, faults: bool = False) -> None:
+async def settle(pilot: Pilot[Any], seconds: float = 60.0, *, faults: bool = False, refused: bool = False) -> None:
     """Wait until every worker has reported, also one that another started, and that is drawn.
 
-    One that gives way to a newer question, or is refused, which the screen shows, has finished as well; one that
-    fails otherwise raises WorkerFailed, but for `faults`.
+    One that gives way to a newer question has finished as well; one that fails raises WorkerFailed, but for `faults`,
+    and where it may be `refused`, in words that the screen shows.
     """
     deadline = time.monotonic() + seconds
     still = 0
@@ -92,8 +92,8 @@ async def settle(pilot: Pilot[Any], seconds: float = 60.0, *, faults: bool = Fal
                 if time.monotonic() > deadline:
                     break
                 await asyncio.sleep(0.005)
-            refused = isinstance(worker.error, TuiTrainError)
-            if worker.state is WorkerState.ERROR and worker.error and not refused and not faults:
+            expected = faults or (refused and isinstance(worker.error, TuiTrainError))
+            if worker.state is WorkerState.ERROR and worker.error and not expected:
                 raise WorkerFailed(worker.error)
     await pilot.pause()
 

@@ -160,9 +160,10 @@ class Wizard(DiscoveryApp):
 
     def action_look_again(self, delay_seconds: float = 0) -> None:
         """Look at everything again, also at the data and the other hosts."""
+        self._hosts.forget_answers()
         self._data.read_again()
         super().action_look_again(delay_seconds)
-        self._hosts.ask_hosts_again()
+        self._hosts.ask_hosts_if_changed()
 
     @on(ValueChosen)
     def _set_chosen_value(self, event: ValueChosen) -> None:

@@ -22,10 +22,9 @@ class HostProbing:
         self._app = app
         self._asked_hosts: TrainingHostsQuestion | None = None
 
-    def ask_hosts_again(self) -> None:
-        """Ask all of them, also those that have answered."""
+    def forget_answers(self) -> None:
+        """Let those that have answered be asked again."""
         self._asked_hosts = None
-        self.ask_hosts_if_changed()
 
     def ask_hosts_if_changed(self) -> None:
         """Ask the hosts of the profile, unless that was done, or the first one is not known yet."""

@@ -32,7 +32,9 @@ class ScriptHelpScreen(StepScreen):
         self._waiting_for = ""
         if found.problem:
             remedy = "Run it with --help in a shell: what it needs to start is missing."
-            raise Unavailable(f"the script lists no arguments: {found.problem}", remedy)
+            # Raised it would end the drawing that this is a part of.
+            self.wizard.show_error(Unavailable(f"the script lists no arguments: {found.problem}", remedy))
+            return
         flags = flags_without_second_spellings(found.flags)
         answers = ((flag.name, visible(f"{flag.name}  {flag.help}")[:300]) for flag in flags)
         self.ask_choice("What the script takes", answers, self._append_picked_argument)

@@ -92,7 +92,7 @@ of the settings does. r reads the file again."""
     awaited_parts: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
 
     def __init__(self, opened_from: str = "") -> None:
-        """Begin on the first sample; `opened_from` is the title of a step ."""
+        """Begin on the first sample; `opened_from` is the title of the step before."""
         super().__init__()
         self._opened_from = opened_from
         self._is_composed = False

@@ -67,7 +67,7 @@ class HomeReader:
                 self._post_contents_if_changed(profiles, tuple(map(digests.cached_digest, runs)))
 
     def _newest_first_runs(self, *, by_names_alone: bool) -> "tuple[RunDir, ...]":
-        """Return the runs, newest first;many `by_names_alone`, where a clock that was set back shows."""
+        """Return the runs, newest first; many `by_names_alone`, where a clock that was set back shows."""
         from tui_train.runs.rundir import list_runs, runs_folder_mtime_ns, runs_newest_first_by_name
 
         now = runs_folder_mtime_ns()

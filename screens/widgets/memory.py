@@ -39,7 +39,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
 ) -> list[Content]:
     """Return heading, bar and key; where nothing can be estimated, the reason, and beside the heading the `remedy`.
 
-    Of values that  an error forbids it is not said that they fit.
+    Of values that an error forbids it is not said that they fit.
     """
     if traced and not traced.problem:
         note = f"estimated; traced {size_text(traced.peak_phase_and_bytes[1])} ±{percent(TRACE_RELATIVE_ERROR)}"

@@ -81,7 +81,7 @@ def test_a_docker_without_roots_rights_is_its_user_and_locks_no_more_than_you(tm
     engine("docker", "case $1 in info) echo '[name=seccomp name=rootless]' ;; esac")
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 19, 1 << 19));"
-        "from tui_train.runner import container as c, planned as p;"
+        "from tui_train.runner.containers import container as c; from tui_train.runner.run_folder import planned as p;"
         f"told = c.prepare_container_variables(p.SupervisorPlan(engine='docker', image='x'), {str(tmp_path)!r});"
         "print(told['TUI_TRAIN_CONTAINER_USER'], told['TUI_TRAIN_MEMLOCK'])"
     )

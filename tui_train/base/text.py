@@ -26,8 +26,11 @@ _MIN_COLUMN_WIDTH = 4  # of a column that is cut
 
 
 def display_path(path: str) -> str:
-    """Return a path safe to show, with the home folder as ~."""
-    folder = str(Path.home())
+    """Return a path safe to show, with the home folder as ~ where the user has one."""
+    try:
+        folder = str(Path.home())
+    except RuntimeError:
+        return visible(path)
     return visible("~" + path[len(folder) :] if path.startswith(folder + "/") else path)
 
 

@@ -18,7 +18,7 @@ from tui_train.diagnose.progress import (
 from tui_train.diagnose.remedies import make_named_change
 from tui_train.diagnose.required_words import may_contain_match, normalized_for_required_words, required_words
 from tui_train.diagnose.signatures import HARMLESS_LINE_PATTERN, load_signatures
-from tui_train.diagnose.traceback_lines import TRACEBACK_HEADER, own_mistake_begin, phase_of_traceback_before
+from tui_train.diagnose.traceback_lines import STACK_HEADER, own_mistake_begin, phase_of_traceback_before
 from tui_train.diagnose.types import Diagnosis, Evidence, LogLine, Signature
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
@@ -206,7 +206,7 @@ def _without_reports_before_mistake(
     raised = {
         line.number
         for before, line in itertools.pairwise(lines)
-        if before.text[:1].isspace() or TRACEBACK_HEADER in before.text
+        if before.text[:1].isspace() or STACK_HEADER in before.text
     }
 
     def reported_only(hit: SignatureHit) -> bool:

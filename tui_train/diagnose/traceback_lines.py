@@ -8,7 +8,9 @@ from msgspec import Struct
 from tui_train.diagnose.types import LogLine
 from tui_train.runner.logs.tracebacks import phase_of_traceback
 
-TRACEBACK_HEADER = "Traceback (most recent call last)"
+_TRACEBACK_HEADER = "Traceback (most recent call last)"
+# Also of a stack that logging writes.
+STACK_HEADER = "(most recent call last)"
 _CHAINED_TRACEBACK_PREFIXES = ("During handling of the above exception", "The above exception was the direct cause")
 FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 # In a traceback that rich drew.
@@ -45,7 +47,7 @@ def phase_of_traceback_before(lines: Sequence[LogLine], error_line: LogLine) -> 
     for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
         if line.rank != error_line.rank:
             continue
-        if TRACEBACK_HEADER in line.text:
+        if STACK_HEADER in line.text:
             return phase_of_traceback(reversed(frames))
         frames.append(line.text)
     return ""
@@ -60,7 +62,7 @@ def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> Trace
     for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
         if line.rank != error_line.rank:
             continue
-        if TRACEBACK_HEADER in line.text:
+        if _TRACEBACK_HEADER in line.text:
             break
         if frame := _user_frame(line):
             return frame
@@ -75,7 +77,7 @@ def _innermost_user_frame_of_chained_tracebacks(after: Sequence[LogLine]) -> Tra
     for number, line in enumerate(after):
         if line.text.startswith(_CHAINED_TRACEBACK_PREFIXES):
             is_chained = True
-        elif TRACEBACK_HEADER in line.text:
+        elif _TRACEBACK_HEADER in line.text:
             if found or not is_chained:
                 return found
             is_chained, has_begun = False, True
@@ -109,7 +111,7 @@ def own_mistake_begin(lines: Sequence[LogLine], end: LogLine) -> int | None:
             continue
         if match := FRAME_PATTERN.match(line.text):
             innermost = innermost or match["file"]
-        elif TRACEBACK_HEADER in line.text:
+        elif STACK_HEADER in line.text:
             begin = line.number
         elif begin is not None and line.text.strip() and not line.text.startswith(_CHAINED_TRACEBACK_PREFIXES):
             break

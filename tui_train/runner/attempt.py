@@ -14,7 +14,7 @@ from .machines import machines
 from .run_folder import checkpoints, lock
 from .run_folder.planned import log_reading_of_plan
 from .run_folder.start import RunStart, print_message, record_event
-from .system import cgroup, cgroup_limits, other_programs
+from .system import cgroup, other_programs
 from .system.processes import (
     LEFTOVER_WAIT_SECONDS,
     MARK_VARIABLE,
@@ -82,11 +82,7 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
         print_message(f"cannot start it, its output in {log}: {error.strerror}")
         return AttemptEnd(CANNOT_WRITE_EXIT_CODE)
     become_subreaper()
-    # Read now, while the training starts: the folder may be moved, or replaced by a newer one, until it has ended.
-    from . import evidence  # noqa: F401
-    from .containers import rejoin  # noqa: F401
-
-    oom_kills_before, began = cgroup_limits.count_oom_kills(), time.monotonic()
+    oom_kills_before, began = _import_modules_for_end_and_count_oom_kills(), time.monotonic()
     details: dict[str, object] = {"resumed": resumed_step} if resumed_step else {}
     if name:
         details.update(engine=start.planned.engine, container=name)
@@ -126,8 +122,9 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
             metered=energy_used.cards,
             cards=energy_used.total_cards,
         )
+    ignored = _tell_if_checkpoint_ignored(start, number, log, resumed_step)
     more = _event_details_of_end(start, ended, oom_kills_before, began)
-    if _tell_if_checkpoint_ignored(start, number, log, resumed_step):
+    if ignored:
         more["ignored_checkpoint"] = True
     record_event(start, "attempt_ended", attempt=number, exit_code=ended.code, **more)
     return ended._replace(resumed_from=resumed_from)
@@ -140,6 +137,19 @@ def _checkpoint_on_all_machines(start: RunStart, position: int) -> str:
     if why_unusable:
         print_message(f"begins with the first step, and not with {visible(resumed_from)}: {why_unusable}")
     return "" if why_unusable else resumed_from
+
+
+def _import_modules_for_end_and_count_oom_kills() -> int | None:
+    """Import what is needed at the end while the training starts; return the OOM kills so far, None if unknown.
+
+    Until then the folder may be moved, or replaced by a newer one.
+    """
+    from . import evidence  # noqa: F401
+    from .containers import rejoin  # noqa: F401
+    from .logs import log_head, memory_end  # noqa: F401
+    from .system import cgroup_limits
+
+    return cgroup_limits.count_oom_kills()
 
 
 def _event_details_of_end(

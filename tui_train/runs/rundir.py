@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Bytes; a plan has some hundred lines.
 MAX_PLAN_BYTES = 16 << 20
 # Run ids begin with the local time.
-_STAMPED_NAME_PATTERN = re.compile(r"\d{8}-\d{6}-(.+)")
+_STAMPED_NAME_PATTERN = re.compile(r"\d{8}-\d{6}-(.*)", re.DOTALL)
 _MAX_SLUG_LENGTH = 40
 _RUN_NUMBER_LIMIT = 10**9
 _MAX_NUMBER_FILE_BYTES = 16

@@ -95,7 +95,7 @@ def _with_subfolders(folders: Iterable[Path]) -> Iterator[Path]:
     """Yield folders and what is right in them: many scripts make one for each checkpoint."""
     for folder in folders:
         yield folder
-        yield from (Path(entry.path) for entry in _checked_entries(folder) if entry.is_dir(follow_symlinks=False))
+        yield from (Path(entry.path) for entry in _checked_entries(folder) if _is_real_folder(entry))
 
 
 def _folders_below(start: Path) -> Iterator[Path]:
@@ -109,8 +109,16 @@ def _folders_below(start: Path) -> Iterator[Path]:
         waiting.extend(
             (Path(entry.path), depth + 1)
             for entry in entries
-            if depth < _MAX_DEPTH and entry.name[:1] != "." and entry.is_dir(follow_symlinks=False)
+            if depth < _MAX_DEPTH and entry.name[:1] != "." and _is_real_folder(entry)
         )
+
+
+def _is_real_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether it is a folder and no link; false where the file system cannot tell."""
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
 
 
 def _file_times(folder: Path) -> list[tuple[Path, float]]:

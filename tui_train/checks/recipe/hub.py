@@ -79,11 +79,9 @@ def _is_invalid_revision(name: str) -> bool:
 def non_causal_model(setup: Setup) -> Iterator[Finding]:
     """A model that predicts the next token."""
     model = cached_model(setup.profile, setup.facts)
-    if (
-        model
-        and not (model.causal or model.architecture.endswith(_MULTIMODAL_ARCHITECTURE_SUFFIX))
-        and model.architecture
-    ):
+    if model is None or model.causal or not model.architecture:
+        return
+    if not model.architecture.endswith(_MULTIMODAL_ARCHITECTURE_SUFFIX):
         message = f"{model.id} is a {model.architecture}, not a causal language model"
         yield warning(_MODEL_PROFILE_KEY, message, "Most trainers cannot load it.")
 

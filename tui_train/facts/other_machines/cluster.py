@@ -9,7 +9,7 @@ from msgspec import Struct
 # What sinfo is asked for, in this order.
 SINFO_FORMAT = "%P|%a|%l|%D|%T|%c|%m|%G"
 _SINFO_COLUMNS = SINFO_FORMAT.count("|") + 1
-_TIME_LIMIT_PATTERN = re.compile(r"(?:(\d{1,9})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
+_TIME_LIMIT_PATTERN = re.compile(r"(?:(\d{1,18})-)?(\d{1,18})(?::(\d{1,18}))?(?::(\d{1,18}))?", re.ASCII)
 _GRES_GPUS_PATTERN = re.compile(r"gpu(?::((?=[\w.-]*[A-Za-z])[\w.-]+))?(?::(\d{1,4}))?", re.ASCII)
 _NODE_STATE_PATTERN = re.compile(r"([a-z]+)(\S*)", re.ASCII)
 # Nodes on which no job starts until somebody acts.

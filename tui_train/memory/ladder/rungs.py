@@ -62,7 +62,9 @@ def _micro_batch_change(profile: Profile, context: LadderContext) -> Change | No
     micro, global_batch = profile.recipe.micro_batch, profile.recipe.global_batch
     if not micro or not global_batch:
         return None
-    smaller = largest_micro_batch(global_batch, micro // 2, context.world_size, context.min_micro)
+    # A diagnosis knows the processes alone, and of a model that is split over several there are fewer copies.
+    divided = global_batch - global_batch % context.world_size
+    smaller = largest_micro_batch(divided, micro // 2, context.world_size, context.min_micro)
     if smaller is None:
         return None
     why = "fewer activations at a time; more accumulation steps, same global batch"
