@@ -153,3 +153,14 @@ def test_a_run_goes_on_to_its_end_without_what_was_kept(tmp_path):
         (run.path / RUNNER_ZIP_FILE_NAME).unlink()
         go.touch()
     assert (training.returncode, told.exists()) == (0, True)
+
+
+def test_an_attempt_ends_without_the_zip_that_it_came_from(tmp_path):
+    go = tmp_path / "go"
+    run, _ = exported(tmp_path / "run", sleeping(f"--until={go}"), facts())
+    environment = plain_environment(XDG_CACHE_HOME="relative")
+    with subprocess.Popen(["bash", run.script], env=environment, stdout=subprocess.DEVNULL) as training:
+        until(lambda: read_status(run).attempts)
+        (run.path / RUNNER_ZIP_FILE_NAME).rename(tmp_path / "replaced")
+        go.touch()
+    assert (training.returncode, read_status(run).state) == (0, "finished")
