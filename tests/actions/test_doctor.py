@@ -10,14 +10,21 @@ import pytest
 from msgspec import structs
 from support import UUIDS, facts, gpu, profile, tui
 
-from tui_train.actions.doctor.communication import Observer, Workbench, communication_profile
+from tui_train.actions.doctor.communication import (
+    MARK,
+    Observer,
+    Workbench,
+    communication_profile,
+    judge,
+    read_exchanges,
+)
 from tui_train.actions.doctor.cures import changes_to_try, examine_communication
 from tui_train.checks import find_problems
-from tui_train.facts.machine.communication_tests import load_examinations
+from tui_train.facts.machine.communication_tests import STAGES, load_examinations
 from tui_train.memory.data_defaults import set_up
 from tui_train.places.place import Place
 from tui_train.profile.changes import apply_change
-from tui_train.runs.rundir import list_runs
+from tui_train.runs.rundir import RunDir, list_runs
 
 TWO = "--set=hardware.processes=2"
 PRETENDED = Path(__file__).parents[1] / "pretended_cuda"
@@ -107,7 +114,7 @@ def changes(values=None, *, cards=2, **of_python):
 
 def test_the_change_that_costs_least_is_tried_first():
     without = [(("communication.without", (name,)),) for name in ("cumem_host", "p2p", "shm")]
-    gloo, one = (("communication.backend", "gloo"),), (("hardware.gpus", (UUIDS[0],)),)
+    gloo, one = (("communication.backend", "gloo"),), (("hardware.gpus", (UUIDS[0],)), ("hardware.processes", 0))
     assert changes() == [*without, gloo, one]
     # What is read by no version that is installed, is off already, or would train wrongly, is not tried.
     assert changes(packages={"nvidia-nccl-cu12": "2.20.5"}) == [*without[1:], gloo, one]
@@ -129,6 +136,49 @@ def test_the_test_starts_as_the_training_would():
     assert test.toolchain.python == training.toolchain.python
     assert (test.profile.nodes, test.profile.communication) == (training.profile.nodes, training.profile.communication)
     assert (test.profile.notify.command, test.profile.tracking.wandb) == ((), False)
+
+
+def result_of(lines, processes=2, device="cpu"):
+    """What is read in a log of these exchanges."""
+    log = [f"[rank0]: {MARK}{json.dumps(line) if isinstance(line, dict) else line}" for line in lines]
+    values = {"hardware.processes": processes, "hardware.device": device}
+    setup = set_up(profile(values), facts(gpus=[gpu(0), gpu(1)] if device == "cuda" else ()))
+    return judge(setup, tuple(read_exchanges(iter(log))), RunDir(Path("/nowhere")), in_time=True)
+
+
+def done(rank, *stages, **more):
+    return [{"rank": rank, "stage": stage, **more} for stage in stages or STAGES]
+
+
+def test_it_works_where_each_process_has_done_each_stage():
+    assert result_of([*done(0), *done(1)]).works
+    assert result_of(done(0, "device"), processes=1).works
+    assert not result_of([*done(0), *done(1)[:-1]]).works
+    assert not result_of([*done(0, "barrier"), *done(1, "barrier")]).works
+    assert not result_of([*done(0), *done(1), *done(1, "end", problem="x")]).works
+
+
+def test_gpus_that_torch_does_not_find_are_no_success():
+    made = result_of([*done(0, device="cpu"), *done(1, device="cpu")], device="cuda")
+    assert (made.works, made.is_known) == (False, False)
+    assert made.cause == "process 0 of 2 got no GPU: its PyTorch finds none"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "", "{}", "[]", "[" * 9999, {"rank": -1, "stage": "device"}, {"rank": 0, "stage": "\x1b]0;owned\x07"},
+        {"rank": 0, "stage": "device", "seconds": 1e300}, {"rank": 0, "stage": "all_reduce", "bytes_per_second": -5},
+        '{"rank": 0, "stage": "device", "seconds": NaN}', {"rank": 0, "stage": "device", "problem": "x" * 9999},
+    ],
+)  # fmt: skip
+def test_what_no_process_of_ours_prints_is_passed_over(line):
+    assert not [*read_exchanges(iter([f"{MARK}{json.dumps(line) if isinstance(line, dict) else line}"]))]
+
+
+def test_two_processes_may_print_in_one_line():
+    one, two = ({"rank": rank, "stage": "device"} for rank in (0, 1))
+    assert len([*read_exchanges(iter([f"{MARK}{json.dumps(one)}{MARK}{json.dumps(two)} and more"]))]) == 2
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ _MAX_TIMED_REPEATS = 5
 _MAX_TIMED_SECONDS = 1.0
 # Processes start apart from each other, and libraries are loaded from slow disks; then NCCL looks for its ways.
 _STAGE_SECONDS = 8.0
-_SECONDS_BY_STAGE = {"device": 20.0, "process group": 20.0, "first exchange": 12.0}
+# The large exchange may take ten seconds over a slow network.
+_SECONDS_BY_STAGE = {"device": 20.0, "process group": 20.0, "first exchange": 10.0, "all_reduce": 30.0}
 
 
 def print_stage(rank: int, stage: str, **values: Any) -> None:
@@ -129,22 +130,21 @@ class Test:
         self.check(numbers, self.world_size * (self.world_size + 1) / 2)
 
     def add_large(self) -> dict[str, Any]:
-        """Add 100 MiB of all processes, as often as a second has room for; return the bytes a second."""
-        zeros, repeats = self.tensor(_LARGE_ELEMENT_COUNT, 0), 0
-        self.distributed.all_reduce(zeros)
-        self.wait_for_device()
-        began = time.perf_counter()
-        while repeats < _MAX_TIMED_REPEATS:
+        """Add 100 MiB of all processes, again while a second has room for it; return the bytes a second of the best."""
+        times: list[float] = []
+        zeros = self.tensor(_LARGE_ELEMENT_COUNT, 0)
+        while len(times) < _MAX_TIMED_REPEATS:
+            began = time.perf_counter()
             self.distributed.all_reduce(zeros)
             self.wait_for_device()
-            repeats += 1
+            times.append(time.perf_counter() - began)
             # All processes must stop together.
-            late = self.tensor(1, time.perf_counter() - began > _MAX_TIMED_SECONDS)
+            late = self.tensor(1, sum(times) > _MAX_TIMED_SECONDS)
             self.distributed.all_reduce(late)
             if late.item():
                 break
         self.check(zeros, 0.0)
-        return {"bytes_per_second": 4 * _LARGE_ELEMENT_COUNT * repeats / (time.perf_counter() - began)}
+        return {"bytes_per_second": 4 * _LARGE_ELEMENT_COUNT / min(times)}
 
     def broadcast(self) -> None:
         """Send numbers of the first process to all."""

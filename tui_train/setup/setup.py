@@ -195,6 +195,7 @@ class Setup:
                     self.facts.scheduler,
                     profile.container,
                     python,
+                    self.toolchain.torch if self.toolchain else None,
                     self.launcher,
                     [gpu.uuid for gpu in self.gpus],
                     self.world_size,

@@ -6,10 +6,9 @@ from tui_train.setup.setup import Setup
 from tui_train.views.show import command_line_options_of_change
 
 _LABEL_WIDTH = 16
-# GB a second and direction, of a lane of each generation, and of an NVLink of the cards since Ampere (A100 and H100;
-# those of an RTX 3090 carry 14).
+_EXCHANGED_BYTES = 100 * 2**20
+# GB a second and direction, of a lane of each generation.
 _PCIE_LANE_RATES = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.97, 5: 3.94, 6: 7.56}
-_NVLINK_RATE = 25.0
 # Below this share of what the link carries something is wrong with it.
 _MIN_SHARE_OF_LINK = 0.1
 
@@ -28,10 +27,10 @@ def exchange_text(exchange: Exchange) -> str:
     label = f"{exchange.stage:<{_LABEL_WIDTH}}"
     if exchange.problem:
         return f"{label}process {exchange.rank}: {visible(exchange.problem)}"
-    detail = visible(exchange.device) or (
-        f"100 MiB at {rate_text(exchange.bytes_per_second)}" if exchange.bytes_per_second else ""
-    )
-    return f"{label}{seconds_text(exchange.seconds):>8}  {detail}".rstrip()
+    rate = exchange.bytes_per_second
+    seconds = _EXCHANGED_BYTES / rate if rate else exchange.seconds
+    detail = f"100 MiB at {rate_text(rate)}" if rate else visible(exchange.device)
+    return f"{label}{seconds_text(seconds):>8}  {detail}".rstrip()
 
 
 def seconds_text(seconds: float) -> str:
@@ -45,53 +44,59 @@ def rate_text(bytes_per_second: float) -> str:
 
 
 def examination_text(setup: Setup, examination: Examination, *, with_fix: bool = True) -> str:
-    """Return what came of it: that it works and how fast, or why not and what was tried; `with_fix`: as it is typed."""
+    """Return what came of it: that it works and how fast, or why not and what was tried.
+
+    `with_fix`: and the options that make the change.
+    """
     result = examination.result
     if result.works:
-        return works_text(setup, result)
-    lines = [f"The processes do not reach each other: {visible(result.cause)}."]
+        return _works_text(setup, result)
+    failed = "The processes do not reach each other" if result.processes > 1 and result.is_known else "The test failed"
+    lines = [f"{failed}: {visible(result.cause)}."]
     lines += [f"  {cure_text(cure)}" for cure in examination.cures]
     change = examination.proved_change
-    if change and with_fix:
+    if examination.works_at_times:
+        lines.append("Tried once more, it worked as it is: it fails now and then.")
+    elif change and with_fix:
         lines.append(f"Fix: {command_line_options_of_change(change)}")
     elif not change and result.remedy:
         lines.append(visible(result.remedy))
     return "\n".join(lines)
 
 
-def works_text(setup: Setup, result: CommunicationResult) -> str:
+def _works_text(setup: Setup, result: CommunicationResult) -> str:
     """Return that the processes communicate, and how fast beside what their link carries."""
-    if result.processes < 2:
-        return "Works: one process, which exchanges nothing."
     rate = result.bytes_per_second
-    link, carried = _link_and_rate(setup)
+    if result.processes < 2 or not rate:
+        return "Works: one process, which exchanges nothing."
+    took = f"Works: 100 MiB of gradients are added up in {seconds_text(_EXCHANGED_BYTES / rate)}"
+    link, carried = _slowest_pcie_link(setup)
     if not carried:
-        return f"Works: 100 MiB of gradients are added up in {seconds_text(100 * 2**20 / rate)}."
+        return f"{took}."
     busy = rate * 2 * (result.processes - 1) / result.processes
-    words = f"Works: {rate_text(busy)} through each GPU; {link} carries {carried:.3g} GB/s."
+    words = f"{took}, {rate_text(busy)} through each GPU; {link} carries up to {carried:.2g} GB/s."
     if busy < _MIN_SHARE_OF_LINK * carried * 1e9:
-        words += " That is far less: see `nvidia-smi topo -m`, and whether other programs use the GPUs."
+        words += " That is far less: see whether other programs use the GPUs, and `nvidia-smi topo -m`."
     return words
 
 
-def _link_and_rate(setup: Setup) -> tuple[str, float]:
-    """Return the slowest link of the cards, with its GB a second; 0 where that is not known."""
-    if setup.communication_backend != "nccl" or setup.profile.nodes.machine_count > 1:
+def _slowest_pcie_link(setup: Setup) -> tuple[str, float]:
+    """Return the slowest link of the cards, and its GB a second; 0 where other ways are taken, or it is not known."""
+    gpus = setup.gpus
+    other_ways = {"p2p", "shm"} & {*setup.profile.communication.without} or any(gpu.nvlinks for gpu in gpus)
+    if setup.communication_backend != "nccl" or setup.profile.nodes.machine_count > 1 or other_ways:
         return "", 0.0
-    if all(gpu.nvlinks for gpu in setup.gpus):
-        links = min(gpu.nvlinks or 0 for gpu in setup.gpus)
-        return f"{links} NVLinks", links * _NVLINK_RATE
-    widths = [
-        ((gpu.pcie.generation_max or 0), (gpu.pcie.width or gpu.pcie.width_max or 0)) if gpu.pcie else (0, 0)
-        for gpu in setup.gpus
+    links = [
+        (gpu.pcie.generation_max or 0, gpu.pcie.width or gpu.pcie.width_max or 0) if gpu.pcie else (0, 0)
+        for gpu in gpus
     ]
-    generation, width = min(widths, key=lambda pair: _PCIE_LANE_RATES.get(pair[0], 0.0) * pair[1], default=(0, 0))
+    generation, width = min(links, key=lambda link: _PCIE_LANE_RATES.get(link[0], 0.0) * link[1], default=(0, 0))
     return f"PCIe {generation} x{width}", _PCIE_LANE_RATES.get(generation, 0.0) * width
 
 
 def cure_text(cure: TriedCure) -> str:
     """Return what came of a change, in a line."""
-    title = f"{cure.change.title}: "
+    title = f"{visible(cure.change.title)}: "
     if cure.result is None:
         return f"{title}not tried, for want of time (--seconds)"
     if cure.result.works:

@@ -51,9 +51,11 @@ def failed_communication_test(setup: Setup) -> Iterator[Finding]:
     made = setup.facts.communication.get(setup.communication_key)
     if made is None or made.result.works:
         return
-    change, at = made.proved_change, time.strftime("%H:%M", time.localtime(made.at))
+    change, at = made.proved_change, time.strftime("%H:%M on %d %b", time.localtime(made.at))
     remedy = visible(made.result.remedy) or "Test again: tui-train doctor, or t on Backend."
-    if change:
+    if made.works_at_times:
+        remedy = "It worked when it was tried again: it fails now and then."
+    elif change:
         remedy = f"It worked with {change.title}: {change.why}."
     message = f"in the test at {at} the processes did not reach each other: {visible(made.result.cause)}"
     yield warning("communication.backend", message, remedy, change=change)

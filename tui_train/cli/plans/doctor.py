@@ -10,11 +10,14 @@ from tui_train.actions.doctor.cures import examine_communication
 from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.base.errors import Unavailable
-from tui_train.cli.plans.plans import apply_edits, load_profile
+from tui_train.base.text import visible
+from tui_train.cli.plans.plans import apply_edits, load_profile, report_findings_and_require_plan
 from tui_train.cli.printing import print_json, report_waiting
 from tui_train.facts.machine.communication_tests import Examination, Exchange
 from tui_train.memory.data_defaults import set_up
+from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.changes import Change
+from tui_train.runs.interrupts import defer_signals
 from tui_train.views.communication_report import examination_text, exchange_text, test_title
 
 
@@ -26,8 +29,14 @@ def examine_profile(
     chosen = source_for_profile(profile, source)
     facts = probe_facts_for_start(profile, chosen, report_waiting)
     setup = set_up(profile, facts)
+    report_findings_and_require_plan(prepare_plan(setup), starts=True)
     observer = Observer() if as_json else _Printer(test_title(setup))
-    examination = examine_communication(profile, Workbench(chosen.place, facts, observer), max_seconds)
+    with defer_signals(lambda text: click.echo(text, err=True)) as interrupts:
+        bench = Workbench(chosen.place, facts, observer, interrupts)
+        examination = examine_communication(profile, bench, max_seconds)
+    if interrupts.number:
+        # What was begun is ended and removed.
+        sys.exit(interrupts.exit_code)
     if as_json:
         print_json(_examination_data(examination))
     else:
@@ -37,14 +46,14 @@ def examine_profile(
 
 
 class _Printer(Observer):
-    """Prints each stage once, with the slowest of its processes so far."""
+    """Prints each stage of the first process, and every problem."""
 
     def __init__(self, title: str) -> None:
         self._title = title
 
     def begin_test(self, change: Change | None) -> None:
         """Print what is tested now."""
-        click.echo(f"\nwith {change.title}:" if change else self._title)
+        click.echo(f"\nwith {visible(change.title)}:" if change else self._title)
 
     def note_exchange(self, exchange: Exchange) -> None:
         """Print what the first process has done, and every problem."""

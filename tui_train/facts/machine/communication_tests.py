@@ -1,9 +1,10 @@
 """Tests of the communication: what each process did, what came of it, and the newest results, which are kept."""
 
 import time
+from typing import Annotated, Literal, get_args
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from tui_train.base.app_paths import communication_tests_file
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
@@ -15,18 +16,25 @@ _MAX_FILE_BYTES = 1 << 20
 _MAX_EXAMINATIONS_KEPT = 200
 
 
+Stage = Literal["device", "process group", "first exchange", "all_reduce", "broadcast", "all_gather", "barrier", "end"]
+# Of several processes; one alone only uses its device.
+STAGES: tuple[Stage, ...] = get_args(Stage)[:-1]
+_Seconds = Annotated[float, Meta(ge=0, le=1e6)]
+_Text = Annotated[str, Meta(max_length=1000)]
+
+
 class Exchange(Struct, frozen=True, kw_only=True):
     """One stage of one process: the seconds it took, or the problem in it; `hangs` where it waited too long."""
 
-    rank: int
-    stage: str
-    seconds: float = 0.0
-    problem: str = ""
+    rank: Annotated[int, Meta(ge=0, le=1_000_000)]
+    stage: Stage
+    seconds: _Seconds = 0.0
+    problem: _Text = ""
     hangs: bool = False
-    device: str = ""
-    uuid: str = ""
-    backend: str = ""
-    bytes_per_second: float = 0.0
+    device: _Text = ""
+    uuid: _Text = ""
+    backend: _Text = ""
+    bytes_per_second: Annotated[float, Meta(ge=0, le=1e15)] = 0.0
 
 
 class CommunicationResult(Struct, frozen=True, kw_only=True):
@@ -43,6 +51,11 @@ class CommunicationResult(Struct, frozen=True, kw_only=True):
     change: Change | None = None
     """What the log asks for."""
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it says something of the communication: it works, or an exchange of it failed."""
+        return self.works or any(each.problem and each.stage != "device" for each in self.exchanges)
+
 
 class TriedCure(Struct, frozen=True, kw_only=True):
     """A change, and what came of the test with it; None where there was no time for it."""
@@ -58,11 +71,17 @@ class Examination(Struct, frozen=True, kw_only=True):
     cures: tuple[TriedCure, ...] = ()
     at: float = 0.0
     """When it ended."""
+    works_at_times: bool = False
+    """It failed, and worked when it was tried again."""
 
     @property
     def proved_change(self) -> Change | None:
-        """The first change with which it works."""
-        return next((cure.change for cure in self.cures if cure.result and cure.result.works), None)
+        """The first change with which it works, where it fails each time without."""
+        return (
+            None
+            if self.works_at_times
+            else next((cure.change for cure in self.cures if cure.result and cure.result.works), None)
+        )
 
 
 class _KeptExaminations(Struct, frozen=True):
@@ -80,7 +99,10 @@ def load_examinations() -> dict[str, Examination]:
 
 
 def keep_examination(key: str, examination: Examination) -> None:
-    """Keep an examination in place of the one before with its key; CannotWrite where the disk refuses it."""
+    """Keep an examination in place of the one before with its key; CannotWrite where the disk refuses it.
+
+    One of which nothing is known of the communication only takes the place of the one before.
+    """
     brief = structs.replace(
         examination,
         at=time.time(),
@@ -91,6 +113,7 @@ def keep_examination(key: str, examination: Examination) -> None:
         ),
     )
     others = {other: kept for other, kept in load_examinations().items() if other != key}
-    newest = dict([*others.items(), (key, brief)][-_MAX_EXAMINATIONS_KEPT:])
+    own = [(key, brief)] if examination.result.is_known else []
+    newest = dict([*others.items(), *own][-_MAX_EXAMINATIONS_KEPT:])
     content = msgspec.json.encode(_KeptExaminations(machine_boot_id(), newest))
     write_atomically(communication_tests_file(), content, PRIVATE_FILE_MODE)
