@@ -305,7 +305,7 @@ def test_a_rank_that_sleeps_while_the_others_wait_is_named(tmp_path, capsys, slo
     }, log
     news = [*follow_news(run, lambda: False)][-1]
     printed.stream_run(run)
-    named = f"rank 1 on {os.uname().nodename} is slow: the others wait 0.1"
+    named = f"rank 1 on {os.uname().nodename} is slow: the others wait 0."
     assert {named in news.slow_rank, named in capsys.readouterr().err} == {slow == ("1",)}, log
 
 
