@@ -110,7 +110,7 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
     module = {"BackendScreen": "backend", "NemoFilesScreen": "backend", "PreviewScreen": "preview",
               "RecipeScreen": "recipe", "StepScreen": "recipe", "HardwareScreen": "hardware", "Form": "recipe",
               "TuningScreen": "recipe", "FileViewer": "preview", "PlanScreen": "preview",
-              "FindingsScreen": "recipe"}.get(owner)  # fmt: skip
+              "FindingsScreen": "recipe", "CommunicationScreen": "backend"}.get(owner)  # fmt: skip
     if module:
         app.screen.post_message(OpenStep(module))
     elif owner in {"RunScreen", "LogPane"}:
@@ -129,7 +129,8 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
     elif owner in {"ChoiceDialog", "TextDialog"}:
         question = ChoiceDialog("Which?", (("a", "b"),)) if owner == "ChoiceDialog" else TextDialog("Which?")
         app.push_screen(question)
-    await keys(*(["f4"] if owner == "TuningScreen" else []))(pilot)
+    opened_by = {"TuningScreen": ["f4"], "CommunicationScreen": ["t"]}
+    await keys(*opened_by.get(owner, []))(pilot)
     nodes = [app, *app.screen_stack, *app.screen.walk_children()]
     return next(node for node in nodes if owner in {kind.__name__ for kind in type(node).__mro__})
 
