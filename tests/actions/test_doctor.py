@@ -84,8 +84,8 @@ def test_a_fault_ends_in_time_with_its_cause_and_what_works(fault, cause):
     nothing_is_left()
     (finding,) = told_of(chosen, cause)
     assert (finding.level, finding.change) == ("warning", made.proved_change)
-    mended = apply_change(finding.change, chosen)
-    assert not told_of(mended, cause)
+    changed = apply_change(finding.change, chosen)
+    assert not told_of(changed, cause)
 
 
 @pytest.mark.whole

@@ -42,7 +42,7 @@ def examine_communication(profile: Profile, bench: Workbench, max_seconds: float
     result = run_communication_test(communication_profile(setup), bench, max_seconds)
     tried: list[TriedCure] = []
     works_at_times = False
-    # Each would wait in the queue anew.
+    # Each would wait in the queue again.
     for change in () if result.works or bench.place.slurm else changes_to_try(setup, result.change):
         left, outcome = until - time.monotonic(), None
         if left > _MIN_TEST_SECONDS and not bench.is_cancelled and not works_at_times:
