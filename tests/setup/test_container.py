@@ -403,6 +403,16 @@ def test_mounts_are_read(text, mount):
     assert mounts.parse_mount(text) == mount
 
 
+def test_what_a_pretraining_with_nemo_reads_is_mounted():
+    chosen = {"trainer.kind": "nemo", "nemo.tokenizer": "/words/tokenizer.model", "trainer.data": ("/texts/books.bin",)}
+    mounted = container.container_mounts(profile(chosen | inside()))
+    assert {mount.host for mount in mounted if mount.read_only} >= {
+        "/words/tokenizer.model",
+        "/texts/books.bin",
+        "/texts/books.idx",
+    }
+
+
 @pytest.mark.parametrize(
     ("engine", "path", "word"),
     [
