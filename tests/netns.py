@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,6 +123,40 @@ def network(folder: Path, *names: str, hidden: tuple[Path, ...] = ()) -> Iterato
             host.power_off()
         for space in (*(host.space for host in hosts), f"{folder.name}-sw"):
             subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True, env={"PATH": _PATH})
+
+
+@contextlib.contextmanager
+def short_folder() -> Iterator[Path]:
+    """Make a folder with a short path, which all hosts see at the same place."""
+    made = Path(tempfile.mkdtemp(prefix="tt"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def pair(folder: Path) -> Iterator[tuple[dict[str, str], list[Host], Path]]:
+    """Run two hosts that see the same disk, but for a folder `own` of each."""
+    with network(folder, "gpu-a", "gpu-b", hidden=(folder / "own",)) as (environment, hosts):
+        yield environment, hosts, folder
+
+
+def training_processes(hosts: list[Host]) -> list[str]:
+    """Return the processes of a training on any of these hosts."""
+    return [line for host in hosts for word in ("launch.sh", "torch", "accelerate") for line in host.processes(word)]
+
+
+def require_iptables() -> None:
+    if not shutil.which("iptables"):
+        pytest.skip("NOT TESTED, for want of iptables: ports that another host does not reach")
+
+
+def close_random_ports(host: Host, *, but: tuple[int, ...] = (), target: str = "REJECT") -> None:
+    """Have the firewall of a host take no new connection at ports of programs, but for some."""
+    for port in but:
+        host.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", str(port), "-j", "ACCEPT")
+    host.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "1024:65535", "--syn", "-j", target)
 
 
 def missing() -> str:

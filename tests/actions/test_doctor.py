@@ -3,8 +3,11 @@
 import contextlib
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 from msgspec import structs
@@ -20,7 +23,7 @@ from tui_train.actions.doctor.communication import (
 )
 from tui_train.actions.doctor.cures import changes_to_try, examine_communication
 from tui_train.checks import find_problems
-from tui_train.facts.machine.communication_tests import STAGES, load_examinations
+from tui_train.facts.machine.communication_tests import STAGES, Examination, load_examinations
 from tui_train.memory.data_defaults import set_up
 from tui_train.places.place import Place
 from tui_train.profile.changes import apply_change
@@ -88,23 +91,57 @@ def test_a_fault_ends_in_time_with_its_cause_and_what_works(fault, cause):
     assert not told_of(changed, cause)
 
 
+def nvidia_smi(folder):
+    """A folder with a program that lists the cards of the tests."""
+    listed = "\n".join(f"GPU {number}: NVIDIA GeForce RTX 3090 (UUID: {uuid})" for number, uuid in enumerate(UUIDS))
+    (folder / "nvidia-smi").write_text(f"#!/bin/sh\ncase $1 in -L) echo '{listed}' ;; esac\n")
+    (folder / "nvidia-smi").chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def examined_on_pretended_cards(fault):
+    cards = facts(gpus=(gpu(0), gpu(1)))
+    chosen = profile({"trainer.environment": faulty(fault, PRETEND="cuda")})
+    assert set_up(chosen, cards).communication_backend == "nccl"
+    return examined(chosen, cards, seconds=120)
+
+
+def edits_that_worked(made):
+    return [cure.change.edits for cure in made.cures if cure.result and cure.result.works]
+
+
 @pytest.mark.whole
 @pytest.mark.training
 def test_a_garbled_name_in_shared_memory_is_cured_by_cumem_and_not_by_gloo(tmp_path, monkeypatch):
-    listed = "\n".join(f"GPU {number}: NVIDIA GeForce RTX 3090 (UUID: {uuid})" for number, uuid in enumerate(UUIDS))
-    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\ncase $1 in -L) echo '{listed}' ;; esac\n")
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    cards = facts(gpus=(gpu(0), gpu(1)))
-    chosen = profile({"trainer.environment": faulty("garbled", PRETEND="cuda")})
-    assert set_up(chosen, cards).communication_backend == "nccl"
-    made = examined(chosen, cards, seconds=120)
+    monkeypatch.setenv("PATH", nvidia_smi(tmp_path)["PATH"])
+    made = examined_on_pretended_cards("garbled")
     assert "shm" in made.result.cause
-    worked = [cure.change.edits for cure in made.cures if cure.result and cure.result.works]
+    worked = edits_that_worked(made)
     assert worked[0] == (("communication.without", ("cumem_host",)),)
     assert worked[1] == (("communication.backend", "gloo"),), "P2P and shared memory off do not help"
     assert {cure.result.works for cure in made.cures[1:3]} == {False}
     nothing_is_left()
+
+
+@pytest.mark.whole
+@pytest.mark.training
+@pytest.mark.parametrize(("options", "cause"), [("size=1m", "is full"), ("ro", "read-only")], ids=["full", "read-only"])
+def test_shared_memory_without_room_is_named_and_done_without(tmp_path, options, cause):
+    code = (
+        f"import sys; sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[1])]}\n"
+        "import msgspec, test_doctor\n"
+        "print(msgspec.json.encode(test_doctor.examined_on_pretended_cards('shm')).decode())"
+    )
+    script = f'mount -t tmpfs -o {options} none /dev/shm && exec {sys.executable} -c "$1"'
+    tried = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
+    if subprocess.run([*tried, "pass"], capture_output=True, check=False).returncode:
+        pytest.skip("NOT TESTED: a /dev/shm without room: only root may mount one")
+    environment = {**os.environ, **nvidia_smi(tmp_path)}
+    done = subprocess.run([*tried, code], env=environment, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stderr
+    made = msgspec.json.decode(done.stdout.splitlines()[-1], type=Examination)
+    assert cause in made.result.cause
+    assert edits_that_worked(made)[0] == (("communication.without", ("shm",)),)
 
 
 def changes(values=None, *, cards=2, **of_python):

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -34,10 +33,8 @@ VALUES = {
 
 @pytest.fixture
 def folder():
-    """A folder with a short path, which all hosts see at the same place."""
-    made = Path(tempfile.mkdtemp(prefix="tt"))
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
+    with netns.short_folder() as made:
+        yield made
 
 
 def exported_for(folder, hosts, **values):
@@ -80,11 +77,6 @@ def copied(folder, *names):
     return netns.network(folder, *(names or ("gpu-a", "gpu-b")), hidden=(folder / "runs",))
 
 
-def left(hosts):
-    """The processes of a training on any of these hosts."""
-    return [line for host in hosts for word in ("launch.sh", "torch", "accelerate") for line in host.processes(word)]
-
-
 def last_step(run, number):
     """The step of the last loss in the log of an attempt, whose trainer counts from where it resumed."""
     return max(int(step) for step in re.findall(r"\b(\d+)/\d+ \[", log_of(run, number)))
@@ -105,7 +97,7 @@ def test_two_hosts_train_together(folder):
         learned = dict(re.findall(r"rank \d of (\S+): ([\d.]+)", text))
         assert learned["gpu-a"] == learned["gpu-b"]
         assert "gpu-b does not see this run folder" in said
-        assert not left(hosts)
+        assert not netns.training_processes(hosts)
 
 
 LONG = {"recipe.steps": 400, "recipe.checkpoint_every": 5}
@@ -125,7 +117,7 @@ def test_a_stop_saves_on_all_and_a_second_start_resumes_on_all(folder, launcher)
         stop(hosts[0], run)
         code, said = ended(first)
         assert (code, state(hosts[0], run)["state"]) == (143, "stopped"), said + log_of(run)
-        assert not left(hosts)
+        assert not netns.training_processes(hosts)
         saved = max(int(path.name.rpartition("-")[2]) for path in run.path.glob("output/checkpoint-*"))
         assert saved >= len(losses(run)) - 1
         second = start(hosts[0], run, environment)
@@ -134,7 +126,7 @@ def test_a_stop_saves_on_all_and_a_second_start_resumes_on_all(folder, launcher)
         stop(hosts[0], run, "--now")
         ended(second)
         assert state(hosts[0], run)["attempts"][1]["resumed"] == saved
-        assert not left(hosts)
+        assert not netns.training_processes(hosts)
 
 
 SAVES = """
@@ -215,7 +207,7 @@ def test_where_a_host_fails_or_is_switched_off_all_end_and_the_log_names_it(fold
         assert state(hosts[0], run)["state"] == "failed", said
         named = re.findall(r"launch\.sh: machine (\d) \((\S+)\)", log_of(run))
         assert named == [("1", "gpu-b")]
-        until(lambda: not left((hosts[0], hosts[2])), 20)
+        until(lambda: not netns.training_processes((hosts[0], hosts[2])), 20)
 
 
 @pytest.mark.whole
@@ -235,7 +227,7 @@ def test_a_link_that_is_cut_for_a_while_changes_nothing_and_one_that_stays_cut_e
         code, said = ended(started, 240)
         assert code == 255, said
         assert "machine 1 (gpu-b) was lost" in log_of(run)
-        until(lambda: not left(hosts), 60)
+        until(lambda: not netns.training_processes(hosts), 60)
 
 
 @pytest.mark.whole
@@ -247,14 +239,14 @@ def test_what_kills_the_supervisor_or_the_fan_leaves_no_process_on_the_others(fo
         hosts[0].run("pkill", "-KILL", "-f", "runner.pyz fan")
         code, _ = ended(started)
         assert code == 137
-        until(lambda: not left(hosts), 30)
+        until(lambda: not netns.training_processes(hosts), 30)
         started = start(hosts[0], run, environment)
         until(lambda: len(losses(run, 2)) > 2, 120)
         hosts[0].run("pkill", "-KILL", "-f", "runner.pyz launch")
         ended(started)
-        assert left(hosts[1:])
+        assert netns.training_processes(hosts[1:])
         stop(hosts[0], run)
-        assert not left(hosts)
+        assert not netns.training_processes(hosts)
         assert (run.path / "output" / f"checkpoint-{last_step(run, 2)}" / "trainer_state.json").exists(), log_of(run, 2)
 
 
@@ -272,7 +264,7 @@ def test_what_a_lost_keeper_leaves_is_named_at_the_next_start(folder):
         pids = re.findall(r"gpu-b: .*\(kill ([\d ]+)\)", said)
         assert (code, len(pids)) == (69, 1), said
         hosts[1].run("kill", "-KILL", *pids[0].split())
-        assert not left(hosts)
+        assert not netns.training_processes(hosts)
 
 
 # ---- what is refused before anything starts
@@ -280,9 +272,8 @@ def test_what_a_lost_keeper_leaves_is_named_at_the_next_start(folder):
 
 @pytest.fixture
 def pair(folder):
-    """Two hosts that see the same disk, but for a folder `own` of each."""
-    with netns.network(folder, "gpu-a", "gpu-b", hidden=(folder / "own",)) as (environment, hosts):
-        yield environment, hosts, folder
+    with netns.pair(folder) as made:
+        yield made
 
 
 def refused(pair, values=None, **more):
@@ -318,7 +309,7 @@ def test_hosts_that_cannot_take_part_are_named_before_the_start(pair):
     assert (code, "nowhere: " in said) == (69, True), said
     code, said, _ = refused(pair, {"nodes.hosts": ("gpu-b", "gpu-a")})
     assert (code, "gpu-a: it is the machine on which this was started" in said) == (69, True), said
-    iptables_or_skip()
+    netns.require_iptables()
     hosts[0].run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "29500", "-j", "REJECT")
     code, said, plan = refused(pair)
     assert (code, f"gpu-b does not reach port {plan.port}" in said) == (69, True), said
@@ -359,24 +350,12 @@ def probed(host, environment, *names):
     return ast.literal_eval(done.stdout)
 
 
-def iptables_or_skip():
-    if not shutil.which("iptables"):
-        pytest.skip("NOT TESTED, for want of iptables: ports that another host does not reach")
-
-
-def close_random_ports(host, *, but=(), target="REJECT"):
-    """Have the firewall of a host take no new connection at ports of programs, but for some."""
-    for port in but:
-        host.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", str(port), "-j", "ACCEPT")
-    host.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "1024:65535", "--syn", "-j", target)
-
-
 @pytest.mark.whole
 @pytest.mark.parametrize("closed", ["gpu-a", "gpu-b"])
 def test_a_closed_random_port_is_named_with_its_direction_before_the_start(pair, closed):
-    iptables_or_skip()
+    netns.require_iptables()
     environment, hosts, folder = pair
-    close_random_ports(hosts[closed == "gpu-b"], but=(29500,))
+    netns.close_random_ports(hosts[closed == "gpu-b"], but=(29500,))
     code, said, _ = refused(pair)
     direction = {"gpu-a": "from gpu-b to this machine", "gpu-b": "from this machine to gpu-b"}[closed]
     assert (code, "random ports are closed" in said, said.count("this machine")) == (69, True, 1), said
@@ -391,13 +370,13 @@ def test_a_closed_random_port_is_named_with_its_direction_before_the_start(pair,
 
 @pytest.mark.whole
 def test_a_host_that_gets_no_answer_is_named_while_it_waits(pair):
-    iptables_or_skip()
+    netns.require_iptables()
     environment, hosts, folder = pair
     for host in hosts:
-        close_random_ports(host, but=(29500,), target="DROP")
+        netns.close_random_ports(host, but=(29500,), target="DROP")
     run, _ = exported_for(folder, hosts, **{"communication.interface": "eth0"})
     started = start(hosts[0], run, environment)
-    until(lambda: "and got no answer for a minute" in log_of(run), 180)
+    until(lambda: "and got no answer: " in log_of(run), 180)
     assert started.poll() is None
     named = re.search(r"launch\.sh: (\S+) waits for (.+) at port (\d+)", log_of(run))
     assert named[1] in {"gpu-a", "gpu-b"}
@@ -511,7 +490,7 @@ def test_the_program_starts_stops_resumes_and_shows_it(folder, host):
         until(lambda: sum(path.read_text().count("'loss'") > 2 for path in folder.rglob("attempt-1.log")), 120)
         assert "running" in tui(at, environment, "runs")
         assert "no process of it is left" in tui(at, environment, "stop", "last")
-        assert not left(hosts)
+        assert not netns.training_processes(hosts)
         tui(at, environment, "resume", "last")
         (run,) = json.loads(tui(at, environment, "runs", "--json"))
         assert run["state"] == "finished"

@@ -1,9 +1,11 @@
 """For the communication test where no GPU is: CUDA is the CPU, NCCL is Gloo, and a fault that FAULT names happens.
 
 `garbled`: NCCL fails at its first exchange as with a broken name of a file in /dev/shm, unless cuMem in host memory is
-off. `read-only`: as where /dev/shm is. `hang`, `die`: so does the second process there. `wrong`: sums are wrong.
+off. `shm`: it needs 10 MB in /dev/shm, and fails as NCCL does where it cannot have them. `hang`, `die`: so does the
+second process there. `wrong`: sums are wrong.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -17,7 +19,23 @@ GARBLED = (
     "library call failed or device error.\nLast error:\nError while creating shared memory segment /dev/shm/nccl-Ќ "
     "(size 9637888), error: No such file or directory (2)"
 )
-FULL = GARBLED.replace("nccl-Ќ", "nccl-Ab12Cd").replace("No such file or directory (2)", "Read-only file system (30)")
+SEGMENT_BYTES = 9637888
+
+
+def use_shared_memory() -> None:
+    """Take a file in /dev/shm, as NCCL does where it is not told to do without."""
+    name = f"/dev/shm/nccl-{os.getpid()}"  # noqa: S108 - where NCCL has it
+    try:
+        with Path(name).open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, SEGMENT_BYTES)
+    except OSError as error:
+        raise RuntimeError(
+            f"{GARBLED.partition('Last error')[0]}Last error:\nError while creating shared memory segment {name} "
+            f"(size {SEGMENT_BYTES}), error: {error.strerror} ({error.errno})"
+        ) from None
+    finally:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
 
 
 def fail(fault: str) -> None:
@@ -25,8 +43,8 @@ def fail(fault: str) -> None:
     second = os.environ.get("RANK") == "1"
     if fault == "garbled" and nccl and os.environ.get("NCCL_CUMEM_HOST_ENABLE") != "0":
         raise RuntimeError(GARBLED)
-    if fault == "read-only" and nccl:
-        raise RuntimeError(FULL)
+    if fault == "shm" and nccl and os.environ.get("NCCL_SHM_DISABLE") != "1":
+        use_shared_memory()
     if fault == "hang" and second:
         time.sleep(1000)
     if fault == "die" and second:

@@ -106,6 +106,7 @@ def _plan_end_of_run_fields(setup: Setup) -> partial[Plan]:
         Plan,
         output=profile.trainer.output or setup.user_output_folder,
         grace=setup.preset.stop.grace,
+        connection_wait=setup.trainer.connection_wait,
         resumes_itself=setup.trainer.resumes_itself,
         secrets=profile.trainer.secrets,
         log=_log_rules_of_preset(setup),

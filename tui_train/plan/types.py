@@ -111,6 +111,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Empty for the folder in the run folder."""
     grace: int = 20
     """The seconds to save after a stop."""
+    connection_wait: int = 60
+    """The seconds after which a connection between machines that gets no answer is named."""
     micro_batch: int
     accumulation: int
     global_batch: int

@@ -219,7 +219,7 @@ def _wait_for_code_and_if_stopped(
             _renew_locks_or_stop(start)
             if unanswered:
                 _append_lines(log, unanswered.new_sentences(family.living_processes(), time.monotonic()))
-            start.signals.wait(lock.RENEW_INTERVAL_SECONDS)
+            start.signals.wait(unanswered.check_interval if unanswered else lock.RENEW_INTERVAL_SECONDS)
         elif container_name and container.must_rejoin_container(
             engine, container_name, code, lambda: bool(family.living_processes())
         ):

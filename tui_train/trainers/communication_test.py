@@ -16,6 +16,8 @@ class CommunicationTest(Trainer):
     about = "each exchange of data once, timed"
     label = "the communication test"
     is_training = False
+    # Before the limits of its own stages.
+    connection_wait = 4
     reads_backend_variable = True
 
     @cached_property

@@ -43,6 +43,8 @@ class Trainer:
     """Its name in a sentence."""
     is_training: ClassVar[bool] = True
     """It trains, and is among the choices."""
+    connection_wait: ClassVar[int] = 60
+    """The seconds after which a connection between its machines that gets no answer is named."""
     own_fields: ClassVar[frozenset[str]] = frozenset()
     """The keys or sections of a profile that this trainer takes and others do not."""
     makes_model: ClassVar[bool] = False

@@ -37,6 +37,8 @@ _STAGE_TEXTS: dict[str, str] = {
 # What a launcher does to the others where one process ends says nothing of it.
 _KEYS_OF_COMMUNICATION = ("communication.", "container.", "nodes.")
 _FAILURES_WITHOUT_CAUSE = frozenset({"", "unknown", "sigterm"})
+# It says for whom a process waits that hangs.
+_FAILURE_OF_A_HANG = "no_answer"
 
 
 def communication_profile(setup: Setup) -> Profile:
@@ -171,7 +173,8 @@ def _concerns_communication(change: Change | None) -> bool:
 def _cause_and_remedy(result: CommunicationResult, diagnosis: Diagnosis | None, *, in_time: bool) -> tuple[str, str]:
     """Return why a test failed, without a full stop, and what to do; what hangs says more than what then ended it."""
     hanging = [each for each in result.exchanges if each.hangs]
-    if diagnosis and diagnosis.failure not in _FAILURES_WITHOUT_CAUSE and not hanging:
+    failure = diagnosis.failure if diagnosis else ""
+    if diagnosis and (failure == _FAILURE_OF_A_HANG or (failure not in _FAILURES_WITHOUT_CAUSE and not hanging)):
         return diagnosis.cause.rstrip("."), diagnosis.remedy
     if hanging:
         ranks = ", ".join(map(str, sorted(each.rank for each in hanging)))

@@ -43,8 +43,6 @@ _MAX_SILENCE_SECONDS = 120.0
 _POLL_SECONDS = 0.2
 # Which run folder a keeper's processes are of.
 _KEPT_RUN_FOLDER_VARIABLE = "TUI_TRAIN_KEPT_FOR"
-# Seconds between looks for processes that may hide their mark later.
-_FAMILY_CHECK_INTERVAL_SECONDS = 10.0
 _TORCH_VERSION_SECONDS = 60.0
 _MAX_PENDING_OUTPUT_BYTES = 16 << 20
 _TORCH_VERSION_CODE = "import importlib.metadata as m; print(m.version('torch'))"
@@ -248,7 +246,7 @@ def _wait_for_exit_code(
         if signals.stop and not asked:
             asked = True
             send_signal(leader, signal.SIGTERM)
-        if time.monotonic() - seen_at > _FAMILY_CHECK_INTERVAL_SECONDS:
+        if time.monotonic() - seen_at > unanswered.check_interval:
             seen_at = time.monotonic()
             for line in unanswered.new_sentences(family.living_processes(), seen_at):
                 os.write(2, f"{line}\n".encode(errors="replace"))

@@ -14,7 +14,7 @@ from ..system.safe_text import visible
 _SYN_SENT_STATE = "02"
 # Known services have lower ones; jobs of Slurm meet at one from here on.
 _MIN_RANDOM_PORT = 10000
-_SECONDS_UNTIL_REPORTED = 60.0
+_MAX_CHECK_INTERVAL_SECONDS = 10.0
 
 
 class _Peer(NamedTuple):
@@ -27,14 +27,18 @@ class UnansweredConnections:
 
     def __init__(self, plan: SupervisorPlan, first_address: str) -> None:
         self._plan, self._first_address = plan, first_address
+        self.check_interval = min(_MAX_CHECK_INTERVAL_SECONDS, plan.connection_wait / 2)
         self._first_seen: dict[_Peer, float] = {}
         self._reported: set[_Peer] = set()
 
     def new_sentences(self, pids: Iterable[int], now: float) -> list[str]:
-        """Return a line about each, once, that these processes have for a minute; `now` are seconds of any clock."""
+        """Return a line about each, once, that these processes have for the seconds of the plan.
+
+        `now` are seconds of any clock. It is to be asked again after each `check_interval`.
+        """
         peers = _unanswered_peers(pids, self._plan.port)
         self._first_seen = {peer: self._first_seen.get(peer, now) for peer in peers}
-        late = [peer for peer, first in self._first_seen.items() if now - first >= _SECONDS_UNTIL_REPORTED]
+        late = [peer for peer, first in self._first_seen.items() if now - first >= self._plan.connection_wait]
         new = [peer for peer in late if peer not in self._reported]
         self._reported.update(new)
         return [self._sentence(peer) for peer in new]
@@ -44,9 +48,9 @@ class UnansweredConnections:
         name = f"{self._plan.hosts[0]} ({peer.address})" if is_first else peer.address
         library = "NCCL" if self._plan.backend == "nccl" else "Gloo"
         besides = f"port {self._plan.port}" if self._plan.port else "the port of the rendezvous"
-        waits = f"launch.sh: {os.uname().nodename} waits for {name} at port {peer.port}, and got no answer for a minute"
+        waits = f"launch.sh: {os.uname().nodename} waits for {name} at port {peer.port}, and got no answer"
         if not is_first and peer.port != self._plan.port:
-            return visible(f"{waits}; if that is a machine of the training, open all TCP ports between them")
+            return visible(f"{waits}: if that is a machine of the training, open all TCP ports between them")
         return visible(
             f"{waits}: open all TCP ports between the machines in their firewalls; "
             f"{library} uses random ones besides {besides}"

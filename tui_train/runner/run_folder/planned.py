@@ -58,6 +58,7 @@ class SupervisorPlan(NamedTuple):
     chooses_network_interface: bool = False
     output: str = ""
     grace: int = 20
+    connection_wait: int = 60
     attempts: tuple[PlannedAttempt, ...] = ()
     resumes_itself: bool = False
     secrets: tuple[str, ...] = ()
@@ -169,8 +170,8 @@ def parse_plan(data: Any, run_dir: str) -> SupervisorPlan:
 
 
 _COPIED_SCALAR_FIELDS = (
-    "nodes", "world_size", "address", "port", "find_interface", "output", "grace", "resumes_itself", "backend",
-    "python",
+    "nodes", "world_size", "address", "port", "find_interface", "output", "grace", "connection_wait", "resumes_itself",
+    "backend", "python",
 )  # fmt: skip
 
 
