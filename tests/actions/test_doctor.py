@@ -175,6 +175,16 @@ def test_the_test_starts_as_the_training_would():
     assert (test.profile.notify.command, test.profile.tracking.wandb) == ((), False)
 
 
+def test_it_is_none_of_the_trainings_to_choose_from():
+    assert "communication" not in tui("keys", "trainer.kind").stdout
+
+
+def test_what_the_training_lacks_otherwise_does_not_matter():
+    words = tui("doctor", "quickstart", "--set=trainer.kind=finetune", "--set=communication.interface=none", code=69)
+    assert "no model" not in words.stderr
+    assert "interface" in words.stderr
+
+
 def result_of(lines, processes=2, device="cpu"):
     """What is read in a log of these exchanges."""
     log = [f"[rank0]: {MARK}{json.dumps(line) if isinstance(line, dict) else line}" for line in lines]

@@ -69,6 +69,8 @@ def listed_values(key: str) -> tuple[str, ...]:
         return (AUTO_PRESET, *(name for name in shipped_presets() if name != "builtin"))
     if key == "ladder.rungs":
         return tuple(RUNGS)
+    if key == "trainer.kind":
+        return tuple(name for name, trainer in TRAINERS.items() if trainer.is_training)
     return ("yes", "no") if row.kind == "switch" else row.options
 
 

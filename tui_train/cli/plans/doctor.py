@@ -5,7 +5,7 @@ import sys
 import click
 import msgspec
 
-from tui_train.actions.doctor.communication import Observer, Workbench
+from tui_train.actions.doctor.communication import Observer, Workbench, communication_profile
 from tui_train.actions.doctor.cures import examine_communication
 from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.actions.training_hosts import probe_facts_for_start
@@ -29,7 +29,8 @@ def examine_profile(
     chosen = source_for_profile(profile, source)
     facts = probe_facts_for_start(profile, chosen, report_waiting)
     setup = set_up(profile, facts)
-    report_findings_and_require_plan(prepare_plan(setup), starts=True)
+    # What the training lacks besides, such as a model, does not matter here.
+    report_findings_and_require_plan(prepare_plan(set_up(communication_profile(setup), facts)), starts=True)
     observer = Observer() if as_json else _Printer(test_title(setup))
     with defer_signals(lambda text: click.echo(text, err=True)) as interrupts:
         bench = Workbench(chosen.place, facts, observer, interrupts)
