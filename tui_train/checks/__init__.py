@@ -1,6 +1,7 @@
 """CHECKS: what is wrong with a profile on this machine, and the Change that fixes it; pure functions."""
 
 from collections.abc import Iterator
+from functools import wraps
 
 import msgspec
 
@@ -26,7 +27,11 @@ def _only_for_trainers_with(key_or_section: str, *checks: CheckFunction) -> Iter
     """Yield checks that run only for trainers that take this key or section."""
 
     def limited(check: CheckFunction) -> CheckFunction:
-        return lambda setup: check(setup) if trainer_has_own_field(setup.profile, key_or_section) else iter(())
+        @wraps(check)
+        def checked(setup: Setup) -> Iterator[Finding]:
+            return check(setup) if trainer_has_own_field(setup.profile, key_or_section) else iter(())
+
+        return checked
 
     return map(limited, checks)
 

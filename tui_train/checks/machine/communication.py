@@ -20,7 +20,7 @@ _ENVIRONMENT_PROFILE_KEY = "trainer.environment"
 
 
 def unsuitable_backend(setup: Setup) -> Iterator[Finding]:
-    """A backend that exists on the device and is right for the sharding."""
+    """A backend that the device does not have, or that is wrong for the sharding."""
     profile = setup.profile
     key = "communication.backend"
     auto = Change("communication auto", "NCCL on GPUs, Gloo on the CPU", ((key, "auto"),))
@@ -62,7 +62,7 @@ def failed_communication_test(setup: Setup) -> Iterator[Finding]:
 
 
 def unknown_or_ignored_nccl_workarounds(setup: Setup) -> Iterator[Finding]:
-    """Cures that exist and that the installed versions read."""
+    """Workarounds of NCCL that do not exist, or that the installed versions do not read."""
     key = "communication.without"
     for name in dict.fromkeys(setup.profile.communication.without):
         if name not in NCCL_WORKAROUNDS:
@@ -76,7 +76,7 @@ def unknown_or_ignored_nccl_workarounds(setup: Setup) -> Iterator[Finding]:
 
 
 def missing_network_interface(setup: Setup) -> Iterator[Finding]:
-    """A network interface that this machine has, whether the key names it or a variable does."""
+    """A network interface that this machine does not have, whether the key names it or a variable does."""
     profile = setup.profile
     chosen, existing = profile.communication.interface, setup.facts.machine.interfaces
     if not existing:

@@ -60,7 +60,7 @@ def script_output_used_by_other_run(setup: Setup) -> Iterator[Finding]:
 
 
 def port_used_by_other_run(setup: Setup) -> Iterator[Finding]:
-    """The port at which several machines meet: the first one has to open it."""
+    """The port, at which several machines meet, of a live run or another program."""
     profile, facts = setup.profile, setup.facts
     if profile.nodes.machine_count == 1 or facts.scheduler:
         return

@@ -29,7 +29,7 @@ _GPU_SETUP_REMEDY_BY_ENGINE = {
 
 
 def unusable_engine(setup: Setup) -> Iterator[Finding]:
-    """An engine that is installed, answers, and can show the chosen cards."""
+    """An engine that is not installed, does not answer, or cannot show the chosen cards."""
     facts = setup.facts
     name = setup.profile.container.engine
     if name == "none":
@@ -53,7 +53,7 @@ def unusable_engine(setup: Setup) -> Iterator[Finding]:
 
 
 def unusable_image(setup: Setup) -> Iterator[Finding]:
-    """An image that is on this machine and contains the trainer."""
+    """An image that is not on this machine, or lacks what trains."""
     profile, facts = setup.profile, setup.facts
     chosen = profile.container
     if chosen.engine == "none" or facts.other_machine:
@@ -99,7 +99,7 @@ def _missing_image_finding(profile: Profile, facts: Facts) -> Finding:
 
 
 def invalid_shared_memory_size(setup: Setup) -> Iterator[Finding]:
-    """A size that engines read."""
+    """A size that no engine reads."""
     chosen = setup.profile.container
     if chosen.engine == "none" or chosen.shared_memory == container.SHARED_MEMORY_OF_HOST:
         return
@@ -113,7 +113,7 @@ def invalid_shared_memory_size(setup: Setup) -> Iterator[Finding]:
 
 
 def invalid_mounts(setup: Setup) -> Iterator[Finding]:
-    """Mounts that parse, exist, can be written for the engine, and hide nothing that the image needs."""
+    """Mounts that do not parse, do not exist, cannot be written for the engine, or hide what the image needs."""
     profile, facts = setup.profile, setup.facts
     chosen = profile.container
     if chosen.engine == "none":
@@ -143,7 +143,7 @@ def invalid_mounts(setup: Setup) -> Iterator[Finding]:
 
 
 def unmounted_hub_cache(setup: Setup) -> Iterator[Finding]:
-    """A cache of Hugging Face that outlives the container."""
+    """A cache of Hugging Face that ends with the container."""
     profile = setup.profile
     own = profile.trainer.environment
     if profile.container.engine == "none":
@@ -171,7 +171,7 @@ def unmounted_hub_cache(setup: Setup) -> Iterator[Finding]:
 
 
 def unmounted_argument_paths(setup: Setup) -> Iterator[Finding]:
-    """Paths in the arguments that the container sees."""
+    """Paths in the arguments that the container does not see."""
     profile = setup.profile
     chosen = profile.container
     if chosen.engine == "none":

@@ -78,7 +78,7 @@ def gpus_blocking_nccl(setup: Setup) -> Iterator[Finding]:
 
 
 def logout_effects_on_training(setup: Setup) -> Iterator[Finding]:
-    """Effect of a logout on the training."""
+    """A machine that ends processes, or empties /dev/shm, at a logout, or may."""
     policy = setup.facts.machine.logout
     if policy and policy.kills:
         message = "this machine ends all your processes when you log out (KillUserProcesses=yes in logind.conf)"
@@ -95,7 +95,7 @@ def logout_effects_on_training(setup: Setup) -> Iterator[Finding]:
 
 
 def process_count_unfit_for_launcher_or_gpus(setup: Setup) -> Iterator[Finding]:
-    """As many processes as devices, and a launcher that can start them."""
+    """More or fewer processes than devices, or a launcher that cannot start them."""
     profile = setup.profile
     process_count, cards = setup.first_machine_processes, len(setup.gpus)
     devices = cards if setup.device == "cuda" else process_count
@@ -122,7 +122,7 @@ def process_count_unfit_for_launcher_or_gpus(setup: Setup) -> Iterator[Finding]:
 
 
 def unsupported_precision(setup: Setup) -> Iterator[Finding]:
-    """A precision that the devices have, whoever set it; a library's own default may adapt to them."""
+    """A precision that the devices do not have, whoever set it; a library's own default may adapt to them."""
     precision_value, cuda = setup.effective_values["precision"], setup.device == "cuda"
     if "precision" not in setup.ladder_context.accepted:
         return

@@ -24,7 +24,7 @@ _PREFIXES_OF_RECIPES_WITHOUT_LORA = ("hyena_", "mamba2_", "nemotronh_")
 
 
 def missing_or_unusable_recipe(setup: Setup) -> Iterator[Finding]:
-    """A recipe that exists for the chosen task."""
+    """A recipe that does not exist, or not for the chosen task."""
     profile, facts = setup.profile, setup.facts
     if setup.nemo_flavour == "automodel":
         return
@@ -97,7 +97,7 @@ def _unknown_recipe_finding(
 
 
 def missing_or_mock_data(setup: Setup) -> Iterator[Finding]:
-    """Data of the user, or mock data that the user asked for."""
+    """No data of the user, or mock data that the user asked for."""
     profile = setup.profile
     chosen, trainer = profile.nemo, profile.trainer
     use_mock = Change("mock data", "random tokens: only to see whether it runs", (("nemo.mock_data", True),))
@@ -168,7 +168,7 @@ def _unusable_bin_file(key: str, path: str, facts: Facts) -> Iterator[Finding]:
 
 
 def impossible_model_split(setup: Setup) -> Iterator[Finding]:
-    """A split of the model, chosen or the recipe's own, that the processes can hold, evenly."""
+    """A split of the model, chosen or the recipe's own, that the processes cannot hold, or not evenly."""
     profile = setup.profile
     sizes, world = nemo.model_parallel_sizes(profile.nemo, setup.nemo_flavour), setup.world_size
     gpus_per_copy = nemo.gpus_per_model_copy(profile.nemo, setup.nemo_flavour)
@@ -238,7 +238,7 @@ def recipe_warmup_longer_than_training(setup: Setup) -> Iterator[Finding]:
 
 
 def unsuitable_tokenizer(setup: Setup) -> Iterator[Finding]:
-    """A tokenizer that this NeMo can load, and whose tokens the model has."""
+    """A tokenizer that this NeMo cannot load, or with more tokens than the model has."""
     profile = setup.profile
     chosen = profile.nemo
     tokenizer_facts = setup.facts.tokenizers.get(chosen.tokenizer)

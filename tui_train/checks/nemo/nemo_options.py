@@ -36,7 +36,7 @@ def lora_without_transformer_engine(setup: Setup) -> Iterator[Finding]:
 
 
 def unsuitable_weights(setup: Setup) -> Iterator[Finding]:
-    """Weights that a recipe can start from: a NeMo checkpoint, of the recipe's own size."""
+    """Weights that a recipe cannot start from: none of a NeMo checkpoint, or of another size than the recipe's."""
     profile, facts = setup.profile, setup.facts
     model = profile.trainer.model
     if setup.nemo_flavour != "recipes" or not model or facts.paths.get(model, "folder") != "folder":
@@ -125,7 +125,7 @@ def _has_chosen_model_size(recipe: Recipe) -> bool:
 
 
 def invalid_recipe_settings(setup: Setup) -> Iterator[Finding]:
-    """Settings of the recipe that the user named: names and values that can be written, and that the plan does not."""
+    """Settings of the recipe by the user with names or values that cannot be written, or that the plan sets."""
     profile = setup.profile
     chosen = profile.nemo
     if not chosen.set:
@@ -179,7 +179,7 @@ def automodel_instead_of_recipes(setup: Setup) -> Iterator[Finding]:
 
 
 def bridge_instead_of_recipes(setup: Setup) -> Iterator[Finding]:
-    """Megatron-Bridge in place of NeMo's recipes, and a checkpoint that it can start from."""
+    """Megatron-Bridge in place of NeMo's recipes, or a checkpoint that it cannot start from."""
     profile = setup.profile
     if setup.nemo_flavour != "bridge" or setup.toolchain is None:
         return

@@ -23,7 +23,7 @@ _LIST_CLUSTER_REMEDY = "`tui-train facts --slurm` lists what there is."
 
 
 def unavailable_partition(setup: Setup) -> Iterator[Finding]:
-    """Partitions that there are, and that take jobs."""
+    """Partitions that do not exist, or take no jobs."""
     cluster, names = setup.facts.cluster, setup.profile.slurm.partition
     if cluster is None or cluster.problem:
         return
@@ -46,7 +46,7 @@ def unavailable_partition(setup: Setup) -> Iterator[Finding]:
 
 
 def unknown_account(setup: Setup) -> Iterator[Finding]:
-    """An account of the user's."""
+    """An account that is none of the user's."""
     facts = setup.facts
     accounts, name = facts.cluster.accounts if facts.cluster else (), setup.profile.slurm.account
     if accounts and name and name not in accounts:
@@ -57,7 +57,7 @@ def unknown_account(setup: Setup) -> Iterator[Finding]:
 
 
 def time_limit_above_partition_limit(setup: Setup) -> Iterator[Finding]:
-    """A time limit that a chosen partition allows."""
+    """A time limit that no chosen partition allows."""
     profile = setup.profile
     chosen = _chosen_partitions(profile, setup.facts)
     requested, limits = parse_time_limit_seconds(profile.slurm.time), [part.limit for part in chosen]
@@ -79,7 +79,7 @@ def time_limit_above_partition_limit(setup: Setup) -> Iterator[Finding]:
 
 
 def unavailable_nodes(setup: Setup) -> Iterator[Finding]:
-    """As many nodes as there are, with the GPUs that are asked for."""
+    """More nodes than there are with the GPUs that are asked for."""
     profile, facts = setup.profile, setup.facts
     chosen, gres = _chosen_partitions(profile, facts), last_gres_value(profile.slurm.options)
     if facts.cluster is None or not chosen:

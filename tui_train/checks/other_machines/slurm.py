@@ -25,7 +25,7 @@ _SBATCH_OPTIONS_WITHOUT_FOLLOWED_JOB = frozenset({"test-only", "wait", "clusters
 
 
 def invalid_slurm_job(setup: Setup) -> Iterator[Finding]:
-    """Values that a job of Slurm can have, and a training that Slurm can start."""
+    """Values that no job of Slurm can have, or a training that Slurm cannot start."""
     profile, facts = setup.profile, setup.facts
     if facts.scheduler != "slurm":
         return

@@ -52,7 +52,7 @@ def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
 
 
 def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:
-    """A sequence length that the model takes, unless no row of the data is as long."""
+    """A sequence length that the model does not take, where rows of the data are as long."""
     profile = setup.profile
     chosen, report = (
         setup.effective_profile.recipe.sequence_length,

@@ -40,7 +40,7 @@ _MAX_LAYER_NAMES_SHOWN = 12
 
 
 def missing_model_or_data(setup: Setup) -> Iterator[Finding]:
-    """A model to start from, and data to learn from."""
+    """No model to start from, or no data to learn from."""
     profile = setup.profile
     if not profile.trainer.model:
         message = "no model is chosen"
@@ -57,7 +57,7 @@ def missing_model_or_data(setup: Setup) -> Iterator[Finding]:
 
 
 def invalid_data_weights(setup: Setup) -> Iterator[Finding]:
-    """Weights of the data files: one for each, and rows in each that is to be learned from."""
+    """Weights of the data files that are not one for each, or leave no row of one to be learned from."""
     profile = setup.profile
     if why := weights_of_files.data_weights_problem(profile.data.weights, len(profile.trainer.data)):
         yield error(
@@ -77,7 +77,7 @@ def invalid_data_weights(setup: Setup) -> Iterator[Finding]:
 
 
 def answers_only_for_unread_data(setup: Setup) -> Iterator[Finding]:
-    """Answers alone of data that is read where it trains: whether these are chats is known then."""
+    """Answers alone of data that is read only where it trains: whether these are chats is known then."""
     profile, facts = setup.profile, setup.facts
     away = bool(facts.other_machine) or profile.container.engine != "none"
     if away and learns_marked_answers(profile.finetune, known_format_of_files(profile.trainer.data, facts.data)):
@@ -149,7 +149,7 @@ def unknown_lora_targets(setup: Setup) -> Iterator[Finding]:
 
 
 def qlora_on_cpu(setup: Setup) -> Iterator[Finding]:
-    """Weights in 4 bits need a GPU."""
+    """Weights in 4 bits, without the GPU that they need."""
     if setup.profile.finetune.tuning == "qlora" and setup.device != "cuda":
         yield error(
             "finetune.tuning",
@@ -174,7 +174,7 @@ def lora_fallback_with_own_learning_rate(setup: Setup) -> Iterator[Finding]:
 
 
 def both_steps_and_epochs(setup: Setup) -> Iterator[Finding]:
-    """Epochs that the number of steps takes the place of."""
+    """Epochs beside a number of steps, which takes their place."""
     recipe = setup.profile.recipe
     if recipe.steps is not None and recipe.epochs is not None:
         yield warning(

@@ -37,7 +37,7 @@ _MULTIMODAL_ARCHITECTURE_SUFFIX = "ForConditionalGeneration"
 
 
 def hub_id_instead_of_folder(setup: Setup) -> Iterator[Finding]:
-    """A folder for trainers that load nothing else."""
+    """An id of the Hub for trainers that load only folders."""
     profile = setup.profile
     name, trainer = hub_model_id(profile), setup.trainer
     if not name or trainer.takes_hub_ids:
@@ -51,7 +51,7 @@ def hub_id_instead_of_folder(setup: Setup) -> Iterator[Finding]:
 
 
 def invalid_revision(setup: Setup) -> Iterator[Finding]:
-    """A revision that git and the Hub can have."""
+    """A revision that git and the Hub cannot have."""
     named = setup.profile.trainer.revision
     if _is_invalid_revision(named):
         remedy = "Give the name of a branch or a tag, such as v1.0, or a whole commit (40 digits)."
@@ -60,7 +60,7 @@ def invalid_revision(setup: Setup) -> Iterator[Finding]:
 
 
 def tokenizer_taken_from_main_revision(setup: Setup) -> Iterator[Finding]:
-    """A TRL that loads the tokenizer of the revision as well: older ones take that of main."""
+    """A TRL so old that it loads the tokenizer of main, whatever the revision."""
     profile = setup.profile
     tool = setup.toolchain
     trains_by_trl = trainer_of(setup.effective_profile).library_preset_name() == "trl"
@@ -77,7 +77,7 @@ def _is_invalid_revision(name: str) -> bool:
 
 
 def non_causal_model(setup: Setup) -> Iterator[Finding]:
-    """A model that predicts the next token."""
+    """A model that does not predict the next token."""
     model = cached_model(setup.profile, setup.facts)
     if model is None or model.causal or not model.architecture:
         return
@@ -87,7 +87,7 @@ def non_causal_model(setup: Setup) -> Iterator[Finding]:
 
 
 def model_download_requirements(setup: Setup) -> Iterator[Finding]:
-    """A model that is here, or what its download needs: the network, room, access, huggingface_hub."""
+    """A model that is not here, and what its download lacks: the network, room, access, huggingface_hub."""
     profile, facts = setup.profile, setup.facts
     if not model_to_download(setup) or _is_invalid_revision(profile.trainer.revision):
         return

@@ -21,7 +21,7 @@ _MIN_STEPS_TO_CHECKPOINT = 20
 
 
 def indivisible_batch(setup: Setup) -> Iterator[Finding]:
-    """A global batch that micro batch and world size divide."""
+    """A global batch that micro batch and world size do not divide."""
     micro, global_batch, world = (
         setup.effective_profile.recipe.micro_batch,
         setup.effective_profile.recipe.global_batch,
@@ -146,7 +146,7 @@ def fractional_warmup_or_epochs(setup: Setup) -> Iterator[Finding]:
 
 
 def unscalable_learning_rate(setup: Setup) -> Iterator[Finding]:
-    """A learning rate that can be scaled: both it and the global batch are known."""
+    """A learning rate that cannot be scaled, as it or the global batch is not known."""
     recipe = setup.profile.recipe
     if recipe.lr_scaling == "none":
         if recipe.lr_base_batch:
@@ -168,7 +168,7 @@ def unscalable_learning_rate(setup: Setup) -> Iterator[Finding]:
 
 
 def indivisible_hidden_size(setup: Setup) -> Iterator[Finding]:
-    """A hidden size that the heads divide."""
+    """A hidden size that the heads do not divide."""
     hidden, heads = setup.effective_profile.recipe.hidden_size, setup.effective_profile.recipe.heads
     if hidden is None or heads is None or not {"heads", "hidden_size"} <= setup.ladder_context.accepted:
         return
@@ -199,7 +199,7 @@ def pretraining_evaluations_without_data(setup: Setup) -> Iterator[Finding]:
 
 
 def invalid_fallbacks(setup: Setup) -> Iterator[Finding]:
-    """Rungs that exist, once each, with the consent they need."""
+    """Rungs that do not exist, are named twice, or lack the consent they need."""
     profile = setup.profile
     rungs = profile.ladder.rungs
     for name in dict.fromkeys((*rungs, *profile.ladder.consent)):

@@ -19,7 +19,7 @@ _AFFINITY_VARIABLE = "ACCELERATE_CPU_AFFINITY"
 
 
 def unusable_accelerate_config(setup: Setup) -> Iterator[Finding]:
-    """A config that accelerate itself could use."""
+    """A config that accelerate itself could not use."""
     profile = setup.profile
     document = launcher_config.launcher_config_document(profile, setup.facts)
     if document is None or not LAUNCHERS[setup.launcher].reads_config:

@@ -19,7 +19,7 @@ _FIRST_UNPRIVILEGED_PORT = 1024
 
 
 def unusable_sharding_strategy(setup: Setup) -> Iterator[Finding]:
-    """A strategy that the devices, the launcher and the trainer can follow."""
+    """A strategy that the devices, the launcher or the trainer cannot follow."""
     profile = setup.profile
     trainer = profile.trainer
     key, strategy = "trainer.strategy", trainer.strategy
@@ -66,7 +66,7 @@ def _unusable_strategy_error(setup: Setup, reason: str) -> Finding:
 
 
 def invalid_hosts_or_address(setup: Setup) -> Iterator[Finding]:
-    """With several machines, an address and a port at which the others reach the first one."""
+    """Several machines without an address and a port at which the others reach the first one."""
     profile, facts = setup.profile, setup.facts
     nodes = profile.nodes
     if nodes.hosts:
@@ -90,7 +90,7 @@ def invalid_hosts_or_address(setup: Setup) -> Iterator[Finding]:
 
 
 def invalid_uneven_processes(setup: Setup) -> Iterator[Finding]:
-    """One number of processes for each machine, and what can start and train with numbers that differ."""
+    """Processes of each machine that are not one number for each, or differ where nothing can start or train so."""
     profile = setup.profile
     nodes, launcher = profile.nodes, LAUNCHERS[setup.launcher]
     if not nodes.processes or nodes.machine_count == 1:

@@ -32,7 +32,7 @@ _MAX_FLAGS_SHOWN = 4  # arguments that a sentence names
 
 
 def missing_preset_package(setup: Setup) -> Iterator[Finding]:
-    """The package whose module a preset starts, where the probe of the chosen Python would have listed it."""
+    """A package whose module a preset starts, and that the chosen Python lacks."""
     package, tool = setup.preset.module.partition(".")[0], setup.toolchain
     starts = script_or_module_to_start(setup.profile, setup.preset) == setup.preset.module
     if starts and package in _PRESET_PACKAGES_PROBED and tool and package not in tool.packages:
@@ -42,7 +42,7 @@ def missing_preset_package(setup: Setup) -> Iterator[Finding]:
 
 
 def unusable_trainer_config_file(setup: Setup) -> Iterator[Finding]:
-    """The YAML file that the recipe is put into: there, readable, and with tables where values go into tables."""
+    """A YAML file that the recipe cannot be put into: missing, unreadable, or without tables where they must be."""
     profile, facts = setup.profile, setup.facts
     path, key = profile.trainer.config, "trainer.config"
     if options := user_options_for_value("config", profile, setup.preset):
@@ -105,7 +105,7 @@ def _missing_required_values(document: YamlDocument, path: str, setup: Setup) ->
 
 
 def unknown_data_format(setup: Setup) -> Iterator[Finding]:
-    """Data files whose format follows from their ending, all of the same format."""
+    """Data files whose format does not follow from their ending, or is not the same for all."""
     trainer = setup.profile.trainer
     if not trainer.data or "data_format" not in setup.ladder_context.accepted:
         return

@@ -60,7 +60,7 @@ def unpassed_local_rank(setup: Setup) -> Iterator[Finding]:
 
 
 def invalid_progress_expression(setup: Setup) -> Iterator[Finding]:
-    """An expression for the lines of the log that cannot be one."""
+    """An expression for the lines of the log that is none."""
     expression = setup.profile.trainer.progress
     if expression and (problem := why_expression_unusable(expression)):
         remedy = r"Write one such as `it (?P<step>\d+)/(?P<steps>\d+) L=(?P<loss>\S+)`."
@@ -94,7 +94,7 @@ def _syntax_error_level(setup: Setup) -> Literal["error", "warning"]:
 
 
 def script_without_train_switch(setup: Setup) -> Iterator[Finding]:
-    """A script of Hugging Face's form that trains only with --do_train, without it."""
+    """A script of Hugging Face's form that trains only with --do_train, which is not given."""
     source = setup.script_source
     words = setup.profile.trainer.arguments
     if source is None or not source.train_switch_line or argument_file_given_alone(source, words):

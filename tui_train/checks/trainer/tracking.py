@@ -37,7 +37,7 @@ def missing_logger_packages(setup: Setup) -> Iterator[Finding]:
 
 
 def missing_wandb_key(setup: Setup) -> Iterator[Finding]:
-    """A key for W&B where the script's version of transformers, or its words, have it report there."""
+    """No key for W&B, where the script's version of transformers, or its words, have it report there."""
     profile, facts = setup.profile, setup.facts
     trainer, tool = profile.trainer, setup.toolchain
     if facts.wandb_key or tool is None or "wandb" not in tool.packages:

@@ -48,7 +48,7 @@ _SECRET_REMEDY_BY_KEY = {
 
 
 def unusable_training_python(setup: Setup) -> Iterator[Finding]:
-    """A Python that has what trains; in a container it is the image that has it."""
+    """A Python, or an image of a container, that lacks what trains."""
     profile, facts = setup.profile, setup.facts
     if profile.container.engine != "none":
         return
@@ -92,7 +92,7 @@ def _python_to_be_chosen_finding(tool: Toolchain, install_remedy: str) -> Findin
 
 
 def unusable_paths(setup: Setup) -> Iterator[Finding]:
-    """Paths that exist and are of the expected kind."""
+    """Paths that do not exist, or are of another kind than expected."""
     profile, facts = setup.profile, setup.facts
     trainer = profile.trainer
     script = trainer_has_own_field(profile, "trainer.script")
@@ -157,7 +157,7 @@ def _unusable_or_existing_output_folder(setup: Setup) -> Iterator[Finding]:
 
 
 def refused_environment_variables(setup: Setup) -> Iterator[Finding]:
-    """Variables that may be set, and secrets by name only."""
+    """Variables that may not be set, and secrets by value."""
     trainer = setup.profile.trainer
     for name, value in trainer.environment.items():
         if name in _REMEDY_BY_PLAN_VARIABLE:
@@ -331,7 +331,7 @@ def _move_batch_into_recipe_change(setup: Setup, batch_settings: Mapping[str, tu
 
 
 def unknown_or_empty_placeholders(setup: Setup) -> Iterator[Finding]:
-    """Placeholders in the arguments that mean something, and have a value."""
+    """Placeholders in the arguments that mean nothing, or have no value."""
     profile = setup.profile
     for name in dict.fromkeys(PLACEHOLDER_PATTERN.findall("\n".join(profile.trainer.arguments))):
         key = KEY_BY_PLACEHOLDER.get(name, "")
