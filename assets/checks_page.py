@@ -37,7 +37,7 @@ def checks_page() -> str:
 
 
 def _table_row(check: CheckFunction) -> str:
-    name = check.__name__.replace("_", " ")  # type: ignore[attr-defined]
+    name = check.__name__.replace("_", " ")
     first_sentence = (inspect.getdoc(check) or "").partition("\n")[0]
     return f"| {name} | {first_sentence.replace('|', chr(92) + '|')} |"
 
