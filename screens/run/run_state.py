@@ -103,7 +103,7 @@ def _time_text(status: RunStatus, seconds_left: float | None) -> Content:
 
 def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:
     progress = news.progress
-    step = progress.step or (progress.last.step if progress.last and not may_still_write(news.status) else 0)
+    step = progress.step or _step_before_first_line(news)
     # A log that names no step says nothing of those of a finished run.
     if progress.steps and (step or news.status.state != "finished"):
         # A log may name numbers whose quotient no float holds.
@@ -117,6 +117,13 @@ def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:
         yield styled(share_bar(part, width - side, style), "  ", counts, " " * 4, share)
     elif step:
         yield styled(f"{progress.position_word} ", (grouped_digits(step), "b"))
+
+
+def _step_before_first_line(news: RunNews) -> int:
+    """Return where a training is of whose newest attempt no step is read: the checkpoint while it goes on."""
+    if not may_still_write(news.status):
+        return news.progress.last.step if news.progress.last else 0
+    return news.status.attempts[-1].resumed if news.status.attempts and not news.not_resumed else 0
 
 
 def _metric_parts(news: RunNews) -> list[Content]:

@@ -173,6 +173,15 @@ def test_two_nodes_train_together_stop_and_resume(nodes):
 
 
 @pytest.mark.whole
+@pytest.mark.parametrize("values", [("hardware.processes=2",), ("hardware.processes=1", "nodes.count=2")])
+def test_processes_of_a_job_reach_each_other(nodes, values):
+    chosen = [f"--set={value}" for value in (f"trainer.python={sys.executable}", *values)]
+    made = json.loads(tui("doctor", "quickstart", "--slurm", *chosen, "--json").stdout)
+    assert (made["result"]["works"], made["result"]["processes"], made["cures"]) == (True, 2, [])
+    assert rundir.list_runs() == ()
+
+
+@pytest.mark.whole
 def test_two_nodes_fall_back_together_after_out_of_memory(nodes, tmp_path, monkeypatch):
     """Memory runs out on one of them; the next attempt resumes on both, with the same global batch."""
     values = {**TINY, "name": "two", "hardware.device": "cpu", "hardware.processes": 1, "nodes.count": 2}

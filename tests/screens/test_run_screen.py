@@ -90,6 +90,18 @@ async def test_an_attempt_before_a_resume_is_named_with_its_end(tmp_path, machin
         await until_shown(pilot, "✗ attempt 1, exit code 9 at step 50 ── ● attempt 2, resumed from step 40")
 
 
+async def test_a_resumed_attempt_is_at_its_checkpoint_until_a_step_is_read(tmp_path, machine):
+    events = [
+        {"time": 1.0, "event": "attempt_started", "attempt": 1, "position": 1},
+        {"time": 2.0, "event": "attempt_ended", "attempt": 1, "exit_code": 9},
+        {"time": 3.0, "event": "attempt_started", "attempt": 2, "position": 1, "resumed": 450},
+    ]
+    run = running(tmp_path, *events, logs=(lines(1, 460), ["loading"]))
+    async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "450 of 900", "50 %")
+        assert DigestCache().read_digest(run).step == 450
+
+
 @pytest.mark.parametrize("looks", [1, 4])
 def test_an_attempt_that_begins_while_one_looks_follows_all_of_the_one_before(tmp_path, looks):
     ended = [

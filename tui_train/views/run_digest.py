@@ -238,7 +238,7 @@ class DigestCache:
         progress = live.progress
         return msgspec.structs.replace(
             digest,
-            step=progress.step,
+            step=progress.step or (attempt.resumed if digest.live else 0),
             steps=progress.steps or digest.steps,
             loss=progress.last.loss if progress.last else None,
             evaluation=progress.evaluations.last.loss if progress.evaluations.last else None,
