@@ -22,6 +22,7 @@ from tui_train.actions.doctor.communication import (
     read_exchanges,
 )
 from tui_train.actions.doctor.cures import changes_to_try, examine_communication
+from tui_train.base.app_paths import runs_folder
 from tui_train.checks import find_problems
 from tui_train.facts.machine.communication_tests import STAGES, Examination, load_examinations
 from tui_train.memory.data_defaults import set_up
@@ -55,7 +56,7 @@ def words_of(process):
 
 def nothing_is_left():
     assert not list_runs()
-    assert not [words for words in map(words_of, psutil.process_iter()) if "communication_test.py" in words]
+    assert not [words for words in map(words_of, psutil.process_iter()) if str(runs_folder()) in words]
 
 
 @pytest.mark.training
