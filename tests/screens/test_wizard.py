@@ -225,7 +225,8 @@ async def test_preview_tells_of_a_run_that_has_begun_meanwhile(machine, tmp_path
         await keys("enter")(pilot)
         await until_shown(pilot, "the run other is already writing")
         assert "#!/usr/bin/env bash" in shows(pilot), "it can be read and exported all the same"
-        await keys("enter")(pilot)
+        await pilot.press("enter")
+        await settle(pilot, refused=True)
         assert "● 4 Preview" in shows(pilot)
         assert rundir.list_runs() == ()
 
