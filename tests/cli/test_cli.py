@@ -97,10 +97,20 @@ def test_version_and_help():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["plan", "a", "b"], ["logs", "x", "--attempt=0"], ["logs", "x", "-f", "--attempt=1"]]
+    ("arguments", "what", "remedy"),
+    [
+        (["plann"], "no such command 'plann'", "Did you mean plan? `tui-train --help`"),
+        (["plan", "--jsn", "x"], "no such option '--jsn'", "Did you mean --json? `tui-train plan --help`"),
+        (["plan", "a", "b"], "got unexpected extra argument (b)", "`tui-train plan --help`"),
+        (["run"], "missing argument 'PROFILE'", "`tui-train run --help`"),
+        (["logs", "x", "--attempt=0"], "invalid value for '--attempt': 0", "`tui-train logs --help`"),
+        (["logs", "x", "-f", "--attempt=1"], "--follow and --attempt exclude each other", "`tui-train logs --help`"),
+    ],
 )
-def test_wrong_usage(arguments):
-    assert "Usage: " in tui(*arguments, code=64).stderr
+def test_wrong_usage_is_told_as_every_error(arguments, what, remedy):
+    first, second = refused(*arguments, code=64).splitlines()
+    assert first.startswith(f"tui-train: {what}")
+    assert second.startswith(f"  {remedy}")
 
 
 def test_the_wizard_needs_a_terminal():

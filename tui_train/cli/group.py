@@ -11,6 +11,7 @@ import click
 
 from tui_train import __version__
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, TuiTrainError, Unavailable
+from tui_train.base.text import visible
 from tui_train.runner.system.refused import BUSY_RESOURCE_EXIT_CODE
 
 if TYPE_CHECKING:
@@ -81,15 +82,6 @@ class _CommandGroup(click.Group):
     def invoke(self, ctx: click.Context) -> None:
         try:
             super().invoke(ctx)
-        except click.NoSuchOption as error:
-            from tui_train.profile.fields import most_similar_key
-
-            # A key of a profile given as an option.
-            key = most_similar_key(error.option_name.lstrip("-"))
-            takes_keys = error.ctx and any("--set" in parameter.opts for parameter in error.ctx.command.params)
-            if not key or not takes_keys:
-                raise
-            raise click.UsageError(f"{error.message} Did you mean --set {key}=VALUE?", error.ctx) from None
         except BrokenPipeError:
             # The reader is gone, as with `| head`.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -160,6 +152,30 @@ def run_command_line(arguments: list[str]) -> int:
     """Run a command to its end and return the exit code."""
     try:
         return int(cli.main(arguments, prog_name="tui-train", standalone_mode=False) or 0)
+    except click.UsageError as error:
+        for line in _usage_error_lines(error):
+            click.echo(visible(line), err=True)
+        return _WRONG_USAGE_CODE
     except click.ClickException as error:
         error.show()
-        return _WRONG_USAGE_CODE if isinstance(error, click.UsageError) else error.exit_code
+        return error.exit_code
+
+
+def _usage_error_lines(error: click.UsageError) -> tuple[str, str]:
+    """Return what is wrong, and what to do, in the form of all errors; click's own has the whole usage before it."""
+    nearest = _nearest_word(error)
+    what = (error.message if nearest else error.format_message()).rstrip(".")
+    meant = f"Did you mean {nearest}? " if nearest else ""
+    command = error.ctx.command_path if error.ctx else "tui-train"
+    return f"tui-train: {what[:1].lower()}{what[1:]}", f"  {meant}`{command} --help` shows the usage."
+
+
+def _nearest_word(error: click.UsageError) -> str:
+    """Return what an unknown word may have meant, empty for none: also a key of a profile, given as an option."""
+    if isinstance(error, click.NoSuchOption) and error.ctx:
+        from tui_train.profile.fields import most_similar_key
+
+        key = most_similar_key(error.option_name.lstrip("-"))
+        if key and any("--set" in parameter.opts for parameter in error.ctx.command.params):
+            return f"--set {key}=VALUE"
+    return next(iter(getattr(error, "possibilities", None) or ()), "")
