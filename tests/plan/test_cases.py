@@ -50,6 +50,13 @@ def test_a_case_becomes_what_is_expected(case):
         assert (case / path).read_text() == text, f"{case.name}/{path}: see the head of this file"
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_head_of_a_script_fits_a_terminal(case):
+    head, _, _ = (case / "launch.sh").read_text().partition("\n\n")
+    # What is longer is one word, as a path is.
+    assert [line for line in head.splitlines() if len(line) > 80 and " " in line.removeprefix("# ").strip()] == []
+
+
 def test_the_expected_scripts_are_clean():
     scripts = [case / "launch.sh" for case in sample(CASES, 3)]
     checked = subprocess.run(

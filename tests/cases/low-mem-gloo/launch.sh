@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# low mem: /home/ada/low mem/train_low_mem.py under accelerate, 2 processes on 2 GPUs
+# low mem: /home/ada/low mem/train_low_mem.py under accelerate, 2 processes on 2
+# GPUs
 # 2 processes, batch: the script's own
 # The preset “Custom” cannot resume: each attempt starts from step 0.
 #
@@ -12,8 +13,13 @@
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 20
 #
-# Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,
-# 73 cannot write, 75 already running. Needs bash, coreutils and the Python below.
+# Exit code: that of the training, or
+#   64  wrong usage
+#   69  something is missing
+#   70  its processes were not connected
+#   73  cannot write
+#   75  already running
+# Needs bash, coreutils and the Python below.
 
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;

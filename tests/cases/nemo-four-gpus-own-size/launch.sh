@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # own size: NeMo recipe llama32_1b under torchrun, 4 processes on 4 GPUs
-# micro batch 4 x accumulation 4 x 2 copies of the model = global batch 32, learning rate 0.0003, 200 steps
-# Without Transformer Engine and Apex the recipe's fused kernels are off, and PyTorch's AdamW is used.
-# MOCK DATA: trains on random tokens to test whether it runs; the model learns nothing useful.
+# micro batch 4 x accumulation 4 x 2 copies of the model = global batch 32,
+# learning rate 0.0003, 200 steps
+# Without Transformer Engine and Apex the recipe's fused kernels are off, and
+# PyTorch's AdamW is used.
+# MOCK DATA: trains on random tokens to test whether it runs; the model learns
+# nothing useful.
 #
-#   bash launch.sh             run it; a second start resumes from the newest complete checkpoint
+#   bash launch.sh             run it; a second start resumes from the newest
+#                              complete checkpoint
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 runner.pyz status  show the state; also: stop, tail, follow
@@ -13,8 +17,13 @@
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 20
 #
-# Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,
-# 73 cannot write, 75 already running. Needs bash, coreutils and the Python below.
+# Exit code: that of the training, or
+#   64  wrong usage
+#   69  something is missing
+#   70  its processes were not connected
+#   73  cannot write
+#   75  already running
+# Needs bash, coreutils and the Python below.
 
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# continual learning: /home/ada/nemo/continual_learning.py under torchrun, 2 processes on 2 GPUs, in
-# nvcr.io/nvidia/nemo:25.04 by docker
+# continual learning: /home/ada/nemo/continual_learning.py under torchrun, 2
+# processes on 2 GPUs, in nvcr.io/nvidia/nemo:25.04 by docker
 # micro batch 2 x accumulation 8 x 2 processes = global batch 32
 # The preset “Custom” cannot resume: each attempt starts from step 0.
 #
@@ -13,8 +13,13 @@
 #   TUI_TRAIN_PYTHON=PATH      train with another Python of the image
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 20
 #
-# Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,
-# 73 cannot write, 75 already running. Needs bash, coreutils, docker with the image, and python3.
+# Exit code: that of the training, or
+#   64  wrong usage
+#   69  something is missing
+#   70  its processes were not connected
+#   73  cannot write
+#   75  already running
+# Needs bash, coreutils, docker with the image, and python3.
 
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # vlm pretrain: /home/ada/vlm/train_vlm.py under torchrun, 4 processes on 4 GPUs
-# micro batch 8 x accumulation 2 x 4 processes = global batch 64, learning rate 0.0002
+# micro batch 8 x accumulation 2 x 4 processes = global batch 64, learning rate
+# 0.0002
 # The preset “Total batch” cannot resume: each attempt starts from step 0.
 #
 #   bash launch.sh             run it; a second start begins at step 0
@@ -12,8 +13,13 @@
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 20
 #
-# Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,
-# 73 cannot write, 75 already running. Needs bash, coreutils and the Python below.
+# Exit code: that of the training, or
+#   64  wrong usage
+#   69  something is missing
+#   70  its processes were not connected
+#   73  cannot write
+#   75  already running
+# Needs bash, coreutils and the Python below.
 
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# evaluate demo: /home/ada/demo/trainer_evaluate_demo.py under torchrun, 2 processes on 2 GPUs
-# micro batch 4 x accumulation 4 x 2 processes = global batch 32, learning rate 2e-05, 2000 steps
+# evaluate demo: /home/ada/demo/trainer_evaluate_demo.py under torchrun, 2
+# processes on 2 GPUs
+# micro batch 4 x accumulation 4 x 2 processes = global batch 32, learning rate
+# 2e-05, 2000 steps
 #
-#   bash launch.sh             run it; a second start resumes from the newest complete checkpoint
+#   bash launch.sh             run it; a second start resumes from the newest
+#                              complete checkpoint
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 runner.pyz status  show the state; also: stop, tail, follow
@@ -12,8 +15,13 @@
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 60
 #
-# Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,
-# 73 cannot write, 75 already running. Needs bash, coreutils and the Python below.
+# Exit code: that of the training, or
+#   64  wrong usage
+#   69  something is missing
+#   70  its processes were not connected
+#   73  cannot write
+#   75  already running
+# Needs bash, coreutils and the Python below.
 
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# two hosts of four: /home/ada/demo/trainer_evaluate_demo.py under torchrun, 4 processes on 4 GPUs of each of 2
-# machines
-# micro batch 2 x accumulation 4 x 8 processes = global batch 64, learning rate 2e-05, 1000 steps
-# Started on gpu-a, which starts ann@gpu-b over ssh: all fall back, resume and stop together.
-# The Python, the model and the data are not copied: each machine has them at the same paths.
+# two hosts of four: /home/ada/demo/trainer_evaluate_demo.py under torchrun, 4
+# processes on 4 GPUs of each of 2 machines
+# micro batch 2 x accumulation 4 x 8 processes = global batch 64, learning rate
+# 2e-05, 1000 steps
+# Started on gpu-a, which starts ann@gpu-b over ssh: all fall back, resume and
+# stop together.
+# The Python, the model and the data are not copied: each machine has them at
+# the same paths.
 #
-#   bash launch.sh             run it on all 2 machines; a second start resumes from the newest complete checkpoint
+#   bash launch.sh             run it on all 2 machines; a second start resumes
+#                              from the newest complete checkpoint
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 runner.pyz status  show the state; also: stop, tail, follow
@@ -14,11 +18,17 @@
 #   --gpus=UUID,…              train on these GPUs, as listed by nvidia-smi -L
 #   --checkpoint=PATH          with --plain: resume from this checkpoint
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
-#   TUI_TRAIN_ADDRESS=HOST     address of the first machine, if not the one below
+#   TUI_TRAIN_ADDRESS=HOST     address of the first machine, if not the one
+#                              below
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 60
 #
-# Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,
-# 73 cannot write, 75 already running. Needs bash, coreutils and the Python below.
+# Exit code: that of the training, or
+#   64  wrong usage
+#   69  something is missing
+#   70  its processes were not connected
+#   73  cannot write
+#   75  already running
+# Needs bash, coreutils and the Python below.
 
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# two machines of four: /home/ada/demo/trainer_evaluate_demo.py under accelerate with zero2, 4 processes on 4 GPUs of
-# each of 2 machines
-# micro batch 2 x accumulation 4 x 8 processes = global batch 64, learning rate 2e-05, 1000 steps
-# Start it on each machine, from this folder or a copy: --node-rank=0 on the first, --node-rank=1 on the other.
+# two machines of four: /home/ada/demo/trainer_evaluate_demo.py under accelerate
+# with zero2, 4 processes on 4 GPUs of each of 2 machines
+# micro batch 2 x accumulation 4 x 8 processes = global batch 64, learning rate
+# 2e-05, 1000 steps
+# Start it on each machine, from this folder or a copy: --node-rank=0 on the
+# first, --node-rank=1 on the other.
 # No fallbacks with several machines: nothing coordinates them.
 # To resume, the output folder must be on a disk that all machines share.
 # It resumes only with --resume, given on all machines.
@@ -13,14 +15,21 @@
 #   python3 runner.pyz status  show the state; also: stop, tail, follow
 #   --node-rank=N              rank of this machine, from 0 to 1; required
 #   --gpus=UUID,…              train on these GPUs, as listed by nvidia-smi -L
-#   --resume                   resume from the newest complete checkpoint; give it on all machines
+#   --resume                   resume from the newest complete checkpoint; give
+#                              it on all machines
 #   --checkpoint=PATH          with --plain: resume from this checkpoint
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
-#   TUI_TRAIN_ADDRESS=HOST     address of the first machine, if not the one below
+#   TUI_TRAIN_ADDRESS=HOST     address of the first machine, if not the one
+#                              below
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 60
 #
-# Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,
-# 73 cannot write, 75 already running. Needs bash, coreutils and the Python below.
+# Exit code: that of the training, or
+#   64  wrong usage
+#   69  something is missing
+#   70  its processes were not connected
+#   73  cannot write
+#   75  already running
+# Needs bash, coreutils and the Python below.
 
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;

@@ -8,7 +8,16 @@ from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.types import Plan
 from tui_train.runner.machines.machines import without_login_user
 
-_COMMENT_WIDTH = 116
+_COMMENT_WIDTH = 78  # characters after "# ", for a terminal of 80 columns
+_USAGE_INDENT = " " * 29
+_EXIT_CODE_LINES = (
+    "Exit code: that of the training, or",
+    "  64  wrong usage",
+    "  69  something is missing",
+    "  70  its processes were not connected",
+    "  73  cannot write",
+    "  75  already running",
+)
 _CHECK_BASH_AND_FIND_FOLDER_SCRIPT = """\
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;
@@ -27,17 +36,19 @@ def head_comment_lines(plan: Plan) -> list[str]:
     lines = [
         *(row for line in (f"{plan.name}: {plan.title}", sizes, *plan.notes) for row in _wrapped_comment(line)),
         "",
-        *(f"  {name:<26} {what}" for name, what in _usage_rows(plan)),
+        *(row for name, what in _usage_rows(plan) for row in _wrapped_comment(f"  {name:<26} {what}", _USAGE_INDENT)),
         "",
-        "Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,",
-        f"73 cannot write, 75 already running. Needs bash, coreutils{_requirements_text(plan)}.",
+        *_EXIT_CODE_LINES,
+        f"Needs bash, coreutils{_requirements_text(plan)}.",
     ]
     return ["#!/usr/bin/env bash", *(f"# {line}".rstrip() for line in lines), ""]
 
 
-def _wrapped_comment(line: str) -> list[str]:
+def _wrapped_comment(line: str, indent: str = "") -> list[str]:
     """Return a line, safe to show, wrapped without breaking long paths."""
-    return textwrap.wrap(visible(line), _COMMENT_WIDTH, break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(
+        visible(line), _COMMENT_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _usage_rows(plan: Plan) -> list[tuple[str, str]]:
