@@ -454,9 +454,12 @@ class Wizard(DiscoveryApp):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Offer what the screen can do, then steps, fields, profiles and runs."""
-        from .palette import palette_commands
+        from .palette import PaletteTargets, palette_commands
 
-        return palette_commands(self, screen)
+        targets = PaletteTargets(
+            self.action_go_to_step, self.open_saved_profile, self.open_run, self.change_and_save_theme
+        )
+        return palette_commands(self, screen, targets)
 
     def change_and_save_theme(self, name: str) -> None:
         """Change the colours, and keep them for the next session."""

@@ -93,7 +93,6 @@ class LoadedChatModels:
             device=str(self._result.device),
             dtype=load.weights_dtype_name(self._result),
             template=bool(self._tokens["result"].chat_template),
-            limit=self._limit,
             compares=self.compares,
         )
 

@@ -100,13 +100,14 @@ def find_run_output(run: RunDir, attempt_position: int) -> RunOutput:
         plan = read_plan(str(run.path))
     except Refused:
         return RunOutput()
-    newest = newest_checkpoint(run, attempt_position)
     if place := read_place_elsewhere(run.path):
+        newest = newest_checkpoint(run, attempt_position)
         here, there = local_output_folder(run.path, plan.output), plan.output or f"{place.folder}/output"
         checkpoint = SavedCheckpoint(path=newest, size=0, step=checkpoints.step_in_name(newest)) if newest else None
         own = str(here) if are_results_here(run) else ""
         return RunOutput(folder=place.folder, host=place.host, fetched=own, output=there, checkpoint=checkpoint)
     output = plan.output or str(run.path / "output")
+    newest = checkpoints.newest_checkpoint_of_attempt(plan, attempt_position, str(run.path))
     return RunOutput(folder=str(run.path), output=output, checkpoint=_saved_checkpoint(newest))
 
 
