@@ -6,6 +6,7 @@ Textual no longer has it, and then the fix goes.
 
 import asyncio
 import inspect
+from collections.abc import Callable
 from contextvars import copy_context
 from functools import lru_cache, partial, wraps
 from typing import Any
@@ -24,6 +25,9 @@ from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Input, OptionList
 from textual.worker import Worker, active_worker
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.fault_log import record_fault
 
 _FIXED_ATTRIBUTE = "_tui_train_fixed"
 
@@ -167,11 +171,22 @@ def _fix_workers_kept_by_thread() -> None:
 
         def alone() -> Any:
             active_worker.set(self)
-            return work()
+            return _result_or_recorded_error(self, work)
 
         return await asyncio.get_running_loop().run_in_executor(None, copy_context().run, alone)
 
     Worker._run_threaded = fixed  # type: ignore[method-assign]
+
+
+def _result_or_recorded_error(worker: Worker[Any], work: Callable[[], Any]) -> Any:
+    """Do the work of a thread; record an error after a newer worker of its group replaced it: nobody is told of it."""
+    try:
+        return work()
+    except Exception as error:
+        # What fails as its screen is closed, or the app ends, misses what is gone.
+        if worker.is_cancelled and worker.node.is_attached and not isinstance(error, TuiTrainError):
+            record_fault(error)
+        raise
 
 
 def _close_unstarted_workers() -> None:

@@ -6,7 +6,9 @@ import contextlib
 import io
 import os
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -228,6 +230,24 @@ async def test_a_fault_in_a_worker_of_the_app(name, begin):
             begin(app)
             await shown(pilot)
         await usable(pilot)
+
+
+async def test_a_fault_in_a_worker_that_was_replaced_is_written_to_the_file(machine):
+    begun, replaced = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        begun.set()
+        replaced.wait(30)
+        raise ValueError(INJECTED)
+
+    async with opened() as pilot:
+        begin = partial(pilot.app.screen.run_worker, thread=True, exclusive=True, group="replaced")
+        begin(fail)
+        await until_true(pilot, begun.is_set)
+        begin(lambda: None)
+        replaced.set()
+        await until_true(pilot, faults_log().exists)
+    assert INJECTED in faults_log().read_text()
 
 
 async def test_a_fault_in_the_sampler(machine):
