@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from hostile import WAYS, built
@@ -17,6 +18,7 @@ from tui_train.screens.widgets.code import FileViewer, file_names_lines, find_se
 from tui_train.screens.widgets.preview_lines import PreviewContent, command_lines
 
 from tui_train.cli.app import cli
+from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.memory import data_defaults
 from tui_train.plan.render import RenderedFile
 from tui_train.plan.render.script.plain_command import command_to_paste, make_plain_command, wrap_command
@@ -60,6 +62,30 @@ def test_what_a_script_keeps_for_itself_is_called_so():
     found = said({"trainer.kind": "script", "trainer.script": "/x/sft.py", "trainer.preset": "custom"})
     assert found["Model"].value == "that of sft.py"
     assert found["Data"].value == found["Batch"].value == "the script's own"
+
+
+DATA_OPTION = ScriptParameter(name="--data", default="corpus.txt")
+DATA_WORD = ScriptParameter(name="dataset", form="positional", required=True)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "arguments", "value", "note"),
+    [
+        (DATA_OPTION, (), "corpus.txt", "--data, the script's default"),
+        (DATA_OPTION, ("--data", "/d/chats.jsonl"), "chats.jsonl", "--data"),
+        (DATA_WORD, ("cifar10",), "cifar10", "dataset"),
+        # Nothing that the script reads is known of these.
+        (DATA_WORD, (), "the script's own", "as its arguments or its code name it"),
+        (DATA_OPTION, ("--data={data}",), "the script's own", "as its arguments or its code name it"),
+        (ScriptParameter(name="--data", form="switch", default="False"), (), "the script's own", ""),
+    ],
+)
+def test_the_data_that_a_script_reads_by_its_own_argument(parameter, arguments, value, note):
+    source = ScriptSource(kind="argparse", parameters=(parameter,))
+    values = {"trainer.kind": "script", "trainer.script": "/x/t.py", "trainer.arguments": arguments}
+    found = said(values, msgspec.structs.replace(facts(), sources={"/x/t.py": source}))["Data"]
+    assert found.value == value
+    assert found.note.startswith(note)
 
 
 @pytest.mark.parametrize("value", HOSTILE)

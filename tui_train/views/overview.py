@@ -18,11 +18,12 @@ from tui_train.setup.recipe.data_questions import (
     training_epoch_size,
 )
 from tui_train.setup.recipe.effective import is_unset_by_user
+from tui_train.setup.recipe.given_arguments import likely_data
 from tui_train.setup.recipe.options import script_options
 from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field, trainer_of
-from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
+from tui_train.trainers.auto_preset import SCRIPT_DECLARED_DEFAULT_SOURCE_TEXT, SCRIPT_OWN_VALUE_SOURCE_TEXT
 from tui_train.trainers.finetune import default_learning_rate
 from tui_train.trainers.script import script_or_module_to_start
 
@@ -107,6 +108,9 @@ def _data_line(setup: Setup) -> OverviewLine:
         return OverviewLine("Data", "sample text", "comes with the built-in trainer")
     if trainer_has_own_field(setup.effective_profile, "nemo") and setup.effective_profile.nemo.mock_data:
         return OverviewLine("Data", "random tokens", "only to see whether it runs")
+    if known := likely_data(setup.script_source, trainer.arguments) if setup.script_source else None:
+        origin = f"{known.parameter.name}{'' if known.is_given else f', {SCRIPT_DECLARED_DEFAULT_SOURCE_TEXT}'}"
+        return OverviewLine("Data", _files_text(known.values), held_out or visible(origin))
     where = (
         f"in {_file_name(trainer.config)} or the arguments"
         if trainer.config

@@ -1,7 +1,7 @@
 """The arguments that a script declares, as the user's own arguments give them: the only place where they are kept."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -48,11 +48,26 @@ _LIKELY_NAMES_BY_PLACEHOLDER: Mapping[str, tuple[str, frozenset[str]]] = {
 }  # fmt: skip
 
 
+_NAMES_OF_DATA = frozenset({
+    "corpus", "data", "dataset", "datasets", "dataroot", "datadir", "datafile", "datafiles", "datapath", "datasetdir",
+    "datasetname", "datasetpath", "traindata", "traindataset", "traindatadir", "traindatapath", "traindir", "trainfile",
+    "trainfiles", "trainpath",
+})  # fmt: skip
+
+
 class GivenArgument(NamedTuple):
     """Indexes and values of the words given for one parameter."""
 
     word_indexes: tuple[int, ...] = ()
     values: tuple[str, ...] = ()
+
+
+class ValueInForce(NamedTuple):
+    """What a script takes for one of its parameters: what the arguments give, or else its default."""
+
+    parameter: ScriptParameter
+    values: tuple[str, ...]
+    is_given: bool
 
 
 def given_arguments(source: ScriptSource, words: Sequence[str]) -> Mapping[str, GivenArgument]:
@@ -209,7 +224,7 @@ def likely_placeholder(parameter: ScriptParameter) -> str:
 
 
 def _likely_placeholder_of_name(parameter: ScriptParameter) -> str:
-    plain_names = {re.sub("[-_]", "", flag).lower() for flag in (parameter.name, *parameter.flags)}
+    plain_names = _plain_names(parameter)
     if parameter.form not in {"option", "key"} or parameter.takes_several or parameter.choices:
         return ""
     matches = (
@@ -220,15 +235,38 @@ def _likely_placeholder_of_name(parameter: ScriptParameter) -> str:
     return next(matches, "")
 
 
+def _plain_names(parameter: ScriptParameter) -> frozenset[str]:
+    """Return the spellings of a parameter without dashes, underscores and capitals."""
+    return frozenset(re.sub("[-_]", "", flag).lower() for flag in (parameter.name, *parameter.flags))
+
+
 def likely_output_paths(source: ScriptSource, words: Sequence[str]) -> tuple[str, ...]:
     """Return where a script may write, as its arguments or their defaults give it, by the names of the arguments."""
-    given_by_name = given_arguments(source, words)
-    values = (
-        given_by_name[parameter.name].values[-1:] if parameter.name in given_by_name else (parameter.default,)
-        for parameter in parameters_in_scope(source, words)
-        if _likely_placeholder_of_name(parameter) == "output"
+    outputs = (
+        each.values[-1:]
+        for each in _values_in_force(source, words)
+        if _likely_placeholder_of_name(each.parameter) == "output"
     )
-    return tuple(value for found in values for value in found if value and not PLACEHOLDER_PATTERN.search(value))
+    return tuple(value for values in outputs for value in values)
+
+
+def likely_data(source: ScriptSource, words: Sequence[str]) -> ValueInForce | None:
+    """Return what a script reads as its data, by the names of its arguments; None where none is known."""
+    return next((each for each in _values_in_force(source, words) if _names_data(each.parameter)), None)
+
+
+def _names_data(parameter: ScriptParameter) -> bool:
+    return parameter.form not in {"switch", "pair"} and not _NAMES_OF_DATA.isdisjoint(_plain_names(parameter))
+
+
+def _values_in_force(source: ScriptSource, words: Sequence[str]) -> Iterator[ValueInForce]:
+    """Yield what a script takes for each of its parameters, as far as that is plain text."""
+    given_by_name = given_arguments(source, words)
+    for parameter in parameters_in_scope(source, words):
+        given = given_by_name.get(parameter.name)
+        values = given.values if given else (parameter.default,)
+        if plain := tuple(value for value in values if value and not PLACEHOLDER_PATTERN.search(value)):
+            yield ValueInForce(parameter, plain, given is not None)
 
 
 def _is_of_type(type_name: str, value: str) -> bool:
