@@ -489,9 +489,11 @@ FAULTS = [
             "/t.py": ScriptSource(kind="fire", parameters=(
                 ScriptParameter(name="--base_model"), ScriptParameter(name="--flag")))}),
         "trainer.arguments", "no parameter takes --bogus: Fire trains to the end"),
-    warning(SCRIPT | {"trainer.preset": "custom", "hardware.processes": 2}, replace(facts(),
+    error(SCRIPT | {"trainer.preset": "custom", "hardware.processes": 2}, replace(facts(),
         sources={"/t.py": ScriptSource(trains_alone=True)}), "hardware.processes",
-        "the script joins no process group: each of 2 processes"),
+        "the script joins no process group: each of 2 processes", fix=True),
+    error(SCRIPT | {"trainer.preset": "custom"}, replace(TWO, sources={"/t.py": ScriptSource(trains_alone=True)}),
+        "hardware.processes", "the script joins no process group: each of 2 processes", fix=True),
     error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(
         problem="it is not Python", not_python="a notebook")}), "trainer.script", "/t.py is a notebook"),
     warning({"trainer.preset": "hf-trainer", "ladder.rungs": ()} | SCRIPT, replace(facts(),

@@ -314,7 +314,8 @@ def test_a_change_mends_the_profile():
         "trainer.kind": "finetune", "finetune.tuning": "qlora", "finetune.targets": ("c_attn",),
         "finetune.answers_only": True,
     }, lower)  # fmt: skip
-    others = ({"recipe.precision": "fp16"}, {"trainer.kind": "script", "trainer.preset": "auto"})
+    script = {"trainer.kind": "script", "trainer.preset": "auto", "nodes.count": 1}
+    others = ({"recipe.precision": "fp16"}, script)
     profiles = (lower, tuned, *(support.profile(edits, lower) for edits in others))
     for name in named:
         changes = [(before, make_named_change(name, evidence, before)) for before in profiles]

@@ -260,7 +260,7 @@ def test_processes_that_do_not_know_each_other_are_found(tmp_path, capsys):
     printed.print_logs(str(run.path), None, follow=False)
     assert capsys.readouterr().err == f"error: {sentence}\n"
     found = diagnose_run(run)
-    assert (found.failure, found.change) == ("not_distributed_silent", None)
+    assert (found.failure, found.change.edits) == ("not_distributed_silent", (("hardware.processes", 1),))
     assert "rank 0/1" in found.line
 
 

@@ -102,6 +102,7 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObser
         gpu_error=visible(machine.gpu_error),
         world_size=max(1, plan.world_size),
         cuda=bool(plan.gpus),
+        gpus=plan.gpus,
         checkpoint=newest_checkpoint(run, attempt.position),
         takes=_recipe_names_reaching_trainer(profile, document) if profile else frozenset(),
         phase=attempt.phase,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks import find_problems
-from tui_train.checks.trainer.script import USE_TORCHRUN_CHANGE
+from tui_train.checks.trainer.script import USE_TORCHRUN_CHANGE, one_process_change
 from tui_train.diagnose import refused_arguments
 from tui_train.diagnose.packages import project_folder_of_module
 from tui_train.diagnose.types import Evidence
@@ -208,6 +208,12 @@ def _use_torchrun(profile: Profile, _evidence: Evidence) -> Change | None:
     return USE_TORCHRUN_CHANGE if trainer_has_own_field(profile, "trainer.script") else None
 
 
+def _use_one_process(profile: Profile, evidence: Evidence) -> Change | None:
+    if not trainer_has_own_field(profile, "trainer.script") or profile.nodes.machine_count > 1:
+        return None
+    return one_process_change(evidence.gpus, "the script trains by itself") if evidence.world_size > 1 else None
+
+
 _CHANGE_MAKER_BY_NAME: dict[str, Callable[[Profile, Evidence], Change | None]] = {
     "less_memory": _use_first_memory_saving_rung,
     "no_p2p": _change_maker_for_nccl_workaround("p2p"),
@@ -226,6 +232,7 @@ _CHANGE_MAKER_BY_NAME: dict[str, Callable[[Profile, Evidence], Change | None]] =
     "all_linear_layers": _target_all_linear_layers,
     "no_quantization": _replace_qlora_by_lora,
     "torchrun": _use_torchrun,
+    "one_process": _use_one_process,
     "python_path": _put_project_on_python_path,
     "whole_conversations": _learn_whole_conversations,
     "leave_out": refused_arguments.refused_arguments_change,

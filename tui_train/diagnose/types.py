@@ -44,6 +44,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """Names of what the trainer can be passed."""
     cuda: bool = False
     """It was to train on GPUs."""
+    gpus: tuple[str, ...] = ()
+    """The UUIDs of those of the first machine."""
     phase: str = ""
     """Where the GPU's memory ran out, as launch.sh read it."""
     eval_batch: int = 0

@@ -11,6 +11,7 @@ from tui_train.actions.doctor.communication import (
 )
 from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
 from tui_train.checks.machine.communication import why_gloo_refused
+from tui_train.checks.trainer.script import one_process_change
 from tui_train.facts.machine.communication_tests import (
     CommunicationResult,
     Examination,
@@ -97,7 +98,5 @@ def _nccl_changes(setup: Setup) -> list[Change]:
 def _fewer_processes(setup: Setup) -> list[Change]:
     if setup.profile.nodes.machine_count > 1 or setup.world_size < 2:
         return []
-    if setup.device == "cuda":
-        edits = (("hardware.gpus", (setup.gpus[0].uuid,)), ("hardware.processes", 0))
-        return [Change("one GPU", "nothing is exchanged; as many samples take longer", edits)]
-    return [Change("one process", "nothing is exchanged; as many samples take longer", (("hardware.processes", 1),))]
+    gpu_uuids = [gpu.uuid for gpu in setup.gpus if gpu.uuid]
+    return [one_process_change(gpu_uuids, "nothing is exchanged; as many samples take longer")]

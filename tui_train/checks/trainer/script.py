@@ -3,7 +3,7 @@
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from tui_train.base.text import visible
@@ -27,6 +27,13 @@ _NOT_PYTHON_PROBLEM_PREFIX = "it is not Python: "
 USE_TORCHRUN_CHANGE = Change(
     "use torchrun", "it sets RANK, LOCAL_RANK and WORLD_SIZE", (("trainer.launcher", "torchrun"),)
 )
+
+
+def one_process_change(gpu_uuids: Sequence[str], why: str) -> Change:
+    """Return the change to a single process, on the first of the GPUs where there are some."""
+    if gpu_uuids:
+        return Change("one GPU", why, (("hardware.gpus", (gpu_uuids[0],)), ("hardware.processes", 0)))
+    return Change("one process", why, (("hardware.processes", 1),))
 
 
 def script_ignoring_checkpoint(setup: Setup) -> Iterator[Finding]:
@@ -118,7 +125,10 @@ def several_processes_without_process_group(setup: Setup) -> Iterator[Finding]:
     if source and source.trains_alone and setup.world_size > 1:
         message = f"the script joins no process group: each of {setup.world_size} processes would train all for itself"
         remedy = "Wrap its model (torch.nn.parallel.DistributedDataParallel, or accelerate), or start one process."
-        yield warning("hardware.processes", message, remedy)
+        several_machines = setup.profile.nodes.machine_count > 1 or setup.is_slurm_job
+        gpu_uuids = [gpu.uuid for gpu in setup.gpus if gpu.uuid]
+        change = None if several_machines else one_process_change(gpu_uuids, "the script trains by itself")
+        yield error("hardware.processes", message, remedy, change=change)
 
 
 def ranks_unset_by_launcher(setup: Setup) -> Iterator[Finding]:
