@@ -1,6 +1,7 @@
 """The lines that say how a run stands: its state and time, how far it is, its numbers, its attempts, what is wrong."""
 
 import math
+import time
 from collections.abc import Iterator
 from itertools import islice
 from statistics import fmean, variance
@@ -58,10 +59,11 @@ def run_state_lines(name: str, news: RunNews, problems: tuple[str, ...], width: 
     now = news.status
     sign = state_mark(now)
     head = styled(sign, " ", (show.run_state_text(now), f"b {sign[1]}"), "  ", visible(name))
-    time = _time_text(now, news.seconds_left)
+    lasted = _time_text(now, news.seconds_left)
     # A name that is cut keeps apart from the time.
-    lines = [columns(width, (head, 0), (time, -time.cell_length - 1)) if time.plain else fit(head, width)]
-    lines += [fit(styled((news.queue_text, MUTED)), width)] if news.queue_text else []
+    lines = [columns(width, (head, 0), (lasted, -lasted.cell_length - 1)) if lasted.plain else fit(head, width)]
+    waiting = news.queue_text or _awaited_first_step_text(news)
+    lines += [fit(styled((waiting, MUTED)), width)] if waiting else []
     lines += [*_progress_lines(news, sign[1], width)]
     numbers = _metric_parts(news)
     if numbers:
@@ -99,6 +101,22 @@ def _time_text(status: RunStatus, seconds_left: float | None) -> Content:
     return styled(
         (f"{whole_minutes_text(status.seconds)} elapsed, ", MUTED), (f"{whole_minutes_text(seconds_left)} left", "b")
     )
+
+
+def _awaited_first_step_text(news: RunNews) -> str:
+    """Return what a run does before its first step, and since when; empty once a step or a loss is known."""
+    status, progress = news.status, news.progress
+    if status.state != "running" or progress.step or progress.last or news.unread:
+        return ""
+    newest = next(reversed(status.attempts), None)
+    if newest is None or newest.ended is not None:
+        return f"Starting{_since_text(status.started)}: no process trains yet."
+    written = "No step in its log yet." if news.has_output else "It has written nothing yet."
+    return f"Its processes run{_since_text(newest.started)}. {written}"
+
+
+def _since_text(started: float | None) -> str:
+    return f" since {time.strftime('%H:%M:%S', time.localtime(started))}" if started else ""
 
 
 def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:

@@ -52,6 +52,9 @@ def running(tmp_path: Path, *events: dict[str, Any], logs: tuple[list[str], ...]
     return run
 
 
+BEGAN = {"time": 1.0, "event": "attempt_started", "attempt": 1, "position": 1}
+
+
 def climbed(tmp_path: Path) -> RunDir:
     """Return a live run in its second attempt, at step 558 of 900."""
     began = time.time() - 1500
@@ -77,6 +80,24 @@ async def test_a_live_run_says_all_at_any_size(machine, tmp_path, size):
         assert "eval 1.502 best, step 500" in row(shown, "loss 1.00")
         assert all(len(line) <= size[0] for line in shown.splitlines())
         assert size[0] < 80 or "✗ attempt 1, out of memory at step 31 ── ● attempt 2" in shown
+
+
+@pytest.mark.parametrize(
+    ("events", "log", "said"),
+    [
+        ((), "", "Starting since "),
+        ((BEGAN,), "", "It has written nothing yet."),
+        ((BEGAN,), "loading the model\n", "No step in its log yet."),
+        ((BEGAN,), "\n".join(lines(1, 3)) + "\n", ""),
+    ],
+)
+async def test_what_a_run_does_before_its_first_step_is_said(machine, tmp_path, events, log, said):
+    run = running(tmp_path, *events, logs=())
+    run.attempt_log(1).write_text(log)
+    async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, said or "3 of 900")
+        waits = [words in shows(pilot) for words in ("Starting", "written nothing", "No step")]
+        assert sum(waits) == bool(said)
 
 
 async def test_an_attempt_before_a_resume_is_named_with_its_end(tmp_path, machine):

@@ -44,6 +44,8 @@ class RunNews(Struct, frozen=True, kw_only=True):
     title: str = ""
     attempt: int = 0
     """The newest one's number."""
+    has_output: bool = False
+    """Whether the newest attempt has written a line."""
     quiet_minutes: int = 0
     """Whole minutes since the newest attempt wrote something."""
     seconds_left: float | None = None
@@ -233,6 +235,7 @@ class _RunFollower:
             news,
             progress=reader.progress,
             attempt=reader.number,
+            has_output=reader.has_output,
             quiet_minutes=reader.silence.minutes() if may_still_write(status) else 0,
             seconds_left=reader.seconds_left(),
             steps_per_second=reader.steps_per_second(),
@@ -356,6 +359,11 @@ class _AttemptReader:
         self.not_resumed = ignored_checkpoint_sentence(first, self._resumed)
         if first or self.tail.size() > LOG_HEAD_BYTES:
             self._resumed = 0
+
+    @property
+    def has_output(self) -> bool:
+        """Whether something was read of the log."""
+        return bool(self._lines or self.tail.bar or self.progress.curve.size)
 
     def no_step_read_text(self, reading: LogReading) -> str:
         """Return in words that no step is read, though there were lines that would have had one."""
