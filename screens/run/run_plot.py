@@ -49,9 +49,8 @@ def draw_or_hide_plot(plot: Plot, progress: Progress, options: PlotOptions) -> N
         note += [("━", "$live"), " train  ", ("◆", "$warning"), " eval"]
     words = ", ".join(filter(None, (part, "log scale" if options.log else "")))
     note += [f"{'  ' if note else ''}{words}"] if words else []
-    plot.show(
-        "Learning rate" if options.rate else "Loss", note, series, PlotAxisOptions(progress.steps, share, options.log)
-    )
+    axes = PlotAxisOptions(progress.steps, share, options.log, x_name=progress.position_word)
+    plot.show("Learning rate" if options.rate else "Loss", note, series, axes)
 
 
 def _loss_series(progress: Progress) -> list[PlotSeries]:

@@ -42,13 +42,14 @@ class PlotSeries(NamedTuple):
 class PlotAxisOptions(NamedTuple):
     """Part of the curves that is drawn: x from 0 to `end` (at least to the last point), or the last `share` of them.
 
-    `log` draws the y axis by its logarithm; `label` writes a value of x.
+    `log` draws the y axis by its logarithm; `label` writes a value of x, and `x_name` stands before the last.
     """
 
     end: float = 0.0
     share: float = 1.0
     log: bool = False
     label: Callable[[float], str] = grouped_digits
+    x_name: str = ""
 
 
 class _ValueFrame(NamedTuple):
@@ -222,12 +223,13 @@ def _x_label_row(axis_options: PlotAxisOptions, left: float, right: float, gutte
         _TICK_COUNT,
         *range(1, _TICK_COUNT),
     ):  # both ends first: where there is no room, the middle is left out
-        text = axis_options.label(left + (right - left) * tick / _TICK_COUNT)
+        number = axis_options.label(left + (right - left) * tick / _TICK_COUNT)
+        text = f"{axis_options.x_name} {number}".strip() if tick == _TICK_COUNT else number
         place = gutter + round((width - gutter - 1) * tick / _TICK_COUNT) - len(text) // 2
         place = max(0, min(width - len(text), max(gutter, place)))
         free = not "".join(line[max(0, place - 1) : place + len(text) + 1]).strip()
-        if free and text not in written:
-            written.add(text)
+        if free and number not in written:
+            written.add(number)
             line[place : place + len(text)] = text
     return tuple((char, MUTED) for char in line[:width])
 

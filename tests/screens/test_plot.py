@@ -33,9 +33,19 @@ FEW = ((1, 3.0), (2, 2.0))
         (FALLING, PlotAxisOptions(end=900, share=0.25), 80, "", "419 454 489 524 559"),
         (FEW[:1], PlotAxisOptions(), 80, "", "0 1"),
         (FEW, PlotAxisOptions(end=2), 80, "", "0 1 2"),
+        (FEW[:1], PlotAxisOptions(x_name="step"), 80, "", "0 step 1"),
+        (FALLING, PlotAxisOptions(end=900, x_name="step"), 80, "", "0 225 450 675 step 900"),
         (FALLING, PlotAxisOptions(end=900_000_000), 26, "", "0 900 000 000"),
     ],
-    ids=["three round ones and five", "last part", "of one step", "of two steps", "those that would touch"],
+    ids=[
+        "three round ones and five",
+        "last part",
+        "of one step",
+        "of two steps",
+        "of one step by name",
+        "with a name",
+        "those that would touch",
+    ],
 )
 def test_labels(points, axes, width, left, below):
     drawn = lines(PlotSeries(points), width=width, axes=axes)
