@@ -276,11 +276,15 @@ class Wizard(DiscoveryApp):
 
     @on(OpenRun)
     def _open_run_in_place_of_steps(self, event: OpenRun) -> None:
+        from ..run.screen import RunScreen
         from ..steps.step import StepScreen
 
-        # What was started here takes the place of the steps that led to it.
+        # What was started here takes the place of the steps that led to it, and of the ended run that was edited.
+        is_started_here = isinstance(self.screen, StepScreen)
         while isinstance(self.screen, StepScreen):
             self.edits.save_draft_in_background()
+            self.pop_screen()
+        if is_started_here and isinstance(self.screen, RunScreen) and not self.screen.view.still_trains:
             self.pop_screen()
         self.open_run(event.run)
         if event.notice:

@@ -23,6 +23,7 @@ from pilot import (
     keys,
     opened,
     out_of_memory,
+    reached,
     settle,
     shows,
     to,
@@ -34,6 +35,7 @@ from textual.widgets import Input
 from tui_train.screens import tuning
 from tui_train.screens.messages import OpenRun, OpenStep, ValueChosen
 from tui_train.screens.run.log_view import LogView
+from tui_train.screens.run.screen import RunScreen
 from tui_train.screens.widgets.multi_select import MultiSelect
 
 from tui_train.actions.last_profile import load_last_session_profile, remember_profile_without_secrets
@@ -349,6 +351,18 @@ async def test_a_burst_of_enter_opens_each_step_once(machine, tmp_path):
             pilot.app.screen.post_message(OpenRun(rundir.RunDir(tmp_path)))
         await settle(pilot)
         assert [type(screen).__name__ for screen in pilot.app.screen_stack] == ["HomeScreen", "RunScreen"]
+
+
+@pytest.mark.parametrize(("is_live", "shown"), [(False, ["second"]), (True, ["20260101-120000-quickstart", "second"])])
+async def test_a_rerun_takes_the_place_of_an_ended_run_that_was_edited(machine, tmp_path, is_live, shown):
+    run = live_run(tmp_path) if is_live else finished_run(tmp_path)
+    async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "running" if is_live else "edit and rerun")
+        pilot.app.screen.post_message(OpenStep("preview", pilot.app.screen))
+        await reached(pilot, "Preview")
+        pilot.app.screen.post_message(OpenRun(rundir.RunDir(tmp_path / "second")))
+        await until_shown(pilot, "second")
+        assert [screen.run.name for screen in pilot.app.screen_stack if isinstance(screen, RunScreen)] == shown
 
 
 @pytest.mark.whole
