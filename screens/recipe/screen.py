@@ -18,7 +18,7 @@ from tui_train.memory import trace
 from tui_train.memory.ladder.rungs import RUNGS, get_rung, why_rung_unusable
 from tui_train.memory.predict import Prediction, predict_memory, rung_effects
 from tui_train.memory.trace import CountedMemory
-from tui_train.profile import batch
+from tui_train.profile import batch, fields
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe.given_arguments import script_source
 from tui_train.setup.recipe.placeholder_values import effective_accumulation
@@ -37,7 +37,13 @@ from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.text_layout import MUTED, Piece
 from . import script_rows
 
-_LADDER_GROUP_KEY = "ladder"
+_LADDER_GROUP_KEY, _UNUSED_GROUP_KEY = "ladder", "unused"
+_UNUSED_SECTION = Section(
+    title="Not used",
+    key=_UNUSED_GROUP_KEY,
+    folds=True,
+    hint="Values of the recipe that do not reach the script. Space opens and closes them.",
+)
 _CONFIG_WORKER_GROUP = "config"
 
 
@@ -117,6 +123,8 @@ Those that change the training ask for your consent; the others keep it the same
     def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> FormGroup:
         """Return a section; that of the fallbacks is opened to a list."""
         group = super().make_group(section, rows, setup)
+        if section.key == _UNUSED_GROUP_KEY:
+            return replace(group, value=counted(len(rows), "value"))
         if section.key != _LADDER_GROUP_KEY:
             return group
         chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
@@ -133,6 +141,21 @@ Those that change the training ask for your consent; the others keep it the same
         if source and setup:
             yield script_rows.make_script_group(source, self.profile.trainer.arguments, setup, found)
         yield from super()._make_groups(setup)
+
+    def section_rows(self, setup: Setup | None) -> Iterable[tuple[Section, tuple[FormRow, ...]]]:
+        """Yield the sections, and in one of their own the rows that are nothing to a script of the user's."""
+        sections = [*super().section_rows(setup)]
+        # Before its source is read, nothing reaches it.
+        if self._script_source(setup) is None:
+            yield from sections
+            return
+        unused: list[FormRow] = []
+        for section, rows in sections:
+            idle = [row for row in rows if row.reason and not fields.is_chosen(self.profile, row.key)]
+            unused += idle
+            yield section, tuple(row for row in rows if row not in idle)
+        if unused:
+            yield _UNUSED_SECTION, tuple(unused)
 
     def _script_source(self, setup: Setup | None) -> ScriptSource | None:
         if setup is None or self.facts is None or not trainer_has_own_field(self.profile, "trainer.script"):

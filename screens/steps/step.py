@@ -158,6 +158,12 @@ class StepScreen(FindingsScreen):
     # The form
 
     def _make_groups(self, setup: Setup | None) -> Iterable[FormGroup]:
+        for section, rows in self.section_rows(setup):
+            if rows or (section.folds and not section.keys):
+                yield self.make_group(section, rows, setup)
+
+    def section_rows(self, setup: Setup | None) -> Iterable[tuple[Section, tuple[FormRow, ...]]]:
+        """Yield the sections of the form with the rows that are shown of each."""
         # What follows from values is not said while one of them cannot be read.
         resolved_to_show = setup if setup and not self.form.state.unparsable_row_key else None
         notes, below = (
@@ -177,8 +183,7 @@ class StepScreen(FindingsScreen):
                 for key in section.keys
                 if choices.is_field_shown(key, setup or self.profile)
             )
-            if rows or section.folds:
-                yield self.make_group(section, rows, setup)
+            yield section, rows
 
     def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> FormGroup:
         """Return a section with its rows; a folded one says how many of its values were chosen."""

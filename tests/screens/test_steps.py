@@ -8,12 +8,14 @@ import weakref
 from typing import Any
 
 import pytest
-from pilot import PRETRAIN, SEED, keys, opened, settle, shows, to, until_shown, until_true
+from pilot import PRETRAIN, SEED, keys, opened, reached, settle, shows, to, until_shown, until_true
+from support import profile
 from terminal import Terminal, to_recipe
 from textual._styles_cache import StylesCache
 from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
+from tui_train.screens.messages import OpenStep
 from tui_train.screens.steps.step import ADVANCED_GROUP_KEY, StepScreen
 from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.hint import Hint
@@ -26,6 +28,7 @@ from tui_train.profile.types import Profile
 from tui_train.wizard import make_wizard
 
 DOWN = "\x1b[B"
+PARSER = "import argparse\np = argparse.ArgumentParser()\n"
 
 
 @pytest.fixture
@@ -104,6 +107,23 @@ async def test_enter_in_a_row_that_is_wrong_stays_in_it(machine):
         form.go_to_row("trainer.launcher")
         await keys("enter")(pilot)
         assert form.cursor == wrong[0] != "trainer.launcher"
+
+
+async def test_values_that_do_not_reach_a_script_are_folded_away(machine, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(f"{PARSER}p.add_argument('--lr', type=float)\np.parse_args()\n")
+    values = {"trainer.kind": "script", "trainer.script": str(script), "recipe.seed": 3}
+    async with opened() as pilot:
+        pilot.app.edits.set_profile(profile(values))
+        pilot.app.screen.post_message(OpenStep("recipe"))
+        await reached(pilot, "Recipe")
+        state = pilot.app.screen.query_one(Form).state
+        unused = {row.key for group in state.groups if group.key == "unused" for row in group.rows}
+        # A value that was chosen stays where it is, with what is wrong with it.
+        assert unused & {"recipe.layers", "recipe.learning_rate", "recipe.seed"} == {"recipe.layers"}
+        assert "recipe.layers" not in state.cursor_stop_keys
+        await to(pilot, "unused")
+        assert "recipe.layers" in state.cursor_stop_keys
 
 
 @pytest.mark.whole
