@@ -13,7 +13,7 @@ from textual.worker import get_current_worker
 from tui_train.actions.doctor.communication import Observer, Workbench
 from tui_train.actions.doctor.cures import examine_communication
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import visible
+from tui_train.base.text import sentence, visible
 from tui_train.facts.machine.communication_tests import Examination, Exchange
 from tui_train.profile.changes import Change
 from tui_train.setup.setup import Setup
@@ -86,7 +86,7 @@ Enter takes the change with which it worked; Ctrl+Z takes it back. Esc ends the 
         try:
             examination = examine_communication(setup.profile, bench, MAX_SECONDS)
         except TuiTrainError as error:
-            observer.call(self._end, None, visible(f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}"))
+            observer.call(self._end, None, visible(f"{sentence(error.message)}. {error.remedy}"))
             return
         observer.call(self._end, examination, examination_text(setup, examination, with_fix=False))
 

@@ -19,7 +19,7 @@ from textual.worker import NoActiveWorker, WorkerFailed, get_current_worker
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.fault_log import record_fault
-from tui_train.base.text import visible
+from tui_train.base.text import sentence, visible
 
 from .themes import needs_plain_colours
 
@@ -129,7 +129,7 @@ class GuardedApp(App[int]):
 
     def show_error(self, error: TuiTrainError) -> None:
         """Show an error with its remedy."""
-        self.notify(visible(f"{error.message}. {error.remedy}"), severity="error", timeout=10, markup=False)
+        self.notify(visible(f"{sentence(error.message)}. {error.remedy}"), severity="error", timeout=10, markup=False)
 
     async def _process_messages(self, *arguments: Any, **named: Any) -> None:
         await super()._process_messages(*arguments, **named)

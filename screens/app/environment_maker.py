@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import display_path, visible
+from tui_train.base.text import display_path, sentence, visible
 
 from ..discovery.discovery import DiscoveryApp
 from ..install.installation import Installation
@@ -115,7 +115,7 @@ class _InstallationReporter:
 
     def report_failed(self, error: TuiTrainError) -> None:
         """Say why there is none."""
-        self._report_end(failure=f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}")
+        self._report_end(failure=f"{sentence(error.message)}. {error.remedy}")
 
     def _report_end(self, **outcome: Any) -> None:
         self._report(

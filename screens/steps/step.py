@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widget import Widget
 
-from tui_train.base.text import visible
+from tui_train.base.text import sentence, visible
 from tui_train.profile import fields
 from tui_train.setup.setup import Setup
 from tui_train.trainers import field_with_trainer_texts, trainer_of
@@ -26,6 +26,7 @@ from ..widgets.hint import Hint
 from ..widgets.keys import KeyBar
 from ..widgets.lines import DrawLines
 from ..widgets.multi_select import MultiSelect
+from ..widgets.text_layout import FAILED_MARK, styled
 from .step_findings import FindingsScreen
 from .step_rows import Section, make_form_row
 
@@ -250,10 +251,13 @@ class StepScreen(FindingsScreen):
             return
         self.app.bell()
         key = form.state.unparsable_row_key or (wrong.form_row_key if wrong else "")
-        if any(row.key == key for row in form.state.rows):
+        if key == here:
+            words = f" Enter goes on once this is fixed. {visible(form.state.hint)}"
+            self.query_one(Hint).show_text(styled(FAILED_MARK, words))
+        elif any(row.key == key for row in form.state.rows):
             form.go_to_row(key)
         elif wrong:
-            self.notify(visible(f"{wrong.message}. {wrong.remedy}"), severity="error", markup=False)
+            self.notify(visible(f"{sentence(wrong.message)}. {wrong.remedy}"), severity="error", markup=False)
 
     def on_descendant_focus(self) -> None:
         """Say what the focused row is for."""

@@ -7,7 +7,7 @@ from textual import on
 from textual.content import Content
 from textual.reactive import reactive
 
-from tui_train.base.text import visible
+from tui_train.base.text import sentence, visible
 from tui_train.checks import Finding
 from tui_train.facts.gpus.samples import CardSamples
 from tui_train.facts.types import Facts
@@ -116,7 +116,7 @@ class FindingsScreen(WizardScreen):
             mark = ("✗", "$error") if finding.forbids_plan else ("!", "$warning")
             fix = styled("  ", ("F2", KEY_STYLE), " fixes it.") if finding.fix and not finding.keys else Content()
             self.query_one(Hint).show_text(
-                styled(mark, f" {visible(finding.message)}. {visible(finding.screen_remedy)}", fix)
+                styled(mark, f" {visible(sentence(finding.message))}. {visible(finding.screen_remedy)}", fix)
             )
             return
         self.query_one(Hint).show_text(Content(visible(words)))

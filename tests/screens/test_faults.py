@@ -368,7 +368,7 @@ async def test_an_error_with_a_remedy_is_no_fault(machine):
     async with opened(notifications=True) as pilot:
         with mock.patch.object(HomeScreen, "action_choose_beginning", refuse):
             await keys("n")(pilot)
-        assert [notice.message for notice in pilot.app._notifications] == ["there is no such thing. Name another one"]
+        assert [notice.message for notice in pilot.app._notifications] == ["There is no such thing. Name another one"]
         assert not faults_log().exists()
 
 

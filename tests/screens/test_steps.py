@@ -109,6 +109,16 @@ async def test_enter_in_a_row_that_is_wrong_stays_in_it(machine):
         assert form.cursor == wrong[0] != "trainer.launcher"
 
 
+async def test_enter_on_the_row_that_is_wrong_says_that_it_is_in_the_way(machine):
+    async with opened(PRETRAIN, "enter", "right", "enter") as pilot:
+        form, hint = pilot.app.screen.query_one(Form), pilot.app.screen.query_one(Hint)
+        assert (form.cursor, "Enter goes on once" in str(hint.render())) == ("trainer.script", False)
+        await keys("enter")(pilot)
+        assert (form.cursor, "Enter goes on once" in str(hint.render())) == ("trainer.script", True)
+        await keys("up")(pilot)
+        assert "Enter goes on once" not in str(hint.render())
+
+
 async def test_values_that_do_not_reach_a_script_are_folded_away(machine, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(f"{PARSER}p.add_argument('--lr', type=float)\np.parse_args()\n")
@@ -133,13 +143,13 @@ async def test_a_row_says_its_own_help_once_a_finding_of_another_was_said(machin
         def hint() -> str:
             return str(pilot.app.screen.query_one(Hint).render())
 
-        assert "no script is named" in hint()
+        assert "No script is named" in hint()
         form = pilot.app.screen.query_one(Form)
         for row, said in (("trainer.script", True), ("trainer.preset", False), ("start", False)):
             await keys("down")(pilot)
-            assert (form.cursor, "no script is named" in hint(), bool(hint().strip())) == (row, said, True)
+            assert (form.cursor, "No script is named" in hint(), bool(hint().strip())) == (row, said, True)
         await keys("up", "up")(pilot)
-        assert "no script is named" in hint()
+        assert "No script is named" in hint()
 
 
 @pytest.mark.whole

@@ -14,6 +14,7 @@ __all__ = [
     "loss_text",
     "number_ranges_text",
     "percent",
+    "sentence",
     "size_text",
     "sparkline",
     "text_table",
@@ -21,6 +22,13 @@ __all__ = [
     "visible",
 ]  # fmt: skip
 
+# Any other may be a name, which stays as it is written: of a host, a library, a parameter.
+_WORDS_CAPITALIZED_AS_FIRST = frozenset({
+    "a", "after", "all", "an", "another", "cannot", "each", "every", "in", "it", "its", "less", "line",
+    "missing", "neither", "no", "none", "not", "nothing", "of", "one", "only", "other", "port", "some", "that",
+    "the", "there", "these", "this", "tokens", "two", "unknown", "what", "whether", "with", "without", "you",
+    "your",
+})  # fmt: skip
 _SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
 _MIN_COLUMN_WIDTH = 4  # of a column that is cut
 
@@ -46,6 +54,12 @@ def size_text(byte_count: int | None) -> str:
 def counted(number: int, singular: str, plural: str = "") -> str:
     """Return `1 process` or `2 processes`; the default plural is `singular` + s."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def sentence(message: str) -> str:
+    """Return a message as a sentence begins, with a capital."""
+    first_word, _, _ = message.partition(" ")
+    return message[:1].upper() + message[1:] if first_word in _WORDS_CAPITALIZED_AS_FIRST else message
 
 
 def first_names_text(names: Sequence[str], most: int) -> str:

@@ -11,6 +11,7 @@ from tui_train.base.text import (
     counted,
     duration_text,
     number_ranges_text,
+    sentence,
     size_text,
     text_table,
     typeset_ascii,
@@ -113,7 +114,7 @@ def _torch_remedy(machine: Machine) -> str:
     try:
         return f"Make an environment that can: tui-train env create hf ({recommended_torch_build(machine).text})."
     except Unavailable as error:
-        return f"{error.message[:1].upper()}{error.message[1:]}. {error.remedy}"
+        return f"{sentence(error.message)}. {error.remedy}"
 
 
 def _short_card_lines(rows: Sequence[tuple[str, ...]], machine: Machine, max_width: int | None) -> list[str]:

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tui_train.base.errors import Unavailable
+from tui_train.base.text import sentence
 from tui_train.facts.gpus.gpu_sets import rank_card_sets, recommended_uuids
 from tui_train.facts.gpus.verdicts import (
     gpu_verdicts,
@@ -63,7 +64,7 @@ def cards_idle_beside_cpu(setup: Setup) -> IdleCards | None:
     try:
         return replace(found, wheel=recommended_torch_build(machine))
     except Unavailable as error:
-        reason = f"{error.message[:1].upper()}{error.message[1:]}. " if error.message not in why else ""
+        reason = f"{sentence(error.message)}. " if error.message not in why else ""
         return replace(found, remedy=f"{reason}{error.remedy}")
 
 
