@@ -1,6 +1,7 @@
 """The Run screen: what it says of a run that goes on, has failed or has finished, and what its keys do."""
 
 import math
+import os
 import re
 import threading
 import time
@@ -200,6 +201,17 @@ async def test_an_ended_run_says_what_remains_and_what_is_next(machine, tmp_path
         assert "r Resume" not in shown
         await keys("e")(pilot)
         assert type(app.screen).__name__ == "RecipeScreen"
+
+
+async def test_weights_of_another_form_are_named_where_there_is_no_checkpoint(machine, tmp_path):
+    run = finished_run(tmp_path)
+    saved = run.path / "output/model.pt"
+    saved.parent.mkdir()
+    saved.write_bytes(b"weights")
+    os.utime(saved, (1050, 1050))  # while it trained
+    async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "edit and rerun")
+        assert row(shows(pilot), "Saved").split() == ["Saved", "output/model.pt"]
 
 
 async def test_an_empty_log_is_called_so_and_has_nothing_to_scroll(machine, tmp_path):
