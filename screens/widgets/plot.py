@@ -223,9 +223,11 @@ def _x_label_row(axis_options: PlotAxisOptions, left: float, right: float, gutte
         _TICK_COUNT,
         *range(1, _TICK_COUNT),
     ):  # both ends first: where there is no room, the middle is left out
-        number = axis_options.label(left + (right - left) * tick / _TICK_COUNT)
+        # On a whole number: of few steps a quarter lies between two.
+        value = min(right, max(left, round(left + (right - left) * tick / _TICK_COUNT)))
+        number = axis_options.label(value)
         text = f"{axis_options.x_name} {number}".strip() if tick == _TICK_COUNT else number
-        place = gutter + round((width - gutter - 1) * tick / _TICK_COUNT) - len(text) // 2
+        place = gutter + round((width - gutter - 1) * (value - left) / ((right - left) or 1.0)) - len(text) // 2
         place = max(0, min(width - len(text), max(gutter, place)))
         free = not "".join(line[max(0, place - 1) : place + len(text) + 1]).strip()
         if free and number not in written:

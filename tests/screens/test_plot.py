@@ -55,6 +55,12 @@ def test_labels(points, axes, width, left, below):
     assert len(drawn) == 10
 
 
+def test_a_label_stands_below_its_step():
+    drawn = lines(PlotSeries(FEW), axes=PlotAxisOptions(end=5))
+    places = [drawn[-1].index(label) for label in "0124"]
+    assert places == [6 + round(73 * step / 5) for step in (0, 1, 2, 4)]
+
+
 def test_a_falling_curve_falls_and_ends_where_its_steps_end():
     drawn = lines(PlotSeries(FALLING), axes=PlotAxisOptions(end=900))
     first, last = braille(drawn[0]), braille(drawn[-2])
