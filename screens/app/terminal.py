@@ -28,6 +28,44 @@ _POLL_SECONDS = 0.1
 _MAX_READ_BYTES = 4096
 # What follows the escape character of an arrow, a function key or the mouse.
 _KEY_REST_PATTERN = re.compile(r"\[[0-9;:<]*[A-DFHIMOP-SZmu~]|O[A-DFHP-S]")
+_PASTE_START, _PASTE_END = "\x1b[200~", "\x1b[201~"
+_PASTED_SEQUENCE_PATTERN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|.)?", re.DOTALL)
+
+
+class PasteCleaner:
+    """Drops escape sequences within a paste: Textual takes them for keys, and drops the text behind them (8.2.8).
+
+    A terminal that does not mark the beginning and the end of a paste sends the same bytes as one who types.
+    """
+
+    def __init__(self) -> None:
+        """Begin outside of a paste."""
+        self._is_pasting = False
+        self._held_back = ""  # what may be the beginning of the mark of the end
+
+    def clean(self, data: str, partial_key: str) -> str:
+        """Return what was read without those sequences; `partial_key` was read before, and may begin a paste."""
+        data, kept = self._held_back + data, ""
+        self._held_back = ""
+        while data:
+            if self._is_pasting:
+                text, end, rest = data.partition(_PASTE_END)
+                if not end:
+                    text = self._without_beginning_of_end(text)
+                kept += _PASTED_SEQUENCE_PATTERN.sub("", text) + end
+                self._is_pasting = not end
+            else:
+                before, start, rest = (partial_key + data).partition(_PASTE_START)
+                kept += (before + start)[len(partial_key) :]
+                self._is_pasting, partial_key = bool(start), ""
+            data = rest
+        return kept
+
+    def _without_beginning_of_end(self, text: str) -> str:
+        """Hold the end of a text back where the mark of the end may begin there."""
+        size = next((size for size in range(len(_PASTE_END) - 1, 0, -1) if text.endswith(_PASTE_END[:size])), 0)
+        self._held_back = text[len(text) - size :]
+        return text[: len(text) - size]
 
 
 class KeyParser(XTermParser):
@@ -44,6 +82,7 @@ class KeyParser(XTermParser):
         self._partial_key = ""  # from an escape character on whose key is not complete
         self._escape_at = 0.0  # when that character was read
         self._lone_escape_at = 0.0  # the same where it was taken for Esc
+        self._paste_cleaner = PasteCleaner()
 
     @property
     def timeout(self) -> float:
@@ -55,8 +94,8 @@ class KeyParser(XTermParser):
         )
 
     def feed(self, data: str) -> Iterable[Message]:
-        """Yield the keys and answers in what was read."""
-        data = self._drop_late_key_rest(data)
+        """Yield the keys, answers and pasted texts in what was read."""
+        data = self._paste_cleaner.clean(self._drop_late_key_rest(data), self._partial_key)
         if self._asked_at and _MODE_REPORT_ENDING in data:
             self._set_escape_delay(
                 _SHORT_ESCAPE_DELAY_SECONDS

@@ -82,6 +82,30 @@ def test_a_sequence_whose_end_is_lost_types_nothing(typed):
     assert typed("\x1b[1;", 1.0, "x") == ["x"]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("two\nlines", "two\nlines"),
+        ("a\x1b[31mred\x1b[0m", "ared"),
+        ("up\x1b[A, q\x1bq", "up, q"),
+        ("\x1b", ""),
+        ("end\x1b[201", "end"),
+        ("", ""),
+    ],
+)
+@pytest.mark.parametrize("bytes_at_once", [1, 5, 99])
+def test_escape_sequences_in_a_paste_are_neither_keys_nor_its_end(text, expected, bytes_at_once):
+    parser, found = KeyParser(), []
+    sent = f"x\x1b[200~{text}\x1b[201~y"
+    for at in range(0, len(sent), bytes_at_once):
+        found += parser.feed(sent[at : at + bytes_at_once])
+    assert [event.key for event in found if isinstance(event, events.Key)] == ["x", "y"]
+    pasted = "".join(event.text for event in found if isinstance(event, events.Paste))
+    assert "\x1b" not in pasted
+    # Of a sequence that comes in pieces, a rest may be left as text.
+    assert pasted == expected or bytes_at_once < len(sent)
+
+
 def test_escdelay_is_what_the_user_says(monkeypatch):
     monkeypatch.setenv("ESCDELAY", "500")
     parser = KeyParser()
