@@ -110,13 +110,13 @@ def _awaited_first_step_text(news: RunNews) -> str:
         return ""
     newest = next(reversed(status.attempts), None)
     if newest is None or newest.ended is not None:
-        return f"Starting{_since_text(status.started)}: no process trains yet."
-    written = "No step in its log yet." if news.has_output else "It has written nothing yet."
-    return f"Its processes run{_since_text(newest.started)}. {written}"
+        return f"Started{_time_of_day_text(status.started)}; no process trains yet."
+    awaited = "no step in the log yet" if news.has_output else "nothing written yet"
+    return f"Processes started{_time_of_day_text(newest.started)}; {awaited}."
 
 
-def _since_text(started: float | None) -> str:
-    return f" since {time.strftime('%H:%M:%S', time.localtime(started))}" if started else ""
+def _time_of_day_text(date: float | None) -> str:
+    return f" {time.strftime('%H:%M:%S', time.localtime(date))}" if date else ""
 
 
 def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:

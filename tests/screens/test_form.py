@@ -225,6 +225,20 @@ def test_a_value_that_is_not_set_shows_what_holds():
     assert ("fp32" in drawn(held, here=False), UNSET_LABEL in drawn(held, here=False)) == (True, False)
 
 
+def test_a_note_that_is_cut_stands_whole_in_the_hint():
+    state = FormState()
+    for note in ("a short one", "no value of it is read before the file is found, which takes a while"):
+        state.groups = (FormGroup(title="", rows=(row("trainer.data", note=note),)),)
+        state.rebuild_lines()
+        assert (f"{note[1:]}. trainer.data" in state.hint) == (note not in drawn(state.rows[0], here=False))
+
+
+def test_the_default_of_a_script_stands_whole_beside_a_long_note():
+    held = "the script's own (corpus.txt)"
+    text = row("trainer.data", default_text=held, has_long_default=True, note="a note that would have all the room")
+    assert held in drawn(text, here=False)
+
+
 def test_an_error_stands_beside_its_value_with_the_key_that_fixes_it():
     text = drawn(row("recipe.global_batch", value=30, error="not a multiple of 8", fix="use 32"), here=True)
     assert text.index("30") < text.index("✗ not a multiple of 8") < text.index("F2 use 32")

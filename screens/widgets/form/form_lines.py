@@ -36,7 +36,8 @@ _GAP_CELLS = 2
 _MIN_ERROR_BESIDE_FIX_WIDTH = 24  # cells of an error, beside what would fix it
 _MIN_ERROR_WIDTH = 12  # cells of an error, beside the key that fixes it
 _MAX_DEFAULT_WIDTH = 26  # cells that what holds may have beside a number
-_MAX_NOTE_WIDTH = 36  # cells that a note leaves to a value that may be long
+_MAX_TEXT_DEFAULT_WIDTH = 34  # the same in place of a text
+MAX_NOTE_WIDTH = 36  # cells that a note leaves to a value that may be long
 _LEFT_ANGLE, _RIGHT_ANGLE = "\u2039", "\u203a"
 # Their values are found, not listed in the field.
 _KEYS_WITH_DISCOVERED_VALUES = frozenset({"trainer.python", "trainer.preset"})
@@ -169,11 +170,11 @@ def entry_width(row: FormRow, form_width: int) -> int:
         cells = value_width(form_width) - _GAP_CELLS - 2
         return max(cells, _MAX_DEFAULT_WIDTH) if row.has_long_default and not row.error else cells
     beside = (
-        min(_MAX_NOTE_WIDTH, len(_note_beside_value(row).plain)) + _GAP_CELLS + 1
-        if _note_beside_value(row).plain
-        else 1
+        min(MAX_NOTE_WIDTH, len(_note_beside_value(row).plain)) + _GAP_CELLS + 1 if _note_beside_value(row).plain else 1
     )
-    return max(value_width(form_width) - _GAP_CELLS - 2, form_width - VALUE_START_CELL - beside)
+    cells = max(value_width(form_width) - _GAP_CELLS - 2, form_width - VALUE_START_CELL - beside)
+    has_long_default = row.has_long_default and not row.error
+    return max(cells, min(_MAX_TEXT_DEFAULT_WIDTH, len(row.default_text))) if has_long_default else cells
 
 
 def draw_form_line(
@@ -206,7 +207,9 @@ def _foldable_group_line(group: FormGroup, width: int, *, unfolded: bool) -> Con
     if wrong and not unfolded:
         mark, style = ("✗", "$error") if wrong.error else ("!", "$warning")
         note = styled((f"{mark} {wrong.field.label}: {wrong.error or wrong.warning}", style))
-    return columns(width - 1, (words, LABEL_WIDTH - 1), (f"  {group.value}", value_width(width)), (note, 0))
+    # What stands beside a long value begins no less than a gap behind it.
+    cells = max(value_width(width), len(group.value) + 2 + _GAP_CELLS)
+    return columns(width - 1, (words, LABEL_WIDTH - 1), (f"  {group.value}", cells), (note, 0))
 
 
 def _option_line(line: FormLine, width: int, marked_option: int) -> Content:
@@ -231,9 +234,14 @@ def _note_beside_value(row: FormRow, room: int = 0) -> Content:
         if room and room - fix.cell_length < min(wrong.cell_length, _MIN_ERROR_BESIDE_FIX_WIDTH):
             fix = key
         return styled(fit(wrong, max(_MIN_ERROR_WIDTH, room - fix.cell_length)) if room and fix else wrong, fix)
+    return styled((note_text(row), MUTED))
+
+
+def note_text(row: FormRow) -> str:
+    """Return what follows from a value, or what is known of the chosen one."""
     chosen = () if row.is_typed else row.options
     option = next((option for option in chosen if option.value == fields.format_value(row.value)), None)
-    return styled((row.note or (option.note if option else ""), MUTED))
+    return row.note or (option.note if option else "")
 
 
 def _row_line(row: FormRow, width: int) -> Content:

@@ -5,11 +5,19 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import visible
+from tui_train.base.text import sentence, visible
 from tui_train.profile import fields
 from tui_train.profile.fields import FieldValue
 
-from .form_lines import FormGroup, FormLine, FormRow, cursor_stop_line_numbers, form_lines
+from .form_lines import (
+    MAX_NOTE_WIDTH,
+    FormGroup,
+    FormLine,
+    FormRow,
+    cursor_stop_line_numbers,
+    form_lines,
+    note_text,
+)
 
 _VALUE_NOT_TYPABLE_REASON = "control characters: edit the profile file"
 _UNUSUAL_NUMBER_FACTOR = 10.0  # times what is usual: so much is hardly meant
@@ -130,7 +138,7 @@ class FormState:
                 if self.has_refused_typing
                 else f"{self._why_typing_refused(row)} {row.hint}"
             )
-        return row.hint if row else line.group.hint
+        return _hint_with_cut_note(row) if row else line.group.hint
 
     @property
     def has_refused_typing(self) -> bool:
@@ -234,6 +242,13 @@ class FormState:
             return "lines" if was_unread else "same"
         self._posted_values.append(value)
         return "value"
+
+
+def _hint_with_cut_note(row: FormRow) -> str:
+    """Return what a row is for, after what stands beside it where that may be cut."""
+    note = note_text(row)
+    is_cut = len(note) > MAX_NOTE_WIDTH and not (row.error or row.warning)
+    return f"{sentence(note)}. {row.hint}" if is_cut and note.lower() not in row.hint.lower() else row.hint
 
 
 def _make_unparsable_text(row: FormRow, text: str, error: BadInput) -> UnparsableText:
