@@ -15,7 +15,7 @@ from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import counted, size_text, visible
+from tui_train.base.text import counted, sentence, size_text, visible
 
 from ..messages import CompareRuns, ContinueDraft, OpenRun, OpenStep
 from ..textual_fixes import forward_key
@@ -443,7 +443,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
         wrong = findings_forbidding_start(prepared)
         errors_text = "\n".join(
-            visible(f"✗ {finding.message}. {finding.remedy}") for finding in wrong[:MAX_NAMES_SHOWN]
+            visible(f"✗ {sentence(finding.message)}. {finding.remedy}") for finding in wrong[:MAX_NAMES_SHOWN]
         )
         self.ask_choice(
             f"{visible(name)} cannot start here.\n\n{errors_text}",

@@ -14,7 +14,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import visible
+from tui_train.base.text import sentence, visible
 
 from .code import ScrollingPage
 from .form.entry import ListFolderNames, PathSuggester
@@ -118,7 +118,7 @@ class TextDialog(ModalScreen[str | None]):
 
 
 def _refusal_line(error: TuiTrainError) -> Content:
-    return styled(FAILED_MARK, f" {visible(error.message)}. {visible(error.remedy)}")
+    return styled(FAILED_MARK, f" {visible(sentence(error.message))}. {visible(error.remedy)}")
 
 
 class HelpScreen(ModalScreen[None]):

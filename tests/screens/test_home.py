@@ -197,7 +197,7 @@ async def test_what_cannot_be_opened_is_at_hand_with_the_reason(rows):
         await paste(pilot, f"{rows}.gz\nacme/base\x1b")
         entry = pilot.app.screen.query_one(Input)
         assert entry.value == f"{rows}.gz acme/base\\x1b"
-        assert "there is no file or folder" in shows(pilot)
+        assert "There is no file or folder" in shows(pilot)
         await keys("ctrl+u")(pilot)
         await paste(pilot, f"'{rows}'\nacme/base")
         assert entry.value == f"'{rows}' acme/base"

@@ -827,7 +827,7 @@ async def test_what_cannot_be_tuned_says_why(machine):
     async with opened(PRETRAIN, "enter", "enter", notifications=True) as pilot:
         pilot.app.edits.set_profile(profile_with_value(pilot.app.profile, "recipe.global_batch", 13))
         await pilot.press("f4")
-        await until_shown(pilot, "the global batch 13 is not a multiple")
+        await until_shown(pilot, "The global batch 13 is not a multiple")
         assert "● 3 Recipe" in shows(pilot)
 
 
