@@ -23,7 +23,6 @@ from pilot import (
     keys,
     opened,
     out_of_memory,
-    reached,
     settle,
     shows,
     to,
@@ -359,7 +358,7 @@ async def test_a_rerun_takes_the_place_of_an_ended_run_that_was_edited(machine, 
     async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "running" if is_live else "edit and rerun")
         pilot.app.screen.post_message(OpenStep("preview", pilot.app.screen))
-        await reached(pilot, "Preview")
+        await until_shown(pilot, "● 4 Preview")
         pilot.app.screen.post_message(OpenRun(rundir.RunDir(tmp_path / "second")))
         await until_shown(pilot, "second")
         assert [screen.run.name for screen in pilot.app.screen_stack if isinstance(screen, RunScreen)] == shown
