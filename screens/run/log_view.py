@@ -19,7 +19,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui_train.runner.logs.lines import StyledPart, lines_left_on_terminal, styled_lines_left_on_terminal
-from tui_train.runs.logs.logfile import LogFile, LogLine, fold_bars, fold_bars_backward
+from tui_train.runs.logs.folded_bars import FoldedBars
+from tui_train.runs.logs.logfile import LogFile, LogLine
 from tui_train.runs.logs.search import FilteredLog
 from tui_train.views.readable_log_lines import line_shows_cause, readable_line_parts
 
@@ -93,6 +94,7 @@ class LogView(Widget, can_focus=True):
         self._stamp = (0, 0)
         self._bytes = 0
         self._redrawn_at = 0.0
+        self._bars: FoldedBars | None = None
 
     def on_mount(self) -> None:
         """Look for what is new."""
@@ -229,6 +231,8 @@ class LogView(Widget, can_focus=True):
             return
         height = self.size.height
         self._stamp, self._bytes = self.source.change_stamp(), self.source.size()
+        if self._bars:
+            self._bars.refresh(self._stamp)
         rows = [] if self.following else [*islice(self._rows_from(self._top), height)]
         if len(rows) < height:
             first = rows[0].place if rows else RowPlace(self._bytes)
@@ -271,35 +275,27 @@ class LogView(Widget, can_focus=True):
     def _rows_from(self, place: RowPlace) -> Iterator[_Row]:
         """Yield the rows from a place on."""
         lines = self.source.forward(place.start) if self.source else iter(())
-        rows = (
-            row
-            for line in self._lines_without_old_bars(islice(lines, _MAX_EMPTY_LINES_SKIPPED))
-            for row in self._rows_of(line)
-        )
+        rows = (row for line in islice(lines, _MAX_EMPTY_LINES_SKIPPED) for row in self._rows_of(line))
         return dropwhile(lambda row: row.place < place, rows)
 
     def _rows_above(self, place: RowPlace) -> Iterator[_Row]:
         """Yield the rows before a place, the nearest first."""
         lines = self.source.backward(place.start) if self.source else iter(())
-        own = (
-            [row for line in islice(self._lines_from(place.start), 1) for row in self._rows_of(line)]
-            if place.row
-            else []
-        )
-        yield from reversed(own[: place.row])
-        for line in self._lines_without_old_bars(islice(lines, _MAX_EMPTY_LINES_SKIPPED), place.start):
+        own = islice(self._lines_from(place.start), 1) if place.row else ()
+        yield from reversed([row for line in own for row in self._rows_of(line) if row.place < place])
+        for line in islice(lines, _MAX_EMPTY_LINES_SKIPPED):
             yield from reversed(self._rows_of(line))
 
-    def _lines_without_old_bars(self, lines: Iterator[LogLine], below_offset: int | None = None) -> Iterator[LogLine]:
-        """Yield lines without earlier states of progress bars, from `below_offset` upward where that is given."""
-        if not isinstance(self.source, LogFile):
-            return lines  # those that match are all shown
-        kept = self.hit.start if self.hit else -1
-        return (
-            fold_bars(lines, kept)
-            if below_offset is None
-            else fold_bars_backward(lines, next(self._lines_from(below_offset), None), kept)
-        )
+    def _begins_with_old_bar(self, line: LogLine) -> bool:
+        """Tell whether the first of a line's rows is a state of a bar that goes on, which is not shown.
+
+        All is shown of lines that were searched for or filtered, and of the log as it is written.
+        """
+        if self.as_written or not isinstance(self.source, LogFile) or (self.hit and self.hit.start == line.start):
+            return False
+        if self._bars is None or self._bars.log is not self.source:
+            self._bars = FoldedBars(self.source)
+        return self._bars.begins_with_old_state(line)
 
     def _lines_from(self, start: int) -> Iterator[LogLine]:
         return self.source.forward(start) if self.source else iter(())
@@ -311,7 +307,8 @@ class LogView(Widget, can_focus=True):
         spans = self.hit.spans if self.hit and self.hit.start == line.start else ()
         width = max(1, self.size.width - 1)
         strips: list[Strip] = []
-        for index, written in enumerate(styled_lines_left_on_terminal(line.shown_data)):
+        first = int(self._begins_with_old_bar(line))
+        for index, written in enumerate(styled_lines_left_on_terminal(line.shown_data)[first:], start=first):
             found = spans[index] if index < len(spans) else ()
             # Matches are counted in characters of the line as it is written.
             runs = written if self.as_written or spans else readable_line_parts(written)
@@ -324,7 +321,7 @@ class LogView(Widget, can_focus=True):
                 strips += map(Strip, split_segments(segments, map(len, rows)))
             else:
                 strips.append(Strip(segments).crop(self._left, self._left + width))
-        return [_Row(RowPlace(line.start, row), line.end, strip) for row, strip in enumerate(strips)]
+        return [_Row(RowPlace(line.start, row), line.end, strip) for row, strip in enumerate(strips, start=first)]
 
 
 # Its colours, and what is pointed out in it: styles that neither hide nor blink.

@@ -18,12 +18,8 @@ from tui_train.runner.logs.lines import (
 )
 from tui_train.runs.logs import logfile
 from tui_train.runs.logs.logfile import (
-    BLOCK_BYTES,
     LogFile,
     LogLine,
-    fold_bars,
-    fold_bars_backward,
-    is_earlier_state_of_bar,
 )
 
 PIECES = [*"\x1b[31m;0K\t\r\x07]", "\x1b[1;31m", "\x1b[m", "\x1b[0m", "ab", "中", "\x1b[A"]
@@ -184,45 +180,3 @@ def test_colours_without_end_cost_nothing():
 def test_lines_tell_their_rank(line, number):
     assert rank_in_line(line) == number
     assert number is None or re.search(RANK_PREFIX_PATTERN_TEMPLATE % number, line)
-
-
-def bar(percent, caption=b""):
-    return b"%s%3d%%|%-10s| %d/100 [00:01<00:02]" % (caption, percent, b"#" * (percent // 10), percent)
-
-
-def line_of(data, start=0):
-    return LogLine(start, start + len(data) + 1, data)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        (bar(40), bar(41), True),
-        (bar(40), bar(40), True),
-        (bar(100), bar(0), False),
-        (bar(40, b"Map: "), bar(50, b"Map: "), True),
-        (bar(40, b"Map: "), bar(50, b"Load: "), False),
-        (bar(40), b"step 5 | loss 2.0", False),
-        (b"step 5 | loss 2.0", bar(40), False),
-        (b"accuracy 40%|x", b"accuracy 50%|x", False),
-    ],
-)
-def test_a_state_of_a_bar_is_continued_by_a_later_one_of_the_same(one, other, same):
-    assert is_earlier_state_of_bar(line_of(one), line_of(other, len(one) + 1)) == same
-
-
-def test_one_state_of_a_bar_in_each_block_is_shown():
-    before, after = line_of(bar(40), BLOCK_BYTES - 60), line_of(bar(41), BLOCK_BYTES + 1)
-    assert not is_earlier_state_of_bar(before, after)
-
-
-def test_both_ways_show_the_same_lines(tmp_path):
-    path = tmp_path / "log"
-    states = [bar(number % 101) for number in range(3000)]
-    path.write_bytes(b"\n".join([b"first", *states[:1000], b"between", *states[1000:]]) + b"\n")
-    log = LogFile(path)
-    down = [*fold_bars(log.forward(0))]
-    up = [*fold_bars_backward(log.backward(log.size()), None)]
-    assert down == up[::-1]
-    assert 25 < len(down) < 40
-    assert [line.data for line in down[:2]] == [b"first", bar(100)]

@@ -1,8 +1,7 @@
 """A log of any size: its lines from any offset, forward and backward, in constant memory."""
 
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -35,40 +34,6 @@ class LogLine(NamedTuple):
     def shown_data(self) -> bytes:
         """The part to show: without a truncated state of a progress bar."""
         return self.data.rpartition(b"\r")[0] if self.cut and b"\r" in self.data else self.data
-
-
-# A state of a progress bar as a line of its own: what it is of, and its percentage.
-_PROGRESS_BAR_PATTERN = re.compile(rb"(?:\x1b\[[0-9;]*m)*([^|%\r\n]{0,120}?) *(\d{1,3})%\|[^|\r\n]{0,400}\| *\d")
-
-
-def is_earlier_state_of_bar(line: LogLine, next_line: LogLine) -> bool:
-    """Tell whether the line after one is a later state of the same progress bar, which can stand for both.
-
-    One state of each block stays, so that what is read to find the next one is bounded.
-    """
-    if b"%|" not in line.data or line.end // BLOCK_BYTES != next_line.end // BLOCK_BYTES:
-        return False
-    bar, next_bar = _PROGRESS_BAR_PATTERN.match(line.data), _PROGRESS_BAR_PATTERN.match(next_line.data)
-    return bool(bar and next_bar and bar[1] == next_bar[1] and int(bar[2]) <= int(next_bar[2]))
-
-
-def fold_bars(lines: Iterable[LogLine], kept_start: int = -1) -> Iterator[LogLine]:
-    """Yield lines without the earlier states of progress bars; the line that starts at `kept_start` stays."""
-    before: LogLine | None = None
-    for line in lines:
-        if before and (before.start == kept_start or not is_earlier_state_of_bar(before, line)):
-            yield before
-        before = line
-    if before:
-        yield before
-
-
-def fold_bars_backward(lines: Iterable[LogLine], after: LogLine | None, kept_start: int = -1) -> Iterator[LogLine]:
-    """Yield the same of lines that come the last one first; `after` is the one below them."""
-    for line in lines:
-        if after is None or line.start == kept_start or not is_earlier_state_of_bar(line, after):
-            yield line
-        after = line
 
 
 class LogFile:
