@@ -1,7 +1,7 @@
 """Parts that all screens share: the keys that are the same everywhere, and a help text."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
@@ -15,6 +15,12 @@ from textual.worker import Worker, WorkerState
 from .discovery.discovery import DiscoveryApp
 from .help_lines import help_lines
 from .messages import ScreenShown
+
+if TYPE_CHECKING:
+    from .widgets.jump import JumpStop
+
+# Of the screens that have several panels between which the cursor can go.
+JUMP_BINDING = Binding("ctrl+o", "jump", "Jump", key_display="^o")
 
 
 class WizardScreen(Screen[None]):
@@ -84,6 +90,20 @@ class WizardScreen(Screen[None]):
                 act(answer)
 
         self.app.push_screen(ChoiceDialog(question, answers), answered)
+
+    def jump_stops(self) -> "Iterable[JumpStop]":
+        """Return the panels and groups to which the cursor can go by a letter."""
+        return ()
+
+    def action_jump(self) -> None:
+        """Put a letter on each panel and group, and go to the one that is typed."""
+        from .widgets.jump import JumpScreen
+
+        def jump(stop: "JumpStop | None") -> None:
+            if stop:
+                stop.go()
+
+        self.app.push_screen(JumpScreen(tuple(self.jump_stops()), self), jump)
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
         """Stop waiting for a worker of this screen that failed; the app shows why."""

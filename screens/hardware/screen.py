@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -37,6 +37,7 @@ from ..widgets.card_curves import CardHistory
 from ..widgets.dialogs import TextDialog
 from ..widgets.findings_pane import FindingsPane
 from ..widgets.form.form import Form
+from ..widgets.jump import JumpStop
 from ..widgets.lines import DrawLines, Lines
 from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.text_layout import (
@@ -166,6 +167,14 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         shown = self.query_one("#gaps", Lines)
         shown.display = bool(gaps)
         shown.show(lambda width: [part for line in gaps for part in _wrap_indented(line, max(8, width))])
+
+    def jump_stops(self) -> Iterable[JumpStop]:
+        """Return the GPUs as well."""
+        host, gpus = self.query_one("#host", Lines), self.query_one("#gpus", MultiSelect)
+        if gpus.display and gpus.focusable and host.panels:
+            number, title = host.panels[-1]
+            yield JumpStop(title, host, number, gpus.focus)
+        yield from super().jump_stops()
 
     def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return how many processes 0 stands for, and what Slurm's fields may be."""

@@ -1,6 +1,6 @@
 """Home: what runs, what ran, the saved profiles, and ways to begin a training; found by typing, and tidied here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,6 +17,7 @@ from textual.worker import get_current_worker
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import counted, sentence, size_text, visible
 
+from ..base import JUMP_BINDING
 from ..messages import CompareRuns, ContinueDraft, OpenRun, OpenStep
 from ..textual_fixes import forward_key
 from ..widgets.bar import StepBar
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
     from tui_train.views.run_digest import DigestCache, RunDigest
 
+    from ..widgets.jump import JumpStop
     from .run_pane import RunDetails
 
 _REFRESH_SECONDS = 2.0
@@ -95,7 +97,8 @@ A profile
   g               run it now, after all checks
   e y d m         edit, duplicate, delete, rename it
 
-All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P all actions, q quit."""
+All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P all actions, Ctrl+O a letter
+on each panel and group, which goes there, q quit."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "clear_filter", "Show all", key_display="Esc"),
         Binding("escape", "unmark", "Unmark", key_display="Esc"),
@@ -113,6 +116,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         Binding("b", "list_by_age", "By age"),
         Binding("space", "mark", "Mark", key_display="Space"),
         Binding("c", "compare", "Compare"),
+        JUMP_BINDING,
     ]
     SHARED_VALUES = ("facts",)
     facts: reactive["Facts | None"] = reactive(None, init=False, repaint=False)
@@ -353,6 +357,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         """Show the runs by age."""
         self.state.grouped = False
         self._show_list()
+
+    def jump_stops(self) -> "Iterable[JumpStop]":
+        """Return the panels of the list."""
+        from ..widgets.jump import list_stops
+
+        return list_stops(self.row_list)
 
     # The row of the cursor
 

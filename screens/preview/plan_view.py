@@ -1,5 +1,6 @@
 """Content of Preview: what will happen, what is wrong, the command, and the files behind it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,6 +33,7 @@ from ..steps.step import StepScreen
 from ..widgets.bar import StepBar
 from ..widgets.code import FileViewer, ScrollingPage
 from ..widgets.hint import Hint
+from ..widgets.jump import JumpStop, page_stops
 from ..widgets.keys import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.preview_lines import (
@@ -228,6 +230,20 @@ class PlanScreen(StepScreen):
         if not self.query_one(FileViewer).display:
             self.action_toggle_files()
         self.query_one(FileViewer).show(event.files)
+
+    def jump_stops(self) -> Iterable[JumpStop]:
+        """Return the panels of what is said, and the files, which it opens."""
+        if self.query_one("#body").display:
+            yield from page_stops(self.query_one("#body", ScrollingPage))
+        yield from page_stops(self.query_one("#side", VerticalScroll))
+        if self.query_one(FileViewer).files:
+            yield JumpStop("Files", self.query_one("#names"), 0, self._go_to_files)
+
+    def _go_to_files(self) -> None:
+        if self.query_one(FileViewer).display:
+            self.query_one("#page").focus()
+        else:
+            self.action_toggle_files()
 
     def findings(self) -> tuple[Finding, ...]:
         """All findings, whatever they are about."""

@@ -1,5 +1,6 @@
 """A log with its search, its filter and a line that says where one is."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -220,6 +221,11 @@ class LogPane(Vertical):
         self._post_search_news(self._search)
         self._show_title_and_place()
         self.refresh_bindings()
+
+    def find_text(self, text: str) -> None:
+        """Look for the next line with a text that is meant as it stands."""
+        self._expression, self._hit = re.escape(text).replace("\\ ", " "), None
+        self.action_find_next(upward=False)
 
     def _stop_search(self) -> None:
         if self._search:

@@ -2,8 +2,9 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
@@ -29,7 +30,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.views import show
 from tui_train.views.previous_run import find_earlier_run_of_profile
 
-from ..base import WizardScreen
+from ..base import JUMP_BINDING, WizardScreen
 from ..messages import (
     ApplyFix,
     CompareRuns,
@@ -41,6 +42,7 @@ from ..messages import (
 )
 from ..textual_fixes import driver_of
 from ..widgets.bar import StepBar
+from ..widgets.jump import JumpStop
 from ..widgets.keys import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.plot import Plot
@@ -111,7 +113,8 @@ Of any size, and all of it. The line below it says where you are.
   f               show matching lines only
   w               wrap long lines, or do not
   x               lines as they are written, or values in columns,
-                  known noise dimmed and the cause of a failure marked
+                  of a progress bar the newest state only,
+                  known noise dimmed, the cause of a failure marked
   a               another attempt's log, or the launcher's
   o               only the lines of one rank: those that begin
                   with [rank1]: or the like
@@ -133,6 +136,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         Binding("a", "choose_attempt", "Log of another attempt", show=False),
         Binding("o", "choose_rank", "Lines of one rank", show=False),
         Binding("escape", "back", "Back", key_display="Esc"),
+        JUMP_BINDING,
     ]
 
     WANTS_CARD_SAMPLES = True
@@ -379,6 +383,13 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def why_key_refused(self, key: str) -> str:
         """Return why the run cannot be stopped, resumed or edited now."""
         return self.view.why_key_refused(key)
+
+    def jump_stops(self) -> Iterable[JumpStop]:
+        """Return the log, and where it shows the cause of a failure."""
+        pane, panel, diagnosis = self.query_one(LogPane), self.query_one(FailurePanel), self.view.end.diagnosis
+        if panel.display and diagnosis and diagnosis.line:
+            yield JumpStop("Failure, in the log", panel, 0, partial(pane.find_text, diagnosis.line))
+        yield JumpStop("Log", pane.query_one("#title"), 0, pane.query_one(LogView).focus)
 
     def action_change_plot(self, key: str) -> None:
         """Change the plot as a key does."""

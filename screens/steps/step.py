@@ -17,12 +17,14 @@ from tui_train.trainers import field_with_trainer_texts, trainer_of
 from tui_train.views import choices
 
 from .. import STEPS
+from ..base import JUMP_BINDING
 from ..messages import OpenDataPreview, OpenStep
 from ..widgets.bar import StepBar
 from ..widgets.findings_pane import FindingsPane
 from ..widgets.form.form import Form
 from ..widgets.form.form_lines import FormGroup, FormRow
 from ..widgets.hint import Hint
+from ..widgets.jump import JumpStop, form_stops, page_stops
 from ..widgets.keys import KeyBar
 from ..widgets.lines import DrawLines
 from ..widgets.multi_select import MultiSelect
@@ -52,6 +54,7 @@ class StepScreen(FindingsScreen):
         Binding("f2", "fix", "Fix it"),
         Binding("f5", "preview_data", "Look at data"),
         Binding("ctrl+z", "app.undo", "Undo", show=False),
+        JUMP_BINDING,
     ]
 
     def __init__(self) -> None:
@@ -229,6 +232,10 @@ class StepScreen(FindingsScreen):
             await self.query(f"#{event.key}").remove()
 
     # Moving on
+
+    def jump_stops(self) -> Iterable[JumpStop]:
+        """Return the groups of the form, and the panels beside it."""
+        return (*form_stops(self.form), *page_stops(self.query_one(FindingsPane)))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """F5 shows where there is data to look at."""

@@ -18,7 +18,8 @@ from .text_layout import KEY_STYLE, fit, styled
 
 _HELP_KEY = "f1"
 _KEYS_SHOWN_FIRST = ("enter", "escape", "f2", "left", "space")
-_KEYS_SHOWN_LAST = (_HELP_KEY, "ctrl+p", "q")
+_JUMP_KEY = "ctrl+o"  # takes room only where all others have theirs
+_KEYS_SHOWN_LAST = (_JUMP_KEY, _HELP_KEY, "ctrl+p", "q")
 _GAP_TEXT = "   "
 _MAX_TEXT_WIDTH = 26  # cells of what a key does
 _MAX_SHORT_TEXT_CHARACTERS = 12  # characters that are never more cells than that
@@ -55,6 +56,9 @@ class KeyBar(Widget):
         self._spans = []
         shown = self._shown_bindings()
         fitting = self._bindings_that_fit(shown)
+        if len(fitting) < len(shown):
+            shown = [binding for binding in shown if binding.key != _JUMP_KEY]
+            fitting = self._bindings_that_fit(shown)
         left_out = len(shown) - len(fitting)
         for binding in fitting:
             words += _GAP_TEXT if words.plain else ""

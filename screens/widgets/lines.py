@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
-from .text_layout import differing_cells
+from .text_layout import differing_cells, heading_title
 
 DrawLines = Callable[[int], Sequence[Content]]
 
@@ -34,6 +34,12 @@ class Lines(Widget):
     def line_count(self) -> int:
         """How many lines it has at its present width."""
         return len(self._drawn) if self._width > 0 else 0
+
+    @property
+    def panels(self) -> tuple[tuple[int, str], ...]:
+        """The panels that begin here: each the number of its first line, and its title."""
+        titles = enumerate(map(heading_title, self._drawn))
+        return tuple((number, title) for number, title in titles if title)
 
     def show_fixed(self, *lines: Content) -> None:
         """Show lines that do not depend on the width."""

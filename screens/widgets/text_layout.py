@@ -68,6 +68,12 @@ def heading(title: Styled, note: Styled = "", width: int = _MAX_RULE_CELLS) -> C
     return Content.assemble(head, " ", ("─" * max(0, width - head.cell_length - 1), RULE_STYLE))
 
 
+def heading_title(line: Content) -> str:
+    """Return the title of a line that `heading` made; empty for any other line."""
+    bold = next((span for span in line.spans if span.start == 0 and span.style == "b"), None)
+    return line.plain[: bold.end] if bold and line.plain.endswith("─") else ""
+
+
 def share_bar(share: float, width: int, style: str = "$live") -> Content:
     """Return a heavy line over a light one, to half a cell, for a share between 0 and 1."""
     halves = round(min(1.0, max(0.0, share)) * width * 2)
