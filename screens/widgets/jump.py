@@ -21,9 +21,10 @@ from textual.widgets import Static
 from .cursor_list import CursorList
 from .form.form import Form
 from .lines import Lines
-from .text_layout import KEY_STYLE, fit, styled
+from .text_layout import KEY_STYLE, styled
 
 _LETTER_STYLE = "b reverse $primary"
+_FIXED_SPACE = "\N{NO-BREAK SPACE}"
 
 
 class JumpStop(NamedTuple):
@@ -66,7 +67,7 @@ def list_stops(rows: CursorList) -> Iterator[JumpStop]:
 
     line = -round(rows.scroll_y)
     for title, first in zip(rows.state.rows, rows.state.rows[1:], strict=False):
-        if not title.key and first.key:
+        if title.data and not title.key and first.key:
             yield JumpStop(str(title.data), rows, line, partial(go, first.key))
         line += title.height
 
@@ -80,7 +81,9 @@ def page_stops(page: VerticalScroll) -> Iterator[JumpStop]:
             page.focus()
 
     panels = [(lines, *panel) for lines in page.query(Lines) for panel in lines.panels]
-    for lines, number, title in panels if page.max_scroll_y else panels[: page.focusable]:
+    if not page.max_scroll_y:
+        panels = panels[:1] if page.focusable else []
+    for lines, number, title in panels:
         yield JumpStop(title, lines, number, partial(go, lines, number), lines.gutter.left - 1)
 
 
@@ -118,8 +121,9 @@ class JumpScreen(ModalScreen["JumpStop | None"]):
                 drawn.styles.offset = place
                 yield drawn
         words = (("Esc", "Back"), *((letter, stop.title) for letter, (stop, _) in self._placed_stops.items()))
-        line = Content("   ").join([styled((key, KEY_STYLE), f" {title}") for key, title in words])
-        yield Static(fit(line, self._size.width - 2), classes="bottom")
+        # It is folded between them only.
+        parts = [styled((key, KEY_STYLE), f" {title}".replace(" ", _FIXED_SPACE)) for key, title in words]
+        yield Static(Content("   ").join(parts), classes="bottom")
 
     def on_key(self, event: events.Key) -> None:
         """Answer."""
