@@ -14,11 +14,12 @@ from textual.message import Message
 from tui_train.checks import Finding
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict_memory
-from tui_train.plan.render import RenderedFile, files_with_plan_described
+from tui_train.plan.render import files_with_plan_described
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.script.plain_command import make_plain_command
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import RunDir
+from tui_train.views.file_diff import FileDiff
 from tui_train.views.overview import overview_lines
 from tui_train.views.previous_run import (
     PreviousRun,
@@ -63,7 +64,7 @@ class ChangedFilesFound(Message):
     """The files of the plan that the run before had otherwise are read, as the lines that differ."""
 
     prepared: PreparedPlan
-    files: tuple[RenderedFile, ...] | None  # None: the run is gone
+    files: tuple[FileDiff, ...] | None  # None: the run is gone
 
 
 class PlanScreen(StepScreen):
@@ -181,6 +182,8 @@ class PlanScreen(StepScreen):
         tall = self.has_class("-tall")
         self.query_one("#body").display = tall or not (self._files_opened and there)
         self.query_one(FileViewer).display = there and (tall or self._files_opened)
+        # Two columns of a diff take the room beside it.
+        self.query_one("#side").set_class(self._shows_changes and self.query_one(FileViewer).display, "covered")
         self.query_one(FileViewer).draw()
 
     def on_resize(self) -> None:
@@ -210,6 +213,7 @@ class PlanScreen(StepScreen):
         """Show which lines of the files the run before had otherwise, or the files again."""
         if self._shows_changes and self._prepared and self.query_one(FileViewer).display:
             self._shows_changes = False
+            self._arrange_files()
             self.query_one(FileViewer).show(files_with_plan_described(self._prepared.files))
         elif self._previous and self._prepared:
             self._read_changed_files(self._previous.run, self._prepared)
@@ -229,6 +233,7 @@ class PlanScreen(StepScreen):
         self._shows_changes = True
         if not self.query_one(FileViewer).display:
             self.action_toggle_files()
+        self._arrange_files()
         self.query_one(FileViewer).show(event.files)
 
     def jump_stops(self) -> Iterable[JumpStop]:

@@ -14,8 +14,10 @@ from textual.widgets import Input, Static
 
 from tui_train.base.text import counted, visible
 from tui_train.plan.render import RenderedFile
+from tui_train.views.file_diff import FileDiff
 
 from .lines import Lines
+from .side_by_side import MIN_SIDE_BY_SIDE_WIDTH, side_by_side, side_by_side_texts
 from .text_layout import KEY_STYLE, MUTED, fit, heading, styled
 
 _LANGUAGE_BY_ENDING = {"sh": "bash", "yaml": "yaml", "py": "python", "toml": "toml", "diff": "diff"}
@@ -55,6 +57,9 @@ class ScrollingPage(VerticalScroll, inherit_bindings=False):
     ]
 
 
+ViewedFile = RenderedFile | FileDiff
+
+
 class FileTextResized(Message):
     """There is another width for a file."""
 
@@ -74,12 +79,12 @@ class FileViewer(Vertical):
 
     def __init__(self) -> None:
         super().__init__(id="files")
-        self.files: tuple[RenderedFile, ...] = ()
+        self.files: tuple[ViewedFile, ...] = ()
         self.shown_index = 0
         self._search_words = ""
         self._hits: list[tuple[int, int]] = []  # file and line
         self._hit_index = -1
-        self._drawn: tuple[RenderedFile | None, list[int], int, int] | None = None
+        self._drawn: tuple[ViewedFile | None, list[int], int, int] | None = None
 
     def compose(self) -> ComposeResult:
         """Put the names over the file, and what is searched for under it."""
@@ -92,16 +97,16 @@ class FileViewer(Vertical):
         """Hide what is typed until it is."""
         self.query_one(Input).display = False
 
-    def show(self, files: Sequence[RenderedFile]) -> None:
+    def show(self, files: Sequence[ViewedFile]) -> None:
         """Show these files; the place stays."""
         self.files = tuple(files)
         self.shown_index = min(self.shown_index, max(0, len(self.files) - 1))
-        self._hits = find_search_hits(self.files, self._search_words)
+        self._hits = find_search_hits(self.files, self._search_words, self._text_width)
         self._hit_index = min(self._hit_index, len(self._hits) - 1)
         self.draw()
 
     @property
-    def shown_file(self) -> RenderedFile | None:
+    def shown_file(self) -> ViewedFile | None:
         """The file that is shown."""
         return self.files[self.shown_index] if self.files else None
 
@@ -124,16 +129,19 @@ class FileViewer(Vertical):
         lines = [at for number, at in self._hits if number == shown_index] if self._search_words else []
         now = self._hits[self._hit_index][1] if self._hits and self._hits[self._hit_index][0] == shown_index else -1
         # The colours of a file take long to find: they are for a file that is seen, and once.
-        shown = self.query_one("#file", Static)
-        width = shown.content_size.width
+        width = self._text_width
         if self.display and self._drawn != (file, lines, now, width):
             self._drawn = (file, lines, now, width)
-            shown.update(fold_comments(highlight_file(file, lines, now), width) if file else "")
+            self.query_one("#file", Static).update(file_content(file, lines, now, width) if file else "")
+
+    @property
+    def _text_width(self) -> int:
+        return self.query_one("#file", Static).content_size.width
 
     @on(FileTextResized)
     def _fold_again(self, event: FileTextResized) -> None:
         event.stop()
-        self.draw()
+        self.show(self.files)
 
     def _search_status_text(self) -> str:
         if not self._search_words:
@@ -152,7 +160,7 @@ class FileViewer(Vertical):
         event.stop()
         if event.value != self._search_words:
             self._search_words, self._hit_index = event.value, -1
-            self._hits = find_search_hits(self.files, event.value)
+            self._hits = find_search_hits(self.files, event.value, self._text_width)
         if self._hits:
             after = next((at for at, hit in enumerate(self._hits) if hit[0] >= self.shown_index), 0)
             self._hit_index = after if self._hit_index < 0 else (self._hit_index + 1) % len(self._hits)
@@ -178,15 +186,15 @@ class FileViewer(Vertical):
         self.draw()
 
 
-def find_search_hits(files: Sequence[RenderedFile], words: str) -> list[tuple[int, int]]:
-    """Return where a text stands, in any case: each file and line."""
+def find_search_hits(files: Sequence[ViewedFile], words: str, width: int) -> list[tuple[int, int]]:
+    """Return where a text stands, in any case: each file and line, as they are drawn for a width."""
     wanted = words.lower()
     if not wanted:
         return []
     return [
         (number, at)
         for number, file in enumerate(files)
-        for at, line in enumerate(file.text[:_MAX_CHARACTERS_SHOWN].split("\n"))
+        for at, line in enumerate(_line_texts(file, width))
         if wanted in line.lower()
     ]
 
@@ -209,7 +217,21 @@ def file_names_lines(names: Sequence[str], shown_index: int, search_text: str, w
     return [title, fit(line, width)]
 
 
-def highlight_file(file: RenderedFile, hit_lines: Sequence[int] = (), current_hit_line: int = -1) -> Content:
+def _line_texts(file: ViewedFile, width: int) -> Sequence[str]:
+    """Return the text of each line of a file as it is drawn for a width."""
+    if isinstance(file, FileDiff) and width >= MIN_SIDE_BY_SIDE_WIDTH:
+        return side_by_side_texts(file)
+    return file.text[:_MAX_CHARACTERS_SHOWN].split("\n")
+
+
+def file_content(file: ViewedFile, hit_lines: Sequence[int], current_hit_line: int, width: int) -> Content:
+    """Return a file as it is drawn for a width: what differs in one in two columns, where there is room."""
+    if isinstance(file, FileDiff) and width >= MIN_SIDE_BY_SIDE_WIDTH:
+        return _mark_hit_lines(side_by_side(file, width), hit_lines, current_hit_line)
+    return fold_comments(highlight_file(file, hit_lines, current_hit_line), width)
+
+
+def highlight_file(file: ViewedFile, hit_lines: Sequence[int] = (), current_hit_line: int = -1) -> Content:
     """Return a file in the theme's colours, the lines in which something was found marked; long ones are cut."""
     from textual.highlight import HighlightTheme, highlight
 

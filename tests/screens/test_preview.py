@@ -11,7 +11,20 @@ from hostile import WAYS, built
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pilot import PRETRAIN, keys, opened, settle, shows, until_shown
-from support import HOSTILE, OF_BASH, attempted, bash, exported, facts, gpu, noted, plain_environment, profile, ready
+from support import (
+    HOSTILE,
+    OF_BASH,
+    attempted,
+    bash,
+    exported,
+    facts,
+    gpu,
+    noted,
+    plain_environment,
+    profile,
+    ready,
+    sample,
+)
 from textual.content import Content
 from tui_train.screens.messages import ValueChosen
 from tui_train.screens.widgets.code import FileViewer, file_names_lines, find_search_hits, fold_comments
@@ -217,16 +230,23 @@ async def test_the_run_that_is_edited_is_compared_with(machine):
         await until_shown(pilot, f"nothing since {older.name}")
 
 
-async def test_d_shows_which_lines_the_run_before_had_otherwise(machine):
-    run_of(profile({"recipe.steps": 20}))
-    async with opened(*TO_PREVIEW, size=(120, 40)) as pilot:
+@pytest.mark.parametrize(
+    ("size", "name_of_now"), sample([((100, 40), "+++ now"), ((120, 40), "│ now"), ((160, 40), "│ now")], 2), ids=str
+)
+async def test_d_shows_which_lines_the_run_before_had_otherwise(machine, monkeypatch, size, name_of_now):
+    run = run_of(profile({"recipe.steps": 20}))
+    async with opened(*TO_PREVIEW, size=size) as pilot:
         await until_shown(pilot, "d shows it in the files")
         await keys("d")(pilot)
-        await until_shown(pilot, "launch.sh.diff", "+++ now")
-        await keys("slash", *"micro", "enter", "escape", "d", "slash", *"micro", "enter", "enter")(pilot)
+        await until_shown(pilot, "launch.sh.diff", name_of_now)
+        sent = []
+        monkeypatch.setattr(pilot.app, "copy_to_clipboard", sent.append)
+        await keys("slash", *"micro", "enter", "escape", "y", "d", "slash", *"micro", "enter", "enter")(pilot)
+        assert sent[0].startswith(f"--- {run.name}\n+++ now\n@@ ")
         await keys("escape", "d", "d")(pilot)
         await until_shown(pilot, "launch.sh \u203a")
-        assert "+++ now" not in shows(pilot)
+        assert name_of_now not in shows(pilot)
+        assert pilot.app.screen.query_one("#side").display == (size[0] >= 140)
 
 
 # The command line
@@ -299,8 +319,8 @@ def test_the_shown_name_is_always_seen(width):
 
 def test_search_finds_each_line_of_each_file():
     files = [RenderedFile("a", "x\nHere\n"), RenderedFile("b", "here\nthere")]
-    assert find_search_hits(files, "HERE") == [(0, 1), (1, 0), (1, 1)]
-    assert find_search_hits(files, "") == []
+    assert find_search_hits(files, "HERE", 80) == [(0, 1), (1, 0), (1, 1)]
+    assert find_search_hits(files, "", 80) == []
 
 
 @pytest.mark.parametrize("width", [0, 1, 2, 7])

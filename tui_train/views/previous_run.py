@@ -1,6 +1,5 @@
 """The run of a profile before the next one: what has changed since, also in its files, and how fast it was."""
 
-import difflib
 from collections.abc import Iterable
 from itertools import takewhile
 from operator import eq
@@ -20,6 +19,7 @@ from tui_train.profile.types import Profile
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.status import read_status
+from tui_train.views.file_diff import FileDiff, diff_rows
 from tui_train.views.overview import MeasuredPace
 from tui_train.views.run_settings import effective_settings
 
@@ -93,18 +93,18 @@ def read_previous_run(run: RunDir) -> PreviousRun | None:
     )
 
 
-def diffs_of_changed_files(run_name: str, files: Iterable[RenderedFile]) -> tuple[RenderedFile, ...] | None:
+def diffs_of_changed_files(run_name: str, files: Iterable[RenderedFile]) -> tuple[FileDiff, ...] | None:
     """Return those of a plan's files that an earlier run had otherwise, as the lines that differ; None: it is gone."""
-    run, changed = RunDir(runs_folder() / run_name), list[RenderedFile]()
+    run, changed = RunDir(runs_folder() / run_name), list[FileDiff]()
     if not run.plan():
         return None
     for file in files:
         before = _read_run_file_text(run, file.path)
         # What plan.json says of it, launch.sh says for people.
         if file.path != PLAN_JSON_FILE_NAME and not file.data and before != file.text:
-            old, new = (before or "").splitlines(), file.text.splitlines()
-            lines = difflib.unified_diff(old, new, run.name if before is not None else "not there", "now", lineterm="")
-            changed.append(RenderedFile(f"{file.path}.diff", "\n".join(lines)))
+            names = run.name if before is not None else "not there", "now"
+            rows = diff_rows(names, (before or "").splitlines(), file.text.splitlines())
+            changed.append(FileDiff(f"{file.path}.diff", rows))
     return tuple(changed)
 
 
