@@ -3,6 +3,7 @@
 import pytest
 
 from tui_train.runner.logs.lines import lines_left_on_terminal
+from tui_train.runs.logs import folded_bars
 from tui_train.runs.logs.folded_bars import FoldedBars, bar_state
 from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile
 
@@ -103,12 +104,13 @@ def test_what_is_known_of_a_log_that_grows_is_read_again(tmp_path):
     assert not folded.begins_with_old_state(line)
 
 
-def test_however_long_a_log_is_few_of_its_blocks_are_kept(tmp_path):
-    log = log_of(tmp_path, *(bar(step, steps=30_000) for step in range(30_000)))
+def test_however_long_a_log_is_few_of_its_blocks_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(folded_bars, "_MAX_BLOCKS_KEPT", 3)
+    log = log_of(tmp_path, *(bar(step, steps=8000) for step in range(8000)))
     folded = FoldedBars(log)
-    assert sum(folded.begins_with_old_state(line) for line in log.forward(0)) > 29_000
-    assert log.size() > 20 * BLOCK_BYTES
-    assert len(folded._blocks) <= 16
+    assert sum(folded.begins_with_old_state(line) for line in log.forward(0)) > 7900
+    assert log.size() > 7 * BLOCK_BYTES
+    assert len(folded._blocks) == 3
 
 
 def test_only_a_bar_is_one():

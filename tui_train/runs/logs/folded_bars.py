@@ -6,7 +6,7 @@ Other lines may stand between them, such as the losses that a trainer prints eve
 import re
 from collections.abc import Iterator
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tui_train.runner.logs.lines import lines_left_on_terminal
 from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogLine
@@ -14,21 +14,29 @@ from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogLine
 _BAR_SIGN = b"%|"
 # What a bar of tqdm is of, its percentage, and of how many.
 _BAR_PATTERN = re.compile(r"([^|%]{0,120}?) *(\d{1,3})%\|[^|]{0,400}\| *\d(?:[^/\s]{0,20}/([^\s\[]{1,20}))?")
-_MAX_BLOCKS_KEPT = 16
+_MAX_BLOCKS_KEPT = 64
+
+BarName = tuple[str, str]  # its caption, and of how many it is
 
 
 class BarState(NamedTuple):
-    """A state of a progress bar at the beginning of a line: which bar, and its percentage."""
+    """A state of a progress bar: which bar, and its percentage."""
 
-    bar: tuple[str, str]
+    bar: BarName
     percent: int
 
 
 class _Block(NamedTuple):
-    """The bars of a block: the states that lines begin with, by where these start, and whether it shows other text."""
+    """What is known of the bars of a block of the log.
 
-    states: dict[int, BarState]
-    has_other_text: bool
+    `old`: where lines start whose state the same bar continues in the block; `first`: the percentages of the first
+    states; `last`: the last states, by where their lines start.
+    """
+
+    old: frozenset[int]
+    first: dict[BarName, int]
+    last: dict[int, BarState]
+    shows_other_text: bool
 
 
 class FoldedBars:
@@ -41,50 +49,51 @@ class FoldedBars:
         self.log = log
         self._stamp = (0, 0)
         self._blocks: dict[int, _Block] = {}
-        self._old_starts: dict[int, frozenset[int]] = {}
 
     def refresh(self, stamp: tuple[int, int]) -> None:
         """Forget what may have changed, given the log's present `change_stamp`."""
         (inode, size), self._stamp = self._stamp, stamp
-        unchanged = size // BLOCK_BYTES if stamp[0] == inode and stamp[1] >= size else 0
-        if stamp != (inode, size):
-            self._blocks = {at: block for at, block in self._blocks.items() if at < unchanged}
-            self._old_starts = {at: starts for at, starts in self._old_starts.items() if at + 1 < unchanged}
+        if stamp == (inode, size):
+            return
+        # The last line of a whole block may end in the next one.
+        unchanged = size // BLOCK_BYTES - 1 if stamp[0] == inode and stamp[1] >= size else 0
+        self._blocks = {number: block for number, block in self._blocks.items() if number < unchanged}
 
     def begins_with_old_state(self, line: LogLine) -> bool:
         """Tell whether a line begins with a state of a bar that a later line continues."""
         if _BAR_SIGN not in line.data:
             return False
         number = line.start // BLOCK_BYTES
-        if number not in self._old_starts:
-            _drop_oldest(self._old_starts)
-            self._old_starts[number] = self._find_old_starts(number)
-        return line.start in self._old_starts[number]
-
-    def _find_old_starts(self, number: int) -> frozenset[int]:
-        block, old = self._block(number), set[int]()
+        block = self._block(number)
+        if line.start in block.old:
+            return True
+        state = block.last.get(line.start)
         # In a block of bars alone the last state stays: of each block something is shown.
-        after = self._block(number + 1).states if block.has_other_text else {}
-        following: dict[tuple[str, str], int] = {}
-        for start, state in reversed([*block.states.items(), *after.items()]):
-            if following.get(state.bar, -1) >= state.percent:
-                old.add(start)
-            following[state.bar] = state.percent
-        return frozenset(old)
+        if state is None or not block.shows_other_text:
+            return False
+        return self._block(number + 1).first.get(state.bar, -1) >= state.percent
 
     def _block(self, number: int) -> _Block:
         if number not in self._blocks:
-            _drop_oldest(self._blocks)
-            states: dict[int, BarState] = {}
-            has_other_text = False
-            for line in self._lines_of_block(number):
-                shown = lines_left_on_terminal(line.shown_data) if _BAR_SIGN in line.data else [""]
-                state = bar_state(shown[0]) if shown else None
-                if state:
-                    states[line.start] = state
-                has_other_text = has_other_text or len(shown) > (state is not None)
-            self._blocks[number] = _Block(states, has_other_text)
+            if len(self._blocks) >= _MAX_BLOCKS_KEPT:
+                del self._blocks[next(iter(self._blocks))]
+            self._blocks[number] = self._read_block(number)
         return self._blocks[number]
+
+    def _read_block(self, number: int) -> _Block:
+        old, first, latest, shows_other_text = set[int](), dict[BarName, int](), dict[BarName, tuple[int, int]](), False
+        for line in self._lines_of_block(number):
+            shown = lines_left_on_terminal(line.shown_data) if _BAR_SIGN in line.data else [""]
+            state = bar_state(shown[0]) if shown else None
+            shows_other_text = shows_other_text or len(shown) > (state is not None)
+            if state:
+                before, percent = latest.get(state.bar, (-1, -1))
+                if 0 <= percent <= state.percent:
+                    old.add(before)
+                first.setdefault(state.bar, state.percent)
+                latest[state.bar] = line.start, state.percent
+        last = {start: BarState(bar, percent) for bar, (start, percent) in latest.items()}
+        return _Block(frozenset(old), first, last, shows_other_text)
 
     def _lines_of_block(self, number: int) -> Iterator[LogLine]:
         begin = number * BLOCK_BYTES
@@ -96,8 +105,3 @@ def bar_state(text: str) -> BarState | None:
     """Return the state of a progress bar that a shown line begins with."""
     match = _BAR_PATTERN.match(text)
     return BarState((match[1], match[3] or ""), int(match[2])) if match else None
-
-
-def _drop_oldest(kept: dict[int, Any]) -> None:
-    if len(kept) >= _MAX_BLOCKS_KEPT:
-        del kept[next(iter(kept))]
