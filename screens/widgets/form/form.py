@@ -227,10 +227,11 @@ class Form(Widget, can_focus=True):
             self.entry.set_class(bool(self.state.row_as_typed(row).error), "wrong")
 
     def _scroll_to_cursor(self) -> None:
-        """Scroll to the cursor; on the first row to the top, on an open group to its rows."""
+        """Scroll to the cursor, and a title above it; on the first row to the top, on an open group to its rows."""
         if isinstance(self.parent, VerticalScroll) and (at := self.state.cursor_line) >= 0:
             numbers = cursor_stop_line_numbers(self.state.lines)
-            top = 0 if numbers and at <= numbers[0] else at
+            title = at > 0 and self.state.lines[at - 1].kind == "title"
+            top = 0 if numbers and at <= numbers[0] else at - title
             opened = self.state.cursor if self.state.cursor in self.state.unfolded else None
             below = sum(line.group.key == opened for line in self.state.lines[at + 1 :]) if opened else 0
             below = min(below, max(0, self.parent.size.height - 1))
