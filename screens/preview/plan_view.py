@@ -1,6 +1,6 @@
 """Content of Preview: what will happen, what is wrong, the command, and the files behind it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,7 +32,7 @@ from tui_train.views.previous_run import (
 from ..discovery.machine_queries import FACTS_PARTS_NOT_AWAITED
 from ..steps.step import StepScreen
 from ..widgets.bar import StepBar
-from ..widgets.code import FileViewer, ScrollingPage
+from ..widgets.code import FileViewer, ScrollingPage, ViewedFile
 from ..widgets.hint import Hint
 from ..widgets.jump import JumpStop, page_stops
 from ..widgets.keys import KeyBar
@@ -177,13 +177,15 @@ class PlanScreen(StepScreen):
         self.show_hint()
 
     def _arrange_files(self) -> None:
-        """Put the files below what is said where there is room, else in its place when they are opened."""
+        """Put the files below what is said where there is room, else in its place when they are opened.
+
+        What has changed in them takes all of the room, also that beside it.
+        """
         there = bool(self.query_one(FileViewer).files)
-        tall = self.has_class("-tall")
-        self.query_one("#body").display = tall or not (self._files_opened and there)
-        self.query_one(FileViewer).display = there and (tall or self._files_opened)
-        # Two columns of a diff take the room beside it.
-        self.query_one("#side").set_class(self._shows_changes and self.query_one(FileViewer).display, "covered")
+        opened, tall = there and (self._files_opened or self._shows_changes), self.has_class("-tall")
+        self.query_one("#body").display = not opened or (tall and not self._shows_changes)
+        self.query_one(FileViewer).display = opened or (there and tall)
+        self.query_one("#side").set_class(self._shows_changes, "covered")
         self.query_one(FileViewer).draw()
 
     def on_resize(self) -> None:
@@ -211,12 +213,18 @@ class PlanScreen(StepScreen):
 
     def action_toggle_changes(self) -> None:
         """Show which lines of the files the run before had otherwise, or the files again."""
-        if self._shows_changes and self._prepared and self.query_one(FileViewer).display:
-            self._shows_changes = False
-            self._arrange_files()
-            self.query_one(FileViewer).show(files_with_plan_described(self._prepared.files))
+        if self._shows_changes and self._prepared:
+            self._show_files(files_with_plan_described(self._prepared.files), are_changes=False)
         elif self._previous and self._prepared:
             self._read_changed_files(self._previous.run, self._prepared)
+
+    def _show_files(self, files: Sequence[ViewedFile], *, are_changes: bool) -> None:
+        self._shows_changes = are_changes
+        self._files_opened = True
+        self._arrange_files()
+        self.query_one(FileViewer).show(files)
+        self._focus_shown_panel()
+        self.refresh_bindings()
 
     @work(thread=True, exclusive=True, group="changes")
     def _read_changed_files(self, run_name: str, prepared: PreparedPlan) -> None:
@@ -230,11 +238,7 @@ class PlanScreen(StepScreen):
             words = "The files are those of the run before." if event.files is not None else "The run before is gone."
             self.notify(words, markup=False)
             return
-        self._shows_changes = True
-        if not self.query_one(FileViewer).display:
-            self.action_toggle_files()
-        self._arrange_files()
-        self.query_one(FileViewer).show(event.files)
+        self._show_files(event.files, are_changes=True)
 
     def jump_stops(self) -> Iterable[JumpStop]:
         """Return the panels of what is said, and the files, which it opens."""
@@ -271,7 +275,9 @@ class PlanScreen(StepScreen):
         return super().check_action(action, parameters)
 
     def action_close_files(self) -> None:
-        """Show what is said again."""
+        """Show what is said again, and no more what has changed."""
+        if self._shows_changes:
+            self.action_toggle_changes()
         self.action_toggle_files()
 
     def _focus_shown_panel(self) -> None:

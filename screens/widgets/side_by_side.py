@@ -12,7 +12,7 @@ from .text_layout import MUTED, RULE_STYLE, columns, styled
 MIN_SIDE_BY_SIDE_WIDTH = 106  # cells, which a page has on a screen of 110 columns
 _GAP_TEXT = " │ "
 _MAX_ROWS_SHOWN = 2000
-_CONTEXT_CHARACTERS = 8  # characters before the first that differs, where that would be out of sight
+_CONTEXT_CHARACTERS = 8  # characters that are seen before the first that differs, at least
 _MARKS_AND_STYLES_BY_KIND = {
     "names": (("", "b"), ("", "b")),
     "place": (("", MUTED), ("", MUTED)),
@@ -44,7 +44,9 @@ def _cells_of_row(row: DiffRow, width: int) -> list[Content]:
         texts = [f"line {text.partition(',')[0]}" for text in texts]
     first = next((at for at, (old, new) in enumerate(zip(*texts, strict=False)) if old != new), 0)
     if first >= width - _CONTEXT_CHARACTERS:
-        texts = [f"…{text[first - _CONTEXT_CHARACTERS :]}" for text in texts]
+        # Both from the same place, so far on that the difference is seen.
+        start = min(first - _CONTEXT_CHARACTERS, max(map(len, texts)) - width + len("- …"))
+        texts = [f"…{text[start:]}" for text in texts]
     looks = _MARKS_AND_STYLES_BY_KIND[row.kind]
     return [
         _cut(styled((mark + text, style)), width) if there is not None else Content()
