@@ -96,16 +96,23 @@ def submit_job(run: Path, lock: int) -> dict[str, Any]:
 
 def find_job(run: Path, submitted_at: float) -> dict[str, Any]:
     """Return what became of a job that may have been submitted from a run folder: Slurm lists it, or never will."""
-    cluster = _only_cluster_in_environment()
     try:
-        (job,) = _query_jobs(cluster, [("", str(run))])
+        clusters = _clusters_to_submit_to()
     except RequestFailedError as error:
         return {"unclear": str(error)}
-    if job:
-        return {"started": True, "job": job["number"], "cluster": cluster}
+    unclear = ""
+    for cluster in clusters:
+        try:
+            (job,) = _query_jobs(cluster, [("", str(run))])
+        except RequestFailedError as error:
+            # Another one may have it.
+            unclear = str(error)
+            continue
+        if job:
+            return {"started": True, "job": job["number"], "cluster": cluster}
     if time.time() - submitted_at < _MAX_SECONDS_UNTIL_LISTED:
-        return {"unclear": "Slurm does not list the job, and may do so yet"}
-    return {"started": False, "said": "Slurm has no such job"}
+        unclear = unclear or "Slurm does not list the job, and may do so yet"
+    return {"unclear": unclear} if unclear else {"started": False, "said": "Slurm has no such job"}
 
 
 def send_listed_jobs(question: dict[str, Any]) -> None:
@@ -142,7 +149,12 @@ def last_error_line(code: int | None, error: str) -> str:
     return (error.strip().splitlines() or ["it does not say why"])[-1]
 
 
-def _only_cluster_in_environment() -> str:
-    """Return the one cluster that the user's variables name, empty for none or several."""
+def _clusters_to_submit_to() -> list[str]:
+    """Return the clusters that the user's variables name, of which sbatch takes one; an empty name: the default one."""
     chosen = os.environ.get("SBATCH_CLUSTERS") or os.environ.get("SLURM_CLUSTERS") or ""
-    return chosen if _CLUSTER_NAME_PATTERN.fullmatch(chosen) and chosen != "all" else ""
+    if chosen == "all":
+        done = _run_slurm_command(["sacctmgr", "-nP", "show", "clusters", "format=cluster"])
+        if done["code"] != 0:
+            raise RequestFailedError(f"sacctmgr: {last_error_line(done['code'], done.get('error', ''))}")
+        chosen = done["out"]
+    return [name for name in re.split(r"[,\s]+", chosen) if _CLUSTER_NAME_PATTERN.fullmatch(name)] or [""]
