@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from tui_train.screens.widgets.form.entry import Entry
 
 from tui_train.actions.machine_facts import FactsSource
 from tui_train.base import app_paths
-from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.errors import BadInput, NoAnswer, Unavailable
 from tui_train.channel.runner_zip import runner_modules
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.folder_names import RemoteFolderNames
@@ -34,8 +35,9 @@ from tui_train.profile import hosts
 from tui_train.profile.fields import profile_with_value
 from tui_train.profile.store import save_profile
 from tui_train.runner.machines.ssh import ssh_failure_advice
+from tui_train.runner.system.processes import Process
 from tui_train.runs import rundir
-from tui_train.runs.elsewhere import RunPlace, read_place_elsewhere
+from tui_train.runs.elsewhere import RunPlace, read_place_elsewhere, read_unconfirmed_start
 from tui_train.runs.results.resuming import are_results_here
 from tui_train.runs.status import read_listed_run, read_status
 from tui_train.views import show
@@ -195,6 +197,33 @@ def test_what_does_not_start_leaves_no_folder_on_either_side(host):
         source.place.submit(prepared, prepared.plan)
     assert rundir.list_runs() == ()
     assert runs_there(host) == []
+
+
+@pytest.mark.whole
+def test_a_start_that_hangs_before_its_report_is_stopped_and_made_no_more(host, tmp_path):
+    chosen, box = sleeper(host, ticks=600), FactsSource(host="box").place
+    prepared = prepare(chosen, box.probe_facts_for(chosen))
+    bash = host / "bin" / "bash"
+    bash.write_text('#!/bin/sh\n[ "$1" != -c ] || exec /bin/bash "$@"\nexec sleep 600\n')
+    bash.chmod(0o755)
+
+    def launchers():
+        records = (json.loads(path.read_text()) for path in host.glob(".local/state/tui-train/runs/*/.start-*[!w]"))
+        return [Process(*record["launcher"]) for record in records if "launcher" in record]
+
+    cut = threading.Thread(target=lambda: until(launchers, 60) and secure_shell.cut_later(tmp_path, 0))
+    cut.start()
+    with pytest.raises(NoAnswer, match="did not confirm"):
+        box.submit(prepared, prepared.plan)
+    cut.join()
+    run, (launcher,) = rundir.find_run("last"), launchers()
+    asked = read_unconfirmed_start(run.path)
+    assert (read_status(run).state, launcher.alive) == ("unconfirmed", True)
+    assert "had not started" in tui("stop", "last").stdout
+    assert (read_status(run).state, launcher.alive) == ("new", False)
+    bash.unlink()
+    assert not asking.ask_start(read_place_elsewhere(run.path), asked).started
+    assert far_processes(run) == []
 
 
 def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):

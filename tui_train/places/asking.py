@@ -92,6 +92,10 @@ class RunFolderGone(Unavailable):
     """The run's folder is not on its host any more."""
 
 
+class StartUnderWay(NoAnswer):
+    """A start is under way there, or Slurm may yet list its job: what became of it is still to be seen."""
+
+
 def parse_host_line(line: bytes) -> HostLine | None:
     """Return a line of the program there, None for one of a login script."""
     try:
@@ -240,14 +244,14 @@ def ask_start(
     """Have a run started, once however often it is asked for, and return what became of it.
 
     With `only_look` it is only asked, and a start that has not come there by now is not made any more. NoAnswer where
-    that is not known.
+    that is not known, StartUnderWay where the host does not know it yet.
     """
     question = {"do": "start", "id": asked.id, "slurm": asked.slurm, "options": options, "look": only_look}
     answer = ask_machine(
         place, question, within_seconds=_STATUS_TIMEOUT_SECONDS if only_look else _ANSWER_TIMEOUT_SECONDS
     )
     if answer.unclear:
-        raise NoAnswer(visible(answer.unclear[:_MAX_ERROR_LENGTH]), odd_answer_remedy(place.host))
+        raise StartUnderWay(visible(answer.unclear[:_MAX_ERROR_LENGTH]), odd_answer_remedy(place.host))
     return answer
 
 

@@ -16,7 +16,14 @@ from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.other_machines.slurm import read_cluster
 from tui_train.facts.types import Facts
 from tui_train.places import profile_facts
-from tui_train.places.asking import ask_removal, ask_report, ask_stop, create_run_folder_on_host, unreachable_remedy
+from tui_train.places.asking import (
+    StartUnderWay,
+    ask_removal,
+    ask_report,
+    ask_stop,
+    create_run_folder_on_host,
+    unreachable_remedy,
+)
 from tui_train.places.feed import receive_run_changes
 from tui_train.places.jobs import cancel_if_impossible, dry_run_job, refresh_jobs, stop_job, wait_while_completing
 from tui_train.places.mirror import update_copy
@@ -182,11 +189,19 @@ class Place(Struct, frozen=True):
         while_waiting()
         grace = read_status(run).grace
         with _adding_last_known_state(run):
-            resolve_unconfirmed_start(run)
+            there = read_run_place(run.path)
+            try:
+                resolve_unconfirmed_start(run)
+            except StartUnderWay:
+                if self.slurm:
+                    raise
+                # It may hang before it has reported itself: then what is ended is that start.
+                ask_stop(there, at_once=at_once, grace_seconds=grace)
+                resolve_unconfirmed_start(run)
             if self.slurm:
                 stop_job(run, at_once=at_once, grace_seconds=grace, while_waiting=while_waiting)
             else:
-                ask_stop(read_run_place(run.path), at_once=at_once, grace_seconds=grace)
+                ask_stop(there, at_once=at_once, grace_seconds=grace)
         ended = self.ask_state(run, with_log=False)
         if place := read_place_elsewhere(run.path):
             # What does not come is brought by whoever reads the log.
@@ -221,7 +236,7 @@ def _adding_last_known_state(run: RunDir) -> Iterator[None]:
     try:
         yield
     except NoAnswer as error:
-        raise NoAnswer(f"{_unknown_state_text(run)}: {error.message}", _manual_stop_remedy(run)) from None
+        raise type(error)(f"{_unknown_state_text(run)}: {error.message}", _manual_stop_remedy(run)) from None
 
 
 def _unknown_state_text(run: RunDir) -> str:

@@ -65,6 +65,8 @@ def resolve_unconfirmed_start(run: RunDir) -> None:
     except RunFolderGone:
         # A start that was refused removes a folder in which nothing was started.
         answer = HostLine()
+    except NoAnswer:
+        raise
     except Unavailable as error:
         raise NoAnswer(error.message, odd_answer_remedy(place.host)) from None
     _record_start_outcome(run, asked, answer)

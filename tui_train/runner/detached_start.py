@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
+import time
 from typing import Callable, Sequence
 
 from .run_folder import events
-from .system.processes import Process, is_or_descends_from, process_start_ticks
+from .system.processes import Process, is_or_descends_from, process_start_ticks, send_signal
 
 LAUNCH_LOG_NAME = "launch.log"
+# Seconds for a start that is broken off to end by itself.
+_MAX_END_SECONDS = 10.0
+_POLL_SECONDS = 0.02
 # The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run
 # does not begin with the keyboard's signals ignored.
 _DETACHING_SCRIPT = 'set -m; log=$1; shift; "$0" "$@" < /dev/null >> "$log" 2>&1 & echo "$!"'
@@ -48,3 +54,23 @@ def wait_until_reported(run_dir: str, earlier_event_count: int, launcher: Proces
         if gone:
             return False
         pause()
+
+
+def end_unreported_start(
+    launcher: Process, has_reported: Callable[[], bool], is_hurried: Callable[[], bool] = lambda: False
+) -> None:
+    """End a launch.sh that is about to start, and wait for its end, or until it has reported itself after all.
+
+    It is killed where it does not listen, or where that `is_hurried`.
+    """
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        # What has reported itself has a training, which would go on without it.
+        if number == signal.SIGKILL and has_reported():
+            return
+        deadline = time.monotonic() + _MAX_END_SECONDS
+        with contextlib.suppress(PermissionError):
+            send_signal(launcher, number)
+        while launcher.alive and time.monotonic() < deadline and not (is_hurried() and number == signal.SIGTERM):
+            if has_reported():
+                return
+            time.sleep(_POLL_SECONDS)

@@ -2,9 +2,8 @@
 
 import os
 import shutil
-import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,8 +11,13 @@ from pathlib import Path
 from tui_train.base.errors import StartInterrupted, Unavailable
 from tui_train.base.files import raising_cannot_write, read_error_reason
 from tui_train.base.text import visible
-from tui_train.runner.detached_start import has_reported_start, start_detached, wait_until_reported
-from tui_train.runner.system.processes import Process, send_signal
+from tui_train.runner.detached_start import (
+    end_unreported_start,
+    has_reported_start,
+    start_detached,
+    wait_until_reported,
+)
+from tui_train.runner.system.processes import Process
 from tui_train.runner.system.safe_open import open_regular_file
 from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
@@ -24,8 +28,6 @@ from tui_train.runs.stop import stop_run
 
 _START_OVER_REMEDY = "To train from step 0 again, run its profile: tui-train run PROFILE, or its folder's profile.toml."
 _MIN_FREE_BYTES = 1 << 16
-# Seconds for a start that is broken off to end by itself.
-_MAX_CANCEL_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 
 
@@ -136,11 +138,11 @@ def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, i
     try:
         return wait_until_reported(*where, pause)
     except _SignalError:
-        _end_launch_script(launcher, interrupts, reported)
+        end_unreported_start(launcher, reported, lambda: interrupts.again)
     except BaseException:
         # It may have reported itself by now: then its training gets its time to save, like any other.
         with suppress(OSError, ValueError):
-            _end_launch_script(launcher, NO_INTERRUPTS, reported)
+            end_unreported_start(launcher, reported)
             if reported():
                 _stop_started_run(run, NO_INTERRUPTS)
         raise
@@ -151,24 +153,6 @@ def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, i
     raise StartInterrupted(
         f"{visible(run.name)} has {state} ({interrupts.name} while it started)", remedy, interrupts.exit_code
     )
-
-
-def _end_launch_script(launcher: Process, interrupts: Interrupts, reported: Callable[[], bool]) -> None:
-    """End a launch.sh that is about to start, and wait for its end, or until it has `reported` itself after all.
-
-    It is killed where it does not listen, or where another signal comes.
-    """
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        # What has reported itself has a training, which would go on without it.
-        if number == signal.SIGKILL and reported():
-            return
-        deadline = time.monotonic() + _MAX_CANCEL_SECONDS
-        with suppress(PermissionError):
-            send_signal(launcher, number)
-        while launcher.alive and time.monotonic() < deadline and not (interrupts.again and number == signal.SIGTERM):
-            if reported():
-                return
-            time.sleep(_POLL_SECONDS)
 
 
 def _stop_started_run(run: RunDir, interrupts: Interrupts) -> str:

@@ -12,7 +12,7 @@ from tui_train.cli.printing import aligned_table_text, print_json
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.facts.other_machines import machine_files
 from tui_train.places import fetching, place_of_run
-from tui_train.places.asking import list_runs_on_host
+from tui_train.places.asking import StartUnderWay, list_runs_on_host
 from tui_train.places.jobs import refresh_jobs
 from tui_train.profile import hosts, store
 from tui_train.profile.types import Profile
@@ -101,7 +101,10 @@ def stop_run_and_report(reference: str, *, at_once: bool) -> None:
     """End a run; `at_once` without time to save."""
     run = next((each.run for each in read_listed_runs() if each.stoppable), None) if reference == "last" else None
     run = run or rundir.find_run(reference)
-    before = place_of_run(run).ask_state(run, with_log=False)
+    try:
+        before = place_of_run(run).ask_state(run, with_log=False)
+    except StartUnderWay:
+        before = read_status(run)
     # The job of a run that is lost may be queued again.
     if not (before.live or before.leftover or before.container or read_queued_job(run.path)):
         click.echo(f"{visible(run.name)} is not running: {show.run_state_text(before)}")

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Iterator, Sequence
 
-from ..detached_start import LAUNCH_LOG_NAME, start_detached, wait_until_reported
+from ..detached_start import LAUNCH_LOG_NAME, end_unreported_start, start_detached, wait_until_reported
 from ..run_folder import events
 from ..stop import stop_run_and_processes
 from ..system.paths import runs_folder
@@ -31,6 +31,8 @@ from .lines import (
 from .slurm import find_job, submit_job
 
 _MAX_LAUNCH_OUTPUT_BYTES = 4000
+# Seconds for a start under way to end, and between two looks.
+_MAX_START_END_SECONDS, _POLL_SECONDS = 45.0, 0.05
 
 
 def receive_run(question: dict[str, Any]) -> None:
@@ -147,7 +149,7 @@ def _start_launch_script(run: Path, options: Sequence[str], kept: Path, start: d
     start["launcher"] = [launcher.pid, launcher.ticks]
     with contextlib.suppress(RequestFailedError):
         _write_start_record(kept, start)
-    if wait_until_reported(str(run), before, launcher, lambda: time.sleep(0.05)):
+    if wait_until_reported(str(run), before, launcher, lambda: time.sleep(_POLL_SECONDS)):
         return {"started": True}
     output = read_piece(log, offset, _MAX_LAUNCH_OUTPUT_BYTES).decode(errors="replace").strip()
     return {"started": False, "said": output or "launch.sh ended without a word"}
@@ -185,10 +187,24 @@ def remove_unstarted_run(question: dict[str, Any]) -> None:
 
 
 def stop_run(question: dict[str, Any]) -> None:
-    """End a run, and say so when it has ended."""
+    """End a run, also one that hangs before it has reported itself, and say so when it has ended."""
     run = require_run_folder(question)
-    with hold_start_lock(run):
-        # One that is under way is to be stopped as well.
-        pass
+    _end_starts_under_way(run)
     stop_run_and_processes(str(run), at_once=question["now"])
     send_json_line(stopped=True)
+
+
+def _end_starts_under_way(run: Path) -> None:
+    """End each launch.sh that has not reported itself, and wait until whoever started it has noted that."""
+    deadline = time.monotonic() + _MAX_START_END_SECONDS
+    while True:
+        for start in map(_read_start_record, run.glob(".start-*")):
+            if "started" not in start:
+                launcher, starts = Process(*start.get("launcher", (0, 0))), start.get("starts", 0)
+                end_unreported_start(launcher, lambda starts=starts: count_reported_starts(run) > starts)
+        with hold_start_lock(run, wait_for_lock=False) as lock:
+            if lock >= 0:
+                return
+        if time.monotonic() > deadline:
+            raise RequestFailedError("a start is under way there, and does not end")
+        time.sleep(_POLL_SECONDS)
