@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import warm
+from msgspec import structs
 from support import sample, until
 
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, TuiTrainError, Unavailable
@@ -37,6 +38,7 @@ from tui_train.runs.elsewhere import (
     UnconfirmedStart,
     local_output_folder,
     read_host_report,
+    read_run_place,
     write_host_report,
     write_place,
 )
@@ -557,6 +559,21 @@ def test_a_host_that_was_renamed_is_found_by_its_new_name(box, run):
     hosts.save_host("box", "lab")
     assert place_of_run(run).ask_state(run).state == "new"
     assert fetch_results(run).size == 5
+
+
+def test_two_names_of_a_machine_are_one(box, new, run, monkeypatch):
+    """A second run with the same output is refused under either, and the earlier one is found by the newer name."""
+    box["feed"] = "say(status=['running']); say(end=True)"
+    first = submitted(box, monkeypatch, new)
+    with pytest.raises(Unavailable, match="already writing to /data/out"):
+        submitted(box, monkeypatch, structs.replace(new, host="lab", folder="/nowhere"))
+    assert {each.path for each in rundir.list_runs()} == {run.path, first.path}
+    write_place(run.path, structs.replace(read_run_place(run.path), host="earlier", node=new.node))
+    box["feed"] = 'sys.exit("ssh: Could not resolve hostname earlier")  # before honest()'
+    with pytest.raises(Unavailable, match="name is unknown") as raised:
+        place_of_run(run).ask_state(run)
+    assert "tui-train hosts add earlier box" in raised.value.remedy
+    assert read_status(run).state == "finished", "what was heard of it stays"
 
 
 def test_a_name_that_leads_to_another_machine_is_refused(run):

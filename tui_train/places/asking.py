@@ -20,9 +20,9 @@ from tui_train.channel.session import Session, ask_host, machine_name
 from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
 from tui_train.profile.hosts import host_address
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
-from tui_train.runs.elsewhere import HostReport, RunPlace, UnconfirmedStart
+from tui_train.runs.elsewhere import HostReport, RunPlace, UnconfirmedStart, read_run_place
 from tui_train.runs.incomplete_runs import INCOMPLETE_RUN_PREFIX
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.status import ListedRun
 
 _ANSWER_TIMEOUT_SECONDS = 60.0
@@ -124,7 +124,10 @@ def unreachable_remedy(place: RunPlace) -> str:
     if not place.host:
         return "Try again."
     name = visible(place.host)
-    return f"Try again once `ssh {name} true` works; where it has another name by now: tui-train hosts add {name} NAME"
+    others = (read_run_place(run.path) for run in list_runs())
+    new = (other.host for other in others if other.is_on_machine_of(place) and other.host != place.host)
+    add = f"tui-train hosts add {name} {visible(next(new, 'NAME'))}"
+    return f"Try again once `ssh {name} true` works; where it has another name by now: {add}"
 
 
 def open_session(place: RunPlace, question: Mapping[str, Any], *, within_seconds: float = math.inf) -> Session:

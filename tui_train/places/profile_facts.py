@@ -44,6 +44,7 @@ from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.runner.system.paths import free_bytes_for_path, why_unwritable
 from tui_train.runs.conflicts import resources_in_use
+from tui_train.runs.elsewhere import RunPlace
 from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.recipe.effective import user_output_folder
 from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
@@ -229,7 +230,9 @@ def probe_host_facts(host: str, profile: Profile) -> Facts:
     facts = remote.read_planning_facts(
         host, python_named_in_profile(profile), profile_paths_to_check(profile), config_file_paths(profile), script
     )
-    return msgspec.structs.replace(with_local_files(profile, facts), resources_in_use=resources_in_use(host=host))
+    return msgspec.structs.replace(
+        with_local_files(profile, facts), resources_in_use=resources_in_use(place=RunPlace(host, ""))
+    )
 
 
 def load_machine_file_facts(machine_file: Path, profile: Profile, *, is_node: bool) -> Facts:

@@ -13,7 +13,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.machine.exclusive_resources import is_port_in_use, path_and_real_path, resource_conflict_text
 from tui_train.facts.types import ResourcesInUse
-from tui_train.runs.elsewhere import read_run_place
+from tui_train.runs.elsewhere import RunPlace, read_run_place
 from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.script_outputs import output_paths_in_script_arguments
 from tui_train.runs.status import may_still_write, read_listed_run
@@ -22,22 +22,24 @@ _MAX_TRIALS_CHECKED = 32
 _LOCK_POLL_SECONDS = 0.05
 
 
-def resources_in_use(wanted_port: int = 0, host: str = "") -> tuple[ResourcesInUse, ...]:
+def resources_in_use(wanted_port: int = 0, place: RunPlace | None = None) -> tuple[ResourcesInUse, ...]:
     """Return the resources of training runs, also without a supervisor; and `wanted_port` if another program uses it.
 
-    Of a host they are those of the runs that are known here, also one of which it is not known whether it trains.
+    Of a `place` on a host they are those of the runs there that are known here, also one of which it is not known
+    whether it trains.
     """
-    runs = (run for run in (*list_runs(), *_newest_trials()) if _trains_on_host(run, host))
+    place = place or RunPlace("", "")
+    runs = (run for run in (*list_runs(), *_newest_trials()) if _trains_on_machine_of(run, place))
     resources = [_with_script_outputs(planned_resources(run), run) for run in runs]
     held_ports = {resource.port for resource in resources}
-    if wanted_port and not host and wanted_port not in held_ports and is_port_in_use(wanted_port):
+    if wanted_port and not place.host and wanted_port not in held_ports and is_port_in_use(wanted_port):
         resources.append(ResourcesInUse(port=wanted_port))
     return tuple(resources)
 
 
-def _trains_on_host(run: RunDir, host: str) -> bool:
-    """Return whether a run trains on a host; a process left by a finished one, such as TensorBoard, does not count."""
-    if read_run_place(run.path).host != host:
+def _trains_on_machine_of(run: RunDir, place: RunPlace) -> bool:
+    """Return whether a run trains there; a process left by a finished one, such as TensorBoard, does not count."""
+    if not read_run_place(run.path).is_on_machine_of(place):
         return False
     listed = read_listed_run(run)
     return listed.status is not None and may_still_write(listed.status)
@@ -70,7 +72,7 @@ def _with_script_outputs(planned: ResourcesInUse, run: RunDir) -> ResourcesInUse
 def refuse_if_conflicting(run: RunDir) -> None:
     """Raise Unavailable if a run conflicts with a live one."""
     wanted = planned_resources(run)
-    for other in resources_in_use(wanted.port, read_run_place(run.path).host):
+    for other in resources_in_use(wanted.port, read_run_place(run.path)):
         if other.run != wanted.run and (words := resource_conflict_text(wanted, other)):
             raise Unavailable(words, _conflict_remedy(other))
 

@@ -30,6 +30,10 @@ class RunPlace(Struct, frozen=True):
     node: str = ""
     """What tells the host from other machines, also after it was booted again."""
 
+    def is_on_machine_of(self, other: "RunPlace") -> bool:
+        """Return whether both are on one machine, which may have several names, or one of the nodes of a name."""
+        return self.host == other.host or self.node == other.node != ""
+
 
 class HostReport(Struct, frozen=True, kw_only=True):
     """Last report of a host about a run: when, how it stood, its newest checkpoint, and its number of starts.
