@@ -229,6 +229,43 @@ def settled(runs):
     return all(read_status(run).state != "unconfirmed" for run in runs)
 
 
+_LAPTOP = ("unshare", "--uts", "--pid", "--mount-proc", "--fork", "--kill-child", "sh", "-c")
+
+
+@pytest.mark.whole
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can make namespaces: a home shared with Slurm")
+def test_a_home_that_a_laptop_shares_with_a_login_node_has_each_job_once(login, cluster, tmp_path):
+    shared = {**os.environ, "HOME": str(login.home), "XDG_STATE_HOME": "", "PYTHONPATH": str(Path(__file__).parents[2])}
+    there = {**shared, **cluster, "PATH": shared["PATH"].removeprefix(f"{tmp_path}/client:")}
+
+    def says(machine, environment, *words):
+        command = [*machine, sys.executable, "-m", "tui_train", *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def laptop(*words):
+        return says((*_LAPTOP, 'hostname laptop && exec "$@"', "sh"), shared, *words)
+
+    def node(*words):
+        return says((), there, *words)
+
+    def listed():
+        runs = [json.loads(tui("runs", "--json")) for tui in (laptop, node)]
+        return [[(run["state"], run["host"]) for run in of_machine] for of_machine in runs]
+
+    saver(login.home, 30)
+    assert "step 30" in laptop(*RUN)
+    assert len(list(login.home.glob(".local/state/tui-train/runs/*/output/made.txt"))) == 1
+    assert listed() == [[("finished", "box (Slurm)")], [("finished", "")]]
+    assert [tui("logs", "last").count("step 30") for tui in (laptop, node)] == [1, 1]
+    laptop(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
+    assert [of_machine[0] for of_machine in listed()] == [("queued", "box (Slurm)"), ("queued", "Slurm")]
+    assert "had not started" in node("stop", "last")
+    assert login.jobs() == []
+    assert [[state for state, _ in of_machine] for of_machine in listed()] == [["new", "finished"]] * 2
+
+
 @pytest.mark.whole
 def test_a_job_over_ssh_that_fails_is_diagnosed_and_what_it_made_is_fetched(login):
     saver(login.home, 3)
