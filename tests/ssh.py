@@ -28,9 +28,9 @@ HostKey {folder}/host
 PidFile none
 AuthorizedKeysFile {folder}/id.pub
 StrictModes no
-UsePAM no
+UsePAM {pam}
 PasswordAuthentication no
-PermitRootLogin prohibit-password
+PermitRootLogin yes
 SetEnv HOME={folder}
 """
 _CLIENT = """\
@@ -47,9 +47,18 @@ Host box
 """
 
 
+# Its own mounts: a shadow file, and what PAM asks of who logs in.
+_WITH_OWN_PAM = """\
+mount --bind "$0/shadow" /etc/shadow && mount --bind "$0/pam" /etc/pam.d/sshd && exec "$@"
+"""
+
+
 @contextlib.contextmanager
-def server(folder: Path, *, what: str) -> Iterator[list[str]]:
-    """Run an sshd, and give the words that begin a command on it; skips, saying `what` is not tested, where none is."""
+def server(folder: Path, *, what: str, pam: bool = False) -> Iterator[list[str]]:
+    """Run an sshd, and give the words that begin a command on it; skips, saying `what` is not tested, where none is.
+
+    With `pam` it goes by the files `pam` and `shadow` of the folder; only root can run it.
+    """
     sshd, client = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"), shutil.which("ssh")
     if sshd is None or client is None:
         pytest.skip(f"NOT TESTED, for want of sshd (openssh-server): {what}")
@@ -57,13 +66,14 @@ def server(folder: Path, *, what: str) -> Iterator[list[str]]:
         Path("/run/sshd").mkdir(exist_ok=True)
     for key in ("host", "id"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
-    names = {"port": free_port(), "folder": folder, "user": getpass.getuser()}
+    names = {"port": free_port(), "folder": folder, "user": getpass.getuser(), "pam": "yes" if pam else "no"}
+    own_files = ["unshare", "--mount", "sh", "-c", _WITH_OWN_PAM, str(folder)] if pam else []
     (folder / "sshd_config").write_text(_SERVER.format(**names))
     (folder / "config").write_text(_CLIENT.format(**names))
     words = [client, "-F", str(folder / "config")]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sshd, "-D", "-e", "-f", folder / "sshd_config"], stdin=subprocess.DEVNULL, stderr=log
+            [*own_files, sshd, "-D", "-e", "-f", folder / "sshd_config"], stdin=subprocess.DEVNULL, stderr=log
         )
         try:
             asked = [*words, "box", "true"]

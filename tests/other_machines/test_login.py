@@ -1,10 +1,15 @@
-"""Hosts that ask who logs in, on a real sshd: the key has a passphrase, as a password or a code would be asked for."""
+"""Hosts that ask who logs in, on a real sshd: for the passphrase of a key, for a password, for a code."""
 
+import base64
+import contextlib
+import ctypes
+import hmac
 import json
 import os
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -18,19 +23,18 @@ from tui_train.profile import hosts
 PASSPHRASE = "correct horse"  # noqa: S105 - of a key that is thrown away
 
 
-@pytest.fixture
-def box(tmp_path, monkeypatch):
-    """A host `box` to which no program logs in alone, and the folder of the connections, whose path is short."""
+@contextlib.contextmanager
+def asking_host(tmp_path, monkeypatch, **server):
+    """A host `box`, and a folder of the connections whose path is short."""
     client = tmp_path / "client"
     client.mkdir()
     short = tempfile.mkdtemp(prefix="t", dir="/tmp")
     monkeypatch.setenv("XDG_CACHE_HOME", short)
-    with secure_shell.server(tmp_path, what="hosts that ask who logs in") as words:
+    with secure_shell.server(tmp_path, what="hosts that ask who logs in", **server) as words:
         (client / "ssh").write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')
         (client / "ssh").chmod(0o755)
         monkeypatch.setenv("PATH", f"{client}:{os.environ['PATH']}")
         monkeypatch.delenv("SSH_ASKPASS", raising=False)
-        lock_key(tmp_path, PASSPHRASE)
         yield tmp_path
         for socket in (Path(short) / "tui-train" / "ssh").glob("*"):
             command = ["ssh", "-O", "exit", "-o", f"ControlPath={socket}", "box"]
@@ -38,9 +42,13 @@ def box(tmp_path, monkeypatch):
         shutil.rmtree(short)
 
 
-def lock_key(folder, passphrase):
-    words = ["ssh-keygen", "-q", "-p", "-P", "", "-N", passphrase, "-f", folder / "id"]
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+@pytest.fixture
+def box(tmp_path, monkeypatch):
+    """A host `box` to which no program logs in alone: the key has a passphrase."""
+    with asking_host(tmp_path, monkeypatch) as folder:
+        words = ["ssh-keygen", "-q", "-p", "-P", "", "-N", PASSPHRASE, "-f", folder / "id"]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        yield folder
 
 
 def facts_of_box(code=0):
@@ -61,6 +69,52 @@ def test_a_login_by_hand_opens_the_way_for_hours(box):
     assert json.loads(facts_of_box().stdout)["machine"]["cpu_count"]
     done = subprocess.run(warm.program("hosts", "login", "box"), capture_output=True, text=True, check=False)
     assert "logged in to box" in done.stdout, "nothing is asked again"
+
+
+SECRET = "JBSWY3DPEHPK3PXPJBSWY3DPEH"  # noqa: S105 - of a server that is thrown away
+CODE_MODULE = "pam_google_authenticator.so"
+CODE_MODULE_PATTERNS = (f"lib*/security/{CODE_MODULE}", f"lib*/*/security/{CODE_MODULE}")
+
+
+def code_now():
+    """The code of six digits that an app would show (RFC 6238)."""
+    digest = hmac.digest(base64.b32decode(f"{SECRET}======"), (int(time.time()) // 30).to_bytes(8, "big"), "sha1")
+    at = digest[-1] & 15
+    return f"{(int.from_bytes(digest[at : at + 4], 'big') & 0x7FFFFFFF) % 10**6:06d}"
+
+
+def hashed(password):
+    """A password as a shadow file has it, by the library that PAM uses."""
+    crypt = ctypes.CDLL("libcrypt.so.1").crypt
+    crypt.restype = ctypes.c_char_p
+    return crypt(password.encode(), b"$6$thrownaway").decode()
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("with_code", [False, True])
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can mount a shadow file: a password and a code")
+def test_a_password_and_a_code_are_asked_for_once(tmp_path, monkeypatch, with_code):
+    if with_code and not any(path for pattern in CODE_MODULE_PATTERNS for path in Path("/").glob(pattern)):
+        pytest.skip(f"NOT TESTED, for want of {CODE_MODULE} (libpam-google-authenticator): a code")
+    asks_code = f"auth required {CODE_MODULE} secret={tmp_path}/secret user=root\n" if with_code else ""
+    (tmp_path / "pam").write_text(f"""\
+auth required pam_unix.so
+{asks_code}account required pam_permit.so
+session required pam_permit.so
+""")
+    (tmp_path / "shadow").write_text(f"root:{hashed(PASSPHRASE)}:20000:0:99999:7:::\n")
+    (tmp_path / "secret").write_text(f'{SECRET}\n" TOTP_AUTH\n')
+    (tmp_path / "secret").chmod(0o400)
+    with asking_host(tmp_path, monkeypatch, pam=True):
+        # The key was for the beginning.
+        (tmp_path / "id.pub").unlink()
+        assert "To log in: tui-train hosts login box" in facts_of_box(69).stderr
+        terminal = Terminal("hosts", "login", "box")
+        terminal.see("Password:")
+        terminal.press(f"{PASSPHRASE}\r", "Verification code:" if with_code else "logged in to box")
+        if with_code:
+            terminal.press(f"{code_now()}\r", "logged in to box")
+        assert json.loads(facts_of_box().stdout)["machine"]["cpu_count"]
 
 
 @pytest.mark.whole
