@@ -11,15 +11,18 @@ from pathlib import Path
 import msgspec
 import pytest
 from fake_driver import MACHINES, driver_environment
+from ssh import surveyed
 from support import SCRIPTS, UUIDS, attempted, check, facts, gpu, profile, ready, until
 
 from tui_train.base.app_paths import trials_folder
 from tui_train.base.errors import Unavailable
-from tui_train.facts.machine import logout, probe
+from tui_train.facts.machine import probe
 from tui_train.facts.machine.exclusive_resources import is_port_in_use, resource_conflict_text
-from tui_train.facts.types import FactGap, LogoutEffect, Machine, ResourcesInUse
+from tui_train.facts.machine.host import read_host
+from tui_train.facts.types import FactGap, Machine, ResourcesInUse
 from tui_train.places.place import Place
 from tui_train.places.profile_facts import read_script_sources
+from tui_train.runner.system import logout
 from tui_train.runs import rundir
 from tui_train.runs import stop as stopping
 from tui_train.runs.conflicts import resources_in_use
@@ -218,18 +221,16 @@ def logind(tmp_path, monkeypatch):
     ],
 )
 def test_what_a_logout_does(logind, settings, uid, kills, removes):
-    assert logout.read_logout_effect(logind(**settings), uid) == LogoutEffect(
-        kills=kills, removes_shared_memory=removes
-    )
+    assert logout.read_logout_effect(logind(**settings), uid) == {"kills": kills, "removes_shared_memory": removes}
 
 
 def test_who_lingers_keeps_the_shared_memory(logind, monkeypatch):
     monkeypatch.setattr(logout, "_user_name", lambda _: "bob")
     root = logind()
-    assert logout.read_logout_effect(root, USER).removes_shared_memory
+    assert logout.read_logout_effect(root, USER)["removes_shared_memory"]
     (root / "var/lib/systemd/linger").mkdir(parents=True)
     (root / "var/lib/systemd/linger/bob").touch()
-    assert not logout.read_logout_effect(root, USER).removes_shared_memory
+    assert not logout.read_logout_effect(root, USER)["removes_shared_memory"]
 
 
 @pytest.mark.parametrize(
@@ -245,21 +246,21 @@ def test_who_lingers_keeps_the_shared_memory(logind, monkeypatch):
 def test_where_logind_does_not_answer_it_is_unknown(logind, monkeypatch, script, why):
     monkeypatch.setattr(logout, "_BUSCTL_TIMEOUT_SECONDS", 0.5)
     found = logout.read_logout_effect(logind(script), USER)
-    assert (found.kills, found.removes_shared_memory) == (False, False)
-    assert why in found.unknown
+    assert found.keys() == {"unknown"}
+    assert why in found["unknown"]
 
 
 def test_without_busctl_it_is_unknown_and_without_systemd_it_is_no_question(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert logout.read_logout_effect(tmp_path, USER) is None
     (tmp_path / "run/systemd/system").mkdir(parents=True)
-    assert logout.read_logout_effect(tmp_path, USER).unknown
+    assert logout.read_logout_effect(tmp_path, USER)["unknown"]
 
 
-def test_this_machine_is_asked():
-    found = logout.read_logout_effect()
+def test_this_machine_and_a_host_are_asked():
+    found = read_host().logout
     assert (found is None) == (not Path("/run/systemd/system").is_dir())
-    assert msgspec.to_builtins(found) is None or isinstance(found, LogoutEffect)
+    assert surveyed({"probe": "", "hub": ""}).machine.logout == found
 
 
 SILENT = Machine(hostname="box", gaps=(FactGap("The NVIDIA driver does not respond", "", "", hides=True),))

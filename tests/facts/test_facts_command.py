@@ -183,14 +183,14 @@ def test_names_of_people_and_places_are_masked(monkeypatch):
 
 # Other hosts
 
-# A host whose programs say what stands in a file, and do not run without one.
+# A host whose nvidia-smi says what stands in a file, and does not run without one.
 SSH = """#!/bin/sh
 for word in "$@"; do printf '%s\\n' "$word"; last=$word; done >> "$NOTES"
 export PATH="$THERE:$PATH"
 echo 'Welcome {to} this host!'; printf '{"runner": "odd"}'
 exec sh -c "$last"
 """
-THERE = {"tui-train": 'cat "$TUI" 2>/dev/null || exit 127', "nvidia-smi": 'cat "$SMI" 2>/dev/null || exit 9'}
+NVIDIA_SMI = '#!/bin/sh\ncat "$SMI" 2>/dev/null || exit 9\n'
 CSV = """\
 0, GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60, RTX 3090, 00000000:01:00.0, 8.6, 24576, 24249, Disabled, 580.95
 1, GPU-addf6be6-9a6e-c331-da9e-b0ab90813984, A name, with a comma, 00000000:03:00.0, 6.1, [N/A], [N/A], Enabled, 580.95
@@ -205,46 +205,33 @@ def ssh(tmp_path, monkeypatch):
     program = tmp_path / "bin" / "ssh"
     program.write_text(SSH)
     program.chmod(0o755)
-    for name in ("NOTES", "TUI", "SMI", "THERE"):
+    for name in ("NOTES", "SMI", "THERE"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     (tmp_path / "there").mkdir()
-    for name, text in THERE.items():
-        (tmp_path / "there" / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / "there" / name).chmod(0o755)
+    (tmp_path / "there" / "nvidia-smi").write_text(NVIDIA_SMI)
+    (tmp_path / "there" / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     return tmp_path
 
 
-def test_another_host_with_tui_train(ssh):
-    (ssh / "tui").write_text(tui("--json", "--toolchain", "cu126.json", on=SEED))
-    found = told("--host", "ann@box", "--toolchain", "cu130.json")
-    assert [card["verdict"] for card in found["gpus"]] == ["use", "blocked", "use"]
+def test_another_host_with_nvidia_smi_only(ssh):
+    (ssh / "smi").write_text(CSV)
+    found = told("--host", "ann@box", "--toolchain", "cu126.json")
     asked = (ssh / "notes").read_text().splitlines()
     assert asked[:3] == ["-T", "-o", "BatchMode=yes"]
     assert asked[-3:-1] == ["--", "ann@box"]
     assert asked[-1].startswith("exec python3 ")
-
-
-def test_another_host_with_nvidia_smi_only(ssh):
-    (ssh / "smi").write_text(CSV)
-    found = told("--host", "box", "--toolchain", "cu126.json")
     first, second, lost = found["gpus"]
     assert (first["uuid"], first["memory_free"], first["display_active"]) == (UUIDS[0], 24249 * 2**20, False)
     assert (second["name"], second["memory_total"]) == ("A name, with a comma", None)
     assert (lost["verdict"], lost["reasons"]) == ("blocked", ["nvidia-smi: [GPU is lost]"])
-    assert (found["machine"]["hostname"], found["machine"]["driver_version"]) == ("box", "580.95")
+    assert (found["machine"]["hostname"], found["machine"]["driver_version"]) == ("ann@box", "580.95")
     assert found["machine"]["gaps"] == []
     shown = tui("--host", "box")
     assert shown.startswith("box: ")
     assert "\nNVIDIA driver 580.95\n\n" in shown
     (ssh / "smi").write_text("strange \x1b[31mline\n")
     assert "strange \\x1b[31mline" in tui("--host", "box")
-
-
-def test_a_broken_tui_train_there_is_no_end(ssh):
-    (ssh / "tui").write_text('{"machine": 7}')
-    (ssh / "smi").write_text("")
-    assert told("--host", "box")["machine"]["gaps"][0]["what"] == "No NVIDIA GPU"
 
 
 def test_hosts_that_cannot_be_asked(ssh, monkeypatch):

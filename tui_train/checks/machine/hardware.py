@@ -79,17 +79,17 @@ def gpus_blocking_nccl(setup: Setup) -> Iterator[Finding]:
 
 def logout_effects_on_training(setup: Setup) -> Iterator[Finding]:
     """A machine that ends processes, or empties /dev/shm, at a logout, or may."""
-    policy = setup.facts.machine.logout
+    policy, where = setup.facts.machine.logout, "that machine" if setup.facts.other_machine else "this machine"
     if policy and policy.kills:
-        message = "this machine ends all your processes when you log out (KillUserProcesses=yes in logind.conf)"
+        message = f"{where} ends all your processes when you log out (KillUserProcesses=yes in logind.conf)"
         remedy = "Stay logged in; or export it, `loginctl enable-linger`, then `systemd-run --user bash launch.sh`."
         yield warning("hardware.device", message, remedy)
     if policy and policy.removes_shared_memory and setup.communication_backend == "nccl":
-        message = "this machine empties your part of /dev/shm when you log out (RemoveIPC=yes in logind.conf)"
+        message = f"{where} empties your part of /dev/shm when you log out (RemoveIPC=yes in logind.conf)"
         remedy = "NCCL communicates through it: `loginctl enable-linger` keeps it."
         yield note("hardware.device", message, remedy)
     if policy and policy.unknown:
-        message = f"unknown whether this machine ends your processes when you log out: {policy.unknown}"
+        message = f"unknown whether {where} ends your processes when you log out: {policy.unknown}"
         remedy = "See KillUserProcesses and RemoveIPC in `man logind.conf`, or stay logged in."
         yield note("hardware.device", message, remedy)
 

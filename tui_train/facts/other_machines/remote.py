@@ -1,29 +1,25 @@
-"""Facts of another host over ssh: from tui-train there, or from nvidia-smi if that is not installed."""
+"""Facts of another host over ssh, on which nothing of this program needs to be installed."""
 
 import base64
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
-from time import monotonic
 from typing import Any
 
 import msgspec
 
-from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.channel.session import ask_host
 from tui_train.channel.ssh import require_host_name
 from tui_train.facts import yaml_documents
-from tui_train.facts.gpus.reported_cards import CardReport, machine_with_cards
+from tui_train.facts.gpus.reported_cards import CardReport, GpuWithCores, machine_with_cards
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT, RUN_PROGRAM_TEXT_CODE
 from tui_train.facts.models.hub import HubCache
-from tui_train.facts.other_machines.machine_files import parse_machine_file
 from tui_train.facts.scripts import script_source
 from tui_train.facts.types import (
     FactGap,
     Facts,
-    Gpu,
     GpuProcess,
     Machine,
     PathState,
@@ -42,9 +38,6 @@ _NVIDIA_SMI_PROCESSES_COMMAND = (
 )
 # The seconds for the driver, and what is run where its library does not answer.
 CARDS_QUESTION = {"cards": 8.0, "smi": _NVIDIA_SMI_COMMAND, "processes": _NVIDIA_SMI_PROCESSES_COMMAND}
-_OWN_FACTS_COMMAND = ("tui-train", "facts", "--json")
-
-_SURVEYED_FIELDS = ("kernel", "cpu_name", "cpu_count", "memory_total", "memory_available", "shm_total", "shm_free")
 
 
 class CommandOutput(msgspec.Struct, frozen=True):
@@ -75,7 +68,6 @@ class HostSurvey(msgspec.Struct, kw_only=True):
     files: dict[str, str | None] = {}
     accelerate_config: str = ""
     hub: HubCache | None = None
-    own: CommandOutput | None = None
     cards: CardReport | None = None
     smi: CommandOutput | None = None
     processes: tuple[CardProcess, ...] = ()
@@ -115,9 +107,9 @@ def read_planning_facts(
 ) -> Facts:
     """Return the facts of a host for planning, with these Pythons, paths and YAML files, and this training script."""
     question = {"pythons": pythons, "paths": paths, "files": (*files, *filter(None, (script,)))}
-    survey, known = _read_survey_and_facts(host, question, 90.0)
+    survey = _survey_with_cards(host, question, 90.0)
     return msgspec.structs.replace(
-        known,
+        _surveyed_facts(host, survey),
         paths=survey.paths,
         unwritable=survey.closed,
         free=survey.free,
@@ -132,44 +124,30 @@ def read_planning_facts(
 
 def read_host_facts(host: str, deadline: float = 75.0) -> Facts:
     """Return the facts of a host within about `deadline` seconds; Unavailable if it does not answer."""
-    return _read_survey_and_facts(host, {}, deadline)[1]
+    return _surveyed_facts(host, _survey_with_cards(host, {}, deadline))
 
 
-def _read_survey_and_facts(host: str, question: Mapping[str, Any], deadline: float) -> tuple[HostSurvey, Facts]:
-    """Return what a host says, and its facts: by tui-train there, which knows most, else by nvidia-smi."""
+def _survey_with_cards(host: str, question: Mapping[str, Any], deadline: float) -> HostSurvey:
     require_host_name(host)
-    end_time = monotonic() + deadline
-    survey = survey_host(host, {**question, **CARDS_QUESTION, "own": _OWN_FACTS_COMMAND}, deadline)
-    own = survey.own
-    try:
-        known = parse_machine_file(own.text.encode(), host) if own and own.code == 0 else None
-    except BadInput:
-        # One of another version.
-        survey = survey_host(host, {**question, **CARDS_QUESTION}, max(1.0, end_time - monotonic()))
-        known = None
-    if known is None:
-        return survey, Facts(machine=surveyed_machine(host, survey), toolchains=_ranked_toolchains(survey.toolchains))
-    new_pythons = {tool.python for tool in survey.toolchains} - {tool.python for tool in known.toolchains}
-    tools = (*known.toolchains, *(tool for tool in survey.toolchains if tool.python in new_pythons))
-    return survey, msgspec.structs.replace(known, toolchains=_ranked_toolchains(tools))
+    return survey_host(host, {**question, **CARDS_QUESTION}, deadline)
 
 
-def _ranked_toolchains(toolchains: Iterable[Toolchain]) -> tuple[Toolchain, ...]:
-    return tuple(sorted(toolchains, key=probe.toolchain_incompleteness))
+def _surveyed_facts(host: str, survey: HostSurvey) -> Facts:
+    toolchains = sorted(survey.toolchains, key=probe.toolchain_incompleteness)
+    return Facts(machine=surveyed_machine(host, survey), toolchains=tuple(toolchains))
 
 
 def surveyed_machine(host: str, survey: HostSurvey) -> Machine:
     """Return a host with its cards as its driver knows them, else as nvidia-smi does."""
-    fields = {name: getattr(survey.machine, name) for name in _SURVEYED_FIELDS}
+    machine = msgspec.structs.replace(survey.machine, hostname=host)
     if survey.cards:
-        return machine_with_cards(Machine(hostname=host, **fields), survey.cards)
+        return machine_with_cards(machine, survey.cards)
     if survey.smi is None:
         gap = FactGap(
             "No NVIDIA GPU", "nvidia-smi was not found on that host", "Trainings run on the CPU of that host."
         )
-        return Machine(hostname=host, gaps=(gap,), **fields)
-    machine = _machine_with_processes(parse_nvidia_smi(host, survey.smi.text), survey.processes)
-    return msgspec.structs.replace(machine, **fields)
+        return machine_with_cards(machine, CardReport(gaps=(gap,)))
+    return _machine_with_processes(machine_with_cards(machine, _parse_nvidia_smi(survey.smi.text)), survey.processes)
 
 
 def _machine_with_processes(machine: Machine, processes: Sequence[CardProcess]) -> Machine:
@@ -200,9 +178,9 @@ def survey_host(
     )
 
 
-def parse_nvidia_smi(host: str, text: str) -> Machine:
-    """Return the machine described by the CSV lines of nvidia-smi; without cards it has a Gap."""
-    gpus: list[Gpu] = []
+def _parse_nvidia_smi(text: str) -> CardReport:
+    """Return the cards in the CSV lines of nvidia-smi; without any, why."""
+    gpus: list[GpuWithCores] = []
     unreadable_lines: list[str] = []
     driver = None
     for line in filter(str.strip, text.splitlines()):
@@ -214,7 +192,7 @@ def parse_nvidia_smi(host: str, text: str) -> Machine:
         index, uuid, *name_parts, bus, capability, total, free, display, version = cells
         driver = driver or _nvidia_smi_value(version)
         gpus.append(
-            Gpu(
+            GpuWithCores(
                 index=int(index),
                 uuid=uuid if re.fullmatch(r"GPU-[0-9A-Za-z-]+", uuid) else "",
                 name=_nvidia_smi_value(", ".join(name_parts)) or "",
@@ -235,7 +213,7 @@ def parse_nvidia_smi(host: str, text: str) -> Machine:
         gaps = (
             FactGap("No NVIDIA GPU", reason, "Trainings run on the CPU of that host.", hides=bool(unreadable_lines)),
         )
-    return Machine(hostname=host, driver_version=driver, gpus=tuple(gpus), gaps=gaps)
+    return CardReport(driver_version=driver, gpus=tuple(gpus), gaps=gaps)
 
 
 def _nvidia_smi_value(text: str) -> str | None:

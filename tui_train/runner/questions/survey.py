@@ -31,29 +31,26 @@ _DRIVER_SHARE_OF_SECONDS = 0.8
 def send_survey(question: dict[str, Any]) -> None:
     """Send the facts of this machine: its `paths`, `files` in base64 (256 KiB of each), `pythons` and other Pythons.
 
-    `run` and `probe` are how a Python is asked (empty: none is). `hub` is the program that reads the Hub's cache. Where
-    the command `own` says all of the cards, or with `only_named`, no other Pythons than those named are looked for.
-    Else the driver's library is asked, for `cards` seconds; where it knows none, the command `smi`, and `processes`
-    lists who computes on which.
+    `run` and `probe` are how a Python is asked (empty: none is). `hub` is the program that reads the Hub's cache. With
+    `only_named` no other Pythons than those named are looked for. The driver's library is asked for `cards` seconds;
+    where it knows none, the command `smi`, and `processes` lists who computes on which.
     """
-    own = _command_result(question["own"]) if question.get("own") else None
-    has_own = bool(own and not own["code"])
-    only_named = bool(question.get("only_named") or has_own)
-    cards = _read_cards(question["cards"]) if question.get("cards") and not has_own else None
-    smi = _command_result(question["smi"]) if question.get("smi") and not has_own and cards is None else None
+    cards = _read_cards(question["cards"]) if question.get("cards") else None
+    smi = _command_result(question["smi"]) if question.get("smi") and cards is None else None
     hub = str(question.get("hub") or "")
     config = str(_call_in_program(hub, "accelerate_config") or "")
     paths, files = question.get("paths", ()), question.get("files", ())
     answer = {
         "machine": read_host_facts(),
-        "toolchains": _probe_toolchains(question, with_others=not only_named) if question.get("probe") else [],
+        "toolchains": _probe_toolchains(question, with_others=not question.get("only_named"))
+        if question.get("probe")
+        else [],
         "paths": {name: path_state(name) for name in paths},
         "closed": {name: why_unwritable(name) for name in paths},
         "free": {name: free_bytes_for_path(name or runs_folder()) for name in ("", *paths)},
         "files": {name: _read_as_base64(name) for name in (*files, *filter(None, [config]))},
         "accelerate_config": config,
         "hub": _call_in_program(hub, "read"),
-        "own": own,
         "cards": cards,
         "smi": smi,
         "processes": _query_card_processes(question["processes"])
@@ -106,6 +103,9 @@ def candidate_pythons(named_pythons: Sequence[str], *, with_others: bool = True)
         where = shutil.which(name)
         if where:
             found.setdefault(where, "PATH")
+    beside = Path(os.path.realpath(shutil.which("tui-train") or "")).with_name("python")
+    if beside.exists():
+        found.setdefault(str(beside), "tui-train's environment")
     return found
 
 

@@ -6,10 +6,12 @@ import math
 import os
 import platform
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
 from .cgroup_limits import cgroup_limits, least_known, read_text
+from .logout import read_logout_effect
 from .safe_text import as_valid_utf8
 
 _MEMORY_LINE_PATTERN = re.compile(r"^(MemTotal|MemAvailable): *(\d{1,15}) kB$", re.MULTILINE)
@@ -29,7 +31,16 @@ def read_host_facts() -> dict[str, Any]:
         "memory_available": least_known(available, limits.memory_free),
         "shm_total": shm_total,
         "shm_free": shm_free,
+        "interfaces": _network_interfaces(),
+        "logout": read_logout_effect(),
     }
+
+
+def _network_interfaces() -> list[str]:
+    try:
+        return sorted(as_valid_utf8(name) for _, name in socket.if_nameindex())
+    except OSError:
+        return []
 
 
 def usable_memory_total() -> int | None:

@@ -3,13 +3,16 @@
 Source: logind.conf(5), org.freedesktop.login1(5) for the effective settings, busctl(1) for how it is printed.
 """
 
+from __future__ import annotations
+
 import os
 import pwd
 import shlex
 from pathlib import Path
+from typing import Any
 
-from tui_train.facts.machine.child_process import run_child
-from tui_train.facts.types import LogoutEffect
+from . import other_programs
+from .safe_text import visible
 
 # Not --json, which RHEL 8 does not have.
 _BUSCTL_QUERY = (
@@ -25,32 +28,33 @@ _BUSCTL_TIMEOUT_SECONDS = 2.0
 _FIRST_REGULAR_USER_ID = 1000
 
 
-def read_logout_effect(root: Path = Path("/"), user_id: int | None = None) -> LogoutEffect | None:
-    """Return what a logout does to this user, None if systemd does not run."""
+def read_logout_effect(root: Path = Path("/"), user_id: int | None = None) -> dict[str, Any] | None:
+    """Return what a logout does to this user, or why that is `unknown`; None if systemd does not run."""
     if not (root / "run/systemd/system").is_dir():
         return None
     user_id = os.getuid() if user_id is None else user_id
     name = _user_name(user_id)
     settings, why = _read_logind_settings()
     if settings is None:
-        return LogoutEffect(unknown=why)
+        return {"unknown": why}
     kills, only_users, excluded, removes = settings
     lingers = bool(name) and (root / "var/lib/systemd/linger" / name).exists()
-    return LogoutEffect(
-        kills=kills == ["true"] and name not in excluded and (not only_users or name in only_users),
-        removes_shared_memory=removes == ["true"] and user_id >= _FIRST_REGULAR_USER_ID and not lingers,
-    )
+    return {
+        "kills": kills == ["true"] and name not in excluded and (not only_users or name in only_users),
+        "removes_shared_memory": removes == ["true"] and user_id >= _FIRST_REGULAR_USER_ID and not lingers,
+    }
 
 
 def _read_logind_settings() -> tuple[list[list[str]] | None, str]:
     """Return the effective values of _LOGIND_SETTING_NAMES, or None and the reason as text."""
-    answer = run_child([*_BUSCTL_QUERY, *_LOGIND_SETTING_NAMES], _BUSCTL_TIMEOUT_SECONDS)
+    answer = other_programs.run_program((*_BUSCTL_QUERY, *_LOGIND_SETTING_NAMES), _BUSCTL_TIMEOUT_SECONDS)
     try:
-        lines = [shlex.split(line) for line in answer.out.decode("utf-8", "replace").splitlines()]
+        lines = [shlex.split(line) for line in answer.out.splitlines()]
     except ValueError:
         lines = []
     if answer.code != 0 or [line[:1] for line in lines] != [["b"], ["as"], ["as"], ["b"]]:
-        return None, f"busctl could not read the settings of logind: {answer.why_unusable()}"
+        last_line = (answer.err.strip().splitlines() or ["" if answer.code is None else "no usable answer"])[-1]
+        return None, f"busctl could not read the settings of logind: {visible(last_line) or 'no answer in time'}"
     return [line[2:] if line[0] == "as" else line[1:] for line in lines], ""
 
 
