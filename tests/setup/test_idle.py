@@ -38,6 +38,7 @@ from tui_train.facts.machine import probe
 from tui_train.facts.types import FactGap, Facts
 from tui_train.profile.changes import apply_change
 from tui_train.runner.gpus import pci
+from tui_train.runner.system.environments import UNFINISHED_MARKER_NAME
 from tui_train.views import show
 from tui_train.wizard import make_wizard
 
@@ -460,7 +461,7 @@ async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
         await pilot.press("enter")
         await shown(pilot, "torch 2.13.0+cu129")
         assert [path.name for path in python.parents[2].iterdir()] == ["hf"]
-        assert not (python.parents[1] / app_paths.UNFINISHED_MARKER_NAME).exists()
+        assert not (python.parents[1] / UNFINISHED_MARKER_NAME).exists()
 
 
 @pytest.mark.whole

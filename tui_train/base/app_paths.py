@@ -8,8 +8,6 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 
 _APP_NAME = "tui-train"
-# In the folder of an environment that is being made.
-UNFINISHED_MARKER_NAME = ".tui-train-unfinished"
 
 
 def expand_home(path: str) -> Path:

@@ -21,7 +21,6 @@ from msgspec import Struct
 from tui_train.actions import environments
 from tui_train.actions.environments import PackageSet, pip_settings
 from tui_train.actions.environments.progress import why_install_failed_and_remedy
-from tui_train.base.app_paths import UNFINISHED_MARKER_NAME
 from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
 from tui_train.base.files import PRIVATE_FILE_MODE, raising_cannot_write
 from tui_train.base.text import counted, size_text, visible
@@ -31,6 +30,7 @@ from tui_train.facts.machine.child_process import absolute_search_paths, find_on
 from tui_train.facts.machine.torch_builds import TorchBuild
 from tui_train.facts.models.nemo_models import probe_recipes
 from tui_train.facts.types import Machine, Toolchain
+from tui_train.runner.system.environments import UNFINISHED_MARKER_NAME
 
 # Seconds; the first import of torch reads a gigabyte.
 _TORCH_IMPORT_SECONDS = 180.0

@@ -10,7 +10,6 @@ from typing import cast
 
 import msgspec
 
-from tui_train.base.app_paths import UNFINISHED_MARKER_NAME, environments_folder
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine import trusted_pythons
 from tui_train.facts.machine.child_process import (
@@ -20,14 +19,13 @@ from tui_train.facts.machine.child_process import (
     run_child,
 )
 from tui_train.facts.types import FactGap, Machine, PathState, Toolchain
-from tui_train.runner.system import safe_open
+from tui_train.runner.system.environments import conda_labels_and_pythons, created_labels_and_pythons
 from tui_train.runner.system.paths import path_state
 
 _OLD_PYTHON_ERRORS = (b"SyntaxError", b"ImportError: cannot import name 'metadata'")
 _PATH_LABEL = "PATH"
 _LABEL_BY_LOCAL_VENV = {".venv": ".venv here", "venv": "venv here"}
 _MAX_PARALLEL_PROBES = 8
-_MAX_CONDA_LIST_BYTES = 1 << 18
 
 
 def probe_machine(deadline: float = 8.0) -> Machine:
@@ -120,30 +118,11 @@ def _candidate_labels_and_pythons() -> Iterator[tuple[str, str]]:
     for name, label in _LABEL_BY_LOCAL_VENV.items():
         if Path(name, "pyvenv.cfg").exists() or Path(name, "bin", "python").exists():
             yield label, str(Path(name, "bin", "python"))
-    yield from _labels_and_pythons_of_env_create()
+    yield from created_labels_and_pythons()
     for name in ("python3", "python"):
         if path := find_on_path(name):
             yield _PATH_LABEL, path
-    for folder in _conda_environments():
-        if Path(folder, "bin", "python").exists():
-            yield f"conda env ({Path(folder).name})", str(Path(folder, "bin", "python"))
-
-
-def _labels_and_pythons_of_env_create() -> Iterator[tuple[str, str]]:
-    for python in sorted(environments_folder().glob("*/bin/python")):
-        if not (python.parent.parent / UNFINISHED_MARKER_NAME).exists():
-            yield f"env {python.parent.parent.name}", str(python)
-
-
-def _conda_environments() -> list[str]:
-    """Return the environment folders that conda lists in the user's home."""
-    try:
-        listed = safe_open.read_bounded(Path("~/.conda/environments.txt").expanduser(), _MAX_CONDA_LIST_BYTES).decode(
-            "utf-8", "replace"
-        )
-    except (OSError, RuntimeError):
-        return []
-    return [line.strip() for line in listed.splitlines() if line.strip()]
+    yield from conda_labels_and_pythons()
 
 
 def _probe_prefix_and_toolchain(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:

@@ -13,8 +13,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
+from ..system.environments import conda_labels_and_pythons, created_labels_and_pythons
 from ..system.host_facts import read_host_facts
 from ..system.paths import free_bytes_for_path, names_in_folder, path_state, runs_folder, why_unwritable
 from ..system.processes import machine_and_boot_identity
@@ -88,25 +89,22 @@ def _read_as_base64(name: str) -> str | None:
 
 def candidate_pythons(named_pythons: Sequence[str], *, with_others: bool = True) -> dict[str, str]:
     """Return the paths of Pythons to ask, each with what it is; without `with_others` those that are named."""
-    home = Path.home()
-    data = os.environ.get("XDG_DATA_HOME") or str(home / ".local" / "share")
     found = {str(Path(name).expanduser()): "chosen" for name in named_pythons}
-    if not with_others:
-        return found
-    for python in sorted(Path(data, "tui-train", "envs").glob("*/bin/python")):
-        found.setdefault(str(python), "env " + python.parent.parent.name)
-    kept = base64.b64decode(_read_as_base64(str(home / ".conda" / "environments.txt")) or "")
-    for folder in filter(None, map(str.strip, kept.decode("utf-8", "replace").splitlines())):
-        if Path(folder, "bin", "python").exists():
-            found.setdefault(str(Path(folder, "bin", "python")), "conda env (" + Path(folder).name + ")")
+    for label, python in _other_labels_and_pythons() if with_others else ():
+        found.setdefault(python, label)
+    return found
+
+
+def _other_labels_and_pythons() -> Iterator[tuple[str, str]]:
+    yield from created_labels_and_pythons()
     for name in ("python3", "python"):
         where = shutil.which(name)
         if where:
-            found.setdefault(where, "PATH")
-    beside = Path(os.path.realpath(shutil.which("tui-train") or "")).with_name("python")
-    if beside.exists():
-        found.setdefault(str(beside), "tui-train's environment")
-    return found
+            yield "PATH", where
+    yield from conda_labels_and_pythons()
+    own_program = shutil.which("tui-train")
+    if own_program and (python := Path(os.path.realpath(own_program)).with_name("python")).exists():
+        yield "tui-train's environment", str(python)
 
 
 def _probe_python(python: str, run_code: str, probe_text: str, max_seconds: float) -> dict[str, Any] | None:
