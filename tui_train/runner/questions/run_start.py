@@ -198,13 +198,17 @@ def _end_starts_under_way(run: Path) -> None:
     """End each launch.sh that has not reported itself, and wait until whoever started it has noted that."""
     deadline = time.monotonic() + _MAX_START_END_SECONDS
     while True:
-        for start in map(_read_start_record, run.glob(".start-*")):
-            if "started" not in start:
-                launcher, starts = Process(*start.get("launcher", (0, 0))), start.get("starts", 0)
-                end_unreported_start(launcher, lambda starts=starts: count_reported_starts(run) > starts)
+        for kept in run.glob(".start-*"):
+            _end_if_unreported(run, _read_start_record(kept))
         with hold_start_lock(run, wait_for_lock=False) as lock:
             if lock >= 0:
                 return
         if time.monotonic() > deadline:
             raise RequestFailedError("a start is under way there, and does not end")
         time.sleep(_POLL_SECONDS)
+
+
+def _end_if_unreported(run: Path, start: dict[str, Any]) -> None:
+    if "started" not in start:
+        starts: int = start.get("starts", 0)
+        end_unreported_start(Process(*start.get("launcher", (0, 0))), lambda: count_reported_starts(run) > starts)
