@@ -61,7 +61,7 @@ def end_unreported_start(
 ) -> None:
     """End a launch.sh that is about to start, and wait for its end, or until it has reported itself after all.
 
-    It is killed where it does not listen, or where that `is_hurried`.
+    It is killed where it does not listen, and as soon as `is_hurried` says so.
     """
     for number in (signal.SIGTERM, signal.SIGKILL):
         # What has reported itself has a training, which would go on without it.

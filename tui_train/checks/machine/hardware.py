@@ -89,7 +89,7 @@ def logout_effects_on_training(setup: Setup) -> Iterator[Finding]:
         remedy = "NCCL communicates through it: `loginctl enable-linger` keeps it."
         yield note("hardware.device", message, remedy)
     if policy and policy.unknown:
-        message = f"unknown whether {where} ends your processes when you log out: {policy.unknown}"
+        message = f"unknown whether {where} ends your processes when you log out: {visible(policy.unknown)}"
         remedy = "See KillUserProcesses and RemoveIPC in `man logind.conf`, or stay logged in."
         yield note("hardware.device", message, remedy)
 
