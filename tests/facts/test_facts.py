@@ -21,7 +21,7 @@ from tui_train.facts.other_machines.remote import CARDS_QUESTION, surveyed_machi
 from tui_train.facts.other_machines.training_hosts import probe_hosts
 from tui_train.facts.types import Gpu, Machine, PcieLink, Toolchain
 from tui_train.runner.gpus import nvml, pci
-from tui_train.runner.system import cgroup_limits, host_facts, safe_text
+from tui_train.runner.system import cgroup_limits, host_facts, numa, safe_text, shared_memory
 from tui_train.runner.system.cgroup_limits import CgroupLimits
 
 MIB = 2**20
@@ -129,6 +129,7 @@ FIELDS = {
     "mode": ("compute_mode", "default"), "process": ("processes", "5000001 compute 5 MiB x"),
     "clock": ("sm_clock_max", "1500"), "ecc": ("ecc", "on"), "throttle": ("throttled_by", "0x4"),
     "pcie": ("pcie", "1 x8 of 4 x16"), "nvlinks": ("nvlinks", "4"), "peers": ("peers", "0"),
+    "ecc_errors": ("uncorrected_errors", "2"), "repair": ("repair", "failed"),
 }  # fmt: skip
 
 
@@ -176,6 +177,28 @@ def test_clocks_and_links(on):
     assert slowed.throttled_by == ("the power limit", "heat")
     assert (idle.throttled_by, idle.pcie, idle.peers) == ((), PcieLink(1, 16, 4, 16), None)
     assert (slowed.ecc, slowed.nvlinks, slowed.numa_node) == (None, None, None)
+
+
+def test_limits_and_errors_of_cards(on):
+    cards = ("ecc_errors = 0\nrepair = none\npower_limit = 350 of 350", "repair = failed", "repair = retired", "")
+    found = on("".join(f"[card]\nuuid = GPU-{number}\n{lines}\n" for number, lines in enumerate(cards)))
+    assert [
+        (card.uncorrected_errors, card.repair, card.power_limit, card.power_limit_default) for card in found.gpus
+    ] == [(0, "none", 350, 350), (None, "failed", None, None), (None, "pending", None, None), (None, None, None, None)]
+
+
+def test_lanes_of_a_slot(tmp_path):
+    port = tmp_path / "0000:00:01.0"
+    card = port / "0000:01:00.0"
+    card.mkdir(parents=True)
+    (tmp_path / "bus").mkdir()
+    (tmp_path / "bus" / card.name).symlink_to(card)
+    (port / "current_link_width").write_text("4\n")
+    (port / "max_link_width").write_text("16\n")
+    address = "00000000:01:00.0"
+    widths = [pci.read_slot_width(address, width, tmp_path / "bus") for width in (4, 16, None)]
+    assert widths == [16, None, None], "a port of another width is not the card's"
+    assert pci.read_slot_width("00000000:02:00.0", 4, tmp_path / "bus") is None
 
 
 def test_numa_nodes(tmp_path):
@@ -380,7 +403,9 @@ def test_limits_of_version_2_are_the_tightest_on_the_way_up(tmp_path):
         memory__current="600000\n",
         memory__stat="anon 1\ninactive_file 200000\nactive_file 7\n",
     )
-    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == CgroupLimits(1.5, 1000000, 600000)
+    cgroup(tmp_path / "fs" / "user.slice", pids__max="100\n", pids__current="30\n")
+    cgroup(tmp_path / "fs" / "user.slice" / "job", pids__max="max\n", pids__current="9\n")
+    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == CgroupLimits(1.5, 1000000, 600000, 70)
 
 
 def test_limits_of_version_1_in_a_container_that_sees_only_its_top(tmp_path):
@@ -394,7 +419,8 @@ def test_limits_of_version_1_in_a_container_that_sees_only_its_top(tmp_path):
         memory__stat="total_inactive_file 400\n",
     )
     cgroup(tmp_path / "fs" / "cpu,cpuacct", **{"cpu.cfs_quota_us": "50000\n", "cpu.cfs_period_us": "100000\n"})
-    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == CgroupLimits(0.5, 3000, 2400)
+    cgroup(tmp_path / "fs" / "pids" / "x", pids__max="64\n", pids__current="65\n")
+    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == CgroupLimits(0.5, 3000, 2400, 0)
 
 
 @pytest.mark.parametrize(
@@ -448,6 +474,58 @@ def test_limits_reach_the_machine(monkeypatch):
     machine = host.read_host()
     assert (machine.cpu_count, machine.memory_total, machine.memory_available) == (1, 5 * MIB, 2 * MIB)
     assert machine.shm_total is None or machine.shm_total >= machine.shm_free >= 0
+
+
+def test_shared_memory(tmp_path):
+    mounts = "1 0 0:1 / / rw - overlay overlay rw\n2 1 0:5 / /dev rw shared:2 - devtmpfs udev rw\nrubbish\n"
+    (tmp_path / "mounts").write_text(mounts + f"3 2 0:6 / {tmp_path} rw - tmpfs shm rw\n")
+    (tmp_path / "closed").mkdir(mode=0o555)
+    found = shared_memory.read_shared_memory(str(tmp_path / "closed"), tmp_path / "mounts")
+    assert found["shm_total"] >= found["shm_free"] > 0
+    assert found["shm_file_system"] == "tmpfs"
+    assert bool(found["shm_problem"]) == (os.geteuid() != 0), "root may write anywhere"
+    (tmp_path / "mounts").write_text(mounts)
+    assert shared_memory.read_shared_memory(str(tmp_path), tmp_path / "mounts")["shm_file_system"] == "overlay"
+    assert shared_memory.read_shared_memory("/proc/none") == {"shm_problem": "does not exist"}
+
+
+def test_nodes_of_a_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 9})
+    for number, (cpus, memory) in enumerate((("0-3,8-9", 100), ("4-7", 0), ("", 100))):
+        node = tmp_path / f"node{number}"
+        node.mkdir()
+        (node / "cpulist").write_text(f"{cpus}\n")
+        (node / "meminfo").write_text(f"\nNode {number} MemTotal:       {memory} kB\nNode {number} MemFree: 1 kB\n")
+    nodes = [tuple(node.values()) for node in numa.read_numa_nodes(tmp_path)]
+    assert nodes == [(0, True, 6, 3), (1, False, 4, 0), (2, True, 0, 0)]
+    (tmp_path / "node1" / "cpulist").write_text("rubbish\n")
+    assert numa.read_numa_nodes(tmp_path) == [], "half of them would say too much"
+    assert numa.read_numa_nodes(tmp_path / "missing") == []
+
+
+def test_active_devices_of_infiniband(tmp_path):
+    for name, state in (("mlx5_1", "4: ACTIVE"), ("mlx5_0", "4: ACTIVE"), ("mlx5_2", "1: DOWN")):
+        (tmp_path / name / "ports" / "1").mkdir(parents=True)
+        (tmp_path / name / "ports" / "1" / "state").write_text(f"{state}\n")
+    assert host_facts.read_rdma_devices(tmp_path) == ["mlx5_0", "mlx5_1"]
+    assert host_facts.read_rdma_devices(tmp_path / "missing") == []
+
+
+def test_a_clock_that_is_behind(tmp_path):
+    (tmp_path / "installed").touch()
+    files = [str(tmp_path / name) for name in ("installed", "missing")]
+    assert host_facts.read_clock_lag(files) < 60
+    os.utime(tmp_path / "installed", (2e9, 2e9))
+    assert host_facts.read_clock_lag(files) > 60
+    assert host_facts.read_clock_lag([]) == 0
+
+
+def test_limits_of_a_process():
+    read = "from tui_train.runner.system.process_limits import read_process_limits as r; print(*r(5).values())"
+    words = ("bash", "-c", 'ulimit -n 77 && exec "$0" "$@"', sys.executable, "-c", read)
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    files, _, tasks = done.stdout.split()
+    assert (files, tasks) == ("77", "5")
 
 
 def test_names_that_are_no_utf8(tmp_path):

@@ -20,7 +20,7 @@ static const struct { const char *name; int code; } ERRORS[] = {
 static const char *const KEYS[] = {
     " load init driver cuda count ",
     " handle uuid name bus compute memory memory_v2 used reserved cores display mode mig process "
-    "clock ecc throttle pcie nvlinks peers use temperature temperature_old power energy ",
+    "clock ecc ecc_errors repair throttle pcie nvlinks peers use temperature temperature_old power power_limit energy ",
     " handle uuid name memory memory_v2 used reserved multiprocessors process "};
 
 typedef struct { char *key, *value; } Line;
@@ -354,6 +354,29 @@ int nvmlDeviceGetEccMode(Section *device, unsigned *current, unsigned *pending) 
     if (!code) *current = *pending = !strcmp(text, "on");
     return code;
 }
+/* Only what ECC could not correct, since the driver was loaded. */
+int nvmlDeviceGetTotalEccErrors(Section *device, int kind, int since, unsigned long long *count) {
+    return kind == 1 && since == 0 ? number(device, "ecc_errors", count) : INVALID_ARGUMENT;
+}
+/* `repair` is none, pending, failed or retired; the last one is pending on a card before Ampere. */
+int nvmlDeviceGetRemappedRows(Section *device, unsigned *correctable, unsigned *uncorrectable, unsigned *pending,
+                              unsigned *failed) {
+    char *text;
+    int code = ask(device, "repair", &text);
+    *correctable = *uncorrectable = *pending = *failed = 0;
+    if (code) return code;
+    if (!strcmp(text, "retired")) return NOT_SUPPORTED;
+    *pending = !strcmp(text, "pending");
+    *failed = !strcmp(text, "failed");
+    return SUCCESS;
+}
+int nvmlDeviceGetRetiredPagesPendingStatus(Section *device, unsigned *pending) {
+    char *text;
+    int code = ask(device, "repair", &text);
+    if (code || strcmp(text, "retired")) return code ? code : NOT_SUPPORTED;
+    *pending = 1;
+    return SUCCESS;
+}
 int nvmlDeviceGetCurrentClocksThrottleReasons(Section *device, unsigned long long *reasons) {
     return number(device, "throttle", reasons);
 }
@@ -385,6 +408,20 @@ int nvmlDeviceGetPowerUsage(Section *device, unsigned *milliwatts) {
     int code = number(device, "power", &told);
     *milliwatts = (unsigned)told * 1000;
     return code;
+}
+/* `power_limit = WATTS of WATTS`: in force, and by default. */
+static int power_limit(Section *device, int which, unsigned *milliwatts) {
+    char *text;
+    unsigned told[2];
+    int code = ask(device, "power_limit", &text);
+    if (code) return code;
+    if (sscanf(text, "%u of %u", told, told + 1) != 2) refuse("`power_limit` is not like 250 of 350", text);
+    *milliwatts = told[which] * 1000;
+    return SUCCESS;
+}
+int nvmlDeviceGetEnforcedPowerLimit(Section *device, unsigned *result) { return power_limit(device, 0, result); }
+int nvmlDeviceGetPowerManagementDefaultLimit(Section *device, unsigned *result) {
+    return power_limit(device, 1, result);
 }
 /* `pcie = GENERATION xWIDTH of GENERATION xWIDTH`: now and at most. */
 static int pcie(Section *device, int which, unsigned *result) {

@@ -12,6 +12,8 @@ from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.profile.presets import UserPreset
 
 ComputeMode = Literal["default", "exclusive", "prohibited"]
+# Of a card's memory: "pending" until it is reset, "failed" where there is none left.
+MemoryRepair = Literal["none", "pending", "failed"]
 PathState = Literal["file", "folder", "missing", "unreadable"]
 
 
@@ -38,12 +40,16 @@ class GpuProcess(Struct, frozen=True):
 
 
 class PcieLink(Struct, frozen=True):
-    """The PCIe link of a card, current and maximum; idle cards use a lower generation."""
+    """The PCIe link of a card, current and maximum; idle cards use a lower generation.
+
+    `slot_width_max` is that of the port which the card is connected to.
+    """
 
     generation: int | None = None
     width: int | None = None
     generation_max: int | None = None
     width_max: int | None = None
+    slot_width_max: int | None = None
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
@@ -63,6 +69,12 @@ class Gpu(Struct, frozen=True, kw_only=True):
     sm_clock_max: int | None = None
     """In MHz."""
     ecc: bool | None = None
+    uncorrected_errors: int | None = None
+    """Memory errors since the driver was loaded that ECC could not correct."""
+    repair: MemoryRepair | None = None
+    power_limit: int | None = None
+    """In W, as the default."""
+    power_limit_default: int | None = None
     throttled_by: tuple[str, ...] = ()
     """The limits on its clock now."""
     pcie: PcieLink | None = None
@@ -101,8 +113,17 @@ class ResourcesInUse(Struct, frozen=True, kw_only=True):
     port: int = 0
 
 
+class NumaNode(Struct, frozen=True, kw_only=True):
+    """A part of a machine with memory or CPUs of its own, or neither; this process may use `usable_cpus` of `cpus`."""
+
+    number: int
+    has_memory: bool
+    cpus: int
+    usable_cpus: int
+
+
 class Machine(Struct, frozen=True, kw_only=True):
-    """This host: CPU, memory, shared memory, driver, and gaps in these facts.
+    """This host: CPU, memory, shared memory, limits, driver, and gaps in these facts.
 
     `logout` is None if systemd does not run.
     """
@@ -115,6 +136,21 @@ class Machine(Struct, frozen=True, kw_only=True):
     memory_available: int | None = None
     shm_total: int | None = None
     shm_free: int | None = None
+    shm_problem: str = ""
+    """Why /dev/shm cannot be used, after its name; empty: it can."""
+    shm_file_system: str = ""
+    """Its type, such as tmpfs; empty if unknown."""
+    max_open_files: int | None = None
+    """The limits of a process; None: none, or unknown."""
+    max_locked_bytes: int | None = None
+    free_tasks: int | None = None
+    """How many processes and threads may still be started; None: far more than a training has, or unknown."""
+    numa_nodes: tuple[NumaNode, ...] = ()
+    """Empty if there is only one, or they are unknown."""
+    rdma_devices: tuple[str, ...] = ()
+    """Its InfiniBand and RoCE devices with an active port."""
+    clock_behind: float = 0.0
+    """Seconds by which its clock is at least behind."""
     interfaces: tuple[str, ...] = ()
     logout: LogoutEffect | None = None
     driver_version: str | None = None

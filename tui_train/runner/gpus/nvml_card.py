@@ -144,8 +144,14 @@ class CardQuery:
         fields["sm_clock_max"] = board_query(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM) or None
         ecc = board_query(pynvml.nvmlDeviceGetEccMode)
         fields["ecc"] = None if ecc is None else bool(ecc[0])
+        fields["uncorrected_errors"] = board_query(
+            pynvml.nvmlDeviceGetTotalEccErrors, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+        )
+        fields["repair"] = _read_memory_repair(board_query)
+        fields["power_limit"] = _in_watts(board_query(pynvml.nvmlDeviceGetEnforcedPowerLimit))
+        fields["power_limit_default"] = _in_watts(board_query(pynvml.nvmlDeviceGetPowerManagementDefaultLimit))
         fields["throttled_by"] = _read_throttle_reasons(board_query)
-        fields["pcie"] = _read_pcie_link(board_query)
+        fields["pcie"] = _read_pcie_link(board_query, address)
         fields["nvlinks"] = _count_active_nvlinks(board_query)
         fields["numa_node"] = pci.read_numa_node(address)
         fields["problem"] = (
@@ -159,14 +165,31 @@ def _read_throttle_reasons(query: NvmlCardCalls) -> list[str]:
     return [words for bit, words in _THROTTLE_REASON_BY_BIT.items() if bits and bits & bit]
 
 
-def _read_pcie_link(query: NvmlCardCalls) -> dict[str, int | None] | None:
+def _read_memory_repair(query: NvmlCardCalls) -> str | None:
+    """Return "failed", "pending" (until the card is reset), "none", or None where the driver does not report it."""
+    rows = query(pynvml.nvmlDeviceGetRemappedRows)
+    if rows:
+        _, _, is_pending, has_failed = rows
+        return "failed" if has_failed else "pending" if is_pending else "none"
+    # Cards before Ampere retire pages instead of rows.
+    is_pending = query(pynvml.nvmlDeviceGetRetiredPagesPendingStatus)
+    return None if is_pending is None else "pending" if is_pending else "none"
+
+
+def _in_watts(milliwatts: int | None) -> int | None:
+    return round(milliwatts / 1000) if milliwatts else None
+
+
+def _read_pcie_link(query: NvmlCardCalls, address: str | None) -> dict[str, int | None] | None:
     link = {
         "generation": query(pynvml.nvmlDeviceGetCurrPcieLinkGeneration),
         "width": query(pynvml.nvmlDeviceGetCurrPcieLinkWidth),
         "generation_max": query(pynvml.nvmlDeviceGetMaxPcieLinkGeneration),
         "width_max": query(pynvml.nvmlDeviceGetMaxPcieLinkWidth),
     }
-    return None if set(link.values()) == {None} else link
+    if set(link.values()) == {None}:
+        return None
+    return {**link, "slot_width_max": pci.read_slot_width(address, link["width"])}
 
 
 def _count_active_nvlinks(query: NvmlCardCalls) -> int | None:

@@ -59,6 +59,20 @@ def read_numa_node(address: str | None, devices_folder: Path = _PCI_DEVICES_FOLD
     return int(node) if node.isdecimal() else None
 
 
+def read_slot_width(
+    address: str | None, link_width: int | None, devices_folder: Path = _PCI_DEVICES_FOLDER
+) -> int | None:
+    """Return the most lanes of the port that a card is connected to, None if unknown.
+
+    Both ends of a link have its width: where the port has not that of the card, a virtual machine shows another bus.
+    """
+    if address is None or not _PCI_ADDRESS_PATTERN.fullmatch(address):
+        return None
+    port = (devices_folder / _sysfs_address(address)).resolve().parent
+    width, most = (_read_sysfs_file(port / f"{name}_link_width") for name in ("current", "max"))
+    return int(most) if most.isdecimal() and width == str(link_width) else None
+
+
 def unlisted_card_gaps(
     cards_on_bus: Sequence[PciCard], listed_addresses: Iterable[str | None], unopened_count: int = 0
 ) -> tuple[Gap, ...]:

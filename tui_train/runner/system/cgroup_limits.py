@@ -1,4 +1,4 @@
-"""CPUs and memory that this process may use: those of the host, and the limits of its control groups."""
+"""CPUs, memory and processes that this process may use: those of the host, and the limits of its control groups."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ _UNLIMITED_BYTES = 2**60
 
 
 class CgroupLimits(NamedTuple):
-    """Limits of the control groups of a process: CPUs, bytes, and bytes in use; None is "no limit"."""
+    """Limits of the control groups of a process: CPUs, bytes, free bytes, free tasks; None is "no limit".
+
+    A task is a process or a thread.
+    """
 
     cpus: float | None = None
     memory: int | None = None
     memory_free: int | None = None
+    free_tasks: int | None = None
 
 
 def cgroup_limits(
@@ -69,7 +73,7 @@ def _possible_mount_points(cgroup_root: Path, controllers: str) -> Iterator[Path
     if not controllers:
         yield from (cgroup_root, cgroup_root / "unified")
         return
-    names = {controllers, *controllers.split(",")} & {controllers, "cpu", "memory"}
+    names = {controllers, *controllers.split(",")} & {controllers, "cpu", "memory", "pids"}
     yield from (cgroup_root / name for name in sorted(names))
 
 
@@ -100,23 +104,33 @@ def _limits_of_cpus_and_memory(
     cpus: float | None, group: Path, limit_file: str, used_file: str, cache_key: str
 ) -> CgroupLimits:
     limit, used = _read_number(group / limit_file), _read_number(group / used_file)
+    free_tasks = _read_free_tasks(group)
     if limit is None or limit >= _UNLIMITED_BYTES:
-        return CgroupLimits(cpus)
+        return CgroupLimits(cpus, free_tasks=free_tasks)
     if used is None:
-        return CgroupLimits(cpus, limit)
+        return CgroupLimits(cpus, limit, free_tasks=free_tasks)
     cache = 0
     for line in (read_text(group / "memory.stat") or "").splitlines():
         key, _, value = line.partition(" ")
         if key == cache_key and value.strip().isdecimal():
             # The kernel frees this part of the page cache before it kills a process.
             cache = int(value)
-    return CgroupLimits(cpus, limit, max(0, limit - max(0, used - cache)))
+    return CgroupLimits(cpus, limit, max(0, limit - max(0, used - cache)), free_tasks)
+
+
+def _read_free_tasks(group: Path) -> int | None:
+    """Return how many processes and threads a group may still have; both versions name the files alike."""
+    limit, used = _read_number(group / "pids.max"), _read_number(group / "pids.current")
+    return None if limit is None or used is None else max(0, limit - used)
 
 
 def _tighter_limits(first: CgroupLimits, second: CgroupLimits) -> CgroupLimits:
     cpus = min((count for count in (first.cpus, second.cpus) if count is not None), default=None)
     return CgroupLimits(
-        cpus, least_known(first.memory, second.memory), least_known(first.memory_free, second.memory_free)
+        cpus,
+        least_known(first.memory, second.memory),
+        least_known(first.memory_free, second.memory_free),
+        least_known(first.free_tasks, second.free_tasks),
     )
 
 

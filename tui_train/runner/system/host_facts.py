@@ -1,27 +1,34 @@
-"""This machine without its cards: its name, processors, memory and shared memory, as this process may use them."""
+"""This machine without its cards: its name, processors, memory, limits and clock, as this process may use them."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import platform
 import re
 import socket
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterable
 
 from .cgroup_limits import cgroup_limits, least_known, read_text
 from .logout import read_logout_effect
+from .numa import read_numa_nodes
+from .process_limits import read_process_limits
 from .safe_text import as_valid_utf8
+from .shared_memory import read_shared_memory
 
 _MEMORY_LINE_PATTERN = re.compile(r"^(MemTotal|MemAvailable): *(\d{1,15}) kB$", re.MULTILINE)
+# What an installation or each boot writes: with a clock behind these, no certificate is valid yet.
+_DATED_FILES = ("/etc/ld.so.cache", "/var/lib/dpkg/status", "/var/log/wtmp", "/var/lib/systemd/timesync/clock")
+_INFINIBAND_FOLDER = Path("/sys/class/infiniband")
 
 
 def read_host_facts() -> dict[str, Any]:
     """Return what is known, in bytes; never raises, what is unreadable is None or empty."""
     limits = cgroup_limits()
     total, available = _memory_total_and_available()
-    shm_total, shm_free = _shared_memory_size_and_free()
     return {
         "hostname": as_valid_utf8(platform.node()),
         "kernel": as_valid_utf8(platform.release()),
@@ -29,10 +36,13 @@ def read_host_facts() -> dict[str, Any]:
         "cpu_count": count_usable_cpus(limits.cpus),
         "memory_total": least_known(total, limits.memory),
         "memory_available": least_known(available, limits.memory_free),
-        "shm_total": shm_total,
-        "shm_free": shm_free,
         "interfaces": _network_interfaces(),
         "logout": read_logout_effect(),
+        **read_shared_memory(),
+        **read_process_limits(limits.free_tasks),
+        "numa_nodes": read_numa_nodes(),
+        "rdma_devices": read_rdma_devices(),
+        "clock_behind": read_clock_lag(),
     }
 
 
@@ -73,10 +83,20 @@ def _memory_total_and_available() -> tuple[int | None, int | None]:
     return sizes.get("MemTotal"), sizes.get("MemAvailable")
 
 
-def _shared_memory_size_and_free() -> tuple[int | None, int | None]:
-    """Return the size and the free space of the shared memory file system, in bytes."""
+def read_rdma_devices(devices_folder: Path = _INFINIBAND_FOLDER) -> list[str]:
+    """Return the InfiniBand and RoCE devices that have an active port, which are those that NCCL takes."""
+    states = devices_folder.glob("*/ports/*/state")
     try:
-        status = os.statvfs("/dev/shm")  # noqa: S108 - read, never written
+        active = {file.parents[2].name for file in states if "ACTIVE" in (read_text(file) or "")}
     except OSError:
-        return None, None
-    return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+        return []
+    return sorted(map(as_valid_utf8, active))
+
+
+def read_clock_lag(dated_files: Iterable[str] = _DATED_FILES) -> float:
+    """Return by how many seconds the clock is at least behind: it is before files of this system; 0 if it is not."""
+    dates = []
+    for name in dated_files:
+        with contextlib.suppress(OSError):
+            dates.append(os.stat(name).st_mtime)
+    return max(0.0, max(dates, default=0.0) - time.time())
