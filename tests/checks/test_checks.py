@@ -23,6 +23,8 @@ from tui_train.facts.types import (
     GpuProcess,
     HelpFlag,
     LogoutEffect,
+    NumaNode,
+    PcieLink,
     ResourcesInUse,
     ScriptHelp,
     ScriptParameter,
@@ -52,6 +54,8 @@ FSDP2 = {"trainer.strategy": "fsdp2"}
 ACCELERATE = SCRIPT | {"trainer.preset": "custom", "trainer.launcher": "accelerate"}
 MACHINES = {"nodes.count": 2}
 HOSTS = {"nodes.hosts": ("a", "b"), "recipe.global_batch": 32}
+MESHED = MACHINES | {"nodes.address": "10.0.0.1", "recipe.global_batch": 32}
+WORKERS = SCRIPT | {"trainer.preset": "hf-trainer", "trainer.arguments": ("--dataloader_num_workers=300",)}
 UNEVEN = MACHINES | {"nodes.address": "10.0.0.1", "nodes.processes": (2, 1), "recipe.global_batch": 24}
 COUNTS = "nodes.processes"
 NEWER = replace(machine(gpus=(gpu(0), gpu(1))), driver_cuda="13.0")
@@ -110,6 +114,21 @@ def examined():
     return replace(
         TWO, communication={set_up(profile(), TWO).communication_key: Examination(result=failed, cures=(cure,))}
     )
+
+
+def standing(card=None, *, both=None, **fields):
+    """Two cards on a machine with these fields; the second card, or both of them, with others of its own."""
+    cards = (gpu(0, **(both or {})), gpu(1, **(card or both or {})))
+    return replace(TWO, machine=replace(machine(gpus=cards), **fields))
+
+
+def on_nodes(*nodes):
+    """Two cards, each on a NUMA node of its own: whether it has memory, how many CPUs, and how many are usable."""
+    known = tuple(
+        NumaNode(number=number, has_memory=memory, cpus=cpus, usable_cpus=usable)
+        for number, (memory, cpus, usable) in enumerate(nodes)
+    )
+    return replace(TWO, machine=replace(machine(gpus=(gpu(0, numa_node=0), gpu(1, numa_node=1))), numa_nodes=known))
 
 
 def at_logout(**what):
@@ -449,6 +468,39 @@ FAULTS = [
     warning({}, at_logout(kills=True), "hardware.device", "ends all your processes when you log out"),
     note({}, at_logout(removes_shared_memory=True), "hardware.device", "RemoveIPC=yes"),
     note({}, at_logout(unknown="no answer in time"), "hardware.device", "no answer in time"),
+    warning({}, standing(shm_total=64 << 20, shm_free=30 << 20), "communication.backend",
+        "has 30 MiB free of 64 MiB, and NCCL needs about 37 MiB for 2 processes"),
+    warning(inside(container__shared_memory="30m"), boxed(gpus=(gpu(0), gpu(1))), "container.shared_memory",
+        "the container's /dev/shm has 30 MiB, and NCCL needs about 37 MiB", fix=True),
+    warning(MESHED, standing(both={"peers": (0, 1)}, shm_free=50 << 20), "communication.backend",
+        "NCCL needs about 63 MiB"),
+    warning({}, standing(shm_problem="does not exist"), "communication.backend",
+        "does not exist, and NCCL cannot start without it"),
+    warning(WORKERS, replace(facts(), machine=replace(machine(), shm_problem="is read-only")), "communication.backend",
+        "is read-only, and 300 DataLoader workers cannot"),
+    note({}, standing(shm_file_system="overlay"), "communication.backend", "is a folder on a disk (overlay)"),
+    warning({}, standing(max_open_files=200), "hardware.device", "may open 200 files, and needs about 256"),
+    warning(WORKERS, replace(facts(), machine=replace(machine(), max_open_files=1024)), "hardware.device",
+        "needs about 3256 with 300 DataLoader workers"),
+    warning({}, standing(free_tasks=99), "hardware.device",
+        "99 more processes and threads may be started, and 2 processes need about 130"),
+    warning(HOSTS, peers(machine=replace(machine(gpus=(gpu(0), gpu(1))), free_tasks=9)), "nodes.hosts",
+        "b: 9 more processes"),
+    warning(MESHED, standing(rdma_devices=("mlx5_0",), max_locked_bytes=8 << 20), "communication.backend",
+        "a process may lock 8 MiB of memory: too little for NCCL over mlx5_0"),
+    warning({}, on_nodes((True, 8, 8), (False, 8, 8)), "communication.without",
+        "GPU 1 is attached to NUMA node 1, which has no memory", fix=True),
+    warning({}, on_nodes((True, 0, 0), (True, 8, 8)), "communication.without", "node 0, which has no CPUs", fix=True),
+    note({}, on_nodes((True, 8, 8), (True, 8, 0)), "hardware.gpus", "no CPU of NUMA node 1, where GPU 1 is"),
+    warning({}, standing({"uncorrected_errors": 2, "repair": "pending"}), "hardware.gpus",
+        "GPU 1 NVIDIA GeForce RTX 3090 had 2 memory errors"),
+    warning({}, standing({"repair": "failed"}), "hardware.gpus", "a repair of its memory failed"),
+    note({}, standing({"repair": "pending"}), "hardware.gpus", "a repair of its memory waits for a reset"),
+    warning({}, standing({"throttled_by": ("the power limit", "overheating")}), "hardware.gpus",
+        "is slowed down now by overheating"),
+    note({}, standing({"power_limit": 200, "power_limit_default": 350}), "hardware.gpus",
+        "may use 200 W, of 350 W by default"),
+    note({}, standing({"pcie": PcieLink(1, 4, 4, 16, 16)}), "hardware.gpus", "has 4 of 16 PCIe lanes"),
     error(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--hub", "hf_" + "a" * 30)}, facts(),
         "trainer.arguments", "--hub looks like a secret"),
     warning(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("-p", "hunter22")}, facts(),
@@ -578,6 +630,26 @@ def test_a_fault_is_found_alone_and_what_is_offered_fixes_it(fault):
         (HOSTS, peers()),
         ({"ladder.rungs": ("layers",), "ladder.consent": ("layers",)}, facts()),
         ({"ladder.rungs": (), "recipe.checkpoint_every": 61}, facts()),
+        ({}, standing(shm_total=64 << 20, shm_free=60 << 20, shm_file_system="tmpfs")),
+        ({}, standing(both={"peers": (0, 1)}, shm_free=1 << 20)),
+        ({"communication.without": ("shm",)}, standing(shm_problem="does not exist")),
+        ({"trainer.environment": {"NCCL_SHM_DISABLE": "1"}}, standing(shm_free=1 << 20)),
+        ({}, replace(facts(), machine=replace(machine(), shm_problem="does not exist"))),
+        (inside(container__shared_memory="40m"), boxed(gpus=(gpu(0), gpu(1)))),
+        (inside(), replace(boxed(gpus=(gpu(0),)), machine=replace(machine(gpus=(gpu(0),)), max_open_files=9))),
+        ({}, standing(max_open_files=1024, free_tasks=200, max_locked_bytes=8 << 20, rdma_devices=("mlx5_0",))),
+        (MESHED, standing(max_locked_bytes=8 << 20)),
+        (MESHED | {"communication.without": ("ib",)}, standing(rdma_devices=("mlx5_0",), max_locked_bytes=8 << 20)),
+        ({}, on_nodes((False, 8, 8), (False, 8, 8))),
+        ({"hardware.gpus": UUIDS[1:]}, on_nodes((True, 8, 8), (False, 8, 8))),
+        ({}, on_nodes((True, 8, 8), (True, 8, 8), (False, 0, 0))),
+        ({"hardware.gpus": UUIDS[:1]}, standing({"repair": "failed", "throttled_by": ("overheating",)})),
+        ({}, standing({"throttled_by": ("the power limit", "heat"), "uncorrected_errors": 0, "repair": "none"})),
+        ({}, standing({"power_limit": 250, "power_limit_default": 350})),
+        ({}, standing({"pcie": PcieLink(1, 8, 4, 16, 8)})),
+        ({}, standing({"pcie": PcieLink(1, 4, 4, 16)})),
+        ({}, standing({"pcie": PcieLink(1, 4, 4, 16, 16), "nvlinks": 4})),
+        ({"hardware.gpus": UUIDS[1:]}, standing({"pcie": PcieLink(1, 4, 4, 16, 16)})),
     ],
 )
 def test_what_is_right_is_not_found_fault_with(values, where):

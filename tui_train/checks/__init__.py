@@ -7,7 +7,18 @@ import msgspec
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import CheckFunction, Finding, error, severity_sort_key
-from tui_train.checks.machine import communication, conflicts, container, disk, hardware, idle
+from tui_train.checks.machine import (
+    card_health,
+    communication,
+    conflicts,
+    container,
+    disk,
+    hardware,
+    idle,
+    limits,
+    numa,
+    shared_memory,
+)
 from tui_train.checks.nemo import nemo, nemo_options
 from tui_train.checks.other_machines import cluster, hosts, slurm
 from tui_train.checks.recipe import extreme_values, finetune, finetune_options, hub, recipe, unused
@@ -56,6 +67,9 @@ CHECKS: tuple[CheckFunction, ...] = (
     conflicts.script_output_used_by_other_run,
     conflicts.port_used_by_other_run,
     hardware.gpus_blocking_nccl,
+    card_health.damaged_cards,
+    card_health.slowed_cards,
+    card_health.cards_with_missing_lanes,
     hardware.process_count_unfit_for_launcher_or_gpus,
     accelerate.unusable_accelerate_config,
     accelerate.unsupported_accelerate_config_keys,
@@ -92,6 +106,11 @@ CHECKS: tuple[CheckFunction, ...] = (
     communication.failed_communication_test,
     communication.unknown_or_ignored_nccl_workarounds,
     communication.missing_network_interface,
+    shared_memory.unusable_shared_memory,
+    shared_memory.too_small_shared_memory,
+    numa.nodes_breaking_nccl,
+    numa.cards_far_from_cpus,
+    limits.process_limits_below_need,
     trainer.refused_environment_variables,
     communication.variables_overriding_chosen_keys,
     communication.ineffective_variables,

@@ -1,6 +1,5 @@
 """Checks of the container: its engine, its image, what is mounted and how much memory is shared."""
 
-import re
 from collections.abc import Iterator
 
 from tui_train.base.text import visible
@@ -14,7 +13,6 @@ from tui_train.setup.machine.toolchain import find_image, why_python_unusable
 from tui_train.setup.recipe.hub_model import loaded_model_id
 from tui_train.setup.setup import Setup
 
-_MEMORY_SIZE_PATTERN = re.compile(r"[1-9]\d{0,9}([bkmg]|[kmg]i?b)?", re.IGNORECASE | re.ASCII)
 # A mount over one of these would hide what the image needs.
 _PROTECTED_IMAGE_FOLDERS = frozenset({
     "/", "/bin", "/boot", "/etc", "/lib", "/lib64", "/opt", "/sbin", "/usr", "/var", "/usr/bin", "/usr/lib",
@@ -104,7 +102,7 @@ def invalid_shared_memory_size(setup: Setup) -> Iterator[Finding]:
     if chosen.engine == "none" or chosen.shared_memory == container.SHARED_MEMORY_OF_HOST:
         return
     host = Change("shared memory of the machine", "it is as large as it can be", (("container.shared_memory", "host"),))
-    if not _MEMORY_SIZE_PATTERN.fullmatch(chosen.shared_memory):
+    if container.shared_memory_bytes(chosen) is None:
         message, remedy = f"{chosen.shared_memory!r} is not a memory size", "Write host, or a size such as 16g."
         yield error("container.shared_memory", message, remedy, change=host)
     elif chosen.engine == "apptainer":

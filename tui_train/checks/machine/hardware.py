@@ -11,6 +11,7 @@ from tui_train.facts.machine.torch_builds import some_torch_supports
 from tui_train.facts.types import Gpu
 from tui_train.launchers import LAUNCHERS, able_launchers_text
 from tui_train.profile.changes import Change
+from tui_train.setup.machine.container import ISOLATING_ENGINES
 from tui_train.setup.setup import Setup
 
 _MAX_MACHINE_GPUS_FOR_NCCL = 32
@@ -60,7 +61,7 @@ def _gpu_list_after_colon(gpus: tuple[Gpu, ...]) -> str:
 
 def gpus_blocking_nccl(setup: Setup) -> Iterator[Finding]:
     """Cards that keep NCCL from starting, though they are not chosen."""
-    if setup.communication_backend != "nccl" or setup.profile.container.engine in {"docker", "podman"}:
+    if setup.communication_backend != "nccl" or setup.profile.container.engine in ISOLATING_ENGINES:
         return  # these show a container the chosen cards alone
     # NCCL opens every card that NVML lists, whatever CUDA_VISIBLE_DEVICES says: `ncclNvmlEnsureInitialized`.
     boards = {gpu.index: gpu for gpu in setup.facts.machine.gpus}

@@ -84,6 +84,13 @@ def disable_in_nccl_change(profile: Profile, workaround_name: str) -> Change:
     return Change(f"NCCL without {workaround.label}", workaround.cost, (("communication.without", names),))
 
 
+def is_disabled_in_nccl(profile: Profile, workaround_name: str) -> bool:
+    """Return whether something of NCCL is disabled, by its key or by its variable."""
+    workaround = NCCL_WORKAROUNDS[workaround_name]
+    by_variable = profile.trainer.environment.get(workaround.name) == workaround.value
+    return by_variable or workaround_name in profile.communication.without
+
+
 def choose_backend(chosen: Communication, *, on_cuda: bool, world_size: int) -> str:
     """Return the backend over which the processes communicate, empty for a single process."""
     if world_size < 2:
@@ -97,11 +104,20 @@ def why_workaround_ignored(workaround: NcclWorkaround, toolchain: Toolchain | No
     """Return why a cure's variable is not read by the libraries that will run, empty when it is or that is unknown."""
     if toolchain is None:
         return ""
-    nccl = next((toolchain.packages[name] for name in _NCCL_PACKAGE_NAMES if name in toolchain.packages), None)
-    for library, required, installed in (("torch", workaround.torch, toolchain.torch), ("NCCL", workaround.nccl, nccl)):
+    versions = (
+        ("torch", workaround.torch, toolchain.torch),
+        ("NCCL", workaround.nccl, nccl_version(toolchain)),
+    )
+    for library, required, installed in versions:
         if required and is_known_older(installed, required):
             return f"begins with {library} {required}, this is {installed}"
     return ""
+
+
+def nccl_version(toolchain: Toolchain | None) -> str | None:
+    """Return the version of NCCL that a Python has as a package, None if unknown."""
+    packages = toolchain.packages if toolchain else {}
+    return next((packages[name] for name in _NCCL_PACKAGE_NAMES if name in packages), None)
 
 
 def why_gloo_trains_wrongly(*, sharded: bool, torch: str | None) -> str:

@@ -3,6 +3,7 @@
 Every path is the same inside as on the machine, so that no argument has to be translated.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 from tui_train.base.command import (
@@ -24,7 +25,10 @@ from tui_train.runner.containers.container import ENGINES_STOPPED_BY_NAME, mount
 from tui_train.trainers import hub_model_id, trainer_has_own_field, trainer_of
 
 SHARED_MEMORY_OF_HOST = "host"
+# Their containers have cards, limits and CPUs of their own; apptainer's have those of the process that starts them.
+ISOLATING_ENGINES = frozenset({"docker", "podman"})
 CONTAINER_CACHE_FOLDER = "/cache"
+_MEMORY_SIZE_PATTERN = re.compile(r"([1-9]\d{0,9})(?:b|([kmg])(?:i?b)?)?", re.IGNORECASE | re.ASCII)
 _STACK_LIMIT_BYTES = 64 * 2**20
 # A variable that is passed would hide the image's own, which some need to find their libraries.
 _PREPEND_SHIM_SCRIPT = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
@@ -91,6 +95,15 @@ def container_command(
         return [*outer, f"--pwd={folder}", wrapper.image, *inner]
     passed = [f"--env={setting.name}={expand_word(setting.value, values)}" for setting in command.env]
     return [*outer, *passed, f"--workdir={folder}", wrapper.image, *inner]
+
+
+def shared_memory_bytes(chosen: Container) -> int | None:
+    """Return the size of a container's own shared memory, None for the machine's, or for what engines do not read."""
+    size = _MEMORY_SIZE_PATTERN.fullmatch(chosen.shared_memory)
+    if not size:
+        return None
+    number, unit = size.groups(" ")
+    return int(number) << 10 * " kmg".index(unit.lower())
 
 
 def card_options(engine: str, gpu_uuids: tuple[str, ...]) -> tuple[str, ...]:

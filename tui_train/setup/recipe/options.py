@@ -61,6 +61,7 @@ _LIBRARY_NAMES_BY_OPTION = {
     "eval_strategy": ("eval_strategy", "evaluation_strategy"),
     "optimizer": ("optim", "optimizer"),
     "attention": ("attn_implementation", "flash_attn", "flash_attention"),
+    "data_workers": ("dataloader_num_workers", "num_workers"),
     "liger": ("use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy"),
     "compile": ("torch_compile", "compile"),
     "double_quantization": ("use_bnb_nested_quant", "bnb_4bit_use_double_quant", "double_quantization"),

@@ -1,0 +1,74 @@
+"""Checks of the chosen cards' state: memory errors, slowed clocks, a low power limit, missing lanes."""
+
+from collections.abc import Iterator
+
+from tui_train.base.text import counted, visible
+from tui_train.checks.finding import Finding, note, warning
+from tui_train.checks.machine.each_machine import findings_on_each_machine
+from tui_train.facts.types import Gpu
+from tui_train.setup.machine.training_machines import TrainingMachine
+from tui_train.setup.setup import Setup
+
+_KEY = "hardware.gpus"
+# Names in runner/gpus/nvml_card.py: each halves the clock at least, and no healthy card has one of them.
+_HARDWARE_SLOWDOWNS = frozenset({"a hardware slowdown", "overheating", "the power supply"})
+# Lower limits are common, for less noise and heat: down to here they cost little speed.
+_MIN_POWER_SHARE = 0.6
+
+
+def damaged_cards(setup: Setup) -> Iterator[Finding]:
+    """Cards without memory errors that could not be corrected or repaired."""
+    yield from findings_on_each_machine(setup, _damaged_cards_of_machine)
+
+
+def _damaged_cards_of_machine(_: Setup, each: TrainingMachine) -> Iterator[Finding]:
+    for gpu in each.gpus:
+        reset = f"`sudo nvidia-smi --gpu-reset -i {gpu.index}`, with nothing running on it, or a reboot"
+        if gpu.repair == "failed":
+            message = f"{_card_text(gpu)}: a repair of its memory failed, so trainings on it may crash"
+            yield warning(_KEY, message, "Leave it out, and have it replaced.")
+        elif gpu.uncorrected_errors:
+            errors = counted(gpu.uncorrected_errors, "memory error")
+            message = f"{_card_text(gpu)} had {errors} that could not be corrected since the driver was loaded"
+            yield warning(_KEY, message, f"Reset it: {reset}. Leave it out if they return.")
+        elif gpu.repair == "pending":
+            yield note(_KEY, f"{_card_text(gpu)}: a repair of its memory waits for a reset", f"Reset it: {reset}.")
+
+
+def slowed_cards(setup: Setup) -> Iterator[Finding]:
+    """Cards whose hardware does not slow them down now, and with most of their power."""
+    yield from findings_on_each_machine(setup, _slowed_cards_of_machine)
+
+
+def _slowed_cards_of_machine(_: Setup, each: TrainingMachine) -> Iterator[Finding]:
+    for gpu in each.gpus:
+        if reasons := [words for words in gpu.throttled_by if words in _HARDWARE_SLOWDOWNS]:
+            message = f"{_card_text(gpu)} is slowed down now by {' and '.join(reasons)}, to half its speed or less"
+            details = f"`nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE,POWER`"
+            yield warning(_KEY, message, f"Check its fans, the air flow and its power cables: {details}.")
+        limit, default = gpu.power_limit, gpu.power_limit_default
+        if limit and default and limit < default * _MIN_POWER_SHARE:
+            message = f"{_card_text(gpu)} may use {limit} W, of {default} W by default: it trains slower"
+            yield note(_KEY, message, f"To raise it: `sudo nvidia-smi -i {gpu.index} -pl {default}`.")
+
+
+def cards_with_missing_lanes(setup: Setup) -> Iterator[Finding]:
+    """Cards that have all PCIe lanes which they and their slots could have, where much goes over these."""
+    yield from findings_on_each_machine(setup, _missing_lanes_on_machine)
+
+
+def _missing_lanes_on_machine(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
+    exchanges = setup.communication_backend == "nccl" and each.process_count > 1
+    for gpu in each.gpus:
+        link = gpu.pcie
+        if not link or not link.width or not (setup.profile.trainer.offload or (exchanges and not gpu.nvlinks)):
+            continue
+        # A slot that shares its lanes with another one could not have more.
+        possible = min(link.width_max or 0, link.slot_width_max or 0)
+        if link.width < possible:
+            message = f"{_card_text(gpu)} has {link.width} of {possible} PCIe lanes: what it exchanges takes longer"
+            yield note(_KEY, message, "Seat it again, and check its riser cable and the BIOS.")
+
+
+def _card_text(gpu: Gpu) -> str:
+    return visible(f"GPU {gpu.index} {gpu.name}")

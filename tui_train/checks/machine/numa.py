@@ -1,0 +1,67 @@
+"""Checks of the NUMA nodes that the chosen cards are attached to."""
+
+from collections.abc import Iterator
+
+from tui_train.base.text import number_ranges_text
+from tui_train.base.versions import is_known_older
+from tui_train.checks.finding import Finding, note, warning
+from tui_train.checks.machine.each_machine import findings_on_each_machine
+from tui_train.facts.types import NumaNode
+from tui_train.setup.machine.communication import disable_in_nccl_change, is_disabled_in_nccl, nccl_version
+from tui_train.setup.machine.container import ISOLATING_ENGINES
+from tui_train.setup.machine.training_machines import TrainingMachine
+from tui_train.setup.setup import Setup
+
+# Since then each process finds out for itself whether it can have cuMem memory of its node, and takes for granted that
+# the others found the same: NVIDIA/nccl#2190, pull request 2059.
+_FIRST_NCCL_THAT_DISAGREES = "2.26.3"
+
+
+def nodes_breaking_nccl(setup: Setup) -> Iterator[Finding]:
+    """Cards on nodes with memory and CPUs, or all on nodes without: NCCL fails where they differ."""
+    nccl = nccl_version(setup.toolchain)
+    if setup.communication_backend != "nccl" or is_disabled_in_nccl(setup.profile, "cumem_host"):
+        return
+    # docker and podman deny the calls, to all processes alike.
+    if is_known_older(nccl, _FIRST_NCCL_THAT_DISAGREES) or setup.profile.container.engine in ISOLATING_ENGINES:
+        return
+    made = setup.facts.communication.get(setup.communication_key)
+    if not (made and made.result.works):
+        yield from findings_on_each_machine(setup, _nodes_breaking_nccl_on_machine)
+
+
+def _nodes_breaking_nccl_on_machine(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
+    nodes = _nodes_by_number(each)
+    used = {gpu.numa_node: nodes[gpu.numa_node] for gpu in each.gpus if gpu.numa_node in nodes}
+    lacking = {number: node for number, node in used.items() if not (node.has_memory and node.cpus)}
+    if not lacking or len(lacking) == len(used):
+        return
+    number, node = min(lacking.items())
+    indices = number_ranges_text(sorted(gpu.index for gpu in each.gpus if gpu.numa_node == number))
+    lack = "memory" if not node.has_memory else "CPUs"
+    message = f"GPU {indices} is attached to NUMA node {number}, which has no {lack}: NCCL may fail as it starts"
+    change = disable_in_nccl_change(setup.profile, "cumem_host")
+    yield warning("communication.without", message, f"Use {change.title}: it {change.why}.", change=change)
+
+
+def cards_far_from_cpus(setup: Setup) -> Iterator[Finding]:
+    """CPUs of the nodes that the cards are attached to, among those that this process may use."""
+    # A container of theirs has CPUs of its own.
+    if setup.profile.container.engine not in ISOLATING_ENGINES:
+        yield from findings_on_each_machine(setup, _far_cards_on_machine)
+
+
+def _far_cards_on_machine(_: Setup, each: TrainingMachine) -> Iterator[Finding]:
+    nodes = _nodes_by_number(each)
+    far = [gpu for gpu in each.gpus if (node := nodes.get(gpu.numa_node)) and node.cpus and not node.usable_cpus]
+    if not far:
+        return
+    indices = number_ranges_text(sorted(gpu.index for gpu in far))
+    numbers = number_ranges_text(sorted({gpu.numa_node for gpu in far if gpu.numa_node is not None}))
+    message = f"this process may use no CPU of NUMA node {numbers}, where GPU {indices} is: copies to it take longer"
+    remedy = "Ask for CPUs near the GPUs (cpuset, taskset, --cpuset-cpus, or Slurm's --gres-flags=enforce-binding)."
+    yield note("hardware.gpus", message, remedy)
+
+
+def _nodes_by_number(each: TrainingMachine) -> dict[int | None, NumaNode]:
+    return {node.number: node for node in each.machine.numa_nodes}

@@ -1,0 +1,30 @@
+"""The machines that train together, as far as they are known: each with its cards and its processes; pure."""
+
+from typing import NamedTuple
+
+from tui_train.facts.types import Gpu, Machine
+from tui_train.setup.machine.other_hosts import choose_host_cards, processes_per_machine
+from tui_train.setup.setup import Setup
+
+
+class TrainingMachine(NamedTuple):
+    """A machine that trains: its name among the hosts (empty for a single one), its cards and its processes."""
+
+    host: str
+    machine: Machine
+    gpus: tuple[Gpu, ...]
+    process_count: int
+
+
+def training_machines(setup: Setup) -> tuple[TrainingMachine, ...]:
+    """Return the first machine and those of the other hosts that are known; none of a job of Slurm."""
+    if setup.is_slurm_job:
+        return ()
+    first_host, *other_hosts = setup.profile.nodes.hosts or ("",)
+    machines = [TrainingMachine(first_host, setup.facts.machine, setup.gpus, setup.first_machine_processes)]
+    names = {gpu.name for gpu in setup.gpus}
+    for host, count in zip(other_hosts, processes_per_machine(setup)[1:], strict=False):
+        peer = setup.facts.training_hosts.get(host)
+        if peer and peer.machine:
+            machines.append(TrainingMachine(host, peer.machine, choose_host_cards(peer, count, names).cards, count))
+    return tuple(machines)
