@@ -13,6 +13,7 @@ from tui_train.checks import CHECKS
 from tui_train.facts.data.data_report import AnswersOnlyAbility, DataProblem, DataQuestion, DataReport, TokenCounts
 from tui_train.facts.data.data_use import facts_key_of_question as data_key
 from tui_train.facts.machine.communication_tests import CommunicationResult, Examination, TriedCure
+from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.facts.models.hub import CachedModel, HubCache, HubModel
 from tui_train.facts.models.model_folders import ModelFolder
 from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition
@@ -154,6 +155,7 @@ BATCH_OF_TWO = {"recipe.micro_batch": 8, "recipe.global_batch": 16}
 
 FINE = {"trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",)}
 TOKENS = TokenCounts(counted=2, total=9, learned=9, epoch=9, shortest=4, median=4, p95=5, longest=5)
+FULL = FINE | {"finetune.tuning": "full"}
 LOOKED_AT = DataQuestion(files=("/d.jsonl",), model="/m")
 TUNED = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0"}
 
@@ -171,6 +173,13 @@ def tuned(options=None, **more):
     look = DataReport(**{"rows": 2, "usable": 2, "format": "text"} | more)
     with_data = facts(gpus=(gpu(0), gpu(1)), packages=TUNED, trl_options=options or {})
     return replace(with_data, data={data_key(LOOKED_AT): look})
+
+
+def on_host(available):
+    """A machine with so many GiB of memory available, that can fine-tune a model of 0.7 billion parameters."""
+    small = ModelDimensions(layers=8, hidden=2048, heads=32, ffn=8192, vocab=32000, dtype="bfloat16")
+    where = replace(tuned(), models={"/m": ModelFolder(dimensions=small)})
+    return replace(where, machine=replace(where.machine, memory_available=available * GIB))
 
 
 # A model whose weights were read.
@@ -501,6 +510,9 @@ FAULTS = [
     note({}, standing({"power_limit": 200, "power_limit_default": 350}), "hardware.gpus",
         "may use 200 W, of 350 W by default"),
     note({}, standing({"pcie": PcieLink(1, 4, 4, 16, 16)}), "hardware.gpus", "has 4 of 16 PCIe lanes"),
+    warning(FULL, on_host(3), "trainer.model", "2 processes load the model in the host's memory at the same time, 2.5"),
+    warning(FULL | FSDP2 | {"trainer.offload": True}, on_host(7), "trainer.offload",
+        "10.0 GiB are offloaded to the host's memory, and 7.0 GiB"),
     error(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--hub", "hf_" + "a" * 30)}, facts(),
         "trainer.arguments", "--hub looks like a secret"),
     warning(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("-p", "hunter22")}, facts(),
@@ -649,6 +661,10 @@ def test_a_fault_is_found_alone_and_what_is_offered_fixes_it(fault):
         ({}, standing({"pcie": PcieLink(1, 8, 4, 16, 8)})),
         ({}, standing({"pcie": PcieLink(1, 4, 4, 16)})),
         ({}, standing({"pcie": PcieLink(1, 4, 4, 16, 16), "nvlinks": 4})),
+        (FULL, on_host(5)),
+        (FULL | FSDP2, on_host(1)),
+        (FULL | {"hardware.gpus": UUIDS[1:]}, on_host(1)),
+        (FINE, on_host(1)),
         ({"hardware.gpus": UUIDS[1:]}, standing({"pcie": PcieLink(1, 4, 4, 16, 16)})),
     ],
 )
@@ -926,6 +942,17 @@ def test_untrusted_text_is_shown_safely():
     for item in (*found(values, where), *found({"hardware.device": "cuda"}, where)):
         assert item.message.isprintable()
         assert item.remedy.isprintable()
+
+
+def test_a_wrong_clock_is_named_where_a_model_is_downloaded():
+    there = hub(answer=HubModel(size=GIB))
+    behind = replace(there, machine=replace(there.machine, clock_behind=30 * 86400.0))
+    assert [item.level for item in found(TRL, behind) if "30 days behind" in item.message] == ["note"]
+    assert [item for item in found({}, behind) if "behind" in item.message] == []
+    problem = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate is not yet valid (_ssl.c:1006)"
+    for why, is_named in ((problem, True), ("no route", False)):
+        (said,) = found(TRL, hub(answer=HubModel(refusal="unreachable", problem=why)))
+        assert ("timedatectl" in said.remedy) == is_named
 
 
 def test_all_paths_are_asked_for():

@@ -14,6 +14,7 @@ from tui_train.checks.machine import (
     container,
     disk,
     hardware,
+    host_memory,
     idle,
     limits,
     numa,
@@ -175,6 +176,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     recipe.invalid_fallbacks,
     recipe.no_checkpoint_before_end,
     recipe.predicted_memory_shortage,
+    host_memory.host_memory_shortage,
     disk.checkpoint_disk_shortage,
     *_only_for_trainers_with(
         "nemo",

@@ -6,7 +6,7 @@ from tui_train.setup.recipe.options import TrainerOptions
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field, trainer_of
 
-_DTYPE_BY_NAME: dict[str, Dtype] = {
+DTYPE_BY_NAME: dict[str, Dtype] = {
     "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32"
 }  # fmt: skip
 
@@ -29,11 +29,11 @@ def unquantized_weight_dtype(setup: Setup, file_dtype: str, *, trains_lora: bool
     options, decided = setup.trainer_options, _load_dtype_set_by_trainer(setup, lora=trains_lora)
     if frozen_weight_quantization(options) not in {"", "gptq"} and _upcasts_what_is_not_quantized(setup):
         return "fp32"
-    if decided in _DTYPE_BY_NAME:
-        return _DTYPE_BY_NAME[decided]
+    if decided in DTYPE_BY_NAME:
+        return DTYPE_BY_NAME[decided]
     # Since 5.0 transformers keeps the type of the files; otherwise bitsandbytes uses 16 bits.
     if decided == "auto" or is_at_least_or_unknown(_library_version(setup, "transformers"), "5.0"):
-        return _DTYPE_BY_NAME.get(file_dtype) or ("bf16" if frozen_weight_quantization(options) else None)
+        return DTYPE_BY_NAME.get(file_dtype) or ("bf16" if frozen_weight_quantization(options) else None)
     return "bf16" if frozen_weight_quantization(options) else "fp32"
 
 

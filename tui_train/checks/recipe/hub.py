@@ -31,6 +31,10 @@ _model_error, _model_warning, _model_note = (
 _HUB_TOKEN_VARIABLE = "HF_TOKEN"  # noqa: S105  # the name of the variable
 _MAX_MISSING_FILES_NAMED = 2
 _MIN_TRL_VERSION_FOR_TOKENIZER_REVISION = "1.13"
+# Certificates are renewed every few months.
+_MAX_CLOCK_LAG_SECONDS = 7 * 86400
+_SET_CLOCK_REMEDY = "Set the clock: `sudo timedatectl set-ntp true`, or `sudo date -s 'YEAR-MONTH-DAY HOUR:MINUTE'`."
+_CERTIFICATE_DATE_PROBLEMS = ("certificate is not yet valid", "certificate has expired")
 _USE_MAIN_REVISION_CHANGE = Change("the main branch", "the newest revision", (("trainer.revision", ""),))
 # Models of text and pictures, which train on text alone as well.
 _MULTIMODAL_ARCHITECTURE_SUFFIX = "ForConditionalGeneration"
@@ -110,6 +114,7 @@ def model_download_requirements(setup: Setup) -> Iterator[Finding]:
         yield _hub_refusal_finding(name, profile, hub, answer)
     else:
         yield from _gated_model_findings(name, profile, hub, answer)
+        yield from _clock_behind_findings(facts)
         yield _download_size_finding(name, profile, hub, answer)
 
 
@@ -151,8 +156,11 @@ def _hub_refusal_finding(name: str, profile: Profile, hub: HubCache, hub_answer:
         )
         return _model_error(f"the Hub has no public model {name}", remedy, start=True)
     where = hub_endpoint(profile, hub)
+    message = f"{name} has to be downloaded, and {where} cannot be asked: {hub_answer.problem}"
+    if any(words in hub_answer.problem for words in _CERTIFICATE_DATE_PROBLEMS):
+        return _model_warning(message, f"`date` may be wrong here. {_SET_CLOCK_REMEDY}")
     remedy = "Check the network, the proxy (https_proxy) and HF_ENDPOINT; or copy the model here and name its folder."
-    return _model_warning(f"{name} has to be downloaded, and {where} cannot be asked: {hub_answer.problem}", remedy)
+    return _model_warning(message, remedy)
 
 
 def _gated_model_findings(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Iterator[Finding]:
@@ -171,6 +179,14 @@ def _gated_model_findings(name: str, profile: Profile, hub: HubCache, hub_answer
         (("trainer.secrets", (*profile.trainer.secrets, _HUB_TOKEN_VARIABLE)),),
     )
     yield _model_error(f"{name} is gated, and there is no token", remedy, change=change, start=True)
+
+
+def _clock_behind_findings(facts: Facts) -> Iterator[Finding]:
+    lag = facts.machine.clock_behind
+    if lag > _MAX_CLOCK_LAG_SECONDS:
+        days = counted(round(lag / 86400), "day")
+        message = f"the clock is at least {days} behind: downloads may fail, for certificates are not valid yet"
+        yield _model_note(message, _SET_CLOCK_REMEDY)
 
 
 def _download_size_finding(name: str, profile: Profile, hub: HubCache, hub_answer: HubModel) -> Finding:
