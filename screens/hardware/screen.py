@@ -27,7 +27,7 @@ from tui_train.runner.machines.ssh import LOGIN_COMMAND
 from tui_train.setup.setup import Setup
 from tui_train.views import choices
 from tui_train.views.clusters import CLUSTER_TABLE_HEADER, accounts_text, cluster_rows
-from tui_train.views.show import card_load_text, pci_address
+from tui_train.views.show import card_load_text, pci_address, shared_memory_text
 
 from ..messages import SetProfile, ValueChosen
 from ..steps.step import StepScreen
@@ -340,12 +340,11 @@ def _host_lines(machine: Machine, host: str, width: int, *, is_probing: bool) ->
     driver = f"NVIDIA driver {machine.driver_version}" if machine.driver_version else "no NVIDIA driver"
     cuda = f", CUDA {machine.driver_cuda}" if machine.driver_cuda else ""
     memory = f"memory {size_text(machine.memory_available)} free of {size_text(machine.memory_total)}"
-    shm = f"/dev/shm {size_text(machine.shm_free)} free"  # noqa: S108 - only reported
     processor = f"{machine.cpu_name or 'processor'}, {machine.cpu_count} cores"
     lines = [
         heading(visible(machine.hostname), "", width),
         fit(styled(visible(processor), ("   ", ""), visible(f"{driver}{cuda}")), width),
-        fit(styled((f"{memory}   {shm}", MUTED)), width),
+        fit(styled((f"{memory}   {shared_memory_text(machine)}", MUTED)), width),
     ]
     return [*lines, Content(), heading("GPUs", "", width)] if machine.gpus else [*lines, Content()]
 

@@ -123,13 +123,14 @@ def standing(card=None, *, both=None, **fields):
     return replace(TWO, machine=replace(machine(gpus=cards), **fields))
 
 
-def on_nodes(*nodes):
+def on_nodes(*nodes, driver_cuda="12.8", **of_cards):
     """Two cards, each on a NUMA node of its own: whether it has memory, how many CPUs, and how many are usable."""
     known = tuple(
         NumaNode(number=number, has_memory=memory, cpus=cpus, usable_cpus=usable)
         for number, (memory, cpus, usable) in enumerate(nodes)
     )
-    return replace(TWO, machine=replace(machine(gpus=(gpu(0, numa_node=0), gpu(1, numa_node=1))), numa_nodes=known))
+    there = machine(gpus=tuple(gpu(number, numa_node=number, **of_cards) for number in (0, 1)))
+    return replace(TWO, machine=replace(there, numa_nodes=known, driver_cuda=driver_cuda))
 
 
 def at_logout(**what):
@@ -655,6 +656,8 @@ def test_a_fault_is_found_alone_and_what_is_offered_fixes_it(fault):
         ({}, on_nodes((False, 8, 8), (False, 8, 8))),
         ({"hardware.gpus": UUIDS[1:]}, on_nodes((True, 8, 8), (False, 8, 8))),
         ({}, on_nodes((True, 8, 8), (True, 8, 8), (False, 0, 0))),
+        ({}, on_nodes((True, 8, 8), (False, 8, 8), driver_cuda="12.4")),
+        ({}, on_nodes((True, 8, 8), (False, 8, 8), peers=(0, 1))),
         ({"hardware.gpus": UUIDS[:1]}, standing({"repair": "failed", "throttled_by": ("overheating",)})),
         ({}, standing({"throttled_by": ("the power limit", "heat"), "uncorrected_errors": 0, "repair": "none"})),
         ({}, standing({"power_limit": 250, "power_limit_default": 350})),

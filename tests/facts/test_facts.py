@@ -69,6 +69,8 @@ def test_the_runner_alone_reads_the_cards_of_a_host_as_this_machine_reads_its_ow
     found, here = surveyed_machine("there", survey), on(machine)
     assert here.gpus
     assert (found.gpus, found.driver_version, found.driver_cuda) == (here.gpus, here.driver_version, here.driver_cuda)
+    names = ("shm_total", "shm_file_system", "max_open_files", "max_locked_bytes", "numa_nodes", "rdma_devices")
+    assert [getattr(found, name) for name in names] == [getattr(here, name) for name in names]
     assert survey.smi is None
 
 

@@ -51,7 +51,7 @@ def facts_text(
         lines = [
             f"{lines[0]}: {visible(machine.cpu_name) or 'processor'}, {counted(machine.cpu_count, 'core')}",
             f"memory {size_text(machine.memory_available)} free of {size_text(machine.memory_total)}",
-            *([f"/dev/shm {size_text(machine.shm_free)} free"] if machine.shm_free is not None else []),  # noqa: S108 - only reported
+            *filter(None, [shared_memory_text(machine)]),
         ]
     if machine.driver_version:
         cuda = f", CUDA {visible(machine.driver_cuda)}" if machine.driver_cuda else ""
@@ -70,6 +70,14 @@ def facts_text(
         tunes = ", ".join(supported_tuning_labels(tool)) or "-"
         pythons.append((visible(tool.python), *map(visible, versions), tunes, visible(tool.problem or tool.label)))
     return "\n".join([*lines, "", text_table(pythons, max_width)])
+
+
+def shared_memory_text(machine: Machine) -> str:
+    """Return how much shared memory is free, or why it cannot be used; empty if unknown."""
+    folder = "/dev/shm"  # noqa: S108 - only reported
+    if machine.shm_problem:
+        return f"{folder} {visible(machine.shm_problem)}"
+    return "" if machine.shm_free is None else f"{folder} {size_text(machine.shm_free)} free"
 
 
 def _card_and_set_lines(

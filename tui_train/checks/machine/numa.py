@@ -9,12 +9,13 @@ from tui_train.checks.machine.each_machine import findings_on_each_machine
 from tui_train.facts.types import NumaNode
 from tui_train.setup.machine.communication import disable_in_nccl_change, is_disabled_in_nccl, nccl_version
 from tui_train.setup.machine.container import ISOLATING_ENGINES
-from tui_train.setup.machine.training_machines import TrainingMachine
+from tui_train.setup.machine.training_machines import TrainingMachine, exchanges_through_host
 from tui_train.setup.setup import Setup
 
 # Since then each process finds out for itself whether it can have cuMem memory of its node, and takes for granted that
-# the others found the same: NVIDIA/nccl#2190, pull request 2059.
+# the others found the same: NVIDIA/nccl#2190, pull request 2059. It tries with a driver for this CUDA or a newer one.
 _FIRST_NCCL_THAT_DISAGREES = "2.26.3"
+_FIRST_CUDA_WITH_CUMEM_HOST = "12.6"
 
 
 def nodes_breaking_nccl(setup: Setup) -> Iterator[Finding]:
@@ -32,6 +33,9 @@ def nodes_breaking_nccl(setup: Setup) -> Iterator[Finding]:
 
 def _nodes_breaking_nccl_on_machine(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     nodes = _nodes_by_number(each)
+    has_cumem = not is_known_older(each.machine.driver_cuda, _FIRST_CUDA_WITH_CUMEM_HOST)
+    if not (has_cumem and exchanges_through_host(setup.profile, each)):
+        return
     used = {gpu.numa_node: nodes[gpu.numa_node] for gpu in each.gpus if gpu.numa_node in nodes}
     lacking = {number: node for number, node in used.items() if not (node.has_memory and node.cpus)}
     if not lacking or len(lacking) == len(used):

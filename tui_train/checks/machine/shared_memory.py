@@ -9,7 +9,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.communication import is_disabled_in_nccl
 from tui_train.setup.machine.container import ISOLATING_ENGINES, SHARED_MEMORY_OF_HOST, shared_memory_bytes
-from tui_train.setup.machine.training_machines import TrainingMachine
+from tui_train.setup.machine.training_machines import TrainingMachine, exchanges_through_host
 from tui_train.setup.setup import Setup
 
 # Between GPUs without direct access NCCL has a buffer of this size for each of the two channels of its ring: "2 coll
@@ -55,21 +55,17 @@ def too_small_shared_memory(setup: Setup) -> Iterator[Finding]:
 
 
 def _shortage_on_machine(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
-    chosen, needed = setup.profile.container, _nccl_bytes_on_machine(setup, each)
+    needed, machine = _nccl_bytes_on_machine(setup, each), each.machine
     needs = f"NCCL needs about {size_text(needed)} for {counted(each.process_count, 'process', 'processes')}"
-    if not needed or each.machine.shm_problem:
-        return
     if _has_own_shared_memory(setup.profile):
-        size = shared_memory_bytes(chosen)
+        size = shared_memory_bytes(setup.profile.container)
         if size is not None and size < needed:
             edits = (("container.shared_memory", SHARED_MEMORY_OF_HOST),)
             change = Change("shared memory of the machine", "it is as large as it can be", edits)
             message = f"the container's {_FOLDER} has {size_text(size)}, and {needs}"
             yield warning("container.shared_memory", message, "Write host, or a size such as 16g.", change=change)
-        return
-    free = each.machine.shm_free
-    if free is not None and free < needed:
-        message = f"{_FOLDER} has {size_text(free)} free of {size_text(each.machine.shm_total)}, and {needs}"
+    elif machine.shm_free is not None and not machine.shm_problem and machine.shm_free < needed:
+        message = f"{_FOLDER} has {size_text(machine.shm_free)} free of {size_text(machine.shm_total)}, and {needs}"
         yield warning("communication.backend", message, _ENLARGE_REMEDY)
 
 
@@ -84,16 +80,8 @@ def _nccl_bytes_on_machine(setup: Setup, each: TrainingMachine) -> int:
     if setup.communication_backend != "nccl" or is_disabled_in_nccl(setup.profile, "shm"):
         return 0
     per_process = 0
-    if each.process_count > 1 and not _reach_each_other_directly(setup.profile, each):
+    if exchanges_through_host(setup.profile, each):
         per_process += _NCCL_BYTES_PER_PROCESS
     if setup.profile.nodes.machine_count > 1:
         per_process += _NCCL_NETWORK_BYTES_PER_PROCESS
     return per_process * each.process_count
-
-
-def _reach_each_other_directly(profile: Profile, each: TrainingMachine) -> bool:
-    """Return whether all cards are known to have direct access to each other's memory."""
-    if is_disabled_in_nccl(profile, "p2p"):
-        return False
-    indices = {gpu.index for gpu in each.gpus}
-    return all(gpu.peers is not None and indices - {gpu.index} <= set(gpu.peers) for gpu in each.gpus)

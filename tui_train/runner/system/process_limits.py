@@ -12,6 +12,8 @@ from .cgroup_limits import least_known, read_text
 
 _CAN_LOCK_MEMORY, _IS_SYSTEM_ADMIN, _CAN_EXCEED_LIMITS = 14, 21, 24
 """CAP_IPC_LOCK, CAP_SYS_ADMIN and CAP_SYS_RESOURCE of linux/capability.h."""
+# Some systems write "no limit" as a number.
+_UNLIMITED = 2**60
 # Above it the processes of a user are not counted: that would take long, and no training has so many.
 _MAX_COUNTED_TASK_LIMIT = 16384
 
@@ -34,7 +36,7 @@ def read_process_limits(free_tasks_of_groups: int | None) -> dict[str, Any]:
 
 def _soft_limit(kind: int) -> int | None:
     soft = resource.getrlimit(kind)[0]
-    return None if soft == resource.RLIM_INFINITY else soft
+    return None if soft == resource.RLIM_INFINITY or soft >= _UNLIMITED else soft
 
 
 def _effective_capabilities() -> int:

@@ -3,6 +3,8 @@
 from typing import NamedTuple
 
 from tui_train.facts.types import Gpu, Machine
+from tui_train.profile.types import Profile
+from tui_train.setup.machine.communication import is_disabled_in_nccl
 from tui_train.setup.machine.other_hosts import choose_host_cards, processes_per_machine
 from tui_train.setup.setup import Setup
 
@@ -28,3 +30,13 @@ def training_machines(setup: Setup) -> tuple[TrainingMachine, ...]:
         if peer and peer.machine:
             machines.append(TrainingMachine(host, peer.machine, choose_host_cards(peer, count, names).cards, count))
     return tuple(machines)
+
+
+def exchanges_through_host(profile: Profile, each: TrainingMachine) -> bool:
+    """Return whether NCCL may copy between the cards of a machine through the host's memory.
+
+    It does not where all are known to have direct access to each other's.
+    """
+    indices = {gpu.index for gpu in each.gpus}
+    direct = all(gpu.peers is not None and indices - {gpu.index} <= set(gpu.peers) for gpu in each.gpus)
+    return each.process_count > 1 and (not direct or is_disabled_in_nccl(profile, "p2p"))
