@@ -16,13 +16,14 @@ def findings_on_each_machine(
     setup: Setup, check: Callable[[Setup, TrainingMachine], Iterable[Finding]]
 ) -> Iterator[Finding]:
     """Yield what a check finds on the machines of a training; where it has several hosts, they are named."""
-    hosts_by_finding: dict[Finding, list[str]] = {}
+    # A dict keeps their order; the parts of a card in MIG mode share its faults.
+    hosts_by_finding: dict[Finding, dict[str, None]] = {}
     for each in training_machines(setup):
         for finding in check(setup, each):
-            hosts_by_finding.setdefault(finding, []).append(each.host)
+            hosts_by_finding.setdefault(finding, {})[each.host] = None
     for finding, hosts in hosts_by_finding.items():
         if not any(hosts):
             yield finding
             continue
-        message = f"{first_names_text(hosts, _MAX_NAMED_HOSTS)}: {finding.message}"
+        message = f"{first_names_text([*hosts], _MAX_NAMED_HOSTS)}: {finding.message}"
         yield replace(finding, key="nodes.hosts", message=message)

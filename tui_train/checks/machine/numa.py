@@ -6,7 +6,7 @@ from tui_train.base.text import number_ranges_text
 from tui_train.base.versions import is_known_older
 from tui_train.checks.finding import Finding, note, warning
 from tui_train.checks.machine.each_machine import findings_on_each_machine
-from tui_train.facts.types import NumaNode
+from tui_train.facts.types import Gpu, NumaNode
 from tui_train.setup.machine.communication import disable_in_nccl_change, is_disabled_in_nccl, nccl_version
 from tui_train.setup.machine.container import ISOLATING_ENGINES
 from tui_train.setup.machine.training_machines import TrainingMachine, exchanges_through_host
@@ -32,40 +32,43 @@ def nodes_breaking_nccl(setup: Setup) -> Iterator[Finding]:
 
 
 def _nodes_breaking_nccl_on_machine(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
-    nodes = _nodes_by_number(each)
     has_cumem = not is_known_older(each.machine.driver_cuda, _FIRST_CUDA_WITH_CUMEM_HOST)
     if not (has_cumem and exchanges_through_host(setup.profile, each)):
         return
-    used = {gpu.numa_node: nodes[gpu.numa_node] for gpu in each.gpus if gpu.numa_node in nodes}
-    lacking = {number: node for number, node in used.items() if not (node.has_memory and node.cpus)}
-    if not lacking or len(lacking) == len(used):
+    placed = _gpus_with_nodes(each)
+    lacking = [(gpu, node) for gpu, node in placed if not (node.has_memory and node.cpus)]
+    if not lacking or len(lacking) == len(placed):
         return
-    number, node = min(lacking.items())
-    indices = number_ranges_text(sorted(gpu.index for gpu in each.gpus if gpu.numa_node == number))
-    lack = "memory" if not node.has_memory else "CPUs"
-    message = f"GPU {indices} is attached to NUMA node {number}, which has no {lack}: NCCL may fail as it starts"
+    node = lacking[0][1]
+    indices = number_ranges_text(sorted(gpu.index for gpu, other in lacking if other == node))
+    lack = "CPUs" if node.has_memory else "memory"
+    message = (
+        f"GPU {indices} is attached to NUMA node {node.number}, which has no {lack}, unlike that of other GPUs: "
+        "NCCL may fail as it starts"
+    )
     change = disable_in_nccl_change(setup.profile, "cumem_host")
     yield warning("communication.without", message, f"Use {change.title}: it {change.why}.", change=change)
 
 
 def cards_far_from_cpus(setup: Setup) -> Iterator[Finding]:
     """CPUs of the nodes that the cards are attached to, among those that this process may use."""
-    # A container of theirs has CPUs of its own.
+    # A container of these engines has CPUs of its own.
     if setup.profile.container.engine not in ISOLATING_ENGINES:
         yield from findings_on_each_machine(setup, _far_cards_on_machine)
 
 
 def _far_cards_on_machine(_: Setup, each: TrainingMachine) -> Iterator[Finding]:
-    nodes = _nodes_by_number(each)
-    far = [gpu for gpu in each.gpus if (node := nodes.get(gpu.numa_node)) and node.cpus and not node.usable_cpus]
+    far = [(gpu, node) for gpu, node in _gpus_with_nodes(each) if node.cpus and not node.usable_cpus]
     if not far:
         return
-    indices = number_ranges_text(sorted(gpu.index for gpu in far))
-    numbers = number_ranges_text(sorted({gpu.numa_node for gpu in far if gpu.numa_node is not None}))
+    indices = number_ranges_text(sorted(gpu.index for gpu, _ in far))
+    numbers = number_ranges_text(sorted({node.number for _, node in far}))
     message = f"this process may use no CPU of NUMA node {numbers}, where GPU {indices} is: copies to it take longer"
     remedy = "Ask for CPUs near the GPUs (cpuset, taskset, --cpuset-cpus, or Slurm's --gres-flags=enforce-binding)."
     yield note("hardware.gpus", message, remedy)
 
 
-def _nodes_by_number(each: TrainingMachine) -> dict[int | None, NumaNode]:
-    return {node.number: node for node in each.machine.numa_nodes}
+def _gpus_with_nodes(each: TrainingMachine) -> list[tuple[Gpu, NumaNode]]:
+    """Return the cards whose node is known."""
+    nodes = {node.number: node for node in each.machine.numa_nodes}
+    return [(gpu, nodes[gpu.numa_node]) for gpu in each.gpus if gpu.numa_node in nodes]
