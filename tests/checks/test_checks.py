@@ -659,7 +659,7 @@ def test_a_fault_is_found_alone_and_what_is_offered_fixes_it(fault):
         ({}, on_nodes((True, 8, 8), (False, 8, 8), driver_cuda="12.4")),
         ({}, on_nodes((True, 8, 8), (False, 8, 8), peers=(0, 1))),
         ({"hardware.gpus": UUIDS[:1]}, standing({"repair": "failed", "throttled_by": ("overheating",)})),
-        ({}, standing({"throttled_by": ("the power limit", "heat"), "uncorrected_errors": 0, "repair": "none"})),
+        ({}, standing({"throttled_by": ("a hardware slowdown", "heat"), "uncorrected_errors": 0, "repair": "none"})),
         ({}, standing({"power_limit": 250, "power_limit_default": 350})),
         ({}, standing({"pcie": PcieLink(1, 8, 4, 16, 8)})),
         ({}, standing({"pcie": PcieLink(1, 4, 4, 16)})),

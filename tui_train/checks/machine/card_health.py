@@ -10,8 +10,9 @@ from tui_train.setup.machine.training_machines import TrainingMachine
 from tui_train.setup.setup import Setup
 
 _KEY = "hardware.gpus"
-# Names in runner/gpus/nvml_card.py: each halves the clock at least, and no healthy card has one of them.
-_HARDWARE_SLOWDOWNS = frozenset({"a hardware slowdown", "overheating", "the power supply"})
+# Names in runner/gpus/nvml_card.py: each halves the clock at least. A hardware slowdown without such a reason may be no
+# more than a change of the clock (NVML: "may be also reported during PState or clock change").
+_HARDWARE_SLOWDOWNS = frozenset({"overheating", "the power supply"})
 # Lower limits are common, for less noise and heat: down to here they cost little speed.
 _MIN_POWER_SHARE = 0.6
 
