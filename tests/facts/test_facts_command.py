@@ -122,6 +122,12 @@ def test_a_build_without_cuda(tmp_path):
 
 
 @pytest.mark.whole
+def test_shared_memory_is_shown_with_what_is_wrong_with_it():
+    states = ({}, {"shm_free": 3 << 30}, {"shm_free": 3 << 30, "shm_problem": "is read-only"})
+    shown = [show.shared_memory_text(Machine(hostname="box", **state)).partition("shm")[2] for state in states]
+    assert shown == ["", " 3.0 GiB free", " is read-only"]
+
+
 def test_a_saved_machine_is_the_same_elsewhere(tmp_path):
     shown = tui("--toolchain", "cu130.json", "--save", "box.json", on=SEED)
     assert "saved box.json" in shown

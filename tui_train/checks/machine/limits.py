@@ -24,35 +24,43 @@ _MAX_NAMED_DEVICES = 2
 def process_limits_below_need(setup: Setup) -> Iterator[Finding]:
     """Limits that allow what the processes open, start and lock; a container has limits of its own."""
     if setup.profile.container.engine not in ISOLATING_ENGINES:
-        yield from findings_on_each_machine(setup, _low_limits_on_machine)
+        for check in (_few_open_files, _few_tasks, _little_locked_memory):
+            yield from findings_on_each_machine(setup, check)
 
 
-def _low_limits_on_machine(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
-    machine, workers = each.machine, setup.trainer_options.integer("data_workers")
-    worker_words = f" with {counted(workers, 'DataLoader worker')}" if workers else ""
-    files = _OPEN_FILES_PER_PROCESS + _OPEN_FILES_PER_WORKER * workers
-    if machine.max_open_files is not None and machine.max_open_files < files:
-        message = f"a process may open {machine.max_open_files} files, and needs about {files}{worker_words}"
+def _few_open_files(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
+    limit, workers = each.machine.max_open_files, setup.trainer_options.integer("data_workers")
+    needed = _OPEN_FILES_PER_PROCESS + _OPEN_FILES_PER_WORKER * workers
+    if limit is not None and limit < needed:
+        message = f"a process may open {limit} files, and needs about {needed}{_with_workers_text(workers)}"
         remedy = (
             "Run `ulimit -n 65536` in the shell that starts it. Where that is refused: nofile in "
             "/etc/security/limits.conf, LimitNOFILE of a systemd unit, or --ulimit nofile=65536:65536 of a container."
         )
         yield warning("hardware.device", message, remedy)
-    tasks = each.process_count * (_TASKS_PER_PROCESS + workers) + machine.cpu_count
-    if machine.free_tasks is not None and machine.free_tasks < tasks:
+
+
+def _few_tasks(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
+    free, workers = each.machine.free_tasks, setup.trainer_options.integer("data_workers")
+    needed = each.process_count * (_TASKS_PER_PROCESS + workers) + each.machine.cpu_count
+    if free is not None and free < needed:
+        processes = counted(each.process_count, "process", "processes") + _with_workers_text(workers)
         message = (
-            f"{grouped_digits(machine.free_tasks)} more processes and threads may be started, and "
-            f"{counted(each.process_count, 'process', 'processes')}{worker_words} need about {grouped_digits(tasks)}"
+            f"{grouped_digits(free)} more processes and threads may be started, and {processes} need about "
+            f"{grouped_digits(needed)}"
         )
         remedy = (
             "Raise the limit: `ulimit -u 65536` (nproc in /etc/security/limits.conf), TasksMax of a systemd unit, or "
             "--pids-limit=-1 of a container."
         )
         yield warning("hardware.device", message, remedy)
-    yield from _low_locked_memory(setup, each)
 
 
-def _low_locked_memory(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
+def _with_workers_text(workers: int) -> str:
+    return f" with {counted(workers, 'DataLoader worker')}" if workers else ""
+
+
+def _little_locked_memory(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     machine = each.machine
     uses_rdma = setup.communication_backend == "nccl" and setup.profile.nodes.machine_count > 1
     if not (uses_rdma and machine.rdma_devices) or is_disabled_in_nccl(setup.profile, "ib"):

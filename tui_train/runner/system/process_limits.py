@@ -10,8 +10,8 @@ from typing import Any
 
 from .cgroup_limits import least_known, read_text
 
+# CAP_IPC_LOCK, CAP_SYS_ADMIN and CAP_SYS_RESOURCE of linux/capability.h.
 _CAN_LOCK_MEMORY, _IS_SYSTEM_ADMIN, _CAN_EXCEED_LIMITS = 14, 21, 24
-"""CAP_IPC_LOCK, CAP_SYS_ADMIN and CAP_SYS_RESOURCE of linux/capability.h."""
 # Some systems write "no limit" as a number.
 _UNLIMITED = 2**60
 # Above it the processes of a user are not counted: that would take long, and no training has so many.
