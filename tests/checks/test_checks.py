@@ -28,6 +28,7 @@ from tui_train.facts.types import (
     PcieLink,
     ResourcesInUse,
     ScriptHelp,
+    ScriptImport,
     ScriptParameter,
     ScriptSource,
     TrainingHost,
@@ -103,6 +104,14 @@ def read(**documents):
 def beside(*taken):
     """Two cards, and what live runs have."""
     return replace(TWO, resources_in_use=taken)
+
+
+NEEDED = (ScriptImport("cv2", 3), ScriptImport("yaml", 2, "net.py"))
+
+
+def source_of(where, **found):
+    """A machine, and what the text of the script says."""
+    return replace(where, sources={SCRIPT["trainer.script"]: ScriptSource(**found)})
 
 
 def examined():
@@ -561,6 +570,18 @@ FAULTS = [
         "hardware.processes", "the script joins no process group: each of 2 processes", fix=True),
     error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(
         problem="it is not Python", not_python="a notebook")}), "trainer.script", "/t.py is a notebook"),
+    error(SCRIPT | {"trainer.python": "/p"}, source_of(facts(python="/p", modules=("torch",)), imports=NEEDED),
+        "trainer.python", "/p has no cv2 (t.py, line 3), yaml (net.py, line 2)", machine=True),
+    error(SCRIPT | {"trainer.python": "/p"}, source_of(facts(python="/p", modules=("torch", "pip")),
+        imports=(ScriptImport("imp", 1),)), "trainer.python", "/p has no imp (t.py, line 1)", machine=True),
+    error(SCRIPT | {"trainer.python": "/p"}, source_of(facts(python="/p", modules=("torch", "pip")),
+        imports=(ScriptImport("nobodys", 1),)), "trainer.python", "/p has no nobodys (t.py, line 1)", machine=True),
+    error(SCRIPT | inside(), source_of(boxed(modules=("torch",)), imports=NEEDED), "container.image",
+        "the image nemo:25.04 has no cv2", machine=True),
+    error(SCRIPT, source_of(facts(modules=("torch",)), imports=(ScriptImport("net", 4),),
+        packages_above={"net": "/project"}), "trainer.script", "imports net (t.py, line 4) from /project", fix=True),
+    error(SCRIPT | {"trainer.python": "/p"}, source_of(facts(python="/p", version="3.9.1"), minor_version=10,
+        minor_version_line=7), "trainer.python", "line 7 of t.py needs Python 3.10", machine=True),
     warning({"trainer.preset": "hf-trainer", "ladder.rungs": ()} | SCRIPT, replace(facts(),
         help={"/t.py": ScriptHelp(flags=(HelpFlag("--batch_size"), HelpFlag("--bs")))}), "trainer.preset",
         "the script does not take --output_dir, --logging_steps, ", fix=True),
@@ -976,6 +997,38 @@ def test_there_is_a_fault_for_every_check():
     ]
     untested = [number for number, question in enumerate(CHECKS) if not any([*question(fault)] for fault in faults)]
     assert untested == [], "places in CHECKS"
+
+
+def test_what_a_script_imports_is_not_missing():
+    for modules, imports, more in (
+        (("torch", "cv2", "yaml"), NEEDED, {}),
+        # Not known: a machine that was saved, a folder of one's own where Python looks, what lies beside it elsewhere.
+        ((), NEEDED, {}),
+        (("torch",), NEEDED, {"trainer.environment": {"PYTHONPATH": "/own"}}),
+        # A finding of its own says so.
+        (("torch",), (ScriptImport("wandb", 1),), {"tracking.wandb": True}),
+    ):
+        said = found(SCRIPT | more, source_of(facts(modules=modules), imports=imports))
+        assert not [each for each in said if "has no cv2" in each.message or "has no wandb" in each.message], modules
+    elsewhere = replace(facts(modules=("torch",)), other_machine="box")
+    said = [found(SCRIPT, source_of(elsewhere, imports=(ScriptImport(name, 1),))) for name in ("nobodys", "cv2")]
+    assert [len(each) for each in said] == [0, 1]
+
+
+def test_another_python_that_has_what_a_script_imports_is_offered():
+    tools = [toolchain(f"/{name}", modules=modules) for name, modules in (("a", ("torch",)), ("b", ("cv2", "yaml")))]
+    without_torch = toolchain("/none", torch=None, modules=("cv2", "yaml"))
+    where = replace(source_of(facts(), imports=NEEDED), toolchains=(without_torch, *tools))
+    assert changed(SCRIPT | {"trainer.python": "/a"}, where) == {"trainer.python": "/b"}
+
+
+@pytest.mark.parametrize("modules", [("pip",), ("torch",)])
+def test_the_line_that_installs_what_a_script_imports_can_be_pasted(modules):
+    where = source_of(facts(python="/a b", modules=modules), imports=NEEDED)
+    (finding,) = found(SCRIPT, where)
+    words = shlex.split(finding.remedy.split("`")[1])
+    assert words[-2:] == ["opencv-python-headless", "PyYAML"]
+    assert "/a b" in words
 
 
 @pytest.mark.parametrize("strategy", ["zero1", "zero2", "zero3", "fsdp2"])

@@ -860,6 +860,26 @@ def test_architectures_of_a_release_where_the_library_tells_none(bare, monkeypat
     assert probe.probe_toolchain(sys.executable).arch_list == ("sm_75", "sm_80", "sm_120")
 
 
+def test_the_modules_that_a_python_can_import(tmp_path, monkeypatch):
+    (tmp_path / "spaced").mkdir()
+    (tmp_path / "alone.py").touch()
+    (tmp_path / "no-name.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    modules = {*probe.probe_toolchain(sys.executable).modules}
+    assert modules >= {"spaced", "alone", "json", "sys", "msgspec", "tui_train"}
+    assert not modules & {"no-name", "absent", "__future__"}
+    code = f"import importlib.util as util; print([n for n in {sorted(modules)} if not util.find_spec(n)])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.strip() == b"[]"
+
+
+def test_modules_are_not_known_where_something_unknown_imports_more(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nclass Finder: find_spec = None\nsys.meta_path.append(Finder)"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert probe.probe_toolchain(sys.executable).modules == ()
+
+
 @pytest.mark.skipif(find_spec("torch") is None, reason="NOT TESTED, for want of torch: how a real one is read")
 def test_the_real_torch_of_this_environment():
     found = probe.probe_toolchain(sys.executable)

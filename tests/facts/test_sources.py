@@ -372,6 +372,90 @@ def test_what_a_script_imports_from_above_its_folder(tmp_path):
     assert parse_source(text).packages_above == {}
 
 
+ABSENT = "import absent_module\n"
+PYTHON_THAT_FINDS = f"import sys\nsys.path.append('elsewhere')\n{ABSENT}"
+
+
+@pytest.mark.parametrize(
+    ("files", "missing"),
+    [
+        ({"train.py": f"import os, json.decoder\n{ABSENT}"}, {"absent_module": ("", 2)}),
+        ({"train.py": "from absent.one import a\nimport absent\nimport other"}, {"absent": ("", 1), "other": ("", 3)}),
+        ({"train.py": f"try:\n    {ABSENT}except ImportError:\n    pass\n"}, {}),
+        ({"train.py": f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {ABSENT}"}, {}),
+        ({"train.py": f"def never():\n    {ABSENT}"}, {}),
+        ({"train.py": f"import contextlib\nwith contextlib.suppress(ImportError):\n    {ABSENT}"}, {}),
+        ({"train.py": f"if __name__ == '__main__':\n    {ABSENT}"}, {"absent_module": ("", 2)}),
+        # What lies beside it is read as well, as far as it runs when it is imported.
+        ({"train.py": "import model", "model.py": ABSENT}, {"absent_module": ("model.py", 1)}),
+        ({"train.py": "import model", "model.py": f"if __name__ == '__main__':\n    {ABSENT}"}, {}),
+        (
+            {"train.py": "from net.layers import one", "net/__init__.py": "", "net/layers.py": f"one = 1\n{ABSENT}"},
+            {"absent_module": ("net/layers.py", 2)},
+        ),
+        (
+            {"train.py": "import net", "net/__init__.py": "from . import a", "net/a.py": "from .b import c",
+             "net/b.py": f"c = 1\n{ABSENT}"},
+            {"absent_module": ("net/b.py", 2)},
+        ),
+        ({"train.py": "def never():\n    import model", "model.py": ABSENT}, {}),
+        # A folder without an __init__.py.
+        ({"train.py": "import net.a", "net/a.py": ""}, {}),
+        # The project has Python look elsewhere, brings a module of its own, or installs what it needs.
+        ({"train.py": PYTHON_THAT_FINDS, "elsewhere/absent_module.py": ""}, {}),
+        ({"train.py": f"import paths\n{ABSENT}", "paths.py": PYTHON_THAT_FINDS, "elsewhere/absent_module.py": ""}, {}),
+        ({"train.py": f"import sys\nsys.modules['absent_module'] = sys\n{ABSENT}"}, {}),
+        ({"train.py": f"import subprocess\nif 0:\n    subprocess.run(['pip', 'install', 'x'])\n    {ABSENT}"}, {}),
+    ],
+)  # fmt: skip
+def test_what_a_script_cannot_import_is_known_before_it_runs(tmp_path, files, missing):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    link = tmp_path / "links" / "run.py"
+    link.parent.mkdir()
+    link.symlink_to(tmp_path / "train.py")
+    modules = probe.probe_toolchain(sys.executable).modules
+    for script in (tmp_path / "train.py", link):
+        imports = [each for each in read_source(str(script)).imports if each.module not in modules]
+        assert {each.module: (each.file, each.line) for each in imports} == missing
+        ran = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+        lost = [f"No module named '{name}" in ran.stderr for name in missing]
+        assert (ran.returncode, lost[:1]) == (bool(missing), [True] * bool(missing)), ran.stderr
+
+
+def test_what_lies_beside_a_script_elsewhere_is_not_missing():
+    text = b"import model, absent_module"
+    names = [each.module for each in parse_source(text, names_beside=("train.py", "model/")).imports]
+    assert names == ["absent_module"]
+    assert parse_source(text).imports == (), "what lies beside it is not known"
+
+
+@pytest.mark.parametrize("entry", ["", ".", "src", "/absolute"])
+def test_a_relative_entry_of_pythonpath_may_hold_what_a_script_imports(tmp_path, monkeypatch, entry):
+    script = tmp_path / "train.py"
+    script.write_text(ABSENT)
+    chosen = {"trainer.kind": "script", "trainer.script": str(script)}
+    monkeypatch.setenv("PYTHONPATH", f"{entry}:/other")
+    for folder, is_known in (("", entry != "src"), ("/", entry == "/absolute")):
+        (source,) = read_script_sources(profile(chosen | {"trainer.working_directory": folder})).values()
+        assert bool(source.imports) == is_known
+
+
+@pytest.mark.parametrize(
+    ("text", "minor_version", "line"),
+    [
+        ("x = 1\nif (y := x): pass\n", 0, 0),
+        ("x = 1\nmatch x:\n    case 1: pass\n", 10, 3),
+        ("with (open('a') as a, open('b') as b): pass\n", 9, 1),
+        ("match = 1\nprint(match)\n", 0, 0),
+    ],
+)
+def test_the_oldest_python_that_reads_a_script(text, minor_version, line):
+    source = parse_source(text.encode())
+    assert (source.minor_version, source.minor_version_line) == (minor_version, line)
+
+
 SWITCHED = (
     "from transformers import HfArgumentParser, TrainingArguments\nargs, = HfArgumentParser((TrainingArguments,))"
 )

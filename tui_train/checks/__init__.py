@@ -23,7 +23,16 @@ from tui_train.checks.machine import (
 from tui_train.checks.nemo import nemo, nemo_options
 from tui_train.checks.other_machines import cluster, hosts, slurm
 from tui_train.checks.recipe import extreme_values, finetune, finetune_options, hub, recipe, unused
-from tui_train.checks.trainer import accelerate, declared_arguments, launch, preset, script, tracking, trainer
+from tui_train.checks.trainer import (
+    accelerate,
+    declared_arguments,
+    launch,
+    preset,
+    script,
+    script_python,
+    tracking,
+    trainer,
+)
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.fields import FieldValue, get_field, get_value, profile_with_value
@@ -131,6 +140,8 @@ CHECKS: tuple[CheckFunction, ...] = (
     *_only_for_trainers_with(
         "trainer.script",
         script.non_python_script,
+        script_python.script_newer_than_python,
+        script_python.missing_imports,
         script.script_without_train_switch,
         script.ranks_unset_by_launcher,
         script.several_processes_without_process_group,

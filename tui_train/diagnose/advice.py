@@ -3,7 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from tui_train.diagnose import packages, refused_arguments
+from tui_train.checks.trainer import module_packages
+from tui_train.diagnose import refused_arguments
 from tui_train.diagnose.remedies import OOM_REMEDY_BY_PHASE
 from tui_train.diagnose.traceback_lines import (
     FRAME_PATTERN,
@@ -43,9 +44,9 @@ def remedy_and_values(
     """Return the remedy for a failure that a line shows, and the values that its text names."""
     if signature.failure == "missing_module" and not signature.remedy:
         module, limit = match_values.get("module", ""), match_values.get("limit", "")
-        folder = packages.project_folder_of_module(module, evidence.source)
+        folder = module_packages.project_folder_of_module(module, evidence.source)
         # Braces would be taken for those of a signature.
-        return re.sub("[{}]", "", packages.missing_module_remedy(module, limit, folder)), match_values
+        return re.sub("[{}]", "", module_packages.missing_module_remedy(module, limit, folder)), match_values
     if signature.failure == "cuda_oom" and evidence.phase in OOM_REMEDY_BY_PHASE:
         return OOM_REMEDY_BY_PHASE[evidence.phase], match_values
     if signature.change == "less_memory" and profile and profile.recipe.micro_batch == 1:

@@ -10,7 +10,7 @@ import msgspec
 
 from tui_train.base.parse import prepared_for_msgspec
 from tui_train.base.text import duration_text
-from tui_train.diagnose.packages import PIP_PACKAGE_BY_MODULE
+from tui_train.checks.trainer.module_packages import PIP_PACKAGE_BY_MODULE
 from tui_train.diagnose.types import LogLine
 
 # A traceback's chain stands before an error, and lists of what differs after it.

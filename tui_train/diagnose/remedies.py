@@ -4,11 +4,10 @@ import re
 from collections.abc import Callable
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import visible
 from tui_train.checks import find_problems
+from tui_train.checks.trainer.module_packages import project_folder_of_module, python_path_change
 from tui_train.checks.trainer.script import USE_TORCHRUN_CHANGE, one_process_change
 from tui_train.diagnose import refused_arguments
-from tui_train.diagnose.packages import project_folder_of_module
 from tui_train.diagnose.types import Evidence
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
@@ -22,7 +21,6 @@ from tui_train.setup.machine.communication import disable_in_nccl_change
 from tui_train.trainers import trainer_has_own_field
 
 _PORT_STEP_AT_MAXIMUM = 1000
-_PYTHON_PATH = "PYTHONPATH"
 _MISSING_MODULE_PATTERN = re.compile(r"No module named '(\w+)")
 # Rungs of the ladder that keep the training the same, the most helpful first.
 _MEMORY_SAVING_RUNGS = ("eval_batch", "micro_batch", "activation_checkpointing", "expandable_segments")
@@ -193,15 +191,7 @@ def _learn_whole_conversations(profile: Profile, _evidence: Evidence) -> Change 
 def _put_project_on_python_path(profile: Profile, evidence: Evidence) -> Change | None:
     missing = (match[1] for line in reversed(evidence.lines) if (match := _MISSING_MODULE_PATTERN.search(line.text)))
     name = next(missing, "")
-    folder = project_folder_of_module(name, evidence.source)
-    earlier = profile.trainer.environment.get(_PYTHON_PATH, "")
-    # A colon would end the name of the folder there.
-    can_be_put = folder and ":" not in folder and folder not in earlier.split(":")
-    if not can_be_put or not trainer_has_own_field(profile, "trainer.script"):
-        return None
-    variables = {**profile.trainer.environment, _PYTHON_PATH: ":".join(filter(None, (folder, earlier)))}
-    why = f"{name} lies in it, above the script"
-    return Change(f"put {visible(folder)} on {_PYTHON_PATH}", why, (("trainer.environment", variables),))
+    return python_path_change(profile, name, project_folder_of_module(name, evidence.source))
 
 
 def _use_torchrun(profile: Profile, _evidence: Evidence) -> Change | None:

@@ -173,6 +173,8 @@ class Toolchain(Struct, frozen=True, kw_only=True):
     transformers: str | None = None
     packages: dict[str, str] = {}
     """The versions of other relevant libraries, by distribution name."""
+    modules: tuple[str, ...] = ()
+    """The top-level modules that it can import, empty if unknown."""
     torchrun: tuple[str, ...] = ()
     """The flags that its torchrun accepts, empty if unknown."""
     trl_options: dict[str, tuple[str, ...]] = {}
@@ -260,6 +262,14 @@ class ScriptParameter(Struct, frozen=True, kw_only=True):
     """The imported file that declares it, empty for the script itself."""
 
 
+class ScriptImport(Struct, frozen=True):
+    """A module that a script needs, by its top-level name: where it is imported (file: empty for the script itself)."""
+
+    module: str
+    line: int
+    file: str = ""
+
+
 class ScriptSource(Struct, frozen=True, kw_only=True):
     """Facts in the text of a training script; lines count from 1, and 0 is none."""
 
@@ -314,6 +324,12 @@ class ScriptSource(Struct, frozen=True, kw_only=True):
     """Several processes of it would surely train each for itself."""
     train_switch_line: int = 0
     """The line that trains only where the argument --do_train is given."""
+    imports: tuple[ScriptImport, ...] = ()
+    """What it surely imports and does not have beside it; none where that is not known."""
+    minor_version: int = 0
+    """The oldest Python 3 that can read it, as the number after the dot; 0 for any that is in use."""
+    minor_version_line: int = 0
+    """The line that needs that version."""
     packages_above: dict[str, str] = {}
     """The folders above its own that hold what it imports, by the name; Python does not look there by itself."""
     not_python: str = ""

@@ -1,5 +1,6 @@
 """The facts that a profile needs: of this machine, of a host, of the machine in a file, of a node of Slurm."""
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,7 @@ from tui_train.facts.data.data_cache import read_data_report
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import facts_key_of_question as data_key
 from tui_train.facts.machine import container_images, probe
+from tui_train.facts.machine.child_process import relative_python_path_folders
 from tui_train.facts.machine.communication_tests import Examination, load_examinations
 from tui_train.facts.machine.inherited_settings import read_inherited_variables, starts_without_wandb_prompt
 from tui_train.facts.models import hub, model_folders, nemo_models
@@ -97,7 +99,13 @@ def read_profile_files(profile: Profile) -> ProfileFiles:
 def read_script_sources(profile: Profile) -> dict[str, ScriptSource]:
     """Return the facts of the profile's training script, by its path."""
     script = profile.trainer.script
-    return {script: read_source(script)} if script and trainer_has_own_field(profile, "trainer.script") else {}
+    if not script or not trainer_has_own_field(profile, "trainer.script"):
+        return {}
+    source = read_source(script)
+    start_folder = Path(profile.trainer.working_directory or script.rpartition("/")[0])
+    if {*relative_python_path_folders(start_folder)} - {os.path.realpath(script).rpartition("/")[0]}:
+        source = msgspec.structs.replace(source, imports=())  # what lies in those folders was not read
+    return {script: source}
 
 
 def config_file_paths(profile: Profile) -> tuple[str, ...]:

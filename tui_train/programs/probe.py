@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import pkgutil
 import platform
 import re
 import sys
@@ -34,6 +35,11 @@ OTHER_LIBRARIES_LISTED = (
 TRL_PROGRAMS = ("sft", "dpo", "kto", "reward")
 # Bases that have no options of their own.
 BASE_CLASSES_WITHOUT_OPTIONS = ("object", "ABC")
+# What imports without a file of its own, by the module whose finder provides it.
+MODULES_BY_FINDER = {
+    "_frozen_importlib": (), "_frozen_importlib_external": (), "_virtualenv": (),
+    "_distutils_hack": ("distutils",), "_pynvml_redirector": ("pynvml",),
+}  # fmt: skip
 # Those that are there where this can be imported.
 MODULE_BY_COMPILED_LIBRARY = {"transformer-engine": "transformer_engine", "apex": "scaled_masked_softmax_cuda"}
 
@@ -170,6 +176,35 @@ def read_trl_options() -> dict[str, list[str]]:
     return {"": sorted(common), **{program: sorted(names - common) for program, names in programs.items()}}
 
 
+def modules_of_finder(name: str) -> tuple[str, ...] | None:
+    """Return what the finder in the module of this name imports, None where that is not known."""
+    if name in MODULES_BY_FINDER:
+        return MODULES_BY_FINDER[name]
+    # setuptools has one for each package that is installed as editable.
+    module = sys.modules.get(name) if name.startswith("__editable__") else None
+    if module is None:
+        return None
+    return (*getattr(module, "MAPPING", ()), *getattr(module, "NAMESPACES", ()))
+
+
+def importable_modules() -> list[str]:
+    """Return the top-level names that this interpreter can import; none where a finder may import more of them."""
+    found = {*sys.builtin_module_names, *(each.name for each in pkgutil.iter_modules())}
+    for finder in sys.meta_path:
+        names = modules_of_finder(getattr(finder, "__module__", ""))
+        if names is None:
+            return []
+        found.update(name.partition(".")[0] for name in names)
+    for folder in sys.path:
+        try:
+            with os.scandir(folder) as entries:
+                # Without an __init__.py they are packages as well.
+                found.update(entry.name for entry in entries if entry.is_dir())
+        except OSError:
+            continue
+    return sorted(name for name in found if name.isidentifier() and not name.startswith("_"))
+
+
 def describe_toolchain() -> dict[str, object]:
     """Return what this interpreter has, under the field names of `Toolchain`."""
     torch_file = find_package("torch")
@@ -179,6 +214,7 @@ def describe_toolchain() -> dict[str, object]:
         "accelerate": package_version("accelerate", find_package("accelerate")),
         "transformers": package_version("transformers", find_package("transformers")),
         "packages": library_versions(),
+        "modules": importable_modules(),
         "trl_options": read_trl_options(),
     }
     if torch_file is None:

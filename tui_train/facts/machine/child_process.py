@@ -37,6 +37,13 @@ def absolute_search_paths(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def relative_python_path_folders(folder: Path) -> tuple[str, ...]:
+    """Return the folders that relative entries of PYTHONPATH name for a program that starts in `folder`."""
+    text = os.environ.get("PYTHONPATH", "")
+    entries = map(Path, text.split(os.pathsep) if text else ())
+    return tuple(os.path.realpath(folder / entry) for entry in entries if not entry.is_absolute())
+
+
 def find_on_path(program: str) -> str:
     """Return the path of a program on PATH, empty if there is none; relative entries of PATH are ignored."""
     return shutil.which(program, path=absolute_search_paths({"PATH": os.defpath, **os.environ})["PATH"]) or ""

@@ -47,8 +47,9 @@ class _ToolchainFile(Struct):
 
 
 def machine_file_text(facts: Facts) -> str:
-    """Return the text of a machine file with masked names."""
-    data = msgspec.to_builtins({"format": _FILE_FORMAT_MARK, "machine": facts.machine, "toolchains": facts.toolchains})
+    """Return the text of a machine file with masked names; what a Python can import may be somebody's own."""
+    toolchains = [msgspec.structs.replace(tool, modules=()) for tool in facts.toolchains]
+    data = msgspec.to_builtins({"format": _FILE_FORMAT_MARK, "machine": facts.machine, "toolchains": toolchains})
     users = sorted({process.user for gpu in facts.machine.gpus for process in gpu.processes if process.user})
     data = _map_texts(data, make_name_masker(facts.machine.hostname, users))
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"

@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -17,6 +17,7 @@ from tui_train.facts.machine import probe
 from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT, RUN_PROGRAM_TEXT_CODE
 from tui_train.facts.models.hub import HubCache
 from tui_train.facts.scripts import script_source
+from tui_train.facts.scripts.script_imports import MAX_NAMES_BESIDE_SCRIPT
 from tui_train.facts.types import (
     FactGap,
     Facts,
@@ -58,7 +59,7 @@ class CardProcess(msgspec.Struct, frozen=True):
 
 
 class HostSurvey(msgspec.Struct, kw_only=True):
-    """The answer of a host; `files` are in base64, `clock` is in seconds since 1970."""
+    """The answer of a host; `files` are in base64, `beside` the names next to the script, `clock` is since 1970."""
 
     machine: Machine
     toolchains: tuple[Toolchain, ...] = ()
@@ -66,6 +67,7 @@ class HostSurvey(msgspec.Struct, kw_only=True):
     closed: dict[str, str] = {}
     free: dict[str, int | None] = {}
     files: dict[str, str | None] = {}
+    beside: tuple[str, ...] = ()
     accelerate_config: str = ""
     hub: HubCache | None = None
     cards: CardReport | None = None
@@ -94,10 +96,10 @@ def _parse_base64_document(text: str | None) -> YamlDocument:
         return YamlDocument(problem="it cannot be read on that host")
 
 
-def _parse_base64_source(text: str | None) -> ScriptSource:
+def _parse_base64_source(text: str | None, names_beside: Collection[str]) -> ScriptSource:
     """Return the facts of a script that a host sent in base64; its imports are not read."""
     try:
-        return script_source.parse_source(base64.b64decode(text or "-", validate=True))
+        return script_source.parse_source(base64.b64decode(text or "-", validate=True), names_beside=names_beside)
     except ValueError:
         return ScriptSource(problem="it cannot be read on that host")
 
@@ -107,6 +109,7 @@ def read_planning_facts(
 ) -> Facts:
     """Return the facts of a host for planning, with these Pythons, paths and YAML files, and this training script."""
     question = {"pythons": pythons, "paths": paths, "files": (*files, *filter(None, (script,)))}
+    question |= {"script": script, "most": MAX_NAMES_BESIDE_SCRIPT} if script else {}
     survey = _survey_with_cards(host, question, 90.0)
     return msgspec.structs.replace(
         _surveyed_facts(host, survey),
@@ -114,7 +117,7 @@ def read_planning_facts(
         unwritable=survey.closed,
         free=survey.free,
         documents={path: document for path, document in survey.documents.items() if path != script},
-        sources={script: _parse_base64_source(survey.files.get(script))} if script else {},
+        sources={script: _parse_base64_source(survey.files.get(script), survey.beside)} if script else {},
         accelerate_config=survey.accelerate_config,
         hub=survey.hub,
         other_machine=host,

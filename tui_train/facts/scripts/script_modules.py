@@ -37,7 +37,7 @@ _MAX_IMPORTED_NAMES = 200
 
 def parse_script_and_its_imports(data: bytes, folder: str) -> tuple[ScriptModule, ...]:
     """Return a script and, where a folder is given, those files in it that it imports."""
-    tree = _parse_without_warnings(data)
+    tree = parse_without_warnings(data)
     trees = {"": tree}
     if folder:
         trees.update(_imported_trees(ScriptModule("", tuple(ast.walk(tree))), folder))
@@ -45,10 +45,11 @@ def parse_script_and_its_imports(data: bytes, folder: str) -> tuple[ScriptModule
     return tuple(ScriptModule(file, tuple(_walk_without(tree, unused))) for file, tree in trees.items())
 
 
-def _parse_without_warnings(data: bytes) -> ast.Module:
+def parse_without_warnings(data: bytes, minor_version: int | None = None) -> ast.Module:
+    """Return the syntax tree of a source, as Python 3.MINOR_VERSION reads it; raises what ast.parse does."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return parse_module(data)
+        return parse_module(data, minor_version)
 
 
 def _imported_trees(script: ScriptModule, folder: str) -> Iterator[tuple[str, ast.Module]]:
@@ -56,7 +57,7 @@ def _imported_trees(script: ScriptModule, folder: str) -> Iterator[tuple[str, as
     existing = (name for name in _imported_files(script)[:_MAX_IMPORTS] if os.path.isfile(f"{folder}/{name}"))  # noqa: PTH113
     for name in existing:
         with contextlib.suppress(OSError, *PARSE_ERRORS, *DEPTH_ERRORS):
-            tree = _parse_without_warnings(read_regular_file(f"{folder}/{name}", MAX_SCRIPT_BYTES))
+            tree = parse_without_warnings(read_regular_file(f"{folder}/{name}", MAX_SCRIPT_BYTES))
             tree.body = [*_statements_run_by_import(tree)]
             yield name, tree
 

@@ -1,13 +1,16 @@
 """Reads a training script without running it: whether it resumes, and what it expects of its launcher."""
 
 import ast
+import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from tui_train.base.files import read_error_reason, read_regular_file
 from tui_train.base.text import visible
 from tui_train.facts.scripts.script_arguments import unnamed_argument_line
 from tui_train.facts.scripts.script_declared import declared_arguments, requires_subcommand, script_subcommands
+from tui_train.facts.scripts.script_imports import required_imports
 from tui_train.facts.scripts.script_kind import (
     command_line_kind,
     imported_name_by_alias,
@@ -19,6 +22,7 @@ from tui_train.facts.scripts.script_modules import (
     PARSE_ERRORS,
     folder_by_package_above,
     parse_script_and_its_imports,
+    parse_without_warnings,
 )
 from tui_train.facts.scripts.script_ranks import first_required_rank_line_and_name, surely_makes_no_process_group
 from tui_train.facts.scripts.script_syntax import (
@@ -33,6 +37,8 @@ from tui_train.facts.types import ScriptSource
 
 # They surely have arguments, or commands, of their own.
 _KINDS_THAT_DECLARE_ARGUMENTS = frozenset({"click", "typer", "fire", "absl"})
+# Of the Pythons that run trainings.
+_OLDEST_MINOR_VERSION = 8
 _RESUME_ARGUMENT = "resume_from_checkpoint"
 _UPCAST_FUNCTION = "prepare_model_for_kbit_training"
 _LOCAL_RANK_FLAGS = {"--local_rank", "--local-rank"}
@@ -51,20 +57,27 @@ def read_source(path: str) -> ScriptSource:
         data = read_regular_file(path, MAX_SCRIPT_BYTES)
     except OSError as error:
         return ScriptSource(problem=f"it cannot be read: {read_error_reason(error)}")
-    return parse_source(data, path.rpartition("/")[0])
+    # Python looks for modules beside the file that a link leads to.
+    return parse_source(data, os.path.realpath(path).rpartition("/")[0])
 
 
-def parse_source(data: bytes, folder: str = "") -> ScriptSource:
-    """Return the facts in the text of a script; what it imports from its folder is read as well, where one is given."""
+def parse_source(data: bytes, folder: str = "", names_beside: Collection[str] = ()) -> ScriptSource:
+    """Return the facts in the text of a script; what it imports from its folder is read as well, where one is given.
+
+    `names_beside` are the names in the folder of a script elsewhere.
+    """
     try:
         modules = parse_script_and_its_imports(data, folder)
         script = modules[0]
+        script_tree = next(node for node in script.nodes if isinstance(node, ast.Module))
         line, words = _line_and_correction_of_train_without_checkpoint(script)
         command_line = command_line_kind(modules)
         parameters = tuple(declared_arguments(command_line.kind, command_line.file, modules))
         subcommands = script_subcommands(command_line.kind, modules)
         others = _unnamed_argument_or_second_parser_line(modules) if command_line.kind == "argparse" else 0
         rank_line, rank = first_required_rank_line_and_name(script.nodes)
+        imports = required_imports(data, script_tree, folder, names_beside)
+        minor_version, minor_version_line = _oldest_minor_version_and_line(data)
     except DEPTH_ERRORS as error:
         return ScriptSource(why_unread=f"it is too deep to be read: {type(error).__name__}")
     except PARSE_ERRORS as error:
@@ -102,8 +115,24 @@ def parse_source(data: bytes, folder: str = "") -> ScriptSource:
         rank=rank,
         trains_alone=surely_makes_no_process_group(modules),
         train_switch_line=_train_switch_line(modules) if command_line.kind == "hf-trainer" else 0,
+        imports=imports,
+        minor_version=minor_version,
+        minor_version_line=minor_version_line,
         packages_above=folder_by_package_above(script, folder),
     )
+
+
+def _oldest_minor_version_and_line(data: bytes) -> tuple[int, int]:
+    """Return the number after the dot of the oldest Python 3 that reads a source, and the line that needs it."""
+    line = 0
+    for minor_version in range(_OLDEST_MINOR_VERSION, sys.version_info.minor):
+        try:
+            parse_without_warnings(data, minor_version)
+        except SyntaxError as error:
+            line = error.lineno or 0
+        else:
+            return (minor_version, line) if line else (0, 0)
+    return (sys.version_info.minor, line) if line else (0, 0)
 
 
 def _ignores_unknown_arguments(module: ScriptModule) -> bool:

@@ -32,9 +32,10 @@ _DRIVER_SHARE_OF_SECONDS = 0.8
 def send_survey(question: dict[str, Any]) -> None:
     """Send the facts of this machine: its `paths`, `files` in base64 (256 KiB of each), `pythons` and other Pythons.
 
-    `run` and `probe` are how a Python is asked (empty: none is). `hub` is the program that reads the Hub's cache. With
-    `only_named` no other Pythons than those named are looked for. The driver's library is asked for `cards` seconds;
-    where it knows none, the command `smi`, and `processes` lists who computes on which.
+    `run` and `probe` are how a Python is asked (empty: none is). `hub` is the program that reads the Hub's cache. The
+    names beside a `script` are listed, where there are no more than `most`. With `only_named` no other Pythons than
+    those named are looked for. The driver's library is asked for `cards` seconds; where it knows none, the command
+    `smi`, and `processes` lists who computes on which.
     """
     cards = _read_cards(question["cards"]) if question.get("cards") else None
     smi = _command_result(question["smi"]) if question.get("smi") and cards is None else None
@@ -50,6 +51,7 @@ def send_survey(question: dict[str, Any]) -> None:
         "closed": {name: why_unwritable(name) for name in paths},
         "free": {name: free_bytes_for_path(name or runs_folder()) for name in ("", *paths)},
         "files": {name: _read_as_base64(name) for name in (*files, *filter(None, [config]))},
+        "beside": _names_beside(question["script"], question["most"]) if question.get("script") else [],
         "accelerate_config": config,
         "hub": _call_in_program(hub, "read"),
         "cards": cards,
@@ -67,6 +69,11 @@ def send_survey(question: dict[str, Any]) -> None:
 def send_names_in_folder(question: dict[str, Any]) -> None:
     """Send the names in a `folder`."""
     sys.stdout.write(json.dumps(names_in_folder(question["folder"], question["most"])) + "\n")
+
+
+def _names_beside(script: str, max_names: int) -> list[str]:
+    """Return the names in the folder from which a script imports; a link to it is followed."""
+    return names_in_folder(os.path.dirname(os.path.realpath(script)), max_names)
 
 
 def _identity_or_empty() -> str:

@@ -9,10 +9,10 @@ from typing import Any
 _PARSER_LOCK = threading.RLock()  # what the garbage collector runs may parse as well
 
 
-def parse_module(source: "bytes | str") -> ast.Module:
-    """Return the syntax tree of a module; raises what ast.parse does."""
+def parse_module(source: "bytes | str", minor_version: "int | None" = None) -> ast.Module:
+    """Return the syntax tree of a module, as Python 3.MINOR_VERSION reads it; raises what ast.parse does."""
     with _PARSER_LOCK:
-        return ast.parse(source)
+        return ast.parse(source, feature_version=minor_version and (3, minor_version))
 
 
 def parse_literal(text: str) -> Any:

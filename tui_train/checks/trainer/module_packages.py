@@ -4,6 +4,11 @@ import re
 
 from tui_train.base.text import visible
 from tui_train.facts.types import ScriptSource
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile
+from tui_train.trainers import trainer_has_own_field
+
+_PYTHON_PATH = "PYTHONPATH"
 
 # An error names the module or the package: those of one name, and the others by either name.
 _MODULES_NAMED_AS_PACKAGE = (
@@ -23,8 +28,9 @@ _MODULES_NAMED_AS_PACKAGE = (
 )  # fmt: skip
 _DIFFERENT_PACKAGE_BY_MODULE = {
     "attr": "attrs", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "dateutil": "python-dateutil",
-    "dotenv": "python-dotenv", "faiss": "faiss-cpu", "flash-attn": "flash-attn --no-build-isolation",
-    "git": "GitPython", "google.protobuf": "protobuf", "hydra": "hydra-core", "liger-kernel": "liger-kernel",
+    "distutils": "setuptools", "dotenv": "python-dotenv", "faiss": "faiss-cpu",
+    "flash-attn": "flash-attn --no-build-isolation", "git": "GitPython", "google.protobuf": "protobuf",
+    "hydra": "hydra-core", "liger-kernel": "liger-kernel",
     "mamba-ssm": "mamba-ssm --no-build-isolation", "nemo": "nemo_toolkit[nlp]", "nvitop": "nvitop", "pil": "Pillow",
     "pillow": "Pillow", "pkg-resources": "setuptools", "pynvml": "nvidia-ml-py", "skimage": "scikit-image",
     "sklearn": "scikit-learn", "transformer-engine": "transformer-engine[pytorch] --no-build-isolation",
@@ -43,7 +49,7 @@ def project_folder_of_module(module: str, source: ScriptSource | None) -> str:
 
     A file of a library's name, as evaluate.py, is not what the script imports.
     """
-    return "" if source is None or _pip_package(module) else source.packages_above.get(module, "")
+    return "" if source is None or pip_package(module) else source.packages_above.get(module, "")
 
 
 def missing_module_remedy(module: str, limit: str = "", folder: str = "") -> str:
@@ -53,7 +59,7 @@ def missing_module_remedy(module: str, limit: str = "", folder: str = "") -> str
     """
     if folder:
         return f"It lies in {visible(folder)}: put that folder on PYTHONPATH (trainer.environment)."
-    if package := _pip_package(module):
+    if package := pip_package(module):
         wanted = f"'{package}{limit}'" if limit and " " not in package else package
         return f"Install it there: `PYTHON -m pip install {wanted}`, or choose the environment that has it."
     return (
@@ -63,5 +69,18 @@ def missing_module_remedy(module: str, limit: str = "", folder: str = "") -> str
     )
 
 
-def _pip_package(module: str) -> str:
+def pip_package(module: str) -> str:
+    """Return the package that has a module, empty where it is not surely known."""
     return PIP_PACKAGE_BY_MODULE.get(re.sub(r"[-_]+", "-", module).lower(), "")
+
+
+def python_path_change(profile: Profile, module: str, folder: str) -> Change | None:
+    """Return the change that has Python look for a module in this folder of the script's project; None if it cannot."""
+    earlier = profile.trainer.environment.get(_PYTHON_PATH, "")
+    # A colon would end the name of the folder there.
+    can_be_put = folder and ":" not in folder and folder not in earlier.split(":")
+    if not can_be_put or not trainer_has_own_field(profile, "trainer.script"):
+        return None
+    variables = {**profile.trainer.environment, _PYTHON_PATH: ":".join(filter(None, (folder, earlier)))}
+    why = f"{module} lies in it, above the script"
+    return Change(f"put {visible(folder)} on {_PYTHON_PATH}", why, (("trainer.environment", variables),))

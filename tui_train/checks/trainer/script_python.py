@@ -1,0 +1,146 @@
+"""Checks of a script against the Python that runs it: whether that reads it, and has what it imports."""
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tui_train.base.text import display_path, first_names_text, visible
+from tui_train.checks.finding import Finding, error
+from tui_train.checks.trainer.module_packages import (
+    missing_module_remedy,
+    pip_package,
+    project_folder_of_module,
+    python_path_change,
+)
+from tui_train.facts.types import ScriptImport, ScriptSource, Toolchain
+from tui_train.profile.changes import Change
+from tui_train.setup.machine.toolchain import why_python_unusable
+from tui_train.setup.setup import Setup
+
+_MAX_MODULES_SHOWN = 4
+# They came with Python up to 3.11 or 3.12.
+_FORMER_STANDARD_MODULES = frozenset({
+    "aifc", "asynchat", "asyncore", "audioop", "cgi", "cgitb", "chunk", "crypt", "imghdr", "imp", "lib2to3", "mailcap",
+    "nis", "nntplib", "pipes", "smtpd", "sndhdr", "spwd", "sunau", "telnetlib", "uu", "xdrlib",
+})  # fmt: skip
+_STANDARD_MODULES = sys.stdlib_module_names | _FORMER_STANDARD_MODULES
+
+
+def script_newer_than_python(setup: Setup) -> Iterator[Finding]:
+    """A script with syntax that is newer than the Python which runs it."""
+    source, tool = setup.script_source, setup.toolchain
+    if source is None or tool is None or not source.minor_version:
+        return
+    if 0 < _minor_version(tool) < source.minor_version:
+        where = f"line {source.minor_version_line} of {_file_name(setup, '')}"
+        newer = f"Python 3.{source.minor_version}"
+        message = f"{where} needs {newer} or newer, and {_python_name(setup, tool)} is Python {visible(tool.version)}"
+        change = _other_python_change(setup, (), source.minor_version)
+        yield _finding(setup, message, f"Choose one with {newer}, or rewrite that line.", change)
+
+
+def missing_imports(setup: Setup) -> Iterator[Finding]:
+    """What a script imports as it begins and the Python which runs it does not have."""
+    source, tool = setup.script_source, setup.toolchain
+    if source is None or tool is None or why_python_unusable(setup.profile, tool):
+        return
+    missing = _missing_imports(setup, source, tool)
+    in_project = [each for each in missing if _project_folder(each, source)]
+    if in_project:
+        yield _finding_of_module_above(setup, source, in_project)
+    others = [each for each in missing if each not in in_project]
+    standard = [each for each in others if each.module in _STANDARD_MODULES and not pip_package(each.module)]
+    packaged = [each for each in others if pip_package(each.module)]
+    unknown = [each for each in others if each not in (*standard, *packaged)]
+    # What lies beside a script on another machine was not read.
+    reported = (packaged, standard, () if setup.facts.other_machine else unknown)
+    for group, remedy in zip(reported, _install_remedies(setup, tool, packaged), strict=True):
+        if group:
+            change = _other_python_change(setup, [each.module for each in others])
+            yield _finding(setup, f"{_python_name(setup, tool)} has no {_modules_text(setup, group)}", remedy, change)
+
+
+def _missing_imports(setup: Setup, source: ScriptSource, tool: Toolchain) -> list[ScriptImport]:
+    """Return what the script imports that is surely not there and that no other check reports."""
+    folders_on_path = {*filter(None, setup.profile.trainer.environment.get("PYTHONPATH", "").split(":"))}
+    if not tool.modules or folders_on_path - {*source.packages_above.values()}:
+        return []
+    reported = {name for name in ("tensorboard", "wandb") if getattr(setup.profile.tracking, name)}
+    on_path = {name for name, folder in source.packages_above.items() if folder in folders_on_path}
+    return [each for each in source.imports if each.module not in {*tool.modules, *reported, *on_path}]
+
+
+def _project_folder(needed: ScriptImport, source: ScriptSource) -> str:
+    return project_folder_of_module(needed.module, source)
+
+
+def _finding_of_module_above(setup: Setup, source: ScriptSource, modules: Sequence[ScriptImport]) -> Finding:
+    folder = _project_folder(modules[0], source)
+    together = [each for each in modules if _project_folder(each, source) == folder]
+    imported = _modules_text(setup, together)
+    message = f"the script imports {imported} from {display_path(folder)}, where Python does not look by itself"
+    remedy, change = missing_module_remedy(modules[0].module, folder=folder), None
+    if _in_container(setup):
+        # The image may have a PYTHONPATH of its own, which one of the profile would hide.
+        remedy = f"Mount that folder (container.mounts). {remedy}"
+    else:
+        change = python_path_change(setup.profile, modules[0].module, folder)
+    return error("trainer.script", message, remedy, change=change, start=True)
+
+
+def _install_remedies(setup: Setup, tool: Toolchain, packaged: Sequence[ScriptImport]) -> tuple[str, str, str]:
+    """Return what to do about modules of known packages, of Python itself, and others."""
+    if _in_container(setup):
+        return ("Choose an image that has it.",) * 3
+    python = shlex.quote(tool.python)
+    install = f"{python} -m pip install" if "pip" in tool.modules else f"uv pip install --python {python}"
+    packages = " ".join(dict.fromkeys(pip_package(each.module) for each in packaged))
+    return (
+        f"Install it there: `{install} {packages}`, or choose another Python (trainer.python).",
+        "It comes with other versions of Python: choose one (trainer.python).",
+        missing_module_remedy(""),
+    )
+
+
+def _modules_text(setup: Setup, modules: Sequence[ScriptImport]) -> str:
+    """Return modules and where they are imported, of many the first ones."""
+    texts = [f"{visible(each.module)} ({_file_name(setup, each.file)}, line {each.line})" for each in modules]
+    return first_names_text(texts, _MAX_MODULES_SHOWN)
+
+
+def _file_name(setup: Setup, file: str) -> str:
+    return visible(file or Path(setup.profile.trainer.script).name)
+
+
+def _python_name(setup: Setup, tool: Toolchain) -> str:
+    return f"the image {visible(setup.profile.container.image)}" if _in_container(setup) else display_path(tool.python)
+
+
+def _in_container(setup: Setup) -> bool:
+    return setup.profile.container.engine != "none"
+
+
+def _other_python_change(setup: Setup, modules: Sequence[str], minor_version: int = 0) -> Change | None:
+    """Return the change to another Python here that can train and has all this, None if there is none."""
+    for tool in () if _in_container(setup) else setup.facts.toolchains:
+        has_all = {*modules} <= {*tool.modules} and _minor_version(tool) >= minor_version
+        as_able = setup.toolchain is None or bool(tool.cuda) >= bool(setup.toolchain.cuda)
+        if has_all and as_able and not why_python_unusable(setup.profile, tool):
+            name = display_path(tool.python)
+            why = f"Python {visible(tool.version)}, torch {visible(tool.torch or '')}"
+            return Change(f"use {name}", why, (("trainer.python", tool.python),))
+    return None
+
+
+def _minor_version(tool: Toolchain) -> int:
+    """Return the number after the dot in the version of a Python 3, 0 if unknown."""
+    version = re.match(r"3\.(\d+)", tool.version)
+    return int(version[1]) if version else 0
+
+
+def _finding(setup: Setup, message: str, remedy: str, change: Change | None) -> Finding:
+    """Return the error that the script cannot run with this Python; it can be planned and exported."""
+    key = "container.image" if _in_container(setup) else "trainer.python"
+    return error(key, message, remedy, change=change, machine=True, start=True)

@@ -1,0 +1,110 @@
+"""The modules without which a script ends as it starts: those that it, and what it imports beside it, surely import."""
+
+import ast
+import contextlib
+import os
+import re
+from collections.abc import Collection, Iterator
+from pathlib import PurePath
+from typing import NamedTuple
+
+from tui_train.base.files import read_regular_file
+from tui_train.facts.scripts.script_modules import (
+    DEPTH_ERRORS,
+    MAX_SCRIPT_BYTES,
+    PARSE_ERRORS,
+    parse_without_warnings,
+)
+from tui_train.facts.scripts.script_syntax import is_main_guard
+from tui_train.facts.types import ScriptImport
+from tui_train.runner.system.paths import names_in_folder
+
+MAX_NAMES_BESIDE_SCRIPT = 10_000
+_MAX_FILES_READ = 100
+# What changes where Python looks for modules, or installs them: what can be imported is then known only as it runs.
+_MODULES_CHANGED_PATTERN = re.compile(
+    rb"\bsys\s*\.\s*(path|meta_path|path_hooks)\b|\bfrom\s+sys\s+import\b[^\n]*\bpath\b|\baddsitedir\b"
+    rb"|\bsys\s*\.\s*modules\s*(\[[^\]\n]*\]\s*=[^=]|\.\s*(setdefault|update)\b)"
+    rb"|\b(system|run|call|check_call|check_output|Popen|getoutput)\s*\([^)]{0,300}?\b(pip3?|conda|uv)\b"
+)
+
+
+class _SourceFile(NamedTuple):
+    """A file of a script's project: its path from the script's folder (empty: the script), the package it is in."""
+
+    path: str
+    package: tuple[str, ...]
+    data: bytes
+    tree: ast.Module
+
+
+def required_imports(
+    data: bytes, tree: ast.Module, folder: str, names_beside: Collection[str] = ()
+) -> tuple[ScriptImport, ...]:
+    """Return the modules that a script surely imports and that do not lie beside it, by their top-level names.
+
+    Without a `folder` to read from, `names_beside` are the names in it, folders with a slash. None where it is not
+    known what lies there, or the project itself changes what can be imported.
+    """
+    names = names_in_folder(folder, MAX_NAMES_BESIDE_SCRIPT) if folder else names_beside
+    modules_beside = {name.rstrip("/").partition(".")[0] for name in names}
+    found: dict[str, ScriptImport] = {}
+    waiting, read = [_SourceFile("", (), data, tree)], set[str]()
+    while names and waiting:
+        file = waiting.pop(0)
+        if _MODULES_CHANGED_PATTERN.search(file.data):
+            return ()
+        for line, name in _surely_imported_lines_and_names(file):
+            top_level_name = name.partition(".")[0]
+            if top_level_name not in modules_beside:
+                found.setdefault(top_level_name, ScriptImport(top_level_name, line, file.path))
+                continue
+            for path in _files_of_module(name, folder):
+                if path not in read:
+                    read.add(path)
+                    more = _read_source_file(folder, path) if len(read) <= _MAX_FILES_READ else None
+                    if more is None:
+                        return ()
+                    waiting.append(more)
+    return tuple(found.values())
+
+
+def _surely_imported_lines_and_names(file: _SourceFile) -> Iterator[tuple[int, str]]:
+    """Yield what a file imports whatever happens: not what it tries, nor under a condition, nor in a function."""
+    statements = file.tree.body
+    if not file.path:
+        statements = [one for each in statements for one in (each.body if is_main_guard(each) else [each])]
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            yield from ((statement.lineno, each.name) for each in statement.names)
+        elif isinstance(statement, ast.ImportFrom) and (module := _full_module_name(statement, file.package)):
+            # What it imports from a package may be modules of that.
+            names = (module, *(f"{module}.{each.name}" for each in statement.names))
+            yield from ((statement.lineno, name) for name in names if name != "__future__")
+
+
+def _full_module_name(statement: ast.ImportFrom, package: tuple[str, ...]) -> str:
+    """Return from which module names are imported, empty for a relative one that leads out of its package."""
+    levels_above = statement.level - 1
+    if levels_above >= len(package):
+        return ""
+    base = package[: len(package) - levels_above] if statement.level else ()
+    return ".".join((*base, *filter(None, [statement.module])))
+
+
+def _files_of_module(name: str, folder: str) -> Iterator[str]:
+    """Yield the files in a folder that run where a module is imported, those of its packages first."""
+    parts = name.split(".")
+    paths = (PurePath(*parts[: count + 1]) for count in range(len(parts))) if folder else ()
+    for path in paths:
+        for file in (str(path / "__init__.py"), f"{path}.py"):
+            if os.path.isfile(f"{folder}/{file}"):  # noqa: PTH113
+                yield file
+
+
+def _read_source_file(folder: str, path: str) -> _SourceFile | None:
+    """Return a file of the project, None where it cannot be read."""
+    with contextlib.suppress(OSError, *PARSE_ERRORS, *DEPTH_ERRORS):
+        data = read_regular_file(f"{folder}/{path}", MAX_SCRIPT_BYTES)
+        return _SourceFile(path, PurePath(path).parent.parts, data, parse_without_warnings(data))
+    return None
