@@ -1,10 +1,24 @@
 """Communication: what a profile asks for reaches the processes, and what has no effect is said."""
 
+import contextlib
 import os
 
 import msgspec
 import pytest
-from support import SCRIPTS, bash, check, exported, facts, gpu, plain_environment, plan, profile, sample, toolchain
+from support import (
+    SCRIPTS,
+    UUIDS,
+    bash,
+    check,
+    exported,
+    facts,
+    gpu,
+    plain_environment,
+    plan,
+    profile,
+    sample,
+    toolchain,
+)
 
 from tui_train.checks.machine.ineffective_variables import (
     REASON_OR_FINDER_BY_VARIABLE,
@@ -12,6 +26,7 @@ from tui_train.checks.machine.ineffective_variables import (
     why_ineffective,
 )
 from tui_train.facts.machine.inherited_settings import read_inherited_variables
+from tui_train.facts.machine.variable_problems import variable_problem
 from tui_train.facts.types import InheritedVariable
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import apply_change
@@ -257,6 +272,128 @@ def test_a_variable_of_a_cure_that_is_not_read_is_said():
     run = VariableReaders(None, "accelerate", "")
     assert "choose recipe.precision" in why_ineffective("ACCELERATE_MIXED_PRECISION", run)
     assert why_ineffective("ACCELERATE_MIXED_PRECISION", VariableReaders(None, "torchrun", "")) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "correct_name", "correct_value"),
+    [
+        ("NCCL_P2P_DISABLED", "1", "NCCL_P2P_DISABLE", "1"),
+        ("NCCL_SOCKET_IFNAMES", "eth0", "NCCL_SOCKET_IFNAME", "eth0"),
+        ("NCCL_DEBGU", "INFO", "NCCL_DEBUG", "INFO"),
+        ("PYTORCH_CUDA_ALLOC_CONFIG", "a:1", "PYTORCH_CUDA_ALLOC_CONF", "a:1"),
+        ("HF_HUB_OFFINE", "1", "HF_HUB_OFFLINE", "1"),
+        ("NCCL_DEBUG", "debug", "", "INFO"),
+        ("NCCL_DEBUG", "warn", None, None),
+        ("NCCL_IB_DISABLE", "true", "", "1"),
+        ("NCCL_IB_DISABLE", "0x1", None, None),
+        ("NCCL_IB_DISABLE", "off", None, None),
+        ("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "10m", None, None),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "true", "", ""),
+        ("CUDA_LAUNCH_BLOCKING", "1", "", ""),
+        ("CUDA_LAUNCH_BLOCKING", "0", None, None),
+        # Real ones that differ in a few letters, and somebody's own.
+        *((name, "1", None, None) for name in (
+            "NCCL_IB_HCA", "NCCL_IB_TC", "NCCL_IB_SL", "NCCL_MAX_CTAS", "NCCL_MIN_CTAS", "NCCL_P2P_LEVEL",
+            "NCCL_NVB_DISABLE", "NCCL_DEBUG_TIMESTAMP_FORMAT", "NCCL_MIN_P2P_NCHANNELS", "PYTORCH_HIP_ALLOC_CONF", "CUDA_HOME", "HF_HOME",
+            "HF_XET_CACHE", "WANDB_MODE", "WANDB_NOTES", "WANDB_NAME", "MY_NCCL_DEBUG", "OMP_NUM_TEAMS",
+        )),
+    ],
+)  # fmt: skip
+def test_a_variable_that_is_not_read_as_meant(name, value, correct_name, correct_value):
+    problem = variable_problem(name, value)
+    assert (problem and (problem.name, problem.value)) == (
+        (correct_name, correct_value) if correct_value is not None else None
+    )
+
+
+ALLOCATOR_OPTIONS = {
+    "expandable_segments:True": True,
+    " max_split_size_mb : 128 , expandable_segments:True,": True,
+    "roundup_power2_divisions:[256:1,512:2,>:8],garbage_collection_threshold:0.8": True,
+    "expandable_segments=True": False,
+    "expandable_segments:true": False,
+    "max_split_size_mb:512;expandable_segments:True": False,
+    "max_split_size_mb:10": False,
+    "max_split_size_mb:many": False,
+    "garbage_collection_threshold:2": False,
+}
+
+
+def test_the_options_of_the_allocator_are_judged_as_torch_does():
+    judged = {text: variable_problem("PYTORCH_CUDA_ALLOC_CONF", text) for text in ALLOCATOR_OPTIONS}
+    assert {text: problem is None for text, problem in judged.items()} == ALLOCATOR_OPTIONS
+    corrected = [problem.value for problem in judged.values() if problem and problem.value]
+    assert [variable_problem("PYTORCH_CUDA_ALLOC_CONF", text) for text in corrected] == [None] * 3
+
+
+@pytest.mark.parametrize("text", ALLOCATOR_OPTIONS)
+def test_torch_takes_or_refuses_the_options_of_the_allocator(text):
+    torch = pytest.importorskip("torch", reason="NOT TESTED, for want of torch: what its allocator refuses")
+    apply = getattr(torch._C, "_accelerator_setAllocatorSettings", None) or pytest.skip("torch before 2.9")
+    with contextlib.nullcontext() if ALLOCATOR_OPTIONS[text] else pytest.raises((RuntimeError, ValueError)):
+        apply(text)
+
+
+@pytest.mark.parametrize(
+    ("variables", "where", "level", "rest"),
+    [
+        ({"NCCL_P2P_DISABLED": "1"}, TWO, "warning", {"NCCL_P2P_DISABLE": "1"}),
+        ({"NCCL_P2P_DISABLED": "1", "NCCL_P2P_DISABLE": "0"}, TWO, "warning", {"NCCL_P2P_DISABLE": "0"}),
+        ({"CUDA_VISIBLE_DEVICE": "1"}, TWO, "warning", {}),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments=True"}, TWO, "error",
+         {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments=True"}, CPU, "", {}),
+        ({"TORCH_DISTRIBUTED_DEBUG": "on"}, TWO, "error", {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
+        ({"CUDA_LAUNCH_BLOCKING": "1"}, TWO, "warning", {}),
+        ({"NCCL_IB_DISABLED": "1"}, facts(gpus=(gpu(0),)), "", {}),
+    ],
+)  # fmt: skip
+def test_a_misread_variable_is_corrected(variables, where, level, rest):
+    chosen = profile({"trainer.environment": variables})
+    said = [each for each in check(chosen, where) if each.change and "environment" in each.change.edits[0][0]]
+    of_misread = [each for each in said if "only NCCL reads" not in each.message]
+    assert [each.level for each in of_misread] == [level] * bool(level)
+    if level:
+        corrected = apply_change(of_misread[0].change, chosen)
+        assert corrected.trainer.environment == rest
+        assert check(corrected, where) == ()
+
+
+def test_a_misread_variable_of_the_shell_is_a_note_unless_the_profile_sets_it(monkeypatch, tmp_path):
+    (tmp_path / "nccl.conf").write_text("NCCL_IB_DISABLE = 1\nNCCL_DEBUG=WARN\nNCCL_SOCKET_IFNAMES=eth0\n")
+    monkeypatch.setenv("NCCL_CONF_FILE", str(tmp_path / "nccl.conf"))
+    monkeypatch.setenv("NCCL_SHM_DISABLED", "1")
+    where = msgspec.structs.replace(TWO, variables=read_inherited_variables())
+    problems = {each.name: bool(each.problem) for each in where.variables}
+    assert problems["NCCL_SHM_DISABLED"]
+    assert [problems[name] for name in ("NCCL_IB_DISABLE", "NCCL_DEBUG", "NCCL_SOCKET_IFNAMES")] == [True, False, True]
+    said = [each for each in check(Profile(), where) if "NCCL_SHM_DISABLED" in each.message]
+    assert [each.level for each in said] == ["note"]
+    own = profile({"trainer.environment": {"NCCL_SHM_DISABLED": "1"}})
+    assert [each.level for each in check(own, where) if "NCCL_SHM_DISABLED" in each.message] == ["warning"]
+    spaced = [each for each in check(Profile(), where) if "NCCL_IB_DISABLE" in each.message]
+    assert len(spaced) == 1
+    assert "spaces" in spaced[0].message
+
+
+@pytest.mark.parametrize(
+    ("value", "chosen", "change"),
+    [
+        ("1", {}, {"hardware.gpus": UUIDS[1:]}),
+        (UUIDS[0], {}, {"hardware.gpus": UUIDS[:1]}),
+        ("", {}, {"hardware.device": "cpu"}),
+        ("-1", {}, {"hardware.device": "cpu"}),
+        ("7", {}, None),
+        ("1,0", {}, ()),
+        ("1", {"hardware.gpus": UUIDS}, ()),
+        ("1", {"hardware.device": "cpu"}, ()),
+    ],
+)
+def test_cards_that_the_shell_hides_are_not_taken_silently(monkeypatch, value, chosen, change):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    where = msgspec.structs.replace(TWO, variables=read_inherited_variables())
+    said = [each for each in check(profile(chosen), where) if "CUDA_VISIBLE_DEVICES" in each.message]
+    assert [each.change and dict(each.change.edits) for each in said] == ([] if change == () else [change])
 
 
 def test_variables_are_found_by_name_without_their_values(monkeypatch, tmp_path):

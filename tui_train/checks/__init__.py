@@ -17,6 +17,7 @@ from tui_train.checks.machine import (
     host_memory,
     idle,
     limits,
+    misread_variables,
     numa,
     shared_memory,
 )
@@ -124,6 +125,8 @@ CHECKS: tuple[CheckFunction, ...] = (
     trainer.refused_environment_variables,
     communication.variables_overriding_chosen_keys,
     communication.ineffective_variables,
+    misread_variables.misread_variables,
+    misread_variables.overridden_visible_gpus,
     trainer.unknown_or_empty_placeholders,
     trainer.arguments_setting_recipe_values,
     trainer.batch_lowered_by_trainer,

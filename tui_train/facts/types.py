@@ -185,10 +185,15 @@ class Toolchain(Struct, frozen=True, kw_only=True):
 
 
 class InheritedVariable(Struct, frozen=True):
-    """A variable that a training inherits: its name, and where it is set."""
+    """A variable that a training inherits: its name, where it is set, and the `problem` why it is not read as meant.
+
+    `value` is only that of CUDA_VISIBLE_DEVICES.
+    """
 
     name: str
     source: str
+    problem: str = ""
+    value: str = ""
 
 
 class YamlDocument(Struct, frozen=True, kw_only=True):

@@ -126,6 +126,8 @@ def ineffective_variables(setup: Setup) -> Iterator[Finding]:
             message, remedy = f"{visible(name)}: {why}", "Take it out of the environment."
             yield warning(_ENVIRONMENT_PROFILE_KEY, message, remedy, change=change)
     for variable in setup.facts.variables:
+        if variable.problem:
+            continue
         if (
             variable.name in REASON_OR_FINDER_BY_VARIABLE
             and variable.name not in environment

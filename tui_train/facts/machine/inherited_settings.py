@@ -1,19 +1,22 @@
 """What a training inherits from the user: variables that configure communication or allocation, and a W&B key.
 
-Values are never kept.
+Values are not kept, but for that of CUDA_VISIBLE_DEVICES.
 """
 
 import os
 import re
 from pathlib import Path
 
+from tui_train.facts.machine.variable_problems import variable_problem
 from tui_train.facts.types import InheritedVariable
 from tui_train.runner.system import safe_open
 
 _CONFIGURING_NAME_PATTERN = re.compile(
     r"NCCL_|TORCH_NCCL_|TORCH_DIST_|GLOO_|ACCELERATE_|NVTE_|MASTER_|PYTORCH_(CUDA_)?ALLOC_|CUDA_DEVICE_MAX"
 )
-_OTHER_CONFIGURING_NAMES = frozenset({"WANDB_DISABLED"})
+_VISIBLE_GPUS_NAME = "CUDA_VISIBLE_DEVICES"
+_OTHER_CONFIGURING_NAMES = frozenset({"WANDB_DISABLED", _VISIBLE_GPUS_NAME})
+_SPACES_AROUND_EQUALS_PROBLEM = "NCCL takes the spaces around = for a part of the name and the value"
 _NCCL_CONFIG_FILES = ("~/.nccl.conf", "/etc/nccl.conf")
 _MAX_FILE_BYTES = 1 << 16
 _WANDB_MODES_WITHOUT_KEY = {"offline", "disabled", "dryrun"}
@@ -27,15 +30,29 @@ def read_inherited_variables() -> tuple[InheritedVariable, ...]:
     Source: NCCL's documentation, "Environment Variables": NCCL_CONF_FILE replaces the file in the home folder.
     """
     inherited = [
-        InheritedVariable(name, "the environment")
-        for name in os.environ
-        if _CONFIGURING_NAME_PATTERN.match(name) or name in _OTHER_CONFIGURING_NAMES
+        InheritedVariable(name, "the environment", _problem(name, value), value if name == _VISIBLE_GPUS_NAME else "")
+        for name, value in os.environ.items()
+        if _CONFIGURING_NAME_PATTERN.match(name) or name in _OTHER_CONFIGURING_NAMES or _problem(name, value)
     ]
     user_file = os.environ.get("NCCL_CONF_FILE") or _NCCL_CONFIG_FILES[0]
     for file in (user_file, _NCCL_CONFIG_FILES[1]):
         lines = (line.partition("#")[0].partition("=") for line in _read_text_or_empty(file).splitlines())
-        inherited += [InheritedVariable(name.strip(), file) for name, equals, _ in lines if equals and name.strip()]
+        inherited += [
+            InheritedVariable(name.strip(), file, _problem_in_file(name, value))
+            for name, equals, value in lines
+            if equals and name.strip()
+        ]
     return tuple(inherited)
+
+
+def _problem(name: str, value: str) -> str:
+    found = variable_problem(name, value)
+    return found.why if found else ""
+
+
+def _problem_in_file(name: str, value: str) -> str:
+    """Return the problem of a variable in a file of NCCL, which passes on each line as it is."""
+    return _SPACES_AROUND_EQUALS_PROBLEM if name.endswith((" ", "\t")) else _problem(name.strip(), value)
 
 
 def starts_without_wandb_prompt() -> bool:
