@@ -113,6 +113,8 @@ FACTS_PARTS_NOT_AWAITED = frozenset({"data", "training_hosts"})
 _PARTS_MERGED_BY_KEY = frozenset({"hub_models", "help", "recipes", "data"})
 _MERGED_PATH_FACTS = ("paths", "unwritable", "free", "documents", "models", "sources", "checkpoints")
 
+_PATH_FACTS_READ_WHOLE = ("presets", "wandb_key", "accelerate_config", "temporary_folder")
+
 
 def facts_with_answer(facts: "Facts", facts_part: str, value: Any) -> "Facts":
     """Return the facts with the answer to a question about a part of them."""
@@ -124,7 +126,9 @@ def facts_with_answer(facts: "Facts", facts_part: str, value: Any) -> "Facts":
     if facts_part == "paths":
         # Older answers may come later than newer ones.
         gathered: Any = {name: {**getattr(facts, name), **getattr(value, name)} for name in _MERGED_PATH_FACTS}
-        once = {name: getattr(value, name) for name in ("presets", "wandb_key", "accelerate_config")}
+        once = {
+            name: getattr(value, name) for name in ("presets", "wandb_key", "accelerate_config", "temporary_folder")
+        }
         return facts_with_script_help(replace(facts, **once, **gathered))
     if facts_part in _PARTS_MERGED_BY_KEY:
         return facts_with_script_help(replace(facts, **{facts_part: {**getattr(facts, facts_part), **value}}))

@@ -154,6 +154,15 @@ def test_what_takes_too_long_is_left_out_and_said(tmp_path):
     assert hub_cache.read({"HF_HUB_CACHE": str(tmp_path)}, -1)["problem"]
 
 
+def test_a_cache_in_which_nothing_can_be_saved_is_known(tmp_path):
+    (tmp_path / "file").touch()
+    for folder, why in (
+        (tmp_path / "new" / "hub", ""),
+        (tmp_path / "file" / "hub", f"{tmp_path}/file is not a folder"),
+    ):
+        assert hub_facts.read_hub_cache({"HF_HUB_CACHE": str(folder)}).unwritable == why
+
+
 @pytest.mark.parametrize(
     ("environment", "folder"),
     [

@@ -294,8 +294,8 @@ def test_a_variable_of_a_cure_that_is_not_read_is_said():
         # Real ones that differ in a few letters, and somebody's own.
         *((name, "1", None, None) for name in (
             "NCCL_IB_HCA", "NCCL_IB_TC", "NCCL_IB_SL", "NCCL_MAX_CTAS", "NCCL_MIN_CTAS", "NCCL_P2P_LEVEL",
-            "NCCL_NVB_DISABLE", "NCCL_DEBUG_TIMESTAMP_FORMAT", "NCCL_MIN_P2P_NCHANNELS", "PYTORCH_HIP_ALLOC_CONF", "CUDA_HOME", "HF_HOME",
-            "HF_XET_CACHE", "WANDB_MODE", "WANDB_NOTES", "WANDB_NAME", "MY_NCCL_DEBUG", "OMP_NUM_TEAMS",
+            "NCCL_NVB_DISABLE", "NCCL_DEBUG_TIMESTAMP_FORMAT", "NCCL_MIN_P2P_NCHANNELS", "PYTORCH_HIP_ALLOC_CONF",
+            "CUDA_HOME", "HF_HOME", "HF_XET_CACHE", "WANDB_MODE", "WANDB_NOTES", "WANDB_NAME", "MY_NCCL_DEBUG",
         )),
     ],
 )  # fmt: skip

@@ -19,7 +19,7 @@ from tui_train.facts.machine import probe
 from tui_train.facts.scripts.script_arguments import argparse_arguments
 from tui_train.facts.scripts.script_source import parse_source
 from tui_train.facts.scripts.script_syntax import ScriptModule
-from tui_train.places.profile_facts import probe_profile_facts, read_script_sources
+from tui_train.places.profile_facts import probe_profile_facts, read_profile_files, read_script_sources
 from tui_train.profile import fields
 from tui_train.profile.changes import apply_change
 from tui_train.runner.system.paths import free_bytes_for_path, why_unwritable
@@ -171,6 +171,24 @@ def test_a_file_system_that_is_read_only_takes_no_output(tmp_path, monkeypatch):
     real = os.statvfs(tmp_path)
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=real.f_flag | os.ST_RDONLY))
     assert why_unwritable(str(tmp_path / "out")) == f"{tmp_path} is on a file system that is read-only"
+
+
+@pytest.mark.parametrize(("inodes", "free", "is_full"), [(1000, 3, True), (1000, 900, False), (0, 0, False)])
+def test_a_file_system_without_inodes_takes_no_output(tmp_path, monkeypatch, inodes, free, is_full):
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=0, f_files=inodes, f_favail=free))
+    assert ("no inodes left" in why_unwritable(str(tmp_path / "out"))) == is_full
+
+
+@pytest.mark.parametrize(("where", "said"), [("profile", "fix"), ("shell", "no fix"), ("", "")])
+def test_a_folder_for_temporary_files_that_does_not_exist(tmp_path, monkeypatch, where, said):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    missing = str(tmp_path / "missing")
+    if where == "shell":
+        monkeypatch.setenv("TMPDIR", missing)
+    chosen = profile({"trainer.environment": {"TMPDIR": missing}} if where == "profile" else {})
+    known = msgspec.structs.replace(facts(), **msgspec.structs.asdict(read_profile_files(chosen)))
+    found = [one for one in check(chosen, known) if "temporary files" in one.message]
+    assert [(one.level, "fix" if one.change else "no fix") for one in found] == [("warning", said)] * bool(where)
 
 
 def test_a_fix_back_to_the_default_leaves_it_to_the_method():

@@ -192,6 +192,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     recipe.predicted_memory_shortage,
     host_memory.host_memory_shortage,
     disk.checkpoint_disk_shortage,
+    disk.unusable_temporary_folder,
     *_only_for_trainers_with(
         "nemo",
         nemo.missing_or_unusable_recipe,

@@ -422,6 +422,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """By path, why no folder can be made or written to there; empty: it can."""
     free: dict[str, int | None] = {}
     """By path, the bytes that are free there (the empty path: for run folders); None: not known."""
+    temporary_folder: str = ""
+    """Where the training makes temporary files, a path among the others; empty if unknown."""
     variables: tuple[InheritedVariable, ...] = ()
     """Environment variables that configure communication or allocation."""
     documents: dict[str, YamlDocument] = {}

@@ -53,6 +53,8 @@ from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
 from tui_train.trainers import profile_paths_to_check, trainer_has_own_field
 from tui_train.trainers.auto_preset import preset_for_source
 
+_TEMPORARY_FOLDER = "/tmp"  # noqa: S108  # where programs make their files without TMPDIR
+
 
 class ProfileFiles(Struct, frozen=True, kw_only=True):
     """The files that a profile names: paths, documents, presets, sources, as in Facts."""
@@ -60,6 +62,7 @@ class ProfileFiles(Struct, frozen=True, kw_only=True):
     paths: dict[str, PathState]
     unwritable: dict[str, str]
     free: dict[str, int | None]
+    temporary_folder: str
     documents: dict[str, YamlDocument]
     presets: dict[str, UserPreset]
     models: dict[str, ModelFolder]
@@ -78,10 +81,13 @@ def read_profile_files(profile: Profile) -> ProfileFiles:
     presets = user_presets()
     sources = read_script_sources(profile)
     outputs = _user_output_folders(profile, config_documents, presets, sources.get(script))
+    temporary_folder = profile.trainer.environment.get("TMPDIR") or os.environ.get("TMPDIR") or _TEMPORARY_FOLDER
+    written = (profile.trainer.output, *outputs, temporary_folder)
     return ProfileFiles(
-        paths=probe.read_path_states((*profile_paths_to_check(profile), *outputs)),
-        unwritable={path: why_unwritable(path) for path in (profile.trainer.output, *outputs) if path},
-        free={path: free_bytes_for_path(path or str(runs_folder())) for path in ("", profile.trainer.output, *outputs)},
+        paths=probe.read_path_states((*profile_paths_to_check(profile), *outputs, temporary_folder)),
+        unwritable={path: why_unwritable(path) for path in written if path},
+        free={path: free_bytes_for_path(path or str(runs_folder())) for path in ("", *written)},
+        temporary_folder=temporary_folder,
         documents=config_documents,
         presets=presets,
         models={

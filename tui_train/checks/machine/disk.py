@@ -1,16 +1,19 @@
-"""The check that compares the disk which checkpoints need with the disk that is there."""
+"""Checks of disks: whether checkpoints and temporary files have room."""
 
 import math
 from collections.abc import Iterator
 
-from tui_train.base.text import counted, display_path, size_text
+from tui_train.base.text import counted, display_path, size_text, visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.memory.disk import CHECKPOINT_LIMIT_OPTION, CheckpointDiskUse, checkpoint_disk_use
-from tui_train.profile.changes import Change
+from tui_train.profile.changes import Change, remove_variables_change
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.recipe.data_questions import total_training_steps
 from tui_train.setup.recipe.options import given_options
 from tui_train.setup.setup import Setup
+
+# Compilers and data loaders fail in less.
+_MIN_FREE_TEMPORARY_BYTES = 16 << 20
 
 
 def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
@@ -40,6 +43,25 @@ def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
             f"{remedy}{f'; or: {change.title}' if change else ''}.",
             change=change,
         )
+
+
+def unusable_temporary_folder(setup: Setup) -> Iterator[Finding]:
+    """A folder for temporary files in which none can be made."""
+    facts, folder = setup.facts, setup.facts.temporary_folder
+    if not folder or facts.scheduler or setup.profile.container.engine != "none":
+        return
+    why, free = facts.unwritable.get(folder, ""), facts.free.get(folder)
+    if facts.paths.get(folder) == "missing":
+        why = "it does not exist"
+    if not why and free is not None and free < _MIN_FREE_TEMPORARY_BYTES:
+        why = f"{size_text(free)} are free"
+    if why:
+        message = f"temporary files cannot be made in {display_path(folder)}: {visible(why)}"
+        change = None
+        if "TMPDIR" in setup.profile.trainer.environment:
+            change = remove_variables_change(setup.profile, ("TMPDIR",), "the machine's own folder is used")
+        remedy = "Make room or the folder there, or set TMPDIR to another one (trainer.environment)."
+        yield warning("trainer.environment", message, remedy, change=change)
 
 
 def _keep_or_save_fewer_checkpoints_change(setup: Setup, required: CheckpointDiskUse, free: int) -> Change | None:

@@ -104,6 +104,13 @@ def model_download_requirements(setup: Setup) -> Iterator[Finding]:
     if is_hub_offline(profile, hub):
         yield _hub_offline_finding(profile, facts, hub)
         return
+    if hub.unwritable:
+        message = f"{name} cannot be downloaded to {hub.folder}: {hub.unwritable}"
+        remedy = "Set HF_HOME to a folder of yours (trainer.environment), or have that one given to you (sudo chown)."
+        if profile.container.engine != "none":
+            remedy = "Export HF_HOME, a folder of yours, in the shell where you start the run."
+        yield _model_error(message, remedy, start=True)
+        return
     tool = setup.toolchain
     if tool and not tool.transformers and "huggingface_hub" not in tool.packages:
         message = f"{name} cannot be downloaded: this Python has no huggingface_hub"

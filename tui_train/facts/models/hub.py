@@ -60,11 +60,12 @@ class HubCache(Struct, frozen=True, kw_only=True):
     """The cache of a machine: its folder, the bytes free there (None: unknown), its models, or the `problem`.
 
     `offline`: the environment forbids to ask the Hub; `token`: there is one, by a variable or a login.
-    `endpoint` is another address of the Hub, empty for the usual one.
+    `endpoint` is another address of the Hub, empty for the usual one; `unwritable` why nothing can be saved there.
     """
 
     folder: str
     free: int | None = None
+    unwritable: str = ""
     offline: bool = False
     token: bool = False
     endpoint: str = ""

@@ -6,6 +6,9 @@ import os
 import stat
 from pathlib import Path
 
+# A checkpoint has some ten.
+_MIN_FREE_FILES = 10
+
 
 def path_state(path_text: str) -> str:
     """Return whether a path is a file or a folder that may be read, missing, or unreadable."""
@@ -35,8 +38,12 @@ def why_unwritable(path_text: str) -> str:
             return f"{path} is a file"
         if path.resolve().parts[1:2] in {("proc",), ("sys",)}:
             return f"nothing can be saved in {path}"
-        if os.statvfs(path).f_flag & os.ST_RDONLY:
+        disk = os.statvfs(path)
+        if disk.f_flag & os.ST_RDONLY:
             return f"{path} is on a file system that is read-only"
+        # Some file systems count none.
+        if disk.f_files and disk.f_favail < _MIN_FREE_FILES:
+            return f"the file system of {path} has no inodes left for more files (df -i)"
         return "" if os.access(path, os.W_OK | os.X_OK) else f"you may not write in {path}"
     except (OSError, ValueError, RuntimeError) as error:
         return getattr(error, "strerror", None) or "it is no path"
