@@ -223,6 +223,8 @@ FAULTS = [
         "no checkpoint is saved before the end, at step 60", fix=True),
     error(FINE, replace(tuned(), models={"/m": ModelFolder(damaged="model.safetensors: it has only 5 of 9 bytes")}),
         "trainer.model", "the model's weights cannot be loaded: model.safetensors: it has only 5 of 9 bytes"),
+    error(SCRIPT | {"trainer.arguments": ("--model_name_or_path=/m",)}, replace(facts(), models={"/m": ModelFolder(
+        damaged="a.safetensors is missing")}), "trainer.arguments", "cannot be loaded: a.safetensors is missing"),
     error(FINE | {"trainer.model": "/m", "finetune.targets": ("query_key_value", "dense")}, LAYERS, "finetune.targets",
         "the model has no layer called query_key_value or dense: LoRA would have nothing to train", fix=True),
     warning(FINE | {"trainer.model": "/m", "finetune.targets": ("q_proj", "c_attn")}, LAYERS, "finetune.targets",
@@ -577,6 +579,9 @@ FAULTS = [
         "the script joins no process group: each of 2 processes", fix=True),
     error(SCRIPT | {"trainer.preset": "custom"}, replace(TWO, sources={"/t.py": ScriptSource(trains_alone=True)}),
         "hardware.processes", "the script joins no process group: each of 2 processes", fix=True),
+    warning(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--train_file=d.json",)}, replace(
+        source_of(facts(), kind="argparse", parameters=(ScriptParameter(name="--train_file"),)),
+        paths={"/d.json": "missing"}), "trainer.arguments", "--train_file: /d.json does not exist"),
     error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(
         problem="it is not Python", not_python="a notebook")}), "trainer.script", "/t.py is a notebook"),
     error(SCRIPT | {"trainer.python": "/p"}, source_of(facts(python="/p", modules=("torch",)), imports=NEEDED),

@@ -489,6 +489,21 @@ def test_a_folder_tells_shape_and_exact_count(tmp_path):
     assert told({"trainer.model": "/m"}, where).estimate.parameters == 207
 
 
+def test_a_model_without_some_of_its_files_is_damaged(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    index = {"weight_map": {"w": "a.safetensors", "v": "b.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert read_model_folder(str(tmp_path)).damaged == "", "its weights may have another format"
+    safetensors(tmp_path / "a.safetensors", {"w": bf16(10, 20)}, data=bytes(400))
+    read = read_model_folder(str(tmp_path))
+    assert read.damaged == "b.safetensors is missing (1 of 2 files are)"
+    assert (read.dimensions.exact, read.layers) == (0, ())
+    (tmp_path / "b.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 14\n")
+    assert "git lfs pull" in read_model_folder(str(tmp_path)).damaged
+    safetensors(tmp_path / "b.safetensors", {"v": bf16(7)}, data=bytes(14))
+    assert read_model_folder(str(tmp_path)).damaged == ""
+
+
 def test_layers_of_an_unknown_kind_are_told_not_raised(tmp_path):
     sizes = {"hidden_size": 64, "intermediate_size": 100, "num_attention_heads": 4, "num_key_value_heads": 4}
     config = {"model_type": "llama", "num_hidden_layers": 8, "vocab_size": 100, "full_attention_interval": 4, **sizes}

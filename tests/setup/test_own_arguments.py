@@ -191,6 +191,38 @@ def test_a_folder_for_temporary_files_that_does_not_exist(tmp_path, monkeypatch,
     assert [(one.level, "fix" if one.change else "no fix") for one in found] == [("warning", said)] * bool(where)
 
 
+INPUTS = """import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--train_file")
+parser.add_argument("--data", nargs="+")
+parser.add_argument("--model_name_or_path")
+parser.add_argument("--out_file")
+parser.add_argument("--train_log")
+parser.parse_args()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (("--train_file=gone.json",), ("--train_file",)),
+        (("--train_file", "here.json"), ()),
+        (("--data", "here.json", "gone.csv"), ("--data",)),
+        (("--model_name_or_path=./gone",), ("--model_name_or_path",)),
+        # The id of a model, a folder that a download makes, patterns, what is written.
+        (("--model_name_or_path=gone/gone",), ()),
+        (("--data", "./gone", "gone/*.json", "https://host/gone.json", "s3://gone.csv"), ()),
+        (("--out_file=gone.json", "--train_log=gone.txt"), ()),
+    ],
+)
+def test_what_the_arguments_have_a_script_read_exists(tmp_path, words, missing):
+    (tmp_path / "here.json").touch()
+    chosen = script(tmp_path, INPUTS, trainer__arguments=words)
+    known = msgspec.structs.replace(facts(), **msgspec.structs.asdict(read_profile_files(chosen)))
+    found = [one for one in check(chosen, known) if "gone" in one.message]
+    assert [(one.level, one.argument) for one in found] == [("warning", name) for name in missing]
+
+
 def test_a_fix_back_to_the_default_leaves_it_to_the_method():
     tuned = profile({
         "trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",), "recipe.learning_rate": 3.0,

@@ -146,6 +146,7 @@ CHECKS: tuple[CheckFunction, ...] = (
         script_python.script_newer_than_python,
         script_python.missing_imports,
         script.script_without_train_switch,
+        script.missing_input_paths,
         script.ranks_unset_by_launcher,
         script.several_processes_without_process_group,
         script.script_ignoring_checkpoint,

@@ -49,6 +49,7 @@ from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.elsewhere import RunPlace
 from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.recipe.effective import user_output_folder
+from tui_train.setup.recipe.given_arguments import likely_input_paths
 from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
 from tui_train.trainers import profile_paths_to_check, trainer_has_own_field
 from tui_train.trainers.auto_preset import preset_for_source
@@ -84,7 +85,9 @@ def read_profile_files(profile: Profile) -> ProfileFiles:
     temporary_folder = profile.trainer.environment.get("TMPDIR") or os.environ.get("TMPDIR") or _TEMPORARY_FOLDER
     written = (profile.trainer.output, *outputs, temporary_folder)
     return ProfileFiles(
-        paths=probe.read_path_states((*profile_paths_to_check(profile), *outputs, temporary_folder)),
+        paths=probe.read_path_states(
+            (*profile_paths_to_check(profile), *outputs, temporary_folder, *_input_paths(profile, sources.get(script)))
+        ),
         unwritable={path: why_unwritable(path) for path in written if path},
         free={path: free_bytes_for_path(path or str(runs_folder())) for path in ("", *written)},
         temporary_folder=temporary_folder,
@@ -128,6 +131,12 @@ def read_profile_model_shape(profile: Profile, model: str) -> ModelFolder:
     if not folder:
         return ModelFolder()
     return msgspec.structs.replace(model_folders.read_model_folder(folder), path=folder)
+
+
+def _input_paths(profile: Profile, source: ScriptSource | None) -> tuple[str, ...]:
+    """Return the paths that the arguments have the script read."""
+    by_name = likely_input_paths(source, profile) if source and not source.problem else {}
+    return tuple(path for paths in by_name.values() for path in paths)
 
 
 def _user_output_folders(

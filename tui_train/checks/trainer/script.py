@@ -11,6 +11,7 @@ from tui_train.checks.finding import Finding, error, warning
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import Change
 from tui_train.profile.presets.log_expression import why_expression_unusable
+from tui_train.setup.recipe.given_arguments import likely_input_paths
 from tui_train.setup.setup import Setup
 from tui_train.trainers.auto_preset import argument_file_given_alone
 from tui_train.trainers.script import script_or_module_to_start
@@ -117,6 +118,18 @@ def script_without_train_switch(setup: Setup) -> Iterator[Finding]:
         f"add {_TRAIN_SWITCH}", "without it nothing is trained", ((_ARGUMENTS_PROFILE_KEY, (*words, _TRAIN_SWITCH)),)
     )
     yield error(_ARGUMENTS_PROFILE_KEY, message, f"Add {_TRAIN_SWITCH} to the arguments.", change=change)
+
+
+def missing_input_paths(setup: Setup) -> Iterator[Finding]:
+    """Files and models in the script's arguments that do not exist."""
+    source, states = setup.script_source, setup.facts.paths
+    by_name = likely_input_paths(source, setup.profile) if source else {}
+    for name, paths in by_name.items() if setup.profile.container.engine == "none" else ():
+        for path in paths:
+            if states.get(path) in {"missing", "unreadable"}:
+                what = "does not exist" if states[path] == "missing" else "cannot be read"
+                message, remedy = f"{visible(name)}: {visible(path)} {what}", "Correct it, or put the file there."
+                yield warning(_ARGUMENTS_PROFILE_KEY, message, remedy, argument=name)
 
 
 def several_processes_without_process_group(setup: Setup) -> Iterator[Finding]:

@@ -12,12 +12,14 @@ from tui_train.base.text import display_path, visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.checks.trainer.declared_arguments import PROFILE_KEYS_OF_MODEL_AND_DATA
 from tui_train.facts.types import PathState, Toolchain
+from tui_train.memory.workload import chosen_model_name
 from tui_train.profile import batch, fields, secret_values
 from tui_train.profile.changes import Change, apply_change, remove_variables_change
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, Preset
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.toolchain import why_python_unusable
 from tui_train.setup.recipe import no_effect
+from tui_train.setup.recipe.hub_model import model_to_download
 from tui_train.setup.recipe.options import UserOption, option_names_of_value, script_options, user_options_for_value
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, trainer_has_own_field
@@ -123,11 +125,14 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
 
 
 def damaged_weights(setup: Setup) -> Iterator[Finding]:
-    """Weights of the model that cannot be loaded, such as those of an interrupted copy."""
-    model = setup.facts.models.get(setup.profile.trainer.model)
+    """Weights of the model that cannot be loaded, such as those of an interrupted copy; a download is completed."""
+    if model_to_download(setup):
+        return
+    named = setup.profile.trainer.model
+    model = setup.facts.models.get(chosen_model_name(setup.profile, setup.trainer_options))
     if model and model.damaged:
         yield error(
-            "trainer.model",
+            "trainer.model" if named else "trainer.arguments",
             f"the model's weights cannot be loaded: {model.damaged}",
             "Copy or download that file again.",
         )

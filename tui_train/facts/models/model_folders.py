@@ -1,5 +1,6 @@
 """Reads the shape of a model from its folder: config.json, and the safetensors headers for the exact count."""
 
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from tui_train.facts.models.config_json import max_tokens_of_config, parse_dimen
 from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.facts.models.safetensors import read_tensor_descriptions
 
+_SINGLE_WEIGHT_FILE = "model.safetensors"
 _MAX_CONFIG_BYTES = 2**20
 _MAX_INDEX_BYTES = 2**26
 _MAX_WEIGHT_FILES = 1000
@@ -62,22 +64,31 @@ def read_model_folder(path: str) -> ModelFolder:
         # Its files do not have what is trained: one element of them is not one weight.
         return ModelFolder(shape, limit=max_tokens)
     try:
-        elements, layers = _count_weights_and_list_layers(Path(path))
+        names = _weight_file_names(Path(path))
+        elements, layers = _count_weights_and_list_layers(Path(path), names)
     except DamagedWeightsError as error:
         damaged = visible(str(error)[:200])
         return ModelFolder(problem=f"its weights cannot be read: {damaged}", limit=max_tokens, damaged=damaged)
     except ValueError as error:
         return ModelFolder(problem=visible(f"its weights cannot be read: {str(error)[:200]}"), limit=max_tokens)
-    return ModelFolder(msgspec.structs.replace(shape, exact=elements), limit=max_tokens, layers=layers)
+    if missing := _missing_weight_files_text(Path(path), names):
+        elements, layers = 0, ()  # others are in what is missing
+    exact_shape = msgspec.structs.replace(shape, exact=elements)
+    return ModelFolder(exact_shape, limit=max_tokens, layers=layers, damaged=missing)
 
 
-def _count_weights_and_list_layers(path: Path) -> tuple[int, tuple[str, ...]]:
-    """Return the number of weights in the safetensors of a folder, 0 without any, and the layers as in ModelFolder.
+def _missing_weight_files_text(path: Path, names: Collection[str]) -> str:
+    """Return which of some files are missing beside the others, as a clause; empty where all are there, or none."""
+    missing = [name for name in names if not (path / name).is_file()]
+    if not 0 < len(missing) < len(names) or (path / _SINGLE_WEIGHT_FILE).is_file():
+        return ""
+    return visible(f"{missing[0]} is missing ({len(missing)} of {len(names)} files are)")
 
-    ValueError for damaged ones.
-    """
+
+def _weight_file_names(path: Path) -> list[str]:
+    """Return the safetensors of a model in this folder, by its index if there is one; ValueError for a bad one."""
     index = path / "model.safetensors.index.json"
-    names = ["model.safetensors"]
+    names = [_SINGLE_WEIGHT_FILE]
     if index.is_file():
         weight_map = json_table(read_file_to_parse(index, _MAX_INDEX_BYTES)).get("weight_map")
         if not isinstance(weight_map, dict):
@@ -85,6 +96,14 @@ def _count_weights_and_list_layers(path: Path) -> tuple[int, tuple[str, ...]]:
         names = sorted({str(name) for name in weight_map.values()})
     if len(names) > _MAX_WEIGHT_FILES or any("/" in name or name.startswith(".") for name in names):
         raise ValueError("model.safetensors.index.json refers to files in other folders, or to too many")
+    return names
+
+
+def _count_weights_and_list_layers(path: Path, names: Iterable[str]) -> tuple[int, tuple[str, ...]]:
+    """Return the number of weights in these safetensors, 0 where none is there, and the layers as in ModelFolder.
+
+    ValueError for damaged ones.
+    """
     total, layers = 0, set[str]()
     for name in names:
         if (path / name).is_file():

@@ -17,6 +17,8 @@ from tui_train.runner.system.safe_open import open_regular_file
 _MAX_HEADER_BYTES = 100_000_000
 # Bytes of the number before the header.
 _HEADER_LENGTH_BYTES = 8
+# How such a file of text begins: with the version of its specification.
+_LFS_POINTER_BEGIN = b"version "
 # Bits of the types of which an element has always so many.
 _BITS_BY_DTYPE = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16,
@@ -44,9 +46,12 @@ def read_tensor_descriptions(path: Path) -> dict[str, StoredTensor]:
     try:
         with open_regular_file(path) as file:
             size = os.fstat(file.fileno()).st_size
-            length = int.from_bytes(file.read(_HEADER_LENGTH_BYTES), "little")
+            begin = file.read(_HEADER_LENGTH_BYTES)
+            length = int.from_bytes(begin, "little")
             if size == 0:
                 raise Unparsable("it is empty")
+            if begin == _LFS_POINTER_BEGIN:
+                raise Unparsable("it is only a pointer of Git LFS (git lfs pull)")
             if length > min(_MAX_HEADER_BYTES, size - _HEADER_LENGTH_BYTES):
                 raise Unparsable("it is not a safetensors file, or it is truncated")
             header = file.read(length)

@@ -46,6 +46,15 @@ _LIKELY_NAMES_BY_PLACEHOLDER: Mapping[str, tuple[str, frozenset[str]]] = {
                                  "dest", "destdir", "destination", "workdir", "ckptdir", "checkpointdir",
                               "checkpointsdir", "defaultrootdir"})),
 }  # fmt: skip
+# What a name of a parameter says that is only read; a dataset's folder may be made by a download.
+_INPUT_WORDS = frozenset({
+    "corpus", "data", "dataset", "eval", "evaluation", "input", "json", "jsonl", "test", "train", "training", "val",
+    "valid", "validation",
+})  # fmt: skip
+_OUTPUT_WORDS = frozenset({"cache", "log", "out", "output", "result", "results", "save", "to", "write"})
+_DATA_FILE_SUFFIXES = frozenset({".arrow", ".csv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".tsv", ".txt"})
+_PRETRAINED_NAME_ENDING = "name_or_path"
+_NO_SINGLE_PATH_PATTERN = re.compile(r"://|[*?\[\]{},|~$]")
 
 
 _NAMES_OF_DATA = frozenset({
@@ -267,6 +276,29 @@ def _values_in_force(source: ScriptSource, words: Sequence[str]) -> Iterator[Val
         values = given.values if given else (parameter.default,)
         if plain := tuple(value for value in values if value and not PLACEHOLDER_PATTERN.search(value)):
             yield ValueInForce(parameter, plain, given is not None)
+
+
+def likely_input_paths(source: ScriptSource, profile: Profile) -> Mapping[str, tuple[str, ...]]:
+    """Return the whole paths of files that the arguments have a script read, by the name of the parameter.
+
+    By their names they hold data, or a model where they begin as paths do.
+    """
+    words = profile.trainer.arguments
+    start = PurePath(profile.trainer.working_directory or PurePath(profile.trainer.script).parent)
+    return {
+        name: tuple(str(start / value) for value in given.values if _is_likely_input(name, value))
+        for name, given in given_arguments(source, words).items()
+    }
+
+
+def _is_likely_input(name: str, value: str) -> bool:
+    if _NO_SINGLE_PATH_PATTERN.search(value):
+        return False
+    if name.replace("-", "_").endswith(_PRETRAINED_NAME_ENDING):
+        return value.startswith(("/", "./", "../"))
+    words = {*re.split(r"[-_.]+", name.lower())}
+    is_data = PurePath(value).suffix.lower() in _DATA_FILE_SUFFIXES
+    return is_data and bool(words & _INPUT_WORDS) and not words & _OUTPUT_WORDS
 
 
 def _is_of_type(type_name: str, value: str) -> bool:
