@@ -482,6 +482,8 @@ FAULTS = [
     warning(inside(container__mounts=("/data:/mnt:ro",)) | AT_HOME | {"trainer.arguments": ("--model=/models/x",
         "/home/a/c.yaml", "/mnt/d", "--lr=1/2")}, boxed(), "container.mounts", "/models/x is not visible in the",
         fix=True),
+    warning(inside() | AT_HOME | {"trainer.environment": {"PYTHONPATH": "/home/a:/lib/own"}}, boxed(),
+        "container.mounts", "/lib/own is not visible in the container", fix=True),
     error(inside("podman") | AT_HOME | {"trainer.output": "/a:b,c"}, boxed("podman"), "trainer.output",
         "cannot mount /a:b,c"),
     error({"hardware.gpus": UUIDS[:1]}, beside(ResourcesInUse(run="a", gpus=UUIDS[:1])), "hardware.gpus",

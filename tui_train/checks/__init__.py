@@ -68,7 +68,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     container.invalid_shared_memory_size,
     container.invalid_mounts,
     container.unmounted_hub_cache,
-    container.unmounted_argument_paths,
+    container.unmounted_paths,
     hardware.unsuitable_or_busy_gpus,
     idle.all_cards_idle_while_cpu_trains,
     idle.cards_idle_without_torch_code,

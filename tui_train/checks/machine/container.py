@@ -168,8 +168,8 @@ def unmounted_hub_cache(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def unmounted_argument_paths(setup: Setup) -> Iterator[Finding]:
-    """Paths in the arguments that the container does not see."""
+def unmounted_paths(setup: Setup) -> Iterator[Finding]:
+    """Paths in the arguments, or for modules, that the container does not see."""
     profile = setup.profile
     chosen = profile.container
     if chosen.engine == "none":
@@ -177,8 +177,9 @@ def unmounted_argument_paths(setup: Setup) -> Iterator[Finding]:
     visible_folders = [
         f"{mount.inside.rstrip('/')}/" for mount in container.container_mounts(profile, (profile.trainer.output,))
     ]
-    for word in profile.trainer.arguments:
-        path = word.partition("=")[2] if word.startswith("-") else word
+    words = profile.trainer.arguments
+    paths = [word.partition("=")[2] if word.startswith("-") else word for word in words]
+    for path in (*paths, *profile.trainer.environment.get("PYTHONPATH", "").split(":")):
         if not path.startswith("/") or any(f"{path}/".startswith(folder) for folder in visible_folders):
             continue
         mount = f"{path}:{path}:ro"
