@@ -67,8 +67,9 @@ NEWER = replace(machine(gpus=(gpu(0), gpu(1))), driver_cuda="13.0")
 def peers(gpus=None, **more):
     """Two hosts with two cards; what the other one has, besides the same."""
     paths = {name: more.pop(name) for name in [*more] if name.startswith("/")}
+    tools = (more.pop("first", toolchain()),)
     own = {"machine": machine(gpus=gpus or (gpu(0), gpu(1))), "toolchain": toolchain(), "paths": paths} | more
-    first = facts(gpus=(gpu(0), gpu(1)), paths=dict.fromkeys(paths, "file"))
+    first = replace(facts(gpus=(gpu(0), gpu(1)), paths=dict.fromkeys(paths, "file")), toolchains=tools)
     return replace(first, training_hosts={"b": TrainingHost(**own)})
 
 
@@ -440,6 +441,9 @@ FAULTS = [
         fix=True, machine=True),
     warning(HOSTS, peers(gpus=(gpu(0), gpu(1, name="NVIDIA H100"))), "nodes.hosts", "b: 1 × NVIDIA H100", machine=True),
     error(HOSTS | SCRIPT, peers(**{"/t.py": "missing"}), "nodes.hosts", "there is no /t.py", fix=True, machine=True),
+    error(HOSTS | SCRIPT, source_of(peers(first=toolchain(modules=("torch", "cv2", "yaml")), toolchain=toolchain(
+        modules=("torch", "yaml"))), imports=NEEDED), "nodes.hosts", "b: there is no cv2, which the script imports",
+        fix=True, machine=True),
     warning(HOSTS, peers(clock_offset=-240.0), "nodes.hosts", "4 minutes behind", machine=True),
     error(UNEVEN | {"nodes.processes": (2, 1, 1)}, facts(), COUNTS, "3 numbers", fix=True),
     error(UNEVEN | {"nodes.processes": (3, 1)}, facts(gpus=(gpu(0), gpu(1))), COUNTS,

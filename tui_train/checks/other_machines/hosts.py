@@ -22,13 +22,17 @@ _COMPARED_PACKAGES = ("trl", "peft", "deepspeed", "nemo_toolkit")
 
 
 class _FirstHost(NamedTuple):
-    """The host on which it starts, and what it trains with; `uneven`: the others may have numbers of their own."""
+    """The host on which it starts, and what it trains with; `uneven`: the others may have numbers of their own.
+
+    `imports` are the modules that the script needs and this host has.
+    """
 
     host: str
     facts: Facts
     toolchain: Toolchain | None
     gpus: tuple[Gpu, ...]
     uneven: bool
+    imports: tuple[str, ...]
 
 
 class _HostProblem(NamedTuple):
@@ -69,7 +73,8 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
     compares = setup.device == "cuda" and (
         profile.nodes.uneven_processes or setup.first_machine_processes == len(setup.gpus)
     )
-    first_host = _FirstHost(first, facts, setup.toolchain, setup.gpus if compares else (), allows_uneven)
+    imports = _imports_of_first_host(setup)
+    first_host = _FirstHost(first, facts, setup.toolchain, setup.gpus if compares else (), allows_uneven, imports)
     for host, wanted in zip(others, processes_per_machine(setup)[1:], strict=False):
         for problem in _host_problems(facts.training_hosts[host], wanted, first_host) if host in answered else ():
             by_problem.setdefault(problem, []).append(host)
@@ -85,6 +90,11 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
             start=is_error,
             change=_fewer_processes_or_hosts_change(names, problem.processes, setup) if is_error else None,
         )
+
+
+def _imports_of_first_host(setup: Setup) -> tuple[str, ...]:
+    needed = [each.module for each in setup.script_source.imports] if setup.script_source else []
+    return tuple(name for name in needed if setup.toolchain and name in setup.toolchain.modules)
 
 
 def _is_first_host(facts: Facts, host: str) -> bool | None:
@@ -158,6 +168,7 @@ def _host_problems(host: TrainingHost, process_count: int, first_host: _FirstHos
         return
     if first_host.toolchain:
         yield from _python_problems(host, first_host.host, first_host.toolchain)
+        yield from _import_problems(host, first_host)
     if first_host.gpus:
         yield from _gpu_problems(host, process_count, first_host)
     for path, state in host.paths.items():
@@ -205,6 +216,16 @@ def _python_problems(host: TrainingHost, first_name: str, first_toolchain: Toolc
             f"{has}; {first_name} has {', '.join(own_versions[name] or 'none' for name in other)}",
             _SAME_VERSIONS_REMEDY,
         )
+
+
+def _import_problems(host: TrainingHost, first_host: _FirstHost) -> Iterator[_HostProblem]:
+    modules = host.toolchain.modules if host.toolchain else ()
+    # Of the others the versions are compared.
+    compared = {*_compared_versions(host.toolchain), "torch"} if host.toolchain else set[str]()
+    missing = [name for name in first_host.imports if modules and name not in {*modules, *compared}]
+    if missing:
+        message = f"there is no {', '.join(missing)}, which the script imports"
+        yield _HostProblem("error", message, "Install the same packages on all hosts.")
 
 
 def _version_without_build(version: str | None) -> str:
