@@ -456,6 +456,25 @@ def test_the_oldest_python_that_reads_a_script(text, minor_version, line):
     assert (source.minor_version, source.minor_version_line) == (minor_version, line)
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="NOT TESTED: this Python reads no newer f-strings")
+@pytest.mark.parametrize(
+    ("text", "is_new"),
+    [
+        ('f"{d["k"]}"', True),
+        ("f'{f'{x}'}'", True),
+        ("f'{chr(10).join(x)}' f'\\n'", False),
+        ("f'{\"\\n\".join(x)}'", True),
+        ("f'{x!r:>{w}}' f\"{d['k']}\"", False),
+        ('f"""{d["k"]}\n{x}"""', False),
+        ("f'{x # why\n}'", True),
+        ("(f'{x}'\n f'{y}')", False),
+    ],
+)
+def test_f_strings_that_older_pythons_do_not_read(text, is_new):
+    source = parse_source(f"import os\n{text}\n".encode())
+    assert (source.minor_version, source.minor_version_line) == ((12, 2) if is_new else (0, 0))
+
+
 SWITCHED = (
     "from transformers import HfArgumentParser, TrainingArguments\nargs, = HfArgumentParser((TrainingArguments,))"
 )

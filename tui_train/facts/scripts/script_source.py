@@ -30,6 +30,7 @@ from tui_train.facts.scripts.script_syntax import (
     called_name,
     keyword_value,
     last_name,
+    nested_fstring_line,
     text_constant,
     text_constants,
 )
@@ -39,6 +40,7 @@ from tui_train.facts.types import ScriptSource
 _KINDS_THAT_DECLARE_ARGUMENTS = frozenset({"click", "typer", "fire", "absl"})
 # Of the Pythons that run trainings.
 _OLDEST_MINOR_VERSION = 8
+_MINOR_VERSION_NESTING_FSTRINGS = 12
 _RESUME_ARGUMENT = "resume_from_checkpoint"
 _UPCAST_FUNCTION = "prepare_model_for_kbit_training"
 _LOCAL_RANK_FLAGS = {"--local_rank", "--local-rank"}
@@ -131,8 +133,12 @@ def _oldest_minor_version_and_line(data: bytes) -> tuple[int, int]:
         except SyntaxError as error:
             line = error.lineno or 0
         else:
-            return (minor_version, line) if line else (0, 0)
-    return (sys.version_info.minor, line) if line else (0, 0)
+            break
+    else:
+        minor_version = sys.version_info.minor
+    if minor_version < _MINOR_VERSION_NESTING_FSTRINGS and (nested_line := nested_fstring_line(data)):
+        return _MINOR_VERSION_NESTING_FSTRINGS, nested_line
+    return (minor_version, line) if line else (0, 0)
 
 
 def _ignores_unknown_arguments(module: ScriptModule) -> bool:

@@ -1,6 +1,9 @@
 """Reads parts of Python code as text: names, plain values, keywords of calls; nothing is run."""
 
 import ast
+import io
+import sys
+import tokenize
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -121,3 +124,24 @@ def constant_type(node: ast.AST | None) -> str:
     """Return the type of a constant, empty for None and for an expression."""
     value = node.operand if isinstance(node, ast.UnaryOp) else node
     return type(value.value).__name__ if isinstance(value, ast.Constant) and value.value is not None else ""
+
+
+def nested_fstring_line(data: bytes) -> int:
+    """Return the line of the first f-string that holds what only Python 3.12 and later read in one, 0 for none.
+
+    Those are its own quotes again, backslashes, comments and line ends; older Pythons do not read them here either.
+    """
+    if sys.version_info < (3, 12):
+        return 0
+    quotes: list[str] = []
+    for token in tokenize.tokenize(io.BytesIO(data).readline):
+        if token.type == tokenize.FSTRING_END:
+            quotes.pop()
+            continue
+        around = quotes[:-1] if token.type == tokenize.FSTRING_MIDDLE else quotes
+        ends_line = token.type in {tokenize.COMMENT, tokenize.NL} and any(len(quote) == 1 for quote in around)
+        if ends_line or any(text in token.string for text in ("\\", *around) if around):
+            return token.start[0]
+        if token.type == tokenize.FSTRING_START:
+            quotes.append(token.string.lstrip("fFrRbBuU"))
+    return 0
