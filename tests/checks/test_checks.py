@@ -290,6 +290,8 @@ FAULTS = [
     error({"trainer.kind": "script", "trainer.preset": "axolotl", "trainer.config": "/c.yaml"},
         replace(facts(packages={}), documents={"/c.yaml": YamlDocument()}), "trainer.python", "has no axolotl",
         machine=True),
+    error(TRL | {"trainer.model": "/m"}, facts(python="/p", modules=("torch",)), "trainer.python",
+        "/p has no trl, which “TRL” starts", machine=True),
     warning(MACHINES | {"nodes.address": "localhost"}, facts(), "nodes.address", "takes localhost for itself"),
     error({"trainer.python": "/p"}, facts(python="/p", problem="it crashed"), "trainer.python", "it crashed",
         machine=True),

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tui_train.base.text import display_path, first_names_text, visible
 from tui_train.checks.finding import Finding, error, warning
+from tui_train.checks.trainer.module_packages import pip_package
 from tui_train.facts.types import ScriptSource, YamlDocument
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import FieldValue
@@ -35,7 +36,9 @@ def missing_preset_package(setup: Setup) -> Iterator[Finding]:
     """A package whose module a preset starts, and that the chosen Python lacks."""
     package, tool = setup.preset.module.partition(".")[0], setup.toolchain
     starts = script_or_module_to_start(setup.profile, setup.preset) == setup.preset.module
-    if starts and package in _PRESET_PACKAGES_PROBED and tool and package not in tool.packages:
+    # Python looks for another module in the folder where it starts as well.
+    is_library = package in _PRESET_PACKAGES_PROBED or (tool and tool.modules and pip_package(package))
+    if starts and is_library and tool and package not in {*tool.packages, *tool.modules}:
         message = f"{visible(tool.python)} has no {package}, which {setup.preset.name_in_sentence} starts"
         remedy = f"Install it there (`pip install {package}`), or choose another Python (trainer.python)."
         yield error("trainer.python", message, remedy, machine=True)
