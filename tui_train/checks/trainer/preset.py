@@ -37,7 +37,7 @@ def missing_preset_package(setup: Setup) -> Iterator[Finding]:
     package, tool = setup.preset.module.partition(".")[0], setup.toolchain
     starts = script_or_module_to_start(setup.profile, setup.preset) == setup.preset.module
     # Python looks for another module in the folder where it starts as well.
-    is_library = package in _PRESET_PACKAGES_PROBED or (tool and tool.modules and pip_package(package))
+    is_library = package in _PRESET_PACKAGES_PROBED or bool(tool and tool.modules and pip_package(package))
     if starts and is_library and tool and package not in {*tool.packages, *tool.modules}:
         message = f"{visible(tool.python)} has no {package}, which {setup.preset.name_in_sentence} starts"
         remedy = f"Install it there (`pip install {package}`), or choose another Python (trainer.python)."

@@ -51,15 +51,20 @@ def missing_imports(setup: Setup) -> Iterator[Finding]:
     if in_project:
         yield _finding_of_module_above(setup, source, in_project)
     others = [each for each in missing if each not in in_project]
-    standard = [each for each in others if each.module in _STANDARD_MODULES and not pip_package(each.module)]
-    packaged = [each for each in others if pip_package(each.module)]
-    unknown = [each for each in others if each not in (*standard, *packaged)]
-    # What lies beside a script on another machine was not read.
-    reported = (packaged, standard, () if setup.facts.other_machine else unknown)
-    for group, remedy in zip(reported, _install_remedies(setup, tool, packaged), strict=True):
+    change = _other_python_change(setup, [each.module for each in others])
+    # What lies beside a script on another machine was not read: an unknown module may be found there.
+    for provider in ("package", "python") if setup.facts.other_machine else ("package", "python", ""):
+        group = [each for each in others if _provider(each.module) == provider]
         if group:
-            change = _other_python_change(setup, [each.module for each in others])
-            yield _finding(setup, f"{_python_name(setup, tool)} has no {_modules_text(setup, group)}", remedy, change)
+            message = f"{_python_name(setup, tool)} has no {_modules_text(setup, group)}"
+            yield _finding(setup, message, _install_remedy(setup, tool, group, provider), change)
+
+
+def _provider(module: str) -> str:
+    """Return what a module comes with: a package of a known name, Python itself; empty if unknown."""
+    if pip_package(module):
+        return "package"
+    return "python" if module in _STANDARD_MODULES else ""
 
 
 def _missing_imports(setup: Setup, source: ScriptSource, tool: Toolchain) -> list[ScriptImport]:
@@ -90,18 +95,17 @@ def _finding_of_module_above(setup: Setup, source: ScriptSource, modules: Sequen
     return error("trainer.script", message, remedy, change=change, start=True)
 
 
-def _install_remedies(setup: Setup, tool: Toolchain, packaged: Sequence[ScriptImport]) -> tuple[str, str, str]:
-    """Return what to do about modules of known packages, of Python itself, and others."""
+def _install_remedy(setup: Setup, tool: Toolchain, modules: Sequence[ScriptImport], provider: str) -> str:
     if _in_container(setup):
-        return ("Choose an image that has it.",) * 3
+        return "Choose an image that has it."
+    if provider == "python":
+        return "It comes with other versions of Python: choose one (trainer.python)."
+    if provider != "package":
+        return missing_module_remedy("")
     python = shlex.quote(tool.python)
     install = f"{python} -m pip install" if "pip" in tool.modules else f"uv pip install --python {python}"
-    packages = " ".join(dict.fromkeys(pip_package(each.module) for each in packaged))
-    return (
-        f"Install it there: `{install} {packages}`, or choose another Python (trainer.python).",
-        "It comes with other versions of Python: choose one (trainer.python).",
-        missing_module_remedy(""),
-    )
+    packages = " ".join(dict.fromkeys(pip_package(each.module) for each in modules))
+    return f"Install it there: `{install} {packages}`, or choose another Python (trainer.python)."
 
 
 def _modules_text(setup: Setup, modules: Sequence[ScriptImport]) -> str:

@@ -41,7 +41,7 @@ _NUMBER_PATTERN = re.compile(r"\s*[+-]?\d", re.ASCII)
 _NCCL_SWITCH_PATTERN = re.compile(r"NCCL_\w+_(DISABLE|ENABLE)")
 _NCCL_LOG_LEVELS = frozenset({"version", "warn", "abort", "info", "trace"})
 _TORCH_DEBUG_LEVELS = ("OFF", "INFO", "DETAIL")
-_ALLOCATOR_ENTRY_PATTERN = re.compile(r"\s*(\w+)\s*:\s*(\[[^\]]*\]|[^,:=]+?)\s*(?:,\s*|$)")
+_ALLOCATOR_ENTRY_PATTERN = re.compile(r"\s*(\w+)\s*:\s*(\[[^\]]*\]\s*|[^,:=\[\s][^,:=\[]*)(?:,\s*|$)")
 _ALLOCATOR_SWITCHES = ("expandable_segments", "pinned_use_background_threads")
 _MIN_SPLIT_MIB = 20
 
@@ -125,7 +125,7 @@ def _why_allocator_refuses(value: str) -> str:
         if entry is None:
             return "torch reads NAME:VALUE, several with commas between them, and refuses anything else"
         at = entry.end()
-        option, given = entry[1], entry[2]
+        option, given = entry[1], entry[2].strip()
         if option in _ALLOCATOR_SWITCHES and given not in {"True", "False"}:
             return f"torch knows True and False for {option}, and refuses another word"
         if option == "max_split_size_mb" and not (given.isdecimal() and int(given) >= _MIN_SPLIT_MIB):
