@@ -105,7 +105,8 @@ def test_a_run_that_goes_on_has_its_checkpoints_there_already():
 def test_what_is_free_is_read_where_the_output_will_be(tmp_path):
     out = str(tmp_path / "new" / "out")
     chosen = profile({"trainer.output": out})
-    assert set(read_profile_files(chosen).free) == {"", out}
+    files = read_profile_files(chosen)
+    assert set(files.free) == {"", out, files.temporary_folder}
     assert probe_profile_facts(chosen).free[out] is not None
     seen = facts_with_answer(facts(), "paths", read_profile_files(chosen))
     assert (seen.free.keys(), seen.unwritable) == ({"", out}, {out: ""})

@@ -2,13 +2,16 @@
 
 import ast
 import io
-import sys
 import tokenize
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _MAX_TEXT_LENGTH = 300
 _MAX_DOTTED_NAMES = 60  # the most names in a row, a.b.c, that are followed
+# None before Python 3.12, which splits f-strings into tokens.
+_FSTRING_START, _FSTRING_MIDDLE, _FSTRING_END = (
+    getattr(tokenize, f"FSTRING_{part}", None) for part in ("START", "MIDDLE", "END")
+)
 FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -131,17 +134,17 @@ def nested_fstring_line(data: bytes) -> int:
 
     Those are its own quotes again, backslashes, comments and line ends; older Pythons do not read them here either.
     """
-    if sys.version_info < (3, 12):
+    if _FSTRING_START is None:
         return 0
     quotes: list[str] = []
     for token in tokenize.tokenize(io.BytesIO(data).readline):
-        if token.type == tokenize.FSTRING_END:
+        if token.type == _FSTRING_END:
             quotes.pop()
             continue
-        around = quotes[:-1] if token.type == tokenize.FSTRING_MIDDLE else quotes
+        around = quotes[:-1] if token.type == _FSTRING_MIDDLE else quotes
         ends_line = token.type in {tokenize.COMMENT, tokenize.NL} and any(len(quote) == 1 for quote in around)
         if ends_line or any(text in token.string for text in ("\\", *around) if around):
             return token.start[0]
-        if token.type == tokenize.FSTRING_START:
+        if token.type == _FSTRING_START:
             quotes.append(token.string.lstrip("fFrRbBuU"))
     return 0
