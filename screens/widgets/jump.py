@@ -45,7 +45,7 @@ class JumpStop(NamedTuple):
             return None
         shown = screen.find_widget(self.widget)
         at = shown.region.offset + Offset(0, self.widget.gutter.top + self.line)
-        return at + Offset(self.column, 0) if at in shown.visible_region else None
+        return at + Offset(self.column, 0) if shown.visible_region.contains_point(at) else None
 
 
 def form_stops(form: Form) -> Iterator[JumpStop]:
