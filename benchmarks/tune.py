@@ -11,22 +11,19 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tui_train.actions.tune.search import TrialSetting, recommended_trial
-from tui_train.actions.tune.space import search_space, trial_profile
-from tui_train.actions.tune.trial import TrialResources
+from tui_train.actions.tune.space import search_space
 from tui_train.actions.tune.tune import (
-    MAX_TRIAL_SECONDS,
     TRIAL_TABLE_HEADER,
     TuningState,
     run_tuning,
+    trial_resources,
     trial_rows,
-    write_and_run_trial,
+    try_setting,
 )
 from tui_train.base.text import text_table
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.facts.types import Facts
-from tui_train.memory.data_defaults import set_up
 from tui_train.places.profile_facts import probe_profile_facts
-from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import RunDir
 from tui_train.setup.setup import Setup
@@ -38,7 +35,6 @@ def measure_grid(
     """Return the trials of every setting that is not predicted to be too large for sure, or of these `only`."""
     setup = Setup(profile, facts)
     among = search_space(setup)
-    cards = tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else ()
     told = setup.effective_profile.recipe.sequence_length or 0
     now = TuningState(folder=folder, tokens=told)
     for saving in (False, True) if among.checkpointing else (False,):
@@ -47,11 +43,10 @@ def measure_grid(
             if one in among.cannot_fit or (only and one not in only):
                 continue
             run = RunDir(folder / f"grid-{len(now.trials) + 1}")
-            short = prepare_plan(set_up(trial_profile(one, among, setup, str(run.path / "output")), facts))
-            trial = write_and_run_trial(run, one, short, TrialResources(cards, MAX_TRIAL_SECONDS), lambda: False)
+            trial = try_setting(run, one, among, setup, trial_resources(setup), lambda: False)
             now = TuningState(folder=folder, trials=(*now.trials, trial), tokens=told)
             print(trial_rows(now)[-1], file=sys.stderr)
-    where = ", ".join(gpu.name for gpu in setup.gpus) if cards else facts.machine.cpu_name
+    where = ", ".join(gpu.name for gpu in setup.gpus) if setup.device == "cuda" else facts.machine.cpu_name
     return now, where
 
 

@@ -10,8 +10,8 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from tui_train.actions.doctor.communication import Observer, Workbench
 from tui_train.actions.doctor.cures import examine_communication
+from tui_train.actions.doctor.short_runs import Observer, Workbench
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import sentence, visible
 from tui_train.facts.machine.communication_tests import Examination, Exchange

@@ -15,13 +15,12 @@ from support import UUIDS, facts, gpu, profile, tui
 
 from tui_train.actions.doctor.communication import (
     MARK,
-    Observer,
-    Workbench,
     communication_profile,
     judge,
     read_exchanges,
 )
 from tui_train.actions.doctor.cures import changes_to_try, examine_communication
+from tui_train.actions.doctor.short_runs import Observer, Workbench
 from tui_train.base.app_paths import runs_folder
 from tui_train.checks import find_problems
 from tui_train.facts.machine.communication_tests import STAGES, Examination, load_examinations

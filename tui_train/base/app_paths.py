@@ -49,6 +49,11 @@ def trials_folder() -> Path:
     return platformdirs.user_state_path(_APP_NAME) / "trials"
 
 
+def card_proof_folder() -> Path:
+    """Return the folder of the report of `doctor --cards`, which may not exist yet."""
+    return platformdirs.user_state_path(_APP_NAME) / "cards"
+
+
 def environments_folder() -> Path:
     """Return the folder of the environments of `env create`, which may not exist yet."""
     return platformdirs.user_data_path(_APP_NAME) / "envs"

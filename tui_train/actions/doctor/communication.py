@@ -1,26 +1,20 @@
 """A test of how the processes of a training exchange data, in the place of the training, and ended in time."""
 
-import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 import msgspec
 from msgspec import structs
 
-from tui_train.base.errors import TuiTrainError, Unavailable
+from tui_train.actions.doctor.short_runs import Workbench, ends_in_time, started_run
+from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.diagnose import diagnose_run
 from tui_train.diagnose.types import Diagnosis
 from tui_train.facts.machine.communication_tests import STAGES, CommunicationResult, Exchange
-from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
-from tui_train.places.place import Place
-from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile, Trainer
-from tui_train.runs import folders
-from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
 from tui_train.setup.setup import Setup
@@ -28,8 +22,6 @@ from tui_train.setup.setup import Setup
 TEST_NAME = "communication-test"
 # As programs/communication_test.py prints it, which is not imported: that one knows torch.
 MARK = "tui-train communication: "
-_POLL_SECONDS = 0.1
-_POLL_SECONDS_ELSEWHERE = 1.0
 _STAGE_TEXTS: dict[str, str] = {
     "process group": "the meeting of the processes",
     "all_reduce": "the exchange of 100 MiB",
@@ -64,70 +56,28 @@ def communication_profile(setup: Setup) -> Profile:
     )
 
 
-class Observer:
-    """Is told what is done, and says whether it is to end; this one does neither."""
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the test is to end now."""
-        return False
-
-    def begin_test(self, change: Change | None) -> None:
-        """Note that a test begins: with a change, or as the profile is."""
-
-    def note_exchange(self, exchange: Exchange) -> None:
-        """Note what a process has done."""
-
-
-class Workbench(NamedTuple):
-    """Where tests run, what is known of it, and who is told of them."""
-
-    place: Place
-    facts: Facts
-    observer: Observer
-    interrupts: Interrupts = NO_INTERRUPTS
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the test is to end now."""
-        return bool(self.interrupts.number) or self.observer.is_cancelled
-
-
 def run_communication_test(profile: Profile, bench: Workbench, max_seconds: float) -> CommunicationResult:
     """Start a test and return what came of it; it leaves no process, and no folder here.
 
     Raises Unavailable where it cannot be started.
     """
     setup = set_up(profile, bench.facts)
-    prepared = prepare_plan(setup)
-    errors = [finding for finding in prepared.findings if finding.level == "error"]
-    if prepared.plan is None or errors:
-        first = errors[0]
-        raise Unavailable(first.message, first.remedy)
-    run = bench.place.submit(prepared, prepared.plan, bench.interrupts)
-    try:
+    with started_run(setup, bench) as run:
         in_time = _watch(run, bench, max_seconds)
         bench.place.stop(run, at_once=True)
         exchanges = tuple(read_exchanges(LogTail(run.attempt_log(1)).remaining_lines()))
         return judge(setup, exchanges, run, in_time=in_time)
-    finally:
-        _remove(run, bench.place)
 
 
 def _watch(run: RunDir, bench: Workbench, max_seconds: float) -> bool:
-    """Follow a test; return whether it ended by itself in time. What waits in a queue does not count."""
-    tail, until = LogTail(run.attempt_log(1)), time.monotonic() + max_seconds
-    while True:
-        status = bench.place.ask_state(run)
+    """Follow a test; return whether it ended by itself in time."""
+    tail = LogTail(run.attempt_log(1))
+
+    def note_new_exchanges() -> None:
         for exchange in read_exchanges(tail.remaining_lines()):
             bench.observer.note_exchange(exchange)
-        if status.state == "queued":
-            until = time.monotonic() + max_seconds
-        elif not status.live and status.state != "new":
-            return True
-        if time.monotonic() > until or bench.is_cancelled:
-            return False
-        time.sleep(_POLL_SECONDS_ELSEWHERE if bench.place.name else _POLL_SECONDS)
+
+    return ends_in_time(run, bench, max_seconds, note_new_exchanges)
 
 
 def read_exchanges(lines: Iterator[str]) -> Iterator[Exchange]:
@@ -192,10 +142,3 @@ def _cause_and_remedy(result: CommunicationResult, diagnosis: Diagnosis | None, 
 
 def _stage_text(stage: str) -> str:
     return _STAGE_TEXTS.get(stage, f"the {stage}")
-
-
-def _remove(run: RunDir, place: Place) -> None:
-    with suppress(TuiTrainError):
-        place.stop(run, at_once=True)
-    with suppress(TuiTrainError):
-        folders.remove_run(run)

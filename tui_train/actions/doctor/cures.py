@@ -4,11 +4,8 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from tui_train.actions.doctor.communication import (
-    Workbench,
-    communication_profile,
-    run_communication_test,
-)
+from tui_train.actions.doctor.communication import communication_profile, run_communication_test
+from tui_train.actions.doctor.short_runs import Workbench
 from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
 from tui_train.checks.machine.communication import why_gloo_refused
 from tui_train.checks.trainer.script import one_process_change

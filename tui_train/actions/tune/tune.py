@@ -16,7 +16,7 @@ from tui_train.base.text import grouped_digits, size_text, visible
 from tui_train.checks import find_problems
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
-from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
+from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
@@ -59,15 +59,12 @@ def run_tuning(
     among = checked_search_space(setup, precisions)
     tokens = setup.effective_profile.recipe.sequence_length or 0
     now = TuningState(folder=rundir.create_stamped_folder(profile.name, trials_folder()), tokens=tokens)
-    resources = TrialResources(
-        tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else (), max_trial_seconds
-    )
+    resources = trial_resources(setup, max_trial_seconds)
     while not cancelled() and (setting := next_setting(among, now.trials)):
         now = msgspec.structs.replace(now, trying=setting)
         yield now
         run = RunDir(now.folder / f"trial-{len(now.trials) + 1}")
-        short = trial_profile(setting, among, setup, str(run.path / "output"))
-        trial = write_and_run_trial(run, setting, prepare_plan(set_up(short, facts)), resources, cancelled)
+        trial = try_setting(run, setting, among, setup, resources, cancelled)
         if cancelled():
             break
         trials = (*now.trials, trial)
@@ -86,10 +83,22 @@ def checked_search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> Sear
     return search_space(setup, precisions)
 
 
-def write_and_run_trial(
-    run: RunDir, setting: TrialSetting, prepared: PreparedPlan, resources: TrialResources, cancelled: Callable[[], bool]
+def trial_resources(setup: Setup, max_trial_seconds: float = MAX_TRIAL_SECONDS) -> TrialResources:
+    """Return the cards and the time that a trial of a profile has."""
+    return TrialResources(tuple(gpu.uuid for gpu in setup.gpus) if setup.device == "cuda" else (), max_trial_seconds)
+
+
+def try_setting(  # noqa: PLR0913, PLR0917 - what a trial is made of
+    run: RunDir,
+    setting: TrialSetting,
+    space: SearchSpace,
+    setup: Setup,
+    resources: TrialResources,
+    cancelled: Callable[[], bool],
 ) -> Trial:
     """Write a setting's short training to a folder, run it, and return the result."""
+    short = trial_profile(setting, space, setup, str(run.path / "output"))
+    prepared = prepare_plan(set_up(short, setup.facts))
     if prepared.plan is None:
         wrong = next(finding for finding in prepared.findings if finding.forbids_plan)
         return Trial(setting=setting, outcome="failed", why=wrong.message)

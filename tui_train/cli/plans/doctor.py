@@ -5,8 +5,9 @@ import sys
 import click
 import msgspec
 
-from tui_train.actions.doctor.communication import Observer, Workbench, communication_profile
+from tui_train.actions.doctor.communication import communication_profile
 from tui_train.actions.doctor.cures import examine_communication
+from tui_train.actions.doctor.short_runs import Observer, Workbench
 from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.base.errors import Unavailable

@@ -142,7 +142,7 @@ def tune(  # noqa: PLR0913 - one for each option
 
 
 @cli.command()
-@PROFILE_ARGUMENT
+@click.argument("profile", required=False, default="", shell_complete=lazy_completer("profiles"))
 @click.option(
     "--seconds",
     type=click.IntRange(20, 3600),
@@ -150,13 +150,43 @@ def tune(  # noqa: PLR0913 - one for each option
     show_default=True,
     help="Time limit, changes tried included.",
 )
+@click.option("--cards", is_flag=True, help="Prove what this program claims of this machine, in about ten minutes.")
+@click.option("--stage", "stages", metavar="NAME", multiple=True, help="With --cards: only this stage.")
+@click.option("--skip", "skipped", metavar="NAME", multiple=True, help="With --cards: all but this stage.")
+@click.option("--output", metavar="FOLDER", type=FILE_TYPE, help="With --cards: write the report to FOLDER.")
+@click.option("--again", is_flag=True, help="With --cards: also what was proved before.")
 @JSON_OPTION
 @SET_OPTION
 @machine_options
-def doctor(profile: str, edits: tuple[str, ...], source: "FactsSource", *, seconds: int, as_json: bool) -> None:
-    """Test whether the processes of a profile reach each other, and what helps where they do not."""
+def doctor(  # noqa: PLR0913 - one for each option
+    profile: str,
+    edits: tuple[str, ...],
+    source: "FactsSource",
+    *,
+    seconds: int,
+    cards: bool,
+    stages: tuple[str, ...],
+    skipped: tuple[str, ...],
+    output: Path | None,
+    again: bool,
+    as_json: bool,
+) -> None:
+    """Test whether the processes of a profile reach each other, and what helps where they do not.
+
+    With --cards: prove on this machine what this program claims of it, with PROFILE's Python and GPUs, in a report.
+    """
+    from tui_train.cli.plans import cards as proofs
     from tui_train.cli.plans import doctor
 
+    if cards:
+        if source.is_other_machine_or_cluster:
+            raise click.UsageError("--cards runs on this machine: leave out --machine, --on and --slurm.")
+        proofs.prove_machine(profile or "quickstart", edits, stages, skipped, output, again=again, as_json=as_json)
+        return
+    if not profile:
+        raise click.UsageError("Missing argument 'PROFILE'.")
+    if stages or skipped or output or again:
+        raise click.UsageError("--stage, --skip, --output and --again need --cards.")
     doctor.examine_profile(profile, edits, source, seconds, as_json=as_json)
 
 

@@ -310,6 +310,18 @@ class BackendOverride:
         return change
 
 
+def limit_gpu_memory(module: Any) -> None:
+    """Have torch run out of memory beyond so many bytes, as on a smaller GPU, if TUI_TRAIN_GPU_MEMORY names them."""
+    allowed = int(os.environ.get("TUI_TRAIN_GPU_MEMORY", "0"))
+
+    def limit() -> None:
+        share = allowed / module.get_device_properties(0).total_memory
+        module.set_per_process_memory_fraction(min(1.0, share), 0)
+
+    if allowed:
+        module._lazy_call(lambda: call_quietly(limit))  # noqa: SLF001 - each release has it, and it costs nothing
+
+
 def override_micro_batch(module: Any, wanted: int) -> None:
     """Have the Hugging Face Trainer resume with the micro batch that it is told: TUI_TRAIN_MICRO_BATCH names it.
 
@@ -462,12 +474,13 @@ def install_hooks() -> None:
         return
     acts_by_module: dict[str, Callable[[ModuleType], object]] = {}
     distributed: list[Callable[[ModuleType], object]] = []
+    cuda: list[Callable[[ModuleType], object]] = [limit_gpu_memory]
     if os.environ.get("TUI_TRAIN_SHOW_DEVICES") != "0":
         devices = RankDevicePrinter()
         distributed.append(
             lambda module: WrappedCalls().wrap_call(module, "init_process_group", [], [devices.record_process_group])
         )
-        acts_by_module["torch.cuda"] = devices.watch_cuda
+        cuda.append(devices.watch_cuda)
         acts_by_module["torch.autograd"] = devices.watch_autograd
     if os.environ.get("TUI_TRAIN_BACKEND"):
         backend = BackendOverride(os.environ["TUI_TRAIN_BACKEND"])
@@ -485,6 +498,7 @@ def install_hooks() -> None:
     if call_quietly(_value_noted_by_preparation, ".answers"):
         acts_by_module["trl.trainer.sft_trainer"] = learn_answers_only
     acts_by_module["transformers.trainer"] = lambda module: [call_quietly(act, module) for act in trainer]
+    acts_by_module["torch.cuda"] = lambda module: [call_quietly(act, module) for act in cuda]
     if distributed:
         acts_by_module["torch.distributed.distributed_c10d"] = lambda module: [
             call_quietly(act, module) for act in distributed

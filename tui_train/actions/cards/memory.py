@@ -1,0 +1,135 @@
+"""Proves the memory estimate: what is estimated and traced of small models, beside what two real steps take."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tui_train.actions.cards.claims import Claim, compared_claim, untested_claim
+from tui_train.actions.cards.kernels import card_title
+from tui_train.actions.doctor.short_runs import Workbench
+from tui_train.base.text import percent, size_text, visible
+from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name
+from tui_train.facts.types import Gpu
+from tui_train.memory import trace as traces
+from tui_train.memory.data_defaults import set_up
+from tui_train.memory.estimate import estimate_memory
+from tui_train.memory.trace import CountedMemory
+from tui_train.memory.types import ALL_LORA_TARGETS, MemoryEstimate, MemorySettings
+from tui_train.memory.verdict import CUDA_CONTEXT_BYTES, judge_memory, reserved_bytes
+from tui_train.memory.workload import new_model_dimensions
+from tui_train.profile.types import Profile, Recipe
+
+# Of each type one whose training fits a small card.
+_CARD_MODELS = (
+    "HuggingFaceTB/SmolLM-135M", "google/gemma-3-270m", "EleutherAI/pythia-410m", "Qwen/Qwen2-0.5B", "Qwen/Qwen3-0.6B",
+    "TinyLlama/TinyLlama-1.1B",
+)  # fmt: skip
+_ON_CARD = MemorySettings(micro_batch=2, sequence_length=1024, weights="bf16", adapters="bf16", optimizer="adamw_fused")
+_ON_CPU = MemorySettings(micro_batch=4, sequence_length=128, optimizer="adamw_fused")
+_CPU_RECIPE = Recipe(layers=6, hidden_size=384, heads=6)
+# docs/memory.md: what is reserved is known to about a fifth.
+_RESERVED_RELATIVE_ERROR = 0.2
+
+
+class _Case(NamedTuple):
+    """A model, and how it is trained."""
+
+    model: ModelDimensions
+    method: str
+    settings: MemorySettings
+
+    @property
+    def title(self) -> str:
+        """What is trained, and how."""
+        how = self.settings
+        return f"{self.model.name}, {self.method}, {how.weights}, {how.micro_batch} × {how.sequence_length} tokens"
+
+
+def memory_claims(profile: Profile, bench: Workbench) -> Iterator[Claim]:
+    """Yield estimate, trace and measurement of small models on the first card, or in the host's memory."""
+    setup = set_up(profile, bench.facts)
+    if setup.toolchain is None:
+        yield untested_claim("The memory estimate", "no Python here can train")
+        return
+    gpu = setup.gpus[0] if setup.gpus else None
+    context_is_told = gpu is None
+    for case in _cases(on_card=gpu is not None):
+        if gpu and (why := _why_not_fitting(case, gpu)):
+            yield untested_claim(case.title, why)
+            continue
+        counted = traces.run_measurement(setup.toolchain.python, _request(case), gpu.uuid if gpu else "")
+        if counted.problem:
+            yield untested_claim(case.title, visible(counted.problem))
+            continue
+        traced = traces.run_trace(setup.toolchain.python, _request(case), lambda: bench.is_cancelled)
+        yield from _claims_of_case(case, counted, traced)
+        if gpu and not context_is_told:
+            context_is_told = True
+            yield _context_claim(gpu, counted)
+    quantized = "The memory of QLoRA"
+    yield untested_claim(quantized, "two steps with random weights do not show the memory of quantized ones")
+
+
+def _cases(*, on_card: bool) -> Iterator[_Case]:
+    models = [*filter(None, map(dimensions_by_name, _CARD_MODELS))] if on_card else [new_model_dimensions(_CPU_RECIPE)]
+    full = _ON_CARD if on_card else _ON_CPU
+    for model in models:
+        yield _Case(model, "full", full)
+        yield _Case(model, "LoRA", replace(full, method="lora", targets=ALL_LORA_TARGETS))
+
+
+def _request(case: _Case) -> dict[str, object]:
+    return traces.memory_child_request(case.model, case.settings)
+
+
+def _why_not_fitting(case: _Case, gpu: Gpu) -> str:
+    """Return why two steps are not to be tried on a card: running out of memory may end other programs."""
+    estimate, free = estimate_memory(case.model, case.settings), gpu.memory_free
+    if free is None:
+        return "the driver does not tell how much memory is free"
+    reserved = reserved_bytes(estimate, several_processes=False)
+    band = judge_memory(estimate.peak_phase.total_bytes, reserved, free, several_processes=False).band
+    return "" if band == "fits" else f"by the estimate it does not fit: {size_text(reserved)} of {size_text(free)} free"
+
+
+def _claims_of_case(case: _Case, counted: CountedMemory, traced: CountedMemory) -> Iterator[Claim]:
+    """Yield the estimate and the trace beside the tensors that were measured, and on a card what was reserved."""
+    estimate = estimate_memory(case.model, case.settings)
+    _, measured = counted.peak_phase_and_bytes
+    yield _size_claim(f"{case.title}: estimate", estimate.peak_phase.total_bytes, measured, estimate.relative_error)
+    if traced.problem:
+        yield untested_claim(f"{case.title}: trace", visible(traced.problem))
+    else:
+        _, peak = traced.peak_phase_and_bytes
+        yield _size_claim(f"{case.title}: trace", peak, measured, traces.TRACE_RELATIVE_ERROR)
+    if counted.reserved:
+        yield _reserved_claim(case, estimate, counted)
+
+
+def _reserved_claim(case: _Case, estimate: MemoryEstimate, counted: CountedMemory) -> Claim:
+    reserved = reserved_bytes(estimate, several_processes=False)
+    return _size_claim(f"{case.title}: reserved", reserved, counted.reserved, _RESERVED_RELATIVE_ERROR)
+
+
+def _size_claim(claim: str, expected: int, measured: int, error: float) -> Claim:
+    """Return a number of bytes beside the measured one, which may be that share smaller or larger."""
+    off = expected / measured - 1 if measured else 0.0
+    return compared_claim(
+        claim,
+        f"{size_text(expected)} ± {percent(error)}",
+        f"{size_text(measured)} ({off:+.1%} estimated)",
+        holds=measured > 0 and abs(off) <= error,
+    )
+
+
+def _context_claim(gpu: Gpu, counted: CountedMemory) -> Claim:
+    """Return what the CUDA context takes: what is used of the card, without what was reserved and used before."""
+    before = (gpu.memory_total or 0) - (gpu.memory_free or 0)
+    context = counted.used - counted.reserved - before
+    return compared_claim(
+        f"{card_title(gpu)}: CUDA context",
+        f"at most {size_text(CUDA_CONTEXT_BYTES)}",
+        size_text(max(0, context)),
+        holds=context <= CUDA_CONTEXT_BYTES,
+    )

@@ -1,0 +1,155 @@
+"""The proof of a machine: stages of claims, each tested by what this program does anyway, and what is kept of them."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from tui_train import __version__
+from tui_train.actions.cards.claims import Claim, untested_claim
+from tui_train.actions.cards.exchange import exchange_claims, rank_claims
+from tui_train.actions.cards.kernels import card_title, kernel_claims
+from tui_train.actions.cards.memory import memory_claims
+from tui_train.actions.cards.nemo_recipe import nemo_claims
+from tui_train.actions.cards.out_of_memory import out_of_memory_claims
+from tui_train.actions.cards.samples import sample_claims
+from tui_train.actions.cards.training_kinds import training_kind_claims
+from tui_train.actions.cards.tuning import tuning_claims
+from tui_train.actions.doctor.short_runs import Workbench
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.parse import Unparsable, json_as, read_file_to_parse
+from tui_train.base.text import display_path, size_text, visible
+from tui_train.facts.answer_cache import content_digest
+from tui_train.memory.data_defaults import set_up
+from tui_train.profile.types import Profile
+from tui_train.setup.setup import Setup
+
+_MAX_FILE_BYTES = 16 << 20
+
+
+class Stage(NamedTuple):
+    """Claims that are proved together; `needs_card`: without a GPU that can train none of them can be tested."""
+
+    name: str
+    about: str
+    claims: Callable[[Profile, Workbench], Iterator[Claim]]
+    needs_card: bool = False
+
+
+STAGES = (
+    Stage("kernels", "the verdict on each GPU against a real kernel", kernel_claims),
+    Stage("ranks", "the device of each process against the plan", rank_claims),
+    Stage("communication", "NCCL against Gloo", exchange_claims),
+    Stage("memory", "estimate and trace of small models against two real steps", memory_claims),
+    Stage("out-of-memory", "what follows after a real out of memory", out_of_memory_claims, needs_card=True),
+    Stage("trainings", "precisions, optimizers and shardings against the plain training", training_kind_claims),
+    Stage("tune", "tuning against every setting", tuning_claims),
+    Stage("samples", "live samples against nvidia-smi", sample_claims, needs_card=True),
+    Stage("nemo", "a NeMo recipe of a few steps", nemo_claims, needs_card=True),
+)
+
+
+class StageResult(Struct, frozen=True, kw_only=True):
+    """The claims of a stage so far; `complete`: all of them."""
+
+    name: str
+    claims: tuple[Claim, ...]
+    seconds: float
+    complete: bool
+
+
+class ProvedMachine(Struct, frozen=True, kw_only=True):
+    """What the results are about: another driver, PyTorch or choice of cards may have others.
+
+    `chosen` is a digest of the machine's name and of what the profile chooses, for variables may be secrets.
+    """
+
+    tui_train: str
+    driver: str
+    cards: tuple[str, ...]
+    cpu: str
+    python: str
+    torch: str
+    chosen: str
+
+
+class Proof(Struct, frozen=True, kw_only=True):
+    """The results of the stages on a machine, in their order."""
+
+    machine: ProvedMachine
+    stages: tuple[StageResult, ...] = ()
+
+    def with_result(self, result: StageResult) -> "Proof":
+        """Return the proof with a result in place of the one before of that stage."""
+        by_name = {stage.name: stage for stage in (*self.stages, result)}
+        ordered = tuple(by_name[stage.name] for stage in STAGES if stage.name in by_name)
+        return msgspec.structs.replace(self, stages=ordered)
+
+    def has_completed(self, stage: Stage) -> bool:
+        """Return whether all claims of a stage were tested."""
+        return any(result.name == stage.name and result.complete for result in self.stages)
+
+    @property
+    def holds(self) -> bool:
+        """Whether no claim differs."""
+        return all(claim.verdict != "differs" for stage in self.stages for claim in stage.claims)
+
+
+def prove(stages: Sequence[Stage], profile: Profile, bench: Workbench) -> Iterator[StageResult]:
+    """Yield the result of each stage after each of its claims, and when it is complete; nothing after an interrupt."""
+    for stage in stages:
+        for result in _results_of_stage(stage, profile, bench):
+            # What was broken off says nothing.
+            if bench.is_cancelled:
+                return
+            yield result
+
+
+def _results_of_stage(stage: Stage, profile: Profile, bench: Workbench) -> Iterator[StageResult]:
+    began, claims, seconds = time.monotonic(), list[Claim](), 0.0
+    for claim in _claims_of_stage(stage, profile, bench):
+        claims.append(claim)
+        seconds = round(time.monotonic() - began, 1)
+        yield StageResult(name=stage.name, claims=tuple(claims), seconds=seconds, complete=False)
+    yield StageResult(name=stage.name, claims=tuple(claims), seconds=seconds, complete=True)
+
+
+def _claims_of_stage(stage: Stage, profile: Profile, bench: Workbench) -> Iterator[Claim]:
+    """Yield the claims of a stage; one that cannot go on says why."""
+    if stage.needs_card and not set_up(profile, bench.facts).gpus:
+        yield untested_claim(stage.about, "no GPU here can train")
+        return
+    try:
+        yield from stage.claims(profile, bench)
+    except TuiTrainError as error:
+        yield untested_claim(stage.about, error.message)
+
+
+def proved_machine(setup: Setup) -> ProvedMachine:
+    """Return what is proved: the machine, its Python, and what a profile chooses of both."""
+    machine, tool, profile = setup.facts.machine, setup.toolchain, setup.profile
+    chosen = (machine.hostname, profile.hardware, profile.trainer.environment, profile.communication)
+    return ProvedMachine(
+        tui_train=__version__,
+        driver=f"{machine.driver_version or '?'}, CUDA {machine.driver_cuda or '?'}" if machine.gpus else "",
+        cards=tuple(
+            f"{card_title(gpu)} {visible(gpu.uuid)}, {size_text(gpu.memory_total)}, {gpu.compute_capability or '?'}"
+            for gpu in machine.gpus
+        ),
+        cpu=f"{visible(machine.cpu_name)} × {machine.cpu_count}",
+        python=display_path(tool.python) if tool else "",
+        torch=visible(tool.torch or "") if tool else "",
+        chosen=content_digest(msgspec.json.encode(chosen)),
+    )
+
+
+def load_proof(file: Path, machine: ProvedMachine) -> Proof:
+    """Return what was kept of an earlier proof of this machine, with no results if there is none."""
+    try:
+        kept = json_as(read_file_to_parse(file, _MAX_FILE_BYTES), Proof)
+    except Unparsable:
+        kept = Proof(machine=machine)
+    return kept if kept.machine == machine else Proof(machine=machine)

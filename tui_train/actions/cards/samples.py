@@ -1,0 +1,103 @@
+"""Proves what the live samples say of the cards: nvidia-smi says the same of a busy one."""
+
+import threading
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from tui_train.actions.cards.claims import Claim, compared_claim, untested_claim
+from tui_train.actions.cards.kernels import card_title, multiply_matrices
+from tui_train.actions.doctor.short_runs import Workbench
+from tui_train.facts.gpus.live_samples import yield_changed_samples
+from tui_train.facts.gpus.samples import CardSample
+from tui_train.facts.machine.child_process import find_on_path, run_child
+from tui_train.facts.types import Gpu
+from tui_train.memory.data_defaults import set_up
+from tui_train.profile.types import Profile
+
+_BUSY_SECONDS = 8
+_STEADY_AFTER_SECONDS = 3.0
+_NVIDIA_SMI_SECONDS = 30.0
+_QUERY = ("--query-gpu=uuid,memory.free,utilization.gpu,temperature.gpu", "--format=csv,noheader,nounits")
+_MIB = 2**20
+# The two are not read at the same moment.
+_MAX_MEMORY_DIFFERENCE, _MAX_USE_DIFFERENCE, _MAX_TEMPERATURE_DIFFERENCE = 64 * _MIB, 20, 5
+
+
+class _Reading(Struct, frozen=True, kw_only=True):
+    """Free memory in bytes, utilization in % and temperature in °C of a card; None is not told."""
+
+    memory_free: int | None
+    use: int | None
+    temperature: int | None
+
+    @property
+    def text(self) -> str:
+        """The reading in words."""
+        free = "?" if self.memory_free is None else f"{self.memory_free // _MIB} MiB"
+        return f"{free} free, {_text(self.use)} %, {_text(self.temperature)} °C"
+
+
+def sample_claims(profile: Profile, bench: Workbench) -> Iterator[Claim]:
+    """Yield the sample of each card that can compute beside what nvidia-smi says while it does."""
+    setup = set_up(profile, bench.facts)
+    if setup.toolchain is None or not find_on_path("nvidia-smi"):
+        yield untested_claim("Samples say what nvidia-smi says", "nvidia-smi was not found")
+        return
+    for gpu in setup.gpus:
+        words = (setup.toolchain.python, profile, bench, gpu.uuid, _BUSY_SECONDS)
+        load = threading.Thread(target=multiply_matrices, args=words, daemon=True)
+        load.start()
+        yield _claim_of_busy_card(gpu, load)
+        load.join()
+
+
+def _claim_of_busy_card(gpu: Gpu, load: threading.Thread) -> Claim:
+    claim = f"{card_title(gpu)}, busy: the samples say what nvidia-smi says"
+    sampled: CardSample | None = None
+    steady = threading.Event()
+    timer = threading.Timer(_STEADY_AFTER_SECONDS, steady.set)
+    for samples in yield_changed_samples(lambda: steady.is_set() or not load.is_alive()):
+        sampled = next((sample for sample in samples if sample.uuid == gpu.uuid), sampled)
+        # Of a card that idles both say 0 %, and what has just begun still changes.
+        if sampled and sampled.use != 0 and timer.ident is None:
+            timer.start()
+    if sampled is None or timer.ident is None:
+        return untested_claim(claim, "it was not busy" if sampled else "the driver gave no sample")
+    shown = _read_nvidia_smi().get(gpu.uuid)
+    if shown is None:
+        return untested_claim(claim, "nvidia-smi does not list it")
+    own = _Reading(memory_free=sampled.memory_free, use=sampled.use, temperature=sampled.temperature)
+    return compared_claim(claim, shown.text, own.text, holds=_are_close(own, shown))
+
+
+def _are_close(own: _Reading, shown: _Reading) -> bool:
+    """Return whether two readings agree; what one of them does not tell is none of them."""
+    pairs = (
+        (own.memory_free, shown.memory_free, _MAX_MEMORY_DIFFERENCE),
+        (own.use, shown.use, _MAX_USE_DIFFERENCE),
+        (own.temperature, shown.temperature, _MAX_TEMPERATURE_DIFFERENCE),
+    )
+    return all(one is None or other is None or abs(one - other) <= most for one, other, most in pairs)
+
+
+def _read_nvidia_smi() -> dict[str, _Reading]:
+    """Return what nvidia-smi says of each card, by UUID."""
+    result = run_child([find_on_path("nvidia-smi"), *_QUERY], _NVIDIA_SMI_SECONDS)
+    readings = {}
+    for line in result.out.decode("utf-8", "replace").splitlines():
+        uuid, *cells = (cell.strip() for cell in line.split(","))
+        if len(cells) == 3:
+            free, use, temperature = map(_number_or_none, cells)
+            readings[uuid] = _Reading(
+                memory_free=None if free is None else free * _MIB, use=use, temperature=temperature
+            )
+    return readings
+
+
+def _number_or_none(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _text(value: int | None) -> str:
+    return "?" if value is None else str(value)

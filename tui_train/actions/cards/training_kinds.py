@@ -1,0 +1,64 @@
+"""Proves that precisions, optimizers and shardings train as the plain training does."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from tui_train.actions.cards.claims import Claim, compared_claim, untested_claim
+from tui_train.actions.cards.trainings import have_same_losses, losses_text, one_process_values, small_profile, train
+from tui_train.actions.doctor.short_runs import Workbench
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import percent
+from tui_train.memory.data_defaults import set_up
+from tui_train.profile.fields import FieldValue
+from tui_train.profile.types import Profile
+
+_SHARDED: Mapping[str, FieldValue] = {"trainer.launcher": "accelerate"}
+
+
+class _Kind(NamedTuple):
+    """A way to train: its changes of the plain one, how far its losses may be off, and whether it needs two GPUs."""
+
+    name: str
+    values: Mapping[str, FieldValue]
+    tolerance: float
+    several: bool = False
+
+
+_KINDS = (
+    _Kind("bf16", {"recipe.precision": "bf16"}, 0.02),
+    _Kind("fp16", {"recipe.precision": "fp16"}, 0.02),
+    _Kind("the fused optimizer", {"recipe.fused_optimizer": True}, 1e-3),
+    _Kind("the 8-bit optimizer", {"recipe.optimizer_8bit": True}, 0.1),
+    _Kind("activation checkpointing", {"recipe.activation_checkpointing": True}, 1e-3),
+    _Kind("DDP", {}, 1e-3, several=True),
+    _Kind("FSDP2", {"trainer.strategy": "fsdp2", **_SHARDED}, 0.01, several=True),
+    _Kind("ZeRO-2", {"trainer.strategy": "zero2", **_SHARDED}, 0.01, several=True),
+    _Kind("ZeRO-3", {"trainer.strategy": "zero3", **_SHARDED}, 0.01, several=True),
+)
+_CPU_PROCESSES = 2
+
+
+def training_kind_claims(profile: Profile, bench: Workbench) -> Iterator[Claim]:
+    """Yield the losses of each kind of training beside those of one process in fp32, which has the same samples."""
+    setup = set_up(profile, bench.facts)
+    alone = one_process_values(setup)
+    plain = train(small_profile(profile, alone), bench)
+    yield compared_claim("One process trains in fp32", "a loss for each step", losses_text(plain), holds=not plain.why)
+    for kind in () if plain.why else _KINDS:
+        claim = f"{kind.name} trains with the losses of one process in fp32"
+        if kind.several and setup.device == "cuda" and len(setup.gpus) < 2:
+            yield untested_claim(claim, "it needs two GPUs that can train")
+            continue
+        processes = {"hardware.processes": _CPU_PROCESSES} if setup.device == "cpu" else {}
+        values = {**kind.values, **(processes if kind.several else alone)}
+        try:
+            trained = train(small_profile(profile, values), bench)
+        except TuiTrainError as error:
+            yield untested_claim(claim, error.message)
+            continue
+        yield compared_claim(
+            claim,
+            f"{losses_text(plain)} ± {percent(kind.tolerance, 1)}",
+            losses_text(trained),
+            holds=have_same_losses(trained, plain, kind.tolerance),
+        )

@@ -1,0 +1,91 @@
+"""Runs that are started in the place of a training, watched for a while, and removed."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from tui_train.base.errors import TuiTrainError, Unavailable
+from tui_train.facts.machine.communication_tests import Exchange
+from tui_train.facts.types import Facts
+from tui_train.places.place import Place
+from tui_train.plan.render.prepare import prepare_plan
+from tui_train.profile.changes import Change
+from tui_train.runs import folders
+from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
+from tui_train.runs.rundir import RunDir
+from tui_train.setup.setup import Setup
+
+_POLL_SECONDS = 0.1
+_POLL_SECONDS_ELSEWHERE = 1.0
+
+
+class Observer:
+    """Is told what is done, and says whether it is to end; this one does neither."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the test is to end now."""
+        return False
+
+    def begin_test(self, change: Change | None) -> None:
+        """Note that a test begins: with a change, or as the profile is."""
+
+    def note_exchange(self, exchange: Exchange) -> None:
+        """Note what a process has done."""
+
+
+class Workbench(NamedTuple):
+    """Where tests run, what is known of it, and who is told of them."""
+
+    place: Place
+    facts: Facts
+    observer: Observer
+    interrupts: Interrupts = NO_INTERRUPTS
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the test is to end now."""
+        return bool(self.interrupts.number) or self.observer.is_cancelled
+
+
+@contextmanager
+def started_run(setup: Setup, bench: Workbench) -> Iterator[RunDir]:
+    """Start a run in the place of a training; at the end it leaves no process, and no folder here.
+
+    Raises Unavailable where it cannot be started.
+    """
+    prepared = prepare_plan(setup)
+    errors = [finding for finding in prepared.findings if finding.level == "error"]
+    if prepared.plan is None or errors:
+        first = errors[0]
+        raise Unavailable(first.message, first.remedy)
+    run = bench.place.submit(prepared, prepared.plan, bench.interrupts)
+    try:
+        yield run
+    finally:
+        _remove(run, bench.place)
+
+
+def ends_in_time(
+    run: RunDir, bench: Workbench, max_seconds: float, note_progress: Callable[[], None] = lambda: None
+) -> bool:
+    """Wait until a run has ended by itself; False where it has not in time. What waits in a queue does not count."""
+    until = time.monotonic() + max_seconds
+    while True:
+        status = bench.place.ask_state(run)
+        note_progress()
+        if status.state == "queued":
+            until = time.monotonic() + max_seconds
+        elif not status.live and status.state != "new":
+            return True
+        if time.monotonic() > until or bench.is_cancelled:
+            return False
+        time.sleep(_POLL_SECONDS_ELSEWHERE if bench.place.name else _POLL_SECONDS)
+
+
+def _remove(run: RunDir, place: Place) -> None:
+    with suppress(TuiTrainError):
+        place.stop(run, at_once=True)
+    with suppress(TuiTrainError):
+        folders.remove_run(run)
