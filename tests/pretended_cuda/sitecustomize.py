@@ -1,4 +1,7 @@
-"""For the communication test where no GPU is: CUDA is the CPU, NCCL is Gloo, and a fault that FAULT names happens.
+"""For what trains or computes where no GPU is: CUDA is the CPU, NCCL is Gloo, and a fault that FAULT names happens.
+
+With PRETEND=cuda: the cards are those of TUI_TRAIN_TEST_MACHINE that CUDA_VISIBLE_DEVICES names, and run
+the code of PRETEND_ARCHS, such as `75 86`. Their memory is counted, and ends where it is limited.
 
 `garbled`: NCCL fails at its first exchange as with a broken name of a file in /dev/shm, unless cuMem in host memory is
 off. `shm`: it needs 10 MB in /dev/shm, and fails as NCCL does where it cannot have them. `hang`, `die`: so does the
@@ -51,9 +54,7 @@ def fail(fault: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def pretend() -> None:
-    import no_cuda
-    import torch
+def pretend_faults() -> None:
     from torch import distributed
 
     exchange = distributed.all_reduce
@@ -66,15 +67,72 @@ def pretend() -> None:
         return work
 
     distributed.all_reduce = all_reduce
-    if os.environ.get("PRETEND") == "cuda":
-        join = distributed.init_process_group
-        distributed.init_process_group = lambda _backend, **more: join("gloo", **more)
-        distributed.get_backend = lambda: "nccl"
-        no_cuda.pretend()
-        torch.cuda.is_available = lambda: True
-        torch.cuda.get_device_properties = lambda number: types.SimpleNamespace(name=f"GPU {number}", uuid="")
 
 
-if any(word.endswith("communication_test.py") for word in sys.orig_argv[1:3]):
+def pretend_nccl() -> None:
+    from torch import distributed
+
+    join = distributed.init_process_group
+
+    def init_process_group(_backend=None, **more):
+        more.pop("device_id", None)
+        return join("gloo", **more)
+
+    distributed.init_process_group = init_process_group
+    distributed.get_backend = lambda *_: "nccl"
+
+
+def visible_cards() -> list:
+    """The cards of the machine file by what torch calls their properties; two without a name where there is none."""
+    machine = os.environ.get("TUI_TRAIN_TEST_MACHINE")
+    if not machine:
+        return [types.SimpleNamespace(name=f"GPU {number}", uuid="", major=8, minor=6) for number in range(2)]
+    found = {}
+    for section in Path(machine).read_text().split("[card]")[1:]:
+        told = dict(line.split(" = ", 1) for line in section.splitlines() if " = " in line)
+        major, minor = map(int, told["compute"].split("."))
+        found[told["uuid"]] = types.SimpleNamespace(
+            name=told["name"], uuid=told["uuid"].removeprefix("GPU-"), major=major, minor=minor,
+            total_memory=int(told["memory"].split()[0]) << 20,
+        )  # fmt: skip
+    return [found[uuid] for uuid in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if uuid in found]
+
+
+def pretend_cards(cards: list) -> None:
+    import no_cuda
+    import torch
+    from pretended_memory import CardMemory
+
+    cuda, first = torch.cuda, cards[int(os.environ.get("LOCAL_RANK", "0"))]
+    no_cuda.pretend()
+    memory = CardMemory(getattr(first, "total_memory", 1 << 40), has_code_for(first))
+    cuda.is_available = lambda: True
+    cuda.device_count = lambda: len(cards)
+    cuda.get_device_properties = lambda number=0: cards[getattr(number, "index", number) or 0]
+    cuda.get_device_name = lambda number=0: cuda.get_device_properties(number).name
+    cuda.get_device_capability = lambda *_: (first.major, first.minor)
+    cuda.is_bf16_supported = lambda including_emulation=True: including_emulation or first.major >= 8
+    memory.pretend(torch)
+    # What the shim of a run does as CUDA starts.
+    for call, _ in cuda._queued_calls:
+        if call.__module__ == "sitecustomize":
+            call()
+
+
+def has_code_for(card) -> bool:
+    archs = os.environ.get("PRETEND_ARCHS", "").split()
+    return not archs or any(int(arch) // 10 == card.major and int(arch) % 10 <= card.minor for arch in archs)
+
+
+def is_pretended() -> bool:
+    programs = ("communication_test.py", "pretrain.py", "memory_child.py")
+    return any(word.endswith(programs) or "Multiplies matrices" in word for word in sys.orig_argv[1:5])
+
+
+if is_pretended():
     sys.path.append(str(Path(__file__).parents[1]))
-    pretend()
+    sys.path.append(str(Path(__file__).parent))
+    pretend_faults()
+    if os.environ.get("PRETEND") == "cuda" and (found := visible_cards()):
+        pretend_nccl()
+        pretend_cards(found)

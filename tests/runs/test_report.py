@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from support import SCRIPTS, examples, facts, profile, ready, sample, tui
 
 from tui_train.base import secrets
+from tui_train.facts.machine.communication_tests import CommunicationResult, Examination, Exchange, keep_examination
 from tui_train.facts.types import Facts
 from tui_train.profile import store
 from tui_train.runs import archive, rundir
@@ -28,6 +29,7 @@ PLANTED = {
     ],
     "values": ["correct horse battery", "it's $HOME\\n\"quoted\" 中文", "p4ss;w0rd&more"],
 }  # fmt: skip
+FAILED = Exchange(rank=0, stage="all_reduce", problem="no answer", hangs=True)
 KEY = (
     "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\nAAAAB3NzaC1yc2EAAAAD\n-----END OPENSSH PRIVATE KEY-----"
 )
@@ -303,3 +305,12 @@ def test_a_plan_that_names_files_of_others_does_not_get_them(tmp_path, path, nam
     (tmp_path / "run" / "plan.json").write_text(json.dumps({named: [{"path": path}]}))
     found = archive.masked_archive_entries(rundir.RunDir(tmp_path / "run"), "{}")
     assert {entry.name for entry in found} == {"machine.json", "about.json", "launch.sh", "plan.json"}
+
+
+def test_what_the_doctor_found_out_of_the_communication_is_there(tmp_path):
+    (tmp_path / "launch.sh").write_text("#!/bin/bash\n")
+    failed = CommunicationResult(processes=2, works=False, exchanges=(FAILED,), cause=f"no route, {HF}")
+    keep_examination("key", Examination(result=failed))
+    found = {entry.name: entry.text for entry in archive.masked_archive_entries(rundir.RunDir(tmp_path), "")}
+    assert "no route" in found["communication.json"]
+    assert HF not in found["communication.json"]

@@ -20,6 +20,7 @@ from tui_train.base.errors import AlreadyExists, TuiTrainError
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically, write_if_absent
 from tui_train.base.parse import prepared_for_msgspec
 from tui_train.base.text import visible
+from tui_train.facts.machine.communication_tests import load_examinations
 from tui_train.facts.other_machines.machine_files import make_name_masker
 from tui_train.profile import store
 from tui_train.runner.run_folder.fill import filled_config_path
@@ -62,7 +63,7 @@ def masked_archive_entries(run: RunDir, machine_text: str) -> tuple[ArchiveEntry
     """
     known_secrets, without_names = _known_secrets(run), make_name_masker(platform.node())
     entries = [ArchiveEntry("machine.json", machine_text)] if machine_text else []
-    for name, text in (("about.json", _about_json_text(run)), *_run_file_texts(run)):
+    for name, text in (("about.json", _about_json_text(run)), *_communication_tests(), *_run_file_texts(run)):
         without_secrets, masked = secrets.mask_secrets(text, known_secrets)
         entries.append(ArchiveEntry(name, without_names(without_secrets), dict(masked)))
     return tuple(entries)
@@ -104,6 +105,12 @@ def _about_json_text(run: RunDir) -> str:
         "status": status.as_plain_data(),
     }
     return msgspec.json.format(msgspec.json.encode(about), indent=2).decode() + "\n"
+
+
+def _communication_tests() -> Iterator[tuple[str, str]]:
+    """Yield what came of tests of the communication since this machine was booted, where there are any."""
+    if kept := load_examinations():
+        yield "communication.json", msgspec.json.format(msgspec.json.encode(kept), indent=2).decode() + "\n"
 
 
 def _run_file_texts(run: RunDir) -> Iterator[tuple[str, str]]:

@@ -37,16 +37,16 @@ _SAME_LOSSES_TOLERANCE = 1e-3
 def out_of_memory_claims(profile: Profile, bench: Workbench) -> Iterator[Claim]:
     """Yield what came of trainings that run out of memory in the loss, in the optimizer's step, and as they load."""
     yield _climbing_claim(profile, bench)
-    weights = _predicted(_alone(profile, _MANY_WEIGHTS, bench), bench)
-    totals = {phase.name: phase.total_bytes for phase in weights.estimate.phases} if weights.estimate else {}
-    if not totals:
-        yield untested_claim(
-            "Out of memory in the optimizer's step, and as the model is loaded", weights.why_no_estimate
-        )
+    estimate = _predicted(_alone(profile, _MANY_WEIGHTS, bench), bench).estimate
+    if estimate is None:
+        yield untested_claim("Out of memory in the optimizer's step, and as the model is loaded", "no estimate")
         return
-    between = (totals["backward"] + totals["optimizer step"]) // 2
-    yield _phase_claim("in the optimizer's first step", "step", between, profile, bench)
-    yield _phase_claim("while the model is loaded", "load", totals["load"] // 2, profile, bench)
+    parts_by_phase = {phase.name: dict(phase.parts) for phase in estimate.phases}
+    step, load = (sum(parts_by_phase[name].values()) for name in ("optimizer step", "load"))
+    # Its first step makes the states: before it, gradients and weights fit.
+    half_of_states = parts_by_phase["optimizer step"]["optimizer states"] // 2
+    yield _phase_claim("in the optimizer's first step", "step", step - half_of_states, profile, bench)
+    yield _phase_claim("while the model is loaded", "load", load // 2, profile, bench)
 
 
 def _climbing_claim(profile: Profile, bench: Workbench) -> Claim:
