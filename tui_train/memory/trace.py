@@ -83,6 +83,7 @@ def memory_child_request(model: ModelDimensions, settings: MemorySettings, folde
         "dropout": settings.dropout,
         "adapters": _TORCH_NAME_BY_DTYPE[settings.adapters],
         "packed": BYTES_PER_QUANTIZED_WEIGHT.get(settings.packed, 0),
+        "quantization": settings.packed,
         "optimizer": settings.optimizer,
         "checkpointing": settings.checkpointing,
         "attention": settings.attention,
@@ -110,12 +111,15 @@ def run_trace(python: str, request: dict[str, Any], cancelled: Callable[[], bool
     return _parse_counted_memory(run_child(command, TRACE_DEADLINE_SECONDS, no_card, is_cancelled=cancelled))
 
 
-def run_measurement(python: str, request: dict[str, Any], gpu_uuid: str = "") -> CountedMemory:
+def run_measurement(
+    python: str, request: dict[str, Any], gpu_uuid: str = "", cancelled: Callable[[], bool] = lambda: False
+) -> CountedMemory:
     """Return the memory of two real steps with random weights on a GPU (by UUID), or on the CPU without one."""
     command = memory_child_command(python, "measure", request)
     environment = {"CUDA_VISIBLE_DEVICES": gpu_uuid, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     # It makes its weights itself, as large as the training's: a bound would refuse what is to be measured.
-    return _parse_counted_memory(run_child(command, MEASURE_DEADLINE_SECONDS, environment, memory_limit=0))
+    result = run_child(command, MEASURE_DEADLINE_SECONDS, environment, is_cancelled=cancelled, memory_limit=0)
+    return _parse_counted_memory(result)
 
 
 def _parse_counted_memory(result: ChildResult) -> CountedMemory:

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from tui_train.actions.cards.claims import Claim
-from tui_train.actions.cards.proof import STAGES, Proof, ProvedMachine, StageResult
+from tui_train.actions.cards.proof import STAGE_BY_NAME, Proof, ProvedMachine, StageResult
 from tui_train.base.text import duration_text, visible
 
 _VERDICT_WIDTH = 12
@@ -30,9 +30,8 @@ def report_markdown(proof: Proof) -> str:
     """Return the report: the machine, and a table of claims for each stage."""
     lines = ["# What tui-train claims, and what this machine shows", "", counts_text(proof), ""]
     lines += _machine_lines(proof.machine)
-    about = {stage.name: stage.about for stage in STAGES}
     for stage in proof.stages:
-        lines += ["", f"## {stage.name}: {about[stage.name]}", "", _duration_line(stage), ""]
+        lines += ["", f"## {stage.name}: {STAGE_BY_NAME[stage.name].about}", "", _duration_line(stage), ""]
         lines += [_row(_HEADER), _row(["---"] * len(_HEADER)), *map(_claim_row, stage.claims)]
     return "\n".join(lines) + "\n"
 

@@ -51,6 +51,8 @@ STAGES = (
     Stage("nemo", "a NeMo recipe of a few steps", nemo_claims, needs_card=True),
 )
 
+STAGE_BY_NAME = {stage.name: stage for stage in STAGES}
+
 
 class StageResult(Struct, frozen=True, kw_only=True):
     """The claims of a stage so far; `complete`: all of them."""
@@ -85,7 +87,7 @@ class Proof(Struct, frozen=True, kw_only=True):
     def with_result(self, result: StageResult) -> "Proof":
         """Return the proof with a result in place of the one before of that stage."""
         by_name = {stage.name: stage for stage in (*self.stages, result)}
-        ordered = tuple(by_name[stage.name] for stage in STAGES if stage.name in by_name)
+        ordered = tuple(by_name[name] for name in STAGE_BY_NAME if name in by_name)
         return msgspec.structs.replace(self, stages=ordered)
 
     def has_completed(self, stage: Stage) -> bool:

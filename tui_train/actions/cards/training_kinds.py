@@ -11,31 +11,35 @@ from tui_train.base.text import percent
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.fields import FieldValue
 from tui_train.profile.types import Profile
+from tui_train.setup.setup import Setup
 
 _SHARDED: Mapping[str, FieldValue] = {"trainer.launcher": "accelerate"}
 
 
 class _Kind(NamedTuple):
-    """A way to train: its changes of the plain one, how far its losses may be off, and whether it needs two GPUs."""
+    """A way to train: its changes of the plain one, and how far its losses may be off.
+
+    `several`: by two processes; `package`: a library for GPUs that it needs.
+    """
 
     name: str
     values: Mapping[str, FieldValue]
     tolerance: float
     several: bool = False
+    package: str = ""
 
 
 _KINDS = (
     _Kind("bf16", {"recipe.precision": "bf16"}, 0.02),
     _Kind("fp16", {"recipe.precision": "fp16"}, 0.02),
     _Kind("the fused optimizer", {"recipe.fused_optimizer": True}, 1e-3),
-    _Kind("the 8-bit optimizer", {"recipe.optimizer_8bit": True}, 0.1),
+    _Kind("the 8-bit optimizer", {"recipe.optimizer_8bit": True}, 0.1, package="bitsandbytes"),
     _Kind("activation checkpointing", {"recipe.activation_checkpointing": True}, 1e-3),
     _Kind("DDP", {}, 1e-3, several=True),
     _Kind("FSDP2", {"trainer.strategy": "fsdp2", **_SHARDED}, 0.01, several=True),
     _Kind("ZeRO-2", {"trainer.strategy": "zero2", **_SHARDED}, 0.01, several=True),
     _Kind("ZeRO-3", {"trainer.strategy": "zero3", **_SHARDED}, 0.01, several=True),
 )
-_CPU_PROCESSES = 2
 
 
 def training_kind_claims(profile: Profile, bench: Workbench) -> Iterator[Claim]:
@@ -46,11 +50,10 @@ def training_kind_claims(profile: Profile, bench: Workbench) -> Iterator[Claim]:
     yield compared_claim("One process trains in fp32", "a loss for each step", losses_text(plain), holds=not plain.why)
     for kind in () if plain.why else _KINDS:
         claim = f"{kind.name} trains with the losses of one process in fp32"
-        if kind.several and setup.device == "cuda" and len(setup.gpus) < 2:
-            yield untested_claim(claim, "it needs two GPUs that can train")
+        if why := _why_not_possible(kind, setup):
+            yield untested_claim(claim, why)
             continue
-        processes = {"hardware.processes": _CPU_PROCESSES} if setup.device == "cpu" else {}
-        values = {**kind.values, **(processes if kind.several else alone)}
+        values = {**kind.values, **(_two_process_values(setup) if kind.several else alone)}
         try:
             trained = train(small_profile(profile, values), bench)
         except TuiTrainError as error:
@@ -62,3 +65,17 @@ def training_kind_claims(profile: Profile, bench: Workbench) -> Iterator[Claim]:
             losses_text(trained),
             holds=have_same_losses(trained, plain, kind.tolerance),
         )
+
+
+def _why_not_possible(kind: _Kind, setup: Setup) -> str:
+    """Return what a kind of training lacks here beyond what its plan says, empty if nothing."""
+    if kind.several and setup.device == "cuda" and len(setup.gpus) < 2:
+        return "it needs two GPUs that can train"
+    if kind.package and (setup.toolchain is None or kind.package not in setup.toolchain.packages):
+        return f"this Python has no {kind.package}"
+    return "it needs a GPU that can train" if kind.package and setup.device == "cpu" else ""
+
+
+def _two_process_values(setup: Setup) -> dict[str, FieldValue]:
+    """Return the values with which two processes train, on two cards or on the CPU."""
+    return {"hardware.gpus": tuple(gpu.uuid for gpu in setup.gpus[:2]), "hardware.processes": 2}

@@ -7,7 +7,15 @@ from pathlib import Path
 import click
 import msgspec
 
-from tui_train.actions.cards.proof import STAGES, Proof, Stage, load_proof, prove, proved_machine
+from tui_train.actions.cards.proof import (
+    STAGE_BY_NAME,
+    Proof,
+    Stage,
+    StageResult,
+    load_proof,
+    prove,
+    proved_machine,
+)
 from tui_train.actions.doctor.short_runs import Observer, Workbench
 from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, require_training_on_this_machine
 from tui_train.base.app_paths import card_proof_folder
@@ -43,9 +51,14 @@ def prove_machine(  # noqa: PLR0913 - one for each option
     create_own_folder(folder)
     proof = load_proof(folder / _JSON_FILE, proved_machine(set_up(profile, facts)))
     due = [stage for stage in stages if again or not proof.has_completed(stage)]
+    printer = _Printer(quiet=as_json)
+    printer.print_proved_before([stage for stage in stages if stage not in due])
     with defer_signals(lambda text: click.echo(text, err=True)) as interrupts:
-        bench = Workbench(Place(), facts, Observer(), interrupts)
-        proof = _prove_and_write(due, proof, profile, bench, folder, as_json=as_json)
+        _write_report(folder, proof)
+        for result in prove(due, profile, Workbench(Place(), facts, Observer(), interrupts)):
+            proof = proof.with_result(result)
+            _write_report(folder, proof)
+            printer.print_result(result)
     if as_json:
         print_json(proof)
     else:
@@ -58,10 +71,9 @@ def prove_machine(  # noqa: PLR0913 - one for each option
 
 
 def _chosen_stages(names: tuple[str, ...], skipped: tuple[str, ...]) -> list[Stage]:
-    known = [stage.name for stage in STAGES]
-    if unknown := [name for name in (*names, *skipped) if name not in known]:
-        raise click.UsageError(f"no stage {visible(unknown[0])}: there are {', '.join(known)}")
-    return [stage for stage in STAGES if stage.name in (names or known) and stage.name not in skipped]
+    if unknown := [name for name in (*names, *skipped) if name not in STAGE_BY_NAME]:
+        raise click.UsageError(f"no stage {visible(unknown[0])}: there are {', '.join(STAGE_BY_NAME)}")
+    return [stage for name, stage in STAGE_BY_NAME.items() if name in (names or STAGE_BY_NAME) and name not in skipped]
 
 
 def _profile_of_this_machine(reference: str, edits: tuple[str, ...]) -> Profile:
@@ -71,29 +83,25 @@ def _profile_of_this_machine(reference: str, edits: tuple[str, ...]) -> Profile:
     return profile
 
 
-def _prove_and_write(  # noqa: PLR0913 - what a proof is made of
-    due: Sequence[Stage], proof: Proof, profile: Profile, bench: Workbench, folder: Path, *, as_json: bool
-) -> Proof:
-    """Prove stages, and write the report after each claim."""
-    about = {stage.name: stage.about for stage in STAGES}
-    for stage in STAGES if not as_json else ():
-        if stage not in due and proof.has_completed(stage):
-            click.echo(f"{stage.name}: {stage.about}: proved before (--again)")
-    _write_report(folder, proof)
-    shown = ""
-    for result in prove(due, profile, bench):
-        proof = proof.with_result(result)
-        _write_report(folder, proof)
-        if as_json:
-            continue
-        if result.name != shown:
-            shown = result.name
-            click.echo(f"{result.name}: {about[result.name]}")
-        if result.complete:
-            click.echo(f"  {duration_text(result.seconds)}")
-        else:
-            click.echo(f"  {claim_text(result.claims[-1])}")
-    return proof
+class _Printer:
+    """Prints each claim below the name of its stage."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet, self._stage = quiet, ""
+
+    def print_proved_before(self, stages: Sequence[Stage]) -> None:
+        """Print which stages have their results already."""
+        if stages and not self._quiet:
+            click.echo(f"proved before: {', '.join(stage.name for stage in stages)} (--again proves them again)")
+
+    def print_result(self, result: StageResult) -> None:
+        """Print the newest claim of a stage, or how long all took."""
+        if self._quiet:
+            return
+        if result.name != self._stage:
+            self._stage = result.name
+            click.echo(f"{result.name}: {STAGE_BY_NAME[result.name].about}")
+        click.echo(f"  {duration_text(result.seconds) if result.complete else claim_text(result.claims[-1])}")
 
 
 def _write_report(folder: Path, proof: Proof) -> None:

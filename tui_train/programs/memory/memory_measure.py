@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from memory_loss import loss_with_reference
-from memory_model import build_model, build_reference_model
+from memory_model import AdaptedLinear, build_model, build_reference_model
 from memory_trace import TRACED_PHASES, AllocationCounter, MemoryAccount
 
 
@@ -31,6 +31,23 @@ def _make_optimizer(optimizer_kind: str, trained: list[Any], *, on_card: bool) -
     return torch.optim.AdamW(trained, lr=1e-5, fused=fused and on_card, foreach=not fused)
 
 
+def _quantize_packed_weights(model: Any, request: dict[str, Any]) -> None:
+    """Have bitsandbytes quantize random weights, layer by layer, in place of the bytes that stand for them."""
+    import bitsandbytes
+
+    def product_with(packed: Any, state: Any, bias: Any) -> Any:
+        return lambda x: bitsandbytes.matmul_4bit(x, packed.t(), bias=bias, quant_state=state)
+
+    for module in model.modules():
+        if isinstance(module, AdaptedLinear):
+            weight = torch.randn(module.shape, dtype=module.compute, device=module.packed.device) / 50
+            module.packed = None
+            packed, state = bitsandbytes.functional.quantize_4bit(
+                weight, quant_type="nf4", compress_statistics=request["quantization"].endswith("-dq")
+            )
+            module.packed_product = product_with(packed, state, module.bias)
+
+
 def measure(request: dict[str, Any]) -> dict[str, Any]:
     """Return the most bytes of each phase over two steps, and on a card what it holds besides."""
     torch.manual_seed(1)
@@ -47,6 +64,8 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     with contextlib.nullcontext() if on_card else AllocationCounter(account):
         with torch.device(device):
             model, frozen_reference = build_model(request), build_reference_model(request)
+            if request["packed"]:
+                _quantize_packed_weights(model, request)
         for held in (model, frozen_reference) if frozen_reference else (model,):
             for tensor in (*held.parameters(), *held.buffers()):
                 account.add(tensor)

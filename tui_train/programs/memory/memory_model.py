@@ -91,9 +91,13 @@ class AdaptedLinear(torch.nn.Module):
             self.down = torch.nn.Linear(columns, self.rank, bias=False, dtype=dtype)
             self.up = torch.nn.Linear(self.rank, rows, bias=False, dtype=dtype)
 
+    def packed_product(self, x: Any) -> Any:
+        """Return the product with the packed weights, for which bytes stand."""
+        return _unpacked_linear(x, self.packed, self.shape, self.bias)
+
     def forward(self, x: Any) -> Any:
         if hasattr(self, "packed"):
-            out = _unpacked_linear(x.to(self.compute), self.packed, self.shape, self.bias).to(x.dtype)
+            out = self.packed_product(x.to(self.compute)).to(x.dtype)
         else:
             out = torch.nn.functional.linear(x, self.weight, self.bias)
         if not self.rank:
