@@ -61,8 +61,8 @@ def pretend():
     cuda.current_device = lambda: torch.device("cpu")
     for name in ("synchronize", "set_device", "set_stream", "empty_cache"):
         setattr(cuda, name, lambda *_, **__: None)
-    cuda.get_rng_state = lambda *_, **__: torch.get_rng_state()
-    cuda.set_rng_state = lambda state, *_, **__: torch.set_rng_state(state)
+    cuda.get_rng_state = cuda.random.get_rng_state = lambda *_, **__: torch.get_rng_state()
+    cuda.set_rng_state = cuda.random.set_rng_state = lambda state, *_, **__: torch.set_rng_state(state)
     cuda.manual_seed = torch.manual_seed
     cuda.nvtx.range_push = cuda.nvtx.range_pop = lambda *_, **__: 0
     torch.Tensor.cuda = torch.nn.Module.cuda = lambda self, *_, **__: self

@@ -12,7 +12,7 @@ import msgspec
 import psutil
 import pytest
 import warm
-from support import GIB, facts, gpu, profile, sample, until
+from support import GIB, TRL, facts, gpu, profile, sample, until, with_trl
 
 from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name, known_models, layer_structure_by_type
 from tui_train.facts.models.model_folders import ModelFolder, read_model_folder
@@ -108,6 +108,23 @@ def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more, error)
     assert estimate_memory(model, how).peak_phase.total_bytes == pytest.approx(most, rel=error)
     traced = traces.run_trace(warm.training(), question)
     assert traced.peak_phase_and_bytes[1] == pytest.approx(most, rel=0.02), traced.problem
+
+
+@pytest.mark.whole
+@with_trl
+@pytest.mark.parametrize("packed", ["nf4", "nf4-dq"])
+def test_weights_that_bitsandbytes_quantizes_are_measured_as_they_are_foretold(packed):
+    model = own(3, 256, 4)
+    how = MemorySettings(
+        micro_batch=4, sequence_length=128, method="lora", packed=packed, targets=ALL_LORA_TARGETS,
+        optimizer="adamw_fused",
+    )  # fmt: skip
+    question = traces.memory_child_request(model, how)
+    measured = traces.run_measurement(TRL, question)
+    assert not measured.problem
+    most = measured.peak_phase_and_bytes[1]
+    assert estimate_memory(model, how).peak_phase.total_bytes == pytest.approx(most, rel=0.06)
+    assert traces.run_trace(TRL, question).peak_phase_and_bytes[1] == pytest.approx(most, rel=0.02)
 
 
 @pytest.fixture(scope="module")

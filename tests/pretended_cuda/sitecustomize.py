@@ -106,7 +106,8 @@ def pretend_cards(cards: list) -> None:
     cuda, first = torch.cuda, cards[int(os.environ.get("LOCAL_RANK", "0"))]
     no_cuda.pretend()
     memory = CardMemory(getattr(first, "total_memory", 1 << 40), has_code_for(first))
-    cuda.is_available = lambda: True
+    torch.version.cuda = "13.0"
+    cuda.is_available = cuda.is_initialized = lambda: True
     cuda.device_count = lambda: len(cards)
     cuda.get_device_properties = lambda number=0: cards[getattr(number, "index", number) or 0]
     cuda.get_device_name = lambda number=0: cuda.get_device_properties(number).name

@@ -125,7 +125,7 @@ def _size_claim(claim: str, expected: int, measured: int, error: float) -> Claim
     return compared_claim(
         claim,
         f"{size_text(expected)} ± {percent(error)}",
-        f"{size_text(measured)} ({off:+.1%} estimated)",
+        f"{size_text(measured)} ({off:+.1%})",
         holds=measured > 0 and abs(off) <= error,
     )
 
