@@ -495,6 +495,23 @@ def test_the_loss_tells_the_device(shim, monkeypatch, capsys):
     assert (found.device, found.name, found.uuid, found.backend) == ("cuda:1", NAME, UUIDS[1], "none")
 
 
+def test_memory_is_limited_when_cuda_starts(shim, monkeypatch):
+    started, limited = [], []
+    module = SimpleNamespace(
+        _lazy_call=started.append,
+        get_device_properties=lambda _: SimpleNamespace(total_memory=100),
+        set_per_process_memory_fraction=lambda *words: limited.append(words),
+    )
+    shim.limit_gpu_memory(module)
+    for allowed in ("25", "400"):
+        monkeypatch.setenv("TUI_TRAIN_GPU_MEMORY", allowed)
+        shim.limit_gpu_memory(module)
+    assert (len(started), limited) == (2, [])
+    for start in started:
+        start()
+    assert limited == [(0.25, 0), (1.0, 0)]
+
+
 def test_a_call_can_be_changed_before_it_and_no_failure_reaches_it(shim):
     def fails(*_):
         raise ValueError

@@ -16,7 +16,7 @@ from tui_train.memory.data_defaults import set_up
 from tui_train.profile.types import Profile
 
 # CUDA alone takes some seconds to start on a machine with many cards.
-_DEADLINE_SECONDS = 60.0
+_DEADLINE_SECONDS = 90.0
 _COMPUTES = "computes"
 
 

@@ -18,7 +18,7 @@ from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
 
 # Libraries are imported from slow disks, and NCCL looks for its ways.
-MAX_TRAINING_SECONDS = 180.0
+MAX_TRAINING_SECONDS = 300.0
 _SMALL_RECIPE: dict[str, FieldValue] = {
     "recipe.layers": 2,
     "recipe.hidden_size": 128,
@@ -43,14 +43,15 @@ class EndedTraining(NamedTuple):
     why: str
 
 
+def machine_profile(profile: Profile) -> Profile:
+    """Return a profile that has of another one what is proved: its Python, cards and communication."""
+    trainer = Trainer(python=profile.trainer.python, environment=profile.trainer.environment)
+    return Profile(name="cards", hardware=profile.hardware, trainer=trainer, communication=profile.communication)
+
+
 def small_profile(base: Profile, values: Mapping[str, FieldValue]) -> Profile:
     """Return a training of seconds with the Python, cards and communication of a profile, changed by `values`."""
-    profile = Profile(
-        name="cards",
-        hardware=base.hardware,
-        trainer=Trainer(python=base.trainer.python, environment=base.trainer.environment),
-        communication=base.communication,
-    )
+    profile = machine_profile(base)
     for key, value in {**_SMALL_RECIPE, **values}.items():
         profile = fields.profile_with_value(profile, key, value)
     return profile

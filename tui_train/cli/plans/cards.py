@@ -16,6 +16,7 @@ from tui_train.actions.cards.proof import (
     prove,
     proved_machine,
 )
+from tui_train.actions.cards.trainings import machine_profile
 from tui_train.actions.doctor.short_runs import Observer, Workbench
 from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, require_training_on_this_machine
 from tui_train.base.app_paths import card_proof_folder
@@ -80,7 +81,7 @@ def _profile_of_this_machine(reference: str, edits: tuple[str, ...]) -> Profile:
     profile = require_training_on_this_machine(apply_edits(load_profile(reference), edits), "--cards")
     if profile.container.engine != "none":
         raise BadInput("--cards proves a Python of this machine, not an image", "Add --set container.engine=none.")
-    return profile
+    return machine_profile(profile)
 
 
 class _Printer:

@@ -175,14 +175,15 @@ def doctor(  # noqa: PLR0913 - one for each option
 
     With --cards: prove on this machine what this program claims of it, with PROFILE's Python and GPUs, in a report.
     """
-    from tui_train.cli.plans import cards as proofs
-    from tui_train.cli.plans import doctor
-
     if cards:
+        from tui_train.cli.plans import cards as proofs
+
         if source.is_other_machine_or_cluster:
             raise click.UsageError("--cards runs on this machine: leave out --machine, --on and --slurm.")
         proofs.prove_machine(profile or "quickstart", edits, stages, skipped, output, again=again, as_json=as_json)
         return
+    from tui_train.cli.plans import doctor
+
     if not profile:
         raise click.UsageError("Missing argument 'PROFILE'.")
     if stages or skipped or output or again:
