@@ -15,13 +15,12 @@ from fake_driver import MACHINES, driver_environment
 from msgspec import structs
 from support import facts, profile, tui, until
 
-from tui_train.actions.cards import memory
+from tui_train.actions.cards import memory, samples
 from tui_train.actions.cards.claims import compared_claim
 from tui_train.actions.cards.exchange import exchange_claims, rank_claims
 from tui_train.actions.cards.kernels import kernel_claims
 from tui_train.actions.cards.out_of_memory import out_of_memory_claims
 from tui_train.actions.cards.proof import STAGE_BY_NAME, Proof, Stage, load_proof, prove, proved_machine
-from tui_train.actions.cards.samples import sample_claims
 from tui_train.actions.cards.training_kinds import training_kind_claims
 from tui_train.actions.cards.tuning import tuning_claims
 from tui_train.actions.doctor.short_runs import Observer, Workbench
@@ -60,8 +59,9 @@ def pretended(tmp_path, monkeypatch):
 
 
 def verdicts(claims):
+    made = {claim.claim: claim.verdict for claim in claims}
     assert not list_runs()
-    return {claim.claim: claim.verdict for claim in claims}
+    return made
 
 
 def on_cpu():
@@ -141,12 +141,13 @@ def test_tuning_is_compared_with_every_setting(pretended):
 
 
 @pytest.mark.whole
-def test_samples_are_compared_with_nvidia_smi(pretended, tmp_path):
+def test_samples_are_compared_with_nvidia_smi(pretended, tmp_path, monkeypatch):
+    monkeypatch.setattr(samples, "_BUSY_SECONDS", 5)
     bench = pretended(str(busy_machine(tmp_path)))
-    assert [claim.verdict for claim in sample_claims(profile(), bench)] == ["ok", "ok"]
+    assert [claim.verdict for claim in samples.sample_claims(profile(), bench)] == ["ok", "ok"]
     smi = tmp_path / "nvidia-smi"
     smi.write_text(smi.read_text().replace(", 97, 71", ", 12, 71"))
-    assert [claim.verdict for claim in sample_claims(profile(), bench)] == ["differs", "differs"]
+    assert [claim.verdict for claim in samples.sample_claims(profile(), bench)] == ["differs", "differs"]
 
 
 def busy_machine(folder):

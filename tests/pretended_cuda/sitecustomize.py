@@ -74,9 +74,8 @@ def pretend_nccl() -> None:
 
     join = distributed.init_process_group
 
-    def init_process_group(_backend=None, **more):
-        more.pop("device_id", None)
-        return join("gloo", **more)
+    def init_process_group(*_, **more):
+        return join("gloo", **{name: value for name, value in more.items() if name not in {"backend", "device_id"}})
 
     distributed.init_process_group = init_process_group
     distributed.get_backend = lambda *_: "nccl"
