@@ -71,12 +71,22 @@ def pretend_faults() -> None:
 
 def pretend_nccl() -> None:
     from torch import distributed
+    from torch.nn.parallel import DistributedDataParallel
 
     join = distributed.init_process_group
 
     def init_process_group(*_, **more):
         return join("gloo", **{name: value for name, value in more.items() if name not in {"backend", "device_id"}})
 
+    begin = DistributedDataParallel.__init__
+
+    def begin_on_cpu(self, module, device_ids=None, output_device=None, **more):
+        begin(self, module, **more)
+
+    DistributedDataParallel.__init__ = begin_on_cpu
+    gather = distributed.all_gather_into_tensor
+    # Gloo takes tensors of one dimension.
+    distributed.all_gather_into_tensor = lambda out, tensor, **more: gather(out, tensor.reshape(-1), **more)
     distributed.init_process_group = init_process_group
     distributed.get_backend = lambda *_: "nccl"
 
