@@ -14,6 +14,7 @@ from tui_train.profile.fields import FieldValue
 from tui_train.profile.types import Profile, Trainer
 from tui_train.runner.run_folder.state import AttemptStatus
 from tui_train.runs.follow import read_progress
+from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
 
@@ -68,15 +69,18 @@ def train(profile: Profile, bench: Workbench, max_seconds: float = MAX_TRAINING_
     with started_run(set_up(profile, bench.facts), bench) as run:
         in_time = ends_in_time(run, bench, max_seconds)
         status = read_status(run)
-        why = ""
-        if not in_time:
-            why = f"no end within {max_seconds:.0f} s"
-        elif status.state != "finished":
-            with suppress(TuiTrainError):
-                why = diagnose_run(run).cause
-            why = why or f"it ended as {status.state}"
+        why = "" if in_time else f"no end within {max_seconds:.0f} s"
+        if in_time and status.state != "finished":
+            why = _why_failed(run) or f"it ended as {status.state}"
         losses = {point.step: point.loss for point in read_progress(run, status.attempts).curve.points()}
         return EndedTraining(losses, status.attempts, why)
+
+
+def _why_failed(run: RunDir) -> str:
+    with suppress(TuiTrainError):
+        diagnosis = diagnose_run(run)
+        return diagnosis.cause if diagnosis else ""
+    return ""
 
 
 def losses_text(training: EndedTraining) -> str:
