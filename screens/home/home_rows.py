@@ -33,7 +33,7 @@ from ..widgets.text_layout import (
     share_bar,
     styled,
 )
-from .home_start import beginning_foot_rows, beginning_page_rows, blank_row, title_row
+from .home_start import beginning_page_rows, blank_row, new_training_rows, title_row
 from .home_state import HomeState
 
 RUN_KEY_PREFIX, PROFILE_KEY_PREFIX = "run:", "profile:"
@@ -98,7 +98,7 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
     if profiles:
         panels.append([title_row("Profiles"), *(_profile_row(card, widths) for card in profiles)])
     if not state.filter_text:
-        panels.append([*beginning_foot_rows(draft_note)])
+        panels.append([*new_training_rows(draft_note)])
     rows = [row for panel in panels for row in (blank_row(), *panel)]
     return tuple(rows[1:]) or (_no_match_row(),)
 

@@ -91,7 +91,7 @@ def beginning_page_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
     return title_row("Start"), first, *(part for row in others for part in (blank_row(), row))
 
 
-def beginning_foot_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
+def new_training_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
     """Return what begins a training below runs and profiles."""
     draft = () if draft_note is None else (_beginning_foot_row("draft", "Continue the draft", "", draft_note),)
     return *draft, _beginning_foot_row("new", "New training", "n", "fine-tune, own script, quickstart, paste a path")

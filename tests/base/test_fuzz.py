@@ -17,7 +17,7 @@ from support import facts, profile, ready
 from tui_train.base import secrets
 from tui_train.base.app_paths import presets_folder, profiles_folder
 from tui_train.base.errors import TuiTrainError
-from tui_train.facts.machine.inherited_settings import read_inherited_variables, starts_without_wandb_prompt
+from tui_train.facts.machine.inherited_settings import find_sources_of_inherited_variables, starts_without_wandb_prompt
 from tui_train.facts.machine.probe import parse_probe_answer
 from tui_train.facts.models import model_folders
 from tui_train.facts.other_machines import machine_files
@@ -178,7 +178,7 @@ class Places:
         elif kind == "netrc":
             self.netrc.write_bytes(data)
             starts_without_wandb_prompt()
-            read_inherited_variables()
+            find_sources_of_inherited_variables()
         else:
             {"yaml": read_document, "script": read_source, "probe": parse_probe_answer}[kind](data)
 

@@ -273,7 +273,7 @@ def test_a_compressed_log_is_read_from_its_start_alone(tmp_path):
 @pytest.mark.usefixtures("small")
 def test_a_list_reads_the_end_of_a_large_log_alone(tmp_path):
     (tmp_path / "log").write_text(f"{repeated(STEP, 300_000)}{OOM}\n")
-    watch = reader.LogEndOnlyObserver()
+    watch = reader.LargeLogStopper()
     assert diagnose_log(str(tmp_path / "log"), 1, watch).failure == "cuda_oom"
     assert watch.stopped
 

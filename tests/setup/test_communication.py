@@ -25,7 +25,7 @@ from tui_train.checks.machine.ineffective_variables import (
     VariableReaders,
     why_ineffective,
 )
-from tui_train.facts.machine.inherited_settings import read_inherited_variables
+from tui_train.facts.machine.inherited_settings import find_sources_of_inherited_variables
 from tui_train.facts.machine.variable_problems import variable_problem
 from tui_train.facts.types import InheritedVariable
 from tui_train.launchers import LAUNCHERS
@@ -363,7 +363,7 @@ def test_a_misread_variable_of_the_shell_is_a_note_unless_the_profile_sets_it(mo
     (tmp_path / "nccl.conf").write_text("NCCL_IB_DISABLE = 1\nNCCL_DEBUG=WARN\nNCCL_SOCKET_IFNAMES=eth0\n")
     monkeypatch.setenv("NCCL_CONF_FILE", str(tmp_path / "nccl.conf"))
     monkeypatch.setenv("NCCL_SHM_DISABLED", "1")
-    where = msgspec.structs.replace(TWO, variables=read_inherited_variables())
+    where = msgspec.structs.replace(TWO, variables=find_sources_of_inherited_variables())
     problems = {each.name: bool(each.problem) for each in where.variables}
     assert problems["NCCL_SHM_DISABLED"]
     assert [problems[name] for name in ("NCCL_IB_DISABLE", "NCCL_DEBUG", "NCCL_SOCKET_IFNAMES")] == [True, False, True]
@@ -391,7 +391,7 @@ def test_a_misread_variable_of_the_shell_is_a_note_unless_the_profile_sets_it(mo
 )
 def test_cards_that_the_shell_hides_are_not_taken_silently(monkeypatch, value, chosen, change):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-    where = msgspec.structs.replace(TWO, variables=read_inherited_variables())
+    where = msgspec.structs.replace(TWO, variables=find_sources_of_inherited_variables())
     said = [each for each in check(profile(chosen), where) if "CUDA_VISIBLE_DEVICES" in each.message]
     assert [each.change and dict(each.change.edits) for each in said] == ([] if change == () else [change])
 
@@ -404,7 +404,7 @@ def test_variables_are_found_by_name_without_their_values(monkeypatch, tmp_path)
     monkeypatch.setenv("MY_SECRET", "x")
     (tmp_path / "mine.conf").write_bytes(b"# NCCL_A=1\nNCCL_IB_DISABLE=1 # why\n\xff\nno line\n")
     monkeypatch.setenv("NCCL_CONF_FILE", str(tmp_path / "mine.conf"))
-    found = {variable.name: variable.source for variable in read_inherited_variables()}
+    found = {variable.name: variable.source for variable in find_sources_of_inherited_variables()}
     assert found["NCCL_DEBUG"] == "the environment"
     assert found["NCCL_IB_DISABLE"] == str(tmp_path / "mine.conf")
     assert "NCCL_A" not in found

@@ -1,14 +1,14 @@
 """Diagnosis of failed trainings: `diagnose_log` and `diagnose_run` read the disk, `root.diagnose` is pure."""
 
 from tui_train.diagnose.evidence import diagnose_log, diagnose_run
-from tui_train.diagnose.reader import LogEndOnlyObserver, LogReadObserver, StopReading
+from tui_train.diagnose.reader import LargeLogStopper, LogReadObserver, StopReading
 from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence
 
 __all__ = [
     "Diagnosis",
     "Evidence",
-    "LogEndOnlyObserver",
+    "LargeLogStopper",
     "LogReadObserver",
     "StopReading",
     "diagnose",

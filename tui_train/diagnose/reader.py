@@ -49,7 +49,7 @@ class StopReading(Exception):
     """Nobody waits for the rest of a log any more."""
 
 
-class LogEndOnlyObserver(LogReadObserver):
+class LargeLogStopper(LogReadObserver):
     """Who waits for the end of a large log alone, as a list of many does."""
 
     def note_bytes_read(self, read_bytes: int, total_bytes: int) -> None:

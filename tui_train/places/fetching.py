@@ -30,7 +30,7 @@ from tui_train.runs.elsewhere import (
     PLACE_FILE_NAME,
     START_FILE,
     RunPlace,
-    is_output_on_shared_disk,
+    is_output_in_shared_run_folder,
     local_output_folder,
     read_place_elsewhere,
 )
@@ -102,7 +102,7 @@ def _update_and_fetch(
         raise Unavailable(why, unreachable_remedy(run_place))
     status = read_status(run)
     output = str(run.plan().get("output") or "output")
-    if is_output_on_shared_disk(run_place, output):
+    if is_output_in_shared_run_folder(run_place, output):
         raise BadInput(
             f"{visible(run_place.host)} has its results on this very disk",
             f"They are in {visible(str(run.path / output))}.",

@@ -16,7 +16,7 @@ from tui_train.facts.data.data_use import facts_key_of_question as data_key
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.machine.child_process import relative_python_path_folders
 from tui_train.facts.machine.communication_tests import Examination, load_examinations
-from tui_train.facts.machine.inherited_settings import read_inherited_variables, starts_without_wandb_prompt
+from tui_train.facts.machine.inherited_settings import find_sources_of_inherited_variables, starts_without_wandb_prompt
 from tui_train.facts.models import hub, model_folders, nemo_models
 from tui_train.facts.models.hub import HubModel
 from tui_train.facts.models.model_folders import ModelFolder
@@ -190,7 +190,7 @@ def probe_profile_facts(profile: Profile, on_wait: Callable[[str], None] = lambd
         machine=machine.result(),
         toolchains=toolchains,
         **msgspec.structs.asdict(files),
-        variables=read_inherited_variables(),
+        variables=find_sources_of_inherited_variables(),
         engines=container_images.read_engines() if in_container else (),
         images=read_chosen_image(profile),
         resources_in_use=resources_in_use(rendezvous_port(profile)),

@@ -133,7 +133,7 @@ def last_known_remote_status(run_folder: Path) -> RunStatus | None:
     return (report.status if report else RunStatus("new"))._replace(host=place.host)
 
 
-def is_output_on_shared_disk(place: RunPlace, output: str) -> bool:
+def is_output_in_shared_run_folder(place: RunPlace, output: str) -> bool:
     """Return whether a run's output is in its folder, which both machines have."""
     return place.shared and not output.startswith(("/", "~"))
 
@@ -141,4 +141,4 @@ def is_output_on_shared_disk(place: RunPlace, output: str) -> bool:
 def local_output_folder(run_folder: Path, output: str) -> Path:
     """Return where a run's output folder is on this machine: one of a host is in the run folder once it is fetched."""
     folder, place = output or "output", read_place_elsewhere(run_folder)
-    return run_folder / (Path(folder).name if place and not is_output_on_shared_disk(place, folder) else folder)
+    return run_folder / (Path(folder).name if place and not is_output_in_shared_run_folder(place, folder) else folder)

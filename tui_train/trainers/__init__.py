@@ -7,7 +7,7 @@ from tui_train.profile import fields, mounts
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile, TrainerKind
 from tui_train.trainers.builtin import Builtin
-from tui_train.trainers.communication_test import CommunicationTest
+from tui_train.trainers.communication import CommunicationTest
 from tui_train.trainers.finetune import Finetune
 from tui_train.trainers.nemo_recipe import NemoRecipe
 from tui_train.trainers.script import Script

@@ -182,13 +182,13 @@ class DigestCache:
 
     def explain_failure(self, digest: RunDigest) -> RunDigest:
         """Return a failed or lost run with its cause; of a large log only its end is read."""
-        from tui_train.diagnose import LogEndOnlyObserver, diagnose_run
+        from tui_train.diagnose import LargeLogStopper, diagnose_run
         from tui_train.diagnose.repeated_failure import why_not_restartable
         from tui_train.diagnose.types import failure_heading
 
         why_not = digest.why_not_resumable
         try:
-            diagnosis = diagnose_run(digest.run, observer=LogEndOnlyObserver())
+            diagnosis = diagnose_run(digest.run, observer=LargeLogStopper())
             why_not = why_not_restartable(digest.run, digest.now, diagnosis) if diagnosis and digest.now else why_not
         except TuiTrainError:
             diagnosis = None

@@ -18,7 +18,7 @@ _MIN_POWER_SHARE = 0.6
 
 
 def damaged_cards(setup: Setup) -> Iterator[Finding]:
-    """Cards without memory errors that could not be corrected or repaired."""
+    """Cards with memory errors that could not be corrected, or repaired."""
     yield from findings_on_each_machine(setup, _damaged_cards_of_machine)
 
 
@@ -37,7 +37,7 @@ def _damaged_cards_of_machine(_: Setup, each: TrainingMachine) -> Iterator[Findi
 
 
 def slowed_cards(setup: Setup) -> Iterator[Finding]:
-    """Cards whose hardware does not slow them down now, and with most of their power."""
+    """Cards whose hardware slows them down now, or that may use far less power than by default."""
     yield from findings_on_each_machine(setup, _slowed_cards_of_machine)
 
 
@@ -54,7 +54,7 @@ def _slowed_cards_of_machine(_: Setup, each: TrainingMachine) -> Iterator[Findin
 
 
 def cards_with_missing_lanes(setup: Setup) -> Iterator[Finding]:
-    """Cards that have all PCIe lanes which they and their slots could have, where much goes over these."""
+    """Cards with fewer PCIe lanes than they and their slots could have, where much goes over these."""
     yield from findings_on_each_machine(setup, _missing_lanes_on_machine)
 
 

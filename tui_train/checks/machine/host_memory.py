@@ -11,7 +11,7 @@ from tui_train.setup.setup import Setup
 
 
 def host_memory_shortage(setup: Setup) -> Iterator[Finding]:
-    """Room in the host's memory for weights while they are loaded, and for what is offloaded."""
+    """Too little of the host's memory for weights while they are loaded, or for what is offloaded."""
     yield from findings_on_each_machine(setup, _shortage_on_machine)
 
 

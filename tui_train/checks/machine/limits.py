@@ -22,7 +22,7 @@ _MAX_NAMED_DEVICES = 2
 
 
 def process_limits_below_need(setup: Setup) -> Iterator[Finding]:
-    """Limits that allow what the processes open, start and lock; a container has limits of its own."""
+    """Limits below what the processes open, start and lock; a container has limits of its own."""
     if setup.profile.container.engine not in ISOLATING_ENGINES:
         for check in (_few_open_files, _few_tasks, _little_locked_memory):
             yield from findings_on_each_machine(setup, check)

@@ -19,7 +19,7 @@ _FIRST_CUDA_WITH_CUMEM_HOST = "12.6"
 
 
 def nodes_breaking_nccl(setup: Setup) -> Iterator[Finding]:
-    """Cards on nodes with memory and CPUs, or all on nodes without: NCCL fails where they differ."""
+    """Cards of which some are on NUMA nodes without memory or CPUs, and some not: NCCL fails with them."""
     nccl = nccl_version(setup.toolchain)
     if setup.communication_backend != "nccl" or is_disabled_in_nccl(setup.profile, "cumem_host"):
         return
@@ -51,7 +51,7 @@ def _nodes_breaking_nccl_on_machine(setup: Setup, each: TrainingMachine) -> Iter
 
 
 def cards_far_from_cpus(setup: Setup) -> Iterator[Finding]:
-    """CPUs of the nodes that the cards are attached to, among those that this process may use."""
+    """Cards on NUMA nodes of whose CPUs this process may use none."""
     # A container of these engines has CPUs of its own.
     if setup.profile.container.engine not in ISOLATING_ENGINES:
         yield from findings_on_each_machine(setup, _far_cards_on_machine)

@@ -27,7 +27,7 @@ _REPLACE_REMEDY = "Mount it: `sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm`; 
 
 
 def unusable_shared_memory(setup: Setup) -> Iterator[Finding]:
-    """A /dev/shm that is there, in memory, and may be written to, where something needs it."""
+    """A /dev/shm that is missing, is not in memory, or may not be written to, where something needs it."""
     if _has_own_shared_memory(setup.profile):
         return
     yield from findings_on_each_machine(setup, _unusable_on_machine)
@@ -50,7 +50,7 @@ def _unusable_on_machine(setup: Setup, each: TrainingMachine) -> Iterator[Findin
 
 
 def too_small_shared_memory(setup: Setup) -> Iterator[Finding]:
-    """Room in /dev/shm for what NCCL keeps there, on the machine or in the container."""
+    """Too little room in /dev/shm for what NCCL keeps there, on the machine or in the container."""
     yield from findings_on_each_machine(setup, _shortage_on_machine)
 
 

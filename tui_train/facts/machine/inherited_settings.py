@@ -24,7 +24,7 @@ _NETRC_HOST_PATTERN = re.compile(r"(?m)^\s*machine\s+(\S+)")
 _WANDB_KEY_SETTING_PATTERN = re.compile(r"(?m)^\s*(api_key|anonymous)\s*[=:]\s*\S")
 
 
-def read_inherited_variables() -> tuple[InheritedVariable, ...]:
+def find_sources_of_inherited_variables() -> tuple[InheritedVariable, ...]:
     """Return those of this process, then those in NCCL's config files; unreadable files have none.
 
     Source: NCCL's documentation, "Environment Variables": NCCL_CONF_FILE replaces the file in the home folder.

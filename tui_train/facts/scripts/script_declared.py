@@ -62,7 +62,7 @@ def declared_arguments(
         yield from (parameter for module in modules for parameter in absl_arguments(module))
 
 
-def script_subcommands(script_kind: ScriptKind, modules: tuple[ScriptModule, ...]) -> dict[str, str]:
+def first_name_by_subcommand(script_kind: ScriptKind, modules: tuple[ScriptModule, ...]) -> dict[str, str]:
     """Return the names of a script's subcommands, each with the first name of the same one, in the order of lines."""
     if script_kind == "click":
         found = [each for module in modules for each in click_functions(module)]

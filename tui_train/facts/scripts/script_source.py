@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from tui_train.base.files import read_error_reason, read_regular_file
 from tui_train.base.text import visible
 from tui_train.facts.scripts.script_arguments import unnamed_argument_line
-from tui_train.facts.scripts.script_declared import declared_arguments, requires_subcommand, script_subcommands
+from tui_train.facts.scripts.script_declared import declared_arguments, first_name_by_subcommand, requires_subcommand
 from tui_train.facts.scripts.script_imports import required_imports
 from tui_train.facts.scripts.script_kind import (
     command_line_kind,
@@ -75,7 +75,7 @@ def parse_source(data: bytes, folder: str = "", names_beside: Collection[str] = 
         line, words = _line_and_correction_of_train_without_checkpoint(script)
         command_line = command_line_kind(modules)
         parameters = tuple(declared_arguments(command_line.kind, command_line.file, modules))
-        subcommands = script_subcommands(command_line.kind, modules)
+        subcommands = first_name_by_subcommand(command_line.kind, modules)
         others = _unnamed_argument_or_second_parser_line(modules) if command_line.kind == "argparse" else 0
         rank_line, rank = first_required_rank_line_and_name(script.nodes)
         imports = required_imports(data, script_tree, folder, names_beside)

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, Sequence
 
 from . import pci
-from .nvml_card import MALFORMED_ANSWER_ERRORS, CardQuery, NvmlCardCalls, nvml_code, pynvml
+from .nvml_card import MALFORMED_ANSWER_ERRORS, CardBeingQueried, NvmlCardCalls, nvml_code, pynvml
 from .pci import Gap
 
 _ERROR_KIND_BY_CODE = {
@@ -80,12 +80,12 @@ def _read_all_cards(cards_on_bus: tuple[pci.PciCard, ...], end_time: float, thre
     return _cards_report(gpus, gaps, driver, driver_cuda)
 
 
-def _query_cards(count: int, end_time: float, threads: list[Thread]) -> list[CardQuery]:
+def _query_cards(count: int, end_time: float, threads: list[Thread]) -> list[CardBeingQueried]:
     """Return the cards, queried in parallel; those not complete in time are returned as they are."""
-    cards = [CardQuery(index) for index in range(count)]
+    cards = [CardBeingQueried(index) for index in range(count)]
     done: SimpleQueue[int] = SimpleQueue()
 
-    def query_card(card: CardQuery) -> None:
+    def query_card(card: CardBeingQueried) -> None:
         card.query()
         done.put(card.index)
 

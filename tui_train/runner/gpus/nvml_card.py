@@ -81,7 +81,7 @@ def nvml_code(error: Exception) -> int:
     return int(getattr(error, "value", 0))
 
 
-class CardQuery:
+class CardBeingQueried:
     """A card that is being queried: `gpus` returns what is known so far of it, or of its MIG instances."""
 
     def __init__(self, index: int) -> None:

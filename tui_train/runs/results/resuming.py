@@ -15,7 +15,7 @@ from tui_train.runner.run_folder.planned import read_plan
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system.refused import Refused
 from tui_train.runs.elsewhere import (
-    is_output_on_shared_disk,
+    is_output_in_shared_run_folder,
     local_output_folder,
     read_host_report,
     read_place_elsewhere,
@@ -114,7 +114,7 @@ def find_run_output(run: RunDir, attempt_position: int) -> RunOutput:
 def are_results_here(run: RunDir) -> bool:
     """Return whether the results of a run's last attempt are here: fetched from its host, or on a disk of both."""
     place = read_place_elsewhere(run.path)
-    if place and is_output_on_shared_disk(place, str(run.plan().get("output") or "output")):
+    if place and is_output_in_shared_run_folder(place, str(run.plan().get("output") or "output")):
         return True
     try:
         return read_regular_file(run.path / FETCH_MARK_FILE, 64) == str(len(read_status(run).attempts)).encode()
