@@ -108,7 +108,7 @@ def read_planning_facts(
     host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: tuple[str, ...], script: str = ""
 ) -> Facts:
     """Return the facts of a host for planning, with these Pythons, paths and YAML files, and this training script."""
-    question = {"pythons": pythons, "paths": paths, "files": (*files, *filter(None, (script,)))}
+    question: dict[str, Any] = {"pythons": pythons, "paths": paths, "files": (*files, *filter(None, (script,)))}
     question |= {"script": script, "most": MAX_NAMES_BESIDE_SCRIPT} if script else {}
     survey = _survey_with_cards(host, question, 90.0)
     return msgspec.structs.replace(

@@ -73,7 +73,11 @@ def _surely_imported_lines_and_names(file: _SourceFile) -> Iterator[tuple[int, s
     """Yield what a file imports whatever happens: not what it tries, nor under a condition, nor in a function."""
     statements = file.tree.body
     if not file.path:
-        statements = [one for each in statements for one in (each.body if is_main_guard(each) else [each])]
+        statements = [
+            one
+            for each in statements
+            for one in (each.body if isinstance(each, ast.If) and is_main_guard(each) else [each])
+        ]
     for statement in statements:
         if isinstance(statement, ast.Import):
             yield from ((statement.lineno, each.name) for each in statement.names)
