@@ -714,7 +714,7 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, mo
         assert pilot.app.facts.images == (NEMO,)
         pilot.app.edits.set_profile(in_container(image="another:1"))
         await settle(pilot)
-        assert "the image another:1 is not on this machine" in shows(pilot)
+        assert "The image another:1 is not on this machine" in shows(pilot)
 
 
 @pytest.mark.whole
