@@ -299,8 +299,9 @@ async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
 async def test_a_machine_that_can_no_longer_be_read_is_no_machine_without_cards(box):
     box.write_text("{")
     async with make_wizard(source=FactsSource(machine=box)).run_test(size=(80, 24)) as pilot:
-        await keys("enter")(pilot)
-        await settle(pilot)
+        await settle(pilot, refused=True)
+        await pilot.press("enter")
+        await settle(pilot, refused=True)
         assert "training runs on the CPU" not in shows(pilot)
         assert "No GPU can be used as it is" in shows(pilot)
 
