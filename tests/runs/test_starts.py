@@ -16,6 +16,7 @@ from support import change_runner, exported, facts, sleeping, until, with_word
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import StartInterrupted
 from tui_train.profile import store
+from tui_train.runner import detached_start
 from tui_train.runs.conflicts import lock_run_starts
 from tui_train.runs.interrupts import Interrupts, defer_ctrl_c
 from tui_train.runs.rundir import list_runs
@@ -23,7 +24,6 @@ from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
-starting = sys.modules["tui_train.runs.start"]
 pytestmark = pytest.mark.training
 
 REPEATS = int(os.environ.get("TUI_TRAIN_TEST_REPEATS", "0"))
@@ -197,7 +197,7 @@ class Broken(Interrupts):
 
 @pytest.mark.whole
 def test_a_start_that_is_broken_off_when_it_trains_gives_the_training_its_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(starting, "_MAX_CANCEL_SECONDS", 0.2)
+    monkeypatch.setattr(detached_start, "_MAX_END_SECONDS", 0.2)
     monkeypatch.setenv("TUI_TRAIN_GRACE", "3")
     word = f"--word={uuid.uuid4().hex}"
     run, _ = exported(tmp_path / "run", sleeping("--seconds=600", "--ignore-signals", word), facts())
