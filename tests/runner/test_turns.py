@@ -1,0 +1,159 @@
+"""Whose turn it is in the queue: random sequences of what users, strangers and the machine do, and the order."""
+
+import random
+
+import pytest
+
+from tui_train.runner.queue.turns import Request, Ticket, TurnWatch, cards_by_turn, waiting_in_order
+from tui_train.runner.run_folder.lock_owner import LockOwner
+
+GIB = 2**30
+ANN, BOB = 1000, 1001
+
+
+def waits(name, uid=ANN, ticks=0, **request):
+    return Ticket(name, uid, LockOwner(ticks=ticks), Request(**request), waits=True)
+
+
+def names(tickets):
+    return "".join(ticket.name for ticket in tickets)
+
+
+class Machine:
+    """Cards, strangers on some of them, and starts that ask, get cards, and end."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.cards = tuple(f"GPU-{number}" for number in range(self.random.choice((1, 2, 8))))
+        self.core_count = 8
+        self.strangers, self.tickets, self.wishes, self.clock = set(), {}, {}, 0
+
+    def free(self):
+        return {card: 24 * GIB for card in self.cards if card not in self.strangers}
+
+    def waiting(self):
+        return waiting_in_order(self.tickets.values(), self.wishes)
+
+    def holding(self):
+        return [ticket for ticket in self.tickets.values() if not ticket.waits]
+
+    def ask(self):
+        self.clock += 1
+        cards = tuple(self.random.sample(self.cards, self.random.randint(1, len(self.cards))))
+        request = Request(cards, self.random.randint(1, len(cards)), self.random.choice((0, 20 * GIB)))
+        if self.random.random() < 0.2:
+            request = Request(cores=self.random.choice((1, 4, 99)))
+        name = f"run-{self.clock}"
+        self.tickets[name] = Ticket(name, self.random.choice((ANN, BOB)), LockOwner(ticks=self.clock), request, True)
+
+    def end(self):
+        """One that trains finishes, or one that waits or trains is killed."""
+        if self.tickets:
+            del self.tickets[self.random.choice(list(self.tickets))]
+
+    def reboot(self):
+        self.tickets.clear()
+        self.strangers.clear()
+
+    def stranger(self):
+        self.strangers ^= {self.random.choice(self.cards)} - {card for each in self.holding() for card in each.cards}
+
+    def wish(self):
+        uid = self.random.choice((ANN, BOB))
+        own = [ticket.name for ticket in self.waiting() if ticket.uid == uid]
+        before = [ticket.uid for ticket in self.waiting()]
+        self.wishes[uid] = self.random.sample(own, len(own))
+        after = self.waiting()
+        assert [ticket.uid for ticket in after] == before, "nobody passes another user"
+        assert [ticket.name for ticket in after if ticket.uid == uid] == self.wishes[uid]
+
+    def step(self):
+        event = self.random.choices(
+            (self.ask, self.end, self.stranger, self.wish, self.reboot), weights=(10, 6, 4, 2, 0.3)
+        )[0]
+        event()
+        self.take_turns()
+
+    def take_turns(self):
+        while turns := cards_by_turn(self.waiting(), self.holding(), self.free(), self.core_count):
+            name = self.random.choice(list(turns))
+            order = self.waiting()
+            self.require_nobody_passed(order[: [each.name for each in order].index(name)], turns, turns[name])
+            ticket = self.tickets[name]
+            cores = min(ticket.request.cores, self.core_count)
+            self.tickets[name] = ticket._replace(waits=False, cards=turns[name], cores=cores)
+
+    def require_nobody_passed(self, earlier, turns, cards):
+        for ticket in earlier:
+            passed = set(ticket.request.cards) & set(cards)
+            # Whoever gets as many others has no need of these.
+            assert not passed or ticket.name in turns, (ticket, cards)
+
+    def require_rules(self):
+        held = [card for ticket in self.holding() for card in ticket.cards]
+        assert len(held) == len(set(held)), "no card twice"
+        assert sum(ticket.cores for ticket in self.holding()) <= self.core_count
+        assert all(len(ticket.cards) == ticket.request.card_count for ticket in self.holding())
+        idle, kept = set(self.free()) - set(held), set()
+        for ticket in self.waiting():
+            usable = idle & set(ticket.request.cards)
+            if ticket.request.card_count:
+                assert len(usable - kept) < ticket.request.card_count, f"{ticket.name} could use {usable - kept}"
+            kept |= usable
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_no_card_is_taken_twice_or_out_of_turn_or_left_idle(seed):
+    machine = Machine(seed)
+    for _ in range(60):
+        machine.step()
+        machine.require_rules()
+
+
+def test_cards_are_kept_for_an_earlier_start_that_needs_more_of_them():
+    both, one = waits("both", cards=("a", "b"), card_count=2), waits("one", ticks=1, cards=("b",), card_count=1)
+    other = waits("other", ticks=2, cards=("c",), card_count=1)
+    assert cards_by_turn((both, one, other), (), {"b": GIB, "c": GIB}, 1) == {"other": ("c",)}
+    assert cards_by_turn((both, one, other), (), {"a": GIB, "b": GIB}, 1) == {"both": ("a", "b")}
+
+
+def test_a_card_without_the_memory_that_is_needed_is_left_to_others():
+    large, small = (
+        waits("large", cards=("a",), card_count=1, memory=2 * GIB),
+        waits("small", 1, 1, cards=("a",), card_count=1),
+    )
+    assert cards_by_turn((large, small), (), {"a": GIB}, 1) == {"small": ("a",)}
+
+
+def test_cpu_cores_are_given_in_order_and_never_more_than_there_are():
+    all_of_it, one = waits("all", cores=64), waits("one", ticks=1, cores=1)
+    trains = waits("trains", cores=1)._replace(waits=False, cores=1)
+    assert cards_by_turn((all_of_it, one), (), {}, 4) == {"all": ()}
+    assert cards_by_turn((all_of_it, one), (trains,), {}, 4) == {}
+    assert cards_by_turn((one,), (trains,), {}, 4) == {"one": ()}
+
+
+def test_a_user_changes_the_places_of_own_starts_only():
+    asked = [waits("a", ANN, 1), waits("b", BOB, 2), waits("c", ANN, 3), waits("d", BOB, 4), waits("e", ANN, 5)]
+    assert names(waiting_in_order(asked, {})) == "abcde"
+    assert names(waiting_in_order(asked, {ANN: ["e"]})) == "ebadc"
+    assert names(waiting_in_order(asked, {ANN: ["e", "c", "b"]})) == "ebcda"
+    assert names(waiting_in_order([asked[0]._replace(waits=False), *asked[1:]], {ANN: ["e", "c"]})) == "bedc"
+
+
+def test_a_start_that_leaves_its_turn_unused_is_passed_and_no_other():
+    suspended, next_one = (
+        waits("suspended", cards=("a",), card_count=1),
+        waits("next", ticks=1, cards=("a",), card_count=1),
+    )
+    watch = TurnWatch("next")
+
+    def turns(now, free=("a",)):
+        return watch.cards_by_turn((suspended, next_one), (), dict.fromkeys(free, GIB), 1, now)
+
+    assert turns(0) == turns(59) == {"suspended": ("a",)}
+    assert turns(60) == turns(600) == {"next": ("a",)}, "and is not passed itself"
+    watch = TurnWatch("next")
+    assert turns(0) == {"suspended": ("a",)}
+    assert turns(30, free=()) == {}
+    assert turns(61) == {"suspended": ("a",)}, "it had nothing to use meanwhile"
