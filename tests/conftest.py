@@ -38,6 +38,7 @@ def own_folders(tmp_path_factory, monkeypatch):
     home = tmp_path_factory.mktemp("xdg")
     for name in ("CONFIG", "STATE", "CACHE", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
+    monkeypatch.setenv("TUI_TRAIN_QUEUE", str(home / "queue"))
     (home / "cache" / "tui-train").mkdir(parents=True)
     (home / "cache" / "tui-train" / "runner").symlink_to(Path(SHARED_CACHE) / "tui-train" / "runner")
 

@@ -31,7 +31,7 @@ StrictModes no
 UsePAM {pam}
 PasswordAuthentication no
 PermitRootLogin yes
-SetEnv HOME={folder}
+SetEnv HOME={folder} TUI_TRAIN_QUEUE={folder}/queue
 """
 _CLIENT = """\
 Host box

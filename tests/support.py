@@ -260,7 +260,7 @@ atexit.register(shutil.rmtree, SHARED_CACHE, ignore_errors=True)
 
 def plain_environment(**more):
     """An environment without this machine's own settings."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TUI_TRAIN_QUEUE") if name in os.environ}
     return {**kept, "XDG_CACHE_HOME": SHARED_CACHE, "LC_ALL": "C.UTF-8", **more}
 
 

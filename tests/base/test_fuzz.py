@@ -9,6 +9,7 @@ import os
 import random
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 from counting import tries
@@ -27,6 +28,10 @@ from tui_train.profile import store
 from tui_train.profile.presets import shipped_preset_texts
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.runner.logs.log_head import first_logged_step
+from tui_train.runner.queue.listing import list_waiting_starts
+from tui_train.runner.queue.tickets import OwnTicket, QueueFolder, ticket_name
+from tui_train.runner.queue.turns import Request, Ticket
+from tui_train.runner.run_folder.lock_owner import this_process_as_owner
 from tui_train.runs import archive, rundir
 from tui_train.runs.conflicts import planned_resources
 from tui_train.runs.follow import read_attempt_ranks
@@ -122,6 +127,13 @@ def originals():
         "secrets": b"https://u:p4ssword@h/x?sig=abc HF_TOKEN=hf_" + b"aB1" * 11 + b' {"password": "x"} --token a\n',
         "netrc": b"machine api.wandb.ai login user password 0123456789\nNCCL_DEBUG=INFO # x\n",
         "script of a run": plan.encode(),
+        "ticket": json.dumps(
+            {
+                "owner": {**this_process_as_owner("m", "/runs/m")._asdict(), "namespace": 1},
+                "request": Request(("GPU-a",), 1)._asdict(), "waits": True, "cards": [], "cores": 0, "why": "GPU 0: a",
+                "names": ["run-m"],
+            }
+        ).encode(),
     }  # fmt: skip
 
 
@@ -175,12 +187,22 @@ class Places:
             model_folders.read_model_folder(str(self.model))
         elif kind in {"log", "secrets", "script of a run"}:
             self.of_log(data)
+        elif kind == "ticket":
+            self.of_ticket(data)
         elif kind == "netrc":
             self.netrc.write_bytes(data)
             starts_without_wandb_prompt()
             find_sources_of_inherited_variables()
         else:
             {"yaml": read_document, "script": read_source, "probe": parse_probe_answer}[kind](data)
+
+    def of_ticket(self, data):
+        owner = this_process_as_owner("m", "/runs/m")
+        own = OwnTicket(QueueFolder(make=True), Ticket(ticket_name("m"), os.geteuid(), owner, Request()))
+        Path(own.path).write_bytes(data)
+        Path(own.path).with_name(f"order-{os.geteuid()}").write_bytes(data)
+        list_waiting_starts()
+        own.release()
 
     def of_log(self, data):
         log = self.run.attempt_log(1)
@@ -201,7 +223,7 @@ class Places:
 
 KINDS = (
     "events", "plan", "number", "profile", "preset", "yaml", "script", "machine", "toolchain", "probe", "config",
-    "weights", "log", "secrets", "netrc", "script of a run",
+    "weights", "log", "secrets", "netrc", "script of a run", "ticket",
 )  # fmt: skip
 
 

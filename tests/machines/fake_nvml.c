@@ -206,6 +206,11 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, Section **handle) {
         if (!ask(card, "uuid", &text) && !strcmp(text, uuid)) return open_section(card, handle);
     return NOT_FOUND;
 }
+int nvmlDeviceGetIndex(Section *device, unsigned *index) {
+    for (*index = 0; numbered(1, NULL, *index); ++*index)
+        if (numbered(1, NULL, *index) == device) return SUCCESS;
+    return NOT_FOUND;
+}
 int nvmlDeviceGetTotalEnergyConsumption(Section *device, unsigned long long *energy) {
     return number(device, "energy", energy);
 }

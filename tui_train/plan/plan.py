@@ -12,7 +12,7 @@ from tui_train.checks import Finding
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.launcher import LauncherJob
 from tui_train.memory.ladder.attempt_order import AttemptPlan, attempts_with_fallbacks
-from tui_train.memory.predict import cannot_fit_on_empty_gpu
+from tui_train.memory.predict import cannot_fit_on_empty_gpu, predict_memory
 from tui_train.plan.attempts import attempt_output_folder, build_attempt, values_passed_to_trainer
 from tui_train.plan.description import plan_notes, plan_number_texts, plan_title
 from tui_train.plan.environment import preparation_variables
@@ -28,6 +28,9 @@ from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, trainer_has_own_field, trainer_of
 from tui_train.trainers.nemo import NemoFile
+
+# Of a GPU's memory: its driver and a display take the rest.
+_MAX_FREE_SHARE = 0.9
 
 
 def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
@@ -72,6 +75,8 @@ def _plan_machine_fields(setup: Setup, first_job: LauncherJob) -> partial[Plan]:
         device=setup.device,
         gpus=gpus,
         gpu_names=tuple(gpu.name for gpu in setup.gpus) if gpus else (),
+        gpu_pool=_gpu_pool(setup) if gpus else (),
+        gpu_memory=_gpu_memory(setup) if gpus else 0,
         world_size=setup.world_size,
         nodes=nodes.machine_count,
         uneven=nodes.uneven_processes,
@@ -83,6 +88,22 @@ def _plan_machine_fields(setup: Setup, first_job: LauncherJob) -> partial[Plan]:
         hosts=nodes.hosts if several else (),
         others=other_hosts_gpu_uuids(setup),
     )
+
+
+def _gpu_pool(setup: Setup) -> tuple[str, ...]:
+    """Return the GPUs of the kind of the chosen ones that can train; none where that is these alone."""
+    cards = zip(setup.facts.machine.gpus, setup.gpu_verdicts, strict=True)
+    kinds = {gpu.name for gpu in setup.gpus}
+    pool = tuple(
+        gpu.uuid for gpu, verdict in cards if gpu in setup.gpus or (gpu.name in kinds and verdict.kind == "use")
+    )
+    return pool if len(kinds) == 1 and len(pool) > len(setup.gpus) and setup.profile.nodes.machine_count == 1 else ()
+
+
+def _gpu_memory(setup: Setup) -> int:
+    """Return the bytes that each GPU has to have free; never more than one can have beside a display."""
+    totals = [gpu.memory_total for gpu in setup.gpus if gpu.memory_total]
+    return min(predict_memory(setup).reserved_bytes_at_peak, int(min(totals) * _MAX_FREE_SHARE)) if totals else 0
 
 
 def _plan_number_fields(setup: Setup) -> partial[Plan]:

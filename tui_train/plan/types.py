@@ -94,6 +94,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...]
     """Those of the first machine; empty where Slurm chooses them."""
     gpu_names: tuple[str, ...] = ()
+    gpu_pool: tuple[str, ...] = ()
+    """All GPUs of that kind that can train, where there are more: as many of them as `gpus` may be taken instead."""
+    gpu_memory: int = 0
+    """The bytes that each GPU has to have free by the estimate; 0 where there is none."""
     world_size: int
     """The processes of all machines."""
     nodes: int = 1
@@ -140,6 +144,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Slurm starts it, and chooses machines and cards."""
     hosts: tuple[str, ...] = ()
     """The machines by their names for ssh, where the first of them starts the others."""
+
+    @property
+    def may_wait(self) -> bool:
+        """Return whether a start can wait for its GPUs or CPU cores: Slurm has a queue of its own."""
+        return self.nodes == 1 and self.slurm is None
 
     @property
     def is_started_by_hand(self) -> bool:

@@ -216,7 +216,7 @@ def _wait_for_code_and_if_stopped(
         ):
             return _stop_attempt(start, task, family, container_name), True
         if code is None:
-            _renew_locks_or_stop(start)
+            renew_locks_or_stop(start)
             if unanswered:
                 _append_lines(log, unanswered.new_sentences(family.living_processes(), time.monotonic()))
             start.signals.wait(unanswered.check_interval if unanswered else lock.RENEW_INTERVAL_SECONDS)
@@ -252,7 +252,7 @@ def _append_lines(log: str, lines: Sequence[str]) -> None:
         file.write("".join(f"{line}\n" for line in lines).encode(errors="replace"))
 
 
-def _renew_locks_or_stop(start: RunStart) -> None:
+def renew_locks_or_stop(start: RunStart) -> None:
     """Say that this start still runs; where another one has taken its place, this one stops."""
     for held in start.locks:
         if not held.renew() and not start.signals.stop:
@@ -278,7 +278,7 @@ def _stop_attempt(start: RunStart, task: LocalTask, family: ProcessFamily, conta
     while time.monotonic() < deadline and not start.signals.at_once:
         if not (family.living_processes() if task.poll() is None else family.ask_to_end()):
             break
-        _renew_locks_or_stop(start)
+        renew_locks_or_stop(start)
         start.signals.wait(0.1)
     _kill_attempt(task, family)
     if container_name:

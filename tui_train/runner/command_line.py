@@ -45,7 +45,7 @@ def _run_command(words: list[str], run_dir: str) -> int:
         if not rest:
             raise Refused(USAGE_EXIT_CODE, "launch: which script?")
         return launch_training(run_dir, rest[0], rest[1:])
-    if name in ("checkpoint", "fill", "meter", "rejoin", "fan", "reach", "look", "keep"):
+    if name in ("checkpoint", "fill", "meter", "watch", "rejoin", "fan", "reach", "look", "keep"):
         return _run_internal_command(name, rest, run_dir)
     if name in ("status", "stop", "tail", "follow"):
         return _run_viewer_command(name, rest, run_dir)
@@ -63,6 +63,11 @@ def _run_internal_command(name: str, words: list[str], run_dir: str) -> int:
         from .gpus.meter import main as meter
 
         meter(int(words[0]), words[1:])
+        return 0
+    if name == "watch":
+        from .gpus.card_watch import main as watch
+
+        watch(int(words[0]), words[1:])
         return 0
     if name == "rejoin" and len(words) == 3:
         from .containers.rejoin import main as rejoin

@@ -13,10 +13,12 @@ from .containers import container
 from .gpus import gpus
 from .machines import machines
 from .machines.srun import SrunTransport
+from .queue.joining import ANY_GPUS, join_queue, require_can_wait
+from .queue.tickets import OwnTicket
 from .run import StartOutcome, run_attempts
 from .run_folder import events, planned, state
 from .run_folder.events import Journal
-from .run_folder.lock import FolderLock, drop_disk_reserve, make_output_lock
+from .run_folder.lock import FolderLock, HeldLock, drop_disk_reserve, make_output_lock
 from .run_folder.lock_owner import LOCK_FOLDER_NAME, LockOwner, this_process_as_owner
 from .run_folder.planned import SupervisorPlan
 from .run_folder.start import RunStart, print_message, record_event
@@ -43,6 +45,8 @@ class LaunchOptions(NamedTuple):
     resume: bool = False
     node_rank: str = ""
     gpus: str = ""
+    when_free: str = ""
+    """Wait for "chosen" GPUs, or for "any" of their kind; empty: start at once."""
 
 
 def parse_options(words: Sequence[str]) -> LaunchOptions:
@@ -58,6 +62,8 @@ def parse_options(words: Sequence[str]) -> LaunchOptions:
             chosen = chosen._replace(node_rank=value)
         elif name == "--gpus" and value:
             chosen = chosen._replace(gpus=value)
+        elif word in ("--when-free", f"--when-free={ANY_GPUS}"):
+            chosen = chosen._replace(when_free=value or "chosen")
         else:
             raise Refused(USAGE_EXIT_CODE, f"{visible(word)}: see bash launch.sh --help")
     return chosen
@@ -67,21 +73,26 @@ def launch_training(run_dir: str, script: str, words: Sequence[str]) -> int:
     """Run a script's training, supervised, and return the exit code; Refused says why it does not start."""
     signals = StopSignals()
     other_programs.is_interrupted = lambda: bool(signals.stop)
-    held_locks: list[FolderLock] = []
+    held_locks: list[HeldLock] = []
     try:
         chosen = parse_options(words)
         start = _check_and_prepare_start(run_dir, script, chosen, signals)
         _take_locks(start, held_locks)
+        ticket = join_queue(start, chosen.when_free)
+        held_locks += [ticket] if ticket else []
         if start.planned.is_started_by_hand or start.planned.hosts:
             machines.require_free_port(start.planned, start.node_rank)
-        gpus.require_cards_present(start.planned, start.cards, print_message)
+        if chosen.when_free != ANY_GPUS:
+            gpus.require_cards_present(start.planned, start.cards, print_message)
         if start.planned.hosts and not signals.stop:
             from .machines.hosts import connect_hosts
 
             start = connect_hosts(start)
+        start = start._replace(locks=tuple(held_locks))
+        position = _chosen_attempt_position(chosen, start)
         if signals.stop:
             return signals.code
-        outcome = _run_supervised(start._replace(locks=tuple(held_locks)), _chosen_attempt_position(chosen, start))
+        outcome = _run_supervised(start, position, ticket, chosen.when_free)
     except Refused:
         # A program that was asked does not answer where it is ended by a stop.
         if signals.stop:
@@ -91,11 +102,17 @@ def launch_training(run_dir: str, script: str, words: Sequence[str]) -> int:
         for lock in reversed(held_locks):
             lock.release()
     # Without the locks: another start does not wait for what the user is told.
-    if start.node_rank == 0 and (start.planned.notify_command or start.planned.notify_webhook):
-        from .notify import notify_user
-
-        notify_user(start.planned, run_dir, outcome, os.environ)
+    _notify(start, outcome)
     return outcome.code
+
+
+def _notify(start: RunStart, outcome: StartOutcome) -> None:
+    if start.node_rank or not (start.planned.notify_command or start.planned.notify_webhook):
+        return
+    from .notify import notify_user, notify_user_meanwhile
+
+    notify = notify_user_meanwhile if outcome.state == "running" else notify_user
+    notify(start.planned, start.run_dir, outcome, os.environ)
 
 
 def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, signals: StopSignals) -> RunStart:
@@ -107,6 +124,8 @@ def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, 
         raise Refused(
             USAGE_EXIT_CODE, f"--node-rank and --resume are for several machines that are started by hand, and {why}"
         )
+    if options.when_free:
+        require_can_wait(plan)
     own_dir = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
     cards = gpus.choose_cards(plan, options.gpus, rank)
     environment = dict(container.prepare_container_variables(plan, run_dir)) if plan.engine else {}
@@ -185,7 +204,7 @@ def _require_same_resume_on_all_machines(start: RunStart, position: int) -> None
         raise Refused(UNAVAILABLE_EXIT_CODE, f"--resume: {why}, and all must see the same output folder")
 
 
-def _take_locks(start: RunStart, held_locks: list[FolderLock]) -> None:
+def _take_locks(start: RunStart, held_locks: list[HeldLock]) -> None:
     try:
         os.makedirs(start.own_dir, exist_ok=True)
     except OSError as error:
@@ -209,6 +228,7 @@ def _take_locks(start: RunStart, held_locks: list[FolderLock]) -> None:
     if last.trains_unsupervised:
         raise Refused(BUSY_RESOURCE_EXIT_CODE, _processes_still_train_text(last.leftover))
     cgroup.remove_cgroup(last.cgroup, last.mark)
+    locks[0].keep_disk_reserve(_LOCK_DISK_RESERVE_BYTES)
 
 
 def _still_training_text(plan: SupervisorPlan, dead_owner: LockOwner) -> str:
@@ -228,9 +248,8 @@ def _processes_still_train_text(living_pids: Collection[int]) -> str:
     return f"processes of an earlier start still train: end them first (kill {pids})"
 
 
-def _run_supervised(start: RunStart, chosen_position: int) -> StartOutcome:
+def _run_supervised(start: RunStart, chosen_position: int, ticket: OwnTicket | None, when_free: str) -> StartOutcome:
     first = chosen_position or (_position_where_earlier_start_was(start) if not start.planned.is_started_by_hand else 1)
-    start.locks[0].keep_disk_reserve(_LOCK_DISK_RESERVE_BYTES)
     me = process_with_pid(os.getpid())
     try:
         start.journal.append(
@@ -243,11 +262,18 @@ def _run_supervised(start: RunStart, chosen_position: int) -> StartOutcome:
             boot_id=machine_boot_id(),
             host=os.uname().nodename,
             grace=start.grace,
+            **({"waits": when_free} if ticket and when_free else {}),
         )
     except OSError as error:
         raise Refused(CANNOT_WRITE_EXIT_CODE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
     control = f"python3 {visible(shlex.quote(os.path.join(start.run_dir, program.RUNNER_ZIP_NAME)))}"
     print_message(f"watch it: {control} follow; stop it: Ctrl-C here, or {control} stop")
+    if ticket and when_free:
+        from .waiting import wait_for_turn
+
+        start = wait_for_turn(start, ticket)
+        if not start.signals.stop:
+            _notify(start, StartOutcome("running", 0, ""))
     outcome = run_attempts(start, first, chosen_by_user=bool(chosen_position))
     more = {name: text for name, text in (("left", outcome.leftover), ("why", outcome.why)) if text}
     record_event(start, "run_ended", state=outcome.state, exit_code=outcome.code, **more)

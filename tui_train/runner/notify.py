@@ -1,4 +1,4 @@
-"""Notices to the user that a run has ended: a command of theirs, and a POST to an address; neither holds a run up."""
+"""Notices to the user that a run ended, or waits no longer: a command, and a POST; neither holds a run up."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .run_folder.start import print_message
 from .system import other_programs
 from .system.safe_open import open_regular_file, user_name
 from .system.safe_text import visible
+from .system.signals import reset_signals
 
 _NOTICE_TIMEOUT_SECONDS = 30.0  # seconds
 _MAX_SHOWN_CHARACTERS = 200
@@ -32,6 +33,21 @@ def notify_user(planned: SupervisorPlan, run_dir: str, outcome: StartOutcome, en
         _run_notify_command(planned.notify_command, {**environment, **variables})
     if planned.notify_webhook:
         _post_to_webhook(planned.notify_webhook, name, outcome, environment)
+
+
+def notify_user_meanwhile(
+    planned: SupervisorPlan, run_dir: str, outcome: StartOutcome, environment: Mapping[str, str]
+) -> None:
+    """Notify in a process that is nobody's child, so that it neither holds a training up nor counts as part of it."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            reset_signals()
+            if os.fork() == 0:
+                notify_user(planned, run_dir, outcome, environment)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
 
 
 def _run_notify_command(words: tuple[str, ...], environment: Mapping[str, str]) -> None:

@@ -125,6 +125,7 @@ def _unreadable_log_text(run_dir: str, number: int, error: OSError) -> str:
 
 def _run_status_text(status: RunStatus, run_dir: str) -> str:
     words = [f"{status.state} on {visible(status.host)}" if status.host else status.state]
+    words += [f"waits for {visible(status.waits_for)}"] if status.state == "waiting" and status.waits_for else []
     if status.exit_code is not None:
         words.append(f"exit code {status.exit_code}")
     if status.leftover:

@@ -10,6 +10,7 @@
 #   python3 runner.pyz status  show the state; also: stop, tail, follow
 #   --attempt=N                start with attempt N of 2
 #   --gpus=UUID,…              train on these GPUs, as listed by nvidia-smi -L
+#   --when-free                wait until its GPUs are free, first come, first served
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 20
 #
@@ -73,7 +74,7 @@ for option in "$@"; do
     --dry-run) dry_run=yes ;;
     --attempt=?*) attempt=${option#*=} ;;
     --gpus=?*) gpus=${option#*=} ;;
-    --resume) ;; # read by the supervisor
+    --resume | --when-free*) ;; # read by the supervisor
     --help | -h) usage; exit ;;
     *) refuse 64 "unknown option $option: see bash launch.sh --help" ;;
   esac

@@ -9,6 +9,7 @@
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 runner.pyz status  show the state; also: stop, tail, follow
 #   --attempt=N                start with attempt N of 5
+#   --when-free                wait until its CPU cores are free, first come, first served
 #   --checkpoint=PATH          with --plain: resume from this checkpoint
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 60
@@ -74,7 +75,7 @@ for option in "$@"; do
     --dry-run) dry_run=yes ;;
     --attempt=?*) attempt=${option#*=} ;;
     --checkpoint=?*) checkpoint=${option#*=} ;;
-    --resume) ;; # read by the supervisor
+    --resume | --when-free*) ;; # read by the supervisor
     --help | -h) usage; exit ;;
     *) refuse 64 "unknown option $option: see bash launch.sh --help" ;;
   esac

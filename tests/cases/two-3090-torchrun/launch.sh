@@ -11,6 +11,7 @@
 #   python3 runner.pyz status  show the state; also: stop, tail, follow
 #   --attempt=N                start with attempt N of 5
 #   --gpus=UUID,…              train on these GPUs, as listed by nvidia-smi -L
+#   --when-free                wait until its GPUs are free, first come, first served
 #   --checkpoint=PATH          with --plain: resume from this checkpoint
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 60
@@ -88,7 +89,7 @@ for option in "$@"; do
     --attempt=?*) attempt=${option#*=} ;;
     --checkpoint=?*) checkpoint=${option#*=} ;;
     --gpus=?*) gpus=${option#*=} ;;
-    --resume) ;; # read by the supervisor
+    --resume | --when-free*) ;; # read by the supervisor
     --help | -h) usage; exit ;;
     *) refuse 64 "unknown option $option: see bash launch.sh --help" ;;
   esac

@@ -133,7 +133,7 @@ class CardBeingQueried:
         fields["pci_bus"] = address = _pci_address(board_query(pynvml.nvmlDeviceGetPciInfo))
         capability = board_query(pynvml.nvmlDeviceGetCudaComputeCapability)
         fields["compute_capability"] = f"{capability[0]}.{capability[1]}" if capability else None
-        fields["memory_total"], fields["memory_free"] = _read_total_and_free_memory(instance_query)
+        fields["memory_total"], fields["memory_free"] = read_total_and_free_memory(instance_query)
         attributes = instance_query(pynvml.nvmlDeviceGetAttributes_v2)
         fields["sm_count"] = getattr(attributes, "multiprocessorCount", None) or None
         fields["cores"] = instance_query(pynvml.nvmlDeviceGetNumGpuCores) or None
@@ -210,7 +210,7 @@ def _pci_address(pci_info: Any) -> str | None:
     return text or None
 
 
-def _read_total_and_free_memory(query: NvmlCardCalls) -> tuple[int | None, int | None]:
+def read_total_and_free_memory(query: NvmlCardCalls) -> tuple[int | None, int | None]:
     """Return total and free bytes; drivers before 510 have only the first version of the call."""
     memory = query(pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2) or query(pynvml.nvmlDeviceGetMemoryInfo)
     if memory is None or not memory.total:
@@ -218,8 +218,8 @@ def _read_total_and_free_memory(query: NvmlCardCalls) -> tuple[int | None, int |
     return int(memory.total), int(memory.free)
 
 
-def _read_gpu_processes(query: NvmlCardCalls) -> list[dict[str, Any]]:
-    """Return the processes on a card; one with both compute and graphics counts once, as graphics."""
+def read_process_memory(query: NvmlCardCalls) -> tuple[dict[int, int | None], set[int]]:
+    """Return the bytes that each process uses on a card, None if unknown; and which have graphics, alone or as well."""
     memory: dict[int, int | None] = {}
     graphics_pids = set()
     for kind in ("Compute", "Graphics"):
@@ -230,6 +230,12 @@ def _read_gpu_processes(query: NvmlCardCalls) -> list[dict[str, Any]]:
             memory[entry.pid] = max(memory.get(entry.pid) or 0, entry.usedGpuMemory or 0) or None
             if kind == "Graphics":
                 graphics_pids.add(entry.pid)
+    return memory, graphics_pids
+
+
+def _read_gpu_processes(query: NvmlCardCalls) -> list[dict[str, Any]]:
+    """Return the processes on a card; one with both compute and graphics counts once, as graphics."""
+    memory, graphics_pids = read_process_memory(query)
     return [
         {"pid": pid, **process_and_user_name(pid), "memory": used, "graphics": pid in graphics_pids}
         for pid, used in sorted(memory.items())

@@ -18,6 +18,8 @@ _FUNCTION_BY_QUESTION_NAME = {
     "runs": ("run_changes", "send_status_of_each_run"),
     "feed": ("run_changes", "send_changes"),
     "fetch": ("run_output", "send_output_files"),
+    "queue": ("queue", "send_queue"),
+    "move": ("queue", "move_run"),
     "survey": ("survey", "send_survey"),
     "names": ("survey", "send_names_in_folder"),
     "slurm": ("slurm", "send_command_results"),

@@ -56,7 +56,11 @@ class JournalEvent(NamedTuple):
     left: str = ""
     """The processes that an attempt left, as `pid:ticks`."""
     why: str = ""
-    """Why no attempt followed one that ran out of memory."""
+    """Why no attempt followed one that ran out of memory, or what a start waits for."""
+    waits: str = ""
+    """The start waits for the "chosen" GPUs, "any" of their kind, or CPU cores, until wait_ended."""
+    gpus: str = ""
+    """The UUIDs that a start got which had waited, with commas."""
     free_disk: int = -1
     """Of the machine on which an attempt failed, as runner/evidence.py reads it; -1: not known."""
     free_tmp: int = -1

@@ -12,7 +12,7 @@ import json
 import os
 import stat
 import time
-from typing import Callable
+from typing import Callable, Protocol
 
 from ..system import safe_open
 from ..system.refused import BUSY_RESOURCE_EXIT_CODE, CANNOT_WRITE_EXIT_CODE, Refused
@@ -29,6 +29,18 @@ _MAX_TAKEOVER_SECONDS = 5.0
 _MAX_LOCK_WAIT_SECONDS = 30.0
 _NAME_TAKEN_ERRNOS = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 _FORBIDDEN_ERRNOS = (errno.EPERM, errno.EACCES)
+
+
+class HeldLock(Protocol):
+    """What a start holds until its end."""
+
+    path: str
+
+    def renew(self) -> bool:
+        """Show that it is in use; false where another start has it now."""
+
+    def release(self) -> None:
+        """Give it up."""
 
 
 class FolderLock:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Iterator, NamedTuple
+from typing import Any, Iterator, Mapping, NamedTuple
 
 from ..system import safe_open, untrusted_json
 from ..system.processes import Process, machine_boot_id, process_with_pid
@@ -77,6 +77,11 @@ def read_owner_of_open_lock(lock_descriptor: int) -> LockOwner | None:
         values = untrusted_json.parse_json(safe_open.read_bounded(OWNER_FILE_NAME, _MAX_OWNER_BYTES, lock_descriptor))
     except (OSError, untrusted_json.Unparsable):
         return None
+    return parse_owner(values)
+
+
+def parse_owner(values: Mapping[str, Any]) -> LockOwner | None:
+    """Return the owner that data name; None where they do not."""
     if not values.keys() >= {"pid", "ticks", "boot", "mark"}:
         return None
     # A later version may say more.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from ..system import safe_open, untrusted_json
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from ..logs.progress import LogReading
 
 PLAN_FILE_NAME = "plan.json"
+_THREAD_COUNT_VARIABLE = "OMP_NUM_THREADS"
 
 
 class CheckpointRule(NamedTuple):
@@ -74,6 +76,9 @@ class SupervisorPlan(NamedTuple):
     python: str = ""
     hosts: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    gpu_pool: tuple[str, ...] = ()
+    gpu_memory: int = 0
+    threads: int = 1
 
     @property
     def is_started_by_hand(self) -> bool:
@@ -108,8 +113,6 @@ def read_plan(run_dir: str) -> SupervisorPlan:
 
 def log_reading_of_plan(plan: SupervisorPlan) -> LogReading:
     """Return how the plan says that its log is read; the usual way where its expressions are none."""
-    import re
-
     from ..logs.progress import LogReading
 
     try:
@@ -155,6 +158,8 @@ def parse_plan(data: Any, run_dir: str) -> SupervisorPlan:
             for item in (attempt.get("command") or {}).get("env", ())
         ),
         files=tuple(_require_text(file["path"]) for file in files),
+        gpu_pool=_require_texts(data.get("gpu_pool", ())),
+        threads=_planned_thread_count(data["attempts"]),
     )
     if planned.hosts and len(planned.hosts) != planned.nodes:
         raise ValueError("another number of hosts")
@@ -164,6 +169,8 @@ def parse_plan(data: Any, run_dir: str) -> SupervisorPlan:
         raise ValueError("GPUs of another number of hosts")
     if planned.grace < 0 or not attempts or planned.nodes < 1 or planned.world_size < planned.nodes:
         raise ValueError("no attempts, or no processes")
+    if planned.gpu_memory < 0:
+        raise ValueError("less than no memory")
     if any(not 0 <= number <= len(attempts) for attempt in attempts for number in attempt.next_by_phase.values()):
         raise ValueError("an attempt that is not there")
     return planned
@@ -171,7 +178,7 @@ def parse_plan(data: Any, run_dir: str) -> SupervisorPlan:
 
 _COPIED_SCALAR_FIELDS = (
     "nodes", "world_size", "address", "port", "find_interface", "output", "grace", "connection_wait", "resumes_itself",
-    "backend", "python",
+    "backend", "python", "gpu_memory",
 )  # fmt: skip
 
 
@@ -183,6 +190,13 @@ def _parse_attempt(data: Any, run_dir: str) -> PlannedAttempt:
         checkpoints=_parse_checkpoint_rule(rule, run_dir) if rule else None,
         fills=tuple((_require_text(path), otherwise) for path, otherwise in data.get("fills") or ()),
     )
+
+
+def _planned_thread_count(attempts: Any) -> int:
+    """Return how many CPU cores each process uses in the first of the attempts, 1 where that is not set."""
+    variables = [item for attempt in attempts[:1] for item in (attempt.get("command") or {}).get("env", ())]
+    values = [str(item["value"]) for item in variables if item["name"] == _THREAD_COUNT_VARIABLE]
+    return int(values[-1]) if values and re.fullmatch("[1-9][0-9]{0,3}", values[-1]) else 1
 
 
 def _parse_checkpoint_rule(data: Any, run_dir: str) -> CheckpointRule:

@@ -10,7 +10,7 @@ from typing import Mapping, NamedTuple
 from ..system.signals import StopSignals
 from ..system.transport import LocalTransport
 from .events import Journal
-from .lock import FolderLock
+from .lock import HeldLock
 from .planned import PlannedAttempt, SupervisorPlan
 
 
@@ -34,7 +34,7 @@ class RunStart(NamedTuple):
     environment: Mapping[str, str]
     """What an attempt gets besides what this process has."""
     journal: Journal
-    locks: tuple[FolderLock, ...]
+    locks: tuple[HeldLock, ...]
     signals: StopSignals
     transport: LocalTransport
     stop_counts: tuple[int, ...]

@@ -11,7 +11,7 @@ from .events import JournalEvent
 from .lock_owner import LockOwner
 
 # A job that waits in a queue is only known to viewers.
-LIVE_RUN_STATES = frozenset({"queued", "running", "stopping", "unconfirmed"})
+LIVE_RUN_STATES = frozenset({"queued", "waiting", "running", "stopping", "unconfirmed"})
 # Its start was sent to another machine, which has not said whether it began: only viewers know that.
 UNCONFIRMED_STATE = "unconfirmed"
 _ENDED_RUN_STATES = frozenset({"finished", "failed", "stopped"})
@@ -44,7 +44,7 @@ class AttemptStatus(NamedTuple):
 
 
 class RunStatus(NamedTuple):
-    """A run's state (new, unconfirmed, queued, running, stopping, finished, failed, stopped, lost) and its attempts."""
+    """A run's state (new, unconfirmed, queued, waiting, running, stopping, or how it ended) and its attempts."""
 
     state: str
     attempts: tuple[AttemptStatus, ...] = ()
@@ -81,6 +81,12 @@ class RunStatus(NamedTuple):
     """Why no attempt followed one that ran out of GPU memory."""
     driver_silent: bool = False
     """After a stop the NVIDIA driver did not say whether its memory is free."""
+    never_had_turn: bool = False
+    """Its last start waits for GPUs or CPU cores, or ended while it did."""
+    waits_for: str = ""
+    """What it waits for, in words."""
+    gpus: tuple[str, ...] = ()
+    """The UUIDs that its last start got which had waited."""
 
     def as_plain_data(self) -> dict[str, object]:
         """Return it as plain data, for JSON."""
@@ -218,10 +224,15 @@ def _build_status(
     lead = next((event for event in later_events[::-1] if event.leader), JournalEvent())
     newest = next((event for event in later_events[::-1] if event.event.startswith("attempt_")), None)
     inside = newest if newest and newest.event == "attempt_started" and not end else JournalEvent()
+    # On a full disk the first of the two may be missing.
+    wait_end = next((event for event in later_events if event.event in ("wait_ended", "attempt_started")), None)
+    waited = bool(last_start_event.waits) and wait_end is None
+    # The wait is no part of a training's time.
+    begin = wait_end if wait_end and last_start_event.waits else last_start_event
     now = RunStatus(
         state="lost",
         attempts=attempts,
-        started=last_start_event.time or None,
+        started=begin.time or None,
         ended=end.time if end else None,
         exit_code=end.exit_code if end else None,
         pid=owner.pid,
@@ -234,6 +245,9 @@ def _build_status(
         cgroup=lead.cgroup,
         left=_processes_left_by_run(end) if end else (),
         why=end.why if end else "",
+        never_had_turn=waited,
+        waits_for=_waiting_reason(later_events) if waited else "",
+        gpus=tuple(wait_end.gpus.split(",")) if wait_end and wait_end.gpus else (),
     )
     # Numbers of processes mean something only on the host and the boot that gave them.
     if owner.is_local:
@@ -241,16 +255,21 @@ def _build_status(
     if end:
         now = now._replace(
             state=end.state,
-            seconds=events.seconds_between_events(last_start_event, end) if last_start_event.time else None,
+            seconds=events.seconds_between_events(begin, end) if begin.time else None,
         )
         left = run_process_family(run_dir, now).living_processes() if owner.is_local and now.left else {}
         return now._replace(leftover=tuple(sorted(left)))
-    seconds = events.seconds_since_event(last_start_event, is_local=owner.is_local) if last_start_event.time else None
+    seconds = events.seconds_since_event(begin, is_local=owner.is_local) if begin.time else None
     if _supervisor_works(run_dir, owner):
-        state = "stopping" if any(event.event == "stopping" for event in later_events) else "running"
+        is_stopping = any(event.event == "stopping" for event in later_events)
+        state = "stopping" if is_stopping else "waiting" if waited else "running"
         return now._replace(state=state, host="" if owner.is_local else owner.host, seconds=seconds)
     left = run_process_family(run_dir, now).living_processes() if owner.is_local else {}
     return now._replace(leftover=tuple(sorted(left)), seconds=seconds if left else None)
+
+
+def _waiting_reason(later_events: tuple[JournalEvent, ...]) -> str:
+    return next((event.why for event in later_events[::-1] if event.event == "waiting"), "")
 
 
 def _processes_left_by_run(end: JournalEvent) -> tuple[Process, ...]:

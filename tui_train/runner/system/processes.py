@@ -92,6 +92,20 @@ def read_process_stat(pid: int) -> ProcessStat | None:
     return ProcessStat(int(fields[1]), int(fields[2]), int(fields[19]))
 
 
+def seconds_since_ticks(ticks: int) -> float:
+    """Return the seconds since a process began at these clock ticks after boot."""
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def process_user(pid: int) -> int | None:
+    """Return the effective user id of a process, None where it is not to be seen."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            return next((int(line.split()[2]) for line in file if line.startswith(b"Uid:")), None)
+    except OSError:
+        return None
+
+
 NO_PROCESS = Process()
 
 

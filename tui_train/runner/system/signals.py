@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -39,14 +40,13 @@ class StopSignals:
             self.stop = signal.Signals(number).name
             self.code = 143 if number == END_AT_ONCE_SIGNAL else 128 + number
 
-    def wait(self, seconds: float) -> None:
-        """Return when a signal comes, or after so many seconds."""
-        try:
-            select.select([self._read], [], [], max(0.0, seconds))
+    def wait(self, seconds: float, descriptor: int = -1) -> bool:
+        """Return when a signal comes, something can be read from a descriptor, which is told, or after some seconds."""
+        ready = select.select([self._read, *([descriptor] if descriptor >= 0 else ())], [], [], max(0.0, seconds))[0]
+        with contextlib.suppress(BlockingIOError):
             while os.read(self._read, 512):
                 pass
-        except (BlockingIOError, InterruptedError):
-            return
+        return descriptor in ready
 
 
 def reset_signals() -> None:

@@ -69,6 +69,12 @@ def _usage_rows(plan: Plan) -> list[tuple[str, str]]:
         lines.append(("--attempt=N", f"start with attempt N of {count}"))
     if plan.gpus:
         lines.append(("--gpus=UUID,…", "train on these GPUs, as listed by nvidia-smi -L"))
+    if plan.may_wait:
+        what = "GPUs are" if plan.gpus else "CPU cores are"
+        lines.append(("--when-free", f"wait until its {what} free, first come, first served"))
+    if plan.may_wait and plan.gpu_pool:
+        count = len(plan.gpus)
+        lines.append(("--when-free=any", f"wait for any {count} of the {len(plan.gpu_pool)} GPUs of this kind"))
     if several and rule:
         lines.append(("--resume", "resume from the newest complete checkpoint; give it on all machines"))
     if takes_checkpoint(plan):

@@ -1,0 +1,221 @@
+"""Watches who computes on cards: a child asks their driver every few seconds, for a driver may hang.
+
+`watch PARENT UUID …` prints what it sees as a line of JSON, again and again; it also ends with its parent, by its pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import time
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from ..system import other_programs, program, untrusted_json
+from ..system.processes import Process, process_start_ticks
+from ..system.safe_text import as_valid_utf8, visible
+
+LOOK_SECONDS = 4.0
+# A look that is older says nothing about now: the driver hangs, or this machine was asleep.
+MAX_LOOK_AGE_SECONDS = 3 * LOOK_SECONDS
+_MAX_LINE_BYTES = 1 << 20
+_MAX_COMMAND_WORDS, _MAX_COMMAND_CHARACTERS = 4, 60
+_PRCTL_SET_PDEATHSIG = 1
+_MPS_SERVER_NAME = "nvidia-cuda-mps-server"
+# A card that shares the memory of its machine does not say how much is free: it may be enough.
+_UNKNOWN_MEMORY = 2**62
+
+
+class CardUser(NamedTuple):
+    """A process that computes on a card: who started it, its first words, and when it began, in seconds since 1970."""
+
+    pid: int
+    user: str = ""
+    command: str = ""
+    since: float = 0.0
+
+
+class CardLook(NamedTuple):
+    """A card as it was seen: its number, its memory in bytes (None: not known), and who computes on it."""
+
+    number: int | None
+    total: int | None
+    free: int | None
+    users: tuple[CardUser, ...] = ()
+
+    @property
+    def free_memory(self) -> int | None:
+        """The bytes for a training that has it alone, None while another program uses it.
+
+        Where processes cannot be seen, as in containers, a card with less than half of its memory free is used.
+        """
+        if self.users:
+            return None
+        if self.total is None or self.free is None:
+            return _UNKNOWN_MEMORY
+        return self.free if self.free >= self.total / 2 else None
+
+
+class _Look(NamedTuple):
+    """All cards as they were seen at a time of the monotonic clock."""
+
+    at: float
+    cards: Mapping[str, CardLook]
+
+    @property
+    def is_fresh(self) -> bool:
+        return time.monotonic() - self.at <= MAX_LOOK_AGE_SECONDS
+
+
+_NO_LOOK = _Look(float("-inf"), {})
+
+
+class CardWatch:
+    """A child that watches these cards, started again where it has ended."""
+
+    def __init__(self, cards: Sequence[str]) -> None:
+        self._cards = tuple(cards)
+        self._child = 0
+        self._answer = -1
+        self._unread = b""
+        self._newest = self._before = _NO_LOOK
+        self._started_at = float("-inf")
+
+    @property
+    def descriptor(self) -> int:
+        """Where a new look can be read, -1 while there is no child."""
+        return self._answer
+
+    def newest(self) -> Mapping[str, CardLook] | None:
+        """Return each card that the driver has as it was seen last; None where it does not answer."""
+        if not self._cards:
+            return {}
+        if self._answer < 0 and time.monotonic() - self._started_at >= LOOK_SECONDS:
+            self._start()
+        self._read()
+        return self._newest.cards if self._newest.is_fresh else None
+
+    def free_memory(self) -> dict[str, int]:
+        """Return the free bytes of the cards that were free at the last two looks: a driver may need a moment."""
+        if not self._newest.is_fresh:
+            return {}
+        before = {uuid for uuid, card in self._before.cards.items() if card.free_memory is not None}
+        free = {uuid: card.free_memory for uuid, card in self._newest.cards.items() if uuid in before}
+        return {uuid: memory for uuid, memory in free.items() if memory is not None}
+
+    def close(self) -> None:
+        """End the child; one that hangs in a driver is left behind."""
+        if self._answer >= 0:
+            os.close(self._answer)
+            self._answer = -1
+            other_programs.kill_process_group(self._child)
+
+    def _start(self) -> None:
+        self._started_at = time.monotonic()
+        words = program.runner_command("watch", str(os.getpid()), *self._cards)
+        try:
+            self._child, self._answer, errors = other_programs.spawn_program(words, os.environ)
+        except OSError:
+            return
+        os.close(errors)
+        os.set_blocking(self._answer, False)
+        self._unread = b""
+
+    def _read(self) -> None:
+        if self._answer < 0:
+            return
+        with contextlib.suppress(BlockingIOError):
+            while piece := os.read(self._answer, 1 << 16):
+                self._unread = (self._unread + piece)[-_MAX_LINE_BYTES:]
+            # It has ended.
+            self.close()
+        *lines, self._unread = self._unread.split(b"\n")
+        for line in lines:
+            self._before, self._newest = self._newest, _parse_look(line)
+
+
+def _parse_look(line: bytes) -> _Look:
+    try:
+        seen = untrusted_json.parse_json(line)
+    except untrusted_json.Unparsable:
+        # The beginning of a line that was too long.
+        return _NO_LOOK
+    cards = {
+        uuid: CardLook(card["number"], card["total"], card["free"], tuple(CardUser(*user) for user in card["users"]))
+        for uuid, card in seen["cards"].items()
+    }
+    return _Look(seen["at"], cards)
+
+
+def main(parent_pid: int, uuids: Sequence[str]) -> None:
+    """Print looks at these cards until the parent ends; none where there is no driver."""
+    ctypes.CDLL(None).prctl(_PRCTL_SET_PDEATHSIG, signal.SIGKILL)
+    from .nvml_card import MALFORMED_ANSWER_ERRORS, pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except (pynvml.NVMLError, *MALFORMED_ANSWER_ERRORS):
+        return
+    known: dict[Process, CardUser | None] = {}
+    while os.getppid() == parent_pid:
+        at, before, known = time.monotonic(), known, {}
+        seen = {uuid: card for uuid in uuids for card in (_look_at_card(uuid, before, known),) if card}
+        os.write(1, json.dumps({"at": at, "cards": seen}).encode() + b"\n")
+        time.sleep(LOOK_SECONDS)
+
+
+def _look_at_card(
+    uuid: str, before: Mapping[Process, CardUser | None], known: dict[Process, CardUser | None]
+) -> dict[str, Any] | None:
+    """Return what the driver says of a card now, None where it has none.
+
+    Processes that were seen `before` are not asked for their names again; all seen now are added to `known`.
+    """
+    from .nvml_card import NvmlCardCalls, pynvml, read_process_memory, read_total_and_free_memory
+
+    handle = NvmlCardCalls()(pynvml.nvmlDeviceGetHandleByUUID, uuid)
+    if handle is None:
+        return None
+    query = NvmlCardCalls(handle)
+    total, free = read_total_and_free_memory(query)
+    memory, graphics_pids = read_process_memory(query)
+    users = []
+    for pid in sorted(memory.keys() - graphics_pids):
+        process = Process(pid, process_start_ticks(pid) or 0)
+        known[process] = before[process] if process in before else _card_user(process)
+        users.append(known[process])
+    return {"number": query(pynvml.nvmlDeviceGetIndex), "total": total, "free": free, "users": [*filter(None, users)]}
+
+
+def _card_user(process: Process) -> CardUser | None:
+    """Return who computes on a card; None for a server that passes on what others do, who are listed as well."""
+    from .nvml_card import process_and_user_name
+
+    names = process_and_user_name(process.pid)
+    if names["name"] == _MPS_SERVER_NAME:
+        return None
+    since = _boot_time() + process.ticks / os.sysconf("SC_CLK_TCK") if process.ticks else 0.0
+    return CardUser(process.pid, names["user"], _command_text(process.pid) or visible(names["name"]), since)
+
+
+def _command_text(pid: int) -> str:
+    """Return the first words of a command, up to the first that is no option: what follows may be a secret."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = as_valid_utf8(os.fsdecode(file.read(1 << 12))).split("\0")
+    except OSError:
+        return ""
+    shown = [os.path.basename(words[0])]
+    for word in words[1:_MAX_COMMAND_WORDS]:
+        shown.append(word.partition("=")[0] if word.startswith("-") else os.path.basename(word))
+        if not word.startswith("-") or word == "-c":
+            break
+    return visible(" ".join(filter(None, shown)))[:_MAX_COMMAND_CHARACTERS]
+
+
+def _boot_time() -> int:
+    """Return when this machine booted, in seconds since 1970; 0 where it does not say."""
+    with open("/proc/stat", "rb") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith(b"btime ")), 0)

@@ -1,0 +1,64 @@
+"""Joins the queue: each start shows all users what it has taken, or what it waits for."""
+
+from __future__ import annotations
+
+import os
+
+from ..run_folder.lock_owner import this_process_as_owner
+from ..run_folder.planned import SupervisorPlan
+from ..run_folder.start import RunStart, print_message
+from ..system.refused import UNAVAILABLE_EXIT_CODE, USAGE_EXIT_CODE, Refused
+from ..system.safe_text import visible
+from .reasons import run_and_user_text
+from .tickets import OwnTicket, QueueFolder, ticket_name
+from .turns import Request, Ticket
+
+ANY_GPUS = "any"
+
+
+def require_can_wait(planned: SupervisorPlan) -> None:
+    """Refuse (64) to wait with a training whose cards are not all on this machine."""
+    if planned.slurm:
+        raise Refused(USAGE_EXIT_CODE, "--when-free: Slurm has a queue of its own")
+    if planned.nodes > 1:
+        raise Refused(USAGE_EXIT_CODE, "--when-free: only a training on one machine can wait for its GPUs")
+
+
+def join_queue(start: RunStart, when_free: str) -> OwnTicket | None:
+    """Show all users what this start has taken or, with `when_free`, waits for; None where that is not possible.
+
+    A start that does not wait takes its cards as it always did: where others hold them, that is said.
+    """
+    if start.planned.slurm:
+        return None
+    owner = this_process_as_owner(start.mark, os.path.realpath(start.own_dir))
+    ticket = Ticket(ticket_name(start.mark), os.geteuid(), owner, _request(start, when_free), waits=bool(when_free))
+    if not when_free:
+        ticket = ticket._replace(cards=start.cards, cores=ticket.request.cores)
+    try:
+        own = OwnTicket(QueueFolder(make=True), ticket)
+    except OSError as error:
+        if not when_free:
+            return None
+        why = f"cannot use the queue {visible(str(error.filename or ''))}: {error.strerror}"
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"--when-free: {why}") from None
+    if not when_free:
+        _take_without_turn(own)
+    return own
+
+
+def _request(start: RunStart, when_free: str) -> Request:
+    planned = start.planned
+    if not start.cards:
+        return Request(cores=planned.process_count(start.node_rank) * planned.threads)
+    is_any = when_free == ANY_GPUS and not start.cards_overridden
+    return Request((is_any and planned.gpu_pool) or start.cards, len(start.cards), planned.gpu_memory)
+
+
+def _take_without_turn(own: OwnTicket) -> None:
+    for card in own.ticket.cards:
+        own.keep_locks(own.folder.lock_cards_or_cores([card]) or ())
+    others = (ticket for ticket in own.folder.tickets() if not ticket.waits and ticket.name != own.ticket.name)
+    for ticket in others:
+        if set(ticket.cards) & set(own.ticket.cards):
+            print_message(f"{run_and_user_text(ticket)} has one of these GPUs; --when-free waits for it")

@@ -1,0 +1,70 @@
+"""The queue as its users see it: who waits, in order, and the places of one's own starts."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from ..system.processes import seconds_since_ticks
+from ..system.safe_open import user_name
+from ..system.safe_text import visible
+from .tickets import QueueFolder
+from .turns import Ticket, waiting_in_order
+
+
+class WaitingStart(NamedTuple):
+    """A start that waits for `gpus` of `gpus_to_choose_from`, or for CPU `cores`, and why."""
+
+    run: str
+    user: str
+    pid: int
+    seconds: int
+    gpus: int
+    gpus_to_choose_from: int
+    cores: int
+    why: str
+
+
+def list_waiting_starts() -> tuple[WaitingStart, ...]:
+    """Return the starts of all users that wait, the next one first; OSError where the queue cannot be read."""
+    try:
+        queue = QueueFolder(make=False)
+    except FileNotFoundError:
+        # Nobody has waited yet.
+        return ()
+    try:
+        return tuple(map(_waiting_start, waiting_in_order(queue.tickets(), queue.wishes())))
+    finally:
+        queue.close()
+
+
+def move_in_queue(run_dir: str, *, to_front: bool) -> bool:
+    """Move the start of a run before or after all others of this user; False where it does not wait."""
+    try:
+        queue = QueueFolder(make=False)
+    except FileNotFoundError:
+        return False
+    try:
+        waiting = waiting_in_order(queue.tickets(), queue.wishes())
+        own = [ticket for ticket in waiting if ticket.uid == os.geteuid()]
+        moved = [ticket.name for ticket in own if ticket.owner.folder == os.path.realpath(run_dir)]
+        others = [ticket.name for ticket in own if ticket.name not in moved]
+        if moved:
+            queue.write_wishes([*moved, *others] if to_front else [*others, *moved])
+        return bool(moved)
+    finally:
+        queue.close()
+
+
+def _waiting_start(ticket: Ticket) -> WaitingStart:
+    request = ticket.request
+    return WaitingStart(
+        run=visible(os.path.basename(ticket.owner.folder)),
+        user=visible(user_name(ticket.uid)),
+        pid=ticket.owner.pid,
+        seconds=int(seconds_since_ticks(ticket.owner.ticks)),
+        gpus=request.card_count,
+        gpus_to_choose_from=len(request.cards),
+        cores=request.cores,
+        why=ticket.why,
+    )

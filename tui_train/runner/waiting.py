@@ -1,0 +1,114 @@
+"""Waits for GPUs or CPU cores in the queue of this machine, and takes them where it is this start's turn."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from typing import Mapping
+
+from .attempt import renew_locks_or_stop
+from .gpus.card_watch import LOOK_SECONDS, MAX_LOOK_AGE_SECONDS, CardLook, CardWatch
+from .queue.reasons import waiting_reason
+from .queue.tickets import OwnTicket
+from .queue.turns import Ticket, TurnWatch, cores_to_take, waiting_in_order
+from .run_folder.start import RunStart, print_message, record_event
+from .system.cgroup_limits import cgroup_limits
+from .system.host_facts import count_usable_cpus
+
+# What is in the way may change all the time, and each change is a line of events.jsonl.
+_MIN_RECORD_SECONDS = 60.0
+_MAX_REASON_CHARACTERS = 400
+
+
+def wait_for_turn(start: RunStart, own: OwnTicket) -> RunStart:
+    """Return the start with the cards that it got, or as it was where it is to stop."""
+    waiting = _Waiting(start, own)
+    try:
+        while not start.signals.stop:
+            cards = waiting.take_cards()
+            if cards is not None:
+                print_message("its turn: begins to train")
+                record_event(start, "wait_ended", gpus=",".join(cards))
+                return start._replace(cards=cards, cards_overridden=cards != start.planned.gpus)
+            waiting.pause()
+            renew_locks_or_stop(start)
+        return start
+    finally:
+        waiting.close()
+
+
+class _Waiting:
+    """One start that waits: what it has seen and said so far."""
+
+    def __init__(self, start: RunStart, own: OwnTicket) -> None:
+        self._start, self._own = start, own
+        self._watch = CardWatch(own.ticket.request.cards)
+        self._core_count = count_usable_cpus(cgroup_limits().cpus)
+        self._began = time.monotonic()
+        self._turns = TurnWatch(own.ticket.name)
+        self._recorded, self._recorded_at = "", float("-inf")
+
+    def take_cards(self) -> tuple[str, ...] | None:
+        """Take what is this start's by its turn, and return the cards; None while it waits, which it then says why."""
+        seen = self._watch.newest()
+        tickets = self._own.folder.tickets()
+        cards = self._cards_of_turn(tickets)
+        if cards is not None and self._lock_and_take(cards):
+            return cards
+        self._say_why(tickets, seen)
+        return None
+
+    def _cards_of_turn(self, tickets: list[Ticket]) -> tuple[str, ...] | None:
+        holding = [ticket for ticket in tickets if not ticket.waits]
+        waiting = waiting_in_order(tickets, self._own.folder.wishes())
+        free_memory, now = self._watch.free_memory(), time.monotonic()
+        turns = self._turns.cards_by_turn(waiting, holding, free_memory, self._core_count, now)
+        return turns.get(self._own.ticket.name)
+
+    def _lock_and_take(self, cards: tuple[str, ...]) -> bool:
+        locks = self._own.folder.lock_cards_or_cores(cards)
+        if locks is None:
+            return False
+        # Another start may have taken them since the tickets were read.
+        taken = self._cards_of_turn(self._own.folder.tickets()) == cards
+        if taken:
+            cores = cores_to_take(self._own.ticket.request, self._core_count)
+            with contextlib.suppress(OSError):
+                self._own.change(waits=False, cards=cards, cores=cores, why="")
+            taken = not self._own.ticket.waits
+        if taken and cards:
+            self._own.keep_locks(locks)
+        else:
+            for lock in locks:
+                os.close(lock)
+        return taken
+
+    def _say_why(self, tickets: list[Ticket], seen: Mapping[str, CardLook] | None) -> None:
+        own, now = self._own.ticket, time.monotonic()
+        if seen is None and now - self._began < MAX_LOOK_AGE_SECONDS:
+            # The driver was asked a moment ago.
+            return
+        waiting = waiting_in_order(tickets, self._own.folder.wishes())
+        earlier = tuple(itertools.takewhile(lambda ticket: ticket.name != own.name, waiting))
+        holding = [ticket for ticket in tickets if not ticket.waits]
+        why = waiting_reason(own, earlier, holding, seen, self._core_count)[:_MAX_REASON_CHARACTERS]
+        if why != own.why:
+            with contextlib.suppress(OSError):
+                self._own.change(why=why)
+        if why != self._recorded and now - self._recorded_at >= _MIN_RECORD_SECONDS:
+            record_event(self._start, "waiting", why=why)
+            print_message(f"waits: {why}")
+            self._recorded, self._recorded_at = why, now
+
+    def pause(self) -> None:
+        """Wait for the next look at the cards, or some seconds; the end of a child also wakes this process."""
+        deadline = time.monotonic() + LOOK_SECONDS
+        while not self._start.signals.stop and (left := deadline - time.monotonic()) > 0:
+            if self._start.signals.wait(left, self._watch.descriptor):
+                return
+
+    def close(self) -> None:
+        """Look no longer."""
+        self._watch.close()
