@@ -489,3 +489,26 @@ async def test_run_says_when_its_host_was_heard_last(host, tmp_path, monkeypatch
         await until_true(pilot, lambda: "last heard" not in shows(pilot))
         assert read_status(run).live
     tui("stop", "last")
+
+
+def test_runs_on_a_host_wait_there_and_its_queue_is_listed_and_ordered_from_here(host):
+    all_cores = {"trainer.environment": {"OMP_NUM_THREADS": "9999"}}
+    sleeper(host, ticks=600, **all_cores)
+    tui("run", "far", "--host", "box", "--detach")
+    for name in ("one", "two"):
+        save_profile(profile_with_value(sleeper(host, ticks=600, **all_cores), "name", name), overwrite=True)
+        said = tui("run", name, "--host", "box", "--when-free", "--detach").stdout
+        assert f"-{name} waits for its GPUs or CPU cores." in said
+
+    def order():
+        return [each["run"].rpartition("-")[2] for each in json.loads(tui("queue", "--on", "box", "--json").stdout)]
+
+    assert order() == ["one", "two"]
+    assert tui("queue", "first", "two").stdout.splitlines()[1].split()[1].endswith("-two")
+    assert order() == ["two", "one"]
+    assert "waiting on box" in tui("runs").stdout
+    tui("stop", "two")
+    assert order() == ["one"]
+    assert read_status(rundir.find_run("two")).never_had_turn
+    for name in ("far", "one"):
+        tui("stop", "--now", name)

@@ -19,6 +19,7 @@ from tui_train.base.text import visible
 from tui_train.channel.session import Session, ask_host, machine_name
 from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
 from tui_train.profile.hosts import host_address
+from tui_train.runner.queue.listing import WaitingStart
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs.elsewhere import HostReport, RunPlace, UnconfirmedStart, read_run_place
 from tui_train.runs.incomplete_runs import INCOMPLETE_RUN_PREFIX
@@ -59,6 +60,8 @@ class HostLine(Struct, frozen=True, kw_only=True):
     cluster: str = ""
     # How Slurm lists jobs, in the order in which they were asked for.
     jobs: tuple[ListedJob | None, ...] = ()
+    # What waits for GPUs or CPU cores, in order.
+    waiting: tuple[WaitingStart, ...] = ()
     run: str = ""
     # How a run stands.
     status: RunStatus | None = None
@@ -261,6 +264,16 @@ def ask_start(
 def ask_stop(place: RunPlace, *, at_once: bool, grace_seconds: float) -> None:
     """End a run where it is, and wait until it has saved."""
     ask_machine(place, {"do": "stop", "now": at_once}, within_seconds=_ANSWER_TIMEOUT_SECONDS + grace_seconds)
+
+
+def ask_queue(host: str) -> tuple[WaitingStart, ...]:
+    """Return what waits for GPUs or CPU cores of a host, in order."""
+    return ask_machine(RunPlace(host, ""), {"do": "queue"}, within_seconds=_STATUS_TIMEOUT_SECONDS).waiting
+
+
+def ask_queue_move(place: RunPlace, *, to_front: bool) -> None:
+    """Move a run that waits where it is before or after all others of its user."""
+    ask_machine(place, {"do": "move", "front": to_front}, within_seconds=_STATUS_TIMEOUT_SECONDS)
 
 
 def ask_removal(place: RunPlace) -> None:

@@ -45,7 +45,14 @@ from tui_train.runs.elsewhere import (
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import cluster_text, read_queued_job
-from tui_train.runs.start import has_nothing_left_to_train, restart_note, resume_script_options, start_run
+from tui_train.runs.start import (
+    WhenFree,
+    has_nothing_left_to_train,
+    restart_note,
+    script_options,
+    start_run,
+    unfinished_wait,
+)
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
@@ -112,9 +119,21 @@ class Place(Struct, frozen=True):
 
     # Runs
 
-    def submit(self, prepared: PreparedPlan, plan: Plan, interrupts: Interrupts = NO_INTERRUPTS) -> RunDir:
+    def submit(
+        self,
+        prepared: PreparedPlan,
+        plan: Plan,
+        interrupts: Interrupts = NO_INTERRUPTS,
+        *,
+        when_free: WhenFree = "",
+    ) -> RunDir:
         """Write the run folder of these very files, here and there, and start it."""
         self._require_startable()
+        if when_free and not plan.may_wait:
+            why = (
+                "Slurm has a queue of its own" if plan.slurm else "a training on several machines cannot wait for GPUs"
+            )
+            raise Unavailable(why, "Start it without --when-free.")
         interrupts.raise_if_interrupted("")
         if self.slurm:
             dry_run_job(next(file.text for file in prepared.files if file.path == SLURM_SCRIPT), self.host)
@@ -123,7 +142,7 @@ class Place(Struct, frozen=True):
             if self.host:
                 write_place(run.path, create_run_folder_on_host(self.host, run, prepared.files))
                 interrupts.raise_if_interrupted("")
-            self._start(run, interrupts)
+            self._start(run, interrupts, when_free=when_free)
         except TuiTrainError:
             # One that never started would only clutter the list.
             if read_status(run).state == "new":
@@ -131,8 +150,11 @@ class Place(Struct, frozen=True):
             raise
         return run
 
-    def resume(self, run: RunDir, interrupts: Interrupts = NO_INTERRUPTS) -> str:
-        """Start a run again, from its newest checkpoint; return what that does which is not just going on."""
+    def resume(self, run: RunDir, interrupts: Interrupts = NO_INTERRUPTS, *, when_free: WhenFree = "") -> str:
+        """Start a run again, from its newest checkpoint; return what that does which is not just going on.
+
+        One that ended while it waited for GPUs waits again.
+        """
         self._require_startable()
         if self.name:
             interrupts.raise_if_interrupted(run.name)
@@ -144,14 +166,15 @@ class Place(Struct, frozen=True):
                 raise Unavailable(why, f"Wait until it has left the queue, or take it out: tui-train stop {name}")
             if has_nothing_left_to_train(run):
                 raise Unavailable(f"{name} has finished: there is nothing left to train", "Run its profile.")
-        self._start(run, interrupts, resume=True)
+        self._start(run, interrupts, resume=True, when_free=when_free or unfinished_wait(run))
         return restart_note(run)
 
-    def _start(self, run: RunDir, interrupts: Interrupts, *, resume: bool = False) -> None:
+    def _start(self, run: RunDir, interrupts: Interrupts, *, when_free: WhenFree, resume: bool = False) -> None:
         if not self.name:
-            start_run(run, resume=resume, interrupts=interrupts)
+            start_run(run, resume=resume, when_free=when_free, interrupts=interrupts)
             return
-        start_elsewhere(run, slurm=self.slurm, options=resume_script_options(run) if resume else ())
+        options = script_options(run, resume=resume, when_free=when_free)
+        start_elsewhere(run, slurm=self.slurm, options=options, waits_for_gpus=bool(when_free))
         if self.slurm:
             cancel_if_impossible(run)
         else:

@@ -26,11 +26,11 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import KnownJob, known_start_count, write_known_job
 
 
-def start_elsewhere(run: RunDir, *, slurm: bool, options: Sequence[str] = ()) -> None:
+def start_elsewhere(run: RunDir, *, slurm: bool, options: Sequence[str] = (), waits_for_gpus: bool = False) -> None:
     """Have a run started; Unavailable where it was refused, NoAnswer where that is not known, and it stays so."""
     place, asked = read_run_place(run.path), UnconfirmedStart(secrets.token_hex(8), slurm=slurm)
     with lock_run_starts():
-        refuse_if_conflicting(run)
+        refuse_if_conflicting(run, waits_for_gpus=waits_for_gpus)
         # From here on it may train, whatever becomes of the answer.
         write_unconfirmed_start(run.path, asked)
     name, lost = visible(run.name), None

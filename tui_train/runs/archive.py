@@ -23,6 +23,7 @@ from tui_train.base.text import visible
 from tui_train.facts.machine.communication_tests import load_examinations
 from tui_train.facts.other_machines.machine_files import make_name_masker
 from tui_train.profile import store
+from tui_train.runner.queue.reasons import users_in_reason
 from tui_train.runner.run_folder.fill import filled_config_path
 from tui_train.runner.system.safe_open import open_folder, open_regular_file
 from tui_train.runs.rundir import RunDir
@@ -61,7 +62,8 @@ def masked_archive_entries(run: RunDir, machine_text: str) -> tuple[ArchiveEntry
 
     `machine_text` is the text of a machine file, empty for none.
     """
-    known_secrets, without_names = _known_secrets(run), make_name_masker(platform.node())
+    others = dict.fromkeys(user for event in run.events() for user in users_in_reason(event.why))
+    known_secrets, without_names = _known_secrets(run), make_name_masker(platform.node(), others)
     entries = [ArchiveEntry("machine.json", machine_text)] if machine_text else []
     for name, text in (("about.json", _about_json_text(run)), *_communication_tests(), *_run_file_texts(run)):
         without_secrets, masked = secrets.mask_secrets(text, known_secrets)

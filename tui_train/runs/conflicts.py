@@ -13,6 +13,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.machine.exclusive_resources import is_port_in_use, path_and_real_path, resource_conflict_text
 from tui_train.facts.types import ResourcesInUse
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.elsewhere import RunPlace, read_run_place
 from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.script_outputs import output_paths_in_script_arguments
@@ -29,20 +30,27 @@ def resources_in_use(wanted_port: int = 0, place: RunPlace | None = None) -> tup
     whether it trains.
     """
     place = place or RunPlace("", "")
-    runs = (run for run in (*list_runs(), *_newest_trials()) if _trains_on_machine_of(run, place))
-    resources = [_with_script_outputs(planned_resources(run), run) for run in runs]
+    trains = ((run, _status_while_training(run, place)) for run in (*list_runs(), *_newest_trials()))
+    resources = [
+        _with_script_outputs(replace(planned_resources(run), gpus=_gpus_in_use(run, status)), run)
+        for run, status in trains
+        if status
+    ]
     held_ports = {resource.port for resource in resources}
     if wanted_port and not place.host and wanted_port not in held_ports and is_port_in_use(wanted_port):
         resources.append(ResourcesInUse(port=wanted_port))
     return tuple(resources)
 
 
-def _trains_on_machine_of(run: RunDir, place: RunPlace) -> bool:
-    """Return whether a run trains there; a process left by a finished one, such as TensorBoard, does not count."""
-    if not read_run_place(run.path).is_on_machine_of(place):
-        return False
-    listed = read_listed_run(run)
-    return listed.status is not None and may_still_write(listed.status)
+def _status_while_training(run: RunDir, place: RunPlace) -> RunStatus | None:
+    """Return the state of a run that trains there, or waits to; a process left by a finished one does not count."""
+    status = read_listed_run(run).status if read_run_place(run.path).is_on_machine_of(place) else None
+    return status if status and may_still_write(status) else None
+
+
+def _gpus_in_use(run: RunDir, status: RunStatus) -> tuple[str, ...]:
+    """Return the UUIDs of the GPUs that a live run has: none while it waits for them."""
+    return () if status.state == "waiting" else status.gpus or planned_resources(run).gpus
 
 
 def _newest_trials() -> Iterator[RunDir]:
@@ -69,9 +77,10 @@ def _with_script_outputs(planned: ResourcesInUse, run: RunDir) -> ResourcesInUse
     return replace(planned, outputs=(*planned.outputs, *own))
 
 
-def refuse_if_conflicting(run: RunDir) -> None:
-    """Raise Unavailable if a run conflicts with a live one."""
+def refuse_if_conflicting(run: RunDir, *, waits_for_gpus: bool = False) -> None:
+    """Raise Unavailable if a run conflicts with a live one; GPUs are no conflict where it waits for them."""
     wanted = planned_resources(run)
+    wanted = replace(wanted, gpus=()) if waits_for_gpus else wanted
     for other in resources_in_use(wanted.port, read_run_place(run.path)):
         if other.run != wanted.run and (words := resource_conflict_text(wanted, other)):
             raise Unavailable(words, _conflict_remedy(other))
@@ -81,7 +90,8 @@ def _conflict_remedy(other_resources: ResourcesInUse) -> str:
     """Return the remedy for a resource that is in use."""
     if not other_resources.run:
         return "Choose another port (nodes.port)."
-    return f"Wait for it, stop it (tui-train stop {visible(other_resources.run)}), or choose another."
+    waits = "Wait for it (--when-free)" if other_resources.gpus else "Wait for it"
+    return f"{waits}, stop it (tui-train stop {visible(other_resources.run)}), or choose another."
 
 
 @contextmanager

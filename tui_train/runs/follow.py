@@ -25,8 +25,7 @@ from tui_train.runs.ranks import (
 )
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
 from tui_train.runs.slow_rank import SlowRankReader
-from tui_train.runs.slurm_job import queue_reason_text, slurm_end_reason
-from tui_train.runs.status import may_still_write, read_status
+from tui_train.runs.status import may_still_write, read_status, waiting_or_end_reason
 
 _POLL_SECONDS = 0.15
 _UNSUPERVISED_POLL_SECONDS = 1.0
@@ -66,7 +65,7 @@ class RunNews(Struct, frozen=True, kw_only=True):
     last_steps: tuple[tuple[int, int], ...] = ()
     """The steps at which earlier attempts ended, by their numbers."""
     queue_text: str = ""
-    """Why it waits in a queue, and when it may start, or why Slurm ended it."""
+    """Why it waits, and when it may start, or why Slurm ended it."""
     unread: str = ""
     """Why no step is read of its log."""
     slow_rank: str = ""
@@ -108,7 +107,8 @@ class RankReader:
 
 def read_attempt_ranks(run: RunDir, attempt_number: int) -> RankReader:
     """Return the ranks in the first lines of one attempt."""
-    reader = RankReader(run.attempt_log(attempt_number), _read_planned_ranks(run))
+    planned = _with_taken_gpus(_read_planned_ranks(run), read_status(run))
+    reader = RankReader(run.attempt_log(attempt_number), planned)
     reader.read()
     return reader
 
@@ -117,13 +117,21 @@ def follow_lines(
     run: RunDir,
     *,
     on_attempt: Callable[[AttemptStatus], None] = lambda _: None,
+    on_wait: Callable[[str], None] = lambda _: None,
     on_pause: Callable[[], None] = lambda: None,
 ) -> Iterator[str]:
-    """Yield every line of the run's attempts, in order, until it has ended and everything is read."""
+    """Yield every line of the run's attempts, in order, until it has ended and everything is read.
+
+    `on_wait` gets what a start waits for, whenever that is something else.
+    """
+    waits_for = ""
     printed = 0
     tail: LogTail | None = None
     while True:
         status = read_status(run)
+        if status.waits_for not in {"", waits_for}:
+            waits_for = status.waits_for
+            on_wait(waits_for)
         if tail:
             yield from tail.remaining_lines()
         newer = [attempt for attempt in status.attempts if attempt.number > printed]
@@ -194,7 +202,8 @@ class _RunFollower:
         newest = status.attempts[-1] if status.attempts else None
         if newest and (self._reader is None or newest.number != self._reader.number):
             progress = self._read_previous_attempt_to_end(status)
-            self._reader = _AttemptReader(self._run.attempt_log(newest.number), newest, self._plan, progress)
+            plan = _with_taken_gpus(self._plan, status)
+            self._reader = _AttemptReader(self._run.attempt_log(newest.number), newest, plan, progress)
         elif self._reader:
             if self._unread_before:
                 earlier, self._last_steps = _read_progress_and_last_steps(
@@ -223,10 +232,10 @@ class _RunFollower:
         news = RunNews(
             status=status,
             title=self._attempt_title(status),
-            gpus=self._plan.gpus,
+            gpus=status.gpus or self._plan.gpus,
             gpu_names=self._plan.gpu_names,
             last_steps=tuple(self._last_steps.items()),
-            queue_text=_queue_or_end_reason(self._run, status),
+            queue_text=waiting_or_end_reason(self._run, status),
         )
         reader = self._reader
         if reader is None:
@@ -250,13 +259,6 @@ class _RunFollower:
     def _attempt_title(self, status: RunStatus) -> str:
         position = status.attempts[-1].position if status.attempts else 0
         return self._titles[position - 1] if 0 < position <= len(self._titles) else ""
-
-
-def _queue_or_end_reason(run: RunDir, status: RunStatus) -> str:
-    """Return why it waits in a queue, or why Slurm ended it."""
-    if status.state == "queued":
-        return queue_reason_text(run.path)
-    return "" if status.live else slurm_end_reason(run.path)
 
 
 def read_progress(run: RunDir, attempts: Sequence[AttemptStatus]) -> Progress:
@@ -382,6 +384,11 @@ class _AttemptReader:
         if not step or done <= 0 or self.progress.steps < self.progress.step:
             return None
         return (time.monotonic() - clock) / done * (self.progress.steps - self.progress.step)
+
+
+def _with_taken_gpus(plan: PlannedRanks, status: RunStatus) -> PlannedRanks:
+    """Return the plan with the GPUs of its kind that its last start got, where it had waited for any of them."""
+    return structs.replace(plan, gpus=status.gpus) if status.gpus else plan
 
 
 def _read_planned_ranks(run: RunDir) -> PlannedRanks:

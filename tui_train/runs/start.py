@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from tui_train.base.errors import StartInterrupted, Unavailable
 from tui_train.base.files import raising_cannot_write, read_error_reason
@@ -26,26 +27,31 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
+WhenFree = Literal["", "chosen", "any"]
+"""Whether a start waits: for the GPUs that were chosen, or for any of their kind."""
+
 _START_OVER_REMEDY = "To train from step 0 again, run its profile: tui-train run PROFILE, or its folder's profile.toml."
 _MIN_FREE_BYTES = 1 << 16
 _POLL_SECONDS = 0.02
 
 
-def start_run(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NO_INTERRUPTS) -> None:
+def start_run(
+    run: RunDir, *, resume: bool = False, when_free: WhenFree = "", interrupts: Interrupts = NO_INTERRUPTS
+) -> None:
     """Start a run's launch.sh and return once it has reported itself; Unavailable carries what it said instead.
 
     It is waited for as long as it lives, for drivers and container engines may take their time; where the waiting is
     broken off (KeyboardInterrupt), it is ended. So it is where a signal is noted before it has reported itself: then
     StartInterrupted says that it was not started, or how it ended. Several machines resume from a checkpoint only when
-    that is meant: `resume`. A single one always does.
+    that is meant: `resume`. A single one always does. With `when_free` it waits for its GPUs or CPU cores.
     """
     if has_nothing_left_to_train(run):
         raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", _START_OVER_REMEDY)
     name = run.name if run.events() else ""
     with lock_run_starts(lambda: interrupts.raise_if_interrupted(name)):
-        refuse_if_conflicting(run)
+        refuse_if_conflicting(run, waits_for_gpus=bool(when_free))
         interrupts.raise_if_interrupted(name)
-        _start_launch_script(run, interrupts, resume_script_options(run) if resume else ())
+        _start_launch_script(run, interrupts, script_options(run, resume=resume, when_free=when_free))
 
 
 def has_nothing_left_to_train(run: RunDir) -> bool:
@@ -73,9 +79,19 @@ def _is_started_by_hand(run: RunDir) -> bool:
     return plan.get("nodes") not in {None, 1} and not plan.get("hosts") and not plan.get("slurm")
 
 
-def resume_script_options(run: RunDir) -> tuple[str, ...]:
-    """Return the options of launch.sh for another start: that it resumes is said where it does not by itself."""
-    return ("--resume",) if _is_started_by_hand(run) and resume_mode(run) == "told" else ()
+def script_options(run: RunDir, *, resume: bool, when_free: WhenFree) -> tuple[str, ...]:
+    """Return the options of launch.sh: that it resumes is said where it does not by itself."""
+    resumes = resume and _is_started_by_hand(run) and resume_mode(run) == "told"
+    waits = {"chosen": ("--when-free",), "any": ("--when-free=any",), "": ()}[when_free]
+    return (*(("--resume",) if resumes else ()), *waits)
+
+
+def unfinished_wait(run: RunDir) -> WhenFree:
+    """Return how a run waited whose last start ended before it had its turn; empty for any other."""
+    if not read_status(run).never_had_turn:
+        return ""
+    waits = next((event.waits for event in reversed(run.events()) if event.event == "run_started"), "")
+    return "any" if waits == "any" else "chosen"
 
 
 def _start_launch_script(run: RunDir, interrupts: Interrupts, options: Sequence[str]) -> None:

@@ -12,7 +12,13 @@ from tui_train.runner.run_folder import state
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs.elsewhere import last_known_remote_status, read_run_place, read_unconfirmed_start
 from tui_train.runs.rundir import RunDir, list_runs
-from tui_train.runs.slurm_job import cluster_text, read_known_job, status_in_queue
+from tui_train.runs.slurm_job import (
+    cluster_text,
+    queue_reason_text,
+    read_known_job,
+    slurm_end_reason,
+    status_in_queue,
+)
 
 
 def read_status(run: RunDir) -> RunStatus:
@@ -26,6 +32,17 @@ def read_status(run: RunDir) -> RunStatus:
         host = read_run_place(run.path).host
         return known._replace(state=UNCONFIRMED_STATE, host=cluster_text(host) if asked.slurm else host)
     return known._replace(host=cluster_text(known.host)) if there and read_known_job(run.path) else known
+
+
+def waiting_or_end_reason(run: RunDir, status: RunStatus) -> str:
+    """Return why a run waits, or what ended it before it was done, as far as that is no failure of its own."""
+    if status.state == "queued":
+        return queue_reason_text(run.path)
+    if status.state == "waiting":
+        return visible(status.waits_for)
+    if status.live:
+        return ""
+    return "while it waited" if status.never_had_turn else slurm_end_reason(run.path)
 
 
 def may_still_write(status: RunStatus) -> bool:

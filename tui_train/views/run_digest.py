@@ -222,7 +222,7 @@ class DigestCache:
             steps=plan.steps,
         )
         if not status.attempts:
-            return common
+            return msgspec.structs.replace(common, why_not_resumable=why_not_resumable(run, status))
         return self._with_progress(common, status, plan)
 
     def _with_progress(self, digest: RunDigest, status: RunStatus, plan: _PlanSummary) -> RunDigest:
@@ -315,6 +315,8 @@ def run_outcome_text(digest: RunDigest) -> str:
         return digest.damage
     if status.leftover and not status.live:
         return f"{len(status.leftover)} processes of it still run"
+    if status.never_had_turn and not status.live:
+        return "while it waited"
     losses = (("eval loss", digest.evaluation), ("loss", digest.loss))
     result = next((f"{name} {loss_text(value)}" for name, value in losses if value is not None), "")
     how = {"new": "was never started", "failed": digest.cause, "lost": digest.cause, "stopped": result or "by you"}.get(

@@ -30,8 +30,7 @@ from tui_train.profile.types import Profile
 from tui_train.runner.logs.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.elsewhere import read_host_report, read_place_elsewhere
-from tui_train.runs.slurm_job import queue_reason_text, slurm_end_reason
-from tui_train.runs.status import ListedRun, training_seconds
+from tui_train.runs.status import ListedRun, training_seconds, waiting_or_end_reason
 from tui_train.trainers.finetune import supported_tuning_labels
 
 _CARD_TABLE_HEADER = ("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")
@@ -203,13 +202,7 @@ def listed_run_row(listed: ListedRun) -> tuple[str, ...]:
     started = _start_time_text(status.started) if status.started else "-"
     lasted = "-" if (seconds := training_seconds(status)) is None else duration_text(seconds)
     damaged = ", damaged" if listed.damage else ""
-    why = (
-        queue_reason_text(listed.run.path)
-        if status.state == "queued"
-        else ""
-        if status.live
-        else slurm_end_reason(listed.run.path)
-    )
+    why = waiting_or_end_reason(listed.run, status)
     queue_note = f" ({why})" if why else ""
     place = read_place_elsewhere(listed.run.path) if status.live else None
     report = read_host_report(listed.run.path) if place and not place.shared else None

@@ -31,7 +31,8 @@ def cards_used_by_other_run(setup: Setup) -> Iterator[Finding]:
         yield error(
             "hardware.gpus",
             words,
-            f"{_STOP_REMEDY_TEMPLATE.format(visible(other.run))}, or choose other GPUs.",
+            f"Wait for it (tui-train run --when-free), end it (tui-train stop {visible(other.run)}), "
+            "or choose other GPUs.",
             change=change if others else None,
             machine=True,
             start=True,

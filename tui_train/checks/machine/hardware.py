@@ -45,7 +45,7 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
     for gpu in setup.gpus:
         if user := cards[gpu.uuid].busy:
             message = f"{names[gpu.uuid]} is busy: {visible(user)}"
-            remedy = "Wait until it is free, or choose another GPU."
+            remedy = "Wait until it is free (tui-train run --when-free), or choose another GPU."
             yield warning("hardware.gpus", message, remedy)
 
 

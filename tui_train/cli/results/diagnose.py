@@ -26,6 +26,7 @@ from tui_train.views import show
 _TEXT_BY_RUN_STATE = {
     "new": "the run has not started",
     "queued": "the run waits in Slurm's queue",
+    "waiting": "the run waits for its GPUs or CPU cores",
     "unconfirmed": "whether the run has started is not known",
     "running": "the run is training",
     "stopping": "the run is stopping",

@@ -1,6 +1,9 @@
 """The commands about runs and what they made."""
 
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +20,23 @@ from tui_train.cli.group import (
     lazy_completer,
 )
 
+if TYPE_CHECKING:
+    from tui_train.runs.start import WhenFree
+
+
+def when_free_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options to wait, as `when_free`."""
+
+    @click.option("--when-free", "waits", is_flag=True, help="Wait until its GPUs or CPU cores are free.")
+    @click.option("--any-gpus", is_flag=True, help="With --when-free: for any of that kind, as many as are chosen.")
+    @wraps(command)
+    def with_when_free(*arguments: Any, waits: bool, any_gpus: bool, **options: Any) -> None:
+        if any_gpus and not waits:
+            raise click.UsageError("--any-gpus needs --when-free.")
+        command(*arguments, when_free="any" if any_gpus else "chosen" if waits else "", **options)
+
+    return with_when_free
+
 
 @cli.command()
 @PROFILE_ARGUMENT
@@ -24,6 +44,7 @@ from tui_train.cli.group import (
 @host_option("On that host, over ssh: one of `tui-train hosts`, or a name for ssh; nothing is installed there.")
 @click.option("--slurm", is_flag=True, help="As a job of Slurm, submitted from here, or from the host of --on.")
 @click.option("--machine", metavar="FILE", type=FILE_TYPE, help="With --slurm: facts of a node (`facts --save` there).")
+@when_free_options
 @click.option("--array", metavar="KEY=V1,V2", help="With --slurm: a job and a run for each value of a key; detached.")
 @SET_OPTION
 def run(  # noqa: PLR0913 - one parameter an option
@@ -35,12 +56,18 @@ def run(  # noqa: PLR0913 - one parameter an option
     *,
     slurm: bool,
     detach: bool,
+    when_free: "WhenFree",
 ) -> None:
     """Run a profile and show its log; the run continues when the connection is lost."""
     from tui_train.cli.runs import start
 
     start.run_profile(
-        profile, edits, facts_source_of_options(machine, host, slurm=slurm), detach=detach, array=array or ""
+        profile,
+        edits,
+        facts_source_of_options(machine, host, slurm=slurm),
+        detach=detach,
+        array=array or "",
+        when_free=when_free,
     )
 
 
@@ -97,6 +124,38 @@ def runs_note(run: str, text: str | None) -> None:
     tidy.print_or_write_note(run, text)
 
 
+@cli.group(invoke_without_command=True)
+@JSON_OPTION
+@host_option("What waits on that host.")
+@click.pass_context
+def queue(context: click.Context, host: str | None, *, as_json: bool) -> None:
+    """List the runs of all users that wait for GPUs or CPU cores of this machine, in order, and why."""
+    from tui_train.cli.runs import queue
+
+    if context.invoked_subcommand is None:
+        queue.print_queue(host or "", as_json=as_json)
+    elif host:
+        raise click.UsageError(f"--on lists only: {context.invoked_subcommand} knows where RUN is.")
+
+
+@queue.command("first")
+@RUN_ARGUMENT
+def queue_first(run: str) -> None:
+    """Let RUN go before all other runs of yours that wait; other users keep their places."""
+    from tui_train.cli.runs import queue
+
+    queue.move_run(run, to_front=True)
+
+
+@queue.command("last")
+@RUN_ARGUMENT
+def queue_last(run: str) -> None:
+    """Let RUN go after all other runs of yours that wait."""
+    from tui_train.cli.runs import queue
+
+    queue.move_run(run, to_front=False)
+
+
 @cli.command()
 @RUN_ARGUMENT
 @click.option("--follow", "-f", is_flag=True, help="Follow until the run ends.")
@@ -144,11 +203,12 @@ def stop(run: str, *, now: bool) -> None:
 @RUN_ARGUMENT
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
 @click.option("--force", is_flag=True, help="Where it would fail again too, or has finished.")
-def resume(run: str, *, detach: bool, force: bool) -> None:
+@when_free_options
+def resume(run: str, *, detach: bool, force: bool, when_free: "WhenFree") -> None:
     """Start RUN's script again: it resumes from the newest complete checkpoint."""
     from tui_train.cli.runs import start
 
-    start.resume_run(run, detach=detach, force=force)
+    start.resume_run(run, detach=detach, force=force, when_free=when_free)
 
 
 @cli.command()

@@ -24,6 +24,7 @@ from tui_train.cli.runs import array as arrays
 from tui_train.cli.runs.runs import next_commands_text
 from tui_train.cli.runs.watch import ask_then_detach_or_stop, exit_code_after_run, stream_run
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
+from tui_train.facts.gpus.gpu_sets import facts_with_free_gpus
 from tui_train.memory.data_defaults import set_up
 from tui_train.places import place_of_run
 from tui_train.places.place import Place
@@ -46,12 +47,20 @@ from tui_train.runs.results.resuming import (
 )
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import queue_reason_text, slurm_end_reason
-from tui_train.runs.start import has_nothing_left_to_train, launcher_log_text
+from tui_train.runs.start import WhenFree, has_nothing_left_to_train, launcher_log_text
 from tui_train.runs.status import read_status
 from tui_train.views import show
 
 
-def run_profile(reference: str, edits: tuple[str, ...], source: FactsSource, *, detach: bool, array: str) -> None:
+def run_profile(  # noqa: PLR0913 - one for each option
+    reference: str,
+    edits: tuple[str, ...],
+    source: FactsSource,
+    *,
+    detach: bool,
+    array: str,
+    when_free: WhenFree = "",
+) -> None:
     """Start a profile's run here, on a host or by Slurm, and follow it unless detached; or an array of runs."""
     with _report_interrupted_start():
         profile = apply_edits(load_profile(reference), edits)
@@ -63,28 +72,31 @@ def run_profile(reference: str, edits: tuple[str, ...], source: FactsSource, *, 
         if (chosen.machine or array) and not chosen.slurm:
             option = "--array" if array else "--machine"
             raise click.UsageError(f"{option} needs --slurm, or a profile with hardware.scheduler=slurm.")
+        if chosen.slurm and when_free:
+            raise click.UsageError("--when-free: Slurm has a queue of its own.")
         if chosen.slurm and not source.slurm:
             click.echo("as a job of Slurm: the profile has hardware.scheduler=slurm")
         place = chosen.place
         if array:
             arrays.submit_members(arrays.plan_members(profile, array, place), place)
             return
-        prepared = prepare_plan(set_up(profile, probe_facts_for_start(profile, chosen, printing.report_waiting)))
+        facts = probe_facts_for_start(profile, chosen, printing.report_waiting)
+        prepared = prepare_plan(set_up(profile, facts_with_free_gpus(facts) if when_free else facts))
         plan = report_findings_and_require_plan(prepared, starts=True)
     with defer_signals(click.echo) as interrupts:
-        started = place.submit(prepared, plan, interrupts)
+        started = place.submit(prepared, plan, interrupts, when_free=when_free)
         with _exit_on_lost_terminal(interrupts):
             print_notes_for_other_machines(plan)
         _follow_to_end_or_detach(started, interrupts, detach=detach)
 
 
-def resume_run(reference: str, *, detach: bool, force: bool) -> None:
+def resume_run(reference: str, *, detach: bool, force: bool, when_free: WhenFree = "") -> None:
     """Start a run's script again; it resumes from the newest complete checkpoint, or is refused unless `force`."""
     run_dir = rundir.find_run(reference)
     # What was heard last of a run in a queue or on a host may no longer be so.
     status = place_of_run(run_dir).ask_state(run_dir)
     if status.live:
-        doing = "is queued" if status.state == "queued" else "is running"
+        doing = {"queued": "is queued", "waiting": "waits already"}.get(status.state, "is running")
         raise Unavailable(f"{visible(run_dir.name)} {doing}", f"Watch it: tui-train attach {visible(run_dir.name)}")
     if has_nothing_left_to_train(run_dir) or (status.state == "finished" and not force):
         name, again = visible(run_dir.name), f"tui-train run {visible(shlex.quote(str(run_dir.profile)))}"
@@ -105,7 +117,7 @@ def resume_run(reference: str, *, detach: bool, force: bool) -> None:
         again = f"In the same folder, over what it may have saved: tui-train resume {name} --force"
         raise Unavailable(f"{name} {why_not}", f"{start_again_remedy(run_dir)}\n  {again}")
     with defer_signals(click.echo) as interrupts:
-        words = place_of_run(run_dir).resume(run_dir, interrupts)
+        words = place_of_run(run_dir).resume(run_dir, interrupts, when_free=when_free)
         with _exit_on_lost_terminal(interrupts):
             if why_not == NO_CHECKPOINT_REASON:
                 click.echo(f"{visible(run_dir.name)} has no complete checkpoint: it begins with the first step.")
@@ -186,8 +198,7 @@ def _follow_to_end_or_detach(started: RunDir, interrupts: Interrupts, *, detach:
     name = visible(started.name)
     if detach:
         with suppress(OSError):
-            doing = f"is {words}" if (words := queue_reason_text(started.path)) else "runs"
-            click.echo(f"{name} {doing}. {_attach_or_stop_hint(name)}")
+            click.echo(f"{name} {_doing_text(started)}. {_attach_or_stop_hint(name)}")
         if interrupts.number:
             # The signal came after the start: it ends this command, not the run.
             sys.exit(interrupts.exit_code)
@@ -195,8 +206,8 @@ def _follow_to_end_or_detach(started: RunDir, interrupts: Interrupts, *, detach:
     place = read_place_elsewhere(started.path)
     where = f"on {place.host}, in {place.folder}" if place else f"in {started.path}"
     with _exit_on_lost_terminal(interrupts):
-        doing = f"is {words}," if (words := queue_reason_text(started.path)) else "runs"
-        click.echo(f"{name} {doing} {visible(where)}; it continues when the connection is lost.")
+        comma = "," if (doing := _doing_text(started)) != "runs" else ""
+        click.echo(f"{name} {doing}{comma} {visible(where)}; it continues when the connection is lost.")
     status = _stream_started_run(started, interrupts)[1]
     if status.state == "new":
         remedy = f"Submit it again: tui-train resume {name}"
@@ -205,6 +216,13 @@ def _follow_to_end_or_detach(started: RunDir, interrupts: Interrupts, *, detach:
         )
     click.echo(_outcome_text(started, status))
     sys.exit(exit_code_after_run(status))
+
+
+def _doing_text(run: RunDir) -> str:
+    """Return what a run does that was just started, as the end of a sentence."""
+    if words := queue_reason_text(run.path):
+        return f"is {words}"
+    return "waits for its GPUs or CPU cores" if read_status(run).state == "waiting" else "runs"
 
 
 def _outcome_text(run: RunDir, status: RunStatus) -> str:
@@ -235,7 +253,7 @@ def _stream_started_run(started: RunDir, interrupts: Interrupts) -> tuple[Progre
         status, name = read_status(started), visible(started.name)
         words = (
             f"{name} continues. {_attach_or_stop_hint(name)}"
-            if status.state in {"queued", "running"}
+            if status.state in {"queued", "waiting", "running"}
             else _outcome_text(started, status)
         )
         with suppress(OSError):

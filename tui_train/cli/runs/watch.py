@@ -20,7 +20,8 @@ from tui_train.runs.interrupts import defer_ctrl_c
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slow_rank import SlowRankReader
-from tui_train.runs.status import read_listed_run, read_status
+from tui_train.runs.status import read_listed_run, read_status, waiting_or_end_reason
+from tui_train.views.show import run_state_text
 from tui_train.wizard import is_wizard_terminal, open_wizard
 
 
@@ -37,6 +38,10 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
         raise BadInput(f"{visible(run.name)} has no attempts yet, so nothing is logged", remedy)
     if follow:
         sys.exit(exit_code_after_run(stream_run(run)[1]))
+    if not status.attempts:
+        why = waiting_or_end_reason(run, status)
+        click.echo(f"{visible(run.name)} has not begun to train: {run_state_text(status)}{f' ({why})' if why else ''}")
+        return
     numbers = [each.number for each in status.attempts if attempt in {None, each.number}]
     if not numbers:
         raise BadInput(f"{visible(run.name)} has no such attempt", "See `tui-train runs`.")
@@ -109,6 +114,10 @@ def _report_host_problem(problem: str) -> None:
         click.echo(f"— {problem}; the run goes on there", err=True)
 
 
+def _report_wait(reason: str) -> None:
+    click.echo(f"— waits: {visible(reason)}", err=True)
+
+
 def _print_lines_until_end(run: RunDir, *, started_here: bool) -> tuple[Progress, int]:
     """Print the lines; return the progress and the newest attempt's number."""
     progress, number = Progress(), 0
@@ -125,7 +134,7 @@ def _print_lines_until_end(run: RunDir, *, started_here: bool) -> tuple[Progress
     try:
         with defer_ctrl_c() as raise_if_pressed:
             titles, reading = run.attempt_titles(), run.log_reading()
-            for line in follow_lines(run, on_attempt=on_attempt, on_pause=raise_if_pressed):
+            for line in follow_lines(run, on_attempt=on_attempt, on_wait=_report_wait, on_pause=raise_if_pressed):
                 click.echo(line)
                 progress = _with_curve_ends_only(advance_progress(progress, [line], reading))
                 slow_rank.read([line])

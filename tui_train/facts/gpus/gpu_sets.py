@@ -10,7 +10,7 @@ import msgspec
 
 from tui_train.base.text import counted, percent, size_text
 from tui_train.facts.gpus.capability import approximate_teraflops, do_all_support_bf16
-from tui_train.facts.types import CardSet, Gpu, GpuVerdict
+from tui_train.facts.types import CardSet, Facts, Gpu, GpuVerdict
 
 # Cards of the same nominal size report up to 5 % less: reserved by the driver, ECC, or the vendor.
 MIN_EQUAL_MEMORY_SHARE = 0.95
@@ -53,6 +53,24 @@ def busy_processes_text(gpu: Gpu) -> str:
         return "; ".join(words)
     used = (gpu.memory_total or 0) - (gpu.memory_free or 0)
     return f"a hidden process: {used // 2**20} MiB"
+
+
+def facts_with_free_gpus(facts: Facts) -> Facts:
+    """Return the facts as they are once no other training uses a GPU."""
+    gpus = tuple(map(_without_computing_processes, facts.machine.gpus))
+    return msgspec.structs.replace(
+        facts,
+        machine=msgspec.structs.replace(facts.machine, gpus=gpus),
+        resources_in_use=tuple(msgspec.structs.replace(used, gpus=()) for used in facts.resources_in_use),
+    )
+
+
+def _without_computing_processes(gpu: Gpu) -> Gpu:
+    if not is_busy(gpu):
+        return gpu
+    graphics = tuple(process for process in gpu.processes if process.graphics)
+    free = gpu.memory_total and gpu.memory_total - sum(process.memory or 0 for process in graphics)
+    return msgspec.structs.replace(gpu, processes=graphics, memory_free=free)
 
 
 def is_mig_instance(gpu: Gpu) -> bool:

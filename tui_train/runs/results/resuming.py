@@ -75,6 +75,9 @@ def why_not_resumable(run: RunDir, status: RunStatus) -> str:
     """Return why another start would not go on where a run ended, as words after "it"; empty where it would."""
     if status.live or status.leftover:
         return "still runs"
+    if status.never_had_turn:
+        # Another start waits again.
+        return ""
     if status.state not in {"failed", "stopped", "lost"} or not status.attempts:
         return "has finished" if status.state == "finished" else "was never started"
     how = resume_mode(run)

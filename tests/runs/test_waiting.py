@@ -1,0 +1,174 @@
+"""Runs that wait for GPUs or CPU cores, as their viewers and the command line see them."""
+
+import json
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import click
+import msgspec
+import pytest
+from click.testing import CliRunner
+from support import GIB, UUIDS, change_runner, check, facts, gpu, profile, ready, sleeping, until
+
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.cli.app import cli
+from tui_train.cli.runs.queue import move_run
+from tui_train.facts.gpus.gpu_sets import facts_with_free_gpus, is_busy
+from tui_train.facts.types import GpuProcess, ResourcesInUse
+from tui_train.places.place import Place
+from tui_train.runs import rundir
+from tui_train.runs.archive import masked_archive_entries
+from tui_train.runs.conflicts import resources_in_use
+from tui_train.runs.follow import follow_lines
+from tui_train.runs.start import start_run, unfinished_wait
+from tui_train.runs.status import read_listed_run, read_status, waiting_or_end_reason
+from tui_train.runs.stop import stop_run
+from tui_train.views.run_digest import DigestCache, run_outcome_text
+from tui_train.views.show import listed_run_row
+
+ALL_CORES = {"trainer.environment": {"OMP_NUM_THREADS": "9999"}}
+
+
+@pytest.fixture
+def made():
+    """Make runs that sleep on all CPU cores; they are ended after the test."""
+
+    def make(name):
+        run = rundir.create_run_folder(name, ready(sleeping(**ALL_CORES, name=name), facts()).files)
+        change_runner(run, "card_watch.py", "LOOK_SECONDS = 4.0", "LOOK_SECONDS = 0.2")
+        return run
+
+    yield make
+    for run in rundir.list_runs():
+        if read_status(run).live:
+            stop_run(run, at_once=True)
+
+
+def waits(run):
+    until(lambda: read_status(run).waits_for, 60)
+    return read_status(run)
+
+
+def queue(*words):
+    done = CliRunner().invoke(cli, ["queue", *words])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def listed_order():
+    return [ticket["run"] for ticket in json.loads(queue("--json"))]
+
+
+def test_waiting_runs_are_listed_moved_stopped_and_wait_again(made):
+    assert "Nothing waits" in queue()
+    trains, second, third = made("trains"), made("second"), made("third")
+    start_run(trains)
+    until(lambda: read_status(trains).attempts, 60)
+    for run in (second, third):
+        start_run(run, when_free="chosen")
+        assert waits(run).state == "waiting"
+    assert f"waiting ({waits(second).waits_for})" in CliRunner().invoke(cli, ["logs", second.name]).output
+    assert listed_order() == [second.name, third.name]
+    assert f"{trains.name} (" in queue()
+    assert listed_run_row(read_listed_run(second))[1].startswith("waiting (")
+    queue("first", third.name)
+    assert listed_order() == [third.name, second.name]
+    queue("last", third.name)
+    assert listed_order() == [second.name, third.name]
+    with pytest.raises(BadInput, match="does not wait"):
+        move_run(trains.name, to_front=True)
+
+    assert stop_run(third).state == "stopped"
+    assert listed_order() == [second.name]
+    assert waiting_or_end_reason(third, read_status(third)) == "while it waited"
+    assert "while it waited" in run_outcome_text(DigestCache().read_digest(third))
+    tui_resume = CliRunner().invoke(cli, ["resume", third.name, "--detach"])
+    assert "waits for its GPUs or CPU cores" in tui_resume.output
+    assert waits(third).state == "waiting"
+    stop_run(trains, at_once=True)
+    until(lambda: read_status(second).attempts, 60)
+    assert read_status(second).state == "running"
+    assert unfinished_wait(second) == ""
+
+
+def test_a_wait_that_a_kill_or_a_restart_ended_is_told_and_begins_again(made):
+    trains, killed = made("trains"), made("killed")
+    start_run(trains)
+    until(lambda: read_status(trains).attempts, 60)
+    start_run(killed, when_free="any")
+    said = []
+    with ThreadPoolExecutor(1) as viewer:
+        lines = viewer.submit(lambda: [*follow_lines(killed, on_wait=said.append)])
+        until(lambda: said, 60)
+        os.kill(waits(killed).pid, signal.SIGKILL)
+        assert lines.result(60) == []
+    assert f"{trains.name} (" in said[0]
+    until(lambda: read_status(killed).state == "lost", 60)
+    assert "while it waited" in listed_run_row(read_listed_run(killed))[1]
+    assert unfinished_wait(killed) == "any"
+    assert listed_order() == []
+
+
+def test_a_run_that_waits_keeps_its_output_but_no_gpu():
+    run = rundir.create_run_folder("waits", ready(profile(), facts(gpus=(gpu(0),))).files)
+    with run.events_file.open("w") as events:
+        for event in ({"event": "run_started", "waits": "any"}, {"event": "waiting", "why": "GPU 0: pid 812"}):
+            events.write(json.dumps(event) + "\n")
+    assert not resources_in_use(), "it has ended: nobody holds its folder"
+    assert read_status(run).waits_for == "GPU 0: pid 812"
+
+
+def test_the_plan_names_all_gpus_of_the_kind_that_can_train_and_the_memory_that_each_needs():
+    display = gpu(2, "GPU-display", name="NVIDIA GeForce GT 1030", compute_capability="6.1", memory_total=2 * GIB)
+    found = facts(gpus=(gpu(0), gpu(1), display))
+    one = ready(profile({"hardware.gpus": (UUIDS[0],)}), found).plan
+    assert (one.gpus, one.gpu_pool) == (UUIDS[:1], UUIDS)
+    assert 0 < one.gpu_memory < 20 * GIB
+    both = ready(profile(), found).plan
+    assert (both.gpus, both.gpu_pool) == (UUIDS, ())
+    assert ready(profile({"hardware.device": "cpu"}), found).plan.gpu_memory == 0
+
+
+def test_a_report_names_no_other_user(made):
+    run = made("waits")
+    why = "GPU 1: pid 812, annette, python train.py, since 11:05; GPU 0: 20261126-x (bobby); GPU 2: pid 9, carl, a"
+    events = ({"event": "run_started", "waits": "chosen"}, {"event": "waiting", "why": why})
+    run.events_file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    run.launcher_log.write_text(f"11:06:00 launch.sh: waits: {why}\n")
+    told = "".join(entry.text for entry in masked_archive_entries(run, ""))
+    assert "python train.py" in told
+    assert not [name for name in ("annette", "bobby", "carl") if name in told]
+
+
+def test_what_uses_the_gpus_is_no_obstacle_for_a_start_that_waits():
+    busy = gpu(0, processes=(GpuProcess(pid=812, user="ann", name="python", memory=20 * 2**30),))
+    found = facts(gpus=(busy, gpu(1)))
+    assert [is_busy(card) for card in found.machine.gpus] == [True, False]
+    waits_for = facts_with_free_gpus(found)
+    assert not any(map(is_busy, waits_for.machine.gpus))
+    assert waits_for.machine.gpus[0].memory_free == busy.memory_total
+    chosen = profile({"hardware.gpus": (UUIDS[0],)})
+    assert [each.key for each in check(chosen, found) if "--when-free" in each.remedy] == ["hardware.gpus"]
+    assert not [each for each in check(chosen, waits_for) if "--when-free" in each.remedy]
+
+
+def test_a_gpu_that_another_run_trains_on_can_be_waited_for():
+    used = (ResourcesInUse(run="other", gpus=(UUIDS[0],)),)
+    found = msgspec.structs.replace(facts(gpus=(gpu(0),)), resources_in_use=used)
+    chosen = profile({"hardware.gpus": (UUIDS[0],)})
+    assert ["--when-free" in each.remedy for each in check(chosen, found) if each.level == "error"] == [True]
+    assert not [each for each in check(chosen, facts_with_free_gpus(found)) if each.level == "error"]
+
+
+def test_what_cannot_wait_is_refused_before_anything_is_written():
+    prepared = ready(profile({"nodes.count": 2, "nodes.address": "10.0.0.1"}), facts(gpus=(gpu(0),)))
+    with pytest.raises(Unavailable, match="several machines"):
+        Place().submit(prepared, prepared.plan, when_free="chosen")
+    assert not rundir.list_runs()
+
+
+@pytest.mark.parametrize("words", [("--any-gpus",), ("--when-free", "--slurm")])
+def test_a_way_to_wait_that_is_none_is_a_usage_error(words):
+    with pytest.raises(click.UsageError):
+        CliRunner().invoke(cli, ["run", "quickstart", *words], standalone_mode=False, catch_exceptions=False)

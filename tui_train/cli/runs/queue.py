@@ -1,0 +1,63 @@
+"""`tui-train queue`: the runs of all users that wait for GPUs or CPU cores of a machine, in order."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.files import read_error_reason
+from tui_train.base.text import counted, duration_text, visible
+from tui_train.cli.printing import aligned_table_text, print_json
+from tui_train.places.asking import ask_queue, ask_queue_move
+from tui_train.profile import hosts
+from tui_train.runner.queue.listing import WaitingStart, list_waiting_starts, move_in_queue
+from tui_train.runs import rundir
+from tui_train.runs.elsewhere import read_place_elsewhere
+
+
+def print_queue(host: str, *, as_json: bool) -> None:
+    """List what waits on this machine or a host, the next one first."""
+    with _reporting_unusable_queue():
+        waiting = ask_queue(hosts.host_address(host)) if host else list_waiting_starts()
+    if as_json:
+        print_json([start._asdict() for start in waiting])
+    elif waiting:
+        rows = [_row(place, start) for place, start in enumerate(waiting, start=1)]
+        click.echo(aligned_table_text([("", "run", "user", "waits", "for", "why"), *rows]))
+    else:
+        click.echo("Nothing waits. Let a run wait for its GPUs: tui-train run PROFILE --when-free")
+
+
+def move_run(reference: str, *, to_front: bool) -> None:
+    """Move a run that waits before or after all others of this user, and list what waits there."""
+    run = rundir.find_run(reference)
+    place = read_place_elsewhere(run.path)
+    with _reporting_unusable_queue():
+        if place:
+            ask_queue_move(place, to_front=to_front)
+        elif not move_in_queue(str(run.path), to_front=to_front):
+            raise BadInput(f"{visible(run.name)} does not wait", "See `tui-train queue`.")
+    print_queue(place.host if place else "", as_json=False)
+
+
+@contextmanager
+def _reporting_unusable_queue() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        path = visible(str(error.filename or ""))
+        raise Unavailable(f"cannot use the queue {path}: {read_error_reason(error)}", "See docs/queue.md.") from None
+
+
+def _row(place: int, start: WaitingStart) -> tuple[str, ...]:
+    waits = duration_text(start.seconds)
+    return (str(place), visible(start.run), visible(start.user), waits, _needs_text(start), visible(start.why))
+
+
+def _needs_text(start: WaitingStart) -> str:
+    if start.cores:
+        return counted(start.cores, "CPU core")
+    if start.gpus < start.gpus_to_choose_from:
+        return f"{start.gpus} of {start.gpus_to_choose_from} GPUs"
+    return counted(start.gpus, "GPU")
