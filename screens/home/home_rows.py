@@ -51,6 +51,7 @@ MARK_BY_RUN_STATE = {
     "stopped": WARNING_MARK,
     "damaged": WARNING_MARK,
     "queued": OPEN_MARK,
+    "waiting": OPEN_MARK,
     "unconfirmed": OPEN_MARK,
     "new": OPEN_MARK,
 }
@@ -218,9 +219,12 @@ def _live_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, wi
     attempt = digest.now.attempts[-1].number if digest.now and digest.now.attempts else 1
     more = styled((f"   attempt {attempt}", MUTED)) if attempt > 1 else Content()
     note = styled((f"   {visible(digest.note)}", MUTED)) if digest.note else Content()
+    devices = (styled("  ", (visible(digest.devices), MUTED)), name)
+    if digest.now and digest.state == "waiting":
+        return first, columns(width, devices, (styled((visible(digest.now.waits_for), MUTED), note), 0))
     second = columns(
         width,
-        (styled("  ", (visible(digest.devices), MUTED)), name),
+        devices,
         (styled((sparkline(digest.losses, _CURVE_WIDTH), "$live")), _CURVE_WIDTH + 2),
         (styled(newest, evaluation, more, note), 0),
     )
@@ -228,7 +232,7 @@ def _live_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, wi
 
 
 def _waiting_reason_text(digest: RunDigest) -> str:
-    if digest.now and digest.now.host and not digest.step and digest.state not in {"queued", "unconfirmed"}:
+    if digest.now and digest.now.host and not digest.step and digest.state not in {"queued", "waiting", "unconfirmed"}:
         return f"on {visible(digest.now.host)}"
     return digest.state if digest.state != "running" else "" if digest.step else "starting"
 

@@ -12,11 +12,13 @@ from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput
 from tui_train.base.text import visible
 from tui_train.checks import Finding
+from tui_train.facts.gpus.gpu_sets import facts_with_free_gpus, is_busy
 from tui_train.facts.machine.folder_names import names_in_local_folder
-from tui_train.plan.render.prepare import PreparedPlan
+from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.script.plain_command import command_to_paste
 from tui_train.profile import fields, store
 from tui_train.runs import rundir
+from tui_train.runs.start import WhenFree
 from tui_train.setup.profile_summary import given_or_derived_name
 
 from ..discovery.machine_queries import FACTS_PARTS_NOT_AWAITED
@@ -39,6 +41,7 @@ f shows the files behind the command: they are what is run and what is exported,
 coreutils and the training's Python, nothing of this program. runner.pyz keeps the run alive, plan.json is its plan.
 Left and right change the file, up and down scroll, / searches in all files and Enter goes to the next place.
 Enter writes the run folder and starts the training, or submits it where it is a job of Slurm.
+Where other trainings use its GPUs, w starts it once these are free, in the order of asking of all users here.
 d shows which lines of the files the run before had otherwise, and d again the files.
 c copies the command to your terminal's clipboard (OSC 52), y the shown file. s saves the profile, e exports the files
 to a folder.
@@ -46,6 +49,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     TITLE_OF_STEP = "Preview"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Run", key_display="Enter"),
+        Binding("w", "start_when_free", "When free"),
         Binding("f", "toggle_files", "Files"),
         Binding("d", "toggle_changes", "Changes"),
         Binding("c", "copy_command", "Copy"),
@@ -80,7 +84,10 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         elif not self.wizard.can_start:
             words = "It is for another machine: e exports the files, to be copied there."
         elif any(finding.level == "error" for finding in self._prepared.findings):
-            words = "It cannot be started here now; e exports it all the same."
+            can = "w starts it when its GPUs are free" if self._may_wait else "It cannot be started here now"
+            words = f"{can}; e exports it all the same."
+        elif self._may_wait:
+            words = "Enter starts it at once, w when its GPUs are free; it keeps running, or waiting, when you leave."
         elif self.wizard.uses_slurm:
             where = f" on {self.wizard.other_machine_name}" if self.wizard.other_machine_name else ""
             words = f"Enter submits the job to Slurm{where}: it may wait in the queue, and goes on when you leave."
@@ -130,8 +137,8 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Allow no start with the machine of a file; allow what is about files only where there are some."""
-        if action == "next":
-            return self.wizard.can_start
+        if action in {"next", "start_when_free"}:
+            return self.wizard.can_start if action == "next" else self._may_wait
         if action == "fix_finding":
             return isinstance(parameters[0], int) and parameters[0] < len(self._fixable_findings())
         if action in {"toggle_files", "search_files", "export_files", "toggle_changes"}:
@@ -162,12 +169,35 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             self.app.bell()
             return
         self._starting = True
-        self._start_run(prepared)
+        self._start_run(prepared, "")
+
+    @property
+    def _may_wait(self) -> bool:
+        """Whether other trainings use GPUs of the plan, which can be waited for."""
+        plan, facts = self._prepared.plan if self._prepared else None, self.facts
+        if plan is None or facts is None or not plan.may_wait or not self.wizard.can_start:
+            return False
+        used = {uuid for other in facts.resources_in_use for uuid in other.gpus}
+        return not used.union(gpu.uuid for gpu in facts.machine.gpus if is_busy(gpu)).isdisjoint(plan.gpus)
+
+    def action_start_when_free(self) -> None:
+        """Start what is shown once other trainings have left its GPUs."""
+        if not self._may_wait or self.facts is None or self._starting:
+            self.app.bell()
+            return
+        setup = self.wizard.setup_for_profile(self.profile, facts_with_free_gpus(self.facts))
+        prepared = prepare_plan(setup)
+        if wrong := next((finding for finding in prepared.findings if finding.level == "error"), None):
+            self.app.bell()
+            raise BadInput(f"It cannot be started: {wrong.message}", wrong.remedy)
+        self._starting = True
+        self._start_run(prepared, "chosen")
 
     @work(thread=True, group="start")
-    def _start_run(self, prepared: PreparedPlan) -> None:
-        assert prepared.plan is not None  # noqa: S101 - action_next has looked
-        self.post_message(OpenRun(self.wizard.place_for(prepared.profile).submit(prepared, prepared.plan)))
+    def _start_run(self, prepared: PreparedPlan, when_free: WhenFree) -> None:
+        assert prepared.plan is not None  # noqa: S101 - whoever calls it has looked
+        place = self.wizard.place_for(prepared.profile)
+        self.post_message(OpenRun(place.submit(prepared, prepared.plan, when_free=when_free)))
 
     def on_screen_resume(self) -> None:
         """Let a plan be started again, when the screen is shown again."""

@@ -49,7 +49,7 @@ def state_mark(status: RunStatus) -> tuple[str, str]:
     """Return the mark of a state and its style."""
     return (
         LIVE_MARK
-        if may_still_write(status) and status.state not in {"queued", "unconfirmed"}
+        if may_still_write(status) and status.state not in {"queued", "waiting", "unconfirmed"}
         else _MARK_BY_STATE.get(status.state, OPEN_MARK)
     )
 

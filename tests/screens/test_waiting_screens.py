@@ -1,0 +1,61 @@
+"""Runs that wait for GPUs on Home and Run, and the key that starts one on Preview."""
+
+import sys
+import time
+
+import msgspec
+import pytest
+from pilot import CARDS, PRETRAIN, SEED, finished_run, opened, shows, until_shown
+from support import holder, until
+from tui_train.screens.preview.screen import PreviewScreen
+
+from tui_train.facts.types import GpuProcess
+from tui_train.runs import rundir
+from tui_train.runs.status import read_status
+from tui_train.runs.stop import stop_run
+from tui_train.wizard import make_wizard
+
+REASON = "GPU 1: pid 812, ann, python train.py, since 11:05"
+
+
+@pytest.fixture
+def waiting(tmp_path):
+    """A run that waits, held by this process."""
+    run = finished_run(tmp_path)
+    now = {"time": time.time() - 120}
+    began = {**now, "event": "run_started", "waits": "chosen", **holder(run.path)}
+    events = (began, {**now, "event": "waiting", "why": REASON})
+    run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
+    return run
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)], ids=str)
+async def test_home_and_run_say_what_a_run_waits_for(machine, waiting, size):
+    async with make_wizard().run_test(size=size) as pilot:
+        await until_shown(pilot, "waiting", "GPU 1: pid 812, ann")
+    async with make_wizard(str(waiting.path)).run_test(size=size) as pilot:
+        await until_shown(pilot, "○ waiting", REASON, "2 min elapsed")
+
+
+async def test_w_on_preview_waits_for_gpus_that_others_use(machine, monkeypatch):
+    monkeypatch.setenv("TUI_TRAIN_PYTHON", sys.executable)
+    busy = tuple(msgspec.structs.replace(card, processes=(GpuProcess(7, "python", "ann", 9 << 30),)) for card in CARDS)
+    machine(msgspec.structs.replace(SEED, gpus=busy))
+    async with opened(PRETRAIN, "enter", "enter", "enter", size=(120, 40)) as pilot:
+        await until_shown(pilot, "w when its GPUs are free")
+        await pilot.press("w")
+        await until_shown(pilot, "○ waiting")
+        (run,) = rundir.list_runs()
+        assert stop_run(run).state == "stopped"
+        until(lambda: read_status(run).never_had_turn)
+
+
+async def test_nothing_is_waited_for_where_the_gpus_are_free(machine):
+    machine(SEED)
+    async with opened(PRETRAIN, "enter", "enter", "enter", size=(120, 40)) as pilot:
+        await until_shown(pilot, "Enter writes the run folder")
+        assert isinstance(pilot.app.screen, PreviewScreen)
+        await pilot.press("w")
+        await pilot.pause()
+        assert "When free" not in shows(pilot)
+        assert not rundir.list_runs()
