@@ -82,9 +82,10 @@ class LossCurveBuilder:
     def add(self, point: LossPoint) -> None:
         """Add a point; a step that was there already replaces what came after it. Step 0 is one that nobody named."""
         last = self.last
-        if not point.step and last:
+        if last and not point.step:
             point = point._replace(step=last.step + 1)
-        self.drop_points_from(point.step)
+        elif last and last.step >= point.step:
+            self.drop_points_from(point.step)
         self._tail.append(point)
         if len(self._tail) == _POINTS_PER_CHUNK:
             self._chunks = (*self._chunks, tuple(self._tail))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -20,6 +21,8 @@ _LOSS_ASSIGNMENT_PATTERN = re.compile(
     rf"(?:tensor\()?(?P<number>{NUMBER_PATTERN})(?![.e]|\s*(?:->|%))",
     re.IGNORECASE,
 )
+_LOSS_WORD_PATTERN = re.compile("[lL][oO][sS][sS]")
+_MAX_CHARACTERS_BEFORE_LOSS = 24 + 1 + 40  # of a name in the expression above
 # What a line is about from this word on; `valid tokens` and a metric's name such as `val_acc` are other things.
 _TRAIN_OR_EVALUATION_WORD_PATTERN = re.compile(
     r"(?<![\w./-])(?:(train|training|trn)|(valid|validation|validating|val|eval|evaluation|evaluating|dev|test|testing))"
@@ -87,31 +90,45 @@ def losses_in_line(line: str) -> LineLosses:
     if "alidation loss at" in line and _MEGATRON_EVALUATION_START_PATTERN.search(line):
         match = _MEGATRON_EVALUATION_PATTERN.search(line)
         return LineLosses(evaluation=match[2], step=int(match[1]), reports=True) if match else LineLosses()
-    losses, roles, best = LineLosses(), _train_and_evaluation_words(line), 0
-    for match in _LOSS_ASSIGNMENT_PATTERN.finditer(line):
-        losses = losses._replace(reports=True)
+    roles, best = _train_and_evaluation_words(line), 0
+    train = evaluation = ""
+    reports = named = False
+    for match in _loss_assignments(line):
+        reports = True
         kind_here = _loss_kind_in_line(line, match, roles)
         worth = {"train": 3, "plain": 2, "part": 1}.get(kind_here, 0)
-        if kind_here == "eval" and not losses.evaluation:
-            losses = losses._replace(evaluation=match["number"])
+        if kind_here == "eval" and not evaluation:
+            evaluation = match["number"]
         elif worth > best:
-            best = worth
-            losses = losses._replace(train=match["number"], named=kind_here == "train")
-    return losses
+            best, train, named = worth, match["number"], kind_here == "train"
+    return LineLosses(train, evaluation, named, reports)
 
 
 def text_behind_evaluation_word(line: str) -> str | None:
     """Return what stands behind the word by which a line is about an evaluation; None where it is not about one."""
-    lower = line.lower()
-    words = _train_and_evaluation_words(line) if "val" in lower or "test" in lower or "dev" in lower else []
+    words = _train_and_evaluation_words(line)
     return next(line[at:] for at, said in words if said == "eval") if words and words[-1][1] == "eval" else None
 
 
 def _train_and_evaluation_words(line: str) -> list[tuple[int, str]]:
     """Return where the words stand that say what a line is about, and what they say."""
+    lower = line.lower()
+    if "tr" not in lower and "val" not in lower and "test" not in lower and "dev" not in lower:
+        return []
     return [
         (match.end(), "train" if match[1] else "eval") for match in _TRAIN_OR_EVALUATION_WORD_PATTERN.finditer(line)
     ]
+
+
+def _loss_assignments(line: str) -> Iterator[re.Match[str]]:
+    """Yield what assigns a loss; only near that word, as the expression is slow where there is none."""
+    at = 0
+    while word := _LOSS_WORD_PATTERN.search(line, at):
+        match = _LOSS_ASSIGNMENT_PATTERN.search(line, max(at, word.start() - _MAX_CHARACTERS_BEFORE_LOSS))
+        if match is None:
+            return
+        yield match
+        at = match.end()
 
 
 def _loss_kind_in_line(line: str, match: re.Match[str], role_words: list[tuple[int, str]]) -> str:

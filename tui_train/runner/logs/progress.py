@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from . import records
 from .curve import LossCurve, LossCurveBuilder, LossPoint
+from .line_values import named_values
 from .lines import without_rank_prefix
 from .losses import ASSIGNMENT_PATTERN, NUMBER_PATTERN, LineLosses, losses_in_line, text_behind_evaluation_word
+from .metrics import Metrics, MetricsBuilder, is_name_of_evaluation, names_of_evaluation
 from .progress_bars import TrainingBar, parse_bar
 from .records import LogRecord, LogTable, parse_number
 from .step_lines import (
@@ -39,6 +41,13 @@ _TOKENS_SEEN_PATTERN = re.compile(
     rf"{ASSIGNMENT_PATTERN}({NUMBER_PATTERN})(?:([km])\b)?",
     re.IGNORECASE,
 )
+_METRIC_NAME_BY_GROUP = {
+    "loss": "loss",
+    "eval_loss": "eval_loss",
+    "lr": "learning_rate",
+    "grad_norm": "grad_norm",
+    "tokens_per_second": "tokens_per_second",
+}
 _FACTOR_BY_SUFFIX = {"k": 10**3, "m": 10**6}
 _TOKENS_SEEN_KEYS = ("num_tokens", "num_input_tokens_seen", "total_tokens")
 _DEEPSPEED_STEP_PATTERN = re.compile(rf"\bstep=(\d+), skipped=\d+, lr=\[({NUMBER_PATTERN})")
@@ -87,6 +96,8 @@ class Progress(NamedTuple):
     """What the head of a table says of its rows."""
     validated_step: int = -1
     """The newest step at which a line with another word than `test` reported an evaluation; -1: none."""
+    metrics: Metrics = Metrics()
+    """Every number that was reported by its name, the losses among them."""
 
     @property
     def position_word(self) -> Literal["epoch", "step"]:
@@ -117,9 +128,7 @@ def advance_progress(progress: Progress, lines: Iterable[str], reading: LogReadi
     """
     parser = _ProgressParser(progress, reading.steps)
     for line in lines:
-        match = next(
-            filter(None, (_matched_named_groups(expression, line) for expression in reading.expressions)), None
-        )
+        match = _first_matched_groups(reading.expressions, line) if reading.expressions else None
         if match:
             parser.take_expression_values(match)
         else:
@@ -147,6 +156,7 @@ class _ProgressParser:
         self.counting = progress.counting
         self.table = progress.table
         self.validated_step = progress.validated_step
+        self.metrics = MetricsBuilder(progress.metrics)
 
     def take_expression_values(self, values: dict[str, str]) -> None:
         """Take what an expression of the preset found."""
@@ -158,15 +168,22 @@ class _ProgressParser:
         self.rate = _number_or_default(numbers.get("tokens_per_second"), self.rate)
         self._add_loss(numbers.get("loss"))
         self._add_evaluation(numbers.get("eval_loss"))
+        self._add_metrics(
+            {
+                metric: number
+                for name, metric in _METRIC_NAME_BY_GROUP.items()
+                if (number := numbers.get(name)) is not None
+            }
+        )
 
     def take_line(self, line: str) -> None:
         """Take what a line of a known form reports."""
         line = without_rank_prefix(line)[:_MAX_PARSED_LINE_LENGTH]
         if self.table.names and self._take_row(line):
             return
-        if "oss'" in line and "{'" in line:
+        if "{'" in line and ("oss'" in line or "'eval_" in line or "reward" in line):
             self._take_record(records.parse_dictionary_record(line))
-        elif 'oss"' in line and '{"' in line:
+        elif '{"' in line and ('oss"' in line or '"eval_' in line or "reward" in line):
             self._take_record(records.parse_json_record(line))
         elif "/" in line and (found := parse_bar(line)):
             self._take_bar(found, line[found.end :])
@@ -191,7 +208,9 @@ class _ProgressParser:
     def _take_bar(self, bar: TrainingBar, text: str) -> None:
         losses = losses_in_line(text) if "oss" in text else LineLosses()
         if not bar.at:
-            self._add_evaluation(parse_number(losses.evaluation or losses.train))
+            evaluated = parse_number(losses.evaluation or losses.train)
+            self._add_evaluation(evaluated)
+            self._add_metrics({} if evaluated is None else {"eval_loss": evaluated})
             return
         # A bar may be of something else, where the training reports its steps in lines.
         if not self.unit:
@@ -233,7 +252,9 @@ class _ProgressParser:
         is_test = "test" in line.lower()
         if position or not is_test or self.validated_step != self.step:
             before = self.validated_step
-            self._add_evaluation(parse_number(losses.evaluation), step)
+            evaluated = parse_number(losses.evaluation)
+            self._add_evaluation(evaluated, step)
+            self._add_metrics(names_of_evaluation(_with_losses(named_values(line), None, evaluated)), step)
             self.validated_step = before if is_test else self.validated_step
 
     def _is_step_of_evaluation(self, position: LoggedPosition, line: str) -> bool:
@@ -259,25 +280,35 @@ class _ProgressParser:
 
     def _take_values(self, text: str, losses: LineLosses) -> None:
         """Take the losses and the other numbers of the present step."""
+        values = named_values(text) if losses.reports or "=" in text else {}
         lower = text.lower()
         if "lr" in lower or "rate" in lower:
-            self.lr = _search_number(_LEARNING_RATE_PATTERN, text, self.lr)
+            self.lr = _search_named_number(values, "learning_rate", _LEARNING_RATE_PATTERN, text, self.lr)
         if "norm" in lower:
-            self.norm = _search_number(_GRADIENT_NORM_PATTERN, text, self.norm)
+            self.norm = _search_named_number(values, "grad_norm", _GRADIENT_NORM_PATTERN, text, self.norm)
         if "tok" in lower or "tps" in lower:
-            self.rate = _search_number(_TOKENS_PER_SECOND_PATTERN, text, self.rate)
-            self.tokens = _count_or_default(_search_number(_TOKENS_SEEN_PATTERN, text, None), self.tokens)
-        self._add_loss(parse_number(losses.train))
-        evaluated, last = parse_number(losses.evaluation), self.evaluations.last
+            self.rate = _search_named_number(values, "tokens_per_second", _TOKENS_PER_SECOND_PATTERN, text, self.rate)
+            self.tokens = _count_or_default(
+                _search_named_number(values, "num_tokens", _TOKENS_SEEN_PATTERN, text, None), self.tokens
+            )
+        loss, evaluated, last = parse_number(losses.train), parse_number(losses.evaluation), self.evaluations.last
+        self._add_loss(loss)
+        values = _with_losses(values, loss, evaluated)
         # A line of a step repeats what the newest evaluation found.
-        if evaluated is not None and not (last and evaluated == last.loss):
+        if evaluated is not None and last and evaluated == last.loss:
+            values = {name: value for name, value in values.items() if not is_name_of_evaluation(name)}
+        elif evaluated is not None:
             self._add_evaluation(evaluated)
+        self._add_metrics(values)
 
     def _take_record(self, record: LogRecord) -> None:
         """Take what HF Trainer prints, or a script as JSON or in a table; the step only where it is in it."""
         values = record.values
         loss, evaluation = records.losses_of_record(record)
-        if "train_runtime" in values or (loss is None and evaluation is None):
+        if "train_runtime" in values:
+            return
+        if loss is None and evaluation is None:
+            self._take_record_without_loss(record)
             return
         at = records.position_of_record(record)
         if at.step is not None:
@@ -296,6 +327,14 @@ class _ProgressParser:
         )
         self._add_loss(loss)
         self._add_evaluation(evaluation)
+        if loss is not None or evaluation is not None:
+            self._add_metrics(names_of_evaluation(values) if record.evaluation else values)
+
+    def _take_record_without_loss(self, record: LogRecord) -> None:
+        """Take the metrics of a record that names its step, or of an evaluation; it does not count as progress."""
+        values, step = record.values, records.position_of_record(record).step
+        if step is not None or any(map(is_name_of_evaluation, values)):
+            self._add_metrics(names_of_evaluation(values) if record.evaluation else values, step or 0)
 
     def _add_loss(self, loss: float | None) -> None:
         """Add a loss of the training; where its step goes back, later evaluations are undone."""
@@ -304,14 +343,26 @@ class _ProgressParser:
         last = self.points.last
         if last and 0 < self.step < last.step:
             self.evaluations.drop_points_from(self.step)
+            self.metrics.drop_values_from(self.step)
         self.points.add(LossPoint(self.step, loss, self.lr, self.tokens))
 
     def _add_evaluation(self, loss: float | None, step: int = 0) -> None:
         """Add a loss of an evaluation, of this step or of the present one."""
-        last = self.points.last
         if loss is not None:
             self.validated_step = self.step
-            self.evaluations.add(LossPoint(step or self.step or (last.step if last else 0), loss, self.lr, self.tokens))
+            self.evaluations.add(LossPoint(step or self._present_step, loss, self.lr, self.tokens))
+
+    def _add_metrics(self, values: Mapping[str, float], step: int = 0) -> None:
+        """Add numbers of this step or of the present one, by their names."""
+        if values:
+            self.metrics.add(step or self._present_step, values)
+
+    @property
+    def _present_step(self) -> int:
+        """The step, also where no line names it: that of the newest loss."""
+        if self.step or not self.points.last:
+            return self.step
+        return self.points.last.step
 
     def progress(self) -> Progress:
         """Return it."""
@@ -329,13 +380,17 @@ class _ProgressParser:
             counting=self.counting,
             table=self.table,
             validated_step=self.validated_step,
+            metrics=self.metrics.metrics(),
         )
 
 
-def _matched_named_groups(expression: re.Pattern[str], line: str) -> dict[str, str]:
-    """Return the named groups that took part in a match; none where the line does not match."""
-    match = expression.search(line[:_MAX_SEARCHED_LINE_LENGTH])
-    return {name: text for name, text in match.groupdict().items() if text} if match else {}
+def _first_matched_groups(expressions: Iterable[re.Pattern[str]], line: str) -> dict[str, str]:
+    """Return the named groups that took part in the first match; none where no expression matches the line."""
+    for expression in expressions:
+        match = expression.search(line[:_MAX_SEARCHED_LINE_LENGTH])
+        if match and (groups := {name: text for name, text in match.groupdict().items() if text}):
+            return groups
+    return {}
 
 
 def _search_number(pattern: re.Pattern[str], line: str, default: float | None) -> float | None:
@@ -344,6 +399,26 @@ def _search_number(pattern: re.Pattern[str], line: str, default: float | None) -
     if match and number is not None and pattern.groups > 1 and match[2]:
         number *= _FACTOR_BY_SUFFIX[match[2].lower()]
     return _number_or_default(number, default)
+
+
+def _search_named_number(
+    values: dict[str, float], name: str, pattern: re.Pattern[str], line: str, default: float | None
+) -> float | None:
+    """Return a number of a line, which is kept under its name; it may be there already."""
+    if name not in values and (number := _search_number(pattern, line, None)) is not None:
+        values[name] = number
+    return values.get(name, default)
+
+
+def _with_losses(values: dict[str, float], loss: float | None, evaluated: float | None) -> dict[str, float]:
+    """Return the numbers of a line with its losses by their usual names, whatever the line calls them."""
+    for name in [name for name in values if "loss" in name and values[name] in (loss, evaluated)]:
+        del values[name]
+    if loss is not None:
+        values["loss"] = loss
+    if evaluated is not None:
+        values["eval_loss"] = evaluated
+    return values
 
 
 def _count_or_default(value: float | None, default: int) -> int:

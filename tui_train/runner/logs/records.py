@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any, Mapping, NamedTuple
 
@@ -129,7 +130,8 @@ def losses_of_record(record: LogRecord) -> tuple[float | None, float | None]:
     """Return the loss of the training and that of the evaluation in a record, of several sets the first."""
     by_kind: dict[str, float] = {}
     for name, value in record.values.items():
-        by_kind.setdefault(loss_kind(name), value)
+        if "loss" in name:
+            by_kind.setdefault(loss_kind(name), value)
     plain = by_kind.get("plain")
     if record.evaluation:
         return None, by_kind.get("eval", plain)
@@ -163,7 +165,7 @@ def parse_number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return None if value in {float("inf"), float("-inf")} and "inf" not in text.lower() else value
+    return None if math.isinf(value) and "inf" not in text.lower() else value
 
 
 def _first_integer(values: Mapping[str, float], names: tuple[str, ...]) -> int | None:
@@ -200,8 +202,13 @@ def _build_record(values: Mapping[Any, Any], before: str = "") -> LogRecord:
         name = _STANDARD_NAME_BY_KEY.get(name, name)
         if name == "epoch" and isinstance(value, str) and (match := _EPOCH_OF_TOTAL_PATTERN.fullmatch(value)):
             numbers["epochs"], value = float(match[2]), match[1]  # noqa: PLW2901 - its first part
-        parsed = parse_number(value if isinstance(value, str) else _repr_or_empty(value))
+        if isinstance(value, float):
+            parsed: float | None = value
+        else:
+            parsed = parse_number(value if isinstance(value, str) else _repr_or_empty(value))
         if parsed is not None:
             numbers.setdefault(name, parsed)
-    evaluation = any(str(values.get(name)).lower() in _EVALUATION_ROLE_VALUES for name in _TRAIN_OR_EVALUATION_KEYS)
+    evaluation = any(
+        name in values and str(values[name]).lower() in _EVALUATION_ROLE_VALUES for name in _TRAIN_OR_EVALUATION_KEYS
+    )
     return LogRecord(numbers, evaluation or bool(before and text_behind_evaluation_word(before) is not None), before)

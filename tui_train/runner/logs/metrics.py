@@ -1,0 +1,256 @@
+"""Every number that a log reports by its name, over the steps: of each name a bounded number of points or buckets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
+from typing import NamedTuple
+
+# Further names are left out, and so are those that are no name of a number.
+MAX_METRICS = 64
+_METRIC_NAME_PATTERN = re.compile(r"[^\W\d][\w ./@:+()%\[\]-]{0,63}")
+# What counts or identifies, and is no result.
+_COUNTER_NAME_PATTERN = re.compile(
+    r"(?:trainer/)?(?:global_)?_?steps?|epochs?|ep|iter|iterations?|it|batch(?:es|_idx|_id)?|updates?|num_updates"
+    r"|(?:total|max|num)_(?:steps|epochs)|eta|v_num|global_batch_size|(?:local_)?rank|world_size|seed|pid|port|gpu|device"
+    r"|train|training|val|valid|validation|test|eval|_?timestamp|ts|date|_runtime"
+)
+_EVALUATION_NAME_PATTERN = re.compile(r"(?:eval|evaluation|val|valid|validation|test|dev)[_/.]")
+_MAX_BUCKETS = 400  # even: two become one
+_MAX_STEPS_KEPT = 1000
+# A larger number cannot be summed up, nor drawn.
+_MAX_VALUE = 1e290
+_NAN = float("nan")
+
+
+class Bucket(NamedTuple):
+    """Some values of a metric, of steps in a row; mostly a single one."""
+
+    first: int
+    last: int
+    count: int
+    low: float
+    high: float
+    total: float
+
+    @property
+    def mean(self) -> float:
+        """The mean of its values."""
+        return self.total / self.count
+
+
+class MetricSeries(NamedTuple):
+    """The values of a metric over the steps: `buckets` of `values_per_bucket` each, of the last one up to so many.
+
+    The newest value, and its step, is not in them yet: it may be reported again. `left_out`: how many were no numbers.
+    """
+
+    name: str
+    buckets: tuple[Bucket, ...] = ()
+    values_per_bucket: int = 1
+    newest: tuple[int, float] | None = None
+    left_out: int = 0
+
+    def all_buckets(self) -> tuple[Bucket, ...]:
+        """Return the buckets with one for the newest value, where that is a number."""
+        if self.newest is None or not abs(self.newest[1]) < _MAX_VALUE:
+            return self.buckets
+        return (*self.buckets, _bucket_of(self.newest[:1], self.newest[1:]))
+
+    @property
+    def last(self) -> tuple[int, float]:
+        """The step and the value that were reported last."""
+        if self.newest:
+            return self.newest
+        return (self.buckets[-1].last, self.buckets[-1].mean) if self.buckets else (0, _NAN)
+
+
+class Metrics(NamedTuple):
+    """The metrics of a log, in the order in which they were reported first."""
+
+    series: tuple[MetricSeries, ...] = ()
+
+    def named(self, name: str) -> MetricSeries | None:
+        """Return a metric, None where there is none of that name."""
+        return next((each for each in self.series if each.name == name), None)
+
+
+class MetricsBuilder:
+    """Metrics to which values are being added."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._series = {each.name: each for each in metrics.series}
+        # What was added since, by step: it costs little until it is sorted by names, of many steps at once.
+        self._new_steps: list[int] = []
+        self._new_values: list[Mapping[str, float]] = []
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Add values of a step; those that a name has of this step and of later ones are replaced."""
+        steps = self._new_steps
+        if steps:
+            if step == steps[-1]:
+                self._new_values[-1] = {**self._new_values[-1], **values}
+                return
+            if step < steps[-1] or len(steps) >= _MAX_STEPS_KEPT:
+                self._sort_new_values()
+        self._new_steps.append(step)
+        self._new_values.append(values)
+
+    def drop_values_from(self, step: int) -> None:
+        """Drop what is of a step or of a later one."""
+        self._sort_new_values()
+        self._series = {name: _without_steps_from(each, step) for name, each in self._series.items()}
+
+    def metrics(self) -> Metrics:
+        """Return them as they are now."""
+        self._sort_new_values()
+        return Metrics(tuple(self._series.values()))
+
+    def _sort_new_values(self) -> None:
+        all_steps, rows = self._new_steps, self._new_values
+        self._new_steps, self._new_values = [], []
+        for name in dict.fromkeys(chain.from_iterable(rows)):
+            series = self._series.get(name)
+            if series is None and len(self._series) < MAX_METRICS and is_metric_name(name):
+                series = MetricSeries(name)
+            if series is None:
+                continue
+            try:
+                steps, values = all_steps, [row[name] for row in rows]
+            except KeyError:
+                steps = [step for step, row in zip(all_steps, rows) if name in row]
+                values = [row[name] for row in rows if name in row]
+            self._series[name] = _with_values(series, steps, values)
+
+
+def is_metric_name(name: str) -> bool:
+    """Return whether a name is that of a metric, and safe to show."""
+    return _METRIC_NAME_PATTERN.fullmatch(name) is not None and not is_counter_name(name)
+
+
+def is_counter_name(name: str) -> bool:
+    """Return whether a name is that of a number that counts or identifies, such as a step."""
+    return _COUNTER_NAME_PATTERN.fullmatch(name) is not None
+
+
+def is_name_of_evaluation(name: str) -> bool:
+    """Return whether a name says that it is of an evaluation."""
+    return _EVALUATION_NAME_PATTERN.match(name) is not None
+
+
+def names_of_evaluation(values: Mapping[str, float]) -> dict[str, float]:
+    """Return the values of an evaluation by names that say so."""
+    return {
+        name if is_name_of_evaluation(name) else f"eval_{name}": value
+        for name, value in values.items()
+        if not is_counter_name(name)
+    }
+
+
+def build_metrics(rows: Iterable[tuple[int, Mapping[str, float]]]) -> Metrics:
+    """Return the metrics of rows, each a step and the values of it."""
+    builder = MetricsBuilder(Metrics())
+    for step, values in rows:
+        builder.add(step, values)
+    return builder.metrics()
+
+
+def continued_metrics(earlier: Metrics, later: Metrics) -> Metrics:
+    """Return the metrics of two readings of one training: the later one adds what is of later steps."""
+    last = max((each.last[0] for each in earlier.series), default=-1)
+    added = {each.name: _after_step(each, last) for each in later.series}
+    joined = [_joined_series(each, added.pop(each.name, None)) for each in earlier.series]
+    return Metrics((*joined, *(each for each in added.values() if each.buckets or each.newest))[:MAX_METRICS])
+
+
+def _with_values(series: MetricSeries, steps: Sequence[int], values: Sequence[float]) -> MetricSeries:
+    """Return a series with more values, whose steps grow."""
+    series = _without_steps_from(series, steps[0])
+    # One NaN is as another: what is reported again is no news.
+    newest = (steps[-1], values[-1] if values[-1] == values[-1] else _NAN)
+    before = series.newest
+    old_steps, old_values = steps[:-1], values[:-1]
+    if before:
+        old_steps, old_values = [before[0], *old_steps], [before[1], *old_values]
+    count = len(old_values)
+    if not abs(sum(old_values)) < _MAX_VALUE:
+        kept = [at for at, value in enumerate(old_values) if abs(value) < _MAX_VALUE]
+        old_steps, old_values = [old_steps[at] for at in kept], [old_values[at] for at in kept]
+    buckets, size = _filled_buckets(series, old_steps, old_values) if old_values else series[1:3]
+    return MetricSeries(series.name, buckets, size, newest, series.left_out + count - len(old_values))
+
+
+def _without_steps_from(series: MetricSeries, step: int) -> MetricSeries:
+    """Return a series without what is of a step on; a bucket that begins before it goes as well."""
+    newest, buckets = series.newest, series.buckets
+    if newest and newest[0] >= step:
+        newest = None
+    if buckets and buckets[-1].last >= step:
+        buckets = tuple(bucket for bucket in buckets if bucket.last < step)
+    if newest is series.newest and buckets is series.buckets:
+        return series
+    return series._replace(newest=newest, buckets=buckets)
+
+
+def _filled_buckets(
+    series: MetricSeries, steps: Sequence[int], values: Sequence[float]
+) -> tuple[tuple[Bucket, ...], int]:
+    """Return the buckets with more values, and how many each takes: where there are too many, twice as many."""
+    buckets, size, at = [*series.buckets], series.values_per_bucket, 0
+    while at < len(steps):
+        room = size - buckets[-1].count if buckets else 0
+        if room <= 0 and len(buckets) >= _MAX_BUCKETS:
+            buckets = [_joined_buckets(*pair) for pair in zip(buckets[::2], buckets[1::2])]
+            size *= 2
+        if size == 1 and room <= 0:
+            end = at + _MAX_BUCKETS - len(buckets)
+            buckets += _buckets_of_one(steps[at:end], values[at:end])
+            at = end
+            continue
+        end = at + (room if room > 0 else size)
+        added = _bucket_of(steps[at:end], values[at:end])
+        if room > 0:
+            buckets[-1] = _joined_buckets(buckets[-1], added)
+        else:
+            buckets.append(added)
+        at = end
+    return tuple(buckets), size
+
+
+def _buckets_of_one(steps: Sequence[int], values: Sequence[float]) -> Iterator[Bucket]:
+    """Return a bucket for each value; without a call of Python's for each."""
+    return map(tuple.__new__, repeat(Bucket), zip(steps, steps, repeat(1), values, values, values))
+
+
+def _bucket_of(steps: Sequence[int], values: Sequence[float]) -> Bucket:
+    return Bucket(steps[0], steps[-1], len(values), min(values), max(values), sum(values))
+
+
+def _joined_buckets(first: Bucket, second: Bucket) -> Bucket:
+    return Bucket(
+        first.first,
+        second.last,
+        first.count + second.count,
+        min(first.low, second.low),
+        max(first.high, second.high),
+        first.total + second.total,
+    )
+
+
+def _after_step(series: MetricSeries, step: int) -> MetricSeries:
+    """Return what a series has of later steps only."""
+    newest = series.newest if series.newest and series.newest[0] > step else None
+    return series._replace(newest=newest, buckets=tuple(bucket for bucket in series.buckets if bucket.first > step))
+
+
+def _joined_series(earlier: MetricSeries, later: MetricSeries | None) -> MetricSeries:
+    if later is None or not (later.buckets or later.newest):
+        return earlier
+    return MetricSeries(
+        earlier.name,
+        (*earlier.all_buckets(), *later.buckets),
+        earlier.values_per_bucket,
+        later.newest,
+        earlier.left_out + later.left_out,
+    )
