@@ -261,18 +261,20 @@ class _RunFollower:
         return self._titles[position - 1] if 0 < position <= len(self._titles) else ""
 
 
-def read_progress(run: RunDir, attempts: Sequence[AttemptStatus]) -> Progress:
-    """Return how far some attempts of a run got, from the ends of their logs."""
-    return _read_progress_and_last_steps(run, attempts, run.log_reading())[0]
+def read_progress(
+    run: RunDir, attempts: Sequence[AttemptStatus], *, last_bytes: int | None = _LOG_TAIL_BYTES
+) -> Progress:
+    """Return how far some attempts of a run got, from the ends of their logs; None: from their whole logs."""
+    return _read_progress_and_last_steps(run, attempts, run.log_reading(), last_bytes)[0]
 
 
 def _read_progress_and_last_steps(
-    run: RunDir, attempts: Sequence[AttemptStatus], reading: LogReading
+    run: RunDir, attempts: Sequence[AttemptStatus], reading: LogReading, last_bytes: int | None = _LOG_TAIL_BYTES
 ) -> tuple[Progress, dict[int, int]]:
-    """Return the progress of attempts, in their order, and the last step of each: of many, the newest are read."""
+    """Return the progress of attempts, in their order, and the last step of each: of many ends, the newest are read."""
     progress, last_steps = Progress(), {}
-    for attempt in attempts[-_MAX_EARLIER_ATTEMPTS:]:
-        tail = LogTail(run.attempt_log(attempt.number), last_bytes=_LOG_TAIL_BYTES)
+    for attempt in attempts if last_bytes is None else attempts[-_MAX_EARLIER_ATTEMPTS:]:
+        tail = LogTail(run.attempt_log(attempt.number), last_bytes=last_bytes)
         progress = advance_progress(progress_for_next_attempt(progress), tail.remaining_lines(), reading)
         progress = advance_progress(progress, [tail.bar] if tail.bar else [], reading)
         last_steps[attempt.number] = progress.step

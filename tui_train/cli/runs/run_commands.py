@@ -278,6 +278,20 @@ def result(run: str, *, as_json: bool) -> None:
 
 @cli.command()
 @RUN_ARGUMENT
+@JSON_OPTION
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a row for each step, of very many for each bucket.")
+@click.option("--only", multiple=True, metavar="NAME", help="Only this metric; also a pattern such as 'rewards/*'.")
+def metrics(run: str, only: tuple[str, ...], *, as_json: bool, as_csv: bool) -> None:
+    """Print every number that RUN's log reports by name: reward, accuracy, gradient norm, speed and what else."""
+    from tui_train.cli.results import metrics
+
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv exclude each other.")
+    metrics.print_metrics(run, only, as_json=as_json, as_csv=as_csv)
+
+
+@cli.command()
+@RUN_ARGUMENT
 @click.argument("folder")
 @click.option("--base", metavar="MODEL", default="", help="Into this base model, not the one that was trained on.")
 @_PYTHON_OPTION

@@ -16,7 +16,7 @@ _COUNTER_NAME_PATTERN = re.compile(
     r"|(?:total|max|num)_(?:steps|epochs)|eta|v_num|global_batch_size|(?:local_)?rank|world_size|seed|pid|port|gpu|device"
     r"|train|training|val|valid|validation|test|eval|_?timestamp|ts|date|_runtime"
 )
-_EVALUATION_NAME_PATTERN = re.compile(r"(?:eval|evaluation|val|valid|validation|test|dev)[_/.]")
+EVALUATION_PREFIX_PATTERN = re.compile(r"^(?:eval|evaluation|val|valid|validation|test|dev)[_/.]")
 _MAX_BUCKETS = 400  # even: two become one
 _MAX_STEPS_KEPT = 1000
 # A larger number cannot be summed up, nor drawn.
@@ -29,7 +29,7 @@ class Bucket(NamedTuple):
 
     first: int
     last: int
-    count: int
+    values: int
     low: float
     high: float
     total: float
@@ -37,7 +37,7 @@ class Bucket(NamedTuple):
     @property
     def mean(self) -> float:
         """The mean of its values."""
-        return self.total / self.count
+        return self.total / self.values
 
 
 class MetricSeries(NamedTuple):
@@ -136,7 +136,7 @@ def is_counter_name(name: str) -> bool:
 
 def is_name_of_evaluation(name: str) -> bool:
     """Return whether a name says that it is of an evaluation."""
-    return _EVALUATION_NAME_PATTERN.match(name) is not None
+    return EVALUATION_PREFIX_PATTERN.match(name) is not None
 
 
 def names_of_evaluation(values: Mapping[str, float]) -> dict[str, float]:
@@ -199,7 +199,7 @@ def _filled_buckets(
     """Return the buckets with more values, and how many each takes: where there are too many, twice as many."""
     buckets, size, at = [*series.buckets], series.values_per_bucket, 0
     while at < len(steps):
-        room = size - buckets[-1].count if buckets else 0
+        room = size - buckets[-1].values if buckets else 0
         if room <= 0 and len(buckets) >= _MAX_BUCKETS:
             buckets = [_joined_buckets(*pair) for pair in zip(buckets[::2], buckets[1::2])]
             size *= 2
@@ -231,7 +231,7 @@ def _joined_buckets(first: Bucket, second: Bucket) -> Bucket:
     return Bucket(
         first.first,
         second.last,
-        first.count + second.count,
+        first.values + second.values,
         min(first.low, second.low),
         max(first.high, second.high),
         first.total + second.total,

@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.parse import Unparsable, json_table, read_file_to_parse
 from tui_train.base.text import energy_text, grouped_digits
 from tui_train.profile import store
 from tui_train.runner.logs.curve import LossCurve
@@ -20,6 +19,7 @@ from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system.refused import Refused
 from tui_train.runs.elsewhere import local_output_folder, read_place_elsewhere
 from tui_train.runs.follow import read_progress
+from tui_train.runs.results.trainer_state import read_trainer_state_step
 from tui_train.runs.results.weights import Weights, read_weights
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.script_outputs import argument_folders_written_since, weights_files_written
@@ -28,17 +28,13 @@ from tui_train.trainers import trainer_has_own_field
 
 WeightsOrigin = Literal["final", "stopped", "checkpoint"]
 
-_MAX_TRAINER_STATE_BYTES = 64 << 20
-# Of half a million logged steps.
-_MAX_TRAINER_STATE_VALUES = 6_000_000
-
 # Where trainers save the final weights below their output folder, the folder itself first.
 _FINAL_WEIGHTS_FOLDERS = ("", "model", "final", "final_model", "final_checkpoint")
 # Where they lie in a checkpoint: of the HF Trainer in itself, of NeMo AutoModel below it.
 _CHECKPOINT_WEIGHTS_FOLDERS = ("", "model/consolidated", "model")
 _AUTOMODEL_CHECKPOINT_GLOB = "epoch_*_step_*"
 # Seconds by which the clock of a file server may be behind.
-_FILE_CLOCK_TOLERANCE_SECONDS = 60.0
+FILE_CLOCK_TOLERANCE_SECONDS = 60.0
 _QUANTIZING_OPTIONS = ("--load_in_4bit", "--load_in_8bit")
 
 
@@ -160,22 +156,15 @@ def read_result(run: RunDir) -> RunResult:
 
 
 def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status: RunStatus) -> RunResult:
-    position = status.attempts[-1].position if status.attempts else 1
-    rule = plan.checkpoint_rule(position)
-    output = local_output_folder(run.path, (rule.folder if rule else "") or plan.output)
-    if rule and read_place_elsewhere(run.path):
-        rule = rule._replace(folder=str(output))
+    output, saved = output_and_newest_checkpoint(run, plan, status)
     final = _first_weights_below(output, _FINAL_WEIGHTS_FOLDERS)
-    if final and status.attempts and final.changed_at < status.attempts[0].started - _FILE_CLOCK_TOLERANCE_SECONDS:
+    if final and status.attempts and final.changed_at < status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS:
         # An output folder that was chosen may hold what another run left.
         final = None
-    saved = (
-        checkpoints.newest_complete_checkpoint(rule, str(run.path)) if rule else _newest_automodel_checkpoint(output)
-    )
     checkpoint = _first_weights_below(Path(saved), _CHECKPOINT_WEIGHTS_FOLDERS) if saved else None
     # A run that was resumed after its end, and did not end again, has weights newer than its final ones.
     own = (
-        argument_folders_written_since(run, status.attempts[0].started - _FILE_CLOCK_TOLERANCE_SECONDS)
+        argument_folders_written_since(run, status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS)
         if status.attempts and not (final or checkpoint or read_place_elsewhere(run.path))
         else ()
     )
@@ -209,9 +198,21 @@ def _other_weights_files(run: RunDir, status: RunStatus, folders: Iterable[Path]
     first, last = status.attempts[0], status.attempts[-1]
     until = time.time() if last.ended is None else last.ended
     files = weights_files_written(
-        run, first.started - _FILE_CLOCK_TOLERANCE_SECONDS, until + _FILE_CLOCK_TOLERANCE_SECONDS, folders
+        run, first.started - FILE_CLOCK_TOLERANCE_SECONDS, until + FILE_CLOCK_TOLERANCE_SECONDS, folders
     )
     return tuple(map(str, files))
+
+
+def output_and_newest_checkpoint(run: RunDir, plan: SupervisorPlan, status: RunStatus) -> tuple[Path, str]:
+    """Return the output folder of a run's last attempt, and its newest complete checkpoint (empty: none)."""
+    position = status.attempts[-1].position if status.attempts else 1
+    rule = plan.checkpoint_rule(position)
+    output = local_output_folder(run.path, (rule.folder if rule else "") or plan.output)
+    if rule is None:
+        return output, _newest_automodel_checkpoint(output)
+    if read_place_elsewhere(run.path):
+        rule = rule._replace(folder=str(output))
+    return output, checkpoints.newest_complete_checkpoint(rule, str(run.path))
 
 
 def _first_weights_below(folder: Path, subfolders: Iterable[str]) -> Weights | None:
@@ -221,29 +222,18 @@ def _first_weights_below(folder: Path, subfolders: Iterable[str]) -> Weights | N
 
 def _stopped_weights_step(run: RunDir, status: RunStatus, output: Path, checkpoint_path: str, written_at: float) -> int:
     """Return the step at which weights were written that are not the final ones; 0 where it is not known."""
-    if step := _trainer_state_step(output):
+    if step := read_trainer_state_step(output):
         return step
     checkpoint = (
-        _trainer_state_step(Path(checkpoint_path)) or checkpoints.step_in_name(checkpoint_path)
+        read_trainer_state_step(Path(checkpoint_path)) or checkpoints.step_in_name(checkpoint_path)
         if checkpoint_path
         else 0
     )
     last = status.attempts[-1] if status.attempts else None
-    if status.live or not last or written_at < last.started - _FILE_CLOCK_TOLERANCE_SECONDS:
+    if status.live or not last or written_at < last.started - FILE_CLOCK_TOLERANCE_SECONDS:
         # What the newest attempt logs came after them.
         return checkpoint
     return max(checkpoint, read_progress(run, [last]).step)
-
-
-def _trainer_state_step(folder: Path) -> int:
-    """Return the step in the trainer_state.json of a folder, 0 where there is none."""
-    try:
-        step = json_table(
-            read_file_to_parse(folder / "trainer_state.json", _MAX_TRAINER_STATE_BYTES), _MAX_TRAINER_STATE_VALUES
-        ).get("global_step")
-    except Unparsable:
-        return 0
-    return step if isinstance(step, int) and 0 < step < 1 << 50 else 0
 
 
 def _newest_automodel_checkpoint(output: Path) -> str:

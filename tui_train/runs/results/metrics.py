@@ -1,0 +1,35 @@
+"""The metrics of a run: what its logs report from their first line on, and what its trainer kept."""
+
+from pathlib import Path
+
+from tui_train.runner.logs.metrics import Metrics, continued_metrics
+from tui_train.runner.run_folder.planned import read_plan
+from tui_train.runner.run_folder.state import RunStatus
+from tui_train.runner.system.refused import Refused
+from tui_train.runs.follow import read_progress
+from tui_train.runs.results.result import FILE_CLOCK_TOLERANCE_SECONDS, output_and_newest_checkpoint
+from tui_train.runs.results.trainer_state import TrainerState, read_trainer_state, trainer_state_changed_at
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import read_status
+
+
+def read_metrics(run: RunDir) -> Metrics:
+    """Return the metrics of all attempts of a run; it reads whole logs, and takes as long as these are.
+
+    Up to its last step the trainer's own record counts: it is exact, and a log may name no steps.
+    """
+    status = read_status(run)
+    logged = read_progress(run, status.attempts, last_bytes=None).metrics
+    return continued_metrics(_read_newest_trainer_state(run, status).metrics, logged)
+
+
+def _read_newest_trainer_state(run: RunDir, status: RunStatus) -> TrainerState:
+    """Return what the trainer of a run kept last; an output folder that was chosen may hold what another run left."""
+    try:
+        output, checkpoint = output_and_newest_checkpoint(run, read_plan(str(run.path)), status)
+    except Refused:
+        return TrainerState()
+    began = status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS if status.attempts else 0.0
+    folders = [output, *([Path(checkpoint)] if checkpoint else [])]
+    states = [read_trainer_state(folder) for folder in folders if trainer_state_changed_at(folder) > began]
+    return max(states, key=lambda state: state.step, default=TrainerState())
