@@ -22,6 +22,7 @@ from ..widgets.card_curves import CardHistory
 from ..widgets.lines import DrawLines
 from ..widgets.text_layout import WARNING_MARK, styled
 from .card_lines import CardLabel, card_lines
+from .metric_grid import MetricChoices
 from .run_end import NOT_ENDED
 from .run_outcome import outcome_lines
 from .run_plot import PlotOptions
@@ -39,6 +40,7 @@ class RunView:
         self.news: RunNews | None = None  # None before the first
         self.end = NOT_ENDED
         self.plot = PlotOptions()
+        self.metrics = MetricChoices()
         self.is_unread = False  # the log cannot be read now
         self.reading_text = ""  # how much of a large log was read
         self.link_problem = ""  # why its host, or Slurm, does not answer now

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
 from textual import on, work
@@ -55,6 +55,9 @@ from .run_end import NOT_ENDED, EndExplained, ExplainProgress, LogReadPoster
 from .run_plot import MIN_PLOT_ROWS, draw_or_hide_plot
 from .run_view import RunView
 
+if TYPE_CHECKING:
+    from .metrics_screen import MetricsScreen
+
 _ESCAPE_CHARACTER = "\x1b"
 _FOLLOW_RETRY_SECONDS = 30.0  # seconds, for a long log is read from its start
 _MIN_DRAW_SECONDS = 1.0  # seconds between two drawings of what goes on
@@ -101,6 +104,7 @@ The plot
   z   the last part only; again: less of it, then all
   l   logarithmic scale, or not
   v   the learning rate, or the loss
+  m   every metric of the log, a small plot of each
 
 The log
 
@@ -131,6 +135,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         Binding("z", "change_plot('z')", "Zoom to the last part", show=False),
         Binding("l", "change_plot('l')", "Logarithmic scale", show=False),
         Binding("v", "change_plot('v')", "Learning rate or loss", show=False),
+        Binding("m", "show_metrics", "Metrics"),
         Binding("s", "stop", "Stop"),
         Binding("r", "resume", "Resume"),
         Binding("a", "choose_attempt", "Log of another attempt", show=False),
@@ -151,6 +156,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self.view = RunView(run)
         self._drawn_at = self._cards_drawn_at = 0.0
         self._draw_timer: Timer | None = None
+        self._metrics_screen: MetricsScreen | None = None
 
     def compose(self) -> ComposeResult:
         """State, plot, cards, log, keys."""
@@ -280,6 +286,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self._draw_timer, self._drawn_at = None, time.monotonic()
         self._draw_state()
         self.draw_plot_and_cards()
+        if self._metrics_screen and self._metrics_screen.is_attached:
+            self._metrics_screen.draw()
 
     def _draw_state(self) -> None:
         """Say the run's state, and what is wrong with it; the lines about a failure belong here as well."""
@@ -395,6 +403,13 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         """Change the plot as a key does."""
         self.view.plot = self.view.plot.after_key(key)
         self.draw_plot_and_cards()
+
+    def action_show_metrics(self) -> None:
+        """Show every metric of the log."""
+        from .metrics_screen import MetricsScreen
+
+        self._metrics_screen = MetricsScreen(self.view)
+        self.app.push_screen(self._metrics_screen)
 
     def _open_log(self, attempt: int) -> None:
         """Show the log of an attempt; 0 is that of launch.sh."""

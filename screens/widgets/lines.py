@@ -55,7 +55,7 @@ class Lines(Widget):
         changed = [
             Region(left + span[0], number, max(1, span[1] - span[0]), 1)
             for number, (old, new) in enumerate(zip(before, after, strict=True))
-            if (span := differing_cells(old, new))
+            for span in differing_cells(old, new)
         ]
         if changed:
             self.refresh(*changed)

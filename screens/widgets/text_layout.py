@@ -12,6 +12,7 @@ MUTED, RULE_STYLE, KEY_STYLE = "$muted", "$rule", "b $primary"
 DONE_MARK, FAILED_MARK, WARNING_MARK = ("✓", "$success"), ("✗", "$error"), ("!", "$warning")
 LIVE_MARK, OPEN_MARK = ("●", "$live"), ("○", "$muted")
 _MAX_RULE_CELLS = 400
+_MIN_CELLS_BETWEEN_RUNS = 10
 
 Piece = str | Content | tuple[str, str]
 Styled = Piece | Sequence[Piece]
@@ -92,19 +93,26 @@ def stacked_bar(shares: Sequence[tuple[float, str, str]], total: float, width: i
     return Content.assemble(*cells, ("·" * left, RULE_STYLE))
 
 
-def differing_cells(line_before: Content, line_after: Content) -> tuple[int, int] | None:
-    """Return the first cell in which two lines differ and the one behind the last; None where they are the same."""
+def differing_cells(line_before: Content, line_after: Content) -> list[tuple[int, int]]:
+    """Return the runs of cells in which two lines differ, each as its first cell and the one behind its last.
+
+    Runs with little between them are one: each is written after a move of the cursor.
+    """
     if line_before.is_same(line_after):
-        return None
+        return []
     before, after = _styled_characters(line_before), _styled_characters(line_after)
-    least = min(len(before), len(after))
-    first = next((at for at in range(least) if before[at] != after[at]), least)
-    same = next((at for at in range(least - first) if before[-1 - at] != after[-1 - at]), least - first)
     if not len(before) == len(after) == line_before.cell_length == line_after.cell_length:
         # What stands behind may have moved, and not all characters are one cell wide.
-        start = Content(line_after.plain[:first]).cell_length
-        return start, max(line_before.cell_length, line_after.cell_length)
-    return first, len(after) - same
+        same = next((at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), len(before))
+        start = Content(line_after.plain[:same]).cell_length
+        return [(start, max(line_before.cell_length, line_after.cell_length))]
+    runs: list[tuple[int, int]] = []
+    for at in (at for at, (old, new) in enumerate(zip(before, after, strict=True)) if old != new):
+        if runs and at - runs[-1][1] < _MIN_CELLS_BETWEEN_RUNS:
+            runs[-1] = (runs[-1][0], at + 1)
+        else:
+            runs.append((at, at + 1))
+    return runs
 
 
 def _styled_characters(text: Content) -> list[tuple[str, tuple[object, ...]]]:

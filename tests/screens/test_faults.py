@@ -115,7 +115,7 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
               "FindingsScreen": "recipe", "CommunicationScreen": "backend"}.get(owner)  # fmt: skip
     if module:
         app.screen.post_message(OpenStep(module))
-    elif owner in {"RunScreen", "LogPane"}:
+    elif owner in {"RunScreen", "LogPane", "MetricsScreen"}:
         app.screen.post_message(OpenRun(finished_run(tmp_path)))
     elif owner == "DataPreviewScreen":
         app.post_message(OpenDataPreview())
@@ -131,7 +131,7 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
     elif owner in {"ChoiceDialog", "TextDialog"}:
         question = ChoiceDialog("Which?", (("a", "b"),)) if owner == "ChoiceDialog" else TextDialog("Which?")
         app.push_screen(question)
-    opened_by = {"TuningScreen": ["f4"], "CommunicationScreen": ["t"]}
+    opened_by = {"TuningScreen": ["f4"], "CommunicationScreen": ["t"], "MetricsScreen": ["m"]}
     await keys(*opened_by.get(owner, []))(pilot)
     nodes = [app, *app.screen_stack, *app.screen.walk_children()]
     return next(node for node in nodes if owner in {kind.__name__ for kind in type(node).__mro__})

@@ -167,9 +167,10 @@ def span(old, new):
 
 
 def test_only_the_cells_that_differ_are_written_again():
-    assert span("loss 1.25 rate", "loss 1.31 rate") == (7, 9)
-    assert span("same", "same") is None
-    assert span("━━──  5", "━━━─  6") == (2, 7)
-    assert span("9 left", "10 left") == (0, 7)
-    assert span("中文 5", "中文 6") == (5, 6)
-    assert differing_cells(styled(("a", "bold"), "b"), styled("a", "b")) == (0, 1)
+    assert span("loss 1.25 rate", "loss 1.31 rate") == [(7, 9)]
+    assert span("same", "same") == []
+    assert span("━━──  5", "━━━─  6") == [(2, 7)]
+    assert span("9 left", "10 left") == [(0, 7)]
+    assert span("中文 5", "中文 6") == [(5, 6)]
+    assert span(f"a{' ' * 20}b", f"c{' ' * 20}d") == [(0, 1), (21, 22)]
+    assert differing_cells(styled(("a", "bold"), "b"), styled("a", "b")) == [(0, 1)]

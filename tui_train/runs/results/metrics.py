@@ -4,7 +4,6 @@ from pathlib import Path
 
 from tui_train.runner.logs.metrics import Metrics, continued_metrics
 from tui_train.runner.run_folder.planned import read_plan
-from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system.refused import Refused
 from tui_train.runs.follow import read_progress
 from tui_train.runs.results.result import FILE_CLOCK_TOLERANCE_SECONDS, output_and_newest_checkpoint
@@ -18,18 +17,18 @@ def read_metrics(run: RunDir) -> Metrics:
 
     Up to its last step the trainer's own record counts: it is exact, and a log may name no steps.
     """
-    status = read_status(run)
-    logged = read_progress(run, status.attempts, last_bytes=None).metrics
-    return continued_metrics(_read_newest_trainer_state(run, status).metrics, logged)
+    logged = read_progress(run, read_status(run).attempts, last_bytes=None).metrics
+    return continued_metrics(read_trainer_metrics(run), logged)
 
 
-def _read_newest_trainer_state(run: RunDir, status: RunStatus) -> TrainerState:
+def read_trainer_metrics(run: RunDir) -> Metrics:
     """Return what the trainer of a run kept last; an output folder that was chosen may hold what another run left."""
+    status = read_status(run)
     try:
         output, checkpoint = output_and_newest_checkpoint(run, read_plan(str(run.path)), status)
     except Refused:
-        return TrainerState()
+        return Metrics()
     began = status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS if status.attempts else 0.0
     folders = [output, *([Path(checkpoint)] if checkpoint else [])]
     states = [read_trainer_state(folder) for folder in folders if trainer_state_changed_at(folder) > began]
-    return max(states, key=lambda state: state.step, default=TrainerState())
+    return max(states, key=lambda state: state.step, default=TrainerState()).metrics

@@ -1,0 +1,184 @@
+"""Metrics: every number that the log of a run reports by its name, as a grid of plots, or one of them in full."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.worker import get_current_worker
+
+from tui_train.base.text import visible
+from tui_train.runner.logs.metrics import Metrics, continued_metrics
+from tui_train.runs.results.metrics import read_trainer_metrics
+from tui_train.views.metrics import MetricPair, metric_pairs
+
+from ..base import WizardScreen
+from ..widgets.bar import StepBar
+from ..widgets.keys import KeyBar
+from ..widgets.lines import Lines
+from ..widgets.text_layout import MUTED, styled
+from .metric_grid import (
+    GridShape,
+    MetricChoices,
+    MetricDrawing,
+    cursor_place,
+    grid_shape,
+    moved_cursor,
+    page_text,
+    pinned_first,
+)
+
+if TYPE_CHECKING:
+    from .run_view import RunView
+
+_ROWS_OF_FRAME = 2  # rows of the rail and the keys
+_MIN_TALL_ROWS = 34  # from here on a line of air is at the top
+
+
+class MetricsScreen(WizardScreen):
+    """The metrics of the run that the screen below shows, which says when there is something new."""
+
+    HELP = """Metrics
+
+Every number that the log reports by its name: losses first, speed and counts last. Points of evaluations (◆) stand on
+the plot of the same metric of the training. Of very many steps a point is the mean of some; in full, grey curves show
+the least and the most of them.
+
+  ← → ↑ ↓   another plot; PgUp PgDn another page
+  Enter     one plot in full, and back
+  p         pin it: it stays on top
+  l         logarithmic scale for this one, or not
+  z         in full: the last part only; again: less of it, then all
+  Esc       back
+
+On the command line: tui-train metrics, with --json and --csv."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "toggle_full", "In full", key_display="Enter"),
+        Binding("left", "move(-1, 0)", "Other metric", key_display="←→"),
+        Binding("right", "move(1, 0)", show=False),
+        Binding("up", "move(0, -1)", show=False),
+        Binding("down", "move(0, 1)", show=False),
+        Binding("pageup", "move_page(-1)", show=False),
+        Binding("pagedown", "move_page(1)", show=False),
+        Binding("p", "toggle_pin", "Pin"),
+        Binding("l", "toggle_log", "Log scale"),
+        Binding("z", "zoom", "Last part"),
+        Binding("escape", "back", "Back", key_display="Esc"),
+    ]
+
+    def __init__(self, view: "RunView") -> None:
+        super().__init__()
+        self._view = view
+        self._kept = Metrics()
+        self._pairs: list[MetricPair] = []
+        self._drawing = MetricDrawing()
+
+    def compose(self) -> ComposeResult:
+        """The plots, and keys."""
+        yield StepBar(title="Run › Metrics")
+        yield Lines(id="metrics")
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        """Draw what the log says, and read what the trainer has kept."""
+        self._view.metrics = self._view.metrics._replace(is_full=False)
+        self.draw()
+        self._read_kept_metrics()
+
+    @work(thread=True, exclusive=True, group="kept")
+    def _read_kept_metrics(self) -> None:
+        worker, kept = get_current_worker(), read_trainer_metrics(self._view.run)
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._take_kept_metrics, kept)
+
+    def _take_kept_metrics(self, kept: Metrics) -> None:
+        self._kept = kept
+        if self.is_attached:
+            self.draw()
+
+    def on_resize(self) -> None:
+        """Draw for the new size."""
+        self.draw()
+
+    def _find_pairs(self) -> list[MetricPair]:
+        view = self._view
+        logged = view.news.progress.metrics if view.news else Metrics()
+        # A log that names no steps counts its own lines, which cannot go on where the trainer's record ends.
+        if view.news and (view.news.progress.step or not view.still_trains):
+            logged = continued_metrics(self._kept, logged)
+        return pinned_first(metric_pairs(logged), view.metrics)
+
+    @property
+    def _room(self) -> int:
+        return self.size.height - _ROWS_OF_FRAME - (self.size.height >= _MIN_TALL_ROWS)
+
+    @property
+    def _shape(self) -> GridShape:
+        return grid_shape(len(self._pairs), self.size.width, self._room)
+
+    def draw(self) -> None:
+        """Draw what has changed."""
+        pairs = self._pairs = self._find_pairs()
+        choices = self._view.metrics = moved_cursor(pairs, self._view.metrics, 0)
+        steps, room = self._view.news.progress.steps if self._view.news else 0, self._room
+        lines = self.query_one("#metrics", Lines)
+        if not pairs:
+            lines.show_fixed(styled(("No numbers by name in the log yet.", MUTED)))
+        elif choices.is_full:
+            shown = pairs[cursor_place(pairs, choices)]
+            lines.show(lambda width: self._drawing.full_lines(shown, choices, steps, (width, room)))
+        else:
+            lines.show(lambda width: self._drawing.grid_lines(pairs, choices, steps, (width, room)))
+        words = page_text(pairs, choices, self._shape) if pairs else ""
+        self.query_one(StepBar).show_at_right(styled((words, MUTED)), visible(self._view.run.name))
+
+    @property
+    def footer_text_by_key(self) -> Mapping[str, str]:
+        """Enter and p say what they do first."""
+        choices = self._view.metrics
+        full, pin = "Grid" if choices.is_full else "In full", "Unpin" if choices.cursor in choices.pinned else "Pin"
+        return {"enter": full, "p": pin}
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only a plot in full shows its last part alone."""
+        return action != "zoom" or self._view.metrics.is_full
+
+    def action_move(self, right: int, down: int) -> None:
+        """Go to another metric, unless there is none; in full all are in one row."""
+        step = right + down * (1 if self._view.metrics.is_full else self._shape.columns)
+        if 0 <= cursor_place(self._pairs, self._view.metrics) + step < len(self._pairs):
+            self._choose(moved_cursor(self._pairs, self._view.metrics, step))
+
+    def action_move_page(self, pages: int) -> None:
+        """Go to another page."""
+        step = 1 if self._view.metrics.is_full else self._shape.page_size
+        self._choose(moved_cursor(self._pairs, self._view.metrics, pages * step))
+
+    def action_toggle_full(self) -> None:
+        """Show one plot in full, or all again."""
+        self._choose(self._view.metrics._replace(is_full=not self._view.metrics.is_full))
+
+    def action_toggle_pin(self) -> None:
+        """Pin the metric at the cursor, or not."""
+        self._choose(self._view.metrics.with_pin_toggled())
+
+    def action_toggle_log(self) -> None:
+        """Draw the metric at the cursor by its logarithm, or not."""
+        self._choose(self._view.metrics.with_log_toggled())
+
+    def action_zoom(self) -> None:
+        """Show the last part only."""
+        self._choose(self._view.metrics.with_next_part())
+
+    def action_back(self) -> None:
+        """Leave one plot, or the screen."""
+        if self._view.metrics.is_full:
+            self.action_toggle_full()
+        else:
+            self.app.pop_screen()
+
+    def _choose(self, choices: MetricChoices) -> None:
+        self._view.metrics = choices
+        self.draw()
+        self.refresh_bindings()
