@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -20,6 +21,7 @@ from tui_train.views.compare import (
     ComparisonRow,
     XQuantity,
     common_x_quantities,
+    compared_metric_names,
     differing_setting_rows,
     faster_run_sentence,
     read_compared_runs,
@@ -38,11 +40,12 @@ from .widgets.text_layout import DONE_MARK, MUTED, Piece, Styled, columns, fit, 
 
 _RUN_STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
 _REFRESH_SECONDS = 5.0  # seconds between two looks at runs that go on
-_LABEL_WIDTH = 18
+_LABEL_WIDTH, _MAX_LABEL_WIDTH = 18, 32
 _MAX_CELL_WIDTH, _MIN_CELL_WIDTH = 20, 8
 _NOTE_WIDTH = 16
 _ZOOM_SHARES = (1.0, 0.25, 0.05)
 _MAX_CURVE_POINTS = 4000
+_LOSS_ANSWER = " "  # no name of a metric
 
 
 @dataclass
@@ -57,9 +60,11 @@ class CompareScreen(WizardScreen):
 
     HELP = """Compare
 
-The losses of all runs in one plot, a letter on each curve; below it what came of them, and the settings in which
-they differ. By time the pace within an attempt is taken as even; by tokens, what the log says, else batch × sequence.
+The losses of all runs in one plot, or another metric, a letter on each curve; below it what came of them, and the
+settings in which they differ. By time the pace within an attempt is taken as even; by tokens, what the log says, else
+batch × sequence.
 
+  m       another metric of their logs in place of the loss
   x       by step, by tokens, by time
   z       the last part only; again: less of it, then all
   l       logarithmic scale, or not
@@ -69,6 +74,7 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         Binding("enter", "open_run", "Open", key_display="Enter"),
         Binding("left", "choose_next_run(-1)", "Other run", key_display="←→"),
         Binding("right", "choose_next_run(1)", show=False),
+        Binding("m", "choose_metric", "Metric"),
         Binding("x", "next_x_quantity", "Step, tokens, time"),
         Binding("a", "toggle_all_rows", "All rows"),
         Binding("z", "zoom_next", "Zoom to the last part", show=False),
@@ -82,6 +88,7 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         self.runs = tuple(runs)
         self._compared: tuple[ComparedRun, ...] = ()
         self._axis: XQuantity = "step"
+        self._metric = ""  # empty: the loss of the training
         self._share_index = 0
         self._log_scale = self._shows_all = False
         self._chosen = len(runs) - 1
@@ -124,7 +131,8 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
             return
         compared, chosen, whole = self._compared, self._chosen, self._shows_all
         self._draw_plot()
-        came = [row for row in result_rows(compared) if whole or row.differs]
+        rows = result_rows(compared, [self._metric] if self._metric else [])
+        came = [row for row in rows if whole or row.differs]
         differing = differing_setting_rows(compared)
         self.query_one("#results", Lines).show(
             lambda width: comparison_table(
@@ -143,16 +151,15 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         apart = len({_run_id_without_date(each.run.name) for each in self._compared}) == len(self._compared)
         for number, each in enumerate(self._compared):
             style, letter = _RUN_STYLES[number], RUN_LETTERS[number]
-            points = each.losses_over(self._axis)
+            points = each.metric_over(self._metric, self._axis) if self._metric else each.losses_over(self._axis)
             every = max(1, len(points) // _MAX_CURVE_POINTS)
             series.append(PlotSeries(points[::every], style, letter=letter))
             name = _run_id_without_date(each.run.name) if apart else _run_id_with_date_last(each.run.name)
-            note += [(letter, f"b {style}"), f" {visible(name)}  "]
+            note += [(letter, f"b {style}"), f" {visible(name)}{'' if points else ' (none)'}  "]
         words: list[Piece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
         label = {"step": grouped_digits, "tokens": _short_token_count_text, "time": duration_text}[self._axis]
-        self.query_one(Plot).show(
-            "Loss", words, series, PlotAxisOptions(0, _ZOOM_SHARES[self._share_index], self._log_scale, label)
-        )
+        axes = PlotAxisOptions(0, _ZOOM_SHARES[self._share_index], self._log_scale, label)
+        self.query_one(Plot).show(self._metric or "Loss", words, series, axes)
 
     def action_choose_next_run(self, step: int) -> None:
         """Choose another run."""
@@ -168,6 +175,15 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         known = common_x_quantities(self._compared)
         self._axis = known[(known.index(self._axis) + 1) % len(known)]
         self._draw_plot()
+
+    def action_choose_metric(self) -> None:
+        """Choose what the plot shows."""
+        answers = [(_LOSS_ANSWER, "Loss"), *((name, name) for name in compared_metric_names(self._compared))]
+        self.ask_choice("Which metric?", answers, self._show_metric)
+
+    def _show_metric(self, name: str) -> None:
+        self._metric = "" if name == _LOSS_ANSWER else name
+        self._draw()
 
     def action_zoom_next(self) -> None:
         """Show the last part only."""
@@ -189,16 +205,17 @@ def comparison_table(
     title_and_note: tuple[str, str], rows: Sequence[ComparisonRow], run_count: int, chosen_index: int, width: int
 ) -> list[Content]:
     """Return rows under a title with its note and the letters of the runs, the best number marked."""
-    room = (width - _LABEL_WIDTH - (_NOTE_WIDTH if run_count == 2 else 0)) // run_count - 2
+    label_width = min(_MAX_LABEL_WIDTH, max([_LABEL_WIDTH, *(cell_len(row.label) for row in rows)]))
+    room = (width - label_width - (_NOTE_WIDTH if run_count == 2 else 0)) // run_count - 2
     cell = max(_MIN_CELL_WIDTH, min(_MAX_CELL_WIDTH if width < 140 else 2 * _MAX_CELL_WIDTH, room))
-    letters: list[tuple[Styled, int]] = [("", _LABEL_WIDTH)]
+    letters: list[tuple[Styled, int]] = [("", label_width)]
     for number in range(run_count):
         name = f"[{RUN_LETTERS[number]}]" if number == chosen_index else RUN_LETTERS[number]
         letters += [("", 2), ((name, f"b {_RUN_STYLES[number]}"), -cell)]
     between = f"  {RUN_LETTERS[1]} - {RUN_LETTERS[0]}" if any(row.note for row in rows) else ""
     lines = [heading(*title_and_note, width), columns(width, *letters, ((between, MUTED), 0))]
     for row in rows:
-        cells: list[tuple[Styled, int]] = [((row.label, MUTED), _LABEL_WIDTH)]
+        cells: list[tuple[Styled, int]] = [((row.label, MUTED), label_width)]
         for number, text in enumerate(row.cells):
             words = shortened_setting_text(text, cell - 2)
             shown = (

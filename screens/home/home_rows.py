@@ -81,7 +81,7 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
     runs = [
         run
         for run in state.runs.values()
-        if not state.filter_text or matches_filter(state.filter_text, *searchable_run_texts(run))
+        if not state.filter_text or matches_filter(state.filter_text, *searchable_run_texts(run), settings=run.settings)
     ]
     profiles = [
         card

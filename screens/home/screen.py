@@ -79,7 +79,8 @@ others take the one under the cursor.
 ↑ ↓ PgUp PgDn   move; Tab goes to the next panel
   Enter           open a run; begin with a profile
   /               show only what has these words: name, model,
-                  data, state, note; Esc shows all again
+                  data, state, note, or a setting's value
+                  (rate=2e-4); Esc shows all again
   n               new training: fine-tune, own script,
                   a small one to see it work, or a path
   b               runs by profile, or by age

@@ -19,13 +19,14 @@ from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.views.compare import (
     _number_comparison_row,
     common_x_quantities,
+    compared_metric_names,
     differing_setting_rows,
     faster_run_sentence,
     read_compared_runs,
     result_rows,
 )
 from tui_train.views.previous_run import effective_changes_since, find_earlier_run_of_profile, read_previous_run
-from tui_train.views.run_digest import DigestCache
+from tui_train.views.run_digest import DigestCache, matches_filter, searchable_run_texts
 from tui_train.wizard import make_wizard
 
 
@@ -69,6 +70,58 @@ def test_results_say_which_is_better(two: tuple[RunDir, RunDir]) -> None:
     digests = DigestCache()
     shown = tuple(loss_text(digests.read_digest(run).loss) for run in two)
     assert cell(rows, "Loss, last").cells == shown
+
+
+def test_any_metric_is_overlaid_and_has_rows_of_its_own(two: tuple[RunDir, RunDir]) -> None:
+    with two[1].attempt_log(2).open("a") as log:
+        log.write("{'loss': 1.0, 'kl': 0.25, 'step': 301}\n")
+    compared = read_compared_runs(two)
+    assert compared_metric_names(compared) == ("eval_loss", "mem", "tokens_per_second", "kl")
+    assert compared[0].metric_over("mem", "step") == [(step, 10.0) for step in range(1, 301)]
+    assert compared[0].metric_over("kl", "step") == []
+    rows = result_rows(compared, ["mem", "kl"])
+    assert (cell(rows, "mem, last").cells, cell(rows, "mem, last").note) == (("10", "5"), "-5")
+    assert cell(rows, "kl, last 10 %").cells == ("-", "0.25")
+
+
+def test_a_metric_stands_at_the_tokens_and_the_time_of_its_step(tmp_path: Path) -> None:
+    runs = trained(tmp_path, "one", tokens=True), trained(tmp_path, "two", tokens=True)
+    first = read_compared_runs(runs)[0]
+    assert first.metric_over("mem", "tokens")[-1] == (300 * 4096, 10.0)
+    assert [second for second, _ in first.metric_over("mem", "time")] == [s for s, _ in first.losses_over("time")]
+
+
+def test_the_command_takes_metrics(two: tuple[RunDir, RunDir]) -> None:
+    paths = [str(run.path) for run in two]
+    done = CliRunner().invoke(cli, ["compare", *paths, "--metric", "mem"])
+    assert next(line.split() for line in done.output.splitlines() if line.startswith("mem, last ")) == [
+        "mem,", "last", "10", "5", "-5",
+    ]  # fmt: skip
+    data = json.loads(CliRunner().invoke(cli, ["compare", *paths, "--metric", "mem", "--json"]).output)
+    assert data[1]["metrics"]["mem"][-1] == [300, 5.0]
+    assert isinstance(CliRunner().invoke(cli, ["compare", *paths, "--metric", "nothing"]).exception, BadInput)
+
+
+async def test_a_key_chooses_the_metric_of_the_plot(machine: Any, two: tuple[RunDir, RunDir]) -> None:
+    app = make_wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("space", "space", "c")(pilot)
+        await until_shown(pilot, "Loss  A ")
+        await keys("m", "down", "down", "enter")(pilot)
+        await until_shown(pilot, "mem  A slow  B fast  by step", "mem, last 10 %")
+        await keys("m", "enter")(pilot)
+        await until_shown(pilot, "Loss  A ")
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("rate=2e-4", 1), ("learning_RATE=0.0002 fast", 1), ("rate=2e-4 slow", 0), ("rate=1e-4", 1), ("rate=3", 0),
+     ("device=cpu", 2), ("launcher=PYTHON", 2), ("rate=", 0), ("=2e-4", 0), ("fast", 1)],
+)  # fmt: skip
+def test_home_filters_runs_by_a_setting(two: tuple[RunDir, RunDir], text: str, count: int) -> None:
+    digests = [DigestCache().read_digest(run) for run in two]
+    matching = [run for run in digests if matches_filter(text, *searchable_run_texts(run), settings=run.settings)]
+    assert len(matching) == count
 
 
 @pytest.mark.parametrize(

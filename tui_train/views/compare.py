@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -12,6 +12,7 @@ from tui_train.base.text import counted, duration_text, grouped_digits, loss_tex
 from tui_train.facts import yaml_documents
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
+from tui_train.runner.logs.losses import loss_kind
 from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs.follow import read_progress
@@ -19,6 +20,7 @@ from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status, training_seconds
 from tui_train.views import show
+from tui_train.views.metrics import metric_text, ordered_metrics, summarize_metric
 from tui_train.views.run_settings import EffectiveSetting, effective_settings
 
 RUN_LETTERS = "ABCDEF"
@@ -62,12 +64,23 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
 
     def losses_over(self, x_quantity: XQuantity) -> list[tuple[float, float]]:
         """Return the losses over steps, tokens or seconds; none where these are not known."""
+        points = self.progress.curve.points()
+        return self._over(x_quantity, [(point.step, point.loss) for point in points])
+
+    def metric_over(self, name: str, x_quantity: XQuantity) -> list[tuple[float, float]]:
+        """Return the values of a metric in the same way, of very many steps their means; none where it has none."""
+        series = self.progress.metrics.named(name)
+        buckets = series.all_buckets() if series else ()
+        return self._over(x_quantity, [(bucket.last, bucket.mean) for bucket in buckets])
+
+    def _over(self, x_quantity: XQuantity, values: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
         if x_quantity == "step":
-            return [(point.step, point.loss) for point in self.progress.curve.points()]
+            return [*values]
         if x_quantity == "tokens":
-            told = ((point.tokens or point.step * self.tokens, point.loss) for point in self.progress.curve.points())
-            return [(tokens, value) for tokens, value in told if tokens]
-        placed = ((self._second_of_step(point.step), point.loss) for point in self.progress.curve.points())
+            tokens_by_step = {point.step: point.tokens for point in self.progress.curve.points()}
+            counted_values = ((tokens_by_step.get(step) or step * self.tokens, value) for step, value in values)
+            return [(tokens, value) for tokens, value in counted_values if tokens]
+        placed = ((self._second_of_step(step), value) for step, value in values)
         return [(second, value) for second, value in placed if second is not None]
 
     def _second_of_step(self, step: int) -> float | None:
@@ -109,8 +122,14 @@ def common_x_quantities(compared: Sequence[ComparedRun]) -> tuple[XQuantity, ...
     return tuple(axis for axis in _X_QUANTITIES if axis == "step" or all(each.losses_over(axis) for each in compared))
 
 
-def result_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
-    """Return what came of the runs, without what is known of none."""
+def compared_metric_names(compared: Sequence[ComparedRun]) -> tuple[str, ...]:
+    """Return the metrics that any of the runs reports, but for the loss of the training."""
+    ordered = (each.name for run in compared for each in ordered_metrics(run.progress.metrics))
+    return tuple(name for name in dict.fromkeys(ordered) if loss_kind(name) not in {"train", "plain"})
+
+
+def result_rows(compared: Sequence[ComparedRun], metric_names: Sequence[str] = ()) -> tuple[ComparisonRow, ...]:
+    """Return what came of the runs, without what is known of none; also of some metrics."""
     progress = [each.progress for each in compared]
     best = [found.loss if (found := each.best_evaluation) else None for each in progress]
     newest = [each.evaluations.last.loss if each.evaluations.last else None for each in progress]
@@ -124,11 +143,21 @@ def result_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
     )
     rows = [
         *(_number_comparison_row(label, values, unit, lower_is_better=lower) for label, values, unit, lower in numbers),
+        *(row for name in metric_names for row in _metric_rows(compared, name)),
         ComparisonRow(label="Steps", cells=tuple(_steps_text(each.progress) for each in compared)),
         ComparisonRow(label="State", cells=tuple(show.run_state_text(each.now) for each in compared)),
         ComparisonRow(label="Attempts", cells=tuple(str(len(each.now.attempts)) for each in compared)),
     ]
     return tuple(row for row in rows if any(cell not in {"", "-"} for cell in row.cells))
+
+
+def _metric_rows(compared: Sequence[ComparedRun], name: str) -> Iterator[ComparisonRow]:
+    series = [each.progress.metrics.named(name) for each in compared]
+    summaries = [summarize_metric(each) if each else None for each in series]
+    last = [summary.last if summary else None for summary in summaries]
+    means = [summary.mean_last_tenth if summary else None for summary in summaries]
+    yield _number_comparison_row(f"{name}, last", last, "metric", lower_is_better=None)
+    yield _number_comparison_row(f"{name}, last 10 %", means, "metric", lower_is_better=None)
 
 
 def differing_setting_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
@@ -261,6 +290,8 @@ def _difference_text(first: float, second: float, unit: str, *, nearly_equal: bo
         return f"{sign}{_number_text(apart, unit)}" if apart else ""
     if unit == "size":
         return f"{sign}{_number_text(abs(second - first), unit)}"
+    if unit == "metric":
+        return f"{sign}{metric_text(abs(second - first))}"
     if unit == "rate" or nearly_equal:
         return f"{sign}{percent(abs(second - first) / first)}" if first else ""
     return f"{sign}{abs(second - first):.3g}"
@@ -273,4 +304,6 @@ def _number_text(value: float | None, unit: str) -> str:
         return size_text(int(value))
     if unit == "loss":
         return loss_text(value)
+    if unit == "metric":
+        return metric_text(value)
     return duration_text(value) if unit == "time" else grouped_digits(value)

@@ -5,7 +5,7 @@ import re
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +15,7 @@ from tui_train.base.parse import MissingFile, Unparsable, json_as, read_file_to_
 from tui_train.base.text import loss_text, visible
 from tui_train.plan.types import LogReadingRules
 from tui_train.runner.logs.progress import LogReading, Progress, advance_progress, progress_for_next_attempt
+from tui_train.runner.logs.records import parse_number
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import folders
 from tui_train.runs.follow import read_progress
@@ -45,6 +46,8 @@ class RunDigest(Struct, frozen=True, kw_only=True):
     note: str = ""
     profile: str = ""
     about: TrainingSummary = TrainingSummary()
+    settings: str = ""
+    """Settings that were chosen or planned, each as `key=value` in a line."""
     devices: str = ""
     step: int = 0
     steps: int = 0
@@ -103,6 +106,11 @@ class _PlanSummary(Struct, frozen=True):
     gpu_names: tuple[str, ...] = ()
     world_size: int = 1
     steps: int = 0
+    launcher: str = ""
+    # Of which a filter alone makes something, whatever they are.
+    micro_batch: Any = None
+    global_batch: Any = None
+    learning_rate: Any = None
     log: LogReadingRules = LogReadingRules()
     resumes_itself: bool = False
 
@@ -206,18 +214,22 @@ class DigestCache:
         return explained
 
     def _read_digest(self, run: RunDir) -> RunDigest:
+        from .run_settings import settings_to_search
+
         events, damage = run.read_events()
         status = read_status(run)
         plan, unread = _read_plan_summary(run)
         # Without one readable event nothing is known, not even that it was never started.
         known_status = status if events or not damage else None
+        about, profile, _ = read_summary_and_profile(run.profile)
         common = RunDigest(
             run=run,
             now=known_status,
             damage=damage or unread,
             note=folders.read_note(run),
             profile=plan.name,
-            about=read_summary_and_profile(run.profile)[0],
+            about=about,
+            settings=settings_to_search(profile, msgspec.structs.asdict(plan)),
             devices=_devices_text(plan),
             steps=plan.steps,
         )
@@ -294,10 +306,25 @@ def _seconds_left(progress: Progress, started: float, resumed: int) -> float | N
     return max(0.0, time.time() - started) / done * rest
 
 
-def matches_filter(filter_text: str, *row_texts: str) -> bool:
-    """Tell whether each word of a filter is somewhere in what is known of a row; capitals do not matter."""
+def matches_filter(filter_text: str, *row_texts: str, settings: str = "") -> bool:
+    """Tell whether each word of a filter is somewhere in what is known of a row; capitals do not matter.
+
+    A word such as `rate=2e-4` finds a setting of that value as well.
+    """
     there = "\n".join(row_texts).casefold()
-    return all(word in there for word in filter_text.casefold().split())
+    return all(word in there or _matches_setting(word, settings) for word in filter_text.casefold().split())
+
+
+def _matches_setting(word: str, settings: str) -> bool:
+    """Tell whether one of some settings is that of a word, by a part of its key; numbers count as numbers."""
+    name, _, wanted = word.partition("=")
+    if not (name and wanted):
+        return False
+    pairs = (line.partition("=")[::2] for line in settings.casefold().split("\n"))
+    number = parse_number(wanted)
+    return any(
+        name in key and (wanted in value if number is None else parse_number(value) == number) for key, value in pairs
+    )
 
 
 def searchable_run_texts(digest: RunDigest) -> tuple[str, ...]:

@@ -60,6 +60,13 @@ def effective_settings(
     return {key: _effective_setting(key, profile, effective, plan, chosen=key in chosen) for key in fields.FIELDS}
 
 
+def settings_to_search(profile: Profile | None, plan: Mapping[str, Any]) -> str:
+    """Return the settings that were chosen, and those that a plan resolved, each as `key=value` in a line."""
+    planned = {key: text for key in _PLAN_KEY_BY_SETTING if (text := _planned_value(key, plan))}
+    chosen = {key: _shown_profile_value(key, profile) for key in fields.chosen_keys(profile)} if profile else {}
+    return "\n".join(f"{key}={value}" for key, value in {**planned, **chosen}.items())
+
+
 def shortened_setting_text(text: str, max_width: int) -> str:
     """Return words that fit: without the mark of a default, then the end, in which paths differ."""
     shorter = text if len(text) <= max_width else text.removesuffix(_DEFAULT_MARK)

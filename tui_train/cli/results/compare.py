@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import click
 
+from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.cli.printing import print_json
 from tui_train.runs import rundir
@@ -24,17 +25,20 @@ _LABEL_WIDTH = 20
 _MAX_LOSS_POINTS_IN_JSON = 1000
 
 
-def print_comparison(references: Sequence[str], *, as_json: bool) -> None:
-    """Print what came of runs, and the settings in which they differ."""
+def print_comparison(references: Sequence[str], metric_names: Sequence[str] = (), *, as_json: bool) -> None:
+    """Print what came of runs, also of some metrics, and the settings in which they differ."""
     compared = read_compared_runs([rundir.find_run(reference) for reference in references])
+    for name in metric_names:
+        if not any(each.progress.metrics.named(name) for each in compared):
+            raise BadInput(f"none of these runs has a metric {visible(name)}", "`tui-train metrics RUN` lists them.")
     if as_json:
         keys = [row.key for row in differing_setting_rows(compared)]
-        print_json([_compared_run_data(each, keys) for each in compared])
+        print_json([_compared_run_data(each, keys, metric_names) for each in compared])
         return
     for letter, each in zip(RUN_LETTERS, compared, strict=False):
         click.echo(f"{letter}  {visible(each.run.name)}")
-    width = shutil.get_terminal_size().columns
-    click.echo("\n" + "\n".join(_comparison_table_lines("result", result_rows(compared), len(compared), width)))
+    width, rows = shutil.get_terminal_size().columns, result_rows(compared, metric_names)
+    click.echo("\n" + "\n".join(_comparison_table_lines("result", rows, len(compared), width)))
     if differing := differing_setting_rows(compared):
         click.echo("\n" + "\n".join(_comparison_table_lines("setting", differing, len(compared), width)))
     else:
@@ -44,17 +48,20 @@ def print_comparison(references: Sequence[str], *, as_json: bool) -> None:
 
 
 def _comparison_table_lines(title: str, rows: Sequence[ComparisonRow], run_count: int, width: int) -> list[str]:
-    cell = max(8, min(28, (width - _LABEL_WIDTH - 12) // run_count - 2))
-    lines = [f"{title:<{_LABEL_WIDTH}}" + "".join(f"  {letter:>{cell}}" for letter in RUN_LETTERS[:run_count])]
+    label_width = max(_LABEL_WIDTH, *(len(row.label) for row in rows))
+    cell = max(8, min(28, (width - label_width - 12) // run_count - 2))
+    lines = [f"{title:<{label_width}}" + "".join(f"  {letter:>{cell}}" for letter in RUN_LETTERS[:run_count])]
     for row in rows:
         cells = "".join(f"  {shortened_setting_text(text, cell):>{cell}}" for text in row.cells)
         best = f"{row.note}  " if row.note else ""
         better = f"{RUN_LETTERS[row.best]} is better" if row.best is not None and run_count > 2 else ""
-        lines.append(f"{row.label:<{_LABEL_WIDTH}}{cells}  {best}{better}".rstrip())
+        lines.append(f"{row.label:<{label_width}}{cells}  {best}{better}".rstrip())
     return lines
 
 
-def _compared_run_data(compared_run: ComparedRun, keys: Sequence[str]) -> dict[str, object]:
+def _compared_run_data(
+    compared_run: ComparedRun, keys: Sequence[str], metric_names: Sequence[str]
+) -> dict[str, object]:
     progress = compared_run.progress
     best = progress.best_evaluation
     return {
@@ -74,5 +81,6 @@ def _compared_run_data(compared_run: ComparedRun, keys: Sequence[str]) -> dict[s
         "eval_losses": [
             [point.step, point.loss] for point in progress.evaluations.thinned_points(_MAX_LOSS_POINTS_IN_JSON)
         ],
+        "metrics": {name: compared_run.metric_over(name, "step") for name in metric_names},
         "settings": {key: compared_run.settings[key].value for key in keys} if compared_run.settings else None,
     }

@@ -246,15 +246,16 @@ def report(run: str, file: Path | None, *, force: bool) -> None:
 
 @cli.command()
 @click.argument("runs", nargs=-1, required=True)
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Also this metric of `tui-train metrics`.")
 @JSON_OPTION
-def compare(runs: tuple[str, ...], *, as_json: bool) -> None:
+def compare(runs: tuple[str, ...], metrics: tuple[str, ...], *, as_json: bool) -> None:
     """Print RUNS side by side: losses, speed, memory, and the settings in which they differ.
 
     Each is an id, its beginning, `last`, a folder, or the name of a profile: its newest run.
     """
     from tui_train.cli.results import compare
 
-    compare.print_comparison(runs, as_json=as_json)
+    compare.print_comparison(runs, metrics, as_json=as_json)
 
 
 _PYTHON_OPTION = click.option(
