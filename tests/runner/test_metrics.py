@@ -131,6 +131,17 @@ def test_steps_that_are_told_again_replace_what_came_after():
     assert values(found, "eval_loss") == []
 
 
+def test_an_evaluation_that_finds_the_same_after_a_step_back_is_another_one():
+    found = read("step 5 | loss 1.0 | val loss 0.5 | val_acc: 0.1", "step 2 | loss 2.0 | val loss 0.5 | val_acc: 0.2")
+    assert [(point.step, point.loss) for point in found.evaluations.points()] == [(2, 0.5)]
+    assert (values(found, "eval_loss"), values(found, "val_acc")) == ([(2, 0.5)], [(2, 0.2)])
+
+
+def test_an_evaluation_that_every_step_repeats_is_one_of_the_step_that_it_was_made_at():
+    found = read("step 1 | loss 1.0 | val loss 0.5 | val_acc: 0.1", "step 2 | loss 2.0 | val loss 0.5 | val_acc: 0.1")
+    assert (values(found, "eval_loss"), values(found, "val_acc")) == ([(1, 0.5)], [(1, 0.1)])
+
+
 def test_a_bar_that_is_read_again_and_again_is_no_news():
     bar = " 40%|####      | 7/50 [00:00<00:00, 18.29it/s, loss=nan, acc=0.5]"
     first = read(bar)

@@ -11,9 +11,10 @@ from tui_train.runner.logs.losses import loss_kind
 from tui_train.runner.logs.metrics import EVALUATION_PREFIX_PATTERN, Metrics, MetricSeries, is_name_of_evaluation
 
 _LAST_PART = 0.1  # of the values, whose mean is the newest state without noise
-# What says how fast it goes, or counts on: it is looked at last.
+# What says how fast it goes and what it takes, or counts on: it is looked at last.
 _SPEED_NAME_PATTERN = re.compile(
-    r"(?:.*[_/])?(?:runtime|samples_per_second|steps_per_second|num_tokens|step_time|consumed_samples|total_flos)"
+    r"(?:.*[_/])?(?:runtime|time|time_per_iteration|(?:samples|steps|tokens)_per_second|num_tokens|consumed_samples"
+    r"|mem|memory|wall|wps|dt|data|timing)|.*/s(?:ec)?"
 )
 _TRAIN_PREFIX_PATTERN = re.compile(r"^(?:reduced_)?train(?:ing)?[_/.]")
 

@@ -65,7 +65,8 @@ def _named_numbers(texts_between: tuple[str, ...]) -> tuple[tuple[int, str, floa
         unsigned = _SIGN_PATTERN.sub("", before)
         if not _NO_VALUE_END_PATTERN.match(rest):
             name = _name_in_front(unsigned, is_closed=_CLOSED_PATTERN.match(rest) is not None)
-            if name and not is_counter_name(name):
+            # A single letter may count as well: `i=20`.
+            if len(name) > 1 and not is_counter_name(name):
                 name = _STANDARD_NAME_BY_NAME.get(name, name)
                 factor = _FACTOR_BY_SUFFIX[suffix] if suffix and "tok" in name else 1.0
                 found.append((2 * number + 1, name, -factor if before[len(unsigned) :] == "-" else factor))

@@ -12,9 +12,9 @@ MAX_METRICS = 64
 _METRIC_NAME_PATTERN = re.compile(r"[^\W\d][\w ./@:+()%\[\]-]{0,63}")
 # What counts or identifies, and is no result.
 _COUNTER_NAME_PATTERN = re.compile(
-    r"(?:trainer/)?(?:global_)?_?steps?|epochs?|ep|iter|iterations?|it|batch(?:es|_idx|_id)?|updates?|num_updates"
-    r"|(?:total|max|num)_(?:steps|epochs)|eta|v_num|global_batch_size|(?:local_)?rank|world_size|seed|pid|port|gpu|device"
-    r"|train|training|val|valid|validation|test|eval|_?timestamp|ts|date|_runtime"
+    r"(?:trainer/)?(?:global_|train_)?_?(?:steps?|epochs?)|(?:total|max|num)_(?:steps|epochs)|ep|iter|iterations?|it"
+    r"|batch(?:es|_idx|_id)?|(?:num_)?updates?|eta|v_num|n_parameters|global_batch_size|world_size|(?:local_)?rank|seed"
+    r"|pid|port|gpu|device|train|training|val|valid|validation|test|eval|_?timestamp|ts|date|_runtime"
 )
 EVALUATION_PREFIX_PATTERN = re.compile(r"^(?:eval|evaluation|val|valid|validation|test|dev)[_/.]")
 _MAX_BUCKETS = 400  # even: two become one

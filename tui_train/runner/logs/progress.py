@@ -181,9 +181,9 @@ class _ProgressParser:
         line = without_rank_prefix(line)[:_MAX_PARSED_LINE_LENGTH]
         if self.table.names and self._take_row(line):
             return
-        if "{'" in line and ("oss'" in line or "'eval_" in line or "reward" in line):
+        if "oss'" in line and "{'" in line:
             self._take_record(records.parse_dictionary_record(line))
-        elif '{"' in line and ('oss"' in line or '"eval_' in line or "reward" in line):
+        elif 'oss"' in line and '{"' in line:
             self._take_record(records.parse_json_record(line))
         elif "/" in line and (found := parse_bar(line)):
             self._take_bar(found, line[found.end :])
@@ -192,6 +192,10 @@ class _ProgressParser:
         elif "skipped=" in line and (match := _DEEPSPEED_STEP_PATTERN.search(line)):
             self.step = _count_or_default(parse_count(match[1]), self.step)
             self.lr = _number_or_default(parse_number(match[2]), self.lr)
+        elif "{" in line and ("eval_" in line or "reward" in line):
+            self._take_record(
+                records.parse_dictionary_record(line) if "{'" in line else records.parse_json_record(line)
+            )
         elif "poch" in line and (at := parse_epoch_header(line)):
             self.counting, _, _ = advance_step_count(self.counting, at)
 
@@ -291,8 +295,9 @@ class _ProgressParser:
             self.tokens = _count_or_default(
                 _search_named_number(values, "num_tokens", _TOKENS_SEEN_PATTERN, text, None), self.tokens
             )
-        loss, evaluated, last = parse_number(losses.train), parse_number(losses.evaluation), self.evaluations.last
+        loss, evaluated = parse_number(losses.train), parse_number(losses.evaluation)
         self._add_loss(loss)
+        last = self.evaluations.last
         values = _with_losses(values, loss, evaluated)
         # A line of a step repeats what the newest evaluation found.
         if evaluated is not None and last and evaluated == last.loss:
