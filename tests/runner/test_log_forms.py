@@ -1,15 +1,19 @@
 """Every form in which training scripts print their progress, and what only looks like one."""
 
+import ast
 import re
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from log_forms import FALSE_FRIENDS, FORMS
 from support import facts, plan, profile
 
 from tui_train.profile.presets.log_expression import why_expression_unusable
 from tui_train.runner.logs.lines import lines_left_on_terminal
 from tui_train.runner.logs.progress import LogReading, Progress, advance_progress
+from tui_train.runner.logs.records import _build_record, parse_dictionary_record
 from tui_train.runs.health import no_step_read_text
 from tui_train.runs.rundir import RunDir
 
@@ -102,6 +106,16 @@ def test_a_profiles_expression_comes_before_the_usual_forms(tmp_path):
     found = advance_progress(Progress(), ["at 3 of 9: L 1.5"], reading)
     assert (found.step, found.steps, points(found.curve)) == (3, 9, [(3, 1.5)])
     assert reading.nameable
+
+
+TEXTS = st.text("ab'\"\\ é,:\t", max_size=6)
+
+
+@given(st.dictionaries(TEXTS, st.one_of(st.floats(-1e9, 1e9), st.integers(), st.booleans(), st.none(), TEXTS)))
+def test_a_dictionary_is_read_as_python_reads_it(values):
+    line = str({"loss": 1.5, **values, "step": 7})
+    expected = _build_record(ast.literal_eval(line)).values
+    assert parse_dictionary_record(line).values == expected
 
 
 @pytest.mark.parametrize("line", ["{'loss': 1.0, [1]: 2}", "{'loss', [1]}", "{'loss': 0x" + "f" * 3900 + "}"])

@@ -90,12 +90,11 @@ def losses_in_line(line: str) -> LineLosses:
     if "alidation loss at" in line and _MEGATRON_EVALUATION_START_PATTERN.search(line):
         match = _MEGATRON_EVALUATION_PATTERN.search(line)
         return LineLosses(evaluation=match[2], step=int(match[1]), reports=True) if match else LineLosses()
-    roles, best = _train_and_evaluation_words(line), 0
-    train = evaluation = ""
+    best, train, evaluation = 0, "", ""
     reports = named = False
     for match in _loss_assignments(line):
         reports = True
-        kind_here = _loss_kind_in_line(line, match, roles)
+        kind_here = _loss_kind_in_line(line, match)
         worth = {"train": 3, "plain": 2, "part": 1}.get(kind_here, 0)
         if kind_here == "eval" and not evaluation:
             evaluation = match["number"]
@@ -131,7 +130,7 @@ def _loss_assignments(line: str) -> Iterator[re.Match[str]]:
         at = match.end()
 
 
-def _loss_kind_in_line(line: str, match: re.Match[str], role_words: list[tuple[int, str]]) -> str:
+def _loss_kind_in_line(line: str, match: re.Match[str]) -> str:
     """Return of what a loss in a line is: `part` where a word that is not usual stands before it."""
     word = (match["word"] or match["bracketed"] or "").lower()
     named = loss_kind(f"{match[1]}_{word}" if word in _DATA_SPLIT_WORDS else match[1])
@@ -141,5 +140,6 @@ def _loss_kind_in_line(line: str, match: re.Match[str], role_words: list[tuple[i
     word = before[1].lower() if before else ""
     if _WORD_FOR_ANOTHER_STEP_PATTERN.fullmatch(word):
         return ""
-    role = next((said for at, said in reversed(role_words) if at <= match.start()), "plain")
+    words = reversed(_train_and_evaluation_words(line))
+    role = next((said for at, said in words if at <= match.start()), "plain")
     return "part" if role == "plain" and not _WORD_FOR_WHOLE_LOSS_PATTERN.fullmatch(word) else role

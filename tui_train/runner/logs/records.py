@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -90,10 +91,18 @@ def parse_dictionary_record(line: str) -> LogRecord:
     try:
         text = line[begin : end + 1] if 0 <= begin < end else "{}"
         text = _WRAPPED_NUMBER_PATTERN.sub(r"\1", text) if "(" in text else text
-        values = parse_literal(_BARE_NAN_OR_INF_PATTERN.sub(r": '\1'", text))
+        values = _parse_dictionary(_BARE_NAN_OR_INF_PATTERN.sub(r": '\1'", text))
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return LogRecord()
     return _build_record(values, line[:begin]) if isinstance(values, dict) else LogRecord()
+
+
+def _parse_dictionary(text: str) -> Any:
+    """Return the value that a literal writes; most dictionaries are JSON but for their quotes, which is quicker."""
+    if '"' not in text and "\\" not in text:
+        with contextlib.suppress(ValueError, RecursionError):
+            return json.loads(text.replace("'", '"'))
+    return parse_literal(text)
 
 
 def parse_table_header(line: str) -> LogTable | None:

@@ -211,9 +211,10 @@ def _position_of_matches(step: re.Match[str] | None, epoch: re.Match[str] | None
 
 def _number_pair(match: re.Match[str] | None) -> tuple[int | None, int]:
     """Return the two numbers of `3/10`: None and 0 where they are not there, or too long."""
-    numbers: list[str | None] = [*match.groups(), None][:2] if match else [None, None]
-    first, second = (parse_count(text) if text else None for text in numbers)
-    return first, (second or 0) if first is not None else 0
+    if match is None or not match[1] or (first := parse_count(match[1])) is None:
+        return None, 0
+    second = match[2] if match.re.groups > 1 else None
+    return first, (parse_count(second) or 0) if second else 0
 
 
 def _is_number_within_total(match: re.Match[str]) -> bool:
