@@ -7,14 +7,15 @@ from collections.abc import Sequence
 import click
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import first_names_text, visible
-from tui_train.cli.printing import aligned_table_text, print_json
+from tui_train.base.text import first_names_text, size_text, visible
+from tui_train.cli.printing import aligned_table_text, print_json, report_waiting
 from tui_train.runner.logs.metrics import Metrics, MetricSeries
 from tui_train.runs import rundir
-from tui_train.runs.results.metrics import read_metrics
+from tui_train.runs.results.metrics import read_metrics, size_of_logs
 from tui_train.views.metrics import MetricSummary, metric_text, names_matching, ordered_metrics, summarize_metric
 
 _MAX_NAMES_IN_REMEDY = 12
+_MIN_ANNOUNCED_BYTES = 64 << 20  # of logs, which take some seconds
 _TABLE_HEAD = ("metric", "last", "mean of last 10 %", "min", "max", "steps")
 _CSV_HEAD = ("metric", "first_step", "last_step", "values", "min", "mean", "max")
 
@@ -22,6 +23,8 @@ _CSV_HEAD = ("metric", "first_step", "last_step", "values", "min", "mean", "max"
 def print_metrics(reference: str, only: Sequence[str], *, as_json: bool, as_csv: bool) -> None:
     """Print the metrics of a run: as a table, or with all that is kept of them as JSON or CSV."""
     run = rundir.find_run(reference)
+    if (size := size_of_logs(run)) > _MIN_ANNOUNCED_BYTES:
+        report_waiting(f"reading {size_text(size)} of logs; Ctrl-C ends it …")
     metrics = read_metrics(run)
     chosen = _chosen_metrics(metrics, only) if only else ordered_metrics(metrics)
     if as_json:

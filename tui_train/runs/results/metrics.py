@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tui_train.base.files import inode_and_size
 from tui_train.runner.logs.metrics import Metrics, continued_metrics
 from tui_train.runner.run_folder.planned import read_plan
 from tui_train.runner.system.refused import Refused
@@ -19,6 +20,11 @@ def read_metrics(run: RunDir) -> Metrics:
     """
     logged = read_progress(run, read_status(run).attempts, last_bytes=None).metrics
     return continued_metrics(read_trainer_metrics(run), logged)
+
+
+def size_of_logs(run: RunDir) -> int:
+    """Return the bytes of the logs of all attempts."""
+    return sum(inode_and_size(run.attempt_log(attempt.number))[1] for attempt in read_status(run).attempts)
 
 
 def read_trainer_metrics(run: RunDir) -> Metrics:
