@@ -1,7 +1,8 @@
 """CPU time that a line of a log takes to read, and the memory of what is kept of very many steps.
 
-Usage: python benchmarks/reading.py [--against CHECKOUT] [--steps 10000000]. With another checkout both read the same
-lines in turn in one process, and the ratio of their best times is printed: that holds while others use the machine.
+Usage: python benchmarks/reading.py [--quick] [--against CHECKOUT] [--steps 10000000]. With another checkout both read
+the same lines in turn in one process, and the ratio of their best times is printed: that holds while others use the
+machine.
 """
 
 import argparse
@@ -18,7 +19,8 @@ import psutil
 
 from tui_train.runner.logs import progress
 
-_LINES, _ROUNDS, _LINES_AT_ONCE = 3000, 5, 2000
+_LINES, _QUICK_LINES, _LINES_AT_ONCE = 3000, 100, 2000
+_ROUNDS = 5
 _RANDOM = random.Random(1)
 _TRL_NAMES = (
     "loss grad_norm learning_rate num_tokens completions/mean_length completions/min_length completions/max_length"
@@ -76,9 +78,9 @@ def _microseconds_per_line(module: Any, lines: list[str]) -> float:
     return (time.process_time() - begin) / len(lines) * 1e6
 
 
-def _measure_time(other: Any) -> None:
+def _measure_time(other: Any, count: int) -> None:
     for form, line in _LINE_BY_FORM.items():
-        lines = [line(step) for step in range(1, _LINES + 1)]
+        lines = [line(step) for step in range(1, count + 1)]
         times: dict[Any, list[float]] = {module: [] for module in (progress, other) if module}
         for number in range(_ROUNDS):
             for module in [*times][:: 1 if number % 2 else -1]:
@@ -105,10 +107,12 @@ def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--against", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--quick", action="store_true", help="few lines: only to see that it works")
     parser.add_argument("--steps", type=int, default=100_000, help="read so many for the memory")
     options = parser.parse_args()
-    _measure_time(_progress_module_of(options.against) if options.against else None)
-    _measure_memory(options.steps)
+    other = _progress_module_of(options.against) if options.against else None
+    _measure_time(other, _QUICK_LINES if options.quick else _LINES)
+    _measure_memory(_QUICK_LINES if options.quick else options.steps)
 
 
 if __name__ == "__main__":

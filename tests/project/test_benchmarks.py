@@ -31,6 +31,7 @@ FIGURES = {
     "screens.py --only memory": ["after   16", "after   64", "after  184"],
     "screens.py --only keys": ["the next step", "Esc, a step back", "a cursor key on Recipe"],
     "screens.py --only idle": ["unchanged screens"],
+    "reading.py": ["Trainer 5", "no progress", "steps of 3 metrics"],
     "hosts.py": ["asking 16 hosts / asking 4", "median", "p99"],
     "watching.py": ["watching at 80x24", "watching at 120x40", "watching at 200x50"],
     "tune.py quickstart hardware.device=cpu recipe.layers=2": ["The grid", "tui-train tune", "of the grid's fastest"],

@@ -1,6 +1,7 @@
 """Metrics of a run as a grid of plots: which are seen, where the cursor goes, and what its keys do."""
 
 import json
+import math
 import time
 
 import msgspec
@@ -17,6 +18,7 @@ from tui_train.screens.run.metric_grid import (
     moved_cursor,
     pinned_first,
 )
+from tui_train.screens.widgets.text_layout import differing_cells
 
 from tui_train.runner.logs.metrics import build_metrics
 from tui_train.views.metrics import metric_pairs
@@ -130,6 +132,15 @@ def test_every_metric_is_on_a_page_that_fits(count, size):
     full = drawing.full_lines(pairs[0], MetricChoices(), 0, size)
     assert len(full) == size[1]
     assert all(line.cell_length <= size[0] for line in full)
+
+
+def test_a_new_step_is_written_in_a_few_cells_only():
+    def lines_at(step):
+        rows = ((at, {f"m{n}": math.exp(-at / 60) + n for n in range(9)}) for at in range(step))
+        return MetricDrawing().grid_lines(metric_pairs(build_metrics(rows)), MetricChoices(), 300, (80, 22))
+
+    spans = [span for old, new in zip(lines_at(150), lines_at(151), strict=True) for span in differing_cells(old, new)]
+    assert 0 < sum(end - start for start, end in spans) < 80
 
 
 @given(
