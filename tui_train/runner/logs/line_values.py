@@ -18,7 +18,7 @@ _BEHIND_NUMBER_PATTERN = re.compile(rf"(?P<factor>[km](?![\w/]))?(?: ?{_UNIT_PAT
 _CLOSED_PATTERN = re.compile(r"\s*(?:$|[|,;()\[\]{}•·]|[-–—]\s)|\s{2}")
 # `2.1 -> 1.9`, `3/10`, `10:32`, `1.2.3` and `12_345` are no plain numbers.
 _NO_VALUE_END_PATTERN = re.compile(r"\s*(?:[/:→]|->)|[\w.]|-\d")
-_ASSIGNMENT_PATTERN = re.compile(r"\s*(?::|==?)\s*(?:tensor\(|\[)?$")
+_ASSIGNMENT_PATTERN = re.compile(r"(?<!\s)\s*(?::|==?)\s*(?:tensor\(|\[)?$")
 _SIGN_PATTERN = re.compile(r"(?<![\w.])[-+]$")
 _FIELD_BEGIN_PATTERN = re.compile(r"[|,;()\[\]{}•·>]|(?:^|\s)[-–—]+\s|:|\s{2,}")
 _UNIT_BEHIND_NAME_PATTERN = re.compile(r"(?: in \w{1,3}| ?\(\w{1,5}\))$")
