@@ -361,7 +361,10 @@ def _rung_row(name: str, setup: Setup) -> SelectRow:
     reason = why_rung_unusable(name, setup.ladder_context)
     beside: Piece = reason or (found.cost, MUTED)
     return SelectRow(
-        name, ((found.label, 26), (beside, 0)), reason, f"{found.label}: {reason or found.cost}. [ and ] move it."
+        name,
+        ((found.label, 26), (beside, 0)),
+        reason,
+        f"{found.label}: {reason or found.cost}. [ and ] change its place.",
     )
 
 

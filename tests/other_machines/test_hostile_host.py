@@ -374,7 +374,7 @@ say(end=True)"""
         ["prlimit", f"--as={400 << 20}", sys.executable, "-m", "tui_train", "logs", "last"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "box sends a piece of a log of more than 1 MiB" in done.stderr
+    assert "box sends a piece of a log that is larger than 1 MiB" in done.stderr
     assert not run.attempt_log(1).exists()
 
 

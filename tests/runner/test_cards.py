@@ -126,9 +126,9 @@ def test_which_cards_are_taken(smi, planned, listed, asked, taken):
         (SupervisorPlan(), "", ("GPU-a", 0), (64, "--gpus=GPU-a: this trains on the CPU")),
         # A card that is parted trains nothing itself, and which of its parts is meant is not guessed.
         (TWO_OTHERS, PARTED, ("", 1), (69, "has: GPU 0 NVIDIA A100 GPU-parted, MIG 3g")),
-        (SEVERAL, FIRST, ("", 1), (69, "each machine trains on 2 GPUs, and this one has: ")),
+        (SEVERAL, FIRST, ("", 1), (69, "each machine trains on 2 GPUs, and this machine has: ")),
         (SEVERAL, WHOLE + DISPLAY + THIRD, ("", 1), (69, "each machine trains on 2 GPUs")),
-        (UNEVEN, FIRST, ("", 2), (69, "this machine trains on 2 GPUs, and this one has: ")),
+        (UNEVEN, FIRST, ("", 2), (69, "this machine trains on 2 GPUs, and this machine has: ")),
         (UNEVEN, FIRST, (",".join(UUIDS), 1), (64, "--gpus names 2, and this trains on 1")),
     ],
 )

@@ -141,7 +141,7 @@ def _split_into_paths_and_names(text: str) -> list[str]:
     if not lines:
         raise BadInput("there is nothing to open", _OPENABLE_KINDS_TEXT)
     if len(text) > _MAX_TEXT_CHARACTERS:
-        raise BadInput("that is more text than paths are", _OPENABLE_KINDS_TEXT)
+        raise BadInput("that text is too long for paths", _OPENABLE_KINDS_TEXT)
     if all(path_state(_path_without_file_scheme(line)) in {"file", "folder"} for line in lines):
         return lines
     try:

@@ -98,7 +98,7 @@ def _inflate_piece(data: bytes) -> bytes:
     except zlib.error:
         raise _BadPieceError("sends a piece of a log that is damaged") from None
     if len(piece) > _MAX_PIECE_BYTES:
-        raise _BadPieceError(f"sends a piece of a log of more than {size_text(_MAX_PIECE_BYTES)}")
+        raise _BadPieceError(f"sends a piece of a log that is larger than {size_text(_MAX_PIECE_BYTES)}")
     return piece
 
 

@@ -89,4 +89,6 @@ def _why_script_reports_to_wandb(
         return ""
     if "all" in names:
         return "report_to is all, and wandb is installed"
-    return f"transformers {tool.transformers} reports to all that is installed" if is_old and not names else ""
+    return (
+        f"transformers {tool.transformers} reports to every tracker that is installed" if is_old and not names else ""
+    )

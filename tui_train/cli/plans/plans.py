@@ -220,7 +220,7 @@ def _save_profile_and_report(profile: Profile, *, overwrite: bool) -> None:
         and trainer_has_own_field(profile, "trainer.script")
         and probe.read_path_states([script])[script] != "file"
     ):
-        click.echo(f"warning: trainer.script: there is no file {visible(script)} here", err=True)
+        click.echo(f"warning: trainer.script: there is no file {visible(script)} on this machine", err=True)
 
 
 def load_profile(reference: str) -> Profile:

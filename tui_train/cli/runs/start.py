@@ -276,6 +276,8 @@ def _weights_lines(run: RunDir, status: RunStatus) -> Iterator[str]:
     if weights.problem:
         yield f"It cannot be loaded: {visible(weights.problem)}"
         return
-    merge = f"; merge it: tui-train merge {name} FOLDER" if weights.kind == "adapter" else ""
+    merge = (
+        f"; to merge the adapter into its model: tui-train merge {name} NEW_FOLDER" if weights.kind == "adapter" else ""
+    )
     try_line = "" if weights.scores or run_result.lacks_tokenizer else f"Try it: tui-train try {name}{merge}"
     yield try_line or f"More: tui-train result {name}"

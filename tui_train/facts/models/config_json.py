@@ -290,7 +290,7 @@ def _extra_gemma_weights(shape: ModelDimensions, fields: _ConfigFields) -> int:
         found += 2 * max(0, fields.first_integer("altup_num_inputs") - 1) * hidden * hidden
         found += layers * 2 * fields.first_integer("laurel_rank") * hidden
     if (shared := fields.first_integer("num_kv_shared_layers")) > layers:
-        raise ValueError(f"num_kv_shared_layers is {shared}, of {layers} layers")
+        raise ValueError(f"num_kv_shared_layers is {shared}, more than its {layers} layers")
     found -= shared * 2 * shape.key_width * hidden
     differing = fields.values.get("per_layer_config") or {}
     for other in differing.values() if isinstance(differing, dict) else (differing,):

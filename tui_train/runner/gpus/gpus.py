@@ -70,7 +70,7 @@ def choose_cards(planned: SupervisorPlan, gpus_option: str, node_rank: int) -> t
     cards = same_model if len(same_model) == wanted else whole_cards
     if len(cards) != wanted:
         trains = "this machine trains" if planned.uneven else "each machine trains"
-        words = "%s on %d GPU%s, and this one has: %s; choose with --gpus=UUID,…"
+        words = "%s on %d GPU%s, and this machine has: %s; choose with --gpus=UUID,…"
         raise Refused(UNAVAILABLE_EXIT_CODE, words % (trains, wanted, "s" * (wanted != 1), _listed_cards_text(present)))
     return tuple(card.uuid for card in cards)
 

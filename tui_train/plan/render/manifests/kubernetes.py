@@ -241,7 +241,9 @@ def _folder_notes(cluster: ClusterPlan) -> list[str]:
     if several and cluster.claims:
         lines.append("The claim must be ReadWriteMany: all pods write to the run folder.")
     if several:
-        lines.append("No fallbacks: several pods do not agree on one. The first that fails ends the training.")
+        lines.append(
+            "No fallbacks: the pods could not all change to the same one. The first pod that fails ends the training."
+        )
         lines.append("To resume from a checkpoint add the variable TUI_TRAIN_RESUME with the value '1'.")
         if not all(any(is_within(output, claim.folder) for claim in cluster.claims) for output in cluster.outputs):
             lines.append("The output folder must be on a disk that all nodes share, or they cannot resume.")
