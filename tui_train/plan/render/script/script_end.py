@@ -15,7 +15,7 @@ _SLURM_CHECK_LINES = (
     "node_rank=${SLURM_NODEID:-0} address=${SLURM_LAUNCH_NODE_IPADDR-} port=$((10000 + ${SLURM_JOB_ID:-0} % 20000))",
     '[ -n "$dry_run${SLURM_JOB_ID-}" ] ||',
     "  refuse 69 'several machines, which Slurm chooses: submit it from this folder, sbatch slurm.sh'",
-    '[ -z "$plain" ] || [ -n "$dry_run$address" ] || refuse 69 \'--plain: start this script with srun, once on each machine\'',
+    '[ -z "$plain" ] || [ -n "$dry_run$address" ] || refuse 69 \'--plain: start this with srun, once on each machine\'',
 )
 # In a folder that the machines share, one of them does what all wait for.
 _WAIT_FOR_PREPARATION_LINES = (
