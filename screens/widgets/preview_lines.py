@@ -147,7 +147,7 @@ def change_lines(preview: PreviewContent, width: int) -> list[Content]:
     ]
     more = len(preview.changes) - len(rows)
     rest = [styled((f"and {more} more: tui-train plan --diff", MUTED))] if more > 0 else []
-    note = f"since {visible(preview.since)}" + ("; d shows it in the files" if preview.files else "")
+    note = f"since {visible(preview.since)}" + ("; d shows it" if preview.files else "")
     return [heading("Changed", note, width), *rows, *rest]
 
 

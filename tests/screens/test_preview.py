@@ -236,7 +236,7 @@ async def test_the_run_that_is_edited_is_compared_with(machine):
 async def test_d_shows_which_lines_the_run_before_had_otherwise(machine, monkeypatch, size, name_of_now):
     run = run_of(profile({"recipe.steps": 20}))
     async with opened(*TO_PREVIEW, size=size) as pilot:
-        await until_shown(pilot, "d shows it in the files")
+        await until_shown(pilot, "; d shows it")
         await keys("d")(pilot)
         await until_shown(pilot, "launch.sh.diff", name_of_now)
         sent = []

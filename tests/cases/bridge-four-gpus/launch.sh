@@ -12,7 +12,8 @@
 #   python3 runner.pyz status  show the state; also: stop, tail, follow
 #   --attempt=N                start with attempt N of 5
 #   --gpus=UUID,…              train on these GPUs, as listed by nvidia-smi -L
-#   --when-free                wait until its GPUs are free, first come, first served
+#   --when-free                wait until its GPUs are free, first come, first
+#                              served
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 20
 #

@@ -9,7 +9,8 @@
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 runner.pyz status  show the state; also: stop, tail, follow
 #   --attempt=N                start with attempt N of 5
-#   --when-free                wait until its CPU cores are free, first come, first served
+#   --when-free                wait until its CPU cores are free, first come,
+#                              first served
 #   --checkpoint=PATH          with --plain: resume from this checkpoint
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 60
