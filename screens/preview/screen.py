@@ -155,9 +155,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         if not self.wizard.can_start:
             self.app.bell()
             return
-        if self.awaited_parts - FACTS_PARTS_NOT_AWAITED:
-            self.app.bell()
-            self.notify("The machine is being looked at: press Enter again when that is done.", markup=False)
+        if self._is_machine_awaited():
             return
         if self._prepared is None:
             self.update()
@@ -170,6 +168,14 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             return
         self._starting = True
         self._start_run(prepared, "")
+
+    def _is_machine_awaited(self) -> bool:
+        """Return whether the machine is still being looked at, which is then said."""
+        is_awaited = bool(self.awaited_parts - FACTS_PARTS_NOT_AWAITED)
+        if is_awaited:
+            self.app.bell()
+            self.notify("The machine is being looked at: press the key again when that is done.", markup=False)
+        return is_awaited
 
     @property
     def _may_wait(self) -> bool:
@@ -184,6 +190,8 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         """Start what is shown once other trainings have left its GPUs."""
         if not self._may_wait or self.facts is None or self._starting:
             self.app.bell()
+            return
+        if self._is_machine_awaited():
             return
         setup = self.wizard.setup_for_profile(self.profile, facts_with_free_gpus(self.facts))
         prepared = prepare_plan(setup)

@@ -101,7 +101,7 @@ def test_a_script_and_a_profile_begin_themselves(folder):
     ("text", "words"),
     [
         ("", ("nothing to open", ".jsonl")),
-        ("x " * 20_000, ("more text",)),
+        ("x " * 20_000, ("too long",)),
         ("'rows.csv", ("quote",)),
         ("gpt2", ("there is no file", "ORG/NAME")),
         ("acme/rows.jsonl", ("there is no file", "acme/rows.jsonl")),

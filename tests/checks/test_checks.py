@@ -600,7 +600,7 @@ FAULTS = [
         imports=(ScriptImport("nobodys", 1),)), "trainer.python", "/p has no nobodys (t.py, line 1)", machine=True),
     error(SCRIPT | inside(), source_of(boxed(modules=("torch",)), imports=NEEDED), "container.image",
         "the image nemo:25.04 has no cv2", machine=True),
-    error(SCRIPT, source_of(facts(modules=("torch",)), imports=(ScriptImport("net", 4),),
+    warning(SCRIPT, source_of(facts(modules=("torch",)), imports=(ScriptImport("net", 4),),
         packages_above={"net": "/project"}), "trainer.script", "imports net (t.py, line 4) from /project", fix=True),
     error(SCRIPT | {"trainer.python": "/p"}, source_of(facts(python="/p", version="3.9.1"), minor_version=10,
         minor_version_line=7), "trainer.python", "line 7 of t.py needs Python 3.10", machine=True),

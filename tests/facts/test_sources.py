@@ -399,6 +399,8 @@ PYTHON_THAT_FINDS = f"import sys\nsys.path.append('elsewhere')\n{ABSENT}"
             {"absent_module": ("net/b.py", 2)},
         ),
         ({"train.py": "def never():\n    import model", "model.py": ABSENT}, {}),
+        # Python's own, which no list has whole.
+        ({"train.py": "from __future__ import annotations\nimport _thread, __main__"}, {}),
         # A folder without an __init__.py.
         ({"train.py": "import net.a", "net/a.py": ""}, {}),
         # The project has Python look elsewhere, brings a module of its own, or installs what it needs.
@@ -417,11 +419,17 @@ def test_what_a_script_cannot_import_is_known_before_it_runs(tmp_path, files, mi
     link.symlink_to(tmp_path / "train.py")
     modules = probe.probe_toolchain(sys.executable).modules
     for script in (tmp_path / "train.py", link):
-        imports = [each for each in read_source(str(script)).imports if each.module not in modules]
+        source = read_source(str(script), with_imports=True)
+        imports = [each for each in source.imports if each.module not in modules]
         assert {each.module: (each.file, each.line) for each in imports} == missing
         ran = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
         lost = [f"No module named '{name}" in ran.stderr for name in missing]
         assert (ran.returncode, lost[:1]) == (bool(missing), [True] * bool(missing)), ran.stderr
+
+
+def test_a_helper_that_has_python_look_above_the_script_is_believed():
+    text = b"import rootutils\nrootutils.setup_root(__file__, pythonpath=True)\nfrom src import net"
+    assert parse_source(text, names_beside=("train.py",)).imports == ()
 
 
 def test_what_lies_beside_a_script_elsewhere_is_not_missing():
@@ -449,6 +457,8 @@ def test_a_relative_entry_of_pythonpath_may_hold_what_a_script_imports(tmp_path,
         ("x = 1\nmatch x:\n    case 1: pass\n", 10, 3),
         ("with (open('a') as a, open('b') as b): pass\n", 9, 1),
         ("match = 1\nprint(match)\n", 0, 0),
+        ("with (open('a') if 1 else open('b')):\n    pass\nwith (open('a')): pass\n", 0, 0),
+        ("with (open('a') as a): pass\n", 9, 1),
     ],
 )
 def test_the_oldest_python_that_reads_a_script(text, minor_version, line):

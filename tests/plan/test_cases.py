@@ -137,8 +137,8 @@ def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
 def test_ordinary_scripts_are_short():
     """They are read by people: about 110 lines, with containers and many attempts a few more."""
     lengths = {case.name: len((case / "launch.sh").read_text().splitlines()) for case in CASES}
-    assert max(lengths.values()) <= 138, lengths
-    assert sorted(lengths.values())[len(lengths) // 2] <= 116, lengths
+    assert max(lengths.values()) <= 140, lengths
+    assert sorted(lengths.values())[len(lengths) // 2] <= 118, lengths
 
 
 def test_an_update_must_be_asked_for():

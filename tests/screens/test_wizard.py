@@ -372,7 +372,7 @@ async def test_nothing_starts_while_the_machine_is_looked_at(machine, monkeypatc
         pilot.app.action_look_again()
         await pilot.press("enter")
         await pilot.pause()
-        assert "press Enter again" in shows(pilot)
+        assert "press the key again" in shows(pilot)
         go.set()
         await settle(pilot)
         assert not rundir.list_runs()

@@ -110,7 +110,7 @@ def read_script_sources(profile: Profile) -> dict[str, ScriptSource]:
     script = profile.trainer.script
     if not script or not trainer_has_own_field(profile, "trainer.script"):
         return {}
-    source = read_source(script)
+    source = read_source(script, with_imports=True)
     start_folder = Path(profile.trainer.working_directory or script.rpartition("/")[0])
     if {*relative_python_path_folders(start_folder)} - {os.path.realpath(script).rpartition("/")[0]}:
         source = msgspec.structs.replace(source, imports=())  # what lies in those folders was not read

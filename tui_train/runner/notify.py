@@ -19,6 +19,7 @@ from .system.signals import reset_signals
 _NOTICE_TIMEOUT_SECONDS = 30.0  # seconds
 _MAX_SHOWN_CHARACTERS = 200
 _MAX_ADDRESS_BYTES = 4096
+_MAX_DESCRIPTORS = 4096
 
 
 def notify_user(planned: SupervisorPlan, run_dir: str, outcome: StartOutcome, environment: Mapping[str, str]) -> None:
@@ -39,11 +40,17 @@ def notify_user_meanwhile(
     planned: SupervisorPlan, run_dir: str, outcome: StartOutcome, environment: Mapping[str, str]
 ) -> None:
     """Notify in a process that is nobody's child, so that it neither holds a training up nor counts as part of it."""
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        print_message(f"nobody is notified of the start: {error.strerror}")
+        return
     if pid == 0:
         try:
             reset_signals()
             if os.fork() == 0:
+                # Not the locks, which end with their last descriptor.
+                os.closerange(3, _MAX_DESCRIPTORS)
                 notify_user(planned, run_dir, outcome, environment)
         finally:
             os._exit(0)

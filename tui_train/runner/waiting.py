@@ -75,9 +75,11 @@ class _Waiting:
         taken = self._cards_of_turn(self._own.folder.tickets()) == cards
         if taken:
             cores = cores_to_take(self._own.ticket.request, self._core_count)
-            with contextlib.suppress(OSError):
+            try:
                 self._own.change(waits=False, cards=cards, cores=cores, why="")
-            taken = not self._own.ticket.waits
+            except OSError as error:
+                taken = False
+                self._record_reason(f"cannot write in {self._own.folder.path}: {error.strerror}", time.monotonic())
         if taken and cards:
             self._own.keep_locks(locks)
         else:
@@ -97,6 +99,9 @@ class _Waiting:
         if why != own.why:
             with contextlib.suppress(OSError):
                 self._own.change(why=why)
+        self._record_reason(why, now)
+
+    def _record_reason(self, why: str, now: float) -> None:
         if why != self._recorded and now - self._recorded_at >= _MIN_RECORD_SECONDS:
             record_event(self._start, "waiting", why=why)
             print_message(f"waits: {why}")

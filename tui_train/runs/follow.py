@@ -245,8 +245,9 @@ class _RunFollower:
             progress=reader.progress,
             attempt=reader.number,
             has_output=reader.has_output,
-            quiet_minutes=reader.silence.minutes() if may_still_write(status) else 0,
-            seconds_left=reader.seconds_left(),
+            # Of one that waits again, the log is that of its attempt before.
+            quiet_minutes=reader.silence.minutes() if may_still_write(status) and not status.never_had_turn else 0,
+            seconds_left=None if status.never_had_turn else reader.seconds_left(),
             steps_per_second=reader.steps_per_second(),
             ranks=reader.ranks.known,
             mismatch=reader.ranks.mismatch,

@@ -257,7 +257,9 @@ class DigestCache:
             losses=tuple(point.loss for point in progress.curve.thinned_points(_CURVE_POINT_COUNT))
             if digest.stoppable
             else (),
-            seconds_left=_seconds_left(progress, attempt.started, attempt.resumed) if digest.live else None,
+            seconds_left=_seconds_left(progress, attempt.started, attempt.resumed)
+            if digest.live and not status.never_had_turn
+            else None,
             why_not_resumable=why_not_resumable(run, status),
         )
 

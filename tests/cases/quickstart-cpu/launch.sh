@@ -69,19 +69,21 @@ choose() { # sets the command of attempt $attempt
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # prints the head of this file
 become() { eval "$caller_env" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # runs $2... in the folder $1
 
-attempt=1 plain='' dry_run='' checkpoint=''
+attempt=1 plain='' dry_run='' checkpoint='' waits=''
 for option in "$@"; do
   case $option in
     --plain) plain=yes ;;
     --dry-run) dry_run=yes ;;
     --attempt=?*) attempt=${option#*=} ;;
     --checkpoint=?*) checkpoint=${option#*=} ;;
-    --resume | --when-free*) ;; # read by the supervisor
+    --when-free | --when-free=any) waits=yes ;;
+    --resume) ;; # read by the supervisor
     --help | -h) usage; exit ;;
     *) refuse 64 "unknown option $option: see bash launch.sh --help" ;;
   esac
 done
 [[ $attempt =~ ^[1-9][0-9]{0,2}$ && $attempt -le 5 ]] || refuse 64 "there is no attempt $attempt of 5"
+[ -z "$plain" ] || [ -z "$waits" ] || refuse 64 '--plain does not wait'
 case $python in /*) ;; */*) python=$PWD/$python ;; esac
 [ -n "$dry_run" ] || command -v -- "$python" > /dev/null ||
   refuse 69 "cannot run $python: set TUI_TRAIN_PYTHON to the training Python, such as env/bin/python"

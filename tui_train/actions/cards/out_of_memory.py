@@ -63,7 +63,8 @@ def _climbing_claim(profile: Profile, bench: Workbench) -> Claim:
         claim,
         f"with {size_text(limit)}: fails in the loss, then {losses_text(undisturbed)}",
         f"{_attempts_text(limited)}, then {losses_text(limited)}",
-        holds=limited.attempts[0].phase == "loss" and have_same_losses(limited, undisturbed, _SAME_LOSSES_TOLERANCE),
+        holds=[each.phase for each in limited.attempts[:1]] == ["loss"]
+        and have_same_losses(limited, undisturbed, _SAME_LOSSES_TOLERANCE),
     )
 
 

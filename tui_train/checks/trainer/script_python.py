@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tui_train.base.text import display_path, first_names_text, visible
-from tui_train.checks.finding import Finding, error
+from tui_train.checks.finding import Finding, error, warning
 from tui_train.checks.trainer.module_packages import (
     missing_module_remedy,
     pip_package,
@@ -92,7 +92,8 @@ def _finding_of_module_above(setup: Setup, source: ScriptSource, modules: Sequen
         remedy = f"Mount that folder (container.mounts). {remedy}"
     else:
         change = python_path_change(setup.profile, modules[0].module, folder)
-    return error("trainer.script", message, remedy, change=change, start=True)
+    # A library that is imported before may have Python look there.
+    return warning("trainer.script", message, remedy, change=change)
 
 
 def _install_remedy(setup: Setup, tool: Toolchain, modules: Sequence[ScriptImport], provider: str) -> str:

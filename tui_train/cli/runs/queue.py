@@ -12,6 +12,7 @@ from tui_train.cli.printing import aligned_table_text, print_json
 from tui_train.places.asking import ask_queue, ask_queue_move
 from tui_train.profile import hosts
 from tui_train.runner.queue.listing import WaitingStart, list_waiting_starts, move_in_queue
+from tui_train.runner.queue.tickets import queue_folder_path
 from tui_train.runs import rundir
 from tui_train.runs.elsewhere import read_place_elsewhere
 
@@ -46,8 +47,8 @@ def _reporting_unusable_queue() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        path = visible(str(error.filename or ""))
-        raise Unavailable(f"cannot use the queue {path}: {read_error_reason(error)}", "See docs/queue.md.") from None
+        words = f"cannot use the queue {visible(queue_folder_path())}: {read_error_reason(error)}"
+        raise Unavailable(words, "See docs/queue.md.") from None
 
 
 def _row(place: int, start: WaitingStart) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from tui_train.cli.runs.runs import stop_run_with_grace
 from tui_train.diagnose import diagnose_run
 from tui_train.places.mirror import RunMirror, update_copy
 from tui_train.runner.logs import curve
+from tui_train.runner.logs.metrics import Metrics
 from tui_train.runner.logs.progress import Progress, advance_progress, progress_for_next_attempt
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs import rundir
@@ -170,7 +171,7 @@ def _report_failure(run: RunDir) -> None:
 
 def _with_curve_ends_only(progress: Progress) -> Progress:
     """Return the progress with its first and last point only, so that each line of a long run costs the same."""
-    first, last = progress.first, progress.last
+    first, last, progress = progress.first, progress.last, progress._replace(metrics=Metrics())
     return (
         progress._replace(curve=curve.build_loss_curve((first, last))) if first and last and first != last else progress
     )

@@ -25,6 +25,7 @@ _MAX_FILES_READ = 100
 _MODULES_CHANGED_PATTERN = re.compile(
     rb"\bsys\s*\.\s*(path|meta_path|path_hooks)\b|\bfrom\s+sys\s+import\b[^\n]*\bpath\b|\baddsitedir\b"
     rb"|\bsys\s*\.\s*modules\s*(\[[^\]\n]*\]\s*=[^=]|\.\s*(setdefault|update)\b)"
+    rb"|\bpythonpath\s*=\s*True\b|\b(py)?rootutils\b|\bautorootcwd\b"
     rb"|\b(system|run|call|check_call|check_output|Popen|getoutput)\s*\([^)]{0,300}?\b(pip3?|conda|uv)\b"
 )
 
@@ -56,6 +57,9 @@ def required_imports(
             return ()
         for line, name in _surely_imported_lines_and_names(file):
             top_level_name = name.partition(".")[0]
+            # Python's own, such as __future__ and _thread, which no list of its modules has whole.
+            if top_level_name.startswith("_"):
+                continue
             if top_level_name not in modules_beside:
                 found.setdefault(top_level_name, ScriptImport(top_level_name, line, file.path))
                 continue
@@ -84,7 +88,7 @@ def _surely_imported_lines_and_names(file: _SourceFile) -> Iterator[tuple[int, s
         elif isinstance(statement, ast.ImportFrom) and (module := _full_module_name(statement, file.package)):
             # What it imports from a package may be modules of that.
             names = (module, *(f"{module}.{each.name}" for each in statement.names))
-            yield from ((statement.lineno, name) for name in names if name != "__future__")
+            yield from ((statement.lineno, name) for name in names)
 
 
 def _full_module_name(statement: ast.ImportFrom, package: tuple[str, ...]) -> str:

@@ -53,17 +53,19 @@ _SHELL_SHEBANG_PATTERN = re.compile(rb"#![^\n]{0,200}\b(ba|da|z|k|c|tc|fi)?sh\b"
 _PYTHON_SHEBANG_PATTERN = re.compile(rb"#![^\n]{0,200}python")
 
 
-def read_source(path: str) -> ScriptSource:
+def read_source(path: str, *, with_imports: bool = False) -> ScriptSource:
     """Return the facts in the text of a script, or a `problem` if it cannot be read or parsed."""
     try:
         data = read_regular_file(path, MAX_SCRIPT_BYTES)
     except OSError as error:
         return ScriptSource(problem=f"it cannot be read: {read_error_reason(error)}")
     # Python looks for modules beside the file that a link leads to.
-    return parse_source(data, os.path.realpath(path).rpartition("/")[0])
+    return parse_source(data, os.path.realpath(path).rpartition("/")[0], with_imports=with_imports)
 
 
-def parse_source(data: bytes, folder: str = "", names_beside: Collection[str] = ()) -> ScriptSource:
+def parse_source(
+    data: bytes, folder: str = "", names_beside: Collection[str] = (), *, with_imports: bool = True
+) -> ScriptSource:
     """Return the facts in the text of a script; what it imports from its folder is read as well, where one is given.
 
     `names_beside` are the names in the folder of a script elsewhere.
@@ -78,7 +80,7 @@ def parse_source(data: bytes, folder: str = "", names_beside: Collection[str] = 
         subcommands = first_name_by_subcommand(command_line.kind, modules)
         others = _unnamed_argument_or_second_parser_line(modules) if command_line.kind == "argparse" else 0
         rank_line, rank = first_required_rank_line_and_name(script.nodes)
-        imports = required_imports(data, script_tree, folder, names_beside)
+        imports = required_imports(data, script_tree, folder, names_beside) if with_imports else ()
         minor_version, minor_version_line = _oldest_minor_version_and_line(data)
     except DEPTH_ERRORS as error:
         return ScriptSource(why_unread=f"it is too deep to be read: {type(error).__name__}")
@@ -131,6 +133,8 @@ def _oldest_minor_version_and_line(data: bytes) -> tuple[int, int]:
         try:
             parse_without_warnings(data, minor_version)
         except SyntaxError as error:
+            if _has_parentheses_of_any_python(error, data):
+                break
             line = error.lineno or 0
         else:
             break
@@ -139,6 +143,15 @@ def _oldest_minor_version_and_line(data: bytes) -> tuple[int, int]:
     if minor_version < _MINOR_VERSION_NESTING_FSTRINGS and (nested_line := nested_fstring_line(data)):
         return _MINOR_VERSION_NESTING_FSTRINGS, nested_line
     return (minor_version, line) if line else (0, 0)
+
+
+def _has_parentheses_of_any_python(error: SyntaxError, data: bytes) -> bool:
+    """Return whether an error is of a `with (expression):`, which the parser takes for the newer form of several."""
+    if not error.msg.startswith("Parenthesized context managers"):
+        return False
+    nodes = (node for node in ast.walk(parse_without_warnings(data)) if isinstance(node, (ast.With, ast.AsyncWith)))
+    items = [item for node in nodes if node.lineno == error.lineno for item in node.items]
+    return len(items) == 1 and items[0].optional_vars is None
 
 
 def _ignores_unknown_arguments(module: ScriptModule) -> bool:

@@ -181,6 +181,9 @@ def _look_at_card(
     query = NvmlCardCalls(handle)
     total, free = read_total_and_free_memory(query)
     memory, graphics_pids = read_process_memory(query)
+    if query.problem:
+        # Such as one that has to be reset.
+        return None
     users = []
     for pid in sorted(memory.keys() - graphics_pids):
         process = Process(pid, process_start_ticks(pid) or 0)

@@ -159,7 +159,8 @@ def build_metrics(rows: Iterable[tuple[int, Mapping[str, float]]]) -> Metrics:
 def continued_metrics(earlier: Metrics, later: Metrics) -> Metrics:
     """Return the metrics of two readings of one training: the later one adds what is of later steps."""
     last = max((each.last[0] for each in earlier.series), default=-1)
-    added = {each.name: _after_step(each, last) for each in later.series}
+    known = {each.name for each in earlier.series}
+    added = {each.name: _after_step(each, last) if each.name in known else each for each in later.series}
     joined = [_joined_series(each, added.pop(each.name, None)) for each in earlier.series]
     return Metrics((*joined, *(each for each in added.values() if each.buckets or each.newest))[:MAX_METRICS])
 

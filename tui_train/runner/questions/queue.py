@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..queue.listing import list_waiting_starts, move_in_queue
+from ..queue.tickets import queue_folder_path
 from .lines import RequestFailedError, require_run_folder, send_json_line
 
 
@@ -13,7 +14,7 @@ def send_queue(_question: dict[str, Any]) -> None:
     try:
         send_json_line(waiting=list_waiting_starts())
     except OSError as error:
-        raise RequestFailedError(f"cannot read the queue {error.filename or ''}: {error.strerror}") from None
+        raise RequestFailedError(f"cannot read the queue {queue_folder_path()}: {error.strerror}") from None
 
 
 def move_run(question: dict[str, Any]) -> None:

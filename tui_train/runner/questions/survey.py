@@ -110,7 +110,7 @@ def _other_labels_and_pythons() -> Iterator[tuple[str, str]]:
             yield "PATH", where
     yield from conda_labels_and_pythons()
     own_program = shutil.which("tui-train")
-    if own_program and (python := Path(os.path.realpath(own_program)).with_name("python")).exists():
+    if own_program and os.path.exists(python := Path(os.path.realpath(own_program)).with_name("python")):
         yield "tui-train's environment", str(python)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 
 from ..run_folder.lock_owner import this_process_as_owner
@@ -10,10 +12,11 @@ from ..run_folder.start import RunStart, print_message
 from ..system.refused import UNAVAILABLE_EXIT_CODE, USAGE_EXIT_CODE, Refused
 from ..system.safe_text import visible
 from .reasons import run_and_user_text
-from .tickets import OwnTicket, QueueFolder, ticket_name
+from .tickets import OwnTicket, QueueFolder, queue_folder_path, ticket_name
 from .turns import Request, Ticket
 
 ANY_GPUS = "any"
+_MAX_NAMED_HOLDERS = 3
 
 
 def require_can_wait(planned: SupervisorPlan) -> None:
@@ -40,10 +43,11 @@ def join_queue(start: RunStart, when_free: str) -> OwnTicket | None:
     except OSError as error:
         if not when_free:
             return None
-        why = f"cannot use the queue {visible(str(error.filename or ''))}: {error.strerror}"
+        why = f"cannot use the queue {visible(queue_folder_path())}: {error.strerror}"
         raise Refused(UNAVAILABLE_EXIT_CODE, f"--when-free: {why}") from None
     if not when_free:
-        _take_without_turn(own)
+        with contextlib.suppress(OSError):
+            _take_without_turn(own)
     return own
 
 
@@ -59,6 +63,6 @@ def _take_without_turn(own: OwnTicket) -> None:
     for card in own.ticket.cards:
         own.keep_locks(own.folder.lock_cards_or_cores([card]) or ())
     others = (ticket for ticket in own.folder.tickets() if not ticket.waits and ticket.name != own.ticket.name)
-    for ticket in others:
-        if set(ticket.cards) & set(own.ticket.cards):
-            print_message(f"{run_and_user_text(ticket)} has one of these GPUs; --when-free waits for it")
+    on_same_cards = (ticket for ticket in others if set(ticket.cards) & set(own.ticket.cards))
+    for ticket in itertools.islice(on_same_cards, _MAX_NAMED_HOLDERS):
+        print_message(f"{run_and_user_text(ticket)} has one of these GPUs; --when-free waits for it")

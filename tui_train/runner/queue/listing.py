@@ -11,6 +11,9 @@ from ..system.safe_text import visible
 from .tickets import QueueFolder
 from .turns import Ticket, waiting_in_order
 
+# What others write may be long.
+_MAX_NAME_CHARACTERS, _MAX_REASON_CHARACTERS = 100, 400
+
 
 class WaitingStart(NamedTuple):
     """A start that waits for `gpus` of `gpus_to_choose_from`, or for CPU `cores`, and why."""
@@ -59,12 +62,12 @@ def move_in_queue(run_dir: str, *, to_front: bool) -> bool:
 def _waiting_start(ticket: Ticket) -> WaitingStart:
     request = ticket.request
     return WaitingStart(
-        run=visible(os.path.basename(ticket.owner.folder)),
+        run=visible(os.path.basename(ticket.owner.folder))[:_MAX_NAME_CHARACTERS],
         user=visible(user_name(ticket.uid)),
         pid=ticket.owner.pid,
         seconds=int(seconds_since_ticks(ticket.owner.ticks)),
         gpus=request.card_count,
         gpus_to_choose_from=len(request.cards),
         cores=request.cores,
-        why=ticket.why,
+        why=ticket.why[:_MAX_REASON_CHARACTERS],
     )

@@ -41,12 +41,17 @@ _MAX_NUMBER = 2**62
 _MAX_REPLACED_MEANWHILE = 10
 
 
+def queue_folder_path() -> str:
+    """Return where the queue of this machine is."""
+    return os.environ.get(QUEUE_FOLDER_VARIABLE) or _DEFAULT_QUEUE_FOLDER
+
+
 class QueueFolder:
     """The folder of the queue, open; OSError says why it cannot be used."""
 
     def __init__(self, *, make: bool) -> None:
         """Open it; `make` it where it is missing."""
-        self.path = os.environ.get(QUEUE_FOLDER_VARIABLE) or _DEFAULT_QUEUE_FOLDER
+        self.path = queue_folder_path()
         if make:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.path)
@@ -61,7 +66,7 @@ class QueueFolder:
                 return self._open_where_files_are_safe()
             except PermissionError:
                 # Another start may be about to make it.
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or time.time() - os.lstat(self.path).st_ctime > _FOLDER_READY_SECONDS:
                     raise
             time.sleep(0.02)
 

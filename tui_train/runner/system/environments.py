@@ -29,5 +29,6 @@ def conda_labels_and_pythons() -> Iterator[tuple[str, str]]:
         return
     for folder in filter(None, map(str.strip, listed.decode("utf-8", "replace").splitlines())):
         python = Path(folder, "bin", "python")
-        if python.exists():
+        # A folder that may not be searched is none, for Path.exists an error.
+        if os.path.exists(python):
             yield f"conda env ({Path(folder).name})", str(python)

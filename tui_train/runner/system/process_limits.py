@@ -50,7 +50,10 @@ def _free_tasks_of_user() -> int | None:
     limit = _soft_limit(resource.RLIMIT_NPROC)
     if limit is None or limit > _MAX_COUNTED_TASK_LIMIT:
         return None
-    used = sum(_count_threads(name) for name in os.listdir("/proc") if name.isdigit())
+    try:
+        used = sum(_count_threads(name) for name in os.listdir("/proc") if name.isdigit())
+    except OSError:
+        return None
     return max(0, limit - used)
 
 

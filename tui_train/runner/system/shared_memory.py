@@ -27,8 +27,9 @@ def read_shared_memory(
     elif not os.access(folder, os.W_OK | os.X_OK):
         problem = "may not be written to by this user"
     return {
-        "shm_total": status.f_blocks * status.f_frsize,
-        "shm_free": status.f_bavail * status.f_frsize,
+        # Without a limit it has no blocks.
+        "shm_total": status.f_blocks * status.f_frsize or None,
+        "shm_free": status.f_bavail * status.f_frsize if status.f_blocks else None,
         "shm_problem": problem,
         "shm_file_system": _file_system_of(os.path.realpath(folder), mounts_file),
     }

@@ -66,5 +66,5 @@ def _numbers(entry: dict[str, Any]) -> dict[str, float]:
     return {
         name.lower(): float(value)
         for name, value in entry.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MAX_VALUE
+        if isinstance(value, float) or (type(value) is int and abs(value) < _MAX_VALUE)
     }

@@ -67,8 +67,10 @@ def _option_reading_lines(plan: Plan) -> list[str]:
         lines.append(f"--gpus=?*) gpus=${{option#*=}}{' own_gpus=yes' if gpus_differ else ''} ;;")
     if several:
         lines.append("--node-rank=?*) node_rank=${option#*=} ;;")
-    waits = " | --when-free*" if plan.may_wait else ""
-    lines += [f"--resume{waits}) ;; # read by the supervisor", "--help | -h) usage; exit ;;", _UNKNOWN_OPTION_CASE_LINE]
+    if plan.may_wait:
+        first += " waits=''"
+        lines.append("--when-free | --when-free=any) waits=yes ;;")
+    lines += ["--resume) ;; # read by the supervisor", "--help | -h) usage; exit ;;", _UNKNOWN_OPTION_CASE_LINE]
     return [first, 'for option in "$@"; do', "  case $option in", *(f"    {line}" for line in lines), "  esac", "done"]
 
 
@@ -76,6 +78,8 @@ def _option_check_lines(plan: Plan) -> list[str]:
     count, last = len(plan.attempts), plan.nodes - 1
     number = f'"there is no attempt $attempt of {count}"'
     lines = [f"[[ $attempt =~ ^[1-9][0-9]{{0,2}}$ && $attempt -le {count} ]] || refuse 64 {number}"]
+    if plan.may_wait:
+        lines.append('[ -z "$plain" ] || [ -z "$waits" ] || refuse 64 \'--plain does not wait\'')
     if plan.slurm and plan.nodes > 1:
         lines += _SLURM_CHECK_LINES
     if plan.hosts:
