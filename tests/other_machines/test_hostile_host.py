@@ -381,7 +381,7 @@ say(end=True)"""
 @pytest.mark.parametrize(
     ("sent", "why"),
     [
-        (piece(zlib.compress(bytes(2 << 20))), "of more than 1 MiB"),
+        (piece(zlib.compress(bytes(2 << 20))), "that is larger than 1 MiB"),
         (piece(b"no zlib"), "that is damaged"),
         ("say(error='\\x1b[2J gone \\x07')", r"\x1b[2J gone"),
         ("sys.exit('\\x1b[2J')", r"\x1b[2J"),
