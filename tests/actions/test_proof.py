@@ -70,6 +70,7 @@ def on_cpu():
     return Workbench(Place(), facts(), Observer())
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_a_card_that_this_torch_has_no_code_for_fails_as_foreseen(pretended):
     bench = pretended("seed-3090-gt1030-3090")
@@ -242,6 +243,7 @@ def test_what_a_card_says_stays_in_its_cell():
     assert "\x1b" not in text
 
 
+@pytest.mark.whole
 def test_a_second_call_goes_on_where_the_first_ended(tmp_path):
     words = ("doctor", "--cards", "--stage", "out-of-memory", "--stage", "nemo", "--output", tmp_path)
     shown = tui(*words).stdout

@@ -59,6 +59,7 @@ def gone(pid: int) -> bool:
 # Cards
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("python", [sys.executable, "the oldest"])
 @pytest.mark.parametrize("machine", sample(["two-3090-one-busy", "a100-mig", "one-card-hangs", "strange-names"], 2))
 def test_the_runner_alone_reads_the_cards_of_a_host_as_this_machine_reads_its_own(on, machine, python):

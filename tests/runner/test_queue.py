@@ -340,6 +340,7 @@ def test_a_stop_ends_what_waits_and_nothing_was_trained(box):
     assert not list(Path(os.environ["TUI_TRAIN_QUEUE"]).glob("run-*"))
 
 
+@pytest.mark.whole
 def test_a_start_that_was_killed_while_it_waited_keeps_nobody_waiting(box):
     for name in ("trains", "killed", "next"):
         box.export(name)
@@ -357,6 +358,7 @@ def test_a_start_that_was_killed_while_it_waited_keeps_nobody_waiting(box):
     assert box.trains("next") == [UUIDS[0]]
 
 
+@pytest.mark.whole
 def test_a_card_that_an_ordinary_start_has_is_waited_for(box):
     for name in ("ordinary", "waits", "careless"):
         box.export(name)

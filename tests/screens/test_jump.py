@@ -68,6 +68,7 @@ async def test_in_a_form_the_cursor_goes_to_a_group(machine, size):
             await keys("ctrl+o")(pilot)
 
 
+@pytest.mark.whole
 async def test_what_is_typed_stays_and_the_letter_is_typed_nowhere(machine):
     machine(SEED)
     async with opened(*RECIPE) as pilot:
@@ -83,6 +84,7 @@ async def test_what_is_typed_stays_and_the_letter_is_typed_nowhere(machine):
         assert (form.cursor, form.entry.value) == ("recipe.layers", "")
 
 
+@pytest.mark.whole
 async def test_a_terminal_of_another_size_ends_it(machine):
     machine(SEED)
     async with opened(*RECIPE, "ctrl+o") as pilot:
@@ -110,6 +112,7 @@ async def test_on_home_it_goes_to_the_panels_of_the_list(machine, tmp_path):
 
 
 # Where rows are few the findings are a stop as well, and have their letter.
+@pytest.mark.whole
 @pytest.mark.parametrize(("size", "files"), sample([((80, 24), "i"), ((120, 40), "f")], 2), ids=str)
 async def test_on_preview_it_goes_to_what_is_said_and_to_the_files(machine, size, files):
     machine(CPU)
@@ -125,6 +128,7 @@ async def test_on_preview_it_goes_to_what_is_said_and_to_the_files(machine, size
             assert page.scroll_y == page.max_scroll_y
 
 
+@pytest.mark.whole
 async def test_a_failure_goes_to_its_line_in_the_log(machine, tmp_path):
     run = out_of_memory(tmp_path)
     with run.attempt_log(2).open("a") as log:

@@ -57,6 +57,7 @@ async def test_as_many_plots_are_shown_as_fit(machine, tmp_path, size, seen):
         assert ("1-6 of 10" in shown) == (seen < 10)
 
 
+@pytest.mark.whole
 async def test_a_new_step_is_drawn_while_the_grid_is_seen(machine, tmp_path):
     run = run_with_metrics(tmp_path, live=True)
     async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
@@ -68,6 +69,7 @@ async def test_a_new_step_is_drawn_while_the_grid_is_seen(machine, tmp_path):
         await until_shown(pilot, "loss  0.125", during=True)
 
 
+@pytest.mark.whole
 async def test_keys_move_pin_scale_and_open_a_plot(machine, tmp_path):
     async with opened("m", run=run_with_metrics(tmp_path)) as pilot:
         screen = pilot.app.screen

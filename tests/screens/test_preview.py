@@ -230,6 +230,7 @@ async def test_the_run_that_is_edited_is_compared_with(machine):
         await until_shown(pilot, f"nothing since {older.name}")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("size", "name_of_now"), sample([((100, 40), "+++ now"), ((120, 40), "│ now"), ((160, 40), "│ now")], 2), ids=str
 )

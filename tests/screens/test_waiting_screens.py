@@ -50,6 +50,7 @@ async def test_w_on_preview_waits_for_gpus_that_others_use(machine, monkeypatch)
         until(lambda: read_status(run).never_had_turn)
 
 
+@pytest.mark.whole
 async def test_nothing_is_waited_for_where_the_gpus_are_free(machine):
     machine(SEED)
     async with opened(PRETRAIN, "enter", "enter", "enter", size=(120, 40)) as pilot:
