@@ -269,8 +269,9 @@ def test_a_folder_that_is_moved_under_a_live_run(tmp_path, ends):
     child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
         until(lambda: marked(read_status(run).mark) if read_status(run).mark else ())
-        until(lambda: read_status(run).leader)
         mark = read_status(run).mark
+        # Before that, launch.sh itself is on its way through the folder.
+        until(lambda: [pid for pid in marked(mark) if b"sleeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()])
         moved = RunDir(Path(shutil.move(run.path, tmp_path / "moved")))
         assert read_status(moved).state == "running"
         if ends == "stopped":
