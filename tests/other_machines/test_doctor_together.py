@@ -60,15 +60,14 @@ def test_a_closed_port_of_the_rendezvous_is_named(pair):
     assert "gpu-b does not reach port 29500" in str(said)
 
 
-@pytest.mark.parametrize("closed", [0, 1])
-def test_closed_random_ports_are_named_with_their_machine(pair, closed):
+def test_closed_random_ports_are_named_with_their_machine(pair):
     netns.require_iptables()
     _, hosts, _ = pair
-    netns.close_random_ports(hosts[closed], but=(29500,), target="DROP")
+    # Gloo's second process goes to the first one.
+    netns.close_random_ports(hosts[0], but=(29500,), target="DROP")
     # With an interface named, nothing is tried before the start.
     made = outcome(started(pair, "--set=communication.interface=eth0"), pair, 69)
-    waiting = "gpu-b" if closed == 0 else "gpu-a"
-    assert f"{waiting} gets no answer from" in made["result"]["cause"]
+    assert "gpu-b gets no answer from" in made["result"]["cause"]
     assert "Open all TCP ports" in made["result"]["remedy"]
 
 
