@@ -20,7 +20,7 @@ _HEAD = """\
 
 `tui-train check PROFILE`, and every screen, look for these before a start. An *error* keeps a plan from being made, or
 only this machine from starting it now; a *warning* and a *note* do not. Each finding says why and what to do; where one
-key or `--set` mends it, F2 on a screen does.
+key or `--set` fixes it, F2 on a screen does.
 """
 
 

@@ -113,7 +113,7 @@ def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more, error)
 @pytest.mark.whole
 @with_trl
 @pytest.mark.parametrize("packed", ["nf4", "nf4-dq"])
-def test_weights_that_bitsandbytes_quantizes_are_measured_as_they_are_foretold(packed):
+def test_weights_that_bitsandbytes_quantizes_are_measured_as_estimated(packed):
     model = own(3, 256, 4)
     how = MemorySettings(
         micro_batch=4, sequence_length=128, method="lora", packed=packed, targets=ALL_LORA_TARGETS,

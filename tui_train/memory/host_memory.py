@@ -29,7 +29,7 @@ def host_memory_use(setup: Setup) -> HostMemoryUse | None:
     if prediction.estimate is None or model is None or how is None or setup.device != "cuda":
         return None
     # TRL loads on the CPU where there are several processes. Weights of the files' own type stay in the files, mapped
-    # (transformers 5.23: 94 MiB of 381); of another type they are made anew (856 MiB of 762). FSDP loads them once.
+    # (transformers 5.23: 94 MiB of 381); of another type they are copied (856 MiB of 762). FSDP loads them once.
     file_dtype = DTYPE_BY_NAME.get(model.dtype)
     is_made_anew = (
         trainer_of(setup.effective_profile).library_preset_name() == "trl"

@@ -29,7 +29,7 @@ _STAGE_TEXTS: dict[str, str] = {
 # What a launcher does to the others where one process ends says nothing of it.
 _KEYS_OF_COMMUNICATION = ("communication.", "container.", "nodes.")
 _FAILURES_WITHOUT_CAUSE = frozenset({"", "unknown", "sigterm"})
-# It says for whom a process waits that hangs.
+# It says what a process that hangs waits for.
 _FAILURE_OF_A_HANG = "no_answer"
 
 
