@@ -1,5 +1,6 @@
 """Compare: runs side by side: their losses overlaid, what came of them, and the settings in which they differ."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -45,6 +46,8 @@ _MAX_CELL_WIDTH, _MIN_CELL_WIDTH = 20, 8
 _NOTE_WIDTH = 16
 _ZOOM_SHARES = (1.0, 0.25, 0.05)
 _MAX_CURVE_POINTS = 4000
+# The note of a run of an array is its KEY=VALUE.
+_SECTION_PATTERN = re.compile(r"^(?:recipe|finetune)\.")
 _LOSS_ANSWER = " "  # no name of a metric
 
 
@@ -148,14 +151,13 @@ batch × sequence.
     def _draw_plot(self) -> None:
         series: list[PlotSeries] = []
         note: list[Piece] = []
-        apart = len({_run_id_without_date(each.run.name) for each in self._compared}) == len(self._compared)
+        names = _distinct_run_names(self._compared)
         for number, each in enumerate(self._compared):
             style, letter = _RUN_STYLES[number], RUN_LETTERS[number]
             points = each.metric_over(self._metric, self._axis) if self._metric else each.losses_over(self._axis)
             every = max(1, len(points) // _MAX_CURVE_POINTS)
             series.append(PlotSeries(points[::every], style, letter=letter))
-            name = _run_id_without_date(each.run.name) if apart else _run_id_with_date_last(each.run.name)
-            note += [(letter, f"b {style}"), f" {visible(name)}{'' if points else ' (none)'}  "]
+            note += [(letter, f"b {style}"), f" {visible(names[number])}{'' if points else ' (none)'}  "]
         words: list[Piece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
         label = {"step": grouped_digits, "tokens": _short_token_count_text, "time": duration_text}[self._axis]
         axes = PlotAxisOptions(0, _ZOOM_SHARES[self._share_index], self._log_scale, label)
@@ -217,7 +219,8 @@ def comparison_table(
     for row in rows:
         cells: list[tuple[Styled, int]] = [((row.label, MUTED), label_width)]
         for number, text in enumerate(row.cells):
-            words = shortened_setting_text(text, cell - 2)
+            # Paths differ in their end, what came of a run is told by its beginning.
+            words = shortened_setting_text(text, cell - 2) if row.key else text
             shown = (
                 styled(DONE_MARK, " ", (words, "b"))
                 if number == row.best
@@ -232,6 +235,16 @@ def _settings_table(rows: Sequence[ComparisonRow], run_count: int, chosen_index:
     if rows:
         return comparison_table(("Settings", ""), rows, run_count, chosen_index, width)
     return [heading("Settings", "", width), fit(styled(("the same in all", MUTED)), width)]
+
+
+def _distinct_run_names(compared: Sequence[ComparedRun]) -> list[str]:
+    """Return what tells the runs apart: their names, or else their notes, or else when they began."""
+    without_dates = [_run_id_without_date(each.run.name) for each in compared]
+    notes = [_SECTION_PATTERN.sub("", each.note) for each in compared]
+    for names in (without_dates, notes):
+        if all(names) and len(set(names)) == len(names):
+            return names
+    return [_run_id_with_date_last(each.run.name) for each in compared]
 
 
 def _run_id_without_date(name: str) -> str:

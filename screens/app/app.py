@@ -276,24 +276,28 @@ class Wizard(DiscoveryApp):
 
     @on(OpenRun)
     def _open_run_in_place_of_steps(self, event: OpenRun) -> None:
+        self._leave_steps()
+        self.open_run(event.run)
+        if event.notice:
+            self.notify(event.notice, markup=False)
+
+    def _leave_steps(self) -> None:
+        """Make room for what was started here: it replaces the steps, and the ended run that was edited."""
         from ..run.screen import RunScreen
         from ..steps.step import StepScreen
 
-        # What was started here takes the place of the steps that led to it, and of the ended run that was edited.
         is_started_here = isinstance(self.screen, StepScreen)
         while isinstance(self.screen, StepScreen):
             self.edits.save_draft_in_background()
             self.pop_screen()
         if is_started_here and isinstance(self.screen, RunScreen) and not self.screen.view.still_trains:
             self.pop_screen()
-        self.open_run(event.run)
-        if event.notice:
-            self.notify(event.notice, markup=False)
 
     @on(CompareRuns)
     def _open_comparison(self, event: CompareRuns) -> None:
         from ..compare import CompareScreen
 
+        self._leave_steps()
         if not isinstance(self.screen, CompareScreen):
             self._push_with_shared_values(CompareScreen(event.runs))
 

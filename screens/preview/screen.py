@@ -8,6 +8,7 @@ from textual import work
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from tui_train.actions.run_array import ArrayMember, prepare_members, start_members
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput
 from tui_train.base.text import visible
@@ -20,9 +21,10 @@ from tui_train.profile import fields, store
 from tui_train.runs import rundir
 from tui_train.runs.start import WhenFree
 from tui_train.setup.profile_summary import given_or_derived_name
+from tui_train.views.compare import RUN_LETTERS
 
 from ..discovery.machine_queries import FACTS_PARTS_NOT_AWAITED
-from ..messages import ApplyFix, OpenRun, SetProfile
+from ..messages import ApplyFix, CompareRuns, OpenRun, SetProfile
 from ..widgets.code import FileViewer
 from ..widgets.dialogs import TextDialog
 from ..widgets.hint import Hint
@@ -42,6 +44,7 @@ coreutils and the training's Python, nothing of this program. runner.pyz keeps t
 Left and right change the file, up and down scroll, / searches in all files and Enter goes to the next place.
 Enter writes the run folder and starts the training, or submits it where it is a job of Slurm.
 Where other trainings use its GPUs, w starts it once these are free, in the order of asking of all users here.
+a starts it once for each of several values of a key, one after the other, or side by side on other GPUs of that kind.
 d shows which lines of the files the run before had otherwise, and d again the files.
 c copies the command to your terminal's clipboard (OSC 52), y the shown file. s saves the profile, e exports the files
 to a folder.
@@ -50,6 +53,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Run", key_display="Enter"),
         Binding("w", "start_when_free", "When free"),
+        Binding("a", "start_array", "Several values"),
         Binding("f", "toggle_files", "Files"),
         Binding("d", "toggle_changes", "Changes"),
         Binding("c", "copy_command", "Copy"),
@@ -137,8 +141,8 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Allow no start with the machine of a file; allow what is about files only where there are some."""
-        if action in {"next", "start_when_free"}:
-            return self.wizard.can_start if action == "next" else self._may_wait
+        if action in {"next", "start_array", "start_when_free"}:
+            return self._may_wait if action == "start_when_free" else self.wizard.can_start
         if action == "fix_finding":
             return isinstance(parameters[0], int) and parameters[0] < len(self._fixable_findings())
         if action in {"toggle_files", "search_files", "export_files", "toggle_changes"}:
@@ -200,6 +204,38 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             raise BadInput(f"It cannot be started: {wrong.message}", wrong.remedy)
         self._starting = True
         self._start_run(prepared, "chosen")
+
+    def action_start_array(self) -> None:
+        """Ask for the values of a key, and start a run for each."""
+        facts = self.facts
+        if facts is None or not self.wizard.can_start or self._starting:
+            self.app.bell()
+            return
+        if self._is_machine_awaited():
+            return
+        profile, members = self.profile, list[ArrayMember]()
+
+        def prepare(array: str) -> str:
+            members[:] = prepare_members(profile, array, facts)
+            for member in members:
+                if member.errors:
+                    wrong = member.errors[0]
+                    raise BadInput(f"With {member.edit} it cannot be started: {wrong.message}", wrong.remedy)
+            return array
+
+        def start(array: str | None) -> None:
+            if array is not None:
+                self._starting = True
+                self._start_members(tuple(members))
+
+        question = "A run for each value of a key, one after the other or on other GPUs of that kind:"
+        self.app.push_screen(TextDialog(question, "recipe.learning_rate=1e-4,2e-4", prepare), start)
+
+    @work(thread=True, group="start")
+    def _start_members(self, members: tuple[ArrayMember, ...]) -> None:
+        place = self.wizard.place_for(members[0].prepared.profile)
+        runs = tuple(run for _, run in start_members(members, place))
+        self.post_message(CompareRuns(runs[: len(RUN_LETTERS)]) if runs[1:] else OpenRun(runs[0]))
 
     @work(thread=True, group="start")
     def _start_run(self, prepared: PreparedPlan, when_free: WhenFree) -> None:

@@ -12,8 +12,6 @@ from pilot import keys, reached, settle, shows, until_shown
 from slurm import saver, steps_of, tui
 from support import GIB, check, facts, plan, profile, until
 
-from tui_train.base.errors import BadInput
-from tui_train.cli.runs import array as arrays
 from tui_train.facts.gpus.known_gpus import gpu_of_slurm_type
 from tui_train.facts.other_machines.cluster import (
     Cluster,
@@ -25,7 +23,6 @@ from tui_train.facts.other_machines.cluster import (
 )
 from tui_train.facts.other_machines.slurm import planned_machine, planned_node_group
 from tui_train.places import jobs
-from tui_train.places.place import Place
 from tui_train.places.profile_facts import node_for_profile
 from tui_train.profile import store
 from tui_train.profile.changes import apply_change
@@ -306,22 +303,6 @@ def test_an_array_is_a_job_and_a_run_for_each_value(nodes, tmp_path):
     until(lambda: long.attempt_log(2).exists() and steps_of(long, 2), 60)
     assert steps_of(long, 2)[0] == steps_of(long, 1)[-1] + 1
     tui("stop", long.name)
-
-
-@pytest.mark.parametrize(
-    "array",
-    ["recipe.seed", "recipe.seed=", "recipe.seed=1,,2", "recipe.seed=1,1", "trainer.model=/a,/b", "=1,2", "recipe.x=1"],
-)
-def test_what_is_no_array_is_refused(nodes, tmp_path, array):
-    saver(tmp_path, 3)
-    with pytest.raises(BadInput):
-        arrays.plan_members(store.load_profile_file("job"), array, Place(slurm=True))
-    assert rundir.list_runs() == ()
-
-
-def test_an_array_is_only_for_slurm(tmp_path):
-    saver(tmp_path, 3)
-    assert tui("run", "job", "--array", "recipe.seed=1,2", code=64).stderr
 
 
 @pytest.mark.whole

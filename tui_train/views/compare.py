@@ -15,6 +15,7 @@ from tui_train.profile.types import Profile
 from tui_train.runner.logs.losses import loss_kind
 from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
+from tui_train.runs.folders import read_note
 from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
@@ -61,6 +62,7 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
     tokens: int = 0
     peak: int = 0
     spans: tuple[AttemptSpan, ...] = ()
+    note: str = ""
 
     def losses_over(self, x_quantity: XQuantity) -> list[tuple[float, float]]:
         """Return the losses over steps, tokens or seconds; none where these are not known."""
@@ -210,6 +212,7 @@ def _read_compared_run(run: RunDir) -> ComparedRun:
         tokens=batch * ((profile.recipe.sequence_length if profile else None) or 0),
         peak=max((_attempt_memory_peak(run, attempt) for attempt in status.attempts), default=0),
         spans=_attempt_spans(run, status),
+        note=read_note(run),
     )
 
 

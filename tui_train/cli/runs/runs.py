@@ -23,7 +23,7 @@ from tui_train.runs.elsewhere import read_place_elsewhere
 from tui_train.runs.folders import read_note
 from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.slurm_job import read_queued_job
+from tui_train.runs.slurm_job import queue_reason_text, read_queued_job
 from tui_train.runs.status import ListedRun, read_listed_runs, read_status
 from tui_train.views import show
 from tui_train.views.run_digest import read_newest_progress
@@ -127,6 +127,13 @@ def stop_run_with_grace(run: RunDir, status: RunStatus) -> RunStatus:
     except KeyboardInterrupt:
         click.echo("\nending it at once …")
         return place.stop(run, at_once=True)
+
+
+def doing_text(run: RunDir) -> str:
+    """Return what a run does that was just started, as the end of a sentence."""
+    if words := queue_reason_text(run.path):
+        return f"is {words}"
+    return "waits for its GPUs or CPU cores" if read_status(run).state == "waiting" else "runs"
 
 
 def next_commands_text(run: RunDir, status: RunStatus) -> str:

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 import click
 
 from tui_train.actions.machine_facts import FactsSource, require_training_on_this_machine, source_for_profile
+from tui_train.actions.run_array import prepare_members
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.base.errors import LeftBySignal, TuiTrainError, Unavailable
 from tui_train.base.text import display_path, duration_text, grouped_digits, size_text, visible
@@ -21,7 +22,7 @@ from tui_train.cli.plans.plans import (
 )
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import array as arrays
-from tui_train.cli.runs.runs import next_commands_text
+from tui_train.cli.runs.runs import doing_text, next_commands_text
 from tui_train.cli.runs.watch import ask_then_detach_or_stop, exit_code_after_run, stream_run
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.facts.gpus.gpu_sets import facts_with_free_gpus
@@ -46,7 +47,7 @@ from tui_train.runs.results.resuming import (
     why_not_resumable,
 )
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.slurm_job import queue_reason_text, slurm_end_reason
+from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.start import WhenFree, has_nothing_left_to_train, launcher_log_text
 from tui_train.runs.status import read_status
 from tui_train.views import show
@@ -69,18 +70,19 @@ def run_profile(  # noqa: PLR0913 - one for each option
             profile = fields.profile_with_value(profile, "hardware.scheduler", "slurm")
             profile = fields.profile_with_value(profile, "hardware.host", source.host) if source.host else profile
         chosen = source_for_profile(profile, source)
-        if (chosen.machine or array) and not chosen.slurm:
-            option = "--array" if array else "--machine"
-            raise click.UsageError(f"{option} needs --slurm, or a profile with hardware.scheduler=slurm.")
+        if chosen.machine and not chosen.slurm:
+            raise click.UsageError("--machine needs --slurm, or a profile with hardware.scheduler=slurm.")
         if chosen.slurm and when_free:
             raise click.UsageError("--when-free: Slurm has a queue of its own.")
         if chosen.slurm and not source.slurm:
             click.echo("as a job of Slurm: the profile has hardware.scheduler=slurm")
         place = chosen.place
-        if array:
-            arrays.submit_members(arrays.plan_members(profile, array, place), place)
-            return
         facts = probe_facts_for_start(profile, chosen, printing.report_waiting)
+        if array:
+            members = prepare_members(profile, array, facts)
+            arrays.report_findings_of_members(members)
+            arrays.start_members_and_report(members, place, when_free)
+            return
         prepared = prepare_plan(set_up(profile, facts_with_free_gpus(facts) if when_free else facts))
         plan = report_findings_and_require_plan(prepared, starts=True)
     with defer_signals(click.echo) as interrupts:
@@ -198,7 +200,7 @@ def _follow_to_end_or_detach(started: RunDir, interrupts: Interrupts, *, detach:
     name = visible(started.name)
     if detach:
         with suppress(OSError):
-            click.echo(f"{name} {_doing_text(started)}. {_attach_or_stop_hint(name)}")
+            click.echo(f"{name} {doing_text(started)}. {_attach_or_stop_hint(name)}")
         if interrupts.number:
             # The signal came after the start: it ends this command, not the run.
             sys.exit(interrupts.exit_code)
@@ -206,7 +208,7 @@ def _follow_to_end_or_detach(started: RunDir, interrupts: Interrupts, *, detach:
     place = read_place_elsewhere(started.path)
     where = f"on {place.host}, in {place.folder}" if place else f"in {started.path}"
     with _exit_on_lost_terminal(interrupts):
-        comma = "," if (doing := _doing_text(started)) != "runs" else ""
+        comma = "," if (doing := doing_text(started)) != "runs" else ""
         click.echo(f"{name} {doing}{comma} {visible(where)}; it continues when the connection is lost.")
     status = _stream_started_run(started, interrupts)[1]
     if status.state == "new":
@@ -216,13 +218,6 @@ def _follow_to_end_or_detach(started: RunDir, interrupts: Interrupts, *, detach:
         )
     click.echo(_outcome_text(started, status))
     sys.exit(exit_code_after_run(status))
-
-
-def _doing_text(run: RunDir) -> str:
-    """Return what a run does that was just started, as the end of a sentence."""
-    if words := queue_reason_text(run.path):
-        return f"is {words}"
-    return "waits for its GPUs or CPU cores" if read_status(run).state == "waiting" else "runs"
 
 
 def _outcome_text(run: RunDir, status: RunStatus) -> str:

@@ -1,0 +1,113 @@
+"""Arrays on this machine: a run for each value of a key, in the order of the values, on what is free."""
+
+import sys
+
+import msgspec
+import pytest
+from pilot import opened, settle, until_shown
+from support import RECIPE, facts, gpu, profile, tui, until
+
+from tui_train.actions.run_array import prepare_members
+from tui_train.base.errors import BadInput
+from tui_train.profile import store
+from tui_train.runs import folders, rundir
+from tui_train.runs.status import read_status
+
+SCRIPT = """
+import argparse, fcntl, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int)
+seed = parser.parse_args().seed
+with open("taken", "w") as taken:
+    fcntl.flock(taken, fcntl.LOCK_EX | fcntl.LOCK_NB)  # another one that trains meanwhile fails here
+    with open("seeds", "a") as seeds:
+        print(seed, file=seeds)
+    for step in range(1, 4):
+        print({"loss": 1 / (seed + step), "epoch": step}, flush=True)
+    sys.exit(seed == 3)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """A script that fails with the seed 3, in a saved profile `job` on the CPU, and with a folder of its own."""
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    chosen = {
+        "name": "job",
+        "hardware.device": "cpu",
+        "trainer.kind": "script",
+        "trainer.script": str(path),
+        "trainer.python": sys.executable,
+        "trainer.preset": "auto",
+    }
+    store.save_profile(profile(chosen))
+    return path
+
+
+def ended():
+    """The runs by their notes, once none is live."""
+    until(lambda: not any(read_status(run).live for run in rundir.list_runs()), 120)
+    return {folders.read_note(run): read_status(run) for run in rundir.list_runs()}
+
+
+@pytest.mark.whole
+def test_each_value_is_trained_with_in_order_and_a_failure_stops_none(script):
+    said = tui("run", "job", "--array", "recipe.seed=4,3,5", cwd=script.parent).stdout
+    states = {note: status.state for note, status in ended().items()}
+    assert states == {"recipe.seed=4": "finished", "recipe.seed=3": "failed", "recipe.seed=5": "finished"}
+    assert (script.parent / "seeds").read_text().split() == ["4", "3", "5"]
+    assert all(run.name in said.splitlines()[-1] for run in rundir.list_runs())
+
+
+@pytest.mark.whole
+async def test_an_array_is_started_on_preview_and_compared(script):
+    async with opened(size=(80, 24)) as pilot:
+        pilot.app.open_saved_profile("job")
+        pilot.app.action_go_to_step("preview")
+        await until_shown(pilot, "Enter writes the run folder")
+        await settle(pilot)
+        await pilot.press("a")
+        await until_shown(pilot, "A run for each value")
+        await pilot.press("home", "ctrl+k", *"recipe.seed=1,2,2", "enter")
+        await until_shown(pilot, "there twice")
+        await pilot.press("home", "ctrl+k", *"recipe.seed=1,2,3,4,5", "enter")
+        await until_shown(pilot, "Compare", "A", "E", seconds=60)
+        states = [status.state for status in ended().values()]
+        assert sorted(states) == ["failed", *["finished"] * 4]
+        await until_shown(pilot, "failed")
+
+
+def cards(*names):
+    return tuple(gpu(index, name=name) for index, name in enumerate(names))
+
+
+@pytest.mark.parametrize(
+    "array",
+    ["recipe.seed", "recipe.seed=", "recipe.seed=1,,2", "recipe.seed=1,1", "trainer.model=/a,/b", "=1,2", "recipe.x=1",
+     "recipe.seed=" + ",".join(map(str, range(101)))],
+)  # fmt: skip
+def test_what_is_no_array_is_refused(array):
+    with pytest.raises(BadInput):
+        prepare_members(profile(RECIPE), array, facts())
+
+
+def test_members_are_planned_as_if_nobody_used_the_gpus():
+    from tui_train.facts.types import GpuProcess
+
+    free = gpu(0)
+    busy = msgspec.structs.replace(free, processes=(GpuProcess(7, "python", "ann", 9 << 30),))
+    plans = [prepare_members(profile(RECIPE), "recipe.steps=5,6", facts(gpus=(card,))) for card in (free, busy)]
+    assert plans[0] == plans[1]
+    assert [member.edit for member in plans[0]] == ["recipe.steps=5", "recipe.steps=6"]
+
+
+def test_an_output_that_all_would_share_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="write to"):
+        prepare_members(profile(RECIPE | {"trainer.output": str(tmp_path)}), "recipe.steps=5,6", facts())
+
+
+def test_trainings_on_several_machines_are_no_array():
+    values = RECIPE | {"trainer.launcher": "torchrun", "nodes.count": 2, "nodes.address": "10.0.0.1"}
+    with pytest.raises(BadInput, match="several machines"):
+        prepare_members(profile(values), "recipe.steps=5,6", facts())
