@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from spoiled import DEEP, ENDED, EVENT, POWERLESS, endless, fifo, folder, holds, large, new_run
-from support import facts, profile, ready, sample
+from support import facts, profile, ready, sample, tui
 
 from tui_train.base.app_paths import profiles_folder, runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound, TuiTrainError
@@ -25,14 +25,6 @@ from tui_train.views import show
 
 SOMEBODY = 65534
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: who owns what, which takes root")
-
-
-def tui_train(*arguments, seconds=20, powerless=False):
-    """Run the command line in a process of its own, within so many seconds."""
-    command = [*(POWERLESS if powerless else ()), sys.executable, "-m", "tui_train", *arguments]
-    return subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False
-    )
 
 
 DAMAGE = {
@@ -199,8 +191,8 @@ def test_where_there_are_no_links_a_file_is_still_never_lost(tmp_path, monkeypat
 def test_names_never_reach_the_terminal_raw():
     profiles_folder().mkdir(parents=True)
     (profiles_folder() / "evil\x1b]0;owned\x07\u202e.toml").write_text("")
-    for arguments in (("profiles",), ("plan", "nope")):
-        done = tui_train(*arguments)
+    for arguments, code in ((("profiles",), 0), (("plan", "nope"), NotFound.exit_code)):
+        done = tui(*arguments, code=code)
         said = done.stdout + done.stderr
         assert "evil" in said
         assert not {"\x1b", "\x07", "\u202e"} & set(said)
@@ -313,7 +305,8 @@ def test_a_log_that_cannot_be_read_is_told_at_once(kind, command):
     run = new_run()
     run.events_file.write_bytes(ENDED)
     NO_LOGS[kind](run.attempt_log(1))
-    done = tui_train(command[0], "last", *command[1:], seconds=15, powerless=True)
+    words = [*POWERLESS, sys.executable, "-m", "tui_train", command[0], "last", *command[1:]]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=15, check=False)
     told = done.stdout + done.stderr
     assert "attempt-1.log" in told or "attempt 1" in told, told
     assert any(word in told for word in ("ermission", "folder", "pipe", "device", "level")), told
@@ -323,6 +316,4 @@ def test_a_log_that_cannot_be_read_is_told_at_once(kind, command):
 def test_logs_of_a_run_whose_events_cannot_be_read_say_so():
     run = new_run()
     run.events_file.write_bytes(b"no event\n")
-    done = tui_train("logs", run.name)
-    assert done.returncode == BadInput.exit_code
-    assert "damaged: events.jsonl, line 1" in done.stderr
+    assert "damaged: events.jsonl, line 1" in tui("logs", run.name, code=BadInput.exit_code).stderr

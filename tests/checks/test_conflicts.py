@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +11,7 @@ import msgspec
 import pytest
 from fake_driver import MACHINES, driver_environment
 from ssh import surveyed
-from support import SCRIPTS, UUIDS, attempted, check, facts, gpu, profile, ready, until
+from support import SCRIPTS, UUIDS, attempted, check, facts, gpu, profile, ready, tui, until
 
 from tui_train.base.app_paths import trials_folder
 from tui_train.base.errors import Unavailable
@@ -52,7 +51,6 @@ def begun():
 
 
 CARDS = facts(gpus=(gpu(0), gpu(1)))
-PROGRAM = (sys.executable, "-m", "tui_train")
 
 
 def test_a_card_is_had_by_one_run_at_a_time(begun):
@@ -159,14 +157,12 @@ def test_a_port_is_tried(begun):
 
 @pytest.mark.whole
 def test_the_command_line_tells_it_and_plans_all_the_same(begun, tmp_path):
-    output = f"trainer.output={tmp_path / 'out'}"
+    output = f"--set=trainer.output={tmp_path / 'out'}"
     begun(facts(), trainer__output=str(tmp_path / "out"))
     for command, code in (("plan", 0), ("run", 69)):
-        words = [*PROGRAM, command, "quickstart", "--set", output, "--set", "hardware.device=cpu"]
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stderr
-        assert "error: the run" in done.stderr
-        assert "is already writing to" in done.stderr
+        said = tui(command, "quickstart", output, "--set=hardware.device=cpu", code=code).stderr
+        assert "error: the run" in said
+        assert "is already writing to" in said
     assert len(list_runs()) == 1
 
 
@@ -307,7 +303,5 @@ def test_what_has_finished_is_not_started_again_to_do_nothing(tmp_path):
     attempted(run, 1.0)
     with pytest.raises(Unavailable, match="nothing left to train"):
         start_run(run)
-    words = [*PROGRAM, "resume", run.name]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
-    assert f"tui-train run {run.profile}" in done.stdout
+    assert f"tui-train run {run.profile}" in tui("resume", run.name).stdout
     assert (read_status(run).state, read_status(run).ended) == ("finished", 1001.0)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import warm
 from chats import CHAT, MARKED, PLAIN, ROWS, STRICT, look, says, user, written
-from support import SCRIPTS, TRL, with_trl
+from support import SCRIPTS, TRL, tui, with_trl
 
 from tui_train.checks.recipe.data import data_findings
 from tui_train.facts.data.data_report import DataQuestion, DataReport, TurnEndTokens, parse_data_answer, probe_data
@@ -504,27 +503,18 @@ def test_a_python_that_cannot_be_asked(tmp_path):
 # ---- the command -------------------------------------------------------------------------------------------------
 
 
-def command(*words, code=0):
-    done = subprocess.run(
-        warm.program("data", *map(str, words)), capture_output=True, text=True, check=False, timeout=100
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
-
-
 def test_the_command(tmp_path, tokenizer, warm_python):
     rows = [{"messages": [user("the quick " * number), says("fox")]} for number in range(1, 50)]
     path = written(tmp_path / "d.jsonl", [*rows, {"messages": []}])
     words = [path, "--python", warm_python, "--model", tokenizer(MARKED), "--answers-only", "--length=60", "--batch=10"]
-    done = command(*words)
+    done = tui("data", *words)
     path_line, *rest = done.stdout.splitlines()
     assert path_line.startswith(str(path))
     assert max(map(len, rest)) <= 80
     assert "▌ fox</s>" in done.stdout
     assert re.search("[▁▂▃▄▅▆▇█]", done.stdout)
     assert "line 50: " in done.stderr
-    told = json.loads(command(*words, "--json").stdout)
+    told = json.loads(tui("data", *words, "--json").stdout)
     assert told["epoch"]["steps"] == -(-told["epoch"]["rows"] // 10)
     assert told["look"]["tokens"]["counted"] == told["look"]["usable"] == 49
     assert [finding["level"] for finding in told["findings"]].count("warning") >= 2
@@ -533,11 +523,12 @@ def test_the_command(tmp_path, tokenizer, warm_python):
 def test_the_command_refuses_what_cannot_be_trained_on(tmp_path):
     path = written(tmp_path / "d.jsonl", [ROWS["preference"]])
     python = ["--python", sys.executable]
-    command(path, *python, "--method=dpo")
-    command(tmp_path / "none.jsonl", code=66)
-    command(path, "--python=/no/python", code=69)
-    command(code=64)
-    assert json.loads(command(path, *python, "--json", code=65).stdout)["look"]["format"] == "preference"
+    tui("data", path, *python, "--method=dpo")
+    tui("data", tmp_path / "none.jsonl", code=66)
+    tui("data", path, "--python=/no/python", code=69)
+    tui("data", code=64)
+    told = json.loads(tui("data", path, *python, "--json", code=65).stdout)
+    assert told["look"]["format"] == "preference"
 
 
 # ---- bounds ------------------------------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ import sys
 
 import msgspec
 import pytest
-import warm
-from support import SCRIPTS, check, facts, plan, profile, toolchain
+from support import SCRIPTS, check, facts, plan, profile, toolchain, tui
 
 from tui_train.base.errors import BadInput
 from tui_train.facts.machine import probe
@@ -246,10 +245,9 @@ def test_the_nearest_of_all_keys_and_none_where_none_is_near(key, remedy):
 
 @pytest.mark.parametrize(("option", "words"), [("--stepz=3", "--set recipe.steps=VALUE"), ("--block=3", "")])
 def test_a_key_that_is_written_as_an_option(option, words):
-    done = subprocess.run(warm.program("plan", option, "x"), capture_output=True, text=True, check=False)
-    assert done.returncode == 64
-    assert ("Did you mean" in done.stderr) is bool(words)
-    assert words in done.stderr
+    said = tui("plan", option, "x", code=64).stderr
+    assert ("Did you mean" in said) is bool(words)
+    assert words in said
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import msgspec
 import psutil
 import pytest
 import warm
-from support import GIB, TRL, facts, gpu, profile, sample, until, with_trl
+from support import GIB, TRL, facts, gpu, profile, sample, tui, until, with_trl
 
 from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name, known_models, layer_structure_by_type
 from tui_train.facts.models.model_folders import ModelFolder, read_model_folder
@@ -569,23 +569,16 @@ def test_a_damaged_folder_is_a_problem_in_words(tmp_path, spoil):
     assert found.problem
 
 
-def command(*words):
-    return subprocess.run(warm.program("estimate", *words), capture_output=True, text=True,
-                          check=False)  # fmt: skip
-
-
 @pytest.mark.whole
 def test_the_command_prints_phases_and_json():
-    done = command("quickstart", "--set", "recipe.layers=3")
-    assert done.returncode == 0
-    assert max(map(len, done.stdout.splitlines())) <= 80
-    assert "Estimated: at most" in done.stdout
+    shown = tui("estimate", "quickstart", "--set", "recipe.layers=3").stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "Estimated: at most" in shown
     quick = f"--set=trainer.python={warm.training()}"
-    data = json.loads(command("quickstart", "--json", "--measure", quick).stdout)
+    data = json.loads(tui("estimate", "quickstart", "--json", "--measure", quick).stdout)
     assert data["peak"]["bytes"] == pytest.approx(max(data["measure"]["phases"].values()), rel=0.15)
     mine = ("kind=script", "script=/t.py", "preset=hf-trainer")
-    failed = command("quickstart", *(f"--set=trainer.{setting}" for setting in mine))
-    assert failed.returncode == 69
+    failed = tui("estimate", "quickstart", *(f"--set=trainer.{setting}" for setting in mine), code=69)
     assert "the script's own model is not known" in failed.stderr
 
 

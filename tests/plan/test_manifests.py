@@ -29,6 +29,7 @@ from support import (
     ready,
     sample,
     stub,
+    tui,
     until,
 )
 
@@ -470,15 +471,9 @@ def test_a_webhook_in_a_file_here_is_refused_for_a_cluster(webhook):
 # ---- the command
 
 
-def export(folder, *words):
-    command = [sys.executable, "-m", "tui_train", "export", "quickstart", str(folder), *words]
-    return subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False)
-
-
 def test_the_command_writes_the_manifest_beside_the_script(tmp_path):
     chosen = ("--set", "container.image=ghcr.io/acme/train:1", "--set", "hardware.device=cpu")
-    done = export(tmp_path / "run", "--for", "jobset", "--claim", "data:/data", *chosen)
-    assert done.returncode == 0, done.stderr
+    done = tui("export", "quickstart", tmp_path / "run", "--for", "jobset", "--claim", "data:/data", *chosen)
     accept("jobset", read((tmp_path / "run" / "jobset.yaml").read_text()))
     assert (tmp_path / "run" / "launch.sh").is_file()
     assert "--server-side" in done.stdout

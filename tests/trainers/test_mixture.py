@@ -1,15 +1,13 @@
 """Several data files with weights: what the run is given of each, and what is said of it before."""
 
-import subprocess
 import sys
 from collections import Counter
-from functools import partial
 
 import pytest
 from chats import CHAT, PLAIN, STRICT, SYSTEM, look, numbered, written
 from fine_tuning import LIBRARIES, prepared, rows_of, tuning
 from msgspec.structs import replace
-from support import check, facts, ready
+from support import check, facts, ready, tui
 from tui_train.screens.data.data_lines import data_summary_lines
 
 from tui_train.base.command import argv
@@ -159,11 +157,9 @@ def test_the_data_view_shows_what_each_file_has_of_an_epoch(files):
 
 @pytest.mark.whole
 def test_the_data_command_shows_the_mixture(files):
-    command = [sys.executable, "-m", "tui_train", "data", *map(str, files), f"--python={sys.executable}"]
-    run = partial(subprocess.run, capture_output=True, text=True, check=False)
-    shown = run([*command, "--weights", "3,1"])
-    lines = [line.strip() for line in shown.stdout.splitlines() if "each row" in line]
+    words = ("data", *files, f"--python={sys.executable}")
+    shown = tui(*words, "--weights", "3,1").stdout
+    lines = [line.strip() for line in shown.splitlines() if "each row" in line]
     assert lines == ["of it    75 % a.jsonl, each row 1×", "25 % b.jsonl, each row 1×"]
     for weights, why in (("3", "1 weight for"), ("3,x", "'x'")):
-        refused = run([*command, f"--weights={weights}"])
-        assert (refused.returncode, why in refused.stderr) == (BadInput.exit_code, True)
+        assert why in tui(*words, f"--weights={weights}", code=BadInput.exit_code).stderr
