@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import until
+from support import executable, until
 
 _PATH = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
 _SERVER = """\
@@ -102,9 +102,7 @@ def network(folder: Path, *names: str, hidden: tuple[Path, ...] = ()) -> Iterato
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
     (folder / "sshd_config").write_text(_SERVER.format(folder=folder, path=f"{folder}/bin:{os.environ['PATH']}"))
     (folder / "config").write_text(_CLIENT.format(folder=folder))
-    (folder / "bin").mkdir()
-    (folder / "bin" / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/config "$@"\n')
-    (folder / "bin" / "ssh").chmod(0o755)
+    executable(folder / "bin" / "ssh", f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/config "$@"\n')
     hosts = [Host(folder, number, name) for number, name in enumerate(names, start=1)]
     lines = ["127.0.0.1 localhost", *(f"{host.address} {host.name}" for host in hosts)]
     (folder / "hosts").write_text("\n".join(lines) + "\n")

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from support import executable
+from support import executable, script_at
 
 IMAGE = "tui-train-test:1"
 # Their names are enough for whoever asks what an image has; what is imported is mounted.
@@ -80,10 +80,7 @@ class Docker:
     def __init__(self, folder):
         self.folder = folder
         # Its presence is what makes `--gpus` legal; that of NVIDIA is not here.
-        hook = folder / "bin" / "nvidia-container-runtime-hook"
-        hook.parent.mkdir()
-        hook.write_text("#!/bin/sh\ncat > /dev/null\n")
-        hook.chmod(0o755)
+        hook = executable(folder / "bin" / "nvidia-container-runtime-hook", "#!/bin/sh\ncat > /dev/null\n")
         self.environment = {"DOCKER_HOST": f"unix://{folder}/s"}
         words = ["dockerd", f"--data-root={folder}/data", f"--exec-root={folder}/exec", f"--pidfile={folder}/pid"]
         words += ["-H", f"unix://{folder}/s", "--bridge=none", "--iptables=false", "--ip6tables=false"]
@@ -144,4 +141,4 @@ class Podman:
 
 def runtime(folder):
     """Make the runtime that asks for no more than this machine may give."""
-    return executable(folder / "runtime", "oci_runtime.py")
+    return script_at(folder / "runtime", "oci_runtime.py")

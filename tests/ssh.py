@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import free_port, until
+from support import executable, free_port, until
 
 from tui_train.channel.session import PYTHON_COMMAND
 from tui_train.facts.other_machines.remote import HostSurvey, survey_host
@@ -129,11 +129,8 @@ def runs_there(host):
 def lead_ssh_to(home, words, client, monkeypatch):
     """Have `ssh` lead to a server, by the words that begin a command on it; there its commands have that home."""
     there = f"HOME={home} PATH={home}/bin:/usr/bin:/bin XDG_STATE_HOME= XDG_CONFIG_HOME= XDG_CACHE_HOME= XDG_DATA_HOME="
-    client.mkdir()
-    (client / "ssh").write_text(
-        f'#!/bin/bash\nlast=${{@: -1}}\nexec {" ".join(words)} "${{@:1:$#-1}}" "export {there}; $last"\n'
-    )
-    (client / "ssh").chmod(0o755)
+    leads = f'exec {" ".join(words)} "${{@:1:$#-1}}" "export {there}; $last"'
+    executable(client / "ssh", f"#!/bin/bash\nlast=${{@: -1}}\n{leads}\n")
     monkeypatch.setenv("PATH", f"{client}:{os.environ['PATH']}")
 
 

@@ -320,18 +320,23 @@ def tui(*words, code=0, **more):
 
 def stub(path):
     """Make an executable that notes how it was started, says $STUB_SAYS and ends with $STUB_CODE."""
-    return executable(path, "stub.py")
+    return script_at(path, "stub.py")
 
 
 def engine_stub(path):
     """Make an executable that stands in for a container engine, under its name."""
-    return executable(path, "engine.py")
+    return script_at(path, "engine.py")
 
 
-def executable(path, script):
+def script_at(path, script):
     """Make an executable of one of tests/scripts/."""
+    return executable(path, f"#!{Path(sys.executable).resolve()} -IS\n" + (SCRIPTS / script).read_text())
+
+
+def executable(path, text):
+    """Make an executable of this text, and the folder that it is in."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!{Path(sys.executable).resolve()} -IS\n" + (SCRIPTS / script).read_text())
+    path.write_text(text)
     path.chmod(0o755)
     return path
 

@@ -8,7 +8,7 @@ import pytest
 from forks import carried_out
 from msgspec import structs
 from spoiled import ENDED, POWERLESS, UNFORESEEN, endless, fifo, folder, header, holds, tensor
-from support import exported, facts, profile, sample
+from support import executable, exported, facts, profile, sample
 
 from tui_train.facts.other_machines import machine_files
 from tui_train.profile import store
@@ -90,9 +90,7 @@ def world(tmp_path_factory):
     model = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     model |= {"intermediate_size": 128, "vocab_size": 100, "architectures": ["LlamaForCausalLM"]}
     config, index = json.dumps(model).encode(), b'{"weight_map": {"a": "model-1.safetensors"}}'
-    python = home / "python"
-    python.write_text("#!/bin/sh\nexit 3\n")
-    python.chmod(0o755)
+    python = executable(home / "python", "#!/bin/sh\nexit 3\n")
     chosen = profile({
         "name": "p", "trainer.kind": "script", "trainer.preset": "trl", "trainer.model": f"{home}/model",
         "hardware.device": "cpu", "trainer.python": str(python),

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from fake_driver import MACHINES, driver_environment
 from ssh import surveyed
-from support import SCRIPTS, UUIDS, attempted, check, facts, gpu, profile, ready, tui, until
+from support import SCRIPTS, UUIDS, attempted, check, executable, facts, gpu, profile, ready, tui, until
 
 from tui_train.base.app_paths import trials_folder
 from tui_train.base.errors import Unavailable
@@ -190,14 +190,12 @@ USER = 12345
 def logind(tmp_path, monkeypatch):
     """Make a machine with systemd, whose busctl is a program that prints the properties that it is asked for."""
     (tmp_path / "run/systemd/system").mkdir(parents=True)
-    (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
 
     def answers(script=None, **settings):
         lines = [f"{name}) echo '{value}' ;;" for name, value in {**IN_FORCE, **settings}.items()]
         body = script or "\n".join(["for name; do case $name in", *lines, "esac; done"])
-        (tmp_path / "bin/busctl").write_text(f"#!/bin/bash\n{body}\n")
-        (tmp_path / "bin/busctl").chmod(0o755)
+        executable(tmp_path / "bin/busctl", f"#!/bin/bash\n{body}\n")
         return tmp_path
 
     return answers

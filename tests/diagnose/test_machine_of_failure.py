@@ -7,7 +7,7 @@ import time
 import msgspec
 import pytest
 from results import ended
-from support import bash, exported, facts, sleeping
+from support import bash, executable, exported, facts, sleeping
 
 from tui_train.diagnose import diagnose_run, evidence
 from tui_train.runner import evidence as runner_evidence
@@ -92,10 +92,8 @@ def test_an_error_of_a_card_is_read_from_the_kernels_log(tmp_path, monkeypatch, 
 
 def test_an_error_of_a_card_is_read_from_the_journal_where_the_kernels_log_is_closed(tmp_path, monkeypatch):
     """A user of the group adm may read that."""
-    (tmp_path / "journalctl").write_text(
-        f"#!/bin/sh\necho \"$@\" > {tmp_path}/asked\necho 'NVRM: Xid (PCI:0000:65:00): 79, GPU lost'\n"
-    )
-    (tmp_path / "journalctl").chmod(0o755)
+    said = "NVRM: Xid (PCI:0000:65:00): 79, GPU lost"
+    executable(tmp_path / "journalctl", f"#!/bin/sh\necho \"$@\" > {tmp_path}/asked\necho '{said}'\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(runner_evidence, "KERNEL_LOG_PATH", str(tmp_path / "none"))
     assert runner_evidence.gpu_error_since(time.monotonic() - 60).startswith("NVRM: Xid (PCI:0000:65:00): 79")

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from chats import CHAT, MARKED, PLAIN, ROWS, STRICT, look, says, user, written
-from support import SCRIPTS, TRL, tui, with_trl
+from support import SCRIPTS, TRL, executable, tui, with_trl
 
 from tui_train.checks.recipe.data import data_findings
 from tui_train.facts.data.data_report import DataQuestion, DataReport, TurnEndTokens, parse_data_answer, probe_data
@@ -559,15 +559,9 @@ print(data_template.first_line_of_error(MemoryError()))
 """
 
 
-def program(path, text):
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
-
-
 def small(folder, mib):
     """A Python that has so little memory."""
-    return program(folder / "python", f'#!/bin/sh\nulimit -d {mib << 10}\nexec {sys.executable} "$@"\n')
+    return executable(folder / "python", f'#!/bin/sh\nulimit -d {mib << 10}\nexec {sys.executable} "$@"\n')
 
 
 def test_a_json_list_is_read_a_row_at_a_time(tmp_path):
@@ -614,7 +608,7 @@ def test_a_sparse_file_without_a_line_break_ends_soon(tmp_path, name):
 def test_a_child_that_ends_while_it_reads_says_what(tmp_path):
     path = written(tmp_path / "d.jsonl", [ROWS["text"]])
     text = '#!/bin/sh\necho \'{"reading": "\'"$0"\'"}\'; echo memory allocation of 9 bytes failed >&2; kill -6 $$\n'
-    python = program(tmp_path / "python", text)
+    python = executable(tmp_path / "python", text)
     found = probe_data(str(python), DataQuestion(files=(str(path),)))
     assert re.fullmatch(f"{re.escape(str(python))}: it took more than the \\d+ GiB of memory.*", found.problem)
 

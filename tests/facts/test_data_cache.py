@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from chats import CHAT, PLAIN, written
 from msgspec.structs import replace
-from support import toolchain
+from support import executable, toolchain
 
 from tui_train.base.app_paths import data_summaries_folder
 from tui_train.facts.answer_cache import MAX_CACHED_ANSWERS
@@ -24,12 +24,10 @@ LONG_AGO = 1_600_000_000
 @pytest.fixture
 def reader(tmp_path):
     """A Python that notes each start, and the question to it; the file that it reads has settled."""
-    python = tmp_path / "env/bin/python"
-    python.parent.mkdir(parents=True)
     (tmp_path / "env/lib/python3.11/site-packages").mkdir(parents=True)
     count = tmp_path / "count"
-    python.write_text(f'#!/bin/sh\necho x >> {shlex.quote(str(count))}\nexec {shlex.quote(sys.executable)} "$@"\n')
-    python.chmod(0o755)
+    starts = f'echo x >> {shlex.quote(str(count))}\nexec {shlex.quote(sys.executable)} "$@"'
+    python = executable(tmp_path / "env/bin/python", f"#!/bin/sh\n{starts}\n")
     data = written(tmp_path / "d.jsonl", [CHAT])
     settled(tmp_path)
     return toolchain(python), DataQuestion(files=(str(data),)), lambda: len(count.read_text().split())

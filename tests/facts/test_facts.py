@@ -12,7 +12,7 @@ import msgspec
 import psutil
 import pytest
 from ssh import asked_by
-from support import old_python, sample, until
+from support import executable, old_python, sample, until
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts.machine import host, memory_bound, probe, trusted_pythons
@@ -40,13 +40,6 @@ def on(monkeypatch, tmp_path):
         return probe.probe_machine(deadline)
 
     return read
-
-
-def executable(path: Path, text: str) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-    return str(path)
 
 
 def gone(pid: int) -> bool:
@@ -572,7 +565,7 @@ def test_a_hostile_folder_is_not_imported(on, monkeypatch, tmp_path):
     ],
 )
 def test_a_broken_interpreter_is_a_problem(tmp_path, script, words):
-    python = executable(tmp_path / "python", script)
+    python = str(executable(tmp_path / "python", script))
     found = probe.probe_toolchain(python)
     assert found == Toolchain(python=python, problem=found.problem)
     assert found.problem.startswith(words)
@@ -609,7 +602,7 @@ def test_an_interpreter_that_hangs_is_killed_with_all_it_started(tmp_path):
     python = executable(
         tmp_path / "python", f"#!/bin/sh\necho $$ > {tmp_path}/own\nsleep 100 &\necho $! > {tmp_path}/child\nwait\n"
     )
-    assert probe.probe_toolchain(python, deadline=0.7).problem == "no answer in time"
+    assert probe.probe_toolchain(str(python), deadline=0.7).problem == "no answer in time"
     until(lambda: all(gone(int((tmp_path / name).read_text())) for name in ("own", "child")))
 
 
@@ -678,8 +671,8 @@ def test_toolchains_are_found_once_and_the_best_comes_first(bare, monkeypatch, t
     monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "stale"))
     monkeypatch.setenv("CONDA_PREFIX", str(conda))
     # The same environment by another name, through a shim.
-    shim = executable(tmp_path / "shims" / "python3", f'#!/bin/sh\nexec "{here}/bin/python" "$@"\n')
-    monkeypatch.setenv("PATH", f"{Path(shim).parent}:/bin:/usr/bin")
+    executable(tmp_path / "shims" / "python3", f'#!/bin/sh\nexec "{here}/bin/python" "$@"\n')
+    monkeypatch.setenv("PATH", f"{tmp_path}/shims:/bin:/usr/bin")
     (tmp_path / "shims" / "python").symlink_to(conda / "bin" / "python")
     trusted_pythons.remember_chosen_python(f"{here}/bin/python")
     found = probe.probe_toolchains([str(noted / "bin" / "python3")])
@@ -737,7 +730,7 @@ def theirs(path):
             (lambda prefix: (prefix / "bin").chmod(0o777), "other users may write"),
             (lambda prefix: (prefix / "bin" / "python").chmod(0o757), "other users may write"),
             (lambda prefix: site_of(prefix).chmod(0o777), "other users may write"),
-            (lambda prefix: theirs(Path(executable(site_of(prefix) / "x.pth", ""))), "belongs"),
+            (lambda prefix: theirs(executable(site_of(prefix) / "x.pth", "")), "belongs"),
         ],
         3,
     ),
@@ -892,7 +885,7 @@ def test_the_real_torch_of_this_environment():
 def test_many_slow_interpreters_are_asked_at_once_and_share_one_deadline(bare, tmp_path, monkeypatch):
     met = f"$(/bin/ls {tmp_path} | /bin/grep -c here)"
     meets = f"#!/bin/sh\n: > {tmp_path}/$$.here\nwhile [ {met} -lt 8 ]; do /bin/sleep 0.05; done\nexit 3\n"
-    slow = [executable(tmp_path / f"slow{n}" / "python", meets) for n in range(8)]
+    slow = [str(executable(tmp_path / f"slow{n}" / "python", meets)) for n in range(8)]
     found = probe.probe_toolchains(slow, deadline=100)
     assert [t.problem for t in found if t.label == "chosen"] == ["it ended with exit code 3"] * 8
     clock, given = itertools.chain([0.0], itertools.repeat(1.5)), []

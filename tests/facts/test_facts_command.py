@@ -11,7 +11,7 @@ import pytest
 import warm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import GIB, UUIDS, examples, facts, gpu, machine, toolchain
+from support import GIB, UUIDS, examples, executable, facts, gpu, machine, toolchain
 
 from tests.fake_driver import driver_environment
 from tui_train.base.errors import BadInput, CannotWrite, Unavailable
@@ -207,15 +207,10 @@ strange \x1b[31mline
 
 @pytest.fixture
 def ssh(tmp_path, monkeypatch):
-    (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin" / "ssh"
-    program.write_text(SSH)
-    program.chmod(0o755)
+    program = executable(tmp_path / "bin" / "ssh", SSH)
     for name in ("NOTES", "SMI", "THERE"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "nvidia-smi").write_text(NVIDIA_SMI)
-    (tmp_path / "there" / "nvidia-smi").chmod(0o755)
+    executable(tmp_path / "there" / "nvidia-smi", NVIDIA_SMI)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     return tmp_path
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support import bash, boxed, exported, inside, plain_environment, profile
+from support import bash, boxed, executable, exported, inside, plain_environment, profile
 
 from tui_train.runner.containers import container
 from tui_train.runner.run_folder.planned import SupervisorPlan
@@ -21,14 +21,12 @@ MARK = "20261122-101010-7-ab12cd"
 def engine(tmp_path, monkeypatch):
     """Return what puts an engine on PATH that notes what it is asked, and then does what this shell code says."""
     folder = tmp_path / "bin"
-    folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("HF_HOME", raising=False)
 
     def put(name="docker", does=""):
-        (folder / name).write_text(f'#!/bin/bash\necho "$*" >> {tmp_path}/asked\n{does}\n')
-        (folder / name).chmod(0o755)
+        executable(folder / name, f'#!/bin/bash\necho "$*" >> {tmp_path}/asked\n{does}\n')
 
         def asked():
             file = tmp_path / "asked"

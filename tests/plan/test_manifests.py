@@ -19,6 +19,7 @@ from support import (
     HOSTILE,
     UUIDS,
     boxed,
+    executable,
     facts,
     free_port,
     gpu,
@@ -357,9 +358,8 @@ def test_a_machine_starts_what_the_plan_says(tmp_path, kind, name):
 def python_that_notes(path):
     """A Python that notes how a training was started, and runs everything else."""
     noting = stub(path.with_name("noting"))
-    path.write_text(f'#!/bin/sh\ncase $1 in -I | -c) exec {sys.executable} "$@" ;; *) exec {noting} "$@" ;; esac\n')
-    path.chmod(0o755)
-    return path
+    case = f'case $1 in -I | -c) exec {sys.executable} "$@" ;; *) exec {noting} "$@" ;; esac'
+    return executable(path, f"#!/bin/sh\n{case}\n")
 
 
 TINY = {
@@ -444,10 +444,9 @@ def test_the_first_pod_writes_the_run_folder_once(tmp_path):
 def test_a_pod_waits_until_the_first_one_has_its_name(tmp_path, kind):
     cluster, words, work, run = machine(tmp_path.resolve(), kind, PLANS["machines"][0], facts(gpus=CARDS))
     environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), **there(kind, 1))
-    python, asked, slow = python_that_notes(tmp_path / "python"), tmp_path / "asked", tmp_path / "slow"
+    python, asked = python_that_notes(tmp_path / "python"), tmp_path / "asked"
     first = f"[ $1 != -c ] || [ -e {asked} ] || {{ echo >> {asked}; exit 1; }}"
-    slow.write_text(f'#!/bin/sh\n{first}\nexec {python} "$@"\n')
-    slow.chmod(0o755)
+    slow = executable(tmp_path / "slow", f'#!/bin/sh\n{first}\nexec {python} "$@"\n')
     environment["TUI_TRAIN_PYTHON"] = str(slow)
     done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,6 +20,7 @@ from support import (
     UUIDS,
     bash,
     examples,
+    executable,
     exported,
     facts,
     gpu,
@@ -448,12 +449,8 @@ def machines(folder, gpus=2, **more):
     python = stub(folder / "python")
     found = facts(python=python, gpus=[gpu(number) for number in range(gpus)])
     chosen = profile({"trainer.launcher": "torchrun", "hardware.processes": 0 if gpus else 2, **MACHINES, **more})
-    tool = folder / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text(
-        '#!/bin/bash\nn=0\nfor one in $THERE; do echo "GPU $n: NVIDIA X (UUID: $one)"; n=$((n + 1)); done\n'
-    )
-    tool.chmod(0o755)
+    lists = 'n=0\nfor one in $THERE; do echo "GPU $n: NVIDIA X (UUID: $one)"; n=$((n + 1)); done'
+    tool = executable(folder / "bin" / "nvidia-smi", f"#!/bin/bash\n{lists}\n")
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), THERE="GPU-a GPU-b")
     environment["PATH"] = f"{tool.parent}:{environment['PATH']}"
     return (*exported(folder / "run", chosen, found), environment)

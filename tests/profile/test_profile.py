@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import HOSTILE, examples, profile
+from support import HOSTILE, examples, executable, profile
 
 from tui_train.actions.last_profile import load_last_session_profile, remember_profile_without_secrets
 from tui_train.base.app_paths import last_profile_file, profiles_folder
@@ -399,8 +399,7 @@ def test_the_last_profile_is_kept_without_secrets_and_for_its_user_only():
 
 
 def test_a_python_without_a_slash_is_the_one_on_path(tmp_path, monkeypatch):
-    (python := tmp_path / "python3").write_text("#!/bin/sh\n")
-    python.chmod(0o755)
+    python = executable(tmp_path / "python3", "#!/bin/sh\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     row = fields.get_field("trainer.python")
     monkeypatch.chdir("/")

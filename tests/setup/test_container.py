@@ -21,6 +21,7 @@ from support import (
     bash,
     boxed,
     engine_stub,
+    executable,
     exported,
     gpu,
     inside,
@@ -451,11 +452,9 @@ def test_what_is_not_there_is_said_first(tmp_path):
 def path(tmp_path, monkeypatch):
     """An empty PATH but for what a test puts there."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    (tmp_path / "bin").mkdir()
 
     def put(name, text):
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
+        executable(tmp_path / "bin" / name, f"#!/bin/sh\n{text}\n")
 
     return put
 

@@ -18,6 +18,7 @@ from support import (
     boxed,
     check,
     copied,
+    executable,
     facts,
     gpu,
     inside,
@@ -277,9 +278,7 @@ def checkout(tmp_path_factory):
             where = Path(spec.origin)
             where = where.parent if where.name == "__init__.py" else where
             (folder / "path" / where.name).symlink_to(where)
-    (folder / "bin").mkdir()
-    (folder / "bin" / "uv").write_text(UV.format(notes=shlex.quote(str(folder / "notes"))))
-    (folder / "bin" / "uv").chmod(0o755)
+    executable(folder / "bin" / "uv", UV.format(notes=shlex.quote(str(folder / "notes"))))
     return copied(folder), folder
 
 
@@ -415,11 +414,8 @@ def slow_uv(tmp_path, monkeypatch):
     """Two idle cards, and a uv that waits for the file `go`."""
     for name, value in driver_environment("two-3090").items():
         monkeypatch.setenv(name, value)
-    uv = tmp_path / "bin" / "uv"
-    uv.parent.mkdir()
     names = {"python": shlex.quote(sys.executable), "envs": app_paths.environments_folder(), "folder": tmp_path}
-    uv.write_text(STUB_UV.format(**names))
-    uv.chmod(0o755)
+    uv = executable(tmp_path / "bin" / "uv", STUB_UV.format(**names))
     monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     monkeypatch.setattr(live_samples, "yield_changed_samples", lambda _cancelled: iter(()))

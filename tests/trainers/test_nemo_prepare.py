@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import warm
-from support import alone
+from support import alone, executable
 
 from tui_train.actions import environments
 
@@ -53,9 +53,7 @@ def python(tmp_path_factory):
         named = made.with_name(f"{name}-{version}.dist-info")
         named.mkdir()
         (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    made.write_text(f'#!/bin/sh\nPYTHONPATH="{beside}:{made.parent}" exec "{warm.training()}" "$@"\n')
-    made.chmod(0o755)
-    return str(made)
+    return str(executable(made, f'#!/bin/sh\nPYTHONPATH="{beside}:{made.parent}" exec "{warm.training()}" "$@"\n'))
 
 
 def documents(python, tokenizer, data):
