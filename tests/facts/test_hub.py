@@ -500,7 +500,6 @@ def test_the_preview_names_the_revision(revision, shown):
     ("revision", "values", "why"),
     [
         ("v9", {}, "has no revision v9"),
-        ("a b", {}, "cannot be the name"),
         ("v1", {"trainer.model": "/m"}, "only a model of the Hub"),
         ("v1", {"trainer.preset": "hf-trainer"}, "does not take it"),
         ("v1", {"trainer.kind": "builtin"}, "takes none"),

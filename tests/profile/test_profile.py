@@ -86,13 +86,6 @@ def test_the_fields_are_all_of_the_profile():
         assert fields.get_value(fields.profile_with_value(Profile(), key, value), key) == value
 
 
-def test_special_sections_are_written_only_where_something_is_chosen():
-    assert "[container]" not in store.profile_to_toml(Profile())
-    changed = fields.profile_with_value(Profile(), "container.image", "nemo:25.04")
-    assert "[container]" in store.profile_to_toml(changed)
-    assert store.profile_from_toml(store.profile_to_toml(changed)) == changed
-
-
 @pytest.mark.parametrize(
     ("key", "text", "value"),
     [
@@ -365,6 +358,9 @@ def test_what_may_be_a_secret_is_saved_with_a_warning_that_does_not_show_it(name
         ("--tag", "otp", "--vocab", "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"), ("--hook", "/hooks/forward_hook_1234567890_a"),
         ("--note", "cookie: chocolate chip recipe"), ("--at", "trainer.py:1234:train:loop:0.5"),
         ("--tracker", "wandb", "--revision", "0123456789abcdef0123456789abcdef01234567"), ("--auth", "none"),
+        ("--pad_token=<pad>",), ("--eos-token", "</s>"), ("--num_key_value_heads=8",), ("--tokenizer=/t",),
+        ("--sort_key=length",), ("--token={model}",), ("--use_auth_token=True",), ("--token", "--next"), ("key=value",),
+        ("--image_token", "IMG"), ("--token=$HF_TOKEN",), ("sk-learn",), ("--keyboard=us",), ("--token=",),
     ],
 )  # fmt: skip
 def test_arguments_that_are_no_secrets_raise_nothing(words):
