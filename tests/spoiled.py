@@ -56,6 +56,15 @@ def folder(path):
     path.mkdir()
 
 
+def loop(path):
+    path.symlink_to(path)
+
+
+def no_rights(path):
+    path.write_bytes(b"line\n" * 1000)
+    path.chmod(0)
+
+
 def header(text, data=b"", length=None):
     return (len(text) if length is None else length).to_bytes(8, "little") + text + data
 

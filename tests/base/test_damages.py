@@ -139,20 +139,6 @@ def world(tmp_path_factory):
     return home
 
 
-def with_damage(world, home, name, damage):
-    """Make a world in which one file is damaged."""
-    shutil.copytree(world, home, symlinks=True)
-    run = home / RUNS / RUN
-    if name in ELSEWHERE:
-        for file, data in ELSEWHERE.items():
-            (run / file).write_bytes(data)
-    path = run / name if name in OF_RUN else home / name
-    if name in OTHERS:
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(OTHERS[name])
-    DAMAGES[damage](path)
-
-
 CASES = [*itertools.product(OF_RUN, DAMAGES, ON_RUN), *itertools.product(OF_PROFILE, DAMAGES, ON_PROFILE)]
 
 
@@ -162,7 +148,15 @@ def test_no_command_breaks_waits_or_swells_at_a_damaged_file(world, tmp_path):
     asked = []
     for number, (name, damage, words) in enumerate(cases):
         home = tmp_path / str(number)
-        with_damage(world, home, name, damage)
+        shutil.copytree(world, home, symlinks=True)
+        run = home / RUNS / RUN
+        for file, data in ELSEWHERE.items() if name in ELSEWHERE else ():
+            (run / file).write_bytes(data)
+        path = run / name if name in OF_RUN else home / name
+        if name in OTHERS:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(OTHERS[name])
+        DAMAGES[damage](path)
         asked.append([str(home), *(word.replace("{}", str(home)) for word in words)])
     wrong = [
         (*case[:2], *one)

@@ -21,7 +21,9 @@ from spoiled import (
     header,
     holds,
     large,
+    loop,
     new_run,
+    no_rights,
     tensor,
 )
 from support import exported, facts, holder, profile, sample
@@ -49,15 +51,6 @@ from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 
 pytestmark = pytest.mark.timeout(60)
-
-
-def no_rights(path):
-    path.write_bytes(b"x\n")
-    path.chmod(0)
-
-
-def loop(path):
-    path.symlink_to(path)
 
 
 PLACES = {

@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from spoiled import DEEP, ENDED, EVENT, POWERLESS, endless, fifo, folder, holds, large, new_run
+from spoiled import DEEP, ENDED, EVENT, POWERLESS, endless, fifo, folder, holds, large, loop, new_run, no_rights
 from support import facts, profile, ready, sample, tui
 
 from tui_train.base.app_paths import profiles_folder, runs_folder
@@ -290,12 +290,7 @@ def test_a_run_that_is_not_there_is_told_with_names_made_visible():
     assert "\x1b" not in caught.value.remedy
 
 
-def no_rights(path):
-    path.write_bytes(b"line\n" * 1000)
-    path.chmod(0)
-
-
-NO_LOGS = {"mode": no_rights, "folder": folder, "pipe": fifo, "endless": endless, "loop": lambda at: at.symlink_to(at)}
+NO_LOGS = {"mode": no_rights, "folder": folder, "pipe": fifo, "endless": endless, "loop": loop}
 
 
 @pytest.mark.parametrize(

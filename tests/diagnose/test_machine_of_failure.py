@@ -23,24 +23,6 @@ LOST_CARD = ROOMY | {"gpu_error": "NVRM: Xid (PCI:0000:65:00): 79, pid=812, GPU 
 ABORT, KILL = ("Aborted (core dumped)", 134), ("step 14 loss 1.2", 137)
 
 
-def failed_on(folder, said, there):
-    """A run that failed on a host, with what that noted of itself, as it is known here."""
-    line, code = said
-    run = ended(folder, [line], state="failed")
-    events = [json.loads(each) for each in run.events_file.read_text().splitlines()]
-    for event in events:
-        if event["event"] in {"attempt_ended", "run_ended"}:
-            event["exit_code"] = code
-    next(event for event in events if event["event"] == "attempt_ended").update(there)
-    run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
-    status = read_status(run)
-    (run.path / "place.json").write_text(json.dumps({"host": "box", "folder": "/there"}))
-    write_host_report(
-        run.path, HostReport(at=1.0, status=RunStatus("failed", attempts=status.attempts, exit_code=code))
-    )
-    return run
-
-
 # What the log says, how the machine of the failure stood, how this one stands, and what failed.
 CASES = [
     (ABORT, FULL, ROOMY, "disk_full"),
@@ -55,9 +37,18 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_machine_of_the_failure_counts(tmp_path, monkeypatch, case):
-    said, there, here, failure = case
+    (line, code), there, here, failure = case
     monkeypatch.setattr(evidence, "read_machine_evidence", lambda *_: MachineEvidence(**here))
-    found = diagnose_run(failed_on(tmp_path / "run", said, there))
+    run = ended(tmp_path / "run", [line], state="failed")
+    events = [json.loads(each) for each in run.events_file.read_text().splitlines()]
+    for event in events:
+        ends = {"attempt_ended": {"exit_code": code, **there}, "run_ended": {"exit_code": code}}
+        event.update(ends.get(event["event"], {}))
+    run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
+    attempts = read_status(run).attempts
+    (run.path / "place.json").write_text(json.dumps({"host": "box", "folder": "/there"}))
+    write_host_report(run.path, HostReport(at=1.0, status=RunStatus("failed", attempts=attempts, exit_code=code)))
+    found = diagnose_run(run)
     assert (found.failure, found.host) == (failure, "box")
 
 

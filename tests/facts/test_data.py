@@ -49,20 +49,17 @@ def test_each_format(tmp_path, name):
     assert set(ROWS) == set(FORMAT_LABELS)
 
 
-def of_kind(path, rows):
+@pytest.mark.parametrize("name", ["D.JSONL", "d.ndjson", "d.json", "d.csv", "d.txt"])
+def test_each_kind_of_file(tmp_path, name):
+    rows = [{"prompt": f"p{number}", "completion": "a, b\nc"} for number in range(3)]
     texts = {
         ".json": json.dumps(rows, indent=1),
         ".csv": "prompt,completion\n" + "".join(f'{r["prompt"]},"{r["completion"]}"\n' for r in rows),
         ".txt": "".join(r["prompt"] + "\n" for r in rows),
     }
+    path = tmp_path / name
     path.write_text(texts.get(path.suffix) or "".join(f"{json.dumps(row)}\n" for row in rows))
-    return path
-
-
-@pytest.mark.parametrize("name", ["D.JSONL", "d.ndjson", "d.json", "d.csv", "d.txt"])
-def test_each_kind_of_file(tmp_path, name):
-    rows = [{"prompt": f"p{number}", "completion": "a, b\nc"} for number in range(3)]
-    found = look(of_kind(tmp_path / name, rows))
+    found = look(path)
     assert (found.usable, found.problems) == (3, ())
     assert found.format == ("text" if name == "d.txt" else "prompt_completion")
 

@@ -218,12 +218,6 @@ def test_bf16_needs_every_card():
 # Sets. Clocks are the makers' boost clocks, so that the speeds are those that they publish.
 
 
-def known(words, number=0):
-    name, memory, sms, capability, clock = words
-    made = card(name, memory * GIB, sms, capability, sm_clock_max=clock)
-    return msgspec.structs.replace(made, index=number, uuid=f"GPU-{name}-{number}", name=name)
-
-
 CARDS = {
     "1030": ("GeForce GT 1030", 2, 3, "6.1", 1468),
     "3080": ("GeForce RTX 3080", 10, 68, "8.6", 1710),
@@ -240,7 +234,11 @@ CARDS = {
 
 
 def machine_of(words):
-    return [known(CARDS[word], number) for number, word in enumerate(words.split())]
+    made = []
+    for number, (name, memory, sms, capability, clock) in enumerate(CARDS[word] for word in words.split()):
+        one = card(name, memory * GIB, sms, capability, sm_clock_max=clock)
+        made.append(msgspec.structs.replace(one, index=number, uuid=f"GPU-{name}-{number}", name=name))
+    return made
 
 
 @pytest.mark.parametrize(

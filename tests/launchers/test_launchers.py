@@ -25,7 +25,7 @@ from support import (
     ready,
 )
 
-from tui_train.base.command import ADDRESS_VARIABLE, argv
+from tui_train.base.command import ADDRESS_VARIABLE, Command, argv
 from tui_train.facts.machine import probe
 from tui_train.launchers import LAUNCHERS, choose_launcher, launchers_supporting, torchrun
 from tui_train.launchers.launcher import LauncherJob
@@ -94,7 +94,8 @@ def test_accelerate_understands_every_configuration(tmp_path, older, version):
             assert (found["processes"], found["machines"]) == (str(made.world_size // made.nodes), nodes)
         if nodes > 1:
             assert (found["rank"], found["address"], found["static"]) == (1, "127.0.0.1", "static")
-            assert f"main_process_port: {found['port']}\n" in config_of(words)
+            (config,) = (word.partition("=")[2] for word in words if word.startswith("--config_file="))
+            assert f"main_process_port: {found['port']}\n" in Path(config).read_text()
         if strategy == "fsdp2":
             assert env["ACCELERATE_USE_FSDP"] == "true"
             assert env["FSDP_VERSION"] == "2"
@@ -114,10 +115,6 @@ def test_accelerate_understands_every_configuration(tmp_path, older, version):
         else:
             assert "ACCELERATE_USE_FSDP" not in env
             assert "ACCELERATE_USE_DEEPSPEED" not in env
-
-
-def config_of(words):
-    return Path(next(word for word in words if word.startswith("--config_file=")).partition("=")[2]).read_text()
 
 
 @pytest.mark.whole
@@ -164,7 +161,8 @@ def torchrun_words(torchrun_flags, nodes):
         nodes=nodes,
         port=1234,
     )
-    return argv_of(torchrun.Torchrun(job).command_parts())[3:]
+    command = Command(torchrun.Torchrun(job).command_parts(), (), "/")
+    return argv(command, "/run", node_rank=2, address="10.0.0.1")[3:]
 
 
 @pytest.mark.whole
@@ -192,12 +190,6 @@ def test_torchrun_is_given_no_flag_that_it_has_not_got(nodes, offered):
     shorter = [word for word in torchrun_words(offered, nodes) if "max" not in word and "local" not in word]
     assert torchrun_words(without, nodes) == shorter
     assert len(shorter) < len(torchrun_words(offered, nodes))
-
-
-def argv_of(parts):
-    from tui_train.base.command import Command
-
-    return argv(Command(parts, (), "/"), "/run", node_rank=2, address="10.0.0.1")
 
 
 @pytest.mark.training

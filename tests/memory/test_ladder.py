@@ -81,10 +81,6 @@ def test_each_rung_builds_on_the_one_before():
     assert "--gradient_checkpointing=True" not in argv(attempts[-2].command, "/run")
 
 
-def _batch_in(given):
-    return int(given["--per_device_train_batch_size"]) * int(given["--gradient_accumulation_steps"])
-
-
 @pytest.mark.whole
 @settings(max_examples=examples(200), deadline=None)
 @given(
@@ -117,7 +113,8 @@ def test_the_global_batch_is_exact_on_every_rung(world, micro, steps, rungs, con
             assert all(new <= old for old, new in zip(*needs, strict=True))
     for attempt in plan(profile(values), facts()).attempts:
         given = dict(word.split("=", 1) for word in argv(attempt.command, "/r") if "=" in word)
-        assert _batch_in(given) * world == micro * world * steps
+        batches = [given[f"--{name}"] for name in ("per_device_train_batch_size", "gradient_accumulation_steps")]
+        assert int(batches[0]) * int(batches[1]) == micro * steps
 
 
 LIBRARIES = {"bitsandbytes": "0.48", "liger-kernel": "0.6", "peft": "0.18"}

@@ -32,16 +32,12 @@ def made(case):
     return prepared
 
 
-def rendered(case):
-    """The files of a case, but for those that are copied as they are, and the plan as data."""
-    prepared = made(case)
-    copied = {program.path for program in prepared.plan.programs} | {PLAN_JSON_FILE_NAME}
-    return {file.path: file.text for file in prepared.files if file.path not in copied and not file.data}
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_case_becomes_what_is_expected(case):
-    files = rendered(case)
+    prepared = made(case)
+    # But for those that are copied as they are, and the plan as data.
+    copied = {program.path for program in prepared.plan.programs} | {PLAN_JSON_FILE_NAME}
+    files = {file.path: file.text for file in prepared.files if file.path not in copied and not file.data}
     if UPDATE:
         for path, text in files.items():
             (case / path).write_text(text)

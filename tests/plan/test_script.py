@@ -395,10 +395,11 @@ def test_whatever_attempts_differ_in_each_is_what_the_plan_says(tmp_path_factory
         command = Command((CommandPart((str(python),)), *parts), env, word_in_run_dir(""))
         made.append(msgspec.structs.replace(base.attempts[0], command=command))
     (folder / "launch.sh").write_text(render_launch_script(msgspec.structs.replace(base, attempts=tuple(made))))
+    takes_checkpoint = "--checkpoint=?*" in (folder / "launch.sh").read_text()
     for number, attempt in enumerate(made, start=1):
         for checkpoint in ("", "/c 1"):
             started = ["bash", folder / "launch.sh", "--plain", f"--attempt={number}"]
-            started += [f"--checkpoint={checkpoint}"] if checkpoint and "--checkpoint=?*" in launch_text(folder) else []
+            started += [f"--checkpoint={checkpoint}"] if checkpoint and takes_checkpoint else []
             subprocess.run(
                 started, env=plain_environment(STUB_NOTES=str(folder / "notes")), check=True, stdout=subprocess.DEVNULL
             )
@@ -406,10 +407,6 @@ def test_whatever_attempts_differ_in_each_is_what_the_plan_says(tmp_path_factory
             assert note["argv"] == argv(attempt.command, str(folder), checkpoint)
             found = {name: note["env"][name] for name in ("ALL", "SOME") if name in note["env"]}
             assert found == {setting.name: setting.value for setting in attempt.command.env}
-
-
-def launch_text(folder):
-    return (folder / "launch.sh").read_text()
 
 
 def test_read_from_a_pipe_it_refuses(tmp_path):

@@ -51,10 +51,6 @@ def table(heading, number=0):
     return rows
 
 
-def first_sentence(text):
-    return re.match(r".*?[.](?=\s|$)", " ".join(inspect.cleandoc(text).split())).group()
-
-
 def known_commands(group=cli.cli, before=""):
     """All commands by their whole name, those of groups among them, in the order of the table."""
     for name in group.list_commands(None):
@@ -65,11 +61,6 @@ def known_commands(group=cli.cli, before=""):
             yield from known_commands(command, f"{before}{name} ")
         else:
             yield f"{before}{name}", command
-
-
-def usage(name, command):
-    arguments = [param.name.upper() for param in command.params if isinstance(param, click.Argument)]
-    return f"`{' '.join(['tui-train', name, *arguments])}`"
 
 
 def run(words, folder):
@@ -139,7 +130,11 @@ def test_make_run_opens_the_wizard_or_trains():
 
 
 def test_table_of_commands():
-    expected = [[usage(name, command), first_sentence(command.help)] for name, command in known_commands()]
+    expected = []
+    for name, command in known_commands():
+        arguments = [param.name.upper() for param in command.params if isinstance(param, click.Argument)]
+        first_sentence = re.match(r".*?[.](?=\s|$)", " ".join(inspect.cleandoc(command.help).split())).group()
+        expected.append([f"`{' '.join(['tui-train', name, *arguments])}`", first_sentence])
     assert table("| Command | What it does |") == [["`tui-train`", "Opens the wizard."], *expected]
 
 

@@ -227,9 +227,6 @@ def test_dead_variables_of_profile_and_environment_are_reported():
     ]
 
 
-ETH = msgspec.structs.replace(TWO, machine=msgspec.structs.replace(TWO.machine, interfaces=("eth0", "ib0", "lo")))
-
-
 @pytest.mark.parametrize(
     ("chosen", "variables", "message"),
     [
@@ -257,7 +254,9 @@ ETH = msgspec.structs.replace(TWO, machine=msgspec.structs.replace(TWO.machine, 
 def test_a_variable_is_checked_as_its_key_is(chosen, variables, message):
     other = {"HF_HOME": "/h"}
     values = profile({**TORCHRUN, **chosen, "trainer.environment": {**variables, **other}})
-    where = msgspec.structs.replace(ETH, toolchains=(toolchain(packages={"wandb": "0.31.0"}),))
+    there = msgspec.structs.replace(TWO.machine, interfaces=("eth0", "ib0", "lo"))
+    tools = (toolchain(packages={"wandb": "0.31.0"}),)
+    where = msgspec.structs.replace(TWO, machine=there, toolchains=tools)
     found = [item for item in check(values, where) if next(iter(variables)) in item.message]
     assert [item.level for item in found] == (["error"] if message else [])
     if message:

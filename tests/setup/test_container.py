@@ -81,17 +81,6 @@ def words_of(made):
     return [word for part in made.container.parts for word in part.words if isinstance(word, str)]
 
 
-def values_of(run, folder, name=""):
-    """What launch.sh knows where it runs, for the words of a plan."""
-    cache, hub = folder / "cache", folder / "cache" / "huggingface"
-    user = f"--user={os.getuid()}:{os.getgid()}"
-    return {"RUN_DIR": str(run.path), "CONTAINER": name, "USER": user, "MEMLOCK": "-1"}, (
-        (str(run.path), str(run.path)),
-        (str(cache / "tui-train/container"), "/cache"),
-        (str(hub), "/cache/huggingface"),
-    )
-
-
 def with_engine(folder, engine):
     """An environment with an engine that only notes what it is told."""
     engine_stub(folder / "bin" / engine)
@@ -117,11 +106,15 @@ def test_the_engine_is_handed_exactly_what_the_plan_says(tmp_path, engine):
     run, made, note, _ = ran(tmp_path, engine, HOSTILE)
     name = next((word.removeprefix("--name=") for word in note["argv"] if word.startswith("--name=")), "")
     assert engine == "apptainer" or re.fullmatch(r"tui-train-plain-[0-9]+", name)
-    values, known = values_of(run, tmp_path.resolve(), name)
-    for name, (host, within) in zip(("RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT"), known, strict=True):
-        values[name] = mount_option(engine, host, within)
+    cache, user = tmp_path.resolve() / "cache", f"--user={os.getuid()}:{os.getgid()}"
+    values = {
+        "RUN_DIR": str(run.path), "CONTAINER": name, "USER": user, "MEMLOCK": "-1",
+        "RUN_MOUNT": mount_option(engine, str(run.path), str(run.path)),
+        "CACHE_MOUNT": mount_option(engine, str(cache / "tui-train/container"), "/cache"),
+        "HUGGING_FACE_MOUNT": mount_option(engine, str(cache / "huggingface"), "/cache/huggingface"),
+    }  # fmt: skip
     if engine == "apptainer":
-        values["CACHE_MOUNT"] = f"--home={known[1][0]}:/cache"
+        values["CACHE_MOUNT"] = f"--home={cache}/tui-train/container:/cache"
     wanted = container.container_command(made.container, made.attempts[0].command, values)
     assert note["argv"][1:] == wanted[1:]
     assert note["argv"][0].endswith(f"/{engine}")

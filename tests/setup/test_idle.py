@@ -109,12 +109,9 @@ def test_a_driver_that_hides_its_cards_is_no_reason_for_the_cpu():
     assert plan(apply_change(error.change, profile()), hiding(HIDDEN)).device == "cpu"
 
 
-CARD = (pci.PciCard("0000:01:00.0", "10de:2204", ""),)
-
-
 @pytest.mark.parametrize("kind", ["library", "module", "mismatch", "permission", "other"])
 def test_what_keeps_the_driver_from_starting_hides_the_cards_on_the_bus(kind):
-    assert pci.no_driver_gap(kind, "detail", CARD).hides
+    assert pci.no_driver_gap(kind, "detail", (pci.PciCard("0000:01:00.0", "10de:2204", ""),)).hides
 
 
 def test_a_driver_without_a_card_on_the_bus_hides_none(monkeypatch):

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -186,14 +187,9 @@ def test_the_file_is_clean_python(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
-class Strategy:
-    """What is read of a strategy and set in it, as with fiddle's Config: what is neither is no attribute."""
-
-
 def split_of(values, **fields):
     """The strategy that a recipe's own becomes, by the lines of the file that say how the model is split."""
-    strategy = Strategy()
-    vars(strategy).update(fields)
+    strategy = SimpleNamespace(**fields)
     _, _, rest = written(values).partition("    strategy = recipe.trainer.strategy\n")
     exec(textwrap.dedent(rest.partition("\n\n")[0]), {"strategy": strategy})  # noqa: S102 - they are our own
     return vars(strategy)
