@@ -257,13 +257,6 @@ def test_weights_that_are_damaged_are_said_in_a_sentence(name, tmp_path):
         read_tensor_descriptions(tmp_path / "x")
 
 
-def test_the_tensors_of_weights_are_read(tmp_path):
-    (tmp_path / "x").write_bytes(header(tensor().replace(b"{", b'{"__metadata__": {"format": "pt"}, ', 1), bytes(8)))
-    assert {name: (one.dtype, one.element_count) for name, one in read_tensor_descriptions(tmp_path / "x").items()} == {
-        "a": ("F32", 2)
-    }
-
-
 # ---- what a machine without tui-train shows
 
 

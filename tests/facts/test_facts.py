@@ -383,57 +383,52 @@ def test_a_missing_library_has_four_causes(monkeypatch, release, inside, cards, 
 # The host
 
 
-def cgroup(root: Path, **files: str) -> None:
-    root.mkdir(parents=True, exist_ok=True)
+def cgroup(root: Path, own: str, files: dict[str, str]) -> tuple[Path, Path]:
+    """Where a process reads its own groups, and the file system of all groups."""
+    (root / "own").write_text(own)
     for name, text in files.items():
-        (root / name.replace("__", ".")).write_text(text)
+        (root / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "fs" / name).write_text(text)
+    return root / "own", root / "fs"
 
 
-def test_limits_of_version_2_are_the_tightest_on_the_way_up(tmp_path):
-    (tmp_path / "own").write_text("0::/user.slice/job\n")
-    cgroup(tmp_path / "fs" / "user.slice", cpu__max="150000 100000\n", memory__max="max\n", memory__current="5")
-    cgroup(
-        tmp_path / "fs" / "user.slice" / "job",
-        cpu__max="max 100000\n",
-        memory__max="1000000\n",
-        memory__current="600000\n",
-        memory__stat="anon 1\ninactive_file 200000\nactive_file 7\n",
-    )
-    cgroup(tmp_path / "fs" / "user.slice", pids__max="100\n", pids__current="30\n")
-    cgroup(tmp_path / "fs" / "user.slice" / "job", pids__max="max\n", pids__current="9\n")
-    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == CgroupLimits(1.5, 1000000, 600000, 70)
-
-
-def test_limits_of_version_1_in_a_container_that_sees_only_its_top(tmp_path):
-    (tmp_path / "own").write_text(
-        "5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n3:pids:/x\n1:name=systemd:/x\n0::/\n"
-    )
-    cgroup(
-        tmp_path / "fs" / "memory",
-        memory__limit_in_bytes="3000\n",
-        memory__usage_in_bytes="1000\n",
-        memory__stat="total_inactive_file 400\n",
-    )
-    cgroup(tmp_path / "fs" / "cpu,cpuacct", **{"cpu.cfs_quota_us": "50000\n", "cpu.cfs_period_us": "100000\n"})
-    cgroup(tmp_path / "fs" / "pids" / "x", pids__max="64\n", pids__current="65\n")
-    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == CgroupLimits(0.5, 3000, 2400, 0)
+V2 = {
+    "cpu.max": "150000 100000\n", "memory.max": "max\n", "memory.current": "5", "pids.max": "100\n",
+    "pids.current": "30\n", "job/cpu.max": "max 100000\n", "job/memory.max": "1000000\n",
+    "job/memory.current": "600000\n", "job/memory.stat": "anon 1\ninactive_file 200000\nactive_file 7\n",
+    "job/pids.max": "max\n", "job/pids.current": "9\n",
+}  # fmt: skip
+# In a container that sees only its top.
+V1_GROUPS = "5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n3:pids:/x\n1:name=systemd:/x\n0::/\n"
+V1 = {
+    "memory/memory.limit_in_bytes": "3000\n", "memory/memory.usage_in_bytes": "1000\n",
+    "memory/memory.stat": "total_inactive_file 400\n", "cpu,cpuacct/cpu.cfs_quota_us": "50000\n",
+    "cpu,cpuacct/cpu.cfs_period_us": "100000\n", "pids/x/pids.max": "64\n", "pids/x/pids.current": "65\n",
+}  # fmt: skip
+HUGE = {"memory/memory.limit_in_bytes": "9223372036854771712\n", "memory/memory.usage_in_bytes": "1000\n"}
 
 
 @pytest.mark.parametrize(
-    "files",
+    ("own", "files", "limits"),
     [
-        {"memory__limit_in_bytes": "9223372036854771712\n", "memory__usage_in_bytes": "1000\n"},
-        {"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"},
-        {"memory__limit_in_bytes": "rubbish\n"},
-        {},
+        # The tightest on the way up.
+        ("0::/user/job\n", {f"user/{name}": text for name, text in V2.items()}, CgroupLimits(1.5, 1000000, 600000, 70)),
+        (V1_GROUPS, V1, CgroupLimits(0.5, 3000, 2400, 0)),
+        *(
+            ("4:memory:/\n3:cpu:/\nrubbish\n", files, CgroupLimits())
+            for files in (
+                HUGE,
+                {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"},
+                {"memory/memory.limit_in_bytes": "rubbish\n"},
+                {},
+            )
+        ),
     ],
 )
-def test_no_limit_is_no_limit(tmp_path, files):
-    (tmp_path / "own").write_text("4:memory:/\n3:cpu:/\nrubbish\n")
-    for name in ("cpu", "memory"):
-        cgroup(tmp_path / "fs" / name, **files)
-    assert cgroup_limits.cgroup_limits(tmp_path / "own", tmp_path / "fs") == CgroupLimits()
-    assert cgroup_limits.cgroup_limits(tmp_path / "missing", tmp_path / "fs") == CgroupLimits()
+def test_limits_of_groups(tmp_path, own, files, limits):
+    own_groups, all_groups = cgroup(tmp_path, own, files)
+    assert cgroup_limits.cgroup_limits(own_groups, all_groups) == limits
+    assert cgroup_limits.cgroup_limits(tmp_path / "missing", all_groups) == CgroupLimits()
 
 
 @pytest.mark.parametrize(
@@ -453,11 +448,7 @@ def test_no_limit_is_no_limit(tmp_path, files):
     ],
 )
 def test_kills_for_lack_of_memory_are_counted_where_they_are_known(tmp_path, own, files, kills):
-    (tmp_path / "own").write_text(own)
-    for name, text in files.items():
-        (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "fs" / name).write_text(text)
-    assert cgroup_limits.count_oom_kills(tmp_path / "own", tmp_path / "fs") == kills
+    assert cgroup_limits.count_oom_kills(*cgroup(tmp_path, own, files)) == kills
 
 
 def test_usable_cpus(monkeypatch):

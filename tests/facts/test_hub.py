@@ -19,7 +19,7 @@ from tui_train.facts.models import hub as hub_facts
 from tui_train.facts.models.hub import CachedModel, HubCache, HubModel
 from tui_train.places.place import Place
 from tui_train.places.profile_facts import probe_profile_facts
-from tui_train.profile import fields, store
+from tui_train.profile import fields
 from tui_train.profile.changes import apply_change
 from tui_train.profile.fields import profile_with_value
 from tui_train.programs import hub_cache
@@ -208,11 +208,6 @@ def test_an_id_stays_and_a_folder_becomes_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     read = [fields.parse_value(row, text) for text in typed]
     assert read == ["acme/tiny", "gpt2", f"{tmp_path}/mine", f"{tmp_path}/new", f"{tmp_path}/a/b/c", "/x y", ""]
-
-
-def test_an_id_in_a_profile_file_is_no_path(tmp_path):
-    made = profile(TRL | {"trainer.model": "acme/tiny"})
-    assert store.profile_from_toml(store.profile_to_toml(made), folder=tmp_path) == made
 
 
 def test_the_profile_decides_whether_the_hub_is_asked():

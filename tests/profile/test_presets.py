@@ -43,7 +43,6 @@ from tui_train.profile import store
 from tui_train.profile.changes import apply_change
 from tui_train.profile.presets import (
     UserPreset,
-    accepted_placeholders,
     get_preset,
     shipped_preset_texts,
     shipped_presets,
@@ -445,10 +444,6 @@ def test_the_command_lists_and_prints_them(folder, capsys):
     assert capsys.readouterr().out == WHOLE
     with pytest.raises(NotFound, match="no preset nope"):
         printed_presets.print_preset("nope")
-
-
-def test_what_is_not_passed_is_said():
-    assert accepted_placeholders(shipped_presets()["custom"], ("--x={seed}",)) == {"seed"}
 
 
 # ---- what a script's --help lists --------------------------------------------------------------------------------

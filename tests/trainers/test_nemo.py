@@ -387,7 +387,6 @@ def test_a_python_with_recipes_goes_before_one_with_automodel():
     tools = (*AUTOMODEL.toolchains, *facts(python="/recipes", packages=RECIPES).toolchains)
     found = Facts(machine=AUTOMODEL.machine, toolchains=tools)
     assert Setup(profile(NEMO), found).toolchain.python == "/recipes"
-    assert nemo.nemo_flavour(tools[0]) == "automodel"
 
 
 def test_the_recipes_that_are_offered_do_the_task():
