@@ -177,7 +177,6 @@ def test_each_expression_has_words():
 @pytest.mark.whole
 @pytest.mark.parametrize("part", sample(range(8), 8))
 def test_what_an_expression_matches_is_looked_at(part):
-    """A line that is made for an expression makes it a candidate."""
     known = _all_single_line_expressions()
     for number in range(part, len(known), 8):
 

@@ -277,7 +277,6 @@ def test_another_failure_stops_at_once(tmp_path, trainer, launcher, phase):
     ("trainer", "place", "phase"), [("builtin", "backward", "loss"), ("total-batch", "load", "load")]
 )
 def test_the_ladder_ends(tmp_path, trainer, place, phase):
-    """A training whose memory runs out on every rung ends, with its code, and says so."""
     found = train(tmp_path, (trainer, "python", phase), faults=[{"in": place}], micro=2)
     assert found.code == 1, found.told
     assert "the plan has no further fallback" in found.said

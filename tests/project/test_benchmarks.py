@@ -53,7 +53,6 @@ def test_each_benchmark_is_named():
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("words", FIGURES)
 def test_prints_its_figures(words, tmp_path):
-    """With --quick, each ends by itself, with every figure."""
     name, *arguments = words.split()
     with (tmp_path / "measured.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, restval="")

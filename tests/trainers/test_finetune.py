@@ -153,7 +153,6 @@ def test_the_best_checkpoint_is_kept_where_each_is_evaluated():
 
 
 def test_what_an_attempt_falls_back_to_reaches_trl():
-    """Each rung changes the words, or the file, of its attempt."""
     rungs = ("fused_optimizer", "fused_cross_entropy", "optimizer_8bit", "lora")
     chosen = tuning(finetune__tuning="full", finetune__method="reward", ladder__rungs=rungs, ladder__consent=rungs)
     packages = LIBRARIES | {"liger-kernel": "0.8.5"}
@@ -642,7 +641,6 @@ def test_answers_are_found_by_the_preparation_where_nothing_was_read(tmp_path, m
 
 @with_trl
 def test_a_stopped_run_resumes(tmp_path, model, trl):
-    """It saves when it is stopped, and goes on from there to what it would have learned."""
     data = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(40)])
     chosen = chosen_for(model, data, recipe__epochs=8.0, finetune__dropout=0.0, recipe__checkpoint_every=100)
     whole, _ = trained(tmp_path / "whole", chosen, trl)
