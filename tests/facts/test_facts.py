@@ -393,7 +393,7 @@ def cgroup(root: Path, own: str, files: dict[str, str]) -> tuple[Path, Path]:
 
 
 V2 = {
-    "cpu.max": "150000 100000\n", "memory.max": "max\n", "memory.current": "5", "pids.max": "100\n",
+    "cpu.max": "150000 100000\n", "memory.max": "2000000\n", "memory.current": "5", "pids.max": "100\n",
     "pids.current": "30\n", "job/cpu.max": "max 100000\n", "job/memory.max": "1000000\n",
     "job/memory.current": "600000\n", "job/memory.stat": "anon 1\ninactive_file 200000\nactive_file 7\n",
     "job/pids.max": "max\n", "job/pids.current": "9\n",
