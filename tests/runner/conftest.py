@@ -1,9 +1,20 @@
 """What the tests of the runner share."""
 
+import json
+import subprocess
+
 import pytest
+from support import SCRIPTS
 
 from tui_train.plan.render import runner_file
 from tui_train.runner.system import program
+
+
+@pytest.fixture(scope="session")
+def tracebacks(warm_python):
+    """What torch prints when its memory runs out in each phase."""
+    done = subprocess.run([warm_python, SCRIPTS / "out_of_memory.py"], capture_output=True, check=True, timeout=120)
+    return json.loads(done.stdout)
 
 
 @pytest.fixture

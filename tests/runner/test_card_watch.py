@@ -29,13 +29,14 @@ def look(tmp_path):
         with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as child:
             line = child.stdout.readline()
             child.kill()
-        return {uuid: as_look(card) for uuid, card in json.loads(line)["cards"].items()} if line else None
+        return {
+            uuid: CardLook(
+                card["number"], card["total"], card["free"], tuple(CardUser(*user) for user in card["users"])
+            )
+            for uuid, card in json.loads(line)["cards"].items()
+        }
 
     return first
-
-
-def as_look(card):
-    return CardLook(card["number"], card["total"], card["free"], tuple(CardUser(*user) for user in card["users"]))
 
 
 @pytest.mark.parametrize(

@@ -51,12 +51,6 @@ def smi(tmp_path, monkeypatch):
     return put
 
 
-@pytest.fixture
-def impatient(monkeypatch):
-    """Wait a moment where half a minute would be waited."""
-    monkeypatch.setattr(gpus, "_NVIDIA_SMI_ANSWER_SECONDS", 0.3)
-
-
 def check(cards, planned=PLANNED):
     """Return what is said of cards that are looked at."""
     said = []
@@ -142,7 +136,8 @@ def test_what_is_no_choice_is_refused(smi, planned, listed, asked, refusal):
 
 
 @pytest.mark.parametrize("before", ["exit 9", "exec sleep 600", "trap '' TERM; sleep 600 & sleep 600"])
-def test_an_nvidia_smi_that_does_not_answer_is_said_and_left_behind(smi, impatient, before):
+def test_an_nvidia_smi_that_does_not_answer_is_said_and_left_behind(smi, monkeypatch, before):
+    monkeypatch.setattr(gpus, "_NVIDIA_SMI_ANSWER_SECONDS", 0.3)
     smi(WHOLE, before=before)
     assert check(UUIDS) == ["nvidia-smi does not answer: the GPUs are not looked at first"]
     assert gpus.pids_computing_on(UUIDS) is None

@@ -59,6 +59,12 @@ def training(run):
     return marked(read_status(run).mark)
 
 
+def started(run):
+    """Start a run, and wait until it trains; return its processes."""
+    start_run(run)
+    return training(run)
+
+
 def newest_log(run):
     attempts = read_status(run).attempts
     return run.attempt_log(attempts[-1].number).read_bytes() if attempts else b""
@@ -108,15 +114,6 @@ def test_a_training_learns_and_climbs_down(tmp_path, engine, containers, launche
     assert gone(run, containers)
 
 
-def test_its_exit_code_is_the_trainings(tmp_path, engine, containers):
-    run = sleeping(tmp_path, engine, "--seconds=0.1", "--code=7")
-    start_run(run)
-    now = wait_for_end(run)
-    assert (now.state, now.exit_code) == ("failed", 7)
-    assert b"tick 1\n" in newest_log(run)
-    assert gone(run, containers)
-
-
 def prepared_by(monkeypatch, *words):
     """Have the script run once before the training, with other words."""
     monkeypatch.setattr(
@@ -144,8 +141,7 @@ def test_what_comes_before_runs_in_the_container_too(tmp_path, engine, container
 def test_what_comes_before_is_stopped(tmp_path, engine, containers, monkeypatch):
     prepared_by(monkeypatch, "--seconds=300")
     run = sleeping(tmp_path, engine, "--seconds=0.1")
-    start_run(run)
-    training(run)
+    started(run)
     stop_run(run)
     assert read_status(run).state == "stopped"
     assert gone(run, containers)
@@ -153,8 +149,7 @@ def test_what_comes_before_is_stopped(tmp_path, engine, containers, monkeypatch)
 
 def test_stopping_lets_it_save_and_leaves_nothing(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine, f"--save-on-term={tmp_path}/mine/saved")
-    start_run(run)
-    assert len(training(run)) >= 3
+    assert len(started(run)) >= 3
     assert containers() == [run.events()[1].container]
     assert stop_run(run).state == "stopped"
     assert (tmp_path / "mine/saved").read_text() == "saved\n"
@@ -162,21 +157,10 @@ def test_stopping_lets_it_save_and_leaves_nothing(tmp_path, engine, containers):
 
 
 @pytest.mark.whole
-def test_what_does_not_listen_is_killed(tmp_path, engine, containers, monkeypatch):
-    monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
-    run = sleeping(tmp_path, engine, "--ignore-signals", "--children-apart=1")
-    start_run(run)
-    training(run)
-    assert stop_run(run).state == "stopped"
-    assert gone(run, containers)
-
-
-@pytest.mark.whole
 def test_a_second_interrupt_kills_at_once(tmp_path, engine, containers, monkeypatch):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "600")
     run = sleeping(tmp_path, engine, "--ignore-signals")
-    start_run(run)
-    training(run)
+    started(run)
     pid = read_status(run).pid
     os.kill(pid, signal.SIGTERM)
     until(lambda: read_status(run).state == "stopping")
@@ -209,8 +193,7 @@ def ticks(run):
 def test_it_trains_on_without_its_client(tmp_path, engine, containers):
     """The run goes on, its log without a gap, and it ends with the training's own code."""
     run = sleeping(tmp_path, engine, "--seconds=5", "--code=7")
-    start_run(run)
-    training(run)
+    started(run)
     os.kill(client_of(run), signal.SIGKILL)
     before = len(ticks(run))
     until(lambda: len(ticks(run)) > before + 10)
@@ -225,8 +208,7 @@ def test_it_trains_on_without_its_client(tmp_path, engine, containers):
 @pytest.mark.whole
 def test_it_is_stopped_without_its_client(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine)
-    start_run(run)
-    training(run)
+    started(run)
     os.kill(client_of(run), signal.SIGKILL)
     time.sleep(1)
     assert stop_run(run).state == "stopped"
@@ -236,8 +218,7 @@ def test_it_is_stopped_without_its_client(tmp_path, engine, containers):
 @pytest.mark.parametrize("client_too", sample([True, False], 2))
 def test_it_is_stopped_without_its_supervisor(tmp_path, engine, containers, client_too):
     run = sleeping(tmp_path, engine, f"--save-on-term={tmp_path}/mine/saved")
-    start_run(run)
-    training(run)
+    started(run)
     os.kill(read_status(run).pid, signal.SIGKILL)
     if client_too:
         os.kill(client_of(run), signal.SIGKILL)
@@ -257,8 +238,7 @@ def test_it_is_stopped_without_its_supervisor(tmp_path, engine, containers, clie
 @pytest.mark.whole
 def test_a_container_that_nobody_watched_to_its_end_is_removed_by_the_next_start(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine, "--seconds=3")
-    start_run(run)
-    training(run)
+    started(run)
     now = read_status(run)
     os.kill(now.pid, signal.SIGKILL)
     os.kill(client_of(run), signal.SIGKILL)

@@ -2,10 +2,8 @@
 
 import json
 import re
-import subprocess
 
 import pytest
-import warm
 from support import (
     SCRIPTS,
     UUIDS,
@@ -40,13 +38,6 @@ MANY = {
 }
 HALVE = next(signature.remedy for signature, _ in load_signatures() if signature.failure == "cuda_oom")
 PLAIN = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
-
-
-@pytest.fixture(scope="module")
-def tracebacks():
-    """What torch prints when its memory runs out in each phase."""
-    done = subprocess.run([warm.training(), SCRIPTS / "out_of_memory.py"], capture_output=True, check=True, timeout=120)
-    return json.loads(done.stdout)
 
 
 def ran(folder, said, *, code="1", smi="", card_wait=60.0):
@@ -152,17 +143,6 @@ echo '{UUIDS[0]}, 77'
 """
 
 
-@pytest.mark.whole
-def test_it_waits_until_the_cards_are_empty(tmp_path):
-    """The process 77 is there before it begins, 88 is left by the training, 99 is on a card of someone else's."""
-    busy = CARDS + f"echo 'GPU-other, 99'\n[ \"$left\" -lt 1 ] || [ \"$left\" -gt 3 ] || echo '{UUIDS[1]}, 88'\n"
-    run, plan, told = ran(tmp_path, PLAIN, smi=busy)
-    assert tried(run) == [*plan.fallback_path("loss")]
-    assert int((tmp_path / "left").read_text()) >= 4
-    assert "not empty" not in told
-    assert "does not answer" not in told
-
-
 def test_a_card_that_stays_full_does_not_hold_it_for_ever(tmp_path):
     busy = CARDS + f"[ \"$left\" -lt 1 ] || echo '{UUIDS[1]}, 88'\n"
     run, plan, told = ran(tmp_path, PLAIN, smi=busy, card_wait=0.0)
@@ -210,21 +190,14 @@ def logged(history, name):
     return [entry[name] for entry in history if name in entry]
 
 
-EVALUATING = ("--eval_strategy=steps", "--eval_steps=3")
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """What the Hugging Face Trainer logs where nothing happens to it."""
-    return hf_trained(tmp_path_factory.mktemp("whole"), (), *EVALUATING)[1]
-
-
 @pytest.mark.training
 @pytest.mark.whole
-def test_the_hf_trainer_evaluates_less_at_a_time_and_learns_the_same(tmp_path, whole):
+def test_the_hf_trainer_evaluates_less_at_a_time_and_learns_the_same(tmp_path):
     """The evaluation after step 3 fails with the Trainer's own batch of 8; that of the training is as large."""
     rungs = ("micro_batch", "activation_checkpointing", "eval_batch")
-    run, fell = hf_trained(tmp_path / "fell", rungs, *EVALUATING, "--evaluates_for=2")
+    evaluating = ("--eval_strategy=steps", "--eval_steps=3")
+    _, whole = hf_trained(tmp_path / "whole", (), *evaluating)
+    run, fell = hf_trained(tmp_path / "fell", rungs, *evaluating, "--evaluates_for=2")
     assert [attempt.out_of_memory for attempt in read_status(run).attempts] == [True, False]
     assert {*re.findall(r"evaluated (\d+) at a time", log_of(run, 2))} == {"1"}
     assert re.findall(r"samples (\d+)", log_of(run, 2)) == ["8"]

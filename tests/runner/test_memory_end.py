@@ -1,12 +1,9 @@
 """What ended a training, GPU memory or something else: the logs of real processes, and of torchrun and NCCL."""
 
-import json
 import subprocess
 import sys
 
 import pytest
-import warm
-from support import SCRIPTS
 
 from tui_train.runner.logs.holders import largest_other_holder
 from tui_train.runner.logs.memory_end import MemoryEnd, read_memory_end
@@ -251,13 +248,6 @@ def test_the_phase_is_that_of_the_innermost_frame(tmp_path, frames, phase):
 def test_a_line_that_repeats_the_error_keeps_its_phase(tmp_path):
     said = traceback("RuntimeError: CUDA error: out of memory", "main", "_foreach_add_")
     assert end(tmp_path, f"{said}\nERROR: CUDA out of memory").phase == "step"
-
-
-@pytest.fixture(scope="module")
-def tracebacks():
-    """What torch prints when its memory runs out in each phase."""
-    done = subprocess.run([warm.training(), SCRIPTS / "out_of_memory.py"], capture_output=True, check=True, timeout=120)
-    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 import itertools
 import math
 import re
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -131,13 +129,10 @@ def test_steps_that_are_told_again_replace_what_came_after():
     assert values(found, "eval_loss") == []
 
 
-def test_an_evaluation_that_finds_the_same_after_a_step_back_is_another_one():
+def test_an_evaluation_that_every_step_repeats_is_one_but_another_one_after_a_step_back():
     found = read("step 5 | loss 1.0 | val loss 0.5 | val_acc: 0.1", "step 2 | loss 2.0 | val loss 0.5 | val_acc: 0.2")
     assert [(point.step, point.loss) for point in found.evaluations.points()] == [(2, 0.5)]
     assert (values(found, "eval_loss"), values(found, "val_acc")) == ([(2, 0.5)], [(2, 0.2)])
-
-
-def test_an_evaluation_that_every_step_repeats_is_one_of_the_step_that_it_was_made_at():
     found = read("step 1 | loss 1.0 | val loss 0.5 | val_acc: 0.1", "step 2 | loss 2.0 | val loss 0.5 | val_acc: 0.1")
     assert (values(found, "eval_loss"), values(found, "val_acc")) == ([(1, 0.5)], [(1, 0.1)])
 
@@ -151,13 +146,15 @@ def test_a_bar_that_is_read_again_and_again_is_no_news():
 
 
 def test_lines_may_come_one_by_one_or_all_at_once():
-    lines = [f"step {step} | loss {step / 7} | acc: {step % 5}" for step in [*range(900), *range(700, 1300)]]
+    more = (" | lr 1e-3 | grad_norm 2.0 | tokens/s 9 | tokens seen: 8", "")
+    lines = [
+        f"step {step} | loss {step / 7} | acc: {step % 5}{more[step % 2]}" for step in [*range(900), *range(700, 1300)]
+    ]
     found = Progress()
     for line in lines:
         found = advance_progress(found, [line])
     whole = advance_progress(Progress(), lines)
-    assert found.metrics.named("acc").values_per_bucket == whole.metrics.named("acc").values_per_bucket
-    assert found.metrics == whole.metrics
+    assert found == whole
 
 
 def test_what_is_no_number_is_counted_and_left_out():
@@ -232,10 +229,3 @@ def test_no_line_breaks_the_reading(text, number):
         f"step {number} | loss 1.{number} | {text}: {number}", text, f"{{'loss': 1.0, 'step': 3, {text!r}: 2}}"
     )
     assert all(each.name.isprintable() and len(each.name) <= 64 for each in found.metrics.series)
-
-
-def test_logs_of_real_failures_give_what_their_dictionaries_say():
-    log = Path(__file__).parents[1] / "logs" / "healthy--fine-tuning.log"
-    found = read(*log.read_text().split("\n"))
-    assert {"loss", "grad_norm", "learning_rate", "num_tokens"} <= set(names(found))
-    assert sys.getsizeof(found.metrics.named("loss").buckets) < 10_000

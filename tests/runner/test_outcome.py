@@ -139,10 +139,7 @@ def test_ladder_and_diagnosis_agree_on_what_a_full_card_says(tmp_path, line):
         (["  0%|          | 1/1000 [00:01<00:02,  2.00it/s]"], True),
         (["Loading checkpoint shards:  50%|##  | 1/2 [00:01<00:01]", " 50%|### | 501/1000 [00:01<00:02]"], False),
         (["Tokenizing train dataset: 100%|####| 40/40 [00:00<00:00, 9 examples/s]"], False),
-        (
-            ["Map (num_proc=2): 100%|####| 40/40 [0<0]", "Skipping the first batches:   2%| | 12/500 [0<1]"],
-            False,
-        ),
+        (["Map (num_proc=2): 100%|####| 40/40 [0<0]", "Skipping the first batches:   2%| | 12/500 [0<1]"], False),
         (["Map: 100%|####| 40/40 [00:00<00:00]", "{'loss': 2.1, 'epoch': 0.1}", "  0%|  | 2/1000 [00:01<00:02]"], True),
         (["step 3 | loss 2.5"], True),
         (["step 501 | loss 2.5"], False),

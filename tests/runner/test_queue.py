@@ -20,7 +20,6 @@ from tui_train.runner.queue.turns import Request, Ticket
 from tui_train.runner.run_folder import events
 from tui_train.runner.run_folder.lock_owner import this_process_as_owner
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
 
 ROOT = Path(__file__).parents[2]
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: files of two users need root")
@@ -328,36 +327,6 @@ def test_any_of_several_cards_is_the_one_that_is_free(box):
     assert read_status(box.runs["run"]).gpus == (UUIDS[1],)
 
 
-def test_a_stop_ends_what_waits_and_nothing_was_trained(box):
-    box.strangers(0)
-    box.export("run")
-    process = box.start("run", "--when-free")
-    box.waits("run", "pid")
-    assert stop_run(box.runs["run"]).state == "stopped"
-    assert process.wait(60) == 143
-    assert "attempt_started" not in box.names("run")
-    assert read_status(box.runs["run"]).never_had_turn
-    assert not list(Path(os.environ["TUI_TRAIN_QUEUE"]).glob("run-*"))
-
-
-@pytest.mark.whole
-def test_a_start_that_was_killed_while_it_waited_keeps_nobody_waiting(box):
-    for name in ("trains", "killed", "next"):
-        box.export(name)
-    box.start("trains", "--when-free")
-    box.trains("trains")
-    killed = box.start("killed", "--when-free")
-    box.waits("killed", "trains (")
-    box.start("next", "--when-free")
-    box.waits("next", "trains (")
-    os.kill(read_status(box.runs["killed"]).pid, signal.SIGKILL)
-    killed.wait(60)
-    status = read_status(box.runs["killed"])
-    assert (status.state, status.never_had_turn) == ("lost", True)
-    box.end("trains")
-    assert box.trains("next") == [UUIDS[0]]
-
-
 @pytest.mark.whole
 def test_a_card_that_an_ordinary_start_has_is_waited_for(box):
     for name in ("ordinary", "waits", "careless"):
@@ -373,18 +342,6 @@ def test_a_card_that_an_ordinary_start_has_is_waited_for(box):
     box.waits("waits", "GPU 0: careless (")
     box.end("careless")
     box.trains("waits")
-
-
-def test_trainings_on_the_cpu_wait_for_each_others_cores(box):
-    everything = {"trainer.environment": {"OMP_NUM_THREADS": "9999"}}
-    for name in ("first", "second"):
-        box.export(name, (), **everything)
-    box.start("first", "--when-free")
-    box.trains("first")
-    box.start("second", "--when-free")
-    assert "CPU cores, 0 of" in box.waits("second", "first (")
-    box.end("first")
-    box.trains("second")
 
 
 @pytest.mark.whole

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 import warm
-from support import UUIDS, bash, exported, facts, plain_environment, profile, sample
+from support import UUIDS, bash, exported, facts, plain_environment, sample, sleeping
 from tui_train.screens.run.run_state import run_state_lines
 
 import tui_train
@@ -61,16 +61,9 @@ def script(tmp_path, before=""):
 def made(tmp_path, source, processes=1, launcher="python", python=None, **values):
     """A run folder for a script on the CPU, with its plan as data; `python` is the real one where it is given."""
     python = python or warm.training()
-    chosen = profile({
-        "trainer.kind": "script",
-        "trainer.preset": "custom",
-        "trainer.launcher": launcher,
-        "trainer.python": python,
-        "trainer.script": str(source),
-        "hardware.processes": processes,
-        **{key.replace("__", "."): value for key, value in values.items()},
-    })  # fmt: skip
-    run, plan = exported(tmp_path / "run", chosen, facts(python=python))
+    values = {key.replace("__", "."): value for key, value in values.items()} | {"trainer.python": python}
+    values |= {"trainer.launcher": launcher, "trainer.script": str(source), "hardware.processes": processes}
+    run, plan = exported(tmp_path / "run", sleeping(**values), facts(python=python))
     run.plan_file.write_bytes(msgspec.json.encode(plan))
     return run
 

@@ -241,12 +241,17 @@ def test_a_start_without_a_free_descriptor_blocks_no_signal_and_leaves_nothing_o
 pytestmark = pytest.mark.xdist_group("engines")
 
 
-def telling(log, engine, *arguments, wrapped=ONE_STREAM):
-    """Start a container that tells its steps, and return its client, which writes to a log."""
+def without_client(log, engine, *arguments, told, wrapped=ONE_STREAM):
+    """Start a container that tells its steps, and kill its client once it has written more than so many to a log."""
     words = [engine, "run", f"--name={NAME}", "--rm=false", "--init", "--pull=never", "--network=none"]
     words += [f"--volume={SCRIPTS}:{SCRIPTS}:ro", rig.IMAGE, *wrapped, "python", f"{SCRIPTS}/teller.py", *arguments]
     with log.open("ab") as file:
-        return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        client = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+    try:
+        until(lambda: len(steps(log)[0]) > told, 60)
+    finally:
+        client.kill()
+        client.wait()
 
 
 def steps(log):
@@ -260,10 +265,7 @@ def steps(log):
 def test_a_lost_client_loses_no_line(tmp_path, engine, containers, wrapped, end):
     """Nor any of a bar that never ends its line, where both are one stream."""
     log = tmp_path / "attempt-1.log"
-    client = telling(log, engine, "400", "0.01", "7", end, wrapped=wrapped)
-    until(lambda: len(steps(log)[0]) > 40, 60)
-    client.kill()
-    client.wait()
+    without_client(log, engine, "400", "0.01", "7", end, told=40, wrapped=wrapped)
     time.sleep(1)
     before = len(steps(log)[0])
     assert container.must_rejoin_container(engine, NAME, 137, lambda: True)
@@ -283,10 +285,7 @@ def test_a_lost_client_loses_no_line(tmp_path, engine, containers, wrapped, end)
 @pytest.mark.whole
 def test_a_container_that_ended_before_it_was_rejoined(tmp_path, engine, containers):
     log = tmp_path / "attempt-1.log"
-    client = telling(log, engine, "60", "0.01", "3")
-    until(lambda: steps(log)[0], 60)
-    client.kill()
-    client.wait()
+    without_client(log, engine, "60", "0.01", "3", told=0)
     until(lambda: container.container_exit_code(engine, NAME) is not None)
     assert container.must_rejoin_container(engine, NAME, 137, lambda: True)
     assert ended(rejoined(log, engine)) == 3
@@ -298,10 +297,7 @@ def test_a_container_that_ended_before_it_was_rejoined(tmp_path, engine, contain
 @pytest.mark.whole
 def test_a_second_client_may_be_lost_as_well(tmp_path, engine, containers):
     log = tmp_path / "attempt-1.log"
-    client = telling(log, engine, "300", "0.01", "0")
-    until(lambda: len(steps(log)[0]) > 20, 60)
-    client.kill()
-    client.wait()
+    without_client(log, engine, "300", "0.01", "0", told=20)
     task = rejoined(log, engine)
     before = len(steps(log)[0])
     until(lambda: len(steps(log)[0]) > before + 20)

@@ -41,14 +41,6 @@ CALLS = {
 }
 
 
-@pytest.fixture(scope="module")
-def python():
-    found = old_python()
-    if not found:
-        pytest.skip("there is no Python 3.8 on this machine")
-    return found
-
-
 # Each module is imported first, as if the others had not been, and the failures of all are told at once.
 _EACH = """
 import sys, traceback
@@ -67,8 +59,9 @@ sys.exit(failed)
 """
 
 
-def test_each_module_works_under_python_3_8(python, tmp_path):
+def test_each_module_works_under_python_3_8(tmp_path):
     """As a run folder has it: without site-packages, and without what lies around."""
+    python = old_python() or pytest.skip("there is no Python 3.8 on this machine")
     assert CALLS.keys() <= PACKAGES.keys()
     (tmp_path / RUNNER_ZIP_FILE_NAME).write_bytes(runner_file().content)
     (tmp_path / "log").write_text(OOM)
@@ -141,26 +134,16 @@ def test_where_nothing_can_be_kept_it_comes_from_the_zip(tmp_path, environment):
     assert asked(run, "launch", HOME="", **environment) == NOTHING_TO_LAUNCH
 
 
-def test_a_run_goes_on_to_its_end_without_what_was_kept(tmp_path):
-    """Also what is imported last: whoever notifies."""
+@pytest.mark.parametrize("cache", ["cache", ""])
+def test_a_run_goes_on_to_its_end_without_the_zip_that_it_came_from_and_what_was_kept(tmp_path, cache):
+    """Also what is imported last, where that was kept: whoever notifies."""
     told, go = tmp_path / "told", tmp_path / "go"
-    chosen = sleeping(f"--until={go}", **{"notify.command": ("touch", str(told))})
+    chosen = sleeping(f"--until={go}", **({"notify.command": ("touch", str(told))} if cache else {}))
     run, _ = exported(tmp_path / "run", chosen, facts())
-    environment = plain_environment(XDG_CACHE_HOME=str(tmp_path / "cache"))
+    environment = plain_environment(XDG_CACHE_HOME=str(tmp_path / cache) if cache else "relative")
     with subprocess.Popen(["bash", run.script], env=environment, stdout=subprocess.DEVNULL) as training:
         until(lambda: read_status(run).attempts)
-        shutil.rmtree(tmp_path / "cache")
-        (run.path / RUNNER_ZIP_FILE_NAME).unlink()
-        go.touch()
-    assert (training.returncode, told.exists()) == (0, True)
-
-
-def test_an_attempt_ends_without_the_zip_that_it_came_from(tmp_path):
-    go = tmp_path / "go"
-    run, _ = exported(tmp_path / "run", sleeping(f"--until={go}"), facts())
-    environment = plain_environment(XDG_CACHE_HOME="relative")
-    with subprocess.Popen(["bash", run.script], env=environment, stdout=subprocess.DEVNULL) as training:
-        until(lambda: read_status(run).attempts)
+        shutil.rmtree(tmp_path / "cache", ignore_errors=not cache)
         (run.path / RUNNER_ZIP_FILE_NAME).rename(tmp_path / "replaced")
         go.touch()
-    assert (training.returncode, read_status(run).state) == (0, "finished")
+    assert (training.returncode, read_status(run).state, told.exists()) == (0, "finished", bool(cache))

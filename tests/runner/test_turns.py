@@ -110,13 +110,6 @@ def test_no_card_is_taken_twice_or_out_of_turn_or_left_idle(seed):
         machine.require_rules()
 
 
-def test_cards_are_kept_for_an_earlier_start_that_needs_more_of_them():
-    both, one = waits("both", cards=("a", "b"), card_count=2), waits("one", ticks=1, cards=("b",), card_count=1)
-    other = waits("other", ticks=2, cards=("c",), card_count=1)
-    assert cards_by_turn((both, one, other), (), {"b": GIB, "c": GIB}, 1) == {"other": ("c",)}
-    assert cards_by_turn((both, one, other), (), {"a": GIB, "b": GIB}, 1) == {"both": ("a", "b")}
-
-
 def test_a_card_without_the_memory_that_is_needed_is_left_to_others():
     large, small = (
         waits("large", cards=("a",), card_count=1, memory=2 * GIB),
