@@ -190,15 +190,15 @@ def test_a_script_that_is_named_alone_is_what_trains(tmp_path):
     assert store.load_profile_file("mine").trainer.kind == "script"
 
 
-CANNOT_RUN = [
-    (("trainer.script=/no/such.py",), 65, "script: /no/such.py does not exist"),
-    (("trainer.environment=HF_TOKEN=hf_abc",), 65, "HF_TOKEN looks like a secret"),
-    (("hardware.device=auto", "hardware.gpus=GPU-x"), 69, "the GPU GPU-x is not in this machine"),
-    (("trainer.python=/no/python",), 69, "/no/python"),
-]
-
-
-@pytest.mark.parametrize(("edits", "code", "message"), CANNOT_RUN)
+@pytest.mark.parametrize(
+    ("edits", "code", "message"),
+    [
+        (("trainer.script=/no/such.py",), 65, "script: /no/such.py does not exist"),
+        (("trainer.environment=HF_TOKEN=hf_abc",), 65, "HF_TOKEN looks like a secret"),
+        (("hardware.device=auto", "hardware.gpus=GPU-x"), 69, "the GPU GPU-x is not in this machine"),
+        (("trainer.python=/no/python",), 69, "/no/python"),
+    ],
+)
 def test_a_plan_that_cannot_run(tmp_path, edits, code, message):
     (tmp_path / "mine.toml").write_text(SLEEPER)
     said = refused("run", "mine.toml", *(f"--set={edit}" for edit in edits), code=code)
@@ -500,20 +500,14 @@ def test_ctrl_c_at_the_question_lets_the_run_go_on(monkeypatch, capsys):
     assert "mine continues. Watch it:" in capsys.readouterr().out
 
 
-def noting(number):
-    """Signals of which one was noted while a run started."""
-    found = Interrupts()
-    found.install()
-    found.record(number, None)
-    return found
-
-
 def test_ctrl_c_that_was_noted_while_a_run_started_asks_as_any_other(monkeypatch):
     asked = []
     monkeypatch.setattr(start, "ask_then_detach_or_stop", asked.append)
     monkeypatch.setattr(start, "stream_run", lambda run, started_here: (Progress(), RunStatus(state="stopped")))
-    run = rundir.RunDir(Path("/runs/mine"))
-    assert start._stream_started_run(run, noting(signal.SIGINT))[1].state == "stopped"
+    run, noted = rundir.RunDir(Path("/runs/mine")), Interrupts()
+    noted.install()
+    noted.record(signal.SIGINT, None)
+    assert start._stream_started_run(run, noted)[1].state == "stopped"
     assert asked == [run]
 
 
@@ -575,45 +569,30 @@ def test_quickstart_goes_the_whole_way(tmp_path):
     assert (newest().path / "output" / "checkpoint-4" / "trainer_state.json").is_file()
 
 
-IMAGE_TOLD = {
-    "prefix": "/usr",
-    "executable": "/p",
-    "toolchain": {"python": "/p", "version": "3.12.3", "torch": "2.7.0"},
-}
-
-
-@pytest.fixture
-def a_docker(tmp_path):
-    """A docker that answers as a script says, by its first word, and the environment in which it is found."""
-    folder = tmp_path / "docker folder"
-
-    def make(script):
-        folder.mkdir(exist_ok=True)
+def test_image_says_what_it_holds(tmp_path):
+    def docker(answers):
+        """Have a docker answer as a script says, by its first word."""
         info = json.dumps({"ServerVersion": "28.2", "Runtimes": {}})
-        (folder / "docker").write_text(f"#!/bin/sh\ncase $1 in info) echo '{info}';; {script} esac\n")
-        (folder / "docker").chmod(0o755)
-        return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+        (tmp_path / "docker").write_text(f"#!/bin/sh\ncase $1 in info) echo '{info}';; {answers} esac\n")
+        (tmp_path / "docker").chmod(0o755)
 
-    return make
-
-
-def test_image_says_what_it_holds(a_docker, tmp_path):
-    words = ("image", "nemo:25.04", "--engine", "docker")
-    environment = a_docker(f"image) echo sha256:abcdef;; run) echo '{json.dumps(IMAGE_TOLD)}';;")
+    words, environment = ("image", "nemo:25.04", "--engine", "docker"), {**os.environ}
+    environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
+    tool = {"python": "/p", "version": "3.12.3", "torch": "2.7.0"}
+    told_inside = json.dumps({"prefix": "/usr", "executable": "/p", "toolchain": tool})
+    docker(f"image) echo sha256:abcdef;; run) echo '{told_inside}';;")
     shown = tui(*words, env=environment).stdout
     assert shown.startswith("nemo:25.04, by docker\n")
     assert "torch   2.7.0" in shown
     assert shown.endswith("It can train.\n")
     assert json.loads(tui(*words, "--json", env=environment).stdout)["image"]["toolchain"]["torch"] == "2.7.0"
-    environment = a_docker(f'*) echo "$*" >> {tmp_path}/asked; echo Error: No such image >&2; exit 1;;')
+    docker(f'*) echo "$*" >> {tmp_path}/asked; echo Error: No such image >&2; exit 1;;')
     assert "not on this machine: docker pull nemo:25.04" in tui(*words, code=69, env=environment).stdout
     assert "pull" not in (tmp_path / "asked").read_text().replace("--pull=never", "")
 
 
 @pytest.mark.parametrize(
-    ("keys", "code", "state"),
-    [("\r", 0, "running"), ("x\rs\r", 143, "stopped")],
-    ids=["enter", "s"],
+    ("keys", "code", "state"), [("\r", 0, "running"), ("x\rs\r", 143, "stopped")], ids=["enter", "s"]
 )
 def test_ctrl_c_asks_what_becomes_of_the_run(mine, keys, code, state):
     terminal = pexpect.spawn(TUI_TRAIN[0], [*TUI_TRAIN[1:], "run", mine, *arguments("--seconds=60")], timeout=30)

@@ -11,7 +11,7 @@ import time
 import pexpect
 import pytest
 from click.testing import CliRunner
-from support import attempted, bash, boxed, check, exported, facts, gpu, holder, inside, profile, ready, sleeping, until
+from support import attempted, boxed, check, exported, facts, gpu, holder, inside, profile, ready, sleeping, until
 
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import number_ranges_text, sparkline, text_table
@@ -24,7 +24,6 @@ from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
-from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
 from tui_train.views import choices, show
@@ -240,17 +239,6 @@ def test_launch_says_how_to_watch_and_stop_and_plain_that_one_runs(tmp_path):
 
 
 # Diagnosis
-
-
-def test_an_own_exception_names_its_file_and_line(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("import bisect\n\ndef load():\n    return bisect.insort(1, 2)\n\nload()\n")
-    chosen = sleeping(**{"trainer.script": str(script)})
-    run = rundir.create_run_folder("own", ready(chosen, facts()).files)
-    assert bash(run).returncode == 1
-    diagnosis = diagnose_run(RunDir(run.path))
-    assert diagnosis.failure == "user_exception"
-    assert f"line 4 of {script}, in load" in diagnosis.remedy
 
 
 def test_the_innermost_own_frame_of_the_same_rank(tmp_path):

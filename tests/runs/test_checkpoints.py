@@ -57,14 +57,10 @@ def test_what_is_not_complete_is_passed_over(tmp_path, broken):
     assert newest_complete_checkpoint(rule, "") == str(tmp_path / "checkpoint-20")
 
 
-def test_a_part_may_be_a_folder(tmp_path):
+def test_a_part_may_be_a_folder_and_files_are_checkpoints_where_nothing_else_is_asked_of_them(tmp_path):
     (tmp_path / "step_3" / "optimizer").mkdir(parents=True)
-    assert newest_complete_checkpoint(CheckpointRule(str(tmp_path), "step_", ("optimizer",)), "") == str(
-        tmp_path / "step_3"
-    )
-
-
-def test_files_are_checkpoints_where_nothing_else_is_asked_of_them(tmp_path):
+    rule = CheckpointRule(str(tmp_path), "step_", ("optimizer",))
+    assert newest_complete_checkpoint(rule, "") == str(tmp_path / "step_3")
     (tmp_path / "model_5.pt").write_bytes(archive())
     (tmp_path / "model_9.pt").write_bytes(archive()[:-1])
     rule = CheckpointRule(str(tmp_path), "model_", (), ".pt")

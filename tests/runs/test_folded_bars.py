@@ -75,13 +75,7 @@ def test_losses_written_over_a_bar_lose_its_old_states(tmp_path):
 def test_an_evaluation_between_ends_no_bar_of_the_training(tmp_path):
     evaluation = [bar(step, steps=20) for step in (1, 10, 20)]
     lines = [bar(1), *evaluation, losses(1), bar(2), *evaluation, losses(2), bar(3)]
-    assert shown_lines(log_of(tmp_path, *lines)) == [
-        evaluation[-1],
-        losses(1),
-        evaluation[-1],
-        losses(2),
-        bar(3),
-    ]
+    assert shown_lines(log_of(tmp_path, *lines)) == [evaluation[-1], losses(1), evaluation[-1], losses(2), bar(3)]
 
 
 def test_of_bars_alone_each_block_shows_one(tmp_path):

@@ -17,10 +17,7 @@ from tui_train.runner.logs.lines import (
     styled_lines_left_on_terminal,
 )
 from tui_train.runs.logs import logfile
-from tui_train.runs.logs.logfile import (
-    LogFile,
-    LogLine,
-)
+from tui_train.runs.logs.logfile import LogFile, LogLine
 
 PIECES = [*"\x1b[31m;0K\t\r\x07]", "\x1b[1;31m", "\x1b[m", "\x1b[0m", "ab", "中", "\x1b[A"]
 # Short blocks show in few bytes what long ones show in many.
@@ -39,57 +36,32 @@ def whole(log):
     return [*log.forward(0)]
 
 
-def in_small_blocks(folder, data):
-    path = folder.mktemp("log") / "log"
-    path.write_bytes(data)
-    return LogFile(path)
-
-
 @settings(max_examples=examples(300))
 @given(data=LOGS)
-def test_every_place_of_a_log_gives_the_lines_of_the_whole(tmp_path_factory, data):
+def test_every_place_of_a_log_gives_the_lines_of_the_whole_of_which_only_long_ones_are_cut(tmp_path_factory, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(logfile, "BLOCK_BYTES", SMALL)
         patch.setattr(logfile, "_BYTES_PER_READ", 2 * SMALL)
-        log = in_small_blocks(tmp_path_factory, data)
+        log = LogFile(tmp_path_factory.mktemp("log") / "log")
+        log.path.write_bytes(data)
         lines = whole(log)
         assert b"".join(data[line.start : line.end] for line in lines) == data
         for offset in range(len(data) + 2):
             assert [*log.forward(offset)] == [line for line in lines if line.end > offset]
             assert [*log.backward(offset)] == [line for line in lines if line.start < offset][::-1]
-
-
-@settings(max_examples=examples(300))
-@given(data=LOGS)
-def test_lines_are_what_splitting_the_file_gives(tmp_path_factory, data):
-    lines = whole(in_small_blocks(tmp_path_factory, data))
+    joined = [b""]
+    for line in lines:
+        joined[-1] += line.data
+        assert len(line.data) < 2 * SMALL
+        if not line.cut:
+            joined.append(b"")
     split = data.split(b"\n")
+    assert joined[:-1] == split[: len(joined) - 1]
+    assert {piece for piece in split if len(piece) < SMALL} <= {*joined}
+    # In blocks as they are, none is.
+    lines = whole(log)
     assert [line.data for line in lines] == (split if split[-1] else split[:-1])
     assert not any(line.cut for line in lines)
-
-
-@settings(max_examples=examples(300))
-@given(data=LOGS)
-def test_cut_pieces_of_a_line_are_the_line(tmp_path_factory, data):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logfile, "BLOCK_BYTES", SMALL)
-        patch.setattr(logfile, "_BYTES_PER_READ", 2 * SMALL)
-        joined = [b""]
-        for line in whole(in_small_blocks(tmp_path_factory, data)):
-            joined[-1] += line.data
-            assert len(line.data) < 2 * SMALL
-            if not line.cut:
-                joined.append(b"")
-        assert joined[:-1] == data.split(b"\n")[: len(joined) - 1]
-        for piece in data.split(b"\n"):
-            assert len(piece) >= SMALL or piece in joined
-
-
-def test_a_line_below_the_limit_is_never_cut(log):
-    for before in (1, 2, 31, 32, 33, 62, 63, 64, 65, 69):
-        log.path.write_bytes(b"x" * before * 1021 + b"\n" + b"y" * (logfile.BLOCK_BYTES - 1) + b"\nend")
-        assert [line.data[:1] for line in whole(log) if not line.cut][-2:] == [b"y", b"e"]
-        assert [len(line.data) for line in whole(log)][-2] == logfile.BLOCK_BYTES - 1
 
 
 def test_an_endless_bar_shows_few_of_its_states(log):

@@ -20,15 +20,10 @@ from tui_train.facts.types import Facts
 from tui_train.profile import store
 from tui_train.runs import archive, rundir
 
-HF = "hf_" + "AbCdEfGhIj" * 3
-PLANTED = {
-    "tokens": [
-        HF, "sk-proj-" + "x1Y2" * 8, "ghp_" + "a1B2" * 9, "AKIA" + "ABCDEFGH12345678", "glpat-" + "a" * 20,
-        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcDEF_-123", "npm_" + "a1B2" * 9, "dapi" + "0a1b" * 8,
-        "pypi-AgEIcHlwaS5vcmcCJDAw" + "M" * 20, "lin_api_" + "a1B2" * 10, "sk_live_" + "a1B2" * 6, "r8_" + "a1B2" * 9,
-    ],
-    "values": ["correct horse battery", "it's $HOME\\n\"quoted\" 中文", "p4ss;w0rd&more"],
-}  # fmt: skip
+KINDS = ("huggingface", "openai project", "github", "gitlab", "jwt", "npm", "databricks", "pypi", "linear", "stripe")
+TOKENS = [planted.planted()[kind][1][0] for kind in KINDS]
+HF = TOKENS[0]
+VALUES = ["correct horse battery", 'it\'s $HOME\\n"quoted" 中文', "p4ss;w0rd&more"]
 FAILED = Exchange(rank=0, stage="all_reduce", problem="no answer", hangs=True)
 KEY = (
     "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\nAAAAB3NzaC1yc2EAAAAD\n-----END OPENSSH PRIVATE KEY-----"
@@ -72,7 +67,7 @@ def test_secrets_in_lines_are_masked(line):
     assert text.endswith("\nafter")
 
 
-@pytest.mark.parametrize("token", [*PLANTED["tokens"], KEY])
+@pytest.mark.parametrize("token", [*TOKENS, KEY])
 @pytest.mark.parametrize("around", ["{}", "'{}'", "x={},", "https://h/?t={}&x", "<{}>", "\x1b[31m{}\x1b[0m", "中{}文"])
 def test_tokens_are_known_by_their_form_wherever_they_stand(token, around):
     text, found = secrets.mask_secrets(around.format(token))
@@ -81,7 +76,7 @@ def test_tokens_are_known_by_their_form_wherever_they_stand(token, around):
     assert sum(found.values()) == 1
 
 
-@pytest.mark.parametrize("token", PLANTED["tokens"])
+@pytest.mark.parametrize("token", TOKENS)
 def test_colours_within_a_token_do_not_hide_it(token):
     for colour in ("\x1b[31m", "\x1b[0m", "\x1b[38;5;196m", "\\u001b[1m"):
         for at in (1, len(token) // 2, len(token) - 3):
@@ -158,7 +153,7 @@ def test_healthy_logs_stay_as_they_are():
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """A run that has secrets wherever they may get to."""
-    first, second, third = PLANTED["values"]
+    first, second, third = VALUES
     monkeypatch.setenv("PLANTED_PASSWORD", third)
     chosen = profile(
         {
@@ -182,9 +177,8 @@ def run(tmp_path, monkeypatch):
     run.events_file.write_text(json.dumps({"time": 1.0, "event": "run_started", "signal": HF}) + "\n")
     every = [
         *(text for text, _ in planted.planted().values()),
-        *PLANTED["tokens"],
         *LINES,
-        *PLANTED["values"],
+        *VALUES,
         KEY,
         f"prompt {platform.node()}:{Path.home()}/mine$",
         "a plain line",
@@ -227,7 +221,7 @@ def test_the_archive_has_what_tells_and_no_secret(run, tmp_path):
     }  # fmt: skip
     together = "\n".join(files.values())
     of_every_kind = [value for _, values in planted.planted().values() for value in values]
-    for value in (*of_every_kind, *PLANTED["tokens"], *PLANTED["values"], "b3BlbnNz", *LINES.values()):
+    for value in (*of_every_kind, *VALUES, "b3BlbnNz", *LINES.values()):
         for form in (value, json.dumps(value)[1:-1], repr(value)[1:-1]):
             assert form not in together, form
     assert str(Path.home()) + "/" not in files["attempt-1.log"]

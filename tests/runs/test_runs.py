@@ -12,18 +12,7 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from support import (
-    bash,
-    change_runner,
-    exported,
-    facts,
-    marked,
-    plain_environment,
-    profile,
-    ready,
-    sleeping,
-    until,
-)
+from support import bash, change_runner, exported, facts, marked, plain_environment, profile, ready, sleeping, until
 
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
@@ -68,6 +57,12 @@ def training(run):
     """Wait until the newest attempt's training prints; return its processes."""
     until(lambda: b"tick" in newest_log(run))
     return marked(read_status(run).mark)
+
+
+def started(run):
+    """Start a run, and wait until it trains; return its processes."""
+    start_run(run)
+    return training(run)
 
 
 def newest_log(run):
@@ -165,19 +160,15 @@ def test_a_viewer_is_told_of_the_newest_attempt_until_the_run_ends(made):
 # ---- what must not end a run
 
 
-def hang_up(terminal):
-    """Close the terminal as a lost connection does, and give that its time to arrive."""
-    os.close(terminal.child_fd)
-    terminal.closed = True
-    time.sleep(0.2)
-
-
 def test_a_lost_terminal_does_not_end_it(made):
     """launch.sh as the command of the connection, as in `ssh -t box bash launch.sh`."""
     run = made("--seconds=1")
     connection = pexpect.spawn("bash", [str(run.script)], env=plain_environment())
     training(run)
-    hang_up(connection)
+    os.close(connection.child_fd)
+    connection.closed = True
+    # It has its time to arrive.
+    time.sleep(0.2)
     assert read_status(run).state == "running"
     os.waitpid(connection.pid, 0)
     assert read_status(run).state == "finished"
@@ -251,8 +242,7 @@ def test_children_that_went_apart_are_asked_too(made, tmp_path):
 def test_a_started_run_can_be_interrupted(made):
     """It is a session of its own, and does not begin with the keyboard's signals ignored."""
     run = made()
-    start_run(run)
-    training(run)
+    started(run)
     assert os.getsid(read_status(run).pid) != os.getsid(0)
     os.kill(read_status(run).pid, signal.SIGINT)
     now = wait_for_end(run)
@@ -270,14 +260,6 @@ def test_a_stop_between_two_attempts_is_not_missed(made):
     now = wait_for_end(run)
     assert (now.state, now.exit_code, len(now.attempts)) == ("stopped", 143, 1)
     assert gone(run)
-
-
-def test_stopping_what_does_not_run_is_no_error(made):
-    run = made("--seconds=0.1")
-    assert stop_run(run).state == "new"
-    start_run(run)
-    wait_for_end(run)
-    assert stop_run(run).state == "finished"
 
 
 @ROOT
@@ -310,8 +292,7 @@ def test_stopping_the_run_of_another_user_is_refused():
 
 def test_without_its_launch_script_it_is_lost_and_what_is_left_may_save(made, tmp_path):
     run = made("--children-apart=1", f"--save-on-term={tmp_path / 'saved'}")
-    start_run(run)
-    before = training(run)
+    before = started(run)
     os.kill(read_status(run).pid, signal.SIGKILL)
     now = until(lambda: read_status(run).state == "lost" and read_status(run))
     assert set(before) <= set(now.leftover)
@@ -325,8 +306,7 @@ def test_without_its_launch_script_it_is_lost_and_what_is_left_may_save(made, tm
 def test_what_is_left_and_does_not_listen_is_killed(made, monkeypatch):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
     run = made("--children-apart=1", "--ignore-signals")
-    start_run(run)
-    training(run)
+    started(run)
     os.kill(read_status(run).pid, signal.SIGKILL)
     assert until(lambda: read_status(run).leftover)
     assert stop_run(run).leftover == ()
@@ -512,8 +492,7 @@ def test_a_disk_that_fills_up_meanwhile(mounted, tmp_path):
     folder = mounted("-t", "tmpfs", "-o", "size=2m", "tmpfs")
     go = tmp_path / "go on"
     run, _ = exported(folder / "run", sleeping(f"--until={go}", "--code=3"), facts())
-    start_run(run)
-    training(run)
+    started(run)
     fill_disk(folder / "filler", b"x" * 4096)
     # A file may have room left in its last page.
     fill_disk(run.events_file, b"\n")
@@ -604,8 +583,7 @@ def test_export_never_overwrites_unasked(tmp_path):
 def test_a_training_that_writes_over_its_mark_is_ended_all_the_same(made, monkeypatch, killed):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
     run = made("--seconds=60", "--hide", "--ignore-signals")
-    start_run(run)
-    training(run)
+    started(run)
     now = read_status(run)
     assert not marked(now.mark), "the test must hide the mark"
     assert marked(now.mark, now.leader)
@@ -619,8 +597,7 @@ def test_a_training_that_writes_over_its_mark_is_ended_all_the_same(made, monkey
 
 def test_nothing_is_started_beside_what_an_earlier_start_left(made):
     run = made("--seconds=60")
-    start_run(run)
-    training(run)
+    started(run)
     now = read_status(run)
     os.kill(now.pid, signal.SIGKILL)
     left = until(lambda: read_status(run).leftover)
@@ -632,8 +609,9 @@ def test_nothing_is_started_beside_what_an_earlier_start_left(made):
     stop_run(run)
 
 
-def test_a_torn_line_does_not_swallow_the_next_start(made):
+def test_a_torn_line_does_not_swallow_the_next_start_and_what_does_not_run_can_be_stopped(made):
     run = made("--seconds=0.1")
+    assert stop_run(run).state == "new"
     run.events_file.write_text('{"time":1.0,"event":"run_st')
     assert bash(run).returncode == 0
-    assert read_status(run).state == "finished"
+    assert stop_run(run).state == read_status(run).state == "finished"

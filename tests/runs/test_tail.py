@@ -133,15 +133,12 @@ def test_nothing_after_a_long_line_is_missed(log):
     assert everything(log)[0] == [SHOWN, "end"]
 
 
-def test_one_may_begin_near_the_end(log):
+def test_one_may_begin_near_the_end_also_within_a_progress_bar(log):
     written(log, b"".join(b"line %d\n" % number for number in range(10_000)))
     lines, tail = everything(log, last_bytes=100)
     assert lines == [f"line {number}" for number in range(9991, 10_000)]
     assert tail.skipped + len("".join(f"{line}\n" for line in lines)) == log.stat().st_size == tail.offset
     assert everything(log, last_bytes=1 << 30)[0][0] == "line 0"
-
-
-def test_one_may_begin_within_a_progress_bar(log):
     written(log, BAR * 5000)
     lines, tail = everything(log, last_bytes=1000)
     assert (lines, tail.unfinished_line) == ([], SHOWN)

@@ -79,7 +79,8 @@ def test_waiting_runs_are_listed_moved_stopped_and_wait_again(made):
     with pytest.raises(BadInput, match="does not wait"):
         move_run(trains.name, to_front=True)
 
-    assert stop_run(third).state == "stopped"
+    stopped = stop_run(third)
+    assert (stopped.state, stopped.exit_code, stopped.never_had_turn) == ("stopped", 143, True)
     assert listed_order() == [second.name]
     assert waiting_or_end_reason(third, read_status(third)) == "while it waited"
     assert "while it waited" in run_outcome_text(DigestCache().read_digest(third))
@@ -151,12 +152,8 @@ def test_what_uses_the_gpus_is_no_obstacle_for_a_start_that_waits():
     chosen = profile({"hardware.gpus": (UUIDS[0],)})
     assert [each.key for each in check(chosen, found) if "--when-free" in each.remedy] == ["hardware.gpus"]
     assert not [each for each in check(chosen, waits_for) if "--when-free" in each.remedy]
-
-
-def test_a_gpu_that_another_run_trains_on_can_be_waited_for():
     used = (ResourcesInUse(run="other", gpus=(UUIDS[0],)),)
     found = msgspec.structs.replace(facts(gpus=(gpu(0),)), resources_in_use=used)
-    chosen = profile({"hardware.gpus": (UUIDS[0],)})
     assert ["--when-free" in each.remedy for each in check(chosen, found) if each.level == "error"] == [True]
     assert not [each for each in check(chosen, facts_with_free_gpus(found)) if each.level == "error"]
 
