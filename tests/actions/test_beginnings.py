@@ -95,6 +95,7 @@ def test_a_script_and_a_profile_begin_themselves(folder):
     assert chosen("train.py") == ("script", "", (), "train.py")
     assert profile_for_pasted_paths("mine.toml") == store.load_profile_file(str(folder / "mine.toml"))
     assert profile_for_pasted_paths("mine.toml").recipe.steps == 7
+    assert profile_content_text(Profile()) == "quickstart: a profile"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,3 @@ def test_any_text_is_a_profile_or_refused_in_words_that_are_safe_to_show(text):
 )
 def test_what_was_recognised_is_said(text, said):
     assert profile_content_text(profile_for_pasted_paths(text)) == said
-
-
-def test_a_profile_of_the_defaults_is_called_a_profile():
-    assert profile_content_text(Profile()) == "quickstart: a profile"

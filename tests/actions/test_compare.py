@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from pilot import finished_run, keys, settle, shows, until_shown
-from support import sample
+from support import profile, sample
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import loss_text
 from tui_train.cli.app import cli
 from tui_train.profile import store
-from tui_train.profile.fields import profile_with_value
+from tui_train.profile.types import Profile
 from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.views.compare import (
     _number_comparison_row,
@@ -42,9 +42,15 @@ def trained(tmp_path: Path, name: str, *, pace: float = 100.0, rate: float = 1e-
         lines.append(f"step {step}/300 | loss {loss:.5f}{seen} | mem {pace / 10:.2f} GiB | tokens/s 5000")
         lines += [f"eval | step {step} | loss {loss + 0.1:.5f}"] if step % 50 == 0 else []
     run.attempt_log(2).write_text("\n".join(lines) + "\n")
-    changed = profile_with_value(store.load_profile_file(str(run.profile)), "recipe.learning_rate", rate)
-    run.profile.write_text(store.profile_to_toml(changed))
+    change(run, {"recipe.learning_rate": rate})
     return run
+
+
+def change(run: RunDir, values: dict[str, Any]) -> Profile:
+    """Change values in the profile of a run, and return it."""
+    changed = profile(values, store.load_profile_file(str(run.profile)))
+    run.profile.write_text(store.profile_to_toml(changed))
+    return changed
 
 
 @pytest.fixture
@@ -82,13 +88,6 @@ def test_any_metric_is_overlaid_and_has_rows_of_its_own(two: tuple[RunDir, RunDi
     rows = result_rows(compared, ["mem", "kl"])
     assert (cell(rows, "mem, last").cells, cell(rows, "mem, last").note) == (("10", "5"), "-5")
     assert cell(rows, "kl, last 10 %").cells == ("-", "0.25")
-
-
-def test_a_metric_stands_at_the_tokens_and_the_time_of_its_step(tmp_path: Path) -> None:
-    runs = trained(tmp_path, "one", tokens=True), trained(tmp_path, "two", tokens=True)
-    first = read_compared_runs(runs)[0]
-    assert first.metric_over("mem", "tokens")[-1] == (300 * 4096, 10.0)
-    assert [second for second, _ in first.metric_over("mem", "time")] == [s for s, _ in first.losses_over("time")]
 
 
 def test_the_command_takes_metrics(two: tuple[RunDir, RunDir]) -> None:
@@ -144,11 +143,8 @@ def test_only_settings_that_differ_are_listed(two: tuple[RunDir, RunDir]) -> Non
 
 
 def test_settings_left_at_their_default_show_what_was_trained_with(two: tuple[RunDir, RunDir]) -> None:
-    changed = profile_with_value(
-        profile_with_value(store.load_profile_file(str(two[1].profile)), "recipe.seed", 7), "recipe.layers", 2
-    )
-    changed = profile_with_value(changed, "recipe.steps", two[0].plan()["steps"])
-    two[1].profile.write_text(store.profile_to_toml(changed))
+    values = {"recipe.seed": 7, "recipe.layers": 2, "recipe.steps": two[0].plan()["steps"]}
+    changed = change(two[1], values)
     rows = {row.key: row.cells for row in differing_setting_rows(read_compared_runs(two))}
     assert (rows["recipe.seed"], rows["recipe.layers"]) == (("1 (default)", "7"), ("4 (default)", "2"))
     assert "recipe.steps" not in rows, "both train as many"
@@ -161,10 +157,7 @@ def test_settings_left_at_their_default_show_what_was_trained_with(two: tuple[Ru
 
 
 def test_secrets_are_not_compared_openly(two: tuple[RunDir, RunDir]) -> None:
-    changed = profile_with_value(
-        store.load_profile_file(str(two[1].profile)), "trainer.environment", {"HF_TOKEN": "hf_abcdefghij"}
-    )
-    two[1].profile.write_text(store.profile_to_toml(changed))
+    change(two[1], {"trainer.environment": {"HF_TOKEN": "hf_abcdefghij"}})
     (row,) = (row for row in differing_setting_rows(read_compared_runs(two)) if row.key == "trainer.environment")
     assert "hf_abcdefghij" not in row.cells[1]
     assert "HF_TOKEN" in row.cells[1]
@@ -184,16 +177,18 @@ def test_a_sentence_says_which_is_earlier(two: tuple[RunDir, RunDir]) -> None:
     assert faster_run_sentence(read_compared_runs((two[0], two[0]))) == ""
 
 
-def test_losses_over_steps_tokens_and_time(tmp_path: Path) -> None:
+def test_losses_and_metrics_over_steps_tokens_and_time(tmp_path: Path) -> None:
     runs = (trained(tmp_path, "a", tokens=True), trained(tmp_path, "b", tokens=True))
     compared = read_compared_runs(runs)
     assert common_x_quantities(compared) == ("step", "tokens", "time")
     assert compared[0].losses_over("step")[-1][0] == 300
     assert compared[0].losses_over("tokens")[-1][0] == 300 * 4096
+    assert compared[0].metric_over("mem", "tokens")[-1] == (300 * 4096, 10.0)
     # The first attempt took 19.9 s, the second one 64.9 s, of which each step is a 300th.
     seconds = [second for second, _ in compared[0].losses_over("time")]
     assert seconds[0] == pytest.approx(19.9 + 64.9 / 300, abs=0.01)
     assert seconds[-1] == pytest.approx(19.9 + 64.9, abs=0.01)
+    assert [second for second, _ in compared[0].metric_over("mem", "time")] == seconds
 
 
 def test_what_is_not_known_of_all_runs_is_no_axis(tmp_path: Path) -> None:
@@ -211,18 +206,14 @@ def test_two_to_six_can_be_compared(two: tuple[RunDir, RunDir], count: int) -> N
 
 
 def test_the_run_before_is_of_the_same_profile(two: tuple[RunDir, RunDir], tmp_path: Path) -> None:
-    other = trained(tmp_path, "other")
-    other.profile.write_text(
-        store.profile_to_toml(profile_with_value(store.load_profile_file(str(other.profile)), "name", "another"))
-    )
+    change(trained(tmp_path, "other"), {"name": "another"})
     last = trained(tmp_path, "last")
     assert find_earlier_run_of_profile(last) == two[1]
     assert find_earlier_run_of_profile(two[0]) is None
 
 
 def test_the_command_prints_tables_and_json(two: tuple[RunDir, RunDir]) -> None:
-    named = profile_with_value(store.load_profile_file(str(two[0].profile)), "name", "mine")
-    two[0].profile.write_text(store.profile_to_toml(named))
+    change(two[0], {"name": "mine"})
     two[0].plan_file.write_text(json.dumps({**two[0].plan(), "name": "mine"}))
     # A profile's name means its newest run.
     found = json.loads(CliRunner().invoke(cli, ["compare", "--json", "last", "mine"]).output)

@@ -13,12 +13,7 @@ import pytest
 from msgspec import structs
 from support import UUIDS, facts, gpu, profile, tui
 
-from tui_train.actions.doctor.communication import (
-    MARK,
-    communication_profile,
-    judge,
-    read_exchanges,
-)
+from tui_train.actions.doctor.communication import MARK, communication_profile, judge, read_exchanges
 from tui_train.actions.doctor.cures import changes_to_try, examine_communication
 from tui_train.actions.doctor.short_runs import Observer, Workbench
 from tui_train.base.app_paths import runs_folder

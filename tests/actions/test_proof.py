@@ -148,21 +148,16 @@ def test_tuning_is_compared_with_every_setting(pretended):
 @pytest.mark.whole
 def test_samples_are_compared_with_nvidia_smi(pretended, tmp_path, monkeypatch):
     monkeypatch.setattr(samples, "_BUSY_SECONDS", 5)
-    bench = pretended(str(busy_machine(tmp_path)))
+    text = (
+        (MACHINES / "two-3090.txt").read_text().replace("driver = 570.133.20\ncuda = 12.8", "driver = 580\ncuda = 13.0")
+    )
+    always_busy = text.replace("mode = default", "mode = default\nuse = 97\ntemperature = 71")
+    (tmp_path / "busy.txt").write_text(always_busy)
+    bench = pretended(str(tmp_path / "busy.txt"))
     assert [claim.verdict for claim in samples.sample_claims(profile(), bench)] == ["ok", "ok"]
     smi = tmp_path / "nvidia-smi"
     smi.write_text(smi.read_text().replace(", 97, 71", ", 12, 71"))
     assert [claim.verdict for claim in samples.sample_claims(profile(), bench)] == ["differs", "differs"]
-
-
-def busy_machine(folder):
-    """A machine whose cards always compute."""
-    made = folder / "busy.txt"
-    text = (
-        (MACHINES / "two-3090.txt").read_text().replace("driver = 570.133.20\ncuda = 12.8", "driver = 580\ncuda = 13.0")
-    )
-    made.write_text(text.replace("mode = default", "mode = default\nuse = 97\ntemperature = 71"))
-    return made
 
 
 @pytest.mark.whole

@@ -14,14 +14,7 @@ import warm
 from support import GIB, SCRIPTS, examples, facts, gpu, marked, plain_environment, profile, ready, sample, until
 
 from tests.fake_driver import MACHINES, driver_environment
-from tui_train.actions.tune.search import (
-    MAX_TRIALS,
-    SearchSpace,
-    Trial,
-    TrialSetting,
-    next_setting,
-    recommended_trial,
-)
+from tui_train.actions.tune.search import MAX_TRIALS, SearchSpace, Trial, TrialSetting, next_setting, recommended_trial
 from tui_train.actions.tune.space import change_to_setting, search_space, trial_profile
 from tui_train.actions.tune.trial import PeakMemoryWatcher, TrialStepPace
 from tui_train.actions.tune.tune import TuningState, result_sentence, trial_rows
