@@ -22,7 +22,6 @@ from tui_train.facts.gpus import live_samples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.types import Toolchain
 from tui_train.profile.fields import FIELDS, profile_with_value
-from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 from tui_train.trainers import TRAINERS
 from tui_train.trainers.finetune import FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD
@@ -60,11 +59,7 @@ def chats(folder: Path, count: int = 40, name: str = "chat.jsonl") -> Path:
 def last_values(model: Path | str, *data: Path, **more: Any) -> None:
     """The wizard begins with this fine-tuning."""
     values = {"trainer.kind": "finetune", "trainer.model": str(model), "trainer.data": tuple(map(str, data))}
-    values |= {key.replace("__", "."): value for key, value in more.items()}
-    made = Profile()
-    for key, value in values.items():
-        made = profile_with_value(made, key, value)
-    remember_profile_without_secrets(made)
+    remember_profile_without_secrets(profile(values | {key.replace("__", "."): value for key, value in more.items()}))
 
 
 async def read(pilot: Pilot[Any]) -> None:
@@ -170,21 +165,15 @@ async def test_a_newer_question_takes_the_place_of_an_older_one(tmp_path, model,
 
 
 @pytest.mark.whole
-async def test_a_changed_file_is_read_again_when_one_looks_again(tmp_path, model, tuner):
-    last_values("", chats(tmp_path, 10))
+async def test_it_is_read_again_by_another_python_and_when_one_looks_again_at_a_changed_file(tmp_path, model, tuner):
+    able = tuner()
+    last_values(model, chats(tmp_path, 10))
     async with on_backend("f5") as pilot:
         assert "10 rows" in shows(pilot)
         chats(tmp_path, 12)
         await press(pilot, "r")
         await read(pilot)
         assert "12 rows" in shows(pilot)
-
-
-@pytest.mark.whole
-async def test_another_python_reads_again(tmp_path, model, tuner):
-    able = tuner()
-    last_values(model, chats(tmp_path, 10))
-    async with on_backend() as pilot:
         (before,) = pilot.app.facts.data.values()
         assert before.tokens
         for python in (BARE.python, able.python):
@@ -324,7 +313,7 @@ def test_four_bits_are_offered_with_their_reason(cards, packages, reason):
 
 
 @pytest.mark.whole
-async def test_the_recipe_says_what_follows(tmp_path, model, tuner):
+async def test_the_recipe_and_preview_say_what_follows(tmp_path, model, tuner):
     path = chats(tmp_path, 39)
     # One row that is longer than what the model takes, and shorter than what is cut.
     with path.open("a") as file:
@@ -341,12 +330,7 @@ async def test_the_recipe_says_what_follows(tmp_path, model, tuner):
         await press(pilot, "f2")
         assert pilot.app.profile.recipe.sequence_length is None, "the limit is the default"
         assert "limit of 128" not in shows(pilot)
-
-
-@pytest.mark.whole
-async def test_the_lines_of_preview(tmp_path, model, tuner):
-    last_values(model, chats(tmp_path, 40), recipe__sequence_length=128, data__evaluation=0.2)
-    async with on_backend("enter", "enter", size=(120, 40)) as pilot:
+        await press(pilot, "enter")
         await until_shown(pilot, "What will happen")
         await settle(pilot)
         lines = {line.split()[0]: " ".join(line.split()) for line in shows(pilot).splitlines()[3:9] if line.split()}

@@ -1,6 +1,7 @@
 """A wizard that a signal ends: what it leaves of the terminal and of the handlers."""
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import pty
@@ -13,21 +14,14 @@ from screens.app import shutdown
 from tui_train.runs.interrupts import Interrupts
 
 
-def filled():
-    """Both ends of a pseudo-terminal that takes nothing any more."""
+def test_a_terminal_that_takes_nothing_is_left_blocking():
     outer, inner = pty.openpty()
     os.set_blocking(inner, False)
     try:
-        while True:
-            os.write(inner, b"x" * 4096)
-    except BlockingIOError:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(inner, b"x" * 4096)
         os.set_blocking(inner, True)
-    return outer, inner
-
-
-def test_a_terminal_that_takes_nothing_is_left_blocking():
-    outer, inner = filled()
-    try:
         shutdown._restore_terminal(inner, None)
         assert not fcntl.fcntl(inner, fcntl.F_GETFL) & os.O_NONBLOCK
     finally:

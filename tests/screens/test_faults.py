@@ -70,7 +70,12 @@ HANDLERS = methods("on")
 # One of each screen and part of one, of the same kind as the others.
 SAMPLED = WORKERS if WHOLE else sample({owner: (owner, name) for owner, name in WORKERS}.values(), 3)
 HANDLED = HANDLERS if WHOLE else sample({owner: (owner, name) for owner, name in HANDLERS}.values(), 3)
-ASKED = [("DiscoveryApp.run_query", name) for name in (*machine_queries.QUERY_BY_FACTS_PART, "help", "recipes")]
+ASKED = [*machine_queries.QUERY_BY_FACTS_PART, "help", "recipes"]
+
+
+def begin_query(app: Any, name: str) -> None:
+    app.mark_parts_awaited(name)
+    app.run_query(name, failing)
 
 
 def begin_draft(app: Any) -> None:
@@ -84,12 +89,14 @@ def begin_installation(app: Any) -> None:
 
 
 OF_THE_APP = {"draft": begin_draft, "install": begin_installation}
+OF_THE_APP["live"] = lambda app: app.screen.post_message(OpenStep("hardware"))
+OF_THE_APP |= {name: partial(begin_query, name=name) for name in sample(ASKED, 4)}
 
 
 def test_all_workers_are_found():
     """Every way to start a worker is one of those that are tested here."""
     text = "".join(ast.unparse(tree) for _path, tree in TREES)
-    assert text.count("run_worker(") == 2 + len(OF_THE_APP), "run_query(), the cards, and those"
+    assert text.count("run_worker(") == 4, "the draft, an installation, the cards, and run_query()"
     assert len(WORKERS) == text.count("@work(") >= 15
     assert "exit_on_error" not in text, "it would hide the error"
 
@@ -202,8 +209,7 @@ def call(method: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(("owner", "name"), SAMPLED, ids=str)
-async def test_a_fault_in_a_worker(machine, tmp_path, owner, name):
-    machine(SEED)
+async def test_a_fault_in_a_worker(seed, tmp_path, owner, name):
     async with faulty() as (app, pilot):
         node = await at(app, pilot, owner, tmp_path)
         with failing_worker(name):
@@ -212,23 +218,13 @@ async def test_a_fault_in_a_worker(machine, tmp_path, owner, name):
         await usable(pilot)
 
 
-@pytest.mark.parametrize(("owner", "name"), sample(ASKED, 4), ids=str)
-async def test_a_fault_in_what_the_app_asks(machine, owner, name):
-    async with faulty() as (app, pilot):
-        with failing_worker(name):
-            app.mark_parts_awaited(name)
-            app.run_query(name, failing)
-            await shown(pilot)
-        assert name not in app.awaited_parts, "nothing waits for it any longer"
-        await usable(pilot)
-
-
 @pytest.mark.parametrize(("name", "begin"), OF_THE_APP.items(), ids=OF_THE_APP)
-async def test_a_fault_in_a_worker_of_the_app(name, begin):
+async def test_a_fault_in_a_worker_of_the_app(seed, name, begin):
     async with faulty() as (app, pilot):
         with failing_worker(name):
             begin(app)
             await shown(pilot)
+        assert name not in app.awaited_parts, "nothing waits for it any longer"
         await usable(pilot)
 
 
@@ -250,15 +246,6 @@ async def test_a_fault_in_a_worker_that_was_replaced_is_written_to_the_file(mach
     assert INJECTED in faults_log().read_text()
 
 
-async def test_a_fault_in_the_sampler(machine):
-    machine(SEED)
-    async with faulty() as (_, pilot):
-        with failing_worker("live"):
-            await keys("enter")(pilot)
-            await shown(pilot)
-        await usable(pilot)
-
-
 def handlers_of(owner: str, name: str) -> Iterator[tuple[type, type[Message], list[Any], int]]:
     """Yield where Textual keeps a method of a class: its class, the message, the list and the place in it."""
     kinds = [kind for kind in all_kinds(object) if kind.__name__ == owner and kind.__module__.startswith("tui_train")]
@@ -278,8 +265,7 @@ def all_kinds(kind: type) -> Iterator[type]:
 
 @pytest.mark.whole
 @pytest.mark.parametrize(("owner", "name"), HANDLED, ids=str)
-async def test_a_fault_in_a_message_handler(machine, tmp_path, owner, name):
-    machine(SEED)
+async def test_a_fault_in_a_message_handler(seed, tmp_path, owner, name):
     async with faulty() as (app, pilot):
         node = await at(app, pilot, owner, tmp_path)
         _, kind, listed, place = next(handlers_of(owner, name))

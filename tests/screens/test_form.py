@@ -11,12 +11,7 @@ from tui_train.screens.messages import ValueChosen
 from tui_train.screens.themes import THEME_NAMES, register_themes
 from tui_train.screens.widgets.form.entry import path_completion
 from tui_train.screens.widgets.form.form import Form
-from tui_train.screens.widgets.form.form_lines import (
-    FormGroup,
-    FormRow,
-    draw_form_line,
-    form_lines,
-)
+from tui_train.screens.widgets.form.form_lines import FormGroup, FormRow, draw_form_line, form_lines
 from tui_train.screens.widgets.form.form_state import FormState
 
 from tui_train.profile import fields
@@ -123,16 +118,12 @@ async def test_down_goes_through_all_rows_and_a_folded_group_is_one(app):
         assert not any("Seed" in line for line in lines(app))
 
 
-async def test_typing_replaces_a_number_and_end_adds_to_it(app):
+async def test_typing_replaces_a_number_and_adds_at_its_end_and_to_a_value_from_elsewhere(app):
     async with app.run_test(size=(80, 20)) as pilot:
         await pilot.press("1", "2", "down", "up", "7")
         assert app.values["layers"] == 7
         await pilot.press("down", "up", "end", "5")
         assert app.values["layers"] == 75
-
-
-async def test_typing_goes_on_after_a_value_from_elsewhere(app):
-    async with app.run_test(size=(80, 20)) as pilot:
         await pilot.press("down", "down")
         app.form.show(groups(script="--bs="))
         await pilot.press("4")

@@ -15,8 +15,7 @@ def panel(gpu: Gpu, verdict: GpuVerdict, *samples: CardSample, picked: bool = Tr
     return [line.plain.rstrip() for line in card_panel_lines(gpu, verdict, samples, picked, width)]
 
 
-async def test_beside_the_list_stands_the_card_in_whose_row_the_cursor_is(machine):
-    machine(SEED)
+async def test_beside_the_list_stands_the_card_in_whose_row_the_cursor_is(seed):
     async with opened(PRETRAIN, size=(120, 40)) as pilot:
         assert "GPU 0  GeForce RTX 3090" in shows(pilot)
         await keys("down")(pilot)
@@ -32,8 +31,7 @@ async def test_beside_the_list_stands_the_card_in_whose_row_the_cursor_is(machin
         assert "GPU 2  GeForce RTX 3090" in shows(pilot)
 
 
-async def test_a_low_terminal_says_it_in_the_hint_also_after_another_size(machine):
-    machine(SEED)
+async def test_a_low_terminal_says_it_in_the_hint_also_after_another_size(seed):
     async with opened(PRETRAIN, "down", size=(120, 40)) as pilot:
         for size, is_said in (((120, 24), True), ((80, 24), True), ((120, 40), False)):
             await pilot.resize_terminal(*size)
@@ -42,12 +40,17 @@ async def test_a_low_terminal_says_it_in_the_hint_also_after_another_size(machin
             assert ("drives a display" in hint) == is_said, size
 
 
-@pytest.mark.whole
-async def test_where_there_is_no_room_the_hint_says_it(machine):
-    machine(SEED)
+@pytest.mark.parametrize(
+    ("capability", "says"), [("6.1", ". Space picks it or leaves it out."), ("3.5", ". It cannot be picked")]
+)
+async def test_where_there_is_no_room_the_hint_says_it(machine, capability, says):
+    card = msgspec.structs.replace(CARDS[1], compute_capability=capability)
+    machine(msgspec.structs.replace(SEED, gpus=(CARDS[0], card)))
     async with opened(PRETRAIN, "down") as pilot:
         assert "left out" not in shows(pilot)
-        assert "cc 6.1, bus 03:00.0. Space picks it or leaves it out." in " ".join(shows(pilot).split())
+        hint = " ".join(shows(pilot).split())
+        assert f"cc {capability}, bus 03:00.0" in hint
+        assert (says in hint, "Space picks" in hint) == (True, capability == "6.1")
 
 
 def test_what_the_driver_reports_is_said_and_nothing_else():
@@ -76,15 +79,9 @@ def test_what_the_driver_reports_is_said_and_nothing_else():
 
 
 async def test_why_no_gpu_can_train_is_told_once(machine):
-    machine(HOST)
-    async with opened(PRETRAIN, size=(120, 40)) as pilot:
-        assert "No GPU was found: training runs on the CPU." in shows(pilot)
-    gap = FactGap("No NVIDIA GPU", "the driver lists no GPU", "Trainings run on the CPU here.")
-    machine(msgspec.structs.replace(HOST, gaps=(gap,)))
-    async with opened(PRETRAIN, size=(120, 40)) as pilot:
-        assert "No GPU was found" not in shows(pilot)
-        assert "lists no GPU" in shows(pilot)
-    gap = FactGap("No logind", "it cannot be asked", "Nothing to do.")
-    machine(msgspec.structs.replace(HOST, gaps=(gap,)))
-    async with opened(PRETRAIN, size=(120, 40)) as pilot:
-        assert "No GPU was found: training runs on the CPU." in shows(pilot)
+    none = FactGap("No NVIDIA GPU", "the driver lists no GPU", "Trainings run on the CPU here.")
+    for gaps in ((), (none,), (FactGap("No logind", "it cannot be asked", "Nothing to do."),)):
+        machine(msgspec.structs.replace(HOST, gaps=gaps))
+        async with opened(PRETRAIN, size=(120, 40)) as pilot:
+            assert ("No GPU was found: training runs on the CPU." in shows(pilot)) == (gaps != (none,))
+            assert ("lists no GPU" in shows(pilot)) == (gaps == (none,))

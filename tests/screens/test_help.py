@@ -1,7 +1,7 @@
 """Help that keeps its tables, dialogs without boxes, and a palette that finds fields and steps."""
 
 import pytest
-from pilot import PRETRAIN, SEED, keys, opened, settle, shows, until_true
+from pilot import PRETRAIN, keys, opened, settle, shows, until_true
 from support import sample
 from tui_train.screens.help_lines import help_lines
 from tui_train.screens.home.screen import HomeScreen
@@ -38,8 +38,7 @@ def test_a_key_stands_alone_in_its_column(width):
 
 
 @pytest.mark.parametrize("size", sample([(60, 24), (80, 24), (200, 50)], 3, 1), ids=str)
-async def test_help_of_a_step_explains_its_fields(machine, size):
-    machine(SEED)
+async def test_help_of_a_step_explains_its_fields(seed, size):
     async with opened(PRETRAIN, "enter", "enter", "f1", "end", size=size) as pilot:
         assert "recipe.lr_base_batch" in shows(pilot) or "ladder.consent" in shows(pilot)
         await keys("escape")(pilot)

@@ -25,6 +25,7 @@ from tui_train.base.text import size_text
 from tui_train.diagnose import diagnose_run
 from tui_train.facts.types import GpuProcess
 from tui_train.places.place import Place
+from tui_train.places.profile_facts import read_profile_files
 from tui_train.profile import store
 from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Profile
@@ -98,11 +99,6 @@ def titles(pilot: Pilot[Any]) -> list[str]:
     return [line.strip("▌ ●✓✗!○+").split("  ")[0].split(" ─")[0] for line in lines if line.strip()]
 
 
-def shown_lines(pilot: Pilot[Any]) -> list[str]:
-    """The lines that are not empty."""
-    return [line for line in shows(pilot).splitlines() if line[1:].strip()]
-
-
 def named(pilot: Pilot[Any]) -> list[str]:
     """The same, without the number of a second run of one name and second."""
     return [title.removesuffix("-2") for title in titles(pilot)]
@@ -147,11 +143,16 @@ async def test_below_runs_and_profiles_one_row_begins_a_training(run_of):
         assert "New training" not in shows(pilot)
 
 
-async def test_the_cursor_goes_to_the_first_run_as_soon_as_there_is_one(run_of):
+async def test_the_cursor_goes_to_the_first_run_of_another_program_and_stays_in_it(run_of):
     async with opened("down", "down") as pilot:
         assert cursor(pilot) == "quickstart"
         run = run_of("first")
         await until_shown(pilot, "first")
+        assert cursor(pilot) == f"run:{run.path}"
+        second = run_of("second")
+        await until_shown(pilot, "second")
+        folders.remove_run(second)
+        await until_true(pilot, lambda: "second" not in titles(pilot))
         assert cursor(pilot) == f"run:{run.path}"
         folders.remove_run(run)
         await until_shown(pilot, "See it work")
@@ -209,14 +210,6 @@ async def test_what_cannot_be_opened_is_at_hand_with_the_reason(rows):
         assert isinstance(pilot.app.screen, HomeScreen)
 
 
-async def test_what_is_pasted_into_the_filter_filters(run_of, rows):
-    run_of("mine")
-    async with opened("slash") as pilot:
-        await paste(pilot, str(rows))
-        assert "0 of 1 run" in shows(pilot)
-        assert isinstance(pilot.app.screen, HomeScreen)
-
-
 @pytest.mark.parametrize(("width", "name"), [(80, "gpu-box-of-the-lab"), (60, "gpu-bo…")])
 async def test_the_title_says_what_can_train_and_cuts_the_name_first(machine, width, name):
     busy = msgspec.structs.replace(CARDS[0], processes=(GpuProcess(7, "python", "ann", 9 << 30),))
@@ -237,7 +230,8 @@ async def test_live_runs_come_first_with_what_they_do(run_of):
         order = ["Running", "going", "CPU", "Runs", "broken", "done", "Profiles", "mine", "New training"]
         assert titles(pilot)[2:11] == order
         assert cursor(pilot) == f"run:{live.path}"
-        seen = dict(zip(titles(pilot), shown_lines(pilot), strict=True))
+        lines = [line for line in shows(pilot).splitlines() if line[1:].strip()]
+        seen = dict(zip(titles(pilot), lines, strict=True))
         for row, words in (("going", "/200"), ("CPU", "loss"), ("done", "eval loss 1.250"), ("done", "3/200"),
                            ("mine", "finetune, tiny"), ("mine", "2 GPUs")):  # fmt: skip
             assert words in seen[row]
@@ -294,7 +288,7 @@ async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of, tmp_path)
         await until_shown(pilot, "● 5 Run", "gamma")
 
 
-async def test_what_is_typed_at_once_is_for_the_filter_alone(run_of):
+async def test_what_is_typed_at_once_or_pasted_is_for_the_filter_alone(run_of, rows):
     run_of("qwen")
     run_of("other")
     async with opened() as pilot:
@@ -302,37 +296,35 @@ async def test_what_is_typed_at_once_is_for_the_filter_alone(run_of):
             pilot.app.post_message(Key(key, None if len(key) > 1 else key))
         await until_shown(pilot, "1 of 2 runs")
         assert titles(pilot)[2:4] == ["Runs", "qwen"]
+        await paste(pilot, str(rows))
+        assert "0 of 2 runs" in shows(pilot)
+        assert isinstance(pilot.app.screen, HomeScreen)
 
 
-@pytest.mark.parametrize(("size", "drawn"), [((120, 40), True), ((80, 24), False)])
-async def test_the_losses_of_a_run_are_drawn_where_there_is_room(run_of, size, drawn):
-    run_of("curve", steps=30)
-    async with opened(size=size) as pilot:
-        await until_true(pilot, lambda: (has_braille(shows(pilot)), "Loss " in shows(pilot)) == (drawn, drawn))
-        await keys("end")(pilot)
-        await until_true(pilot, lambda: not has_braille(shows(pilot)))
-
-
-@pytest.mark.parametrize(("size", "told"), [((120, 40), True), ((160, 50), True), ((100, 40), False)])
-async def test_what_is_known_of_a_run_stands_beside_the_list(run_of, size, told):
-    """What differs from the run before it, which is of the same profile, is told, and why one failed."""
+@pytest.mark.parametrize(
+    ("size", "told", "drawn"),
+    [((120, 40), True, True), ((160, 50), True, True), ((100, 40), False, True), ((80, 24), False, False)],
+)
+async def test_what_is_known_of_a_run_stands_beside_the_list(run_of, size, told, drawn):
+    """What differs from the run before it, which is of the same profile, is told, why one failed, and its losses."""
     first = run_of("mine")
     run_of("other")
-    newest = run_of("mine", code=1)
+    newest = run_of("mine", steps=30, code=1)
     async with opened(size=size) as pilot:
         await until_true(pilot, lambda: ("Changed" in side_text(pilot), newest.name in shows(pilot)) == (told, True))
+        await until_true(pilot, lambda: (has_braille(shows(pilot)), "Loss " in shows(pilot)) == (drawn, drawn))
         if not told:
             return
         shown = " ".join(side_text(pilot).split())
         assert "Script steps.py" in shown
-        assert "Loss 1.333, step 3" in shown
+        assert "Loss 0.133, step 30" in shown
         assert f"since {first.name}" in shown
-        assert "3 0 0 → 3 1 0" in shown
+        assert "3 0 0 → 30 1 0" in shown
         assert "the data is bad" in shown
         await keys("down", "down")(pilot)
         await until_true(pilot, lambda: "Changed" not in side_text(pilot) and "mine" in side_text(pilot))
         await keys("end")(pilot)
-        await until_true(pilot, lambda: not side_text(pilot).strip())
+        await until_true(pilot, lambda: not side_text(pilot).strip() and not has_braille(shows(pilot)))
 
 
 def side_text(pilot: Pilot[Any]) -> str:
@@ -478,7 +470,8 @@ async def test_profiles_are_copied_renamed_and_deleted():
 async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch):
     store.save_profile(sleeping("--seconds=0.1", name="good"))
     store.save_profile(sleeping(name="bad", **{"trainer.script": "/nowhere/at/all.py"}))
-    monkeypatch.setattr(Place, "probe_facts_for", lambda _here, chosen, _waits: real_look(chosen))
+    look = lambda _here, chosen, _waits: facts(paths=read_profile_files(chosen).paths)  # noqa: E731
+    monkeypatch.setattr(Place, "probe_facts_for", look)
     async with opened() as pilot:
         await keys("g")(pilot)
         await until_shown(pilot, "cannot start here")
@@ -496,24 +489,6 @@ async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has():
         pilot.app.edits.set_profile(profile({"hardware.host": "nowhere-at-all"}), save_as_draft=False)
         home.row_list.go_to_row(next(iter(home.state.profiles)))
         assert home.check_action("run_now", ())
-
-
-def real_look(chosen: Profile) -> Any:
-    from tui_train.places.profile_facts import read_profile_files
-
-    return facts(paths=read_profile_files(chosen).paths)
-
-
-@pytest.mark.whole
-async def test_a_run_of_another_program_appears_and_a_removed_one_goes(run_of):
-    first = run_of("first")
-    async with opened() as pilot:
-        second = run_of("second")
-        await until_shown(pilot, "second")
-        assert cursor(pilot) == f"run:{first.path}"
-        folders.remove_run(second)
-        await until_true(pilot, lambda: "second" not in titles(pilot))
-        assert cursor(pilot) == f"run:{first.path}"
 
 
 @pytest.mark.whole
@@ -554,7 +529,7 @@ async def test_the_footer_says_how_many_keys_it_leaves_out_and_the_palette_has_t
     async with opened(size=size) as pilot:
         assert (", +" in shows(pilot).splitlines()[-1]) is left_out
         commands = [command.title.partition(" (")[0] for command in pilot.app.get_system_commands(pilot.app.screen)]
-        assert {"Note", "Rename", "Delete"} <= {*commands}
+        assert {"Note", "Rename", "Delete", "Help", "Look again at the machine and its Pythons", "Quit"} <= {*commands}
         assert commands.index("Note") < commands.index("Go to Recipe") < commands.index("Seed")
 
 

@@ -1,7 +1,7 @@
 """Jump keys: a letter on each panel and group, which goes there, and which nothing else sees."""
 
 import pytest
-from pilot import CPU, PRETRAIN, SEED, finished_run, keys, opened, out_of_memory, settle, shows, to, until_shown
+from pilot import CPU, PRETRAIN, finished_run, keys, opened, out_of_memory, settle, shows, to, until_shown
 from support import sample
 from textual.content import Content
 from textual.geometry import Offset
@@ -49,8 +49,7 @@ def test_a_heading_is_told_from_other_lines(width):
 
 
 @pytest.mark.parametrize("size", sample([(80, 24), (40, 12), (120, 40)], 2), ids=str)
-async def test_in_a_form_the_cursor_goes_to_a_group(machine, size):
-    machine(SEED)
+async def test_in_a_form_the_cursor_goes_to_a_group(seed, size):
     async with opened(*RECIPE, "ctrl+o", size=size) as pilot:
         assert "Model" in letters(pilot)["m"]
         assert all(len(line) > 10 for line in letters(pilot).values())
@@ -70,8 +69,7 @@ async def test_in_a_form_the_cursor_goes_to_a_group(machine, size):
 
 
 @pytest.mark.whole
-async def test_what_is_typed_stays_and_the_letter_is_typed_nowhere(machine):
-    machine(SEED)
+async def test_what_is_typed_stays_the_letter_is_typed_nowhere_and_another_size_ends_it(seed):
     async with opened(*RECIPE) as pilot:
         await to(pilot, "recipe.micro_batch")
         await keys("1", "6", "ctrl+o")(pilot)
@@ -83,19 +81,14 @@ async def test_what_is_typed_stays_and_the_letter_is_typed_nowhere(machine):
             await keys("ctrl+o")(pilot)
         await keys("m")(pilot)
         assert (form.cursor, form.entry.value) == ("recipe.layers", "")
-
-
-@pytest.mark.whole
-async def test_a_terminal_of_another_size_ends_it(machine):
-    machine(SEED)
-    async with opened(*RECIPE, "ctrl+o") as pilot:
+        await keys("ctrl+o")(pilot)
+        assert isinstance(pilot.app.screen, JumpScreen)
         await pilot.resize_terminal(100, 30)
         await settle(pilot)
         assert not isinstance(pilot.app.screen, JumpScreen)
 
 
-async def test_hardware_has_its_gpus_as_well(machine):
-    machine(SEED)
+async def test_hardware_has_its_gpus_as_well(seed):
     async with opened(PRETRAIN, "ctrl+o", "t", "ctrl+o") as pilot:
         assert "GPUs" in letters(pilot)["g"]
         await keys("g")(pilot)
@@ -145,8 +138,7 @@ async def test_a_failure_goes_to_its_line_in_the_log(machine, tmp_path):
         assert (view.has_focus, view.following) == (True, True)
 
 
-async def test_letters_lie_in_the_margin(machine):
-    machine(SEED)
+async def test_letters_lie_in_the_margin(seed):
     async with opened(*RECIPE) as pilot:
         before = shows(pilot).split("\n")
         await keys("ctrl+o")(pilot)

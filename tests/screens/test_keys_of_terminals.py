@@ -72,13 +72,10 @@ def test_the_rest_of_a_key_that_was_taken_for_esc_is_not_typed(typed, rest):
     assert typed(1.0, "\x1b", 0.13, "[B", "x") == ["down", "x"]
 
 
-def test_what_is_typed_after_esc_is_typed(typed):
+def test_what_is_typed_after_esc_is_typed_and_a_sequence_whose_end_is_lost_types_nothing(typed):
     assert typed("\x1b", 0.2, "[", "B") == ["escape", "left_square_bracket", "B"]
     assert typed("\x1b", 0.2, "OK") == ["escape", "O", "K"]
     assert typed("\x1b", 0.2, 1.0, "[B") == ["escape", "left_square_bracket", "B"]
-
-
-def test_a_sequence_whose_end_is_lost_types_nothing(typed):
     assert typed("\x1b[1;", 1.0, "x") == ["x"]
 
 

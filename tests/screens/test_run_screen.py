@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from pilot import CARDS, SEED, finished_run, keys, opened, out_of_memory, settle, shows, until_shown, until_true
+from pilot import CARDS, finished_run, keys, opened, out_of_memory, shows, until_shown, until_true
 from results import put_model, tensors
 from support import GIB, UUIDS, holder
 from tui_train.screens.run import run_state
@@ -101,18 +101,8 @@ async def test_what_a_run_does_before_its_first_step_is_said(machine, tmp_path, 
         assert sum(waits) == bool(said)
 
 
-async def test_an_attempt_before_a_resume_is_named_with_its_end(tmp_path, machine):
-    events = [
-        {"time": 1.0, "event": "attempt_started", "attempt": 1, "position": 1},
-        {"time": 2.0, "event": "attempt_ended", "attempt": 1, "exit_code": 9},
-        {"time": 3.0, "event": "attempt_started", "attempt": 2, "position": 1, "resumed": 40},
-    ]
-    run = running(tmp_path, *events, logs=(lines(1, 50), lines(41, 60)))
-    async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "✗ attempt 1, exit code 9 at step 50 ── ● attempt 2, resumed from step 40")
-
-
 async def test_a_resumed_attempt_is_at_its_checkpoint_until_a_step_is_read(tmp_path, machine):
+    """And the one before is named with its end."""
     events = [
         {"time": 1.0, "event": "attempt_started", "attempt": 1, "position": 1},
         {"time": 2.0, "event": "attempt_ended", "attempt": 1, "exit_code": 9},
@@ -120,7 +110,8 @@ async def test_a_resumed_attempt_is_at_its_checkpoint_until_a_step_is_read(tmp_p
     ]
     run = running(tmp_path, *events, logs=(lines(1, 460), ["loading"]))
     async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "450 of 900", "50 %")
+        ends = "✗ attempt 1, exit code 9 at step 460 ── ● attempt 2, resumed from step 450"
+        await until_shown(pilot, "450 of 900", "50 %", ends)
         assert DigestCache().read_digest(run).step == 450
 
 
@@ -190,10 +181,11 @@ def test_what_can_be_done_with_a_run_follows_from_what_is_known_of_it(tmp_path):
     assert any("can no longer be read" in line.plain for line in view.state_lines(())(80))
 
 
-async def test_an_ended_run_says_what_remains_and_what_is_next(machine, tmp_path):
+async def test_an_ended_run_says_what_remains_and_what_is_next_and_does_not_ring(machine, tmp_path, monkeypatch):
     run = finished_run(tmp_path)
     put_model(run.path / "output/model", **{"model.safetensors": tensors(3 * 2**20)})
     app = make_wizard(str(run.path))
+    monkeypatch.setattr(app, "bell", lambda: pytest.fail("it rang"))
     async with app.run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "1.067 last, 5.000 first")
         await until_shown(pilot, "output/model   3 MiB")
@@ -257,19 +249,8 @@ async def test_the_end_of_a_watched_run_rings(machine, tmp_path, monkeypatch, se
         assert len(rung) == rings
 
 
-async def test_a_run_that_had_ended_before_does_not_ring(machine, tmp_path, monkeypatch):
-    app = make_wizard(str(finished_run(tmp_path).path))
-    rung = []
-    monkeypatch.setattr(app, "bell", lambda: rung.append(1))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "✓ finished")
-        await settle(pilot)
-        assert not rung
-
-
 @pytest.mark.whole
-async def test_the_cards_of_a_live_run_have_their_number_and_name(machine, tmp_path, monkeypatch):
-    machine(SEED)
+async def test_the_cards_of_a_live_run_have_their_number_and_name(seed, tmp_path, monkeypatch):
     samples = tuple(
         CardSample(uuid=uuid, memory_free=10 * GIB, memory_total=24 * GIB, use=use, temperature=71, power=338)
         for uuid, use in ((UUIDS[0], 95), (UUIDS[1], 95), ("GPU-other", 55))
@@ -389,23 +370,6 @@ async def test_values_stand_in_columns_and_the_cause_is_marked_until_x(machine, 
         await until_shown(pilot, "{'loss': '2.3', 'epoch': '0.1'}", "/oss")
 
 
-async def until_five_lines_of_the_log(pilot: Any) -> None:
-    """Wait until five lines of the log stand above its place and the keys."""
-
-    def height() -> int:
-        screen = pilot.app.screen
-        seen = screen.query_one(LogView).region.intersection(screen.region)
-        return seen.height if seen.bottom < screen.region.bottom else 0
-
-    await until_true(pilot, lambda: height() >= 5)
-
-
-async def test_the_log_keeps_five_lines_on_a_small_screen(machine, tmp_path):
-    async with make_wizard(str(climbed(tmp_path).path)).run_test(size=(60, 20)) as pilot:
-        await until_shown(pilot, "step 558/900")
-        await until_five_lines_of_the_log(pilot)
-
-
 def resumed_after_a_stop(tmp_path: Path, state: str = "finished") -> RunDir:
     """Return a run that was stopped at step 31 after a minute, and resumed to its end in half of one."""
     run = finished_run(tmp_path)
@@ -436,13 +400,20 @@ async def test_a_resumed_run_is_summed_up_whole_and_its_stop_is_no_failure(machi
     assert show.listed_run_row(read_listed_runs()[0])[3] == "1 min 30 s"
 
 
-async def test_the_log_keeps_five_lines_below_a_failure_on_a_small_screen(machine, tmp_path):
-    async with opened(run=out_of_memory(tmp_path), size=(60, 20)) as pilot:
-        await until_shown(pilot, "▌✗", "▌F2")
-        await until_five_lines_of_the_log(pilot)
-        assert "▌F2" in shows(pilot), "beside what F2 does"
-        # Four steps, and the line of the failure.
-        await until_true(pilot, lambda: shows(pilot).count(" | loss ") >= 4)
+@pytest.mark.parametrize(("made", "beside"), [(climbed, ["step 558/900"]), (out_of_memory, ["▌✗", "▌F2"])])
+async def test_the_log_keeps_five_lines_on_a_small_screen_also_below_a_failure(machine, tmp_path, made, beside):
+    async with make_wizard(str(made(tmp_path).path)).run_test(size=(60, 20)) as pilot:
+
+        def height() -> int:
+            """Return how many lines of the log stand above its place and the keys."""
+            screen = pilot.app.screen
+            seen = screen.query_one(LogView).region.intersection(screen.region)
+            return seen.height if seen.bottom < screen.region.bottom else 0
+
+        await until_shown(pilot, *beside)
+        # Of a failure four steps, and its line.
+        await until_true(pilot, lambda: height() >= 5 and shows(pilot).count(" | loss ") >= 4)
+        await until_shown(pilot, *beside)
 
 
 @pytest.mark.whole

@@ -79,8 +79,7 @@ async def test_what_is_left_is_cleared_away_before_the_next_step(machine):
 
 
 @pytest.mark.whole
-async def test_a_step_shows_what_changes_while_it_is_covered(machine):
-    machine(SEED)
+async def test_a_step_shows_what_changes_while_it_is_covered(seed):
     async with opened(PRETRAIN, "enter", "enter", "enter") as pilot:
         recipe = pilot.app.screen_stack[-2]
         pilot.app.edits.set_profile(type(pilot.app.profile)())
@@ -153,14 +152,6 @@ async def test_a_row_says_its_own_help_once_a_finding_of_another_was_said(machin
 
 
 @pytest.mark.whole
-async def test_a_part_that_is_opened_scrolls_into_view(machine):
-    async with opened(PRETRAIN, "enter") as pilot:
-        assert "Webhook at the end" not in shows(pilot)
-        await to(pilot, ADVANCED_GROUP_KEY)
-        assert "Webhook at the end" in shows(pilot)
-
-
-@pytest.mark.whole
 async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine):
     address = "https://h.example/planted0"
     async with opened(PRETRAIN, "enter", size=(80, 40)) as pilot:
@@ -188,16 +179,18 @@ async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine
 
 
 @pytest.mark.whole
-async def test_what_is_not_kept_for_the_next_session_is_said(machine):
-    async with opened(PRETRAIN, "enter", size=(80, 40), notifications=True) as pilot:
-        await to(pilot, ADVANCED_GROUP_KEY, "notify.command")
+async def test_a_part_that_is_opened_scrolls_into_view_and_what_is_not_kept_for_the_next_session_is_said(machine):
+    async with opened(PRETRAIN, "enter", notifications=True) as pilot:
+        assert "Webhook at the end" not in shows(pilot)
+        await to(pilot, ADVANCED_GROUP_KEY)
+        assert "Webhook at the end" in shows(pilot)
+        await to(pilot, "notify.command")
         await keys(*"curl -u me:planted0 h.example", "escape")(pilot)
         await until_shown(pilot, "Not kept for the next session", "notify.command")
     assert "planted0" not in last_profile_file().read_text()
 
 
-async def test_a_hint_has_the_lines_that_it_needs(machine):
-    machine(SEED)
+async def test_a_hint_has_the_lines_that_it_needs(seed):
     async with opened(PRETRAIN, "enter") as pilot:
         hint = pilot.app.screen.query_one(Hint)
         heights = []
@@ -209,8 +202,7 @@ async def test_a_hint_has_the_lines_that_it_needs(machine):
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 10)], ids=str)
-async def test_help_stays_among_the_keys_and_none_is_cut(machine, size):
-    machine(SEED)
+async def test_help_stays_among_the_keys_and_none_is_cut(seed, size):
     async with opened(PRETRAIN, "enter", "right", "right", size=size) as pilot:
         line = str(pilot.app.screen.query_one(KeyBar).render())
         assert len(line) <= size[0]
@@ -256,8 +248,7 @@ def test_a_step_writes_nothing_that_has_not_changed(terminals):
 
 
 @pytest.mark.whole
-async def test_a_terminal_that_changes_its_size_is_filled(machine):
-    machine(SEED)
+async def test_a_terminal_that_changes_its_size_is_filled(seed):
     async with make_wizard().run_test(size=(80, 24)) as pilot:
         for pressed in ((), (PRETRAIN, "enter", "enter")):
             await keys(*pressed)(pilot)
@@ -278,8 +269,7 @@ def test_without_colour_the_terminals_own_are_left(terminals, changes):
     assert "black" not in {fragment.fg for fragment in fragments}
 
 
-async def test_what_starts_is_one_line_until_something_of_it_is_chosen(machine):
-    machine(SEED)
+async def test_what_starts_is_one_line_until_something_of_it_is_chosen(seed):
     async with opened(PRETRAIN, "enter") as pilot:
         shown = shows(pilot)
         assert re.search(r"▸ Starts with +torchrun, 2 processes +torch 2\.7\.1\+cu126, ddp", shown)

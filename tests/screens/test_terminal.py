@@ -124,20 +124,15 @@ def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(t
 
 
 @pytest.mark.whole
-def test_a_driver_that_hangs_delays_neither_the_first_screen_nor_the_end(terminals):
-    terminals.append(terminal := Terminal(**driver_environment("init-hangs")))
+@pytest.mark.parametrize(
+    ("driver", "seen", "words"),
+    [("init-hangs", "Looking", "Looking at this machine"), ("one-card-hangs", "does not respond", "RTX 3090")],
+)
+def test_a_driver_or_card_that_hangs_hides_no_other_and_delays_nothing(terminals, driver, seen, words):
+    terminals.append(terminal := Terminal(columns=120, **driver_environment(driver)))
     terminal.see("See it work")
     terminal.press("\r", "● 1 Hardware")
-    assert "Looking at this machine" in terminal.see("Looking")
-    leave(terminal)
-
-
-@pytest.mark.whole
-def test_a_card_that_hangs_hides_no_other_and_delays_nothing(terminals):
-    terminals.append(terminal := Terminal(columns=120, **driver_environment("one-card-hangs")))
-    terminal.see("See it work")
-    terminal.press("\r", "● 1 Hardware")
-    assert "RTX 3090" in terminal.see("does not respond")
+    assert words in terminal.see(seen)
     leave(terminal)
 
 

@@ -15,26 +15,17 @@ from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 from tui_train.wizard import make_wizard
 
-REASON = "GPU 1: pid 812, ann, python train.py, since 11:05"
-
-
-@pytest.fixture
-def waiting(tmp_path):
-    """A run that waits, held by this process."""
-    run = finished_run(tmp_path)
-    now = {"time": time.time() - 120}
-    began = {**now, "event": "run_started", "waits": "chosen", **holder(run.path)}
-    events = (began, {**now, "event": "waiting", "why": REASON})
-    run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
-    return run
-
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)], ids=str)
-async def test_home_and_run_say_what_a_run_waits_for(machine, waiting, size):
+async def test_home_and_run_say_what_a_run_waits_for(machine, tmp_path, size):
+    run, now, reason = finished_run(tmp_path), {"time": time.time() - 120}, "GPU 1: pid 812, ann, python train.py"
+    began = {**now, "event": "run_started", "waits": "chosen", **holder(run.path)}
+    events = (began, {**now, "event": "waiting", "why": reason})
+    run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
     async with make_wizard().run_test(size=size) as pilot:
         await until_shown(pilot, "waiting", "GPU 1: pid 812, ann")
-    async with make_wizard(str(waiting.path)).run_test(size=size) as pilot:
-        await until_shown(pilot, "○ waiting", REASON, "2 min elapsed")
+    async with make_wizard(str(run.path)).run_test(size=size) as pilot:
+        await until_shown(pilot, "○ waiting", reason, "2 min elapsed")
 
 
 async def test_w_on_preview_waits_for_gpus_that_others_use(machine, monkeypatch):
@@ -51,8 +42,7 @@ async def test_w_on_preview_waits_for_gpus_that_others_use(machine, monkeypatch)
 
 
 @pytest.mark.whole
-async def test_nothing_is_waited_for_where_the_gpus_are_free(machine):
-    machine(SEED)
+async def test_nothing_is_waited_for_where_the_gpus_are_free(seed):
     async with opened(PRETRAIN, "enter", "enter", "enter", size=(120, 40)) as pilot:
         await until_shown(pilot, "Enter writes the run folder")
         assert isinstance(pilot.app.screen, PreviewScreen)

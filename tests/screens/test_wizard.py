@@ -29,7 +29,7 @@ from pilot import (
     until_shown,
     until_true,
 )
-from support import GIB, UUIDS, holder, marked, profile, sample
+from support import GIB, UUIDS, holder, inside, marked, profile, sample
 from textual.widgets import Input
 from tui_train.screens import tuning
 from tui_train.screens.messages import OpenRun, OpenStep, ValueChosen
@@ -45,12 +45,7 @@ from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.samples import CardSample, CardSamples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.machine.child_process import ChildResult
-from tui_train.facts.types import (
-    ContainerImage,
-    FactGap,
-    Gpu,
-    ResourcesInUse,
-)
+from tui_train.facts.types import ContainerImage, FactGap, Gpu, ResourcesInUse
 from tui_train.places import profile_facts as here
 from tui_train.profile import store
 from tui_train.profile.changes import Change
@@ -123,18 +118,7 @@ async def test_the_memory_of_a_fix_is_estimated_once_the_machine_is_known(machin
         assert ("✓ fits" in before, "MiB reserved ✓ fits" in shows(pilot)) == (False, True)
 
 
-@pytest.mark.whole
-async def test_what_cannot_be_read_is_said_and_stops_next_until_it_is_put_right(machine):
-    async with opened(PRETRAIN, "enter", "enter", "end", "x", "enter") as pilot:
-        assert "Type a whole number" in shows(pilot)
-        assert "● 3 Recipe" in shows(pilot)
-        assert pilot.app.profile.recipe.layers is None
-        await keys("backspace")(pilot)
-        assert "Type a whole number" not in shows(pilot)
-
-
-async def test_cards_are_picked_by_space_and_kept_by_uuid(machine):
-    machine(SEED)
+async def test_cards_are_picked_by_space_and_kept_by_uuid(seed):
     async with opened(PRETRAIN) as pilot:
         assert shows(pilot).count("[x]") == 2, "the two that train well"
         for pressed, picked in (
@@ -168,8 +152,7 @@ async def test_the_next_set_is_one_key_away(machine):
         assert "Next set" not in shows(pilot)
 
 
-async def test_what_the_cards_do_is_shown_as_it_changes(machine, monkeypatch):
-    machine(SEED)
+async def test_what_the_cards_do_is_shown_as_it_changes(seed, monkeypatch):
     told = SimpleQueue()
 
     def samples(cancelled: Callable[[], bool]) -> Iterator[CardSamples]:
@@ -255,14 +238,6 @@ async def test_saving_asks_before_it_replaces(machine):
         assert "already exists" in shows(pilot)
         await keys("down", "enter")(pilot)
         assert "Replaced" in shows(pilot)
-
-
-@pytest.mark.whole
-async def test_every_action_is_in_the_palette(machine):
-    async with opened(PRETRAIN, "enter", "enter", "enter", size=(120, 40)) as pilot:
-        offered = {command.title.partition(" (")[0] for command in pilot.app.get_system_commands(pilot.app.screen)}
-        assert {"Run", "Back", "Save profile", "Export", "Copy", "File", "Undo", "Help", "Quit"} <= offered
-        assert "Look again at the machine and its Pythons" in offered
 
 
 async def test_hostile_text_reaches_the_screen_only_as_text(tmp_path, machine):
@@ -397,15 +372,6 @@ async def test_another_python_is_not_missing_while_it_is_asked(machine, monkeypa
         go.set()
         await settle(pilot)
         assert "/opt/other/bin/python was not found" in shows(pilot)
-
-
-async def test_a_blocked_card_says_that_it_cannot_be_picked(machine):
-    old = msgspec.structs.replace(CARDS[1], compute_capability="3.5")
-    machine(msgspec.structs.replace(SEED, gpus=(CARDS[0], old)))
-    async with opened(PRETRAIN, "down") as pilot:
-        shown = " ".join(shows(pilot).split())
-        assert "It cannot be picked" in shown
-        assert "Space picks it" not in shown
 
 
 def numbered(first: int, last: int) -> str:
@@ -654,11 +620,6 @@ NEMO = ContainerImage(
 )
 
 
-def in_container(**more: Any) -> Profile:
-    chosen = msgspec.structs.replace(Profile().container, **({"engine": "docker", "image": "nemo:25.04"} | more))
-    return msgspec.structs.replace(Profile(), container=chosen)
-
-
 @pytest.mark.whole
 async def test_a_python_of_a_cloned_folder_is_started_after_it_was_chosen_by_key(monkeypatch, tmp_path):
     python, mark = tmp_path / "clone" / ".venv" / "bin" / "python", tmp_path / "started"
@@ -704,7 +665,7 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, mo
     go = threading.Event()
     monkeypatch.setattr(container_images, "read_image", lambda *_args: go.wait(20) and NEMO)
     async with opened(PRETRAIN, "enter", size=(120, 50)) as pilot:
-        pilot.app.edits.set_profile(in_container())
+        pilot.app.edits.set_profile(profile(inside()))
         await pilot.pause()
         assert "is not on this machine" not in shows(pilot)
         assert "images" in pilot.app.awaited_parts
@@ -712,7 +673,7 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, mo
         await settle(pilot)
         assert "images" not in pilot.app.awaited_parts
         assert pilot.app.facts.images == (NEMO,)
-        pilot.app.edits.set_profile(in_container(image="another:1"))
+        pilot.app.edits.set_profile(profile(inside(image="another:1")))
         await settle(pilot)
         assert "The image another:1 is not on this machine" in shows(pilot)
 
@@ -722,7 +683,7 @@ async def test_an_image_is_looked_at_once_its_name_is_typed(machine, monkeypatch
     asked = []
     monkeypatch.setattr(here, "read_chosen_image", lambda profile: asked.append(profile.container.image) or ())
     async with opened(PRETRAIN, "enter", size=(120, 50)) as pilot:
-        pilot.app.edits.set_profile(in_container(image=""))
+        pilot.app.edits.set_profile(profile(inside(image="")))
         await settle(pilot)
         asked.clear()
         for typed in ("n", "ne", "nem", "nemo"):
@@ -733,8 +694,7 @@ async def test_an_image_is_looked_at_once_its_name_is_typed(machine, monkeypatch
         assert asked == ["nemo"]
 
 
-async def test_v_says_what_is_in_the_image(machine, monkeypatch):
-    machine(SEED)
+async def test_v_says_what_is_in_the_image(seed, monkeypatch):
     asked = []
 
     def run(*words: Any) -> ChildResult:
@@ -744,7 +704,7 @@ async def test_v_says_what_is_in_the_image(machine, monkeypatch):
     monkeypatch.setattr(container_images, "read_image", lambda *_args: NEMO)
     monkeypatch.setattr(container_images, "run_in_image", run)
     async with opened(PRETRAIN, "enter", size=(120, 50)) as pilot:
-        pilot.app.edits.set_profile(in_container())
+        pilot.app.edits.set_profile(profile(inside()))
         await keys("v")(pilot)
         text = shows(pilot)
         assert "torch   2.7.1+cu126, CUDA 12.6 for sm_50" in text
@@ -754,8 +714,7 @@ async def test_v_says_what_is_in_the_image(machine, monkeypatch):
     assert asked == [("--gpus", f'"device={UUIDS[0]},{UUIDS[1]}"')]
 
 
-async def test_memory_is_estimated_while_one_types(machine):
-    machine(SEED)
+async def test_memory_is_estimated_while_one_types(seed):
     async with opened(PRETRAIN, "enter", "enter") as pilot:
         assert re.search("70 MiB of 22.0 GiB reserved ±15 % +✓ fits", shows(pilot))
         await keys("down", *"12800", "down", *"40")(pilot)
@@ -805,8 +764,7 @@ def test_picture_of_the_trials(snap_compare, machine, monkeypatch, size):
 
 
 @pytest.mark.whole
-async def test_enter_takes_what_the_trials_found(machine, monkeypatch):
-    machine(SEED)
+async def test_enter_takes_what_the_trials_found(seed, monkeypatch):
     monkeypatch.setattr(tuning, "run_tuning", trials_of_a_card)
     async with opened(PRETRAIN, "enter", "enter", "f4") as pilot:
         assert "Also bf16" in shows(pilot)
@@ -821,8 +779,7 @@ async def test_enter_takes_what_the_trials_found(machine, monkeypatch):
         assert pilot.app.profile.recipe.micro_batch is None
 
 
-async def test_what_cannot_be_tuned_says_why(machine):
-    machine(SEED)
+async def test_what_cannot_be_tuned_says_why(seed):
     async with opened(PRETRAIN, "enter", "enter", notifications=True) as pilot:
         pilot.app.edits.set_profile(profile_with_value(pilot.app.profile, "recipe.global_batch", 13))
         await pilot.press("f4")

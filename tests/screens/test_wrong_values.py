@@ -158,6 +158,10 @@ async def test_preview_offers_run_only_where_it_runs_and_enter_says_why_not(app)
         (said,) = app._notifications
         assert "/none/at/all.txt" in said.message
         assert "4 Preview" in shows(pilot)
+        await choose(pilot, trainer__data=(), recipe__micro_batch=8, recipe__global_batch=15)
+        assert ("F2" in footer(app), "Nothing can be run" in shows(pilot)) == (True, True)
+        await keys("f2")(pilot)
+        assert "Enter Run" in footer(app)
 
 
 # Where nothing can be typed
@@ -200,22 +204,17 @@ async def test_letters_are_text_in_every_field_that_takes_text(app):
         assert "F1 Help" in footer(app)
 
 
-@pytest.mark.whole
-async def test_a_question_mark_in_a_number_asks_for_help(app):
-    async with app.run_test(size=(80, 24)) as pilot:
-        await keys(*TO_RECIPE, "9", "question_mark")(pilot)
-        assert isinstance(app.screen, HelpScreen)
-        await keys("escape")(pilot)
-        assert (app.profile.recipe.layers, app.screen.query_one(Form).entry.value) == (9, "9")
-
-
 # The way back
 
 
 @pytest.mark.whole
 async def test_undo_takes_back_what_is_typed_here_before_anything_else(app):
+    """A question mark is none of a number, and what is none holds Enter up."""
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys(*TO_RECIPE, "9", "down", "x")(pilot)
+        await keys(*TO_RECIPE, "9", "question_mark")(pilot)
+        assert isinstance(app.screen, HelpScreen)
+        await keys("escape", "down", "x", "enter")(pilot)
+        assert "Type a whole number" in shows(pilot)
         form = app.screen.query_one(Form)
 
         def state() -> tuple[Any, ...]:
