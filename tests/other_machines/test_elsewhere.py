@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import ssh as secure_shell
-import warm
+import support
 from pilot import PRETRAIN, keys, settle, shows
 from support import GIB, UUIDS, check, gpu, inside, machine, plan, profile, sample, toolchain
 
@@ -37,14 +37,7 @@ BOX = Facts(
 
 
 def tui(*words, code=0, **more):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
-    done = subprocess.run(
-        warm.program(*words),
-        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False,
-    )  # fmt: skip
-    assert "Traceback" not in done.stderr, done.stderr
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
+    return support.tui(*words, code=code, env={**os.environ, "PYTHONPATH": str(ROOT), **more})
 
 
 @pytest.fixture

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 import ssh as secure_shell
-import warm
 from fake_driver import driver_environment
 from pilot import keys, reached, settle, shows, to, until_shown, until_true
 from ssh import runs_there
-from support import prepare, profile, until
+from support import prepare, profile, sleeping, tui, until
 from textual.widgets import Input
 from tui_train.screens.run import run_end
 from tui_train.screens.widgets.form.entry import Entry
@@ -59,33 +58,16 @@ open(sys.argv[2] + "/made.txt", "w").write("x" * 2000)
 @pytest.fixture
 def host(tmp_path, monkeypatch):
     """A host `box` that has python3 and bash and nothing of this program, with a home of its own."""
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     with secure_shell.bare_host(tmp_path, monkeypatch, SLEEPER, what="runs on a host over ssh") as home:
         yield home
 
 
 def sleeper(host, ticks=3, **values):
     """The saved profile `far` of a script on the host, which counts, and writes a file at its end."""
-    chosen = profile({
-        "name": "far",
-        "trainer.kind": "script",
-        "trainer.preset": "custom",
-        "trainer.script": f"{host}/train.py",
-        "trainer.python": sys.executable,
-        "trainer.arguments": (str(ticks), "{output}"),
-        "hardware.device": "cpu",
-        **values,
-    })  # fmt: skip
+    chosen = sleeping(str(ticks), "{output}", **{"name": "far", "trainer.script": f"{host}/train.py"} | values)
     save_profile(chosen, overwrite=True)
     return chosen
-
-
-def tui(*words, code=0):
-    done = subprocess.run(
-        warm.program(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
 
 
 def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):
@@ -116,22 +98,25 @@ def test_a_report_of_a_run_holds_the_facts_of_its_host_or_none(host, tmp_path):
     tui("report", "last", str(tmp_path / "with.tar.gz"))
     (tmp_path / "client" / "ssh").write_text("#!/bin/sh\nexit 255\n")
     assert "box" in tui("report", "last", str(tmp_path / "without.tar.gz")).stderr
-    held = [names_in(tmp_path / f"{name}.tar.gz") for name in ("with", "without")]
-    assert held[0] - held[1] == {"machine.json"}
-
-
-def names_in(path):
-    with tarfile.open(path) as archive:
-        return {Path(name).name for name in archive.getnames()}
+    with tarfile.open(tmp_path / "with.tar.gz") as one, tarfile.open(tmp_path / "without.tar.gz") as other:
+        held, left = ({Path(name).name for name in archive.getnames()} for archive in (one, other))
+    assert held - left == {"machine.json"}
 
 
 @pytest.mark.whole
-def test_a_detached_run_is_stopped_and_started_again(host):
+def test_a_detached_run_is_listed_as_it_was_heard_of_last_stopped_and_started_again(host, monkeypatch):
     sleeper(host, ticks=600)
     tui("run", "far", "--host", "box", "--detach")
     run = rundir.find_run("last")
     assert read_status(run).state == "running"
-    assert "running on box" in tui("runs").stdout
+    listed = tui("runs").stdout
+    assert ("running on box" in listed, "as of" in listed) == (True, False)
+    with monkeypatch.context() as patch:
+        later = time.time() + 120
+        patch.setattr(show.time, "time", lambda: later)
+        assert "running on box, as of" in show.listed_run_row(read_listed_run(run))[1]
+    assert "still trains" in tui("fetch", "last", code=69).stderr
+    assert not are_results_here(run)
     assert "is running" in tui("resume", "last", code=69).stderr
     assert "no process of it is left" in tui("stop", "last").stdout
     assert read_status(run).state == "stopped"
@@ -142,19 +127,6 @@ def test_a_detached_run_is_stopped_and_started_again(host):
     assert (read_status(run).state, len(read_status(run).attempts)) == ("running", 2)
     assert place_of_run(run).stop(run, at_once=True).state == "stopped"
     until(lambda: not far_processes(run))
-
-
-@pytest.mark.whole
-def test_a_list_says_when_a_live_run_was_heard_of_last(host, monkeypatch):
-    sleeper(host, ticks=600)
-    tui("run", "far", "--host", "box", "--detach")
-    assert "as of" not in tui("runs").stdout
-    later = time.time() + 120
-    monkeypatch.setattr(show.time, "time", lambda: later)
-    assert "running on box, as of" in show.listed_run_row(read_listed_run(rundir.find_run("last")))[1]
-    assert "still trains" in tui("fetch", "last", code=69).stderr
-    assert not are_results_here(rundir.find_run("last"))
-    tui("stop", "last")
 
 
 def far_processes(run):
@@ -332,8 +304,7 @@ def test_an_export_for_the_host_of_a_profile_is_to_be_copied_there(host, tmp_pat
 
 
 @pytest.mark.whole
-async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+async def test_hardware_goes_to_another_host_and_back(host):
     hosts.save_host("lab", "box")
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -359,8 +330,7 @@ async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
 
 
 @pytest.mark.whole
-async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+async def test_other_hosts_are_asked_once_their_names_stand(host):
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter")(pilot)
@@ -396,8 +366,7 @@ async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
 
 
 @pytest.mark.whole
-async def test_paths_are_completed_by_the_names_on_the_host(host, monkeypatch):
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+async def test_paths_are_completed_by_the_names_on_the_host(host):
     (host / "only-there").mkdir()
     (host / "only-there" / "train.py").touch()
     app = make_wizard(source=FactsSource(host="box"))
@@ -421,7 +390,6 @@ async def test_paths_are_completed_by_the_names_on_the_host(host, monkeypatch):
 
 @pytest.mark.whole
 async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     sleeper(host)
     tui("run", "far", "--host", "box")
     run, (there,) = rundir.find_run("last"), runs_there(host)
@@ -442,8 +410,7 @@ async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
     assert not list(run.path.rglob("*.part"))
 
 
-async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+async def test_preview_starts_on_the_host_and_run_follows_it(host):
     chosen = sleeper(host, ticks=30)
     app = make_wizard(source=FactsSource(host="box"))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -471,8 +438,7 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
 
 
 @pytest.mark.whole
-async def test_run_says_when_its_host_was_heard_last(host, tmp_path, monkeypatch):
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+async def test_run_says_when_its_host_was_heard_last(host, tmp_path):
     sleeper(host, ticks=600)
     tui("run", "far", "--host", "box", "--detach")
     run, client = rundir.find_run("last"), tmp_path / "client" / "ssh"

@@ -112,20 +112,6 @@ def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
     assert read_status(run).state == "stopped"
 
 
-@pytest.mark.whole
-@ROOT
-def test_an_output_folder_that_another_host_writes_to_is_taken(tmp_path, elsewhere):
-    values = {"trainer.output": str(tmp_path / "shared" / "out"), "trainer.arguments": ("--seconds=60", "{output}")}
-    first, _ = exported(tmp_path / "first", sleeping(**values), facts())
-    second, _ = exported(tmp_path / "second", sleeping(**values), facts())
-    assert json.loads((first.path / "plan.json").read_text())["output"]
-    elsewhere(f"bash '{first.script}'")
-    trains(first.path)
-    refused = bash(second)
-    assert refused.returncode == 75
-    assert "on node7" in refused.stderr.decode()
-
-
 def test_the_beat_keeps_a_lock_and_a_machine_that_booted_again_loses_it(tmp_path, monkeypatch):
     me = lock_owner.this_process_as_owner("mark", str(tmp_path))
     at = tmp_path / ".lock"
@@ -210,13 +196,6 @@ def escaped():
     return listed.stdout.split()
 
 
-def remote(folder, *words, python=sys.executable):
-    done = subprocess.run(
-        [python, "-I", "-S", folder / RUNNER_ZIP_FILE_NAME, *words], capture_output=True, check=True, timeout=60
-    )
-    return json.loads(done.stdout)
-
-
 def test_the_oldest_python_is_remote_control_and_supervisor(run):
     old = old_python() or pytest.skip("NOT TESTED: no Python 3.8")
     with training(run, TUI_TRAIN_PYTHON=old) as child:
@@ -226,7 +205,9 @@ def test_the_oldest_python_is_remote_control_and_supervisor(run):
         )
         with followed:
             assert json.loads(followed.stdout.readline()) == {"attempt": 1, "line": "tick 1"}
-            assert remote(run.path, "stop", "--now", "--json", python=old)["exit_code"] == 143
+            words = [old, "-I", "-S", run.path / RUNNER_ZIP_FILE_NAME, "stop", "--now", "--json"]
+            stopped = subprocess.run(words, capture_output=True, check=True, timeout=60)
+            assert json.loads(stopped.stdout)["exit_code"] == 143
             assert json.loads(followed.stdout.read().splitlines()[-1])["state"] == "stopped"
     assert child.returncode == 143
 

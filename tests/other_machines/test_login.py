@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 import ssh as secure_shell
-import warm
-from support import until
+from support import tui, until
 from terminal import Terminal
 
 from tui_train.profile import hosts
@@ -52,12 +51,7 @@ def box(tmp_path, monkeypatch):
 
 
 def facts_of_box(code=0):
-    done = subprocess.run(
-        warm.program("facts", "--host", "box", "--json"), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    return done
+    return tui("facts", "--host", "box", "--json", code=code)
 
 
 @pytest.mark.whole
@@ -67,8 +61,7 @@ def test_a_login_by_hand_opens_the_way_for_hours(box):
     terminal.see("Enter passphrase")
     terminal.press(f"{PASSPHRASE}\r", "logged in to box")
     assert json.loads(facts_of_box().stdout)["machine"]["cpu_count"]
-    done = subprocess.run(warm.program("hosts", "login", "box"), capture_output=True, text=True, check=False)
-    assert "logged in to box" in done.stdout, "nothing is asked again"
+    assert "logged in to box" in tui("hosts", "login", "box").stdout, "nothing is asked again"
 
 
 SECRET = "JBSWY3DPEHPK3PXPJBSWY3DPEH"  # noqa: S105 - of a server that is thrown away

@@ -24,8 +24,7 @@ THREE = SupervisorPlan(nodes=3, world_size=6)
 
 
 @pytest.mark.parametrize(
-    ("option", "environment", "rank"),
-    [("0", "", 0), ("2", "", 2), ("02", "", 2), ("", "1", 1), ("2", "1", 2)],
+    ("option", "environment", "rank"), [("0", "", 0), ("2", "", 2), ("02", "", 2), ("", "1", 1), ("2", "1", 2)]
 )
 def test_which_machine_this_is(option, environment, rank):
     assert machines.own_node_rank(THREE, option, {"TUI_TRAIN_NODE_RANK": environment}) == rank

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import netns
 import pytest
-from support import profile, until
+from support import sleeping, until
 
 from tui_train.profile.store import profile_to_toml
 
@@ -43,10 +43,7 @@ def machines():
 
 
 def saved(home, ticks):
-    chosen = profile({
-        "name": "far", "trainer.kind": "script", "trainer.preset": "custom", "trainer.script": f"{home}/train.py",
-        "trainer.python": sys.executable, "trainer.arguments": (str(ticks),), "hardware.device": "cpu",
-    })  # fmt: skip
+    chosen = sleeping(str(ticks), name="far", **{"trainer.script": f"{home}/train.py"})
     (home / "far.toml").write_text(profile_to_toml(chosen))
     return str(home / "far.toml")
 

@@ -55,28 +55,21 @@ def test_a_job_is_watched_to_its_end(nodes, tmp_path):
     assert (run.path / "output" / "made.txt").read_text() == "done"
 
 
-def test_a_job_that_waits_says_why_and_is_cancelled(nodes, tmp_path):
+def test_a_job_that_waits_says_why_is_not_its_copy_and_is_cancelled(nodes, tmp_path):
     saver(tmp_path, 3)
     tui("run", "job", "--slurm", "--detach", "--set", "slurm.options=--begin=now+3600")
     run = rundir.find_run("last")
     assert (read_status(run).state, in_queue(run).state) == ("queued", "queued")
     assert "waits: BeginTime" in tui("runs").stdout
     assert "queued or running already" in tui("resume", "last", code=69).stderr or read_status(run).live
-    assert "had not started" in tui("stop", "last").stdout
-    assert (in_queue(run).state, run.events()) == ("new", ())
-
-
-def test_a_copy_of_a_run_is_not_the_job(nodes, tmp_path):
-    saver(tmp_path, 3)
-    tui("run", "job", "--slurm", "--detach", "--set", "slurm.options=--begin=now+3600")
-    run = rundir.find_run("last")
     copy = rundir.RunDir(Path(shutil.copytree(run.path, run.path.with_name(f"{run.name}-copy"))))
     assert (in_queue(copy).state, in_queue(run).state) == ("new", "queued")
     place_of_run(copy).stop(copy)
     assert in_queue(run).state == "queued"
     (copy.path / slurm_job.SLURM_JOB_FILE_NAME).write_text('{"number": "--user=root", "starts": 0}')
     assert slurm_job.read_known_job(copy.path) is None
-    assert place_of_run(run).stop(run).state == "new"
+    assert "had not started" in tui("stop", run.name).stdout
+    assert (in_queue(run).state, run.events()) == ("new", ())
 
 
 @pytest.mark.whole
@@ -97,20 +90,6 @@ def test_a_job_that_cannot_start_says_why(nodes, tmp_path):
     saver(tmp_path, 3)
     done = tui("run", "job", "--slurm", "--set", "trainer.secrets=NOT_SET_ANYWHERE", code=69)
     assert "NOT_SET_ANYWHERE is not set" in done.stderr
-
-
-@pytest.mark.whole
-def test_a_stopped_job_has_saved_and_resumes(nodes, tmp_path):
-    saver(tmp_path, 60)
-    tui("run", "job", "--slurm", "--detach")
-    run = rundir.find_run("last")
-    until(lambda: run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3, 60)
-    assert "Resume it" in tui("stop", "last").stdout
-    assert read_status(run).state == "stopped"
-    saved = steps_of(run, 1)[-1]
-    tui("resume", "last")
-    assert steps_of(run, 2) == [*range(saved + 1, 61)]
-    assert read_status(run).state == "finished"
 
 
 @pytest.mark.whole

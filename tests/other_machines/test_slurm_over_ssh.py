@@ -22,7 +22,7 @@ from support import prepare, profile, until
 from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.base.errors import Unavailable
 from tui_train.channel.session import PYTHON_COMMAND, ask_host
-from tui_train.places import jobs, place_of_run
+from tui_train.places import jobs
 from tui_train.places.mirror import RunMirror
 from tui_train.places.place import Place
 from tui_train.profile import hosts, store
@@ -144,18 +144,6 @@ def test_a_job_over_ssh_is_stopped_and_resumed(login):
     assert steps_of(run, 2) == [*range(saved + 1, 201)]
     assert (read_status(run).state, slurm_job.read_known_job(run.path).number != number) == ("finished", True)
     assert "nothing is left to train" in tui("resume", "last").stdout
-
-
-@pytest.mark.whole
-def test_a_job_that_waits_over_ssh_is_taken_out_of_the_queue(login):
-    saver(login.home, 3)
-    tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
-    run = rundir.find_run("last")
-    assert "queued" in tui("resume", "last", code=69).stderr
-    assert login.jobs() == [slurm_job.read_known_job(run.path).number]
-    assert "had not started" in tui("stop", "last").stdout
-    assert (place_of_run(run).ask_state(run).state, login.jobs()) == ("new", [])
-    assert "not running" in tui("stop", "last").stdout
 
 
 @pytest.mark.whole
@@ -292,16 +280,6 @@ def test_a_run_whose_folder_there_is_gone_is_let_go_and_hides_no_other(login):
     assert "is gone" in tui("logs", run.name, code=65).stderr
     assert tui("runs", "rm", "-y", run.name).stdout
     login.says("scancel", slurm_job.read_known_job(other.path).number)
-
-
-@pytest.mark.whole
-def test_what_slurm_refuses_over_ssh_leaves_no_folder_on_either_side(login):
-    saver(login.home, 3)
-    refused = (*RUN, "--set")
-    assert "debug, long, gpu" in tui(*refused, "slurm.partition=nope", code=69).stderr
-    longer = ("slurm.options=--qos=any", "--set", "slurm.time=2-0")
-    assert "PartitionTimeLimit" in tui(*refused, *longer, code=69).stderr
-    assert (rundir.list_runs(), runs_there(login.home), login.jobs()) == ((), [], [])
 
 
 @pytest.mark.whole

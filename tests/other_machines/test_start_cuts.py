@@ -6,14 +6,13 @@ TUI_TRAIN_TEST_CUTS is how many are cut, TUI_TRAIN_TEST_SEED the seed of their m
 import contextlib
 import os
 import random
-import sys
 import time
 
 import pytest
 import ssh as secure_shell
 from counting import tries
 from ssh import runs_there
-from support import prepare, profile, until, with_word
+from support import prepare, sleeping, until, with_word
 
 from tui_train.base.errors import Unavailable
 from tui_train.places import place_of_run
@@ -56,10 +55,7 @@ def started_here():
 @pytest.mark.timeout(300 + HOW_MANY * 30)
 def test_what_trains_is_known_and_trains_once(host, tmp_path, record_property):
     word = f"--word={tmp_path.name}-{os.getpid()}"
-    chosen = profile({
-        "name": "far", "trainer.kind": "script", "trainer.preset": "custom", "trainer.script": f"{host}/train.py",
-        "trainer.python": sys.executable, "trainer.arguments": (word,), "hardware.device": "cpu",
-    })  # fmt: skip
+    chosen = sleeping(word, name="far", **{"trainer.script": f"{host}/train.py"})
     place = Place("box")
     prepared = prepare(chosen, place.probe_facts_for(chosen))
     began = time.monotonic()
