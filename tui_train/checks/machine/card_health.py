@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding, note, warning
-from tui_train.checks.machine.each_machine import findings_on_each_machine
+from tui_train.checks.machine.each_machine import on_each_machine
 from tui_train.facts.types import Gpu
 from tui_train.setup.machine.training_machines import TrainingMachine
 from tui_train.setup.setup import Setup
@@ -17,12 +17,9 @@ _HARDWARE_SLOWDOWNS = frozenset({"overheating", "the power supply"})
 _MIN_POWER_SHARE = 0.6
 
 
-def damaged_cards(setup: Setup) -> Iterator[Finding]:
+@on_each_machine
+def damaged_cards(_: Setup, each: TrainingMachine) -> Iterator[Finding]:
     """Cards with memory errors that could not be corrected, or repaired."""
-    yield from findings_on_each_machine(setup, _damaged_cards_of_machine)
-
-
-def _damaged_cards_of_machine(_: Setup, each: TrainingMachine) -> Iterator[Finding]:
     for gpu in each.gpus:
         reset = f"`sudo nvidia-smi --gpu-reset -i {gpu.index}`, with nothing running on it, or a reboot"
         if gpu.repair == "failed":
@@ -36,12 +33,9 @@ def _damaged_cards_of_machine(_: Setup, each: TrainingMachine) -> Iterator[Findi
             yield note(_KEY, f"{_card_text(gpu)}: a repair of its memory waits for a reset", f"Reset it: {reset}.")
 
 
-def slowed_cards(setup: Setup) -> Iterator[Finding]:
+@on_each_machine
+def slowed_cards(_: Setup, each: TrainingMachine) -> Iterator[Finding]:
     """Cards whose hardware slows them down now, or that may use far less power than by default."""
-    yield from findings_on_each_machine(setup, _slowed_cards_of_machine)
-
-
-def _slowed_cards_of_machine(_: Setup, each: TrainingMachine) -> Iterator[Finding]:
     for gpu in each.gpus:
         if reasons := [words for words in gpu.throttled_by if words in _HARDWARE_SLOWDOWNS]:
             message = f"{_card_text(gpu)} is slowed down now by {' and '.join(reasons)}, to half its speed or less"
@@ -53,12 +47,9 @@ def _slowed_cards_of_machine(_: Setup, each: TrainingMachine) -> Iterator[Findin
             yield note(_KEY, message, f"To raise it: `sudo nvidia-smi -i {gpu.index} -pl {default}`.")
 
 
-def cards_with_missing_lanes(setup: Setup) -> Iterator[Finding]:
+@on_each_machine
+def cards_with_missing_lanes(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     """Cards with fewer PCIe lanes than they and their slots could have, where much goes over these."""
-    yield from findings_on_each_machine(setup, _missing_lanes_on_machine)
-
-
-def _missing_lanes_on_machine(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     exchanges = setup.communication_backend == "nccl" and each.process_count > 1
     for gpu in each.gpus:
         link = gpu.pcie

@@ -4,18 +4,15 @@ from collections.abc import Iterator
 
 from tui_train.base.text import counted, size_text
 from tui_train.checks.finding import Finding, warning
-from tui_train.checks.machine.each_machine import findings_on_each_machine
+from tui_train.checks.machine.each_machine import on_each_machine
 from tui_train.memory.host_memory import host_memory_use
 from tui_train.setup.machine.training_machines import TrainingMachine
 from tui_train.setup.setup import Setup
 
 
-def host_memory_shortage(setup: Setup) -> Iterator[Finding]:
+@on_each_machine
+def host_memory_shortage(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     """Too little of the host's memory for weights while they are loaded, or for what is offloaded."""
-    yield from findings_on_each_machine(setup, _shortage_on_machine)
-
-
-def _shortage_on_machine(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     available, use = each.machine.memory_available, host_memory_use(setup)
     if available is None or use is None:
         return

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import counted, first_names_text, grouped_digits, size_text, visible
 from tui_train.checks.finding import Finding, warning
-from tui_train.checks.machine.each_machine import findings_on_each_machine
+from tui_train.checks.machine.each_machine import on_each_machine
 from tui_train.setup.machine.communication import is_disabled_in_nccl
 from tui_train.setup.machine.container import ISOLATING_ENGINES
 from tui_train.setup.machine.training_machines import TrainingMachine
@@ -25,9 +25,10 @@ def process_limits_below_need(setup: Setup) -> Iterator[Finding]:
     """Limits below what the processes open, start and lock; a container has limits of its own."""
     if setup.profile.container.engine not in ISOLATING_ENGINES:
         for check in (_few_open_files, _few_tasks, _little_locked_memory):
-            yield from findings_on_each_machine(setup, check)
+            yield from check(setup)
 
 
+@on_each_machine
 def _few_open_files(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     limit, workers = each.machine.max_open_files, setup.trainer_options.integer("data_workers")
     needed = _OPEN_FILES_PER_PROCESS + _OPEN_FILES_PER_WORKER * workers
@@ -40,6 +41,7 @@ def _few_open_files(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
         yield warning("hardware.device", message, remedy)
 
 
+@on_each_machine
 def _few_tasks(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     free, workers = each.machine.free_tasks, setup.trainer_options.integer("data_workers")
     needed = each.process_count * (_TASKS_PER_PROCESS + workers) + each.machine.cpu_count
@@ -60,6 +62,7 @@ def _with_workers_text(workers: int) -> str:
     return f" with {counted(workers, 'DataLoader worker')}" if workers else ""
 
 
+@on_each_machine
 def _little_locked_memory(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     machine = each.machine
     uses_rdma = setup.communication_backend == "nccl" and setup.profile.nodes.machine_count > 1

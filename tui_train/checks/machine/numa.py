@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tui_train.base.text import number_ranges_text
 from tui_train.base.versions import is_known_older
 from tui_train.checks.finding import Finding, note, warning
-from tui_train.checks.machine.each_machine import findings_on_each_machine
+from tui_train.checks.machine.each_machine import on_each_machine
 from tui_train.facts.types import Gpu, NumaNode
 from tui_train.setup.machine.communication import disable_in_nccl_change, is_disabled_in_nccl, nccl_version
 from tui_train.setup.machine.container import ISOLATING_ENGINES
@@ -18,7 +18,8 @@ _FIRST_NCCL_THAT_DISAGREES = "2.26.3"
 _FIRST_CUDA_WITH_CUMEM_HOST = "12.6"
 
 
-def nodes_breaking_nccl(setup: Setup) -> Iterator[Finding]:
+@on_each_machine
+def nodes_breaking_nccl(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     """Cards of which some are on NUMA nodes without memory or CPUs, and some not: NCCL fails with them."""
     nccl = nccl_version(setup.toolchain)
     if setup.communication_backend != "nccl" or is_disabled_in_nccl(setup.profile, "cumem_host"):
@@ -27,13 +28,8 @@ def nodes_breaking_nccl(setup: Setup) -> Iterator[Finding]:
     if is_known_older(nccl, _FIRST_NCCL_THAT_DISAGREES) or setup.profile.container.engine in ISOLATING_ENGINES:
         return
     made = setup.facts.communication.get(setup.communication_key)
-    if not (made and made.result.works):
-        yield from findings_on_each_machine(setup, _nodes_breaking_nccl_on_machine)
-
-
-def _nodes_breaking_nccl_on_machine(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     has_cumem = not is_known_older(each.machine.driver_cuda, _FIRST_CUDA_WITH_CUMEM_HOST)
-    if not (has_cumem and exchanges_through_host(setup.profile, each)):
+    if (made and made.result.works) or not (has_cumem and exchanges_through_host(setup.profile, each)):
         return
     placed = _gpus_with_nodes(each)
     lacking = [(gpu, node) for gpu, node in placed if not (node.has_memory and node.cpus)]
@@ -50,16 +46,12 @@ def _nodes_breaking_nccl_on_machine(setup: Setup, each: TrainingMachine) -> Iter
     yield warning("communication.without", message, f"Use {change.title}: it {change.why}.", change=change)
 
 
-def cards_far_from_cpus(setup: Setup) -> Iterator[Finding]:
+@on_each_machine
+def cards_far_from_cpus(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     """Cards on NUMA nodes of whose CPUs this process may use none."""
-    # A container of these engines has CPUs of its own.
-    if setup.profile.container.engine not in ISOLATING_ENGINES:
-        yield from findings_on_each_machine(setup, _far_cards_on_machine)
-
-
-def _far_cards_on_machine(_: Setup, each: TrainingMachine) -> Iterator[Finding]:
     far = [(gpu, node) for gpu, node in _gpus_with_nodes(each) if node.cpus and not node.usable_cpus]
-    if not far:
+    # A container of these engines has CPUs of its own.
+    if not far or setup.profile.container.engine in ISOLATING_ENGINES:
         return
     indices = number_ranges_text(sorted(gpu.index for gpu, _ in far))
     numbers = number_ranges_text(sorted({node.number for _, node in far}))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import counted, size_text, visible
 from tui_train.checks.finding import Finding, note, warning
-from tui_train.checks.machine.each_machine import findings_on_each_machine
+from tui_train.checks.machine.each_machine import on_each_machine
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.communication import is_disabled_in_nccl
@@ -26,15 +26,12 @@ _ENLARGE_REMEDY = (
 _REPLACE_REMEDY = "Mount it: `sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm`; in a container --ipc=host."
 
 
-def unusable_shared_memory(setup: Setup) -> Iterator[Finding]:
+@on_each_machine
+def unusable_shared_memory(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     """A /dev/shm that is missing, is not in memory, or may not be written to, where something needs it."""
+    key = "communication.backend"
     if _has_own_shared_memory(setup.profile):
         return
-    yield from findings_on_each_machine(setup, _unusable_on_machine)
-
-
-def _unusable_on_machine(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
-    key = "communication.backend"
     if _nccl_bytes_on_machine(setup, each):
         user = "NCCL"
     elif workers := setup.trainer_options.integer("data_workers"):
@@ -49,12 +46,9 @@ def _unusable_on_machine(setup: Setup, each: TrainingMachine) -> Iterator[Findin
         yield note(key, f"{_FOLDER} is a folder on a disk ({kind}), which slows down {user}", _REPLACE_REMEDY)
 
 
-def too_small_shared_memory(setup: Setup) -> Iterator[Finding]:
+@on_each_machine
+def too_small_shared_memory(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     """Too little room in /dev/shm for what NCCL keeps there, on the machine or in the container."""
-    yield from findings_on_each_machine(setup, _shortage_on_machine)
-
-
-def _shortage_on_machine(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     needed, machine = _nccl_bytes_on_machine(setup, each), each.machine
     needs = f"NCCL needs about {size_text(needed)} for {counted(each.process_count, 'process', 'processes')}"
     if _has_own_shared_memory(setup.profile):
