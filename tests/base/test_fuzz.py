@@ -18,8 +18,9 @@ from support import facts, profile, ready
 from tui_train.base import secrets
 from tui_train.base.app_paths import presets_folder, profiles_folder
 from tui_train.base.errors import TuiTrainError
+from tui_train.facts.machine.child_process import ChildResult
 from tui_train.facts.machine.inherited_settings import find_sources_of_inherited_variables, starts_without_wandb_prompt
-from tui_train.facts.machine.probe import parse_probe_answer
+from tui_train.facts.machine.probe import ProbeAnswer
 from tui_train.facts.models import model_folders
 from tui_train.facts.other_machines import machine_files
 from tui_train.facts.scripts.script_source import parse_source as read_source
@@ -194,7 +195,9 @@ class Places:
             starts_without_wandb_prompt()
             find_sources_of_inherited_variables()
         else:
-            {"yaml": read_document, "script": read_source, "probe": parse_probe_answer}[kind](data)
+            readers = {"yaml": read_document, "script": read_source}
+            readers["probe"] = lambda answer: ChildResult(answer).last_answer(ProbeAnswer)
+            readers[kind](data)
 
     def of_ticket(self, data):
         owner = this_process_as_owner("m", "/runs/m")

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from support import exported, facts, gpu, profile
 
+from tui_train.facts.machine.child_process import ChildResult
 from tui_train.facts.models import nemo_models
 from tui_train.runner.logs.progress import LogReading, Progress, advance_progress
 
@@ -184,7 +185,7 @@ def test_a_name_that_is_wrong_is_seen(built):
 
 def test_the_recipes_that_are_known_are_there(tmp_path):
     """Megatron-Bridge cannot be asked without Transformer Engine: the child asks it with what stands in for it."""
-    told = nemo_models.parse_recipes(child(tmp_path, "recipes").encode())
+    told = nemo_models.parse_recipes(ChildResult(child(tmp_path, "recipes").encode()))
     assert told.tasks["qwen25_500m"] == ("pretrain", "finetune", "lora")
     missing = {
         name: tasks

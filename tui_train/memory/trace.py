@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.memory.estimate import BYTES_PER_QUANTIZED_WEIGHT
@@ -123,12 +122,7 @@ def run_measurement(
 
 
 def _parse_counted_memory(result: ChildResult) -> CountedMemory:
-    for line in reversed(result.out.splitlines()):
-        try:
-            return json_as(line, CountedMemory)
-        except Unparsable:
-            continue
-    return CountedMemory(problem=result.why_unusable())
+    return result.last_answer(CountedMemory) or CountedMemory(problem=result.why_unusable())
 
 
 def transformers_config(model: ModelDimensions) -> dict[str, Any]:

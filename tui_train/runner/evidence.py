@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import time
 from typing import NamedTuple
 
+from .system import other_programs
 from .system.cgroup_limits import cgroup_limits, count_oom_kills
 from .system.paths import free_bytes_for_path
 
@@ -104,10 +104,4 @@ def _kernel_lines_since(began: float) -> list[str]:
 def _journal_lines_since(epoch: float) -> list[str]:
     """Return what the journal has of the kernel since then: the groups adm and systemd-journal may read it."""
     command = ["journalctl", "--dmesg", "--quiet", "--no-pager", "--output=cat", f"--since=@{int(epoch)}"]
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_JOURNALCTL_TIMEOUT_SECONDS, check=False
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return done.stdout.decode(errors="replace").splitlines()
+    return other_programs.run_program(command, _JOURNALCTL_TIMEOUT_SECONDS).out.splitlines()

@@ -8,11 +8,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.machine import memory_bound
 
 _PACKAGE_PARENT_FOLDER = Path(__file__).resolve().parents[3]
@@ -26,6 +27,7 @@ CHILDREN_CANCELLED_EVENT = threading.Event()
 RUN_PROGRAM_TEXT_CODE = (
     "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'program.py', 'exec'))"
 )
+_Answer = TypeVar("_Answer")
 
 
 def absolute_search_paths(variables: Mapping[str, str]) -> dict[str, str]:
@@ -81,6 +83,13 @@ class ChildResult(NamedTuple):
     timed_out: bool = False
     failure: str = ""
     memory: int = 0
+
+    def last_answer(self, answer_type: type[_Answer]) -> _Answer | None:
+        """Return the last line that is such an answer in JSON, None without one: libraries print lines of their own."""
+        for line in reversed(self.out.splitlines()):
+            with suppress(Unparsable):
+                return json_as(line, answer_type)
+        return None
 
     def why_unusable(self) -> str:
         """Return the reason why there is no usable answer, as text."""

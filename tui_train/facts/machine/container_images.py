@@ -16,7 +16,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.parse import Unparsable, json_as, json_table
 from tui_train.facts.answer_cache import answer_file, load_cached_answer, store_answer
 from tui_train.facts.machine.child_process import RUN_PROGRAM_TEXT_CODE, ChildResult, run_child
-from tui_train.facts.machine.probe import parse_probe_answer, probe_program_text
+from tui_train.facts.machine.probe import ProbeAnswer, probe_program_text
 from tui_train.facts.types import ContainerEngine, ContainerImage
 from tui_train.runner.system import safe_open
 
@@ -69,13 +69,11 @@ def read_image(engine: str, image_name: str, deadline: float = 60.0) -> Containe
         cached_image = json_as(load_cached_answer(file) or b"", ContainerImage)
         return msgspec.structs.replace(cached_image, engine=engine, name=image_name)
     answer = run_in_image(engine, image_name, ("python", "-B", "-c", RUN_PROGRAM_TEXT_CODE, program), deadline)
-    for line in reversed(answer.out.splitlines()):
-        probe = parse_probe_answer(line)
-        if probe is not None:
-            toolchain = msgspec.structs.replace(probe.toolchain, label=image_name)
-            probed = msgspec.structs.replace(unread, id=identity, toolchain=toolchain)
-            store_answer(file, msgspec.json.encode(probed))
-            return probed
+    if probe := answer.last_answer(ProbeAnswer):
+        toolchain = msgspec.structs.replace(probe.toolchain, label=image_name)
+        probed = msgspec.structs.replace(unread, id=identity, toolchain=toolchain)
+        store_answer(file, msgspec.json.encode(probed))
+        return probed
     problem = "no `python` on its PATH" if answer.code == _PROGRAM_NOT_FOUND_CODE else answer.why_unusable()
     problem = oci_runtime_problem(answer.error) or problem
     return msgspec.structs.replace(unread, id=identity, problem=problem)

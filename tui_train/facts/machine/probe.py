@@ -135,11 +135,9 @@ def _probe_prefix_and_toolchain(python: str, label: str, deadline: float) -> tup
         return python, Toolchain(python=python, label=label, problem=problem)
     folder = os.sep if label == _PATH_LABEL and trusted_pythons.shims_may_start_local_python() else None
     answer = run_child([python, "-B", "-c", RUN_PROGRAM_TEXT_CODE, probe_program_text()], deadline, folder=folder)
-    for line in reversed(answer.out.splitlines()):
-        probe = parse_probe_answer(line)
-        if probe is not None:
-            interpreter = probe.executable if label == _PATH_LABEL and probe.executable else python
-            return probe.prefix, msgspec.structs.replace(probe.toolchain, python=interpreter, label=label)
+    if probe := answer.last_answer(ProbeAnswer):
+        interpreter = probe.executable if label == _PATH_LABEL and probe.executable else python
+        return probe.prefix, msgspec.structs.replace(probe.toolchain, python=interpreter, label=label)
     last_line = (answer.error.strip().splitlines() or [b""])[-1]
     problem = "it is older than Python 3.8" if last_line.startswith(_OLD_PYTHON_ERRORS) else answer.why_unusable()
     if RUN_PROGRAM_TEXT_CODE.encode()[:20] in answer.error or probe_program_text().encode()[:60] in answer.error:
@@ -164,14 +162,6 @@ class ProbeAnswer(msgspec.Struct):
     prefix: str
     executable: str
     toolchain: Toolchain
-
-
-def parse_probe_answer(line: bytes) -> ProbeAnswer | None:
-    """Return the answer in a line of the probe's output, None for other lines."""
-    try:
-        return json_as(line, ProbeAnswer)
-    except Unparsable:
-        return None
 
 
 def toolchain_incompleteness(toolchain: Toolchain) -> int:

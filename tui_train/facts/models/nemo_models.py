@@ -8,8 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.files import read_regular_file
-from tui_train.base.parse import Unparsable, json_as
-from tui_train.facts.machine.child_process import RUN_PROGRAM_TEXT_CODE, run_child
+from tui_train.facts.machine.child_process import RUN_PROGRAM_TEXT_CODE, ChildResult, run_child
 from tui_train.facts.types import Facts, NemoCheckpoint, NemoRecipes, NemoTokenizer
 from tui_train.facts.yaml_documents import read_document
 
@@ -29,20 +28,16 @@ def probe_recipes(python: str, flavour: str | None = "recipes") -> NemoRecipes:
     """Return the recipes of an interpreter ("bridge": of its Megatron-Bridge), or the `problem`."""
     source = resources.files("tui_train").joinpath("programs/nemo_recipes.py").read_text("utf-8")
     command = [python, "-B", "-c", RUN_PROGRAM_TEXT_CODE, source, flavour or "recipes"]
-    answer = run_child(command, _PROBE_DEADLINE_SECONDS)
-    return parse_recipes(answer.out) or NemoRecipes({}, answer.why_unusable())
+    return parse_recipes(run_child(command, _PROBE_DEADLINE_SECONDS))
 
 
-def parse_recipes(output: bytes) -> NemoRecipes | None:
-    """Return the recipes in the output of an interpreter, None if there are none."""
-    for line in reversed(output.splitlines()):
-        try:
-            answer = json_as(line, _RecipesAnswer)
-        except Unparsable:
-            continue
-        none = "the import worked, but no recipe could be loaded: a library is missing or too new"
-        return NemoRecipes(answer.recipes, answer.problem or ("" if answer.recipes else none))
-    return None
+def parse_recipes(result: ChildResult) -> NemoRecipes:
+    """Return the recipes that an interpreter has listed, or the `problem`."""
+    answer = result.last_answer(_RecipesAnswer)
+    if answer is None:
+        return NemoRecipes({}, result.why_unusable())
+    none = "the import worked, but no recipe could be loaded: a library is missing or too new"
+    return NemoRecipes(answer.recipes, answer.problem or ("" if answer.recipes else none))
 
 
 @functools.cache

@@ -6,13 +6,12 @@ Source: logind.conf(5), org.freedesktop.login1(5) for the effective settings, bu
 from __future__ import annotations
 
 import os
-import pwd
 import shlex
 import shutil
 from pathlib import Path
 from typing import Any
 
-from . import other_programs
+from . import other_programs, safe_open
 from .safe_text import visible
 
 # Not --json, which RHEL 8 does not have.
@@ -34,12 +33,12 @@ def read_logout_effect(root: Path = Path("/"), user_id: int | None = None) -> di
     if not (root / "run/systemd/system").is_dir():
         return None
     user_id = os.getuid() if user_id is None else user_id
-    name = _user_name(user_id)
+    name = safe_open.user_name(user_id)
     settings, why = _read_logind_settings()
     if settings is None:
         return {"unknown": why}
     kills, only_users, excluded, removes = settings
-    lingers = bool(name) and (root / "var/lib/systemd/linger" / name).exists()
+    lingers = (root / "var/lib/systemd/linger" / name).exists()
     return {
         "kills": kills == ["true"] and name not in excluded and (not only_users or name in only_users),
         "removes_shared_memory": removes == ["true"] and user_id >= _FIRST_REGULAR_USER_ID and not lingers,
@@ -61,10 +60,3 @@ def _read_logind_settings() -> tuple[list[list[str]] | None, str]:
         last_line = (answer.err.strip().splitlines() or ["" if answer.code is None else "no usable answer"])[-1]
         return None, f"busctl could not read the settings of logind: {visible(last_line) or 'no answer in time'}"
     return [line[2:] if line[0] == "as" else line[1:] for line in lines], ""
-
-
-def _user_name(user_id: int) -> str:
-    try:
-        return pwd.getpwuid(user_id).pw_name
-    except KeyError:
-        return ""
