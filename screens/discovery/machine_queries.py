@@ -112,7 +112,6 @@ FACTS_PARTS_NOT_AWAITED = frozenset({"data", "training_hosts"})
 # Of these each answer is about something else, and none of them is forgotten.
 _PARTS_MERGED_BY_KEY = frozenset({"hub_models", "help", "recipes", "data"})
 _MERGED_PATH_FACTS = ("paths", "unwritable", "free", "documents", "models", "sources", "checkpoints")
-
 _PATH_FACTS_READ_WHOLE = ("presets", "wandb_key", "accelerate_config", "temporary_folder")
 
 
@@ -126,9 +125,7 @@ def facts_with_answer(facts: "Facts", facts_part: str, value: Any) -> "Facts":
     if facts_part == "paths":
         # Older answers may come later than newer ones.
         gathered: Any = {name: {**getattr(facts, name), **getattr(value, name)} for name in _MERGED_PATH_FACTS}
-        once = {
-            name: getattr(value, name) for name in ("presets", "wandb_key", "accelerate_config", "temporary_folder")
-        }
+        once = {name: getattr(value, name) for name in _PATH_FACTS_READ_WHOLE}
         return facts_with_script_help(replace(facts, **once, **gathered))
     if facts_part in _PARTS_MERGED_BY_KEY:
         return facts_with_script_help(replace(facts, **{facts_part: {**getattr(facts, facts_part), **value}}))

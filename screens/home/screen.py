@@ -438,23 +438,20 @@ on each panel and group, which goes there, q quit."""
     @work(thread=True, group="start", exclusive=True)
     def action_run_now(self) -> None:
         """Start the profile at once, or say what forbids it."""
-        from tui_train.actions.start_check import findings_forbidding_start, prepare_plan_and_place
+        from tui_train.actions.training_hosts import prepare_plan_and_place
         from tui_train.profile import store
 
         name = self.state.profile_name_at(self._cursor_row_key)
         self.notify(f"Checking {visible(name)} …", markup=False)
         prepared, place = prepare_plan_and_place(store.load_profile_file(name))
-        if prepared.plan is None or findings_forbidding_start(prepared):
+        if prepared.plan is None or prepared.errors:
             self.app.call_from_thread(self._offer_preview_of_forbidden_start, name, prepared)
         else:
             self.post_message(OpenRun(place.submit(prepared, prepared.plan)))
 
     def _offer_preview_of_forbidden_start(self, name: str, prepared: "PreparedPlan") -> None:
-        from tui_train.actions.start_check import findings_forbidding_start
-
-        wrong = findings_forbidding_start(prepared)
         errors_text = "\n".join(
-            visible(f"✗ {sentence(finding.message)}. {finding.remedy}") for finding in wrong[:MAX_NAMES_SHOWN]
+            visible(f"✗ {sentence(finding.message)}. {finding.remedy}") for finding in prepared.errors[:MAX_NAMES_SHOWN]
         )
         self.ask_choice(
             f"{visible(name)} cannot start here.\n\n{errors_text}",

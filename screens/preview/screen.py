@@ -87,7 +87,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             words = f"Nothing can be started: {forbidding.message}. F2 fixes it, or Esc goes back to change it."
         elif not self.wizard.can_start:
             words = "It is for another machine: e exports the files, to be copied there."
-        elif any(finding.level == "error" for finding in self._prepared.findings):
+        elif self._prepared.errors:
             can = "w starts it when its GPUs are free" if self._may_wait else "It cannot be started here now"
             words = f"{can}; e exports it all the same."
         elif self._may_wait:
@@ -199,7 +199,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             return
         setup = self.wizard.setup_for_profile(self.profile, facts_with_free_gpus(self.facts))
         prepared = prepare_plan(setup)
-        if wrong := next((finding for finding in prepared.findings if finding.level == "error"), None):
+        for wrong in prepared.errors[:1]:
             self.app.bell()
             raise BadInput(f"It cannot be started: {wrong.message}", wrong.remedy)
         self._starting = True

@@ -9,7 +9,11 @@ from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile
 from tui_train.channel.ssh import is_host_name
 from tui_train.facts.other_machines.training_hosts import probe_hosts
 from tui_train.facts.types import Facts
+from tui_train.memory.data_defaults import set_up
+from tui_train.places.place import Place
+from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.profile import hosts
+from tui_train.profile.store import store_webhook_of_profile
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 from tui_train.trainers import profile_paths_to_check
@@ -50,3 +54,10 @@ def probe_facts_for_start(
     facts = probe_facts_for_profile(profile, source, on_wait)
     question = training_hosts_question(profile, facts, source)
     return msgspec.structs.replace(facts, training_hosts=probe_hosts(*question)) if question else facts
+
+
+def prepare_plan_and_place(profile: Profile) -> tuple[PreparedPlan, Place]:
+    """Return what starting a profile takes and what was found, and where it starts; takes up to some seconds."""
+    kept, own_place = store_webhook_of_profile(profile), FactsSource()
+    prepared = prepare_plan(set_up(kept, probe_facts_for_start(kept, own_place)))
+    return prepared, source_for_profile(kept, own_place).place

@@ -56,9 +56,8 @@ def started_run(setup: Setup, bench: Workbench) -> Iterator[RunDir]:
     Raises Unavailable where it cannot be started.
     """
     prepared = prepare_plan(setup)
-    errors = [finding for finding in prepared.findings if finding.level == "error"]
-    if prepared.plan is None or errors:
-        first = errors[0]
+    if prepared.plan is None or prepared.errors:
+        first = prepared.errors[0]
         raise Unavailable(first.message, first.remedy)
     run = bench.place.submit(prepared, prepared.plan, bench.interrupts)
     try:

@@ -127,7 +127,7 @@ def create_environment(
             _run_install_step(command, plan, lock, on_line, cancelled)
         print_message("Checking it …")
         contents = _verify_environment(plan, machine, print_message)
-        _remove_unfinished_mark(plan.path)
+        (plan.path / UNFINISHED_MARKER_NAME).unlink()
     except BaseException:
         shutil.rmtree(plan.path, ignore_errors=True)
         raise
@@ -290,11 +290,6 @@ def mark_unfinished_and_lock(path: Path) -> int:
         )
         fcntl.flock(lock, fcntl.LOCK_EX)
     return lock
-
-
-def _remove_unfinished_mark(path: Path) -> None:
-    """Say that an environment is finished."""
-    (path / UNFINISHED_MARKER_NAME).unlink()
 
 
 def _is_unfinished_and_abandoned(path: Path) -> bool:

@@ -297,7 +297,7 @@ def report_findings_and_require_plan(prepared: PreparedPlan, *, starts: bool = F
     """Return the plan, after printing the findings to stderr; exits where one forbids the plan, or its start."""
     for finding in prepared.findings:
         click.echo(show.finding_text(finding), err=True)
-    if prepared.plan is None or (starts and any(finding.level == "error" for finding in prepared.findings)):
+    if prepared.plan is None or (starts and prepared.errors):
         sys.exit(_refusal_exit_code(prepared))
     return prepared.plan
 
@@ -326,8 +326,7 @@ def apply_fixes_of_errors(
 
 
 def _refusal_exit_code(prepared: PreparedPlan) -> int:
-    machine = all(finding.machine for finding in prepared.findings if finding.level == "error")
-    return Unavailable.exit_code if machine else BadInput.exit_code
+    return (Unavailable if all(finding.machine for finding in prepared.errors) else BadInput).exit_code
 
 
 def _plan_data(prepared: PreparedPlan) -> dict[str, Any]:

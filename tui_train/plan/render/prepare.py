@@ -18,6 +18,11 @@ class PreparedPlan(Struct, frozen=True, kw_only=True):
     plan: Plan | None
     files: tuple[RenderedFile, ...]
 
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that forbid a start: a plan may be exported with errors that would stop it here."""
+        return tuple(finding for finding in self.findings if finding.level == "error")
+
 
 def prepare_plan(setup: Setup) -> PreparedPlan:
     """Return the profile's findings, plan and files; pure."""
