@@ -11,7 +11,7 @@ from tui_train.runner.detached_start import LAUNCH_LOG_NAME
 from tui_train.runner.questions.lines import TIME_LIMIT_FILE_NAME
 from tui_train.runner.run_folder import events
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runner.system.safe_open import open_regular_file
+from tui_train.runner.system.safe_open import read_bounded
 from tui_train.runs.elsewhere import (
     read_host_report,
     read_place_elsewhere,
@@ -109,9 +109,7 @@ def slurm_end_reason(run_folder: Path) -> str:
     if not (run_folder / SLURM_JOB_FILE_NAME).exists():
         return ""
     try:
-        with open_regular_file(run_folder / LAUNCH_LOG_NAME) as log:
-            log.seek(max(0, log.seek(0, 2) - _LAUNCHER_LOG_TAIL_BYTES))
-            text = log.read(_LAUNCHER_LOG_TAIL_BYTES)
+        text = read_bounded(run_folder / LAUNCH_LOG_NAME, _LAUNCHER_LOG_TAIL_BYTES, from_end=True)
     except OSError:
         return ""
     ends, begins = [*_SLURM_END_LINE_PATTERN.finditer(text)], [*_ATTEMPT_LINE_PATTERN.finditer(text)]

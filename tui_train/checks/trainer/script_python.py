@@ -47,7 +47,7 @@ def missing_imports(setup: Setup) -> Iterator[Finding]:
     if source is None or tool is None or why_python_unusable(setup.profile, tool):
         return
     missing = _missing_imports(setup, source, tool)
-    in_project = [each for each in missing if _project_folder(each, source)]
+    in_project = [each for each in missing if project_folder_of_module(each.module, source)]
     if in_project:
         yield _finding_of_module_above(setup, source, in_project)
     others = [each for each in missing if each not in in_project]
@@ -77,13 +77,9 @@ def _missing_imports(setup: Setup, source: ScriptSource, tool: Toolchain) -> lis
     return [each for each in source.imports if each.module not in {*tool.modules, *reported, *on_path}]
 
 
-def _project_folder(needed: ScriptImport, source: ScriptSource) -> str:
-    return project_folder_of_module(needed.module, source)
-
-
 def _finding_of_module_above(setup: Setup, source: ScriptSource, modules: Sequence[ScriptImport]) -> Finding:
-    folder = _project_folder(modules[0], source)
-    together = [each for each in modules if _project_folder(each, source) == folder]
+    folder = project_folder_of_module(modules[0].module, source)
+    together = [each for each in modules if project_folder_of_module(each.module, source) == folder]
     imported = _modules_text(setup, together)
     message = f"the script imports {imported} from {display_path(folder)}, where Python does not look by itself"
     remedy, change = missing_module_remedy(modules[0].module, folder=folder), None

@@ -14,7 +14,7 @@ import time
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..system import other_programs, program, untrusted_json
-from ..system.processes import Process, process_start_ticks
+from ..system.processes import Process, process_start_ticks, seconds_since_ticks
 from ..system.safe_text import as_valid_utf8, visible
 
 LOOK_SECONDS = 4.0
@@ -199,7 +199,7 @@ def _card_user(process: Process) -> CardUser | None:
     names = process_and_user_name(process.pid)
     if names["name"] == _MPS_SERVER_NAME:
         return None
-    since = _boot_time() + process.ticks / os.sysconf("SC_CLK_TCK") if process.ticks else 0.0
+    since = time.time() - seconds_since_ticks(process.ticks) if process.ticks else 0.0
     return CardUser(process.pid, names["user"], _command_text(process.pid) or visible(names["name"]), since)
 
 
@@ -216,9 +216,3 @@ def _command_text(pid: int) -> str:
         if not word.startswith("-") or word == "-c":
             break
     return visible(" ".join(filter(None, shown)))[:_MAX_COMMAND_CHARACTERS]
-
-
-def _boot_time() -> int:
-    """Return when this machine booted, in seconds since 1970; 0 where it does not say."""
-    with open("/proc/stat", "rb") as file:
-        return next((int(line.split()[1]) for line in file if line.startswith(b"btime ")), 0)

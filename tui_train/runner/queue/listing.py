@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import NamedTuple
 
@@ -30,24 +31,15 @@ class WaitingStart(NamedTuple):
 
 def list_waiting_starts() -> tuple[WaitingStart, ...]:
     """Return the starts of all users that wait, the next one first; OSError where the queue cannot be read."""
-    try:
-        queue = QueueFolder(make=False)
-    except FileNotFoundError:
-        # Nobody has waited yet.
-        return ()
-    try:
+    # Without a folder nobody has waited yet.
+    with contextlib.suppress(FileNotFoundError), contextlib.closing(QueueFolder(make=False)) as queue:
         return tuple(map(_waiting_start, waiting_in_order(queue.tickets(), queue.wishes())))
-    finally:
-        queue.close()
+    return ()
 
 
 def move_in_queue(run_dir: str, *, to_front: bool) -> bool:
     """Move the start of a run before or after all others of this user; False where it does not wait."""
-    try:
-        queue = QueueFolder(make=False)
-    except FileNotFoundError:
-        return False
-    try:
+    with contextlib.suppress(FileNotFoundError), contextlib.closing(QueueFolder(make=False)) as queue:
         waiting = waiting_in_order(queue.tickets(), queue.wishes())
         own = [ticket for ticket in waiting if ticket.uid == os.geteuid()]
         moved = [ticket.name for ticket in own if ticket.owner.folder == os.path.realpath(run_dir)]
@@ -55,8 +47,7 @@ def move_in_queue(run_dir: str, *, to_front: bool) -> bool:
         if moved:
             queue.write_wishes([*moved, *others] if to_front else [*others, *moved])
         return bool(moved)
-    finally:
-        queue.close()
+    return False
 
 
 def _waiting_start(ticket: Ticket) -> WaitingStart:
