@@ -36,7 +36,7 @@ from .widgets.bar import StepBar
 from .widgets.hint import Hint
 from .widgets.keys import KeyBar
 from .widgets.lines import Lines
-from .widgets.plot import Plot, PlotAxisOptions, PlotSeries
+from .widgets.plot import SHARE_AND_LABEL_OF_ZOOM_STEPS, Plot, PlotAxisOptions, PlotSeries
 from .widgets.text_layout import DONE_MARK, MUTED, Piece, Styled, columns, fit, heading, styled
 
 _RUN_STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
@@ -44,7 +44,6 @@ _REFRESH_SECONDS = 5.0  # seconds between two looks at runs that go on
 _LABEL_WIDTH, _MAX_LABEL_WIDTH = 18, 32
 _MAX_CELL_WIDTH, _MIN_CELL_WIDTH = 20, 8
 _NOTE_WIDTH = 16
-_ZOOM_SHARES = (1.0, 0.25, 0.05)
 _MAX_CURVE_POINTS = 4000
 # The note of a run of an array is its KEY=VALUE.
 _SECTION_PATTERN = re.compile(r"^(?:recipe|finetune)\.")
@@ -92,7 +91,7 @@ batch × sequence.
         self._compared: tuple[ComparedRun, ...] = ()
         self._axis: XQuantity = "step"
         self._metric = ""  # empty: the loss of the training
-        self._share_index = 0
+        self._part = 0
         self._log_scale = self._shows_all = False
         self._chosen = len(runs) - 1
 
@@ -160,7 +159,7 @@ batch × sequence.
             note += [(letter, f"b {style}"), f" {visible(names[number])}{'' if points else ' (none)'}  "]
         words: list[Piece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
         label = {"step": grouped_digits, "tokens": _short_token_count_text, "time": duration_text}[self._axis]
-        axes = PlotAxisOptions(0, _ZOOM_SHARES[self._share_index], self._log_scale, label)
+        axes = PlotAxisOptions(0, SHARE_AND_LABEL_OF_ZOOM_STEPS[self._part][0], self._log_scale, label)
         self.query_one(Plot).show(self._metric or "Loss", words, series, axes)
 
     def action_choose_next_run(self, step: int) -> None:
@@ -189,7 +188,7 @@ batch × sequence.
 
     def action_zoom_next(self) -> None:
         """Show the last part only."""
-        self._share_index = (self._share_index + 1) % len(_ZOOM_SHARES)
+        self._part = (self._part + 1) % len(SHARE_AND_LABEL_OF_ZOOM_STEPS)
         self._draw_plot()
 
     def action_toggle_log_scale(self) -> None:

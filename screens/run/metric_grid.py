@@ -10,12 +10,11 @@ from tui_train.base.text import grouped_digits
 from tui_train.runner.logs.metrics import Bucket, MetricSeries
 from tui_train.views.metrics import MetricPair, metric_text, summarize_metric
 
-from ..widgets.plot import PlotAxisOptions, PlotSeries, draw_plot, drawable_points
+from ..widgets.plot import SHARE_AND_LABEL_OF_ZOOM_STEPS, PlotAxisOptions, PlotSeries, draw_plot, drawable_points
 from ..widgets.text_layout import MUTED, Piece, fit, heading, line_with_cursor, merge_cells, styled
 
 _MIN_CELL_WIDTH, _MIN_CELL_HEIGHT = 38, 7
 _MAX_CELL_HEIGHT, _MAX_PLOT_HEIGHT = 16, 29
-_ZOOM_STEPS = ((1.0, ""), (0.25, "last quarter"), (0.05, "last twentieth"))
 
 
 class MetricChoices(NamedTuple):
@@ -38,7 +37,7 @@ class MetricChoices(NamedTuple):
 
     def with_next_part(self) -> "MetricChoices":
         """Return them with a smaller last part of the steps, then with all of them."""
-        return self._replace(part=(self.part + 1) % len(_ZOOM_STEPS))
+        return self._replace(part=(self.part + 1) % len(SHARE_AND_LABEL_OF_ZOOM_STEPS))
 
 
 class GridShape(NamedTuple):
@@ -118,7 +117,7 @@ class MetricDrawing:
     def full_lines(self, pair: MetricPair, choices: MetricChoices, steps: int, size: tuple[int, int]) -> list[Content]:
         """Return the lines of one metric: its plot, with the range of what a point stands for, and its numbers."""
         width, height = size[0] - 2, size[1]
-        share, part = _ZOOM_STEPS[choices.part]
+        share, part = SHARE_AND_LABEL_OF_ZOOM_STEPS[choices.part]
         both = pair.train is not None and pair.evaluation is not None
         note: list[Piece] = [("━", "$live"), " train  ", ("◆", "$warning"), " eval  "] if both else []
         words = (part, "log scale" if pair.name in choices.log else "", "pinned" if pair.name in choices.pinned else "")

@@ -4,12 +4,11 @@ from typing import NamedTuple
 
 from tui_train.runner.logs.progress import Progress
 
-from ..widgets.plot import Plot, PlotAxisOptions, PlotSeries, drawable_points
+from ..widgets.plot import SHARE_AND_LABEL_OF_ZOOM_STEPS, Plot, PlotAxisOptions, PlotSeries, drawable_points
 from ..widgets.text_layout import Piece
 
 _MAX_CURVE_POINTS = 4000
 MIN_PLOT_ROWS = 5  # rows of a plot: its title, a curve and the steps
-_SHARE_AND_LABEL_OF_ZOOM_STEPS = ((1.0, ""), (0.25, "last quarter"), (0.05, "last twentieth"))
 
 
 class PlotOptions(NamedTuple):
@@ -30,7 +29,7 @@ class PlotOptions(NamedTuple):
             return self._replace(hidden=not self.hidden)
         shown = self._replace(hidden=False)
         if key == "z":
-            return shown._replace(part=(self.part + 1) % len(_SHARE_AND_LABEL_OF_ZOOM_STEPS))
+            return shown._replace(part=(self.part + 1) % len(SHARE_AND_LABEL_OF_ZOOM_STEPS))
         return shown._replace(log=not self.log) if key == "l" else shown._replace(rate=not self.rate)
 
 
@@ -43,7 +42,7 @@ def draw_or_hide_plot(plot: Plot, progress: Progress, options: PlotOptions) -> N
     )
     if not plot.display:
         return
-    share, part = _SHARE_AND_LABEL_OF_ZOOM_STEPS[options.part]
+    share, part = SHARE_AND_LABEL_OF_ZOOM_STEPS[options.part]
     note: list[Piece] = []
     if not options.rate and len(series) > 1:
         note += [("━", "$live"), " train  ", ("◆", "$warning"), " eval"]

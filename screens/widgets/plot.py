@@ -28,6 +28,7 @@ _MAX_LETTERS_PER_CURVE = 5
 _MIN_GUTTER_WIDTH = 5  # cells of the labels at the left, at least
 _MIN_EXPONENT_VALUE = 1e5  # from here on labels have an exponent
 _MIN_CURVE_WIDTH, _MIN_CURVE_HEIGHT = 8, 3
+SHARE_AND_LABEL_OF_ZOOM_STEPS = ((1.0, ""), (0.25, "last quarter"), (0.05, "last twentieth"))
 
 
 class PlotSeries(NamedTuple):

@@ -109,8 +109,8 @@ class RunDir(Struct, frozen=True):
 
         try:
             log = msgspec.convert(self.plan().get("log", {}), prepared_for_msgspec(LogReadingRules))
-            return LogReading(tuple(re.compile(expression) for expression in log.expressions), log.steps, log.nameable)
-        except (msgspec.ValidationError, re.error, ValueError, RecursionError, OverflowError):
+            return LogReading.from_texts(log.expressions, log.steps, nameable=log.nameable)
+        except (msgspec.ValidationError, ValueError, RecursionError, OverflowError):
             return LogReading()
 
     def attempt_titles(self) -> list[str]:

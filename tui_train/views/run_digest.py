@@ -114,6 +114,10 @@ class _PlanSummary(Struct, frozen=True):
     log: LogReadingRules = LogReadingRules()
     resumes_itself: bool = False
 
+    @property
+    def log_reading(self) -> LogReading:
+        return LogReading.from_texts(self.log.expressions, self.log.steps)
+
 
 class _CachedDigest(NamedTuple):
     key: tuple[int, ...]
@@ -138,7 +142,7 @@ class _LogProgressReader:
 def read_newest_progress(run: RunDir, attempt_number: int) -> Progress:
     """Return the progress of an attempt as the end of its log reports it."""
     log = _LogProgressReader(run.attempt_log(attempt_number), attempt_number, _ENDED_LOG_TAIL_BYTES)
-    log.read(_compile_log_reading(_read_plan_summary(run)[0].log))
+    log.read(_read_plan_summary(run)[0].log_reading)
     return log.progress
 
 
@@ -246,7 +250,7 @@ class DigestCache:
         elif live is None or live.number != attempt.number:
             live = self._live[run.path] = _LogProgressReader(run.attempt_log(attempt.number), attempt.number)
             live.progress = progress_for_next_attempt(read_progress(run, status.attempts[:-1]))
-        live.read(_compile_log_reading(plan.log))
+        live.read(plan.log_reading)
         progress = live.progress
         return msgspec.structs.replace(
             digest,
@@ -283,13 +287,6 @@ def _read_plan_summary(run: RunDir) -> tuple[_PlanSummary, str]:
         return _PlanSummary(), ""
     except Unparsable as error:
         return _PlanSummary(), f"{run.plan_file.name}: {error}"
-
-
-def _compile_log_reading(log: LogReadingRules) -> LogReading:
-    try:
-        return LogReading(tuple(re.compile(expression) for expression in log.expressions), log.steps)
-    except (re.error, RecursionError, OverflowError):
-        return LogReading()
 
 
 def _devices_text(plan: _PlanSummary) -> str:

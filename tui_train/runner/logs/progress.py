@@ -69,6 +69,14 @@ class LogReading(NamedTuple):
     steps: int = 0
     nameable: bool = False
 
+    @classmethod
+    def from_texts(cls, expressions: Iterable[str], steps: int, *, nameable: bool = False) -> LogReading:
+        """Return how lines are read by these expressions; the usual way where they are none."""
+        try:
+            return cls(tuple(re.compile(text) for text in expressions), steps, nameable)
+        except (re.error, RecursionError, OverflowError):
+            return cls()
+
 
 DEFAULT_LOG_READING = LogReading()
 

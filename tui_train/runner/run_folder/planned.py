@@ -112,13 +112,10 @@ def read_plan(run_dir: str) -> SupervisorPlan:
 
 
 def log_reading_of_plan(plan: SupervisorPlan) -> LogReading:
-    """Return how the plan says that its log is read; the usual way where its expressions are none."""
+    """Return how the plan says that its log is read."""
     from ..logs.progress import LogReading
 
-    try:
-        return LogReading(tuple(re.compile(text) for text in plan.expressions), plan.steps)
-    except (re.error, RecursionError, OverflowError):
-        return LogReading()
+    return LogReading.from_texts(plan.expressions, plan.steps)
 
 
 def parse_plan(data: Any, run_dir: str) -> SupervisorPlan:
