@@ -18,9 +18,9 @@ class _ChatBlock(NamedTuple):
 class ChatPane(Lines):
     """The chat of one side under its title; it stands at the end until it is scrolled."""
 
-    def __init__(self, title: str, subtitle: str, *, id: str) -> None:  # noqa: A002 - Textual's name
+    def __init__(self, title: str, *, id: str) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
-        self._title, self._about = title, subtitle
+        self._title, self._about = title, ""
         self._blocks: list[_ChatBlock] = []
         self._rows: list[Content] = []
         self._fixed_rows = 0  # rows of the blocks before the last one

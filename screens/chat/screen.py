@@ -91,7 +91,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         yield StepBar(title="Result › Try it")
         with Container(id="talk"):
             for side in _CHAT_SIDES[: 2 if self._compare else 1]:
-                yield ChatPane(_TITLE_BY_SIDE[side], "", id=side)
+                yield ChatPane(_TITLE_BY_SIDE[side], id=side)
         yield Hint()
         yield KeyBar()
         yield _PromptInput(id="prompt", placeholder="loading …", compact=True)

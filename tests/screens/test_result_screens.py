@@ -167,7 +167,7 @@ class Column(App[None]):
 
     def compose(self) -> ComposeResult:
         """Put it over the whole screen."""
-        talk = ChatPane("Result", "", id="talk")
+        talk = ChatPane("Result", id="talk")
         talk.styles.height = "1fr"
         yield talk
 

@@ -28,9 +28,9 @@ _REMEDY_BY_ERRNO = {
 _NO_HARD_LINK_ERRNOS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
-def read_regular_file(path: Path | str, max_size: int, folder: int | None = None) -> bytes:
+def read_regular_file(path: Path | str, max_size: int) -> bytes:
     """Return the bytes of a regular file; OSError if there are more than `max_size`."""
-    data = safe_open.read_bounded(path, max_size + 1, folder)
+    data = safe_open.read_bounded(path, max_size + 1)
     if len(data) > max_size:
         limit = size_text(max_size) if max_size >= 1 << 20 else f"{max_size >> 10} KiB"
         raise OSError(errno.EFBIG, f"it is larger than {limit}", str(path))

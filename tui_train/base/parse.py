@@ -9,7 +9,7 @@ import msgspec
 from tui_train.base.files import read_error_reason, read_regular_file
 from tui_train.base.text import visible
 from tui_train.runner.system import untrusted_json
-from tui_train.runner.system.untrusted_json import MAX_JSON_DEPTH, MissingFile, Unparsable, is_nested_deeper
+from tui_train.runner.system.untrusted_json import MissingFile, Unparsable, is_nested_too_deep
 
 __all__ = [
     "MissingFile",
@@ -82,7 +82,7 @@ def toml_table(data: bytes | str) -> dict[str, Any]:
         raise Unparsable("it has too many levels") from None
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise Unparsable(_short_message(error)) from None
-    if is_nested_deeper(table, MAX_JSON_DEPTH):
+    if is_nested_too_deep(table):
         raise Unparsable("it has too many levels")
     return table
 

@@ -5,10 +5,9 @@ import selectors
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import NamedTuple, TypeVar
@@ -119,20 +118,18 @@ def run_child(  # noqa: PLR0913 - each has a default but two
     *,
     is_cancelled: Callable[[], bool] = lambda: False,
     memory_limit: int | None = None,
-    stdin_data: bytes = b"",
 ) -> ChildResult:
     """Run `command` with `env_changes` to the environment and return its output within `deadline` seconds.
 
-    `stdin_data` is its input. It is given up as soon as `is_cancelled` tells so, and with the program. It runs in
-    `folder`, None for the current one, and in a process group of its own, which is killed at the end. It may take as
-    much `memory_limit` as reading does, or other bytes than that.
+    It is given up as soon as `is_cancelled` tells so, and with the program. It runs in `folder`, None for the current
+    one, and in a process group of its own, which is killed at the end. It may take as much `memory_limit` as reading
+    does, or other bytes than that.
     """
     end_time = monotonic() + deadline
     memory_limit = memory_bound.reading_memory_limit() if memory_limit is None else memory_limit
     try:
         env_changes = {**absolute_search_paths(os.environ), **(env_changes or {})}
-        with _stdin_file(stdin_data) as stdin:
-            process = memory_bound.start_with_memory_limit(command, memory_limit, env_changes, folder, stdin=stdin)
+        process = memory_bound.start_with_memory_limit(command, memory_limit, env_changes, folder)
     except (OSError, ValueError) as error:
         return ChildResult(failure=f"cannot be started: {getattr(error, 'strerror', None) or error}")
     texts = (bytearray(), bytearray())
@@ -142,18 +139,6 @@ def run_child(  # noqa: PLR0913 - each has a default but two
         memory_bound.kill_and_close(process, 1.0)
     code = None if failure else process.returncode
     return ChildResult(bytes(texts[0]), bytes(texts[1]), code, failure == TIMED_OUT_REASON, failure, memory_limit)
-
-
-@contextmanager
-def _stdin_file(stdin_data: bytes) -> Iterator[int]:
-    """Yield what a child reads its input from, however slowly."""
-    if not stdin_data:
-        yield subprocess.DEVNULL
-        return
-    with tempfile.TemporaryFile() as file:
-        file.write(stdin_data)
-        file.seek(0)
-        yield file.fileno()
 
 
 def _collect_output(

@@ -406,19 +406,19 @@ def _first_matched_groups(expressions: Iterable[re.Pattern[str]], line: str) -> 
     return {}
 
 
-def _search_number(pattern: re.Pattern[str], line: str, default: float | None) -> float | None:
+def _search_number(pattern: re.Pattern[str], line: str) -> float | None:
     match = pattern.search(line)
     number = parse_number(match[1]) if match else None
     if match and number is not None and pattern.groups > 1 and match[2]:
         number *= _FACTOR_BY_SUFFIX[match[2].lower()]
-    return _number_or_default(number, default)
+    return number
 
 
 def _search_named_number(
     values: dict[str, float], name: str, pattern: re.Pattern[str], line: str, default: float | None
 ) -> float | None:
     """Return a number of a line, which is kept under its name; it may be there already."""
-    if name not in values and (number := _search_number(pattern, line, None)) is not None:
+    if name not in values and (number := _search_number(pattern, line)) is not None:
         values[name] = number
     return values.get(name, default)
 

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 # All files that are read here have far fewer levels.
-MAX_JSON_DEPTH = 64
+_MAX_JSON_DEPTH = 64
 # A list of two million empty lists takes 6 MB of text and 130 MB of memory.
 MAX_JSON_VALUES = 2_000_000
 # Older Pythons take hours for a number of a million digits.
@@ -53,7 +53,7 @@ def parse_json(data: bytes, expected_type: type = dict, max_values: int = MAX_JS
         raise Unparsable("it has an invalid character (\\ud800 to \\udfff)") from None
     except json.JSONDecodeError as error:
         raise Unparsable(f"it is not JSON (line {error.lineno}, column {error.colno})") from None
-    if is_nested_deeper(parsed, MAX_JSON_DEPTH):
+    if is_nested_too_deep(parsed):
         raise Unparsable("it has too many levels")
     if not isinstance(parsed, expected_type):
         raise Unparsable(
@@ -70,10 +70,10 @@ def check_json_size(data: bytes, max_values: int = MAX_JSON_VALUES) -> None:
         raise Unparsable("it has too many values")
 
 
-def is_nested_deeper(value: Any, max_depth: int) -> bool:
-    """Return whether lists and tables are nested deeper than `max_depth`."""
+def is_nested_too_deep(value: Any) -> bool:
+    """Return whether lists and tables are nested deeper than any that are read."""
     level = [value]
-    for _ in range(max_depth + 1):
+    for _ in range(_MAX_JSON_DEPTH + 1):
         level = [inner for item in level for inner in _values_inside(item)]
         if not level:
             return False
