@@ -31,14 +31,12 @@ _IMPOSSIBLE_REASONS = frozenset({
 })  # fmt: skip
 
 
-def dry_run_job(script_text: str, host: str = "") -> str:
-    """Return what `sbatch --test-only` says of a job that Slurm would take; Unavailable where it refuses it."""
+def dry_run_job(script_text: str, host: str = "") -> None:
+    """Ask `sbatch --test-only` whether Slurm would take a job; Unavailable where it refuses it."""
     done = run_slurm_command(host, ("sbatch", "--test-only"), script_text)
-    answer_line = done.last_line.removeprefix("sbatch: ")
     if done.code:
         remedy = "Change nodes.count, hardware.gpus or the keys of `tui-train keys slurm`; `sinfo` lists what there is."
-        raise Unavailable(f"Slurm refuses the job: {answer_line}", remedy)
-    return answer_line
+        raise Unavailable(f"Slurm refuses the job: {done.last_line.removeprefix('sbatch: ')}", remedy)
 
 
 def cancel_if_impossible(run: RunDir) -> None:

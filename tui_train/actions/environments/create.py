@@ -29,7 +29,7 @@ from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.machine.child_process import absolute_search_paths, find_on_path, run_child
 from tui_train.facts.machine.torch_builds import TorchBuild
 from tui_train.facts.models.nemo_models import probe_recipes
-from tui_train.facts.types import Machine, Toolchain
+from tui_train.facts.types import Machine
 from tui_train.runner.system.environments import UNFINISHED_MARKER_NAME
 
 # Seconds; the first import of torch reads a gigabyte.
@@ -109,8 +109,8 @@ def create_environment(
     print_message: Callable[[str], None],
     on_line: Callable[[str], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
-) -> Toolchain:
-    """Create the environment and return its contents; it is removed if any step fails, and if it is `cancelled`.
+) -> None:
+    """Create the environment; it is removed if any step fails, and if it is `cancelled`.
 
     What the steps print goes to the terminal, or line by line to `on_line`.
     """
@@ -126,7 +126,7 @@ def create_environment(
                 print_message(step)
             _run_install_step(command, plan, lock, on_line, cancelled)
         print_message("Checking it …")
-        contents = _verify_environment(plan, machine, print_message)
+        _verify_environment(plan, machine, print_message)
         (plan.path / UNFINISHED_MARKER_NAME).unlink()
     except BaseException:
         shutil.rmtree(plan.path, ignore_errors=True)
@@ -134,7 +134,6 @@ def create_environment(
     finally:
         os.close(lock)
     trusted_pythons.remember_chosen_python(str(plan.python))
-    return contents
 
 
 def refuse_existing_environment(path: Path) -> None:
@@ -243,8 +242,8 @@ def _output_lines(process: subprocess.Popen[Any], cancelled: Callable[[], bool])
             rest = rest[-_MAX_LINE_BYTES:]
 
 
-def _verify_environment(plan: InstallPlan, machine: Machine, print_message: Callable[[str], None]) -> Toolchain:
-    """Return the contents of the environment after checking torch, its support of the cards, and NeMo."""
+def _verify_environment(plan: InstallPlan, machine: Machine, print_message: Callable[[str], None]) -> None:
+    """Check torch, its support of the cards, and NeMo; Unavailable where one of them does not work."""
     python = str(plan.python)
     answer = run_child([python, "-c", "import torch; print(torch.__version__)"], _TORCH_IMPORT_SECONDS)
     if answer.code != 0:
@@ -269,7 +268,6 @@ def _verify_environment(plan: InstallPlan, machine: Machine, print_message: Call
             why = nemo.problem or f"it has no {plan.package_set.recipe}"
             raise Unavailable(f"NeMo does not work in it: {visible(why)}", "Please report this set.")
         print_message(f"NeMo has {counted(len(nemo.tasks), 'recipe')}, {plan.package_set.recipe} among them")
-    return contents
 
 
 def choose_torch_build(machine: Machine, index: str) -> TorchBuild:
