@@ -219,7 +219,7 @@ def test_what_a_logout_does(logind, settings, uid, kills, removes):
 
 
 def test_who_lingers_keeps_the_shared_memory(logind, monkeypatch):
-    monkeypatch.setattr(logout, "_user_name", lambda _: "bob")
+    monkeypatch.setattr(logout.safe_open, "user_name", lambda _: "bob")
     root = logind()
     assert logout.read_logout_effect(root, USER)["removes_shared_memory"]
     (root / "var/lib/systemd/linger").mkdir(parents=True)
