@@ -27,7 +27,7 @@ from tui_train.setup.profile_summary import TrainingSummary
 
 from .profile_cards import read_summary_and_profile
 
-_ENDED_LOG_TAIL_BYTES = 16 << 10  # bytes of a log that has ended
+ENDED_LOG_TAIL_BYTES = 16 << 10  # bytes of a log that has ended
 _LIVE_LOG_TAIL_BYTES = 1 << 20  # of one that grows
 _CURVE_POINT_COUNT = 48
 _SCRIPT_FAILURE_CLASS = "user_exception"
@@ -139,13 +139,6 @@ class _LogProgressReader:
         self.progress = advance_progress(self.progress, [*self.tail.remaining_lines(), self.tail.bar], reading)
 
 
-def read_newest_progress(run: RunDir, attempt_number: int) -> Progress:
-    """Return the progress of an attempt as the end of its log reports it."""
-    log = _LogProgressReader(run.attempt_log(attempt_number), attempt_number, _ENDED_LOG_TAIL_BYTES)
-    log.read(_read_plan_summary(run)[0].log_reading)
-    return log.progress
-
-
 class DigestCache:
     """Reads runs, and keeps what does not change."""
 
@@ -246,7 +239,7 @@ class DigestCache:
         live = self._live.get(run.path)
         if not digest.stoppable:
             self._live.pop(run.path, None)
-            live = _LogProgressReader(run.attempt_log(attempt.number), attempt.number, _ENDED_LOG_TAIL_BYTES)
+            live = _LogProgressReader(run.attempt_log(attempt.number), attempt.number, ENDED_LOG_TAIL_BYTES)
         elif live is None or live.number != attempt.number:
             live = self._live[run.path] = _LogProgressReader(run.attempt_log(attempt.number), attempt.number)
             live.progress = progress_for_next_attempt(read_progress(run, status.attempts[:-1]))

@@ -21,12 +21,13 @@ from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import archive, rundir
 from tui_train.runs.elsewhere import read_place_elsewhere
 from tui_train.runs.folders import read_note
+from tui_train.runs.follow import read_progress
 from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import queue_reason_text, read_queued_job
 from tui_train.runs.status import ListedRun, read_listed_runs, read_status
 from tui_train.views import show
-from tui_train.views.run_digest import read_newest_progress
+from tui_train.views.run_digest import ENDED_LOG_TAIL_BYTES
 
 
 def print_runs(host: str, *, as_json: bool) -> None:
@@ -67,9 +68,8 @@ def _run_rows(listing: tuple[ListedRun, ...], *, are_here: bool) -> list[tuple[s
 
 
 def _newest_progress(listed: ListedRun) -> Progress:
-    if listed.status is None or not listed.status.attempts:
-        return Progress()
-    return read_newest_progress(listed.run, listed.status.attempts[-1].number)
+    attempts = listed.status.attempts[-1:] if listed.status else ()
+    return read_progress(listed.run, attempts, last_bytes=ENDED_LOG_TAIL_BYTES)
 
 
 def _step_text(progress: Progress) -> str:
