@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tui_train.base.parse import prepared_for_msgspec
-from tui_train.base.text import duration_text
+from tui_train.base.text import duration_text, size_text
 from tui_train.checks.trainer.module_packages import PIP_PACKAGE_BY_MODULE
 from tui_train.diagnose.types import LogLine
 
@@ -115,7 +115,7 @@ def _package_to_install_value(values: dict[str, str]) -> dict[str, str]:
 
 def _requested_size_value(values: dict[str, str]) -> dict[str, str]:
     asked = _capped_number_value(values, "bytes")
-    return {"asked": f"{asked / 2**30:.1f} GiB" if asked >= 2**30 else f"{asked / 2**20:.0f} MiB"} if asked else {}
+    return {"asked": size_text(asked)} if asked else {}
 
 
 _BYTES_BY_UNIT = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
