@@ -17,6 +17,7 @@ from tui_train.base.app_paths import profiles_folder, runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound, TuiTrainError
 from tui_train.base.files import open_regular_file, read_regular_file, write_if_absent
 from tui_train.profile import store
+from tui_train.runner.system.safe_open import read_bounded
 from tui_train.runs import incomplete_runs, rundir
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import read_attempt_ranks
@@ -90,9 +91,9 @@ def test_a_regular_file_is_read_up_to_its_limit(tmp_path):
         read_regular_file(tmp_path / "file", 4)
     opened = os.open(tmp_path, os.O_RDONLY)
     try:
-        assert read_regular_file("file", 5, opened) == b"12345"
+        assert read_bounded("file", 5, opened) == b"12345"
         with pytest.raises(OSError, match="link"):
-            read_regular_file("link", 5, opened)
+            read_bounded("link", 5, opened)
     finally:
         os.close(opened)
     with pytest.raises(OSError, match="null"):
