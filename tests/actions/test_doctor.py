@@ -120,8 +120,15 @@ def test_a_garbled_name_in_shared_memory_is_cured_by_cumem_and_not_by_gloo(tmp_p
 
 @pytest.mark.whole
 @pytest.mark.training
-@pytest.mark.parametrize("options", ["size=1m", "ro"], ids=["full", "read-only"])
-def test_shared_memory_without_room_is_named_and_done_without(tmp_path, options):
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ("size=1m", "The shared memory (/dev/shm) is too small"),
+        ("ro", "The shared memory (/dev/shm) is read-only"),
+    ],
+    ids=["full", "read-only"],
+)
+def test_shared_memory_that_cannot_be_used_is_named_and_done_without(tmp_path, options, cause):
     code = (
         f"import sys; sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[1])]}\n"
         "import msgspec, test_doctor\n"
@@ -135,7 +142,7 @@ def test_shared_memory_without_room_is_named_and_done_without(tmp_path, options)
     done = subprocess.run([*tried, code], env=environment, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr
     made = msgspec.json.decode(done.stdout.splitlines()[-1], type=Examination)
-    assert "shared memory" in made.result.cause
+    assert (made.result.cause, "remount,rw" in made.result.remedy) == (cause, options == "ro")
     assert edits_that_worked(made)[0] == (("communication.without", ("shm",)),)
 
 

@@ -91,9 +91,8 @@ def _change_maker_for_nccl_workaround(workaround: str) -> Callable[[Profile, Evi
 def _use_host_shared_memory(profile: Profile, _evidence: Evidence) -> Change | None:
     if profile.container.engine == "none":
         return None
-    return Change(
-        "the machine's shared memory", "the container's own is too small", (("container.shared_memory", "host"),)
-    )
+    edits = (("container.shared_memory", "host"),)
+    return Change("the machine's shared memory", "instead of the container's own", edits)
 
 
 def _use_another_port(profile: Profile, _evidence: Evidence) -> Change | None:
@@ -208,7 +207,7 @@ _CHANGE_MAKER_BY_NAME: dict[str, Callable[[Profile, Evidence], Change | None]] =
     "less_memory": _use_first_memory_saving_rung,
     "no_p2p": _change_maker_for_nccl_workaround("p2p"),
     "no_cumem_host": _change_maker_for_nccl_workaround("cumem_host"),
-    "more_shared_memory": _use_host_shared_memory,
+    "host_shared_memory": _use_host_shared_memory,
     "another_port": _use_another_port,
     "no_interface": _use_any_interface,
     "precision": _use_other_precision,

@@ -117,6 +117,8 @@ HEADING_BY_FAILURE = {
     "not_distributed_silent": "processes trained separately",
     "resume_ignored": "checkpoint not loaded",
     "segfault": "crashed in native code",
+    "shm_read_only": "read-only shared memory",
+    "shm_too_small": "too little shared memory",
     "sighup": "terminal closed",
     "sigkill": "killed by signal 9",
     "sigterm": "ended by SIGTERM",
