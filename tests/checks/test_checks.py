@@ -1004,6 +1004,17 @@ def test_what_a_script_imports_is_not_missing():
     assert [len(each) for each in said] == [0, 1]
 
 
+def test_what_a_library_may_bring_is_not_surely_missing():
+    # As jpype, whose modules are those of Java; of known libraries torch has none.
+    for imported, levels in (("jpype", {"java": "warning", "cv2": "error"}), ("torch", {"java": "error"})):
+        needed = [ScriptImport(name, line) for line, name in enumerate((imported, *levels), 1)]
+        where = source_of(facts(modules=("torch", "jpype")), imports=needed)
+        said = {
+            name: each.level for each in found(SCRIPT, where) for name in levels if f"has no {name}" in each.message
+        }
+        assert said == levels
+
+
 def test_another_python_that_has_what_a_script_imports_is_offered():
     tools = [toolchain(f"/{name}", modules=modules) for name, modules in (("a", ("torch",)), ("b", ("cv2", "yaml")))]
     without_torch = toolchain("/none", torch=None, modules=("cv2", "yaml"))

@@ -857,10 +857,29 @@ def test_the_modules_that_a_python_can_import(tmp_path, monkeypatch):
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.strip() == b"[]"
 
 
-def test_modules_are_not_known_where_something_unknown_imports_more(tmp_path, monkeypatch):
+def test_no_package_is_looked_into_for_the_modules_of_a_python(tmp_path, monkeypatch):
+    (tmp_path / "package").mkdir()
     (tmp_path / "sitecustomize.py").write_text(
-        "import sys\nclass Finder: find_spec = None\nsys.meta_path.append(Finder)"
+        f"import sys\nlisted = open({str(tmp_path / 'listed')!r}, 'w', buffering=1)\n"
+        "sys.addaudithook(lambda name, words: name in ('os.listdir', 'os.scandir') and print(words[0], file=listed))"
     )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert "package" in probe.probe_toolchain(sys.executable).modules
+    listed = (tmp_path / "listed").read_text().splitlines()
+    assert str(tmp_path) in listed
+    assert str(tmp_path / "package") not in listed
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "sys.meta_path.append(type('Finder', (), {'find_spec': None}))",
+        "sys.path_hooks.append(lambda path: None)",
+        "load = builtins.__import__; builtins.__import__ = lambda *words, **more: load(*words, **more)",
+    ],
+)
+def test_modules_are_not_known_where_something_unknown_imports_more(tmp_path, monkeypatch, hook):
+    (tmp_path / "sitecustomize.py").write_text(f"import builtins, sys\n{hook}\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert probe.probe_toolchain(sys.executable).modules == ()
 

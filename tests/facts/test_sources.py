@@ -396,6 +396,18 @@ PYTHON_THAT_FINDS = f"import sys\nsys.path.append('elsewhere')\n{ABSENT}"
              "net/b.py": f"c = 1\n{ABSENT}"},
             {"absent_module": ("net/b.py", 2)},
         ),
+        # A package that has the name itself: its module of that name is not imported.
+        ({"train.py": "from net import one", "net/__init__.py": "def one(): pass", "net/one.py": ABSENT}, {}),
+        (
+            {"train.py": "from net import one", "net/__init__.py": "from net.two import one", "net/two.py": "one = 2",
+             "net/one.py": ABSENT},
+            {},
+        ),
+        ({"train.py": "from net import one", "net/__init__.py": "def __getattr__(n): return 1", "net/one.py": ABSENT}, {}),
+        (
+            {"train.py": "from net import one", "net/__init__.py": "two = 2", "net/one.py": ABSENT},
+            {"absent_module": ("net/one.py", 1)},
+        ),
         ({"train.py": "def never():\n    import model", "model.py": ABSENT}, {}),
         # Python's own, which no list has whole.
         ({"train.py": "from __future__ import annotations\nimport _thread, __main__"}, {}),

@@ -7,13 +7,14 @@ that neither this file nor its folder need be readable there.
 from __future__ import annotations
 
 import ast
+import builtins
 import json
 import os
 import pkgutil
 import platform
 import re
 import sys
-from importlib import metadata, util
+from importlib import machinery, metadata, util
 from pathlib import Path
 
 VERSION_ASSIGNMENT_PATTERN = re.compile(r"^__version__\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
@@ -37,9 +38,10 @@ TRL_PROGRAMS = ("sft", "dpo", "kto", "reward")
 BASE_CLASSES_WITHOUT_OPTIONS = ("object", "ABC")
 # What imports without a file of its own, by the module whose finder provides it.
 MODULES_BY_FINDER = {
-    "_frozen_importlib": (), "_frozen_importlib_external": (), "_virtualenv": (),
+    "_frozen_importlib": (), "_frozen_importlib_external": (), "builtins": (), "zipimport": (), "_virtualenv": (),
     "_distutils_hack": ("distutils",), "_pynvml_redirector": ("pynvml",),
 }  # fmt: skip
+MODULE_SUFFIXES = tuple(machinery.all_suffixes())
 # Those that are there where this can be imported.
 MODULE_BY_COMPILED_LIBRARY = {"transformer-engine": "transformer_engine", "apex": "scaled_masked_softmax_cuda"}
 
@@ -188,21 +190,32 @@ def modules_of_finder(name: str) -> tuple[str, ...] | None:
 
 
 def importable_modules() -> list[str]:
-    """Return the top-level names that this interpreter can import; none where a finder may import more of them."""
-    found = {*sys.builtin_module_names, *(each.name for each in pkgutil.iter_modules())}
-    for finder in sys.meta_path:
+    """Return the top-level names that this interpreter can import; none where a hook may import more of them."""
+    found = {*sys.builtin_module_names}
+    for finder in (*sys.meta_path, *sys.path_hooks, builtins.__import__):
         names = modules_of_finder(getattr(finder, "__module__", ""))
         if names is None:
             return []
         found.update(name.partition(".")[0] for name in names)
-    for folder in sys.path:
-        try:
-            with os.scandir(folder) as entries:
-                # Without an __init__.py they are packages as well.
-                found.update(entry.name for entry in entries if entry.is_dir())
-        except OSError:
-            continue
+    for place in sys.path:
+        found.update(names_in_place(place))
     return sorted(name for name in found if name.isidentifier() and not name.startswith("_"))
+
+
+def names_in_place(place: str) -> list[str]:
+    """Return the names of folders and modules in a folder of sys.path, which is listed once, or in a zip file."""
+    try:
+        with os.scandir(place) as entries:
+            # Without an __init__.py a folder is a package as well: none is looked into, of hundreds on a cold disk.
+            return [
+                entry.name.partition(".")[0]
+                for entry in entries
+                if entry.name.endswith(MODULE_SUFFIXES) or entry.is_dir()
+            ]
+    except NotADirectoryError:
+        return [each.name for each in pkgutil.iter_modules([place])]
+    except OSError:
+        return []
 
 
 def describe_toolchain() -> dict[str, object]:

@@ -57,7 +57,16 @@ def missing_imports(setup: Setup) -> Iterator[Finding]:
         group = [each for each in others if _provider(each.module) == provider]
         if group:
             message = f"{_python_name(setup, tool)} has no {_modules_text(setup, group)}"
-            yield _finding(setup, message, _install_remedy(setup, tool, group, provider), change)
+            remedy = _install_remedy(setup, tool, group, provider)
+            if provider or not _may_change_imports(source, tool):
+                yield _finding(setup, message, remedy, change)
+            else:
+                yield warning(_python_key(setup), message, remedy, change=change, machine=True)
+
+
+def _may_change_imports(source: ScriptSource, tool: Toolchain) -> bool:
+    """Return whether a library that is not known here is imported, which may bring modules that no folder has."""
+    return any(each.module in tool.modules and not _provider(each.module) for each in source.imports)
 
 
 def _provider(module: str) -> str:
@@ -143,5 +152,8 @@ def _minor_version(tool: Toolchain) -> int:
 
 def _finding(setup: Setup, message: str, remedy: str, change: Change | None) -> Finding:
     """Return the error that the script cannot run with this Python; it can be planned and exported."""
-    key = "container.image" if _in_container(setup) else "trainer.python"
-    return error(key, message, remedy, change=change, machine=True, start=True)
+    return error(_python_key(setup), message, remedy, change=change, machine=True, start=True)
+
+
+def _python_key(setup: Setup) -> str:
+    return "container.image" if _in_container(setup) else "trainer.python"

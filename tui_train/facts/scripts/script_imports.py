@@ -50,31 +50,37 @@ def required_imports(
     names = names_in_folder(folder, MAX_NAMES_BESIDE_SCRIPT) if folder else names_beside
     modules_beside = {name.rstrip("/").partition(".")[0] for name in names}
     found: dict[str, ScriptImport] = {}
-    waiting, read = [_SourceFile("", (), data, tree)], set[str]()
+    waiting, read = [_SourceFile("", (), data, tree)], dict[str, _SourceFile]()
     while names and waiting:
         file = waiting.pop(0)
         if _MODULES_CHANGED_PATTERN.search(file.data):
             return ()
-        for line, name in _surely_imported_lines_and_names(file):
-            top_level_name = name.partition(".")[0]
+        for line, module, name in _surely_imported_lines_and_names(file):
+            top_level_name = module.partition(".")[0]
             # Python's own, such as __future__ and _thread, which no list of its modules has whole.
             if top_level_name.startswith("_"):
                 continue
             if top_level_name not in modules_beside:
                 found.setdefault(top_level_name, ScriptImport(top_level_name, line, file.path))
                 continue
-            for path in _files_of_module(name, folder):
+            package = read.get(f"{module.replace('.', '/')}/__init__.py")
+            if name and package and _may_define(package, name):
+                continue
+            for path in _files_of_module(f"{module}.{name}" if name else module, folder):
                 if path not in read:
-                    read.add(path)
-                    more = _read_source_file(folder, path) if len(read) <= _MAX_FILES_READ else None
+                    more = _read_source_file(folder, path) if len(read) < _MAX_FILES_READ else None
                     if more is None:
                         return ()
+                    read[path] = more
                     waiting.append(more)
     return tuple(found.values())
 
 
-def _surely_imported_lines_and_names(file: _SourceFile) -> Iterator[tuple[int, str]]:
-    """Yield what a file imports whatever happens: not what it tries, nor under a condition, nor in a function."""
+def _surely_imported_lines_and_names(file: _SourceFile) -> Iterator[tuple[int, str, str]]:
+    """Yield what a file imports whatever happens: not what it tries, nor under a condition, nor in a function.
+
+    Each is a line, a module, and a name in it that may be a module as well, empty for the module itself.
+    """
     statements = file.tree.body
     if not file.path:
         statements = [
@@ -84,11 +90,26 @@ def _surely_imported_lines_and_names(file: _SourceFile) -> Iterator[tuple[int, s
         ]
     for statement in statements:
         if isinstance(statement, ast.Import):
-            yield from ((statement.lineno, each.name) for each in statement.names)
+            yield from ((statement.lineno, each.name, "") for each in statement.names)
         elif isinstance(statement, ast.ImportFrom) and (module := _full_module_name(statement, file.package)):
-            # What it imports from a package may be modules of that.
-            names = (module, *(f"{module}.{each.name}" for each in statement.names))
-            yield from ((statement.lineno, name) for name in names)
+            yield from ((statement.lineno, module, name) for name in ("", *(each.name for each in statement.names)))
+
+
+def _may_define(package: _SourceFile, name: str) -> bool:
+    """Return whether a package may have a name of its own, in whose place no module of that name is imported."""
+    for node in ast.walk(package.tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in {name, "__getattr__"}:
+            return True
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
+            return True
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = {each.asname or each.name.partition(".")[0] for each in node.names}
+            is_module = isinstance(node, ast.ImportFrom) and _full_module_name(node, package.package) == ".".join(
+                package.package
+            )
+            if names & {name, "*"} and not is_module:
+                return True
+    return False
 
 
 def _full_module_name(statement: ast.ImportFrom, package: tuple[str, ...]) -> str:
