@@ -403,7 +403,11 @@ PYTHON_THAT_FINDS = f"import sys\nsys.path.append('elsewhere')\n{ABSENT}"
              "net/one.py": ABSENT},
             {},
         ),
-        ({"train.py": "from net import one", "net/__init__.py": "def __getattr__(n): return 1", "net/one.py": ABSENT}, {}),
+        (
+            {"train.py": "from net import one", "net/__init__.py": "def __getattr__(name): return 1",
+             "net/one.py": ABSENT},
+            {},
+        ),
         (
             {"train.py": "from net import one", "net/__init__.py": "two = 2", "net/one.py": ABSENT},
             {"absent_module": ("net/one.py", 1)},

@@ -364,6 +364,10 @@ def test_alone_it_runs_the_planned_command_and_says_what_is_missing(tmp_path):
     (line,) = done.stderr.decode().splitlines()
     assert line.startswith("launch.sh: no runner.pyz beside")
     assert noted(folder / "notes")[0]["argv"] == argv(plan.attempts[0].command, str(alone))
+    waits = ["bash", alone / "launch.sh", "--when-free"]
+    done = subprocess.run(waits, env=environment, capture_output=True, check=False)
+    assert (done.returncode, b"no runner.pyz, which waits" in done.stderr) == (69, True)
+    assert len(noted(folder / "notes")) == 1, "it has not started"
     done = subprocess.run(["bash", alone / "launch.sh", "--plain"], env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (3, b"")
 

@@ -15,6 +15,7 @@ import pytest
 from fake_driver import driver_environment
 from support import UUIDS, change_runner, exported, facts, gpu, plain_environment, profile, until
 
+from tui_train.runner.queue import tickets
 from tui_train.runner.queue.tickets import OwnTicket, QueueFolder, ticket_name
 from tui_train.runner.queue.turns import Request, Ticket
 from tui_train.runner.run_folder import events
@@ -107,6 +108,12 @@ def test_all_users_may_add_and_none_may_remove_what_is_anothers(folder):
     assert stat.S_IMODE(path.stat().st_mode) == 0o1777
     path.chmod(0o777)
     with pytest.raises(PermissionError, match="chmod 1777"):
+        QueueFolder(make=False)
+
+
+def test_a_folder_that_machines_share_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(tickets, "file_system_of", lambda path: "nfs4" if path == folder.path else "")
+    with pytest.raises(OSError, match="on a disk that machines share"):
         QueueFolder(make=False)
 
 
@@ -333,6 +340,7 @@ def test_a_card_that_an_ordinary_start_has_is_waited_for(box):
         box.export(name)
     box.start("ordinary")
     box.trains("ordinary")
+    assert "chmod 1777 it; other users do not see what this training takes" in box.said("ordinary")
     box.start("waits", "--when-free")
     box.waits("waits", "GPU 0: ordinary (")
     box.start("careless")
@@ -379,3 +387,4 @@ def test_a_queue_that_others_could_spoil_is_refused_only_by_who_waits(box, tmp_p
     assert box.start("waits", "--when-free").wait(120) == 69
     box.start("ordinary")
     box.trains("ordinary")
+    assert "chmod 1777 it; other users do not see what this training takes" in box.said("ordinary")

@@ -17,6 +17,7 @@ from tui_train.cli.runs.queue import move_run
 from tui_train.facts.gpus.gpu_sets import facts_with_free_gpus, is_busy
 from tui_train.facts.types import GpuProcess, ResourcesInUse
 from tui_train.places.place import Place
+from tui_train.runner.queue.reasons import HAS_CARD_TEXT
 from tui_train.runs import rundir
 from tui_train.runs.archive import masked_archive_entries
 from tui_train.runs.conflicts import resources_in_use
@@ -131,15 +132,18 @@ def test_the_plan_names_all_gpus_of_the_kind_that_can_train_and_the_memory_that_
     assert ready(profile({"hardware.device": "cpu"}), found).plan.gpu_memory == 0
 
 
-def test_a_report_names_no_other_user(made):
+def test_a_report_names_no_other_user_and_none_of_their_runs(made):
     run = made("waits")
-    why = "GPU 1: pid 812, annette, python train.py, since 11:05; GPU 0: 20261126-x (bobby); GPU 2: pid 9, carl, a"
+    why = "GPU 1: pid 812, annette, python train.py, since 11:05; GPU 0: a-дx (bobby); GPU 3: train (dora) is before it"
     events = ({"event": "run_started", "waits": "chosen"}, {"event": "waiting", "why": why})
     run.events_file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
-    run.launcher_log.write_text(f"11:06:00 launch.sh: waits: {why}\n")
+    began = f"11:05:00 launch.sh: hidden (zoe) {HAS_CARD_TEXT}\n"
+    run.launcher_log.write_text(f"{began}11:06:00 launch.sh: waits: {why}\n")
     told = "".join(entry.text for entry in masked_archive_entries(run, ""))
     assert "python train.py" in told
-    assert not [name for name in ("annette", "bobby", "carl") if name in told]
+    others = ("annette", "bobby", "dora", "zoe", "дx", "\\u0434x", "hidden (")
+    assert not [name for name in others if name in told]
+    assert "GPU 0: run1 (user2); GPU 3: run2 (user3) is before it" in told
 
 
 def test_what_uses_the_gpus_is_no_obstacle_for_a_start_that_waits():

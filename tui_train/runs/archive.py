@@ -2,12 +2,13 @@
 
 import fnmatch
 import io
+import json
 import os
 import platform
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from tui_train.base.text import visible
 from tui_train.facts.machine.communication_tests import load_examinations
 from tui_train.facts.other_machines.machine_files import make_name_masker
 from tui_train.profile import store
-from tui_train.runner.queue.reasons import users_in_reason
+from tui_train.runner.detached_start import LAUNCH_LOG_NAME
+from tui_train.runner.queue.reasons import HAS_CARD_TEXT, runs_and_users_in_reason, users_in_reason
 from tui_train.runner.run_folder.fill import filled_config_path
 from tui_train.runner.system.safe_open import open_folder, open_regular_file
 from tui_train.runs.rundir import RunDir
@@ -62,13 +64,38 @@ def masked_archive_entries(run: RunDir, machine_text: str) -> tuple[ArchiveEntry
 
     `machine_text` is the text of a machine file, empty for none.
     """
-    others = dict.fromkeys(user for event in run.events() for user in users_in_reason(event.why))
+    texts = (("about.json", _about_json_text(run)), *_communication_tests(), *_run_file_texts(run))
+    reasons = _reasons_that_name_others(run, texts)
+    others = dict.fromkeys(user for reason in reasons for user in users_in_reason(reason))
     known_secrets, without_names = _known_secrets(run), make_name_masker(platform.node(), others)
+    without_runs = _other_runs_masker(reasons)
     entries = [ArchiveEntry("machine.json", machine_text)] if machine_text else []
-    for name, text in (("about.json", _about_json_text(run)), *_communication_tests(), *_run_file_texts(run)):
+    for name, text in texts:
         without_secrets, masked = secrets.mask_secrets(text, known_secrets)
-        entries.append(ArchiveEntry(name, without_names(without_secrets), dict(masked)))
+        entries.append(ArchiveEntry(name, without_names(without_runs(without_secrets)), dict(masked)))
     return tuple(entries)
+
+
+def _reasons_that_name_others(run: RunDir, texts: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the lines of a run in which its supervisor names runs and users of others."""
+    logs = (text for name, text in texts if name.rpartition("/")[2] == LAUNCH_LOG_NAME)
+    return [event.why for event in run.events()] + [
+        line for text in logs for line in text.splitlines() if line.endswith(HAS_CARD_TEXT)
+    ]
+
+
+def _other_runs_masker(reasons: Iterable[str]) -> Callable[[str], str]:
+    """Return a function that masks the names of others' runs where they stand beside their users."""
+    named = dict.fromkeys(each for reason in reasons for each in runs_and_users_in_reason(reason))
+    masks = {}
+    for number, (run, user) in enumerate(named, 1):
+        # A name such as `train` may mean anything elsewhere.
+        for form in (f"{run} ({user})", json.dumps(f"{run} ({user})")[1:-1]):
+            masks[form] = f"run{number} ({user})"
+    if not masks:
+        return lambda text: text
+    pattern = re.compile("|".join(map(re.escape, sorted(masks, key=len, reverse=True))))
+    return lambda text: pattern.sub(lambda match: masks[match.group()], text)
 
 
 def write_archive(path: Path, folder_name: str, entries: tuple[ArchiveEntry, ...], *, replace: bool = False) -> None:

@@ -73,7 +73,7 @@ for option in "$@"; do
     --dry-run) dry_run=yes ;;
     --attempt=?*) attempt=${option#*=} ;;
     --gpus=?*) gpus=${option#*=} ;;
-    --when-free | --when-free=any) waits=yes ;;
+    --when-free | --when-free=any) waits=yes; [ -f "$run_dir/runner.pyz" ] || refuse 69 'no runner.pyz, which waits' ;;
     --resume) ;; # read by the supervisor
     --help | -h) usage; exit ;;
     *) refuse 64 "unknown option $option: see bash launch.sh --help" ;;

@@ -11,7 +11,7 @@ from ..run_folder.planned import SupervisorPlan
 from ..run_folder.start import RunStart, print_message
 from ..system.refused import UNAVAILABLE_EXIT_CODE, USAGE_EXIT_CODE, Refused
 from ..system.safe_text import visible
-from .reasons import run_and_user_text
+from .reasons import HAS_CARD_TEXT, run_and_user_text
 from .tickets import OwnTicket, QueueFolder, queue_folder_path, ticket_name
 from .turns import Request, Ticket
 
@@ -41,9 +41,10 @@ def join_queue(start: RunStart, when_free: str) -> OwnTicket | None:
     try:
         own = OwnTicket(QueueFolder(make=True), ticket)
     except OSError as error:
-        if not when_free:
-            return None
         why = f"cannot use the queue {visible(queue_folder_path())}: {error.strerror}"
+        if not when_free:
+            print_message(f"{why}; other users do not see what this training takes")
+            return None
         raise Refused(UNAVAILABLE_EXIT_CODE, f"--when-free: {why}") from None
     if not when_free:
         with contextlib.suppress(OSError):
@@ -65,4 +66,4 @@ def _take_without_turn(own: OwnTicket) -> None:
     others = (ticket for ticket in own.folder.tickets() if not ticket.waits and ticket.name != own.ticket.name)
     on_same_cards = (ticket for ticket in others if set(ticket.cards) & set(own.ticket.cards))
     for ticket in itertools.islice(on_same_cards, _MAX_NAMED_HOLDERS):
-        print_message(f"{run_and_user_text(ticket)} has one of these GPUs; --when-free waits for it")
+        print_message(f"{run_and_user_text(ticket)} {HAS_CARD_TEXT}")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ..gpus.card_watch import CardLook, CardUser
 
 _MAX_SHOWN = 3
+HAS_CARD_TEXT = "has one of these GPUs; --when-free waits for it"
+_RUN_AND_USER_PATTERN = re.compile(r"(?:^|: |; )((?:(?!: |; )[^()])+) \(([^()]+)\)")
 _USER_PATTERN = re.compile(r"pid \d+, ([^,;]+), |\(([^()]+)\)")
 
 
@@ -47,6 +49,11 @@ def waiting_reason(
 def users_in_reason(reason: str) -> tuple[str, ...]:
     """Return the names of users in a reason."""
     return tuple(match[1] or match[2] for match in _USER_PATTERN.finditer(reason))
+
+
+def runs_and_users_in_reason(reason: str) -> tuple[tuple[str, str], ...]:
+    """Return the names of runs in a reason, each with that of its user."""
+    return tuple(_RUN_AND_USER_PATTERN.findall(reason))
 
 
 def _card_reason(

@@ -19,6 +19,7 @@ from typing import Any, Iterator, Sequence
 
 from ..run_folder import lock_owner
 from ..system import safe_open, untrusted_json
+from ..system.paths import file_system_of
 from ..system.processes import machine_boot_id, process_user
 from ..system.safe_text import visible
 from .turns import Request, Ticket
@@ -39,6 +40,10 @@ _MAX_FILES = 10_000
 _MAX_JSON_VALUES = 5_000
 _MAX_NUMBER = 2**62
 _MAX_REPLACED_MEANWHILE = 10
+# Their locks are those of all machines, or of none.
+_NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs"}
+)
 
 
 def queue_folder_path() -> str:
@@ -52,6 +57,10 @@ class QueueFolder:
     def __init__(self, *, make: bool) -> None:
         """Open it; `make` it where it is missing."""
         self.path = queue_folder_path()
+        kind = file_system_of(self.path)
+        if kind in _NETWORK_FILE_SYSTEMS:
+            why = f"it is on a disk that machines share ({kind}), and each needs one of its own (TUI_TRAIN_QUEUE)"
+            raise OSError(errno.ENOLCK, why, self.path)
         if make:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.path)

@@ -28,6 +28,7 @@ _WAIT_FOR_PREPARATION_LINES_OF_HOSTS = (
 )
 _UNKNOWN_OPTION_CASE_LINE = '*) refuse 64 "unknown option $option: see bash launch.sh --help" ;;'
 _READ_CHECKPOINT_TEMPLATE = '$({} -I -S -X utf8 "$run_dir/runner.pyz" checkpoint "$attempt" 2> /dev/null)'
+_REQUIRE_RUNNER_ZIP_TO_WAIT = "[ -f \"$run_dir/runner.pyz\" ] || refuse 69 'no runner.pyz, which waits'"
 _NO_RUNNER_ZIP_MESSAGE = "no runner.pyz beside this script: no fallbacks, no resuming, and only Ctrl-C stops it"
 _ALREADY_RUNNING_MESSAGE = "launch.sh: a training runs in this folder already"
 _WARN_IF_RUNNING_LINE = (
@@ -69,7 +70,7 @@ def _option_reading_lines(plan: Plan) -> list[str]:
         lines.append("--node-rank=?*) node_rank=${option#*=} ;;")
     if plan.may_wait:
         first += " waits=''"
-        lines.append("--when-free | --when-free=any) waits=yes ;;")
+        lines.append(f"--when-free | --when-free=any) waits=yes; {_REQUIRE_RUNNER_ZIP_TO_WAIT} ;;")
     lines += ["--resume) ;; # read by the supervisor", "--help | -h) usage; exit ;;", _UNKNOWN_OPTION_CASE_LINE]
     return [first, 'for option in "$@"; do', "  case $option in", *(f"    {line}" for line in lines), "  esac", "done"]
 
