@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -16,9 +17,17 @@ from support import UUIDS, facts, gpu, profile, tui
 from tui_train.actions.doctor.communication import MARK, communication_profile, judge, read_exchanges
 from tui_train.actions.doctor.cures import changes_to_try, examine_communication
 from tui_train.actions.doctor.short_runs import Observer, Workbench
-from tui_train.base.app_paths import runs_folder
+from tui_train.base.app_paths import communication_tests_folder, runs_folder
 from tui_train.checks import find_problems
-from tui_train.facts.machine.communication_tests import STAGES, Examination, load_examinations
+from tui_train.facts.machine import communication_tests
+from tui_train.facts.machine.communication_tests import (
+    STAGES,
+    CommunicationResult,
+    Examination,
+    Exchange,
+    keep_examination,
+    load_examinations,
+)
 from tui_train.memory.data_defaults import set_up
 from tui_train.places.place import Place
 from tui_train.profile.changes import apply_change
@@ -230,12 +239,35 @@ def test_two_processes_may_print_in_one_line():
     assert len([*read_exchanges(iter([f"{MARK}{json.dumps(one)}{MARK}{json.dumps(two)} and more"]))]) == 2
 
 
-@pytest.mark.parametrize(
-    "kept", [b"", b"[]", b"{", b"\xff", b'{"boot": "another", "by_key": {}}', b'{"boot": 1, "by_key": []}', b"[" * 999]
+FAILED = Examination(
+    result=CommunicationResult(processes=2, works=False, exchanges=(Exchange(rank=0, stage="end", problem="x"),))
 )
-def test_a_damaged_file_of_tests_is_none(kept):
-    from tui_train.base.app_paths import communication_tests_file
 
-    communication_tests_file().parent.mkdir(parents=True, exist_ok=True)
-    communication_tests_file().write_bytes(kept)
+
+@pytest.mark.parametrize("kept", [b"", b"[]", b"{", b"\xff", b'{"result": 1}', b"[" * 999])
+def test_a_damaged_file_of_a_test_is_none(kept):
+    keep_examination("one", FAILED)
+    keep_examination("two", FAILED)
+    next(communication_tests_folder().glob("*-one.json")).write_bytes(kept)
+    assert [*load_examinations()] == ["two"]
+
+
+def test_tests_that_end_together_are_all_kept():
+    keys = [f"key-{number}" for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        [*pool.map(lambda key: keep_examination(key, FAILED), keys)]
+    assert {*load_examinations()} == {*keys}
+    # One that says nothing of the communication takes the place of the one before.
+    keep_examination(keys[0], Examination(result=CommunicationResult(processes=2, works=False)))
+    assert {*load_examinations()} == {*keys[1:]}
+
+
+def test_what_was_kept_before_the_machine_was_booted_is_not_read(monkeypatch):
+    keep_examination("old", FAILED)
+    monkeypatch.setattr(communication_tests, "machine_boot_id", lambda: "another")
+    monkeypatch.setattr(communication_tests, "_MAX_EXAMINATIONS_KEPT", 2)
     assert load_examinations() == {}
+    for key in ("one", "two"):
+        keep_examination(key, FAILED)
+    assert {*load_examinations()} == {"one", "two"}
+    assert len([*communication_tests_folder().iterdir()]) == 2

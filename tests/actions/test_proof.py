@@ -256,11 +256,31 @@ def test_a_second_call_goes_on_where_the_first_ended(tmp_path):
     assert json.loads(report.read_text())["stages"][0]["claims"][0]["verdict"] == "not tested"
 
 
-@pytest.mark.parametrize(
-    "words", [(), ("--cards", "--stage", "nothing"), ("quickstart", "--again"), ("--cards", "--on", "host")]
-)
+@pytest.mark.parametrize("words", [(), ("--cards", "--stage", "nothing"), ("quickstart", "--again")])
 def test_wrong_words_are_refused(words):
     tui("doctor", *words, code=64)
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("--slurm",), "Prove it on a node: srun"),
+        (("--set", "hardware.scheduler=slurm"), "Prove it on a node: srun"),
+        (("--machine", "box.json"), "--on HOST"),
+        (("--set", "container.engine=docker"), "container.engine=none"),
+    ],
+)
+def test_what_is_not_one_machine_that_can_be_asked_is_refused(words, remedy):
+    assert remedy in tui("doctor", "--cards", *words, code=65).stderr
+
+
+def test_a_host_says_what_is_proved_only_there():
+    bench = Workbench(Place("box"), facts(), Observer())
+    results = [*prove(stages("memory", "tune", "samples"), profile(), bench)]
+    for result in results:
+        (claim,) = result.claims
+        assert claim.verdict == "not tested"
+        assert claim.why.endswith(f"on box, tui-train doctor --cards --stage {result.name}")
 
 
 @pytest.mark.whole

@@ -1,6 +1,7 @@
 """Folders and files of this program (XDG): profiles, presets, runs, environments, caches."""
 
 from pathlib import Path
+from urllib.parse import quote
 
 import platformdirs
 
@@ -49,9 +50,10 @@ def trials_folder() -> Path:
     return platformdirs.user_state_path(_APP_NAME) / "trials"
 
 
-def card_proof_folder() -> Path:
-    """Return the folder of the report of `doctor --cards`, which may not exist yet."""
-    return platformdirs.user_state_path(_APP_NAME) / "cards"
+def card_proof_folder(host: str = "") -> Path:
+    """Return the folder of the report of `doctor --cards` on this machine or a host, which may not exist yet."""
+    folder = platformdirs.user_state_path(_APP_NAME) / "cards"
+    return folder / "hosts" / quote(host, safe="@") if host else folder
 
 
 def environments_folder() -> Path:
@@ -69,9 +71,9 @@ def chosen_pythons_file() -> Path:
     return platformdirs.user_state_path(_APP_NAME) / "pythons.json"
 
 
-def communication_tests_file() -> Path:
-    """Return the file of what came of tests of the communication, which may not exist yet."""
-    return platformdirs.user_state_path(_APP_NAME) / "communication.json"
+def communication_tests_folder() -> Path:
+    """Return the folder of what came of tests of the communication, which may not exist yet."""
+    return platformdirs.user_state_path(_APP_NAME) / "communication"
 
 
 def theme_file() -> Path:

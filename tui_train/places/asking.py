@@ -5,7 +5,7 @@ import math
 import secrets
 import tarfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tui_train.base.files import raising_cannot_write
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
 from tui_train.channel.session import Session, ask_host, machine_name
+from tui_train.facts.machine.child_process import TIMED_OUT_REASON, ChildResult
 from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
 from tui_train.profile.hosts import host_address
 from tui_train.runner.queue.listing import WaitingStart
@@ -276,6 +277,32 @@ def ask_queue_move(place: RunPlace, *, to_front: bool) -> None:
     ask_machine(place, {"do": "move", "front": to_front}, within_seconds=_STATUS_TIMEOUT_SECONDS)
 
 
-def ask_removal(place: RunPlace) -> None:
-    """Remove the folder of a run that was never started from its host."""
-    ask_machine(place, {"do": "drop"})
+def ask_removal(place: RunPlace, *, ended: bool = False) -> None:
+    """Remove the folder of a run that was never started, or has `ended`, from its host."""
+    ask_machine(place, {"do": "drop", "ended": ended})
+
+
+class _ChildOutput(Struct, frozen=True):
+    """What a program printed on a host; `code` is null where it took too long."""
+
+    code: int | None
+    out: str
+    said: str
+
+
+def ask_child(
+    host: str,
+    command: Sequence[str],
+    seconds: float,
+    variables: Mapping[str, str],
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> ChildResult:
+    """Run a program on a host for one answer; where there is none, the result says why."""
+    question = {"do": "child", "command": command, "seconds": seconds, "variables": variables}
+    try:
+        answer = ask_host(host, question, _ChildOutput, seconds + _ANSWER_TIMEOUT_SECONDS, is_cancelled=is_cancelled)
+    except Unavailable as error:
+        return ChildResult(failure=visible(error.message))
+    if answer.code is None:
+        return ChildResult(failure=TIMED_OUT_REASON, timed_out=True)
+    return ChildResult(answer.out.encode(), answer.said.encode(), answer.code)

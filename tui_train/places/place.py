@@ -3,7 +3,7 @@
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -12,12 +12,14 @@ from msgspec import Struct
 
 from tui_train.base.errors import CannotWrite, NoAnswer, TuiTrainError, Unavailable
 from tui_train.base.text import duration_text, visible
+from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.other_machines.slurm import read_cluster
 from tui_train.facts.types import Facts
 from tui_train.places import profile_facts
 from tui_train.places.asking import (
     StartUnderWay,
+    ask_child,
     ask_removal,
     ask_report,
     ask_stop,
@@ -231,6 +233,26 @@ class Place(Struct, frozen=True):
             with suppress(TuiTrainError):
                 receive_run_changes(run, place, within_seconds=_MAX_LAST_LOG_SECONDS)
         return ended
+
+    def remove(self, run: RunDir) -> None:
+        """Remove the folder of a run that has ended, where it ran and here; what it left there is gone for good."""
+        if (there := read_place_elsewhere(run.path)) and not there.shared:
+            ask_removal(there, ended=True)
+        folders.remove_run(run)
+
+    # Programs
+
+    def run_child(
+        self,
+        command: Sequence[str],
+        seconds: float,
+        variables: Mapping[str, str],
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> ChildResult:
+        """Run a program there for one answer, with these changes to the environment and all the memory it takes."""
+        if self.host:
+            return ask_child(self.host, command, seconds, variables, is_cancelled)
+        return run_child(command, seconds, variables, is_cancelled=is_cancelled, memory_limit=0)
 
     def refuse_if_active(self, run: RunDir) -> None:
         """Raise Unavailable where a run trains, or left processes; a host that has its very folder is asked."""

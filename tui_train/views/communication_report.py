@@ -61,6 +61,8 @@ def examination_text(setup: Setup, examination: Examination, *, with_fix: bool =
         lines.append(f"Fix: {command_line_options_of_change(change)}")
     elif not change and result.remedy:
         lines.append(visible(result.remedy))
+    if result.kept_at:
+        lines.append(f"Its run folder stays there: {visible(result.kept_at)}")
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ from tui_train.actions.cards.claims import Claim, compared_claim, untested_claim
 from tui_train.actions.doctor.short_runs import Workbench
 from tui_train.base.text import visible
 from tui_train.facts.gpus.capability import do_all_support_bf16
-from tui_train.facts.machine.child_process import RUN_PROGRAM_TEXT_CODE, run_child
+from tui_train.facts.machine.child_process import RUN_PROGRAM_TEXT_CODE
 from tui_train.facts.types import Gpu, GpuVerdict
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.types import Profile
@@ -123,12 +123,10 @@ def multiply_matrices(
         "CUDA_VISIBLE_DEVICES": gpu_uuid,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
-    result = run_child(
+    result = bench.place.run_child(
         [python, "-B", "-c", RUN_PROGRAM_TEXT_CODE, program, str(seconds)],
         _DEADLINE_SECONDS + seconds,
         variables,
-        is_cancelled=lambda: bench.is_cancelled,
-        # CUDA reserves addresses for all memory of all cards.
-        memory_limit=0,
+        lambda: bench.is_cancelled,
     )
     return result.last_answer(CardAnswer) or CardAnswer(problem=result.why_unusable())

@@ -31,23 +31,27 @@ _MAX_FILE_BYTES = 16 << 20
 
 
 class Stage(NamedTuple):
-    """Claims that are proved together; `needs_card`: without a GPU that can train none of them can be tested."""
+    """Claims that are proved together; `needs_card`: without a GPU that can train none of them can be tested.
+
+    `here_only`: what is measured is the machine on which this program runs, not the place of the trainings.
+    """
 
     name: str
     about: str
     claims: Callable[[Profile, Workbench], Iterator[Claim]]
     needs_card: bool = False
+    here_only: bool = False
 
 
 STAGES = (
     Stage("kernels", "the verdict on each GPU against a real kernel", kernel_claims),
     Stage("ranks", "the device of each process against the plan", rank_claims),
     Stage("communication", "NCCL against Gloo", exchange_claims),
-    Stage("memory", "estimate and trace of small models against two real steps", memory_claims),
+    Stage("memory", "estimate and trace of small models against two real steps", memory_claims, here_only=True),
     Stage("out-of-memory", "what follows after a real out of memory", out_of_memory_claims, needs_card=True),
     Stage("trainings", "precisions, optimizers and shardings against the plain training", training_kind_claims),
-    Stage("tune", "tuning against every setting", tuning_claims),
-    Stage("samples", "live samples against nvidia-smi", sample_claims, needs_card=True),
+    Stage("tune", "tuning against every setting", tuning_claims, here_only=True),
+    Stage("samples", "live samples against nvidia-smi", sample_claims, needs_card=True, here_only=True),
     Stage("nemo", "a NeMo recipe of a few steps", nemo_claims, needs_card=True),
 )
 
@@ -121,6 +125,10 @@ def _results_of_stage(stage: Stage, profile: Profile, bench: Workbench) -> Itera
 
 def _claims_of_stage(stage: Stage, profile: Profile, bench: Workbench) -> Iterator[Claim]:
     """Yield the claims of a stage; one that cannot go on says why."""
+    if stage.here_only and bench.place.host:
+        there = f"on {visible(bench.place.host)}, tui-train doctor --cards --stage {stage.name}"
+        yield untested_claim(stage.about, f"it is proved only where tui-train runs: {there}")
+        return
     if stage.needs_card and not set_up(profile, bench.facts).gpus:
         yield untested_claim(stage.about, "no GPU here can train")
         return

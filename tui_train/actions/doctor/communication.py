@@ -15,6 +15,8 @@ from tui_train.facts.machine.communication_tests import STAGES, CommunicationRes
 from tui_train.memory.data_defaults import set_up
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile, Trainer
+from tui_train.runs import folders
+from tui_train.runs.elsewhere import read_place_elsewhere
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
 from tui_train.setup.setup import Setup
@@ -56,17 +58,25 @@ def communication_profile(setup: Setup) -> Profile:
     )
 
 
-def run_communication_test(profile: Profile, bench: Workbench, max_seconds: float) -> CommunicationResult:
-    """Start a test and return what came of it; it leaves no process, and no folder here.
+def run_communication_test(
+    profile: Profile, bench: Workbench, max_seconds: float, *, keeps_failed: bool = False
+) -> CommunicationResult:
+    """Start a test and return what came of it; it leaves no process, and no folder.
 
-    Raises Unavailable where it cannot be started.
+    `keeps_failed`: that of one which fails stays on its host. Raises Unavailable where it cannot be started.
     """
     setup = set_up(profile, bench.facts)
     with started_run(setup, bench) as run:
         in_time = _watch(run, bench, max_seconds)
         bench.place.stop(run, at_once=True)
         exchanges = tuple(read_exchanges(LogTail(run.attempt_log(1)).remaining_lines()))
-        return judge(setup, exchanges, run, in_time=in_time)
+        result = judge(setup, exchanges, run, in_time=in_time)
+        there = read_place_elsewhere(run.path)
+        if keeps_failed and not result.works and there and not there.shared:
+            # What is removed here is not asked for there any more.
+            folders.remove_run(run)
+            result = structs.replace(result, kept_at=f"{there.host}:{there.folder}")
+        return result
 
 
 def _watch(run: RunDir, bench: Workbench, max_seconds: float) -> bool:

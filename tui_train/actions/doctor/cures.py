@@ -37,7 +37,7 @@ def examine_communication(profile: Profile, bench: Workbench, max_seconds: float
     if profile.nodes.machine_count > 1 and not profile.nodes.hosts and not bench.place.slurm:
         raise Unavailable("the other machines are started by hand", "Name all of them in nodes.hosts to test them.")
     bench.observer.begin_test(None)
-    result = run_communication_test(communication_profile(setup), bench, max_seconds)
+    result = run_communication_test(communication_profile(setup), bench, max_seconds, keeps_failed=True)
     tried: list[TriedCure] = []
     works_at_times = False
     # Each would wait in the queue again.

@@ -11,7 +11,6 @@ from tui_train.facts.types import Facts
 from tui_train.places.place import Place
 from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.changes import Change
-from tui_train.runs import folders
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.setup.setup import Setup
@@ -51,7 +50,7 @@ class Workbench(NamedTuple):
 
 @contextmanager
 def started_run(setup: Setup, bench: Workbench) -> Iterator[RunDir]:
-    """Start a run in the place of a training; at the end it leaves no process, and no folder here.
+    """Start a run in the place of a training; at the end it leaves no process, and no folder.
 
     Raises Unavailable where it cannot be started.
     """
@@ -86,5 +85,6 @@ def ends_in_time(
 def _remove(run: RunDir, place: Place) -> None:
     with suppress(TuiTrainError):
         place.stop(run, at_once=True)
+    # Where that does not come through, the run stays in the list: it may still be at work.
     with suppress(TuiTrainError):
-        folders.remove_run(run)
+        place.remove(run)

@@ -18,7 +18,7 @@ from tui_train.actions.cards.proof import (
 )
 from tui_train.actions.cards.trainings import machine_profile
 from tui_train.actions.doctor.short_runs import Observer, Workbench
-from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, require_training_on_this_machine
+from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.base.app_paths import card_proof_folder
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.files import create_own_folder, write_atomically
@@ -34,9 +34,10 @@ from tui_train.views.cards_report import claim_text, counts_text, report_markdow
 _JSON_FILE, _MARKDOWN_FILE = "report.json", "REPORT.md"
 
 
-def prove_machine(  # noqa: PLR0913 - one for each option
+def prove_machine(  # noqa: PLR0913, PLR0917 - one for each option
     reference: str,
     edits: tuple[str, ...],
+    source: FactsSource,
     names: tuple[str, ...],
     skipped: tuple[str, ...],
     output: Path | None,
@@ -46,9 +47,11 @@ def prove_machine(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Prove the stages that were not proved yet; exits with an error where a claim differs."""
     stages = _chosen_stages(names, skipped)
-    profile = _profile_of_this_machine(reference, edits)
-    facts = probe_facts_for_profile(profile, FactsSource(), report_waiting)
-    folder = output or card_proof_folder()
+    profile = apply_edits(load_profile(reference), edits)
+    place = _place_to_prove(profile, source)
+    profile = machine_profile(profile)
+    facts = place.probe_facts_for(profile, report_waiting)
+    folder = output or card_proof_folder(place.host)
     create_own_folder(folder)
     proof = load_proof(folder / _JSON_FILE, proved_machine(set_up(profile, facts)))
     due = [stage for stage in stages if again or not proof.has_completed(stage)]
@@ -56,7 +59,7 @@ def prove_machine(  # noqa: PLR0913 - one for each option
     printer.print_proved_before([stage for stage in stages if stage not in due])
     with defer_signals(lambda text: click.echo(text, err=True)) as interrupts:
         _write_report(folder, proof)
-        for result in prove(due, profile, Workbench(Place(), facts, Observer(), interrupts)):
+        for result in prove(due, profile, Workbench(place, facts, Observer(), interrupts)):
             proof = proof.with_result(result)
             _write_report(folder, proof)
             printer.print_result(result)
@@ -77,11 +80,17 @@ def _chosen_stages(names: tuple[str, ...], skipped: tuple[str, ...]) -> list[Sta
     return [stage for name, stage in STAGE_BY_NAME.items() if name in (names or STAGE_BY_NAME) and name not in skipped]
 
 
-def _profile_of_this_machine(reference: str, edits: tuple[str, ...]) -> Profile:
-    profile = require_training_on_this_machine(apply_edits(load_profile(reference), edits), "--cards")
+def _place_to_prove(profile: Profile, source: FactsSource) -> Place:
+    """Return the machine on which a profile trains; BadInput where it is not one that can be asked now."""
+    place = source_for_profile(profile, source).place
+    if place.slurm:
+        node = "srun --pty tui-train doctor --cards --set hardware.scheduler=none, with the options that request GPUs"
+        raise BadInput("--cards proves one machine, and Slurm gives each job others", f"Prove it on a node: {node}.")
+    if place.machine_file:
+        raise BadInput("--cards needs the machine itself, not a file of it", "Name it with --on HOST.")
     if profile.container.engine != "none":
-        raise BadInput("--cards proves a Python of this machine, not an image", "Add --set container.engine=none.")
-    return machine_profile(profile)
+        raise BadInput("--cards proves a Python of the machine, not an image", "Add --set container.engine=none.")
+    return place
 
 
 class _Printer:

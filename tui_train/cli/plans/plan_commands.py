@@ -150,7 +150,7 @@ def tune(  # noqa: PLR0913 - one for each option
     show_default=True,
     help="Time limit, changes tried included.",
 )
-@click.option("--cards", is_flag=True, help="Prove what this program claims of this machine, in about ten minutes.")
+@click.option("--cards", is_flag=True, help="Prove what this program claims of the machine, in about ten minutes.")
 @click.option("--stage", "stages", metavar="NAME", multiple=True, help="With --cards: only this stage.")
 @click.option("--skip", "skipped", metavar="NAME", multiple=True, help="With --cards: all but this stage.")
 @click.option("--output", metavar="FOLDER", type=FILE_TYPE, help="With --cards: write the report to FOLDER.")
@@ -173,14 +173,14 @@ def doctor(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Test whether the processes of a profile reach each other, and what helps where they do not.
 
-    With --cards: prove on this machine what this program claims of it, with PROFILE's Python and GPUs, in a report.
+    With --cards: prove on a machine what this program claims of it, with PROFILE's Python and GPUs, in a report.
     """
     if cards:
         from tui_train.cli.plans import cards as proofs
 
-        if source.is_other_machine_or_cluster:
-            raise click.UsageError("--cards runs on this machine: leave out --machine, --on and --slurm.")
-        proofs.prove_machine(profile or "quickstart", edits, stages, skipped, output, again=again, as_json=as_json)
+        proofs.prove_machine(
+            profile or "quickstart", edits, source, stages, skipped, output, again=again, as_json=as_json
+        )
         return
     from tui_train.cli.plans import doctor
 

@@ -1,13 +1,14 @@
 """Tests of the communication: what each process did, what came of it, and the newest results, which are kept."""
 
 import time
+from contextlib import suppress
 from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct, structs
 
-from tui_train.base.app_paths import communication_tests_file
-from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
+from tui_train.base.app_paths import communication_tests_folder
+from tui_train.base.files import PRIVATE_FILE_MODE, raising_cannot_write, write_atomically
 from tui_train.base.parse import Unparsable, json_as, read_file_to_parse
 from tui_train.profile.changes import Change
 from tui_train.runner.system.processes import machine_boot_id
@@ -50,6 +51,8 @@ class CommunicationResult(Struct, frozen=True, kw_only=True):
     remedy: str = ""
     change: Change | None = None
     """What the log asks for."""
+    kept_at: str = ""
+    """The host and the folder of a failed run whose files stay there."""
 
     @property
     def is_known(self) -> bool:
@@ -84,36 +87,43 @@ class Examination(Struct, frozen=True, kw_only=True):
         )
 
 
-class _KeptExaminations(Struct, frozen=True):
-    boot: str
-    by_key: dict[str, Examination]
-
-
 def load_examinations() -> dict[str, Examination]:
     """Return the newest examination of each setup since the machine was booted, without the exchanges."""
-    try:
-        kept = json_as(read_file_to_parse(communication_tests_file(), _MAX_FILE_BYTES), _KeptExaminations)
-    except Unparsable:
-        return {}
-    return kept.by_key if kept.boot == machine_boot_id() else {}
+    begin, found = f"{machine_boot_id()}-", dict[str, Examination]()
+    for file in communication_tests_folder().glob(f"{begin}*.json"):
+        with suppress(Unparsable):
+            found[file.stem.removeprefix(begin)] = json_as(read_file_to_parse(file, _MAX_FILE_BYTES), Examination)
+    return found
 
 
 def keep_examination(key: str, examination: Examination) -> None:
     """Keep an examination in place of the one before with its key; CannotWrite where the disk refuses it.
 
-    One of which nothing is known of the communication only takes the place of the one before.
+    One of which nothing is known of the communication only takes the place of the one before. Each has a file of its
+    own: another test may end at the same moment, also on a machine that shares the folder.
     """
     brief = structs.replace(
         examination,
         at=time.time(),
-        result=structs.replace(examination.result, exchanges=()),
+        result=structs.replace(examination.result, exchanges=(), kept_at=""),
         cures=tuple(
             structs.replace(cure, result=cure.result and structs.replace(cure.result, exchanges=()))
             for cure in examination.cures
         ),
     )
-    others = {other: kept for other, kept in load_examinations().items() if other != key}
-    own = [(key, brief)] if examination.result.is_known else []
-    newest = dict([*others.items(), *own][-_MAX_EXAMINATIONS_KEPT:])
-    content = msgspec.json.encode(_KeptExaminations(machine_boot_id(), newest))
-    write_atomically(communication_tests_file(), content, PRIVATE_FILE_MODE)
+    file = communication_tests_folder() / f"{machine_boot_id()}-{key}.json"
+    if examination.result.is_known:
+        write_atomically(file, msgspec.json.encode(brief), PRIVATE_FILE_MODE)
+        _remove_oldest()
+    else:
+        with raising_cannot_write(file):
+            file.unlink(missing_ok=True)
+
+
+def _remove_oldest() -> None:
+    files = [*communication_tests_folder().glob("*.json")]
+    if len(files) > _MAX_EXAMINATIONS_KEPT:
+        # Another test may remove the same ones.
+        with suppress(OSError):
+            for file in sorted(files, key=lambda each: each.stat().st_mtime)[:-_MAX_EXAMINATIONS_KEPT]:
+                file.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from .lines import RequestFailedError, send_json_line
 _FUNCTION_BY_QUESTION_NAME = {
     "put": ("run_start", "receive_run"),
     "start": ("run_start", "start_run"),
-    "drop": ("run_start", "remove_unstarted_run"),
+    "drop": ("run_start", "remove_run"),
     "stop": ("run_start", "stop_run"),
     "status": ("run_changes", "send_status"),
     "runs": ("run_changes", "send_status_of_each_run"),
@@ -20,6 +20,7 @@ _FUNCTION_BY_QUESTION_NAME = {
     "fetch": ("run_output", "send_output_files"),
     "queue": ("queue", "send_queue"),
     "move": ("queue", "move_run"),
+    "child": ("child", "send_child_output"),
     "survey": ("survey", "send_survey"),
     "names": ("survey", "send_names_in_folder"),
     "slurm": ("slurm", "send_command_results"),

@@ -16,6 +16,7 @@ from typing import Any, Iterator, Sequence
 
 from ..detached_start import LAUNCH_LOG_NAME, end_unreported_start, start_detached, wait_until_reported
 from ..run_folder import events
+from ..run_folder.state import read_status
 from ..stop import stop_run_and_processes
 from ..system.paths import runs_folder
 from ..system.processes import Process, lasting_machine_identity
@@ -176,12 +177,17 @@ def hold_start_lock(run: Path, *, wait_for_lock: bool = True) -> Iterator[int]:
         os.close(folder)
 
 
-def remove_unstarted_run(question: dict[str, Any]) -> None:
-    """Remove the folder of a run, unless something was started in it."""
+def remove_run(question: dict[str, Any]) -> None:
+    """Remove the folder of a run, unless something was started in it; where that has `ended`, also then."""
     run = require_run_folder(question)
     # A start that is under way has the lock until it has reported itself.
     with hold_start_lock(run):
-        if not any((run / name).exists() for name in ("events.jsonl", ".lock")):
+        was_started = any((run / name).exists() for name in ("events.jsonl", ".lock"))
+        if was_started and question["ended"]:
+            status = read_status(str(run))
+            if status.live or status.leftover or status.container:
+                raise RequestFailedError(f"{run} is at work")
+        if question["ended"] or not was_started:
             shutil.rmtree(str(run), ignore_errors=True)
     send_json_line(dropped=True)
 
