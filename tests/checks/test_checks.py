@@ -53,6 +53,7 @@ SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py", "ladder.rungs": (
 FALLS = SCRIPT | {"ladder.rungs": ("micro_batch",)}
 OWN_OUTPUT = {SCRIPT["trainer.script"]: ScriptSource(parameters=(ScriptParameter(name="--out", type="str"),))}
 TORCHRUN = {"trainer.launcher": "torchrun"}
+ALONE = {SCRIPT["trainer.script"]: ScriptSource(trains_alone=True)}
 FSDP2 = {"trainer.strategy": "fsdp2"}
 ACCELERATE = SCRIPT | {"trainer.preset": "custom", "trainer.launcher": "accelerate"}
 MACHINES = {"nodes.count": 2}
@@ -589,8 +590,12 @@ FAULTS = [
     error(SCRIPT | {"trainer.preset": "custom", "hardware.processes": 2}, replace(facts(),
         sources={"/t.py": ScriptSource(trains_alone=True)}), "hardware.processes",
         "the script joins no process group: each of 2 processes", fix=True),
-    error(SCRIPT | {"trainer.preset": "custom"}, replace(TWO, sources={"/t.py": ScriptSource(trains_alone=True)}),
-        "hardware.processes", "the script joins no process group: each of 2 processes", fix=True),
+    *(error(SCRIPT | {"trainer.preset": "custom"} | several, replace(TWO, sources=ALONE), "hardware.processes",
+        "the script joins no process group: each of 2 processes", fix=True)
+        for several in (TORCHRUN, {"hardware.gpus": UUIDS[:2]})),
+    *(note(SCRIPT | {"trainer.preset": "custom"} | one, replace(TWO, sources=ALONE), "trainer.script",
+        "the script trains on one GPU, and 1 RTX 3090 is idle")
+        for one in ({}, {"hardware.processes": 1}, {"trainer.launcher": "python"})),
     warning(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--train_file=d.json",)}, replace(
         source_of(facts(), kind="argparse", parameters=(ScriptParameter(name="--train_file"),)),
         paths={"/d.json": "missing"}), "trainer.arguments", "--train_file: /d.json does not exist"),

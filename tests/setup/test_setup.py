@@ -4,9 +4,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support import facts, profile
+from support import facts, gpu, profile
 
-from tui_train.facts.types import Facts
+from tui_train.facts.types import Facts, ScriptSource
 from tui_train.memory.data_defaults import set_up
 from tui_train.memory.ladder.attempt_order import attempts_with_fallbacks
 from tui_train.memory.predict import predict_memory
@@ -63,3 +63,14 @@ def test_a_question_is_asked_once_and_of_each_attempt_by_itself():
         setup.effective_profile.recipe.sequence_length,
     )
     assert asked == [setup, other]
+
+
+def test_a_script_that_makes_no_process_group_gets_the_fastest_gpu():
+    slow = gpu(0, name="NVIDIA GeForce RTX 3080", sm_count=68, sm_clock_max=1900)
+    cards = (slow, gpu(1, sm_clock_max=1900))
+    known = msgspec.structs.replace(facts(gpus=cards), sources={"/t.py": ScriptSource(trains_alone=True)})
+    own = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "custom"}
+    setup = set_up(profile(own), known)
+    assert (setup.launcher, setup.world_size, setup.gpus) == ("python", 1, cards[1:])
+    named = set_up(profile(own | {"hardware.gpus": ("0", "1")}), known)
+    assert (named.launcher, named.world_size, named.gpus) == ("torchrun", 2, cards)

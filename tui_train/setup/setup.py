@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.answer_cache import content_digest
-from tui_train.facts.gpus.capability import do_all_support_bf16
+from tui_train.facts.gpus.capability import approximate_teraflops, do_all_support_bf16
 from tui_train.facts.gpus.gpu_sets import recommended_uuids
 from tui_train.facts.gpus.verdicts import find_gpus_by_name, gpu_verdicts
 from tui_train.facts.types import Facts, Gpu, GpuVerdict, ScriptSource, Toolchain, YamlDocument
@@ -128,8 +128,10 @@ class Setup:
     @cached_property
     def gpus(self) -> tuple[Gpu, ...]:
         """The cards that train."""
-        alone = self.device == "cuda" and not LAUNCHERS[self.launcher].starts_several and not self.profile.hardware.gpus
-        return self._chosen_cards[:1] if alone else self._chosen_cards
+        cards = self._chosen_cards
+        if not cards or LAUNCHERS[self.launcher].starts_several or self.profile.hardware.gpus:
+            return cards
+        return (max(cards, key=lambda card: approximate_teraflops(card) or 0.0),)
 
     @cached_property
     def device(self) -> Literal["cpu", "cuda"]:
@@ -139,7 +141,21 @@ class Setup:
     @cached_property
     def launcher(self) -> LauncherName:
         """What starts the processes."""
-        return choose_profile_launcher(self.profile, self._chosen_cards, reads_ranks=bool(self.line_needing_ranks_text))
+        cards = self._chosen_cards[:1] if self.is_alone_by_default else self._chosen_cards
+        return choose_profile_launcher(self.profile, cards, reads_ranks=bool(self.line_needing_ranks_text))
+
+    @cached_property
+    def is_alone_by_default(self) -> bool:
+        """Whether the script surely makes no process group, and nothing is chosen that takes several processes."""
+        profile, source = self.profile, self.script_source
+        return (
+            source is not None
+            and source.trains_alone
+            and not profile.hardware.gpus
+            and profile.hardware.processes < 2
+            and profile.nodes.machine_count == 1
+            and not self.is_slurm_job
+        )
 
     @cached_property
     def script_source(self) -> ScriptSource | None:

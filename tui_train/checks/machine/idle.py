@@ -1,12 +1,12 @@
 """Checks that the CPU, or fewer or lesser cards than there are, train only where the user chose that."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tui_train.base.text import display_path
-from tui_train.checks.finding import EnvironmentInstall, Finding, error
+from tui_train.checks.finding import EnvironmentInstall, Finding, error, note
 from tui_train.facts.gpus.gpu_sets import recommended_uuids
-from tui_train.facts.types import Facts
+from tui_train.facts.types import Facts, Gpu
 from tui_train.launchers import LAUNCHERS, able_launchers_text
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
@@ -49,7 +49,7 @@ def all_cards_idle_while_cpu_trains(setup: Setup) -> Iterator[Finding]:
         message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
     else:
         why = f"{_possessive_of_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
-        subject = _idle_cards_clause(idle) if idle.cards else "what GPUs there are stay idle"
+        subject = _idle_cards_clause(idle.cards) if idle.cards else "what GPUs there are stay idle"
         message = f"no GPU here can train: {why}" if cuda_chosen else f"{subject}: {why}"
         remedy = f"{_idle_cards_remedy(profile, idle)} Or {_TRAIN_ON_CPU_REMEDY}."
         change, install = _use_python_change(idle) or change, _environment_install_for_idle_cards(profile, facts, idle)
@@ -71,7 +71,7 @@ def cards_idle_without_torch_code(setup: Setup) -> Iterator[Finding]:
             (("hardware.gpus", usable),),
         )
         why = f"{_possessive_of_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
-        message = f"only {card_numbers_and_names_text(cards)} would train; {_idle_cards_clause(idle)}: {why}"
+        message = f"only {card_numbers_and_names_text(cards)} would train; {_idle_cards_clause(idle.cards)}: {why}"
         remedy = f"{_idle_cards_remedy(profile, idle)} Or name the GPUs: --set hardware.gpus={','.join(usable)}."
         change, install = (
             _use_python_change(idle) or use_these,
@@ -82,12 +82,19 @@ def cards_idle_without_torch_code(setup: Setup) -> Iterator[Finding]:
 
 
 def cards_idle_under_single_process_launcher(setup: Setup) -> Iterator[Finding]:
-    """Cards that stay idle because the launcher starts one process."""
+    """Cards that stay idle because the launcher starts one process, or the script knows of no others."""
     chosen = setup.profile.hardware
     if LAUNCHERS[setup.launcher].starts_several or chosen.device == "cpu" or chosen.gpus or chosen.processes > 1:
         return
     usable = recommended_uuids(setup.facts.machine.gpus, setup.gpu_verdicts)
-    if len(usable) > 1:
+    if len(usable) < 2:
+        return
+    if setup.is_alone_by_default:
+        idle = [gpu for gpu in setup.facts.machine.gpus if gpu.uuid in usable and gpu not in setup.gpus]
+        message = f"the script trains on one GPU, and {_idle_cards_clause(idle)}: it makes no process group"
+        remedy = "To train on all, add torch.nn.parallel.DistributedDataParallel or accelerate to the script."
+        yield note("trainer.script", message, remedy)
+    else:
         change = Change("use torchrun", "it starts one process per GPU", (("trainer.launcher", "torchrun"),))
         message = f"{LAUNCHERS[setup.launcher].label} trains on one GPU, and {len(usable)} are here to train on"
         several = able_launchers_text(lambda other: other.starts_several)
@@ -111,8 +118,8 @@ def _possessive_of_python_or_image(profile: Profile) -> str:
     return "this Python's" if profile.container.engine == "none" else "this image's"
 
 
-def _idle_cards_clause(idle: IdleCards) -> str:
-    return f"{card_counts_text(idle.cards)} {'is' if len(idle.cards) == 1 else 'are'} idle"
+def _idle_cards_clause(cards: Sequence[Gpu]) -> str:
+    return f"{card_counts_text(cards)} {'is' if len(cards) == 1 else 'are'} idle"
 
 
 def _environment_install_for_idle_cards(profile: Profile, facts: Facts, idle: IdleCards) -> EnvironmentInstall | None:

@@ -37,7 +37,7 @@ HARDWARE_ROWS = (
         kind="integer",
         minimum=0,
         maximum=64,
-        help="Training processes on this machine. 0: one per GPU.",
+        help="Training processes on this machine. 0: one per GPU; one for a script that cannot use several.",
     ),
 )
 
