@@ -54,7 +54,7 @@ def of_key(chosen, key, where=None):
 def test_a_train_without_a_checkpoint_is_told_with_the_line_to_write(tmp_path):
     (finding,) = found(tmp_path, BARE)
     assert finding.level == "warning"
-    assert finding.message.startswith("train() on line 6 of the script gets no checkpoint")
+    assert finding.message.startswith("train() on line 6 of the script is given no checkpoint")
     assert finding.remedy == "Write `my.train(resume_from_checkpoint=options.resume_from_checkpoint)` there."
     line = finding.remedy.split("`")[1]
     assert not found(tmp_path, BARE.replace("my.train()", line)), "the line mends it"

@@ -129,7 +129,7 @@ def test_custom_passes_what_is_typed_with_the_numbers_filled_in():
     expected = ["-b", "8", "--in=/a b", "--in=/c", "--lr=0.003,fp32", "{nothing}", "--m=/m", "{}"]
     assert words(chosen)[2:] == expected
     for key, empty in (("trainer.model", ""), ("trainer.data", ()), ("recipe.micro_batch", None)):
-        with pytest.raises(BadInput, match="has no value: they would be left out"):
+        with pytest.raises(BadInput, match="has no value, so the argument would be left out"):
             plan(profile({key: empty}, chosen), facts())
 
 

@@ -357,7 +357,7 @@ def test_a_run_over_an_output_folder_says_whether_it_goes_on(tmp_path, text, goe
     chosen, known = script(tmp_path, text, trainer__output=str(tmp_path))
     known = msgspec.structs.replace(known, paths={**known.paths, str(tmp_path): "folder"})
     (found,) = [each for each in find_problems(Setup(chosen, known)) if each.key == "trainer.output"]
-    assert ("resumes from the newest" in found.remedy, "begins with the first step" in found.remedy) == (
+    assert ("resumes from the newest" in found.remedy, "starts at the first step" in found.remedy) == (
         goes_on, not goes_on,
     )  # fmt: skip
 

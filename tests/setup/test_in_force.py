@@ -228,12 +228,12 @@ def test_a_profile_of_schema_1_keeps_its_meaning(preset, more, kept):
         assert chosen.recipe.learning_rate == 0.002
         assert chosen.recipe.micro_batch == 8
     findings = check(chosen, TWO)
-    assert [item.level for item in findings if "older version" in item.message] == ["note"]
+    assert [item.level for item in findings if "older tui-train" in item.message] == ["note"]
     assert not [item for item in findings if "is set and not used" in item.message]
     # Told until it is saved again.
     again = store.profile_from_toml(store.profile_to_toml(chosen))
     assert msgspec.structs.replace(chosen, schema=again.schema) == again
-    assert not [item for item in check(again, TWO) if "older version" in item.message]
+    assert not [item for item in check(again, TWO) if "older tui-train" in item.message]
 
 
 def test_a_schema_1_profile_of_nemo_keeps_its_size():
@@ -344,7 +344,7 @@ def test_a_profile_without_a_schema_says_how_it_is_read():
 def test_deepspeed_is_not_told_an_accumulation_that_nobody_knows():
     values = {**SCRIPT, "trainer.preset": "custom", "trainer.strategy": "zero2", "trainer.launcher": "accelerate"}
     found = facts(gpus=(gpu(0), gpu(1)), packages={"deepspeed": "0.19"})
-    assert any("needs the gradient accumulation" in item.message for item in check(profile(values), found))
+    assert any("must know the gradient accumulation" in item.message for item in check(profile(values), found))
 
 
 def test_an_output_folder_that_is_not_passed_is_said():
@@ -374,7 +374,7 @@ def test_a_total_that_the_processes_do_not_divide_is_a_finding(  # noqa: PLR0913
     chosen, where = profile(SCRIPT | {"trainer.preset": preset} | more), TWO
     if preset == "total-batch-yaml":
         chosen, where = filed(tmp_path, preset, **more)
-    found = [item for item in check(chosen, where) if "which do not divide it" in item.message]
+    found = [item for item in check(chosen, where) if "cannot be divided among them" in item.message]
     assert [(item.level, words in item.message, dict(item.change.edits)) for item in found] == (
         [("error", True, edits)] if edits else []
     )

@@ -782,10 +782,10 @@ def test_an_option_of_a_subcommand_that_is_not_known_is_passed_nothing(added, tm
 )
 def test_a_subcommand_that_no_one_chose_is_one_finding(text, level, tmp_path):
     chosen = script(tmp_path, text, trainer__preset="auto")
-    (finding,) = [one for one in seen(chosen) if "no subcommand" in one.message]
+    (finding,) = [one for one in seen(chosen) if "needs a subcommand" in one.message]
     assert finding.level == level
     fixed = apply_change(finding.change, chosen)
-    assert not [one for one in seen(fixed) if "no subcommand" in one.message]
+    assert not [one for one in seen(fixed) if "needs a subcommand" in one.message]
 
 
 FILE_OR_OPTIONS = """

@@ -85,7 +85,7 @@ def test_a_finetune_in_a_container_must_be_given_its_weights():
     chosen, where = profile(FINETUNE | {"trainer.model": ""} | inside()), boxed(gpus=(gpu(0),), packages=RECIPES)
     found = [(item.level, item.message) for item in check(chosen, where) if item.key == "trainer.model"]
     assert [level for level, _ in found] == ["error"]
-    assert "the image's cache, which is empty" in found[0][1]
+    assert "the image, and there are none" in found[0][1]
 
 
 def test_a_split_model_has_fewer_copies_that_take_samples():

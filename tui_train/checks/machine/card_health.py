@@ -23,14 +23,20 @@ def damaged_cards(_: Setup, each: TrainingMachine) -> Iterator[Finding]:
     for gpu in each.gpus:
         reset = f"`sudo nvidia-smi --gpu-reset -i {gpu.index}`, with nothing running on it, or a reboot"
         if gpu.repair == "failed":
-            message = f"{_card_text(gpu)}: a repair of its memory failed, so trainings on it may crash"
-            yield warning(_KEY, message, "Leave it out, and have it replaced.")
+            message = f"{_card_text(gpu)}: its memory is faulty and could not be repaired, so trainings on it may crash"
+            yield warning(_KEY, message, "Leave it out (hardware.gpus), and have the card replaced.")
         elif gpu.uncorrected_errors:
             errors = counted(gpu.uncorrected_errors, "memory error")
-            message = f"{_card_text(gpu)} had {errors} that could not be corrected since the driver was loaded"
-            yield warning(_KEY, message, f"Reset it: {reset}. Leave it out if they return.")
+            message = f"{_card_text(gpu)} had {errors} that ECC could not correct, since the driver was loaded"
+            yield warning(
+                _KEY, message, f"Reset the card: {reset}. If the errors return, leave it out (hardware.gpus)."
+            )
         elif gpu.repair == "pending":
-            yield note(_KEY, f"{_card_text(gpu)}: a repair of its memory waits for a reset", f"Reset it: {reset}.")
+            yield note(
+                _KEY,
+                f"{_card_text(gpu)}: faulty memory is replaced by spare memory at its next reset",
+                f"Reset the card: {reset}.",
+            )
 
 
 @on_each_machine
@@ -40,10 +46,10 @@ def slowed_cards(_: Setup, each: TrainingMachine) -> Iterator[Finding]:
         if reasons := [words for words in gpu.throttled_by if words in _HARDWARE_SLOWDOWNS]:
             message = f"{_card_text(gpu)} is slowed down now by {' and '.join(reasons)}, to half its speed or less"
             details = f"`nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE,POWER`"
-            yield warning(_KEY, message, f"Check its fans, the air flow and its power cables: {details}.")
+            yield warning(_KEY, message, f"Check its fans, the air flow and its power cables; {details} shows more.")
         limit, default = gpu.power_limit, gpu.power_limit_default
         if limit and default and limit < default * _MIN_POWER_SHARE:
-            message = f"{_card_text(gpu)} may use {limit} W, of {default} W by default: it trains slower"
+            message = f"{_card_text(gpu)} is limited to {limit} W (its default is {default} W), so it trains slower"
             yield note(_KEY, message, f"To raise it: `sudo nvidia-smi -i {gpu.index} -pl {default}`.")
 
 
@@ -58,8 +64,8 @@ def cards_with_missing_lanes(setup: Setup, each: TrainingMachine) -> Iterator[Fi
         # A slot that shares its lanes with another one could not have more.
         possible = min(link.width_max or 0, link.slot_width_max or 0)
         if link.width < possible:
-            message = f"{_card_text(gpu)} has {link.width} of {possible} PCIe lanes: what it exchanges takes longer"
-            yield note(_KEY, message, "Seat it again, and check its riser cable and the BIOS.")
+            message = f"{_card_text(gpu)} uses {link.width} of {possible} PCIe lanes, so copies to and from it are slow"
+            yield note(_KEY, message, "Reseat the card, and check its riser cable and the BIOS.")
 
 
 def _card_text(gpu: Gpu) -> str:

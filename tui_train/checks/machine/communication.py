@@ -26,17 +26,20 @@ def unsuitable_backend(setup: Setup) -> Iterator[Finding]:
     auto = Change("communication auto", "NCCL on GPUs, Gloo on the CPU", ((key, "auto"),))
     chosen = profile.communication.backend
     if chosen == "nccl" and setup.device == "cpu" and setup.world_size > 1:
-        message, remedy = "NCCL works on GPUs only, and this trains on the CPU", "Choose auto or gloo."
+        message, remedy = (
+            "NCCL works on GPUs only, and this trains on the CPU",
+            "Choose auto or gloo (communication.backend).",
+        )
         yield error(key, message, remedy, change=auto)
     if chosen != "gloo" or setup.device == "cpu" or setup.world_size < 2:
         return
     if why := why_gloo_refused(setup):
-        yield error(key, why, "Choose auto or nccl.", change=auto)
+        yield error(key, why, "Choose auto or nccl (communication.backend).", change=auto)
     else:
-        message = "Gloo copies every gradient through the host's memory: about 0.7 GB a second on one machine"
+        message = "Gloo is slow on GPUs: it copies every gradient through main memory, about 0.7 GB a second"
         if profile.trainer.strategy.startswith("zero"):
-            message += "; DeepSpeed with it is untried on GPUs"
-        remedy = "It is a last resort: first try disabling parts of NCCL (communication.without)."
+            message += "; DeepSpeed over Gloo is untried on GPUs"
+        remedy = "Choose auto, which is NCCL. Where NCCL fails, first switch off parts of it (communication.without)."
         yield warning(key, message, remedy, change=auto)
 
 
@@ -54,9 +57,11 @@ def failed_communication_test(setup: Setup) -> Iterator[Finding]:
     change, at = made.proved_change, time.strftime("%H:%M on %d %b", time.localtime(made.at))
     remedy = visible(made.result.remedy) or "Test again: tui-train doctor, or t on Backend."
     if made.works_at_times:
-        remedy = "It worked when it was tried again: it fails now and then."
+        remedy = (
+            "A second test worked: the connection fails now and then. Test again: tui-train doctor, or t on Backend."
+        )
     elif change:
-        remedy = f"It worked with {change.title}: {change.why}."
+        remedy = f"The test worked with {change.title}: {change.why}."
     message = f"in the test at {at} the processes did not reach each other: {visible(made.result.cause)}"
     yield warning("communication.backend", message, remedy, change=change)
 
@@ -71,7 +76,10 @@ def unknown_or_ignored_nccl_workarounds(setup: Setup) -> Iterator[Finding]:
         elif setup.communication_backend == "nccl" and (
             why := why_workaround_ignored(NCCL_WORKAROUNDS[name], setup.toolchain)
         ):
-            message, remedy = f"{NCCL_WORKAROUNDS[name].name} {why}: it is left out", "Take it off the list."
+            message, remedy = (
+                f"{NCCL_WORKAROUNDS[name].name} {why}: it is left out",
+                "Take it off the list (communication.without).",
+            )
             yield note(key, message, remedy)
 
 
@@ -81,7 +89,7 @@ def missing_network_interface(setup: Setup) -> Iterator[Finding]:
     chosen, existing = profile.communication.interface, setup.facts.machine.interfaces
     if not existing:
         return
-    remedy = f"It has: {', '.join(map(visible, existing))}."
+    remedy = f"This machine has: {', '.join(map(visible, existing))}."
     if chosen and chosen not in existing:
         message = f"this machine has no network interface {visible(chosen)}"
         yield error("communication.interface", message, remedy, machine=True)
@@ -106,7 +114,7 @@ def variables_overriding_chosen_keys(setup: Setup) -> Iterator[Finding]:
         yield error(
             _ENVIRONMENT_PROFILE_KEY,
             f"{each.name}={visible(each.value)} in your environment overrides {each.key} ({each.by_key})",
-            f"Take it out, or leave {each.key} unset.",
+            f"Remove it from trainer.environment, or leave {each.key} unset.",
             change=remove_variables_change(setup.profile, (each.name,), f"{each.key} is used"),
         )
 
@@ -123,7 +131,7 @@ def ineffective_variables(setup: Setup) -> Iterator[Finding]:
     for name in environment:
         if why := why_ineffective(name, run):
             change = remove_variables_change(profile, (name,), why)
-            message, remedy = f"{visible(name)}: {why}", "Take it out of the environment."
+            message, remedy = f"{visible(name)}: {why}", "Remove it from trainer.environment."
             yield warning(_ENVIRONMENT_PROFILE_KEY, message, remedy, change=change)
     for variable in setup.facts.variables:
         if variable.problem:
@@ -134,7 +142,9 @@ def ineffective_variables(setup: Setup) -> Iterator[Finding]:
             and (why := why_ineffective(variable.name, run))
         ):
             message = f"{visible(variable.name)}, set in {visible(variable.source)}: {why}"
-            yield note(_ENVIRONMENT_PROFILE_KEY, message, "Remove it.")
+            yield note(_ENVIRONMENT_PROFILE_KEY, message, "Remove it there.")
         elif variable.source != "the environment" and setup.communication_backend == "nccl":
-            message = f"{visible(variable.source)} sets {visible(variable.name)} for every NCCL run of this machine"
-            yield note("communication.backend", message, "Check that this is intended.")
+            message = (
+                f"{visible(variable.source)} sets {visible(variable.name)} for every training with NCCL on this machine"
+            )
+            yield note("communication.backend", message, "Check there that this is intended.")

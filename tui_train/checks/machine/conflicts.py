@@ -14,7 +14,7 @@ from tui_train.setup.recipe import given_arguments
 from tui_train.setup.recipe.effective import working_folder
 from tui_train.setup.setup import Setup
 
-_STOP_REMEDY_TEMPLATE = "Wait for it, or end it (tui-train stop {})"
+_STOP_REMEDY_TEMPLATE = "Wait for that run, or end it (tui-train stop {})"
 
 
 def cards_used_by_other_run(setup: Setup) -> Iterator[Finding]:
@@ -31,8 +31,8 @@ def cards_used_by_other_run(setup: Setup) -> Iterator[Finding]:
         yield error(
             "hardware.gpus",
             words,
-            f"Wait for it (tui-train run --when-free), end it (tui-train stop {visible(other.run)}), "
-            "or choose other GPUs.",
+            f"Wait for that run (tui-train run --when-free), end it (tui-train stop {visible(other.run)}), "
+            "or choose other GPUs (hardware.gpus).",
             change=change if others else None,
             machine=True,
             start=True,
@@ -45,7 +45,7 @@ def output_used_by_other_run(setup: Setup) -> Iterator[Finding]:
         ResourcesInUse(outputs=normalized_path_as_tuple(setup.profile.trainer.output or setup.user_output_folder)),
         setup.facts,
     ):
-        remedy = f"{_STOP_REMEDY_TEMPLATE.format(visible(other.run))}, or name another output folder."
+        remedy = f"{_STOP_REMEDY_TEMPLATE.format(visible(other.run))}, or name another output folder (trainer.output)."
         yield error("trainer.output", words, remedy, machine=True, start=True)
 
 
@@ -56,7 +56,10 @@ def script_output_used_by_other_run(setup: Setup) -> Iterator[Finding]:
     for path in given_arguments.likely_output_paths(source, words) if source else ():
         wanted = ResourcesInUse(outputs=normalized_path_as_tuple(absolute_path(path, folder)))
         for message, other in _conflict_texts_and_other_runs(wanted, setup.facts):
-            remedy = f"{_STOP_REMEDY_TEMPLATE.format(visible(other.run))}, or give the script another path."
+            remedy = (
+                f"{_STOP_REMEDY_TEMPLATE.format(visible(other.run))}, or give the script another path "
+                "(trainer.arguments)."
+            )
             yield warning("trainer.arguments", message, remedy, machine=True)
 
 
@@ -66,7 +69,7 @@ def port_used_by_other_run(setup: Setup) -> Iterator[Finding]:
     if profile.nodes.machine_count == 1 or facts.scheduler:
         return
     for words, _ in _conflict_texts_and_other_runs(ResourcesInUse(port=profile.nodes.port), facts):
-        remedy = "Choose another one, for all machines (nodes.port)."
+        remedy = "Choose another port, the same for all machines (nodes.port)."
         yield error("nodes.port", words, remedy, machine=True, start=True)
 
 

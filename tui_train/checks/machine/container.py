@@ -33,8 +33,8 @@ def unusable_engine(setup: Setup) -> Iterator[Finding]:
     if name == "none":
         return
     if facts.other_machine:
-        message = f"what {name} has on another machine ({facts.other_machine}) is not known here"
-        yield error("container.engine", message, "Make this plan there.")
+        message = f"{name} can only be looked into on the machine that trains, and that is {facts.other_machine}"
+        yield error("container.engine", message, "Run tui-train on that machine.")
         return
     bare = Change(
         "no container", "trains with a Python of this machine", (("container.engine", "none"), ("container.image", ""))
@@ -42,7 +42,10 @@ def unusable_engine(setup: Setup) -> Iterator[Finding]:
     state = next((candidate for candidate in facts.engines if candidate.name == name), None)
     reason = state.problem if state else "it is not installed"
     if reason:
-        message, remedy = f"{name} cannot be used: {reason}", "Fix that, or choose another engine or none."
+        message, remedy = (
+            f"{name} cannot be used: {reason}",
+            "Fix that, or choose another engine or none (container.engine).",
+        )
         yield error("container.engine", message, remedy, change=bare, machine=True)
     elif state and setup.gpus and not state.gpus:
         message = f"{name} cannot show the GPUs to a container: NVIDIA's Container Toolkit is not set up for it"
@@ -59,7 +62,7 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
     shown = visible(chosen.image)
     chosen_image = find_image(profile, facts)
     if not chosen.image:
-        message, remedy = "no image is named", "Name one, such as nvcr.io/nvidia/nemo:25.04."
+        message, remedy = "no image is named", "Name one (container.image), such as nvcr.io/nvidia/nemo:25.04."
         yield error("container.image", message, remedy)
     elif not _is_valid_image_name(chosen):
         message, remedy = f"{shown} is not a valid image name", "Write it as `docker images` prints it: NAME:TAG."
@@ -74,7 +77,10 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
     elif reason := chosen_image.problem or (
         why_python_unusable(profile, chosen_image.toolchain) if chosen_image.toolchain else "it could not be started"
     ):
-        message, remedy = f"the image {shown} cannot train this: {reason}", "Choose an image that has it."
+        message, remedy = (
+            f"the image {shown} cannot train this: {reason}",
+            "Choose an image that has it (container.image).",
+        )
         yield error("container.image", message, remedy, machine=True)
 
 
@@ -88,11 +94,11 @@ def _missing_image_finding(profile: Profile, facts: Facts) -> Finding:
     chosen = profile.container
     message = f"the image {chosen.image} is not on this machine"
     if chosen.engine == "apptainer":
-        remedy = "Build or copy it there first."
+        remedy = "Build the image, or copy it to that path."
     else:
         local = next((candidate.images for candidate in facts.engines if candidate.name == chosen.engine), ())
-        listing = f" Here are: {', '.join(local[:4])}." if local else ""
-        remedy = f"Fetch it: `{chosen.engine} pull {chosen.image}`. NVIDIA's are many GB.{listing}"
+        listing = f" Images here: {', '.join(local[:4])}." if local else ""
+        remedy = f"Fetch it: `{chosen.engine} pull {chosen.image}`. Images of NVIDIA are many GB.{listing}"
     return error("container.image", message, remedy, machine=True)
 
 
@@ -103,10 +109,16 @@ def invalid_shared_memory_size(setup: Setup) -> Iterator[Finding]:
         return
     host = Change("shared memory of the machine", "it is as large as it can be", (("container.shared_memory", "host"),))
     if container.shared_memory_bytes(chosen) is None:
-        message, remedy = f"{chosen.shared_memory!r} is not a memory size", "Write host, or a size such as 16g."
+        message, remedy = (
+            f"{chosen.shared_memory!r} is not a memory size",
+            "Set container.shared_memory to host, or to a size such as 16g.",
+        )
         yield error("container.shared_memory", message, remedy, change=host)
     elif chosen.engine == "apptainer":
-        message, remedy = "apptainer always shares the machine's /dev/shm: the size is not used", "Write host."
+        message, remedy = (
+            "apptainer always shares the machine's /dev/shm, so this size has no effect",
+            "Set container.shared_memory to host.",
+        )
         yield note("container.shared_memory", message, remedy, change=host)
 
 
@@ -119,8 +131,8 @@ def invalid_mounts(setup: Setup) -> Iterator[Finding]:
     for text in chosen.mounts:
         mount_point = mounts.parse_mount(text)
         if mount_point is None:
-            message = f"{text} is not a mount"
-            remedy = "Write HOST:INSIDE or HOST:INSIDE:ro, both absolute paths."
+            message = f"{text} does not say what to mount where"
+            remedy = "Write PATH_HERE:PATH_IN_CONTAINER, both from /; add :ro to forbid writing."
             yield error("container.mounts", message, remedy)
         elif facts.paths.get(mount_point.host) in {"missing", "unreadable"}:
             what = {"missing": "does not exist", "unreadable": "cannot be read"}[facts.paths[mount_point.host]]
@@ -128,7 +140,7 @@ def invalid_mounts(setup: Setup) -> Iterator[Finding]:
             yield error("container.mounts", message, remedy)
     for path in container.unmountable_paths(profile):
         message = f"{chosen.engine} cannot mount {path}"
-        remedy = "Move it to a path without colons, commas, quotes and line breaks."
+        remedy = "Move that file or folder to a path without colons, commas, quotes and line breaks."
         yield error(_profile_key_of_path(profile, path), message, remedy)
     for mount in container.container_mounts(profile, (profile.trainer.output,)):
         inside = mount.inside.rstrip("/") or "/"
@@ -136,7 +148,7 @@ def invalid_mounts(setup: Setup) -> Iterator[Finding]:
             f"{inside}/".startswith(f"{folder}/") for folder in _KERNEL_FILE_SYSTEM_FOLDERS
         ):
             message = f"{mount.host} would hide the image's own {inside}"
-            remedy = "Move it to a folder of its own, such as one in your home."
+            remedy = "Move your files to another folder, such as one in your home."
             yield error(_profile_key_of_path(profile, mount.host), message, remedy)
 
 
@@ -161,9 +173,12 @@ def unmounted_hub_cache(setup: Setup) -> Iterator[Finding]:
     yield Finding(
         level="error" if loaded_model_id(setup) else "warning",
         key="trainer.environment",
-        message=f"{lost_variables[0]}={own[lost_variables[0]]} is not mounted: "
-        "what is downloaded there is lost with the container",
-        remedy="Remove it, and export HF_HOME in the shell where you start the run: launch.sh mounts that folder.",
+        message=f"{lost_variables[0]}={own[lost_variables[0]]} is not mounted into the container: "
+        "what is downloaded there is lost at its end",
+        remedy=(
+            "Remove it from trainer.environment, and export HF_HOME in the shell where you start the run: "
+            "launch.sh mounts that folder."
+        ),
         change=change,
     )
 
@@ -186,8 +201,8 @@ def unmounted_paths(setup: Setup) -> Iterator[Finding]:
         change = Change(
             f"mount {path}", "the training can then read it", (("container.mounts", (*chosen.mounts, mount)),)
         )
-        message = f"{path} is not visible in the container, unless the image has it"
-        remedy = "Mount it, under More mounts."
+        message = f"the container does not see {path}, unless the image has it"
+        remedy = "Mount it (container.mounts, on Backend: More mounts)."
         yield warning("container.mounts", message, remedy, change=change)
 
 

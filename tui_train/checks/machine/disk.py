@@ -24,7 +24,7 @@ def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
     if free is None or required is None:
         return
     free_text = f"{display_path(output) if output else 'the disk of the runs'} has {size_text(free)} free"
-    remedy = "Free some, or name a folder on another disk (trainer.output)"
+    remedy = "Free some space, or name a folder on another disk (trainer.output)"
     if free < required.checkpoint_bytes * (1 - required.error):
         yield error(
             key,
@@ -60,7 +60,7 @@ def unusable_temporary_folder(setup: Setup) -> Iterator[Finding]:
         change = None
         if "TMPDIR" in setup.profile.trainer.environment:
             change = remove_variables_change(setup.profile, ("TMPDIR",), "the machine's own folder is used")
-        remedy = "Make room or the folder there, or set TMPDIR to another one (trainer.environment)."
+        remedy = "Make room there, or set TMPDIR to another folder (trainer.environment)."
         yield warning("trainer.environment", message, remedy, change=change)
 
 

@@ -28,24 +28,24 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
     for name in profile.hardware.gpus:
         matches = find_gpus_by_name(gpus, name)
         if len(matches) != 1:
-            message = f"the GPU {visible(name)} {'may be any of several' if matches else 'is not in this machine'}"
-            remedy = f"Choose the GPUs again{_gpu_list_after_colon(matches or gpus)}."
+            message = f"the GPU {visible(name)} {'could be one of several' if matches else 'is not in this machine'}"
+            remedy = f"Choose again (hardware.gpus){_gpu_list_after_colon(matches or gpus)}."
             yield error("hardware.gpus", message, remedy, machine=True)
             continue
         uuid, verdict = matches[0].uuid, setup.gpu_verdicts[gpus.index(matches[0])]
         reasons = "; ".join(verdict.reasons)
         if verdict.kind == "blocked":
-            message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out."
+            message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out (hardware.gpus)."
             if profile.container.engine == "none" and _is_supported_only_by_other_torch(matches[0], setup):
-                remedy = "Leave it out, or make an environment that can use it: tui-train env create hf."
+                remedy = "Leave it out (hardware.gpus), or install a PyTorch that can use it: tui-train env create hf."
             yield error("hardware.gpus", message, remedy, machine=True)
         elif verdict.kind == "skip" and len(profile.hardware.gpus) > 1:
             message = f"{names[uuid]} slows or limits the others: {visible(reasons)}"
-            yield warning("hardware.gpus", message, "Leave it out.")
+            yield warning("hardware.gpus", message, "Leave it out (hardware.gpus).")
     for gpu in setup.gpus:
         if user := cards[gpu.uuid].busy:
             message = f"{names[gpu.uuid]} is busy: {visible(user)}"
-            remedy = "Wait until it is free (tui-train run --when-free), or choose another GPU."
+            remedy = "Wait until it is free (tui-train run --when-free), or choose another GPU (hardware.gpus)."
             yield warning("hardware.gpus", message, remedy)
 
 
@@ -65,7 +65,7 @@ def gpus_blocking_nccl(setup: Setup) -> Iterator[Finding]:
         return  # these show a container the chosen cards alone
     # NCCL opens every card that NVML lists, whatever CUDA_VISIBLE_DEVICES says: `ncclNvmlEnsureInitialized`.
     boards = {gpu.index: gpu for gpu in setup.facts.machine.gpus}
-    alternative = "show a container the chosen GPUs alone, or choose Gloo."
+    alternative = "train in a container (container.engine), or choose communication.backend=gloo."
     for gpu in boards.values():
         if gpu.problem:
             message = f"NCCL opens every GPU of this machine, and GPU {gpu.index} cannot be opened: {gpu.problem}"
@@ -83,11 +83,14 @@ def logout_effects_on_training(setup: Setup) -> Iterator[Finding]:
     policy, where = setup.facts.machine.logout, "that machine" if setup.facts.other_machine else "this machine"
     if policy and policy.kills:
         message = f"{where} ends all your processes when you log out (KillUserProcesses=yes in logind.conf)"
-        remedy = "Stay logged in; or export it, `loginctl enable-linger`, then `systemd-run --user bash launch.sh`."
+        remedy = (
+            "Stay logged in. Or export the plan (tui-train export), and there: `loginctl enable-linger`, "
+            "`systemd-run --user bash launch.sh`."
+        )
         yield warning("hardware.device", message, remedy)
     if policy and policy.removes_shared_memory and setup.communication_backend == "nccl":
         message = f"{where} empties your part of /dev/shm when you log out (RemoveIPC=yes in logind.conf)"
-        remedy = "NCCL communicates through it: `loginctl enable-linger` keeps it."
+        remedy = "The GPUs communicate through /dev/shm (NCCL). `loginctl enable-linger` keeps its contents."
         yield note("hardware.device", message, remedy)
     if policy and policy.unknown:
         message = f"unknown whether {where} ends your processes when you log out: {visible(policy.unknown)}"
@@ -110,7 +113,7 @@ def process_count_unfit_for_launcher_or_gpus(setup: Setup) -> Iterator[Finding]:
         yield error(
             "trainer.launcher",
             f"{launcher.label} starts {what} are wanted",
-            f"Choose {suitable}, or fewer.",
+            f"Choose {suitable} (trainer.launcher), or fewer of them.",
             change=change,
         )
     elif setup.device == "cuda" and cards and process_count != cards:
@@ -118,7 +121,7 @@ def process_count_unfit_for_launcher_or_gpus(setup: Setup) -> Iterator[Finding]:
             "one process per GPU", "more would share a GPU, fewer leave one idle", (("hardware.processes", 0),)
         )
         message = f"{counted(process_count, 'process', 'processes')} on {counted(cards, 'GPU')} do not fit"
-        remedy = "Set the processes to 0: one per GPU."
+        remedy = "Set hardware.processes to 0: one process per GPU."
         yield error("hardware.processes", message, remedy, change=change)
 
 
@@ -130,10 +133,14 @@ def unsupported_precision(setup: Setup) -> Iterator[Finding]:
     source = f" ({visible(precision_value.source)})" if precision_value.source else ""
     level: Literal["error", "warning"] = "warning" if precision_value.source.endswith("default") else "error"
     if precision_value.value == "fp16" and not cuda:
-        message, remedy, other = f"fp16{source} does not train on the CPU", "Choose fp32 or bf16.", "fp32"
+        message, remedy, other = (
+            f"fp16{source} cannot be trained on the CPU",
+            "Choose fp32 or bf16 (recipe.precision).",
+            "fp32",
+        )
     elif precision_value.value == "bf16" and cuda and not do_all_support_bf16(setup.gpus):
-        message = f"not every chosen GPU has bf16{source}: it begins with compute capability 8.0"
-        remedy, other = "Choose fp16 or fp32.", "fp16"
+        message = f"not every chosen GPU can compute in bf16{source}: that takes Ampere (RTX 30, A100) or newer"
+        remedy, other = "Choose fp16 or fp32 (recipe.precision).", "fp16"
     else:
         return
     why = "works everywhere" if other == "fp32" else "works on older GPUs"

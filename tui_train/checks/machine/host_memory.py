@@ -17,14 +17,17 @@ def host_memory_shortage(setup: Setup, each: TrainingMachine) -> Iterator[Findin
     if available is None or use is None:
         return
     least, count = 1 - use.error, each.process_count
-    has = f"{size_text(available)} of the host's memory are available"
+    has = f"{size_text(available)} of main memory are available"
     if use.loaded * count * least > available:
         message = (
-            f"{counted(count, 'process', 'processes')} load the model in the host's memory at the same time, "
+            f"{counted(count, 'process', 'processes')} load the model into the machine's main memory at the same time, "
             f"{size_text(use.loaded)} each, and {has}"
         )
-        remedy = "Use fsdp2 (trainer.strategy), which loads it once; or fewer processes, or free some memory."
+        remedy = "Choose fsdp2 (trainer.strategy), which loads the model once; or fewer processes, or free some memory."
         yield warning("trainer.model", message, remedy)
     elif use.offloaded * count * least > available:
-        message = f"{size_text(use.offloaded * count)} are offloaded to the host's memory, and {has}"
-        yield warning("trainer.offload", message, "Turn offload off, use a smaller model, or free some memory.")
+        message = (
+            f"{size_text(use.offloaded * count)} of the model are to be kept in the machine's main memory "
+            f"(offload), and {has}"
+        )
+        yield warning("trainer.offload", message, "Turn trainer.offload off, use a smaller model, or free some memory.")

@@ -46,10 +46,10 @@ def all_cards_idle_while_cpu_trains(setup: Setup) -> Iterator[Finding]:
     if idle is None:
         why = "; ".join(reason for verdict in setup.gpu_verdicts for reason in verdict.reasons)
         why = why or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
-        message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
+        message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu (hardware.device)."
     else:
         why = f"{_possessive_of_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
-        subject = _idle_cards_clause(idle.cards) if idle.cards else "what GPUs there are stay idle"
+        subject = _idle_cards_clause(idle.cards) if idle.cards else "the GPUs here would stay idle"
         message = f"no GPU here can train: {why}" if cuda_chosen else f"{subject}: {why}"
         remedy = f"{_idle_cards_remedy(profile, idle)} Or {_TRAIN_ON_CPU_REMEDY}."
         change, install = _use_python_change(idle) or change, _environment_install_for_idle_cards(profile, facts, idle)
@@ -67,7 +67,7 @@ def cards_idle_without_torch_code(setup: Setup) -> Iterator[Finding]:
         cards = [gpu for gpu in facts.machine.gpus if gpu.uuid in usable]
         use_these = Change(
             f"train on {card_numbers_and_names_text(cards)} only",
-            "this PyTorch has code for no more",
+            "this PyTorch supports no more",
             (("hardware.gpus", usable),),
         )
         why = f"{_possessive_of_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
@@ -91,8 +91,8 @@ def cards_idle_under_single_process_launcher(setup: Setup) -> Iterator[Finding]:
         return
     if setup.is_alone_by_default:
         idle = [gpu for gpu in setup.facts.machine.gpus if gpu.uuid in usable and gpu not in setup.gpus]
-        message = f"the script trains on one GPU, and {_idle_cards_clause(idle)}: it makes no process group"
-        remedy = "To train on all, add torch.nn.parallel.DistributedDataParallel or accelerate to the script."
+        message = f"the script can train on one GPU only, so {_idle_cards_clause(idle)}"
+        remedy = "To train on all GPUs, let the script use accelerate or torch.nn.parallel.DistributedDataParallel."
         yield note("trainer.script", message, remedy)
     else:
         change = Change("use torchrun", "it starts one process per GPU", (("trainer.launcher", "torchrun"),))
@@ -104,14 +104,14 @@ def cards_idle_under_single_process_launcher(setup: Setup) -> Iterator[Finding]:
 
 def _idle_cards_remedy(profile: Profile, idle: IdleCards) -> str:
     if profile.container.engine != "none" and idle.wheel:
-        return "Choose an image whose PyTorch has code for them."
+        return "Choose an image whose PyTorch supports them (container.image)."
     remedies = []
     if idle.python:
-        remedies.append(f"Use a Python that can: --set trainer.python={shlex.quote(idle.python)}.")
+        remedies.append(f"Use another Python, which can use them: --set trainer.python={shlex.quote(idle.python)}.")
     elif idle.wheel:
         name = trainer_of(profile).library_set
-        remedies.append(f"Make an environment that can: tui-train env create {name} ({idle.wheel.text}).")
-    return " ".join([*remedies, idle.remedy]).strip() or "Fix what is reported for them."
+        remedies.append(f"Install a PyTorch that can use them: tui-train env create {name} ({idle.wheel.text}).")
+    return " ".join([*remedies, idle.remedy]).strip() or "Fix what `tui-train facts` says of them."
 
 
 def _possessive_of_python_or_image(profile: Profile) -> str:
@@ -132,7 +132,7 @@ def _environment_install_for_idle_cards(profile: Profile, facts: Facts, idle: Id
 def _idle_cards_screen_remedy(profile: Profile, idle: IdleCards, install: EnvironmentInstall | None) -> str:
     """Return the remedy for idle cards in the keys of the screens."""
     if idle.python:
-        return f"F2 uses {display_path(idle.python)}, which can."
+        return f"F2 uses {display_path(idle.python)}, which can use them."
     if install and idle.wheel:
         return f"F2 installs {idle.wheel.text} ({_TORCH_DOWNLOAD_SIZE_TEXT}) into an environment of its own."
     return _idle_cards_remedy(profile, idle)

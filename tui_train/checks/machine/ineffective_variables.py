@@ -26,35 +26,39 @@ class VariableReaders(NamedTuple):
 
 def _why_master_address_ignored(readers: VariableReaders) -> str:
     launcher = LAUNCHERS[readers.launcher]
-    words = f"{launcher.label} takes it from its arguments only (nodes.address, nodes.port)"
+    words = f"{launcher.label} does not read it: use nodes.address and nodes.port instead"
     return words if launcher.address_in_words else ""
 
 
 def _why_record_streams_ignored(readers: VariableReaders) -> str:
-    return "it is the default since torch 2.8" if is_known_at_least(readers.torch, "2.8") else ""
+    return "it has no effect: since torch 2.8 this is the default" if is_known_at_least(readers.torch, "2.8") else ""
 
 
 def _why_wandb_disabled_ignored(readers: VariableReaders) -> str:
     transformers = readers.toolchain.transformers if readers.toolchain else None
-    return "transformers 5 does not read it: WANDB_MODE=disabled does" if is_known_at_least(transformers, "5") else ""
+    return (
+        "transformers 5 does not read it: WANDB_MODE=disabled does what it did"
+        if is_known_at_least(transformers, "5")
+        else ""
+    )
 
 
 def _why_allocator_setting_ignored(readers: VariableReaders) -> str:
     if not is_known_older(readers.torch, "2.10"):
         return ""
-    return f"torch {readers.torch} ignores it: PYTORCH_CUDA_ALLOC_CONF is read by every version"
+    return f"torch {readers.torch} ignores it: name it PYTORCH_CUDA_ALLOC_CONF"
 
 
 def _why_mixed_precision_ignored(readers: VariableReaders) -> str:
     launcher = LAUNCHERS[readers.launcher]
-    return f"{launcher.label} sets it by itself: choose recipe.precision" if launcher.reads_config else ""
+    return f"{launcher.label} sets it itself: use recipe.precision instead" if launcher.reads_config else ""
 
 
 def _why_max_connections_ignored(readers: VariableReaders) -> str:
-    return "" if readers.nemo else "it is for tensor parallel training, and slows any other"
+    return "" if readers.nemo else "it is only for tensor parallel training (NeMo), and slows this one"
 
 
-_NEVER_READ_TEXT = "no version of accelerate reads it: choose the communication instead (communication.backend)"
+_NEVER_READ_TEXT = "no version of accelerate reads it: use communication.backend instead"
 # Why a variable has not the intended effect, or a function that returns that; empty where it works.
 REASON_OR_FINDER_BY_VARIABLE: dict[str, str | Callable[[VariableReaders], str]] = {
     "ACCELERATE_USE_GLOO": _NEVER_READ_TEXT,

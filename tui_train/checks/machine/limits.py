@@ -35,7 +35,7 @@ def _few_open_files(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     if limit is not None and limit < needed:
         message = f"a process may open {limit} files, and needs about {needed}{_with_workers_text(workers)}"
         remedy = (
-            "Run `ulimit -n 65536` in the shell that starts it. Where that is refused: nofile in "
+            "Run `ulimit -n 65536` in the shell that starts the training. Where that is refused, raise nofile in "
             "/etc/security/limits.conf, LimitNOFILE of a systemd unit, or --ulimit nofile=65536:65536 of a container."
         )
         yield warning("hardware.device", message, remedy)

@@ -23,7 +23,10 @@ def misread_variables(setup: Setup) -> Iterator[Finding]:
         if problem:
             change = _correction(name, problem, setup)
             make = error if problem.stops else warning
-            message, remedy = f"{visible(name)}={visible(value)}: {problem.why}", f"Correct it: {change.title}."
+            message, remedy = (
+                f"{visible(name)}={visible(value)}: {problem.why}",
+                f"Correct it in trainer.environment: {change.title}.",
+            )
             yield make(_ENVIRONMENT_PROFILE_KEY, message, remedy, change=change)
     # A container inherits none.
     for variable in setup.facts.variables if setup.profile.container.engine == "none" else ():
@@ -61,8 +64,8 @@ def overridden_visible_gpus(setup: Setup) -> Iterator[Finding]:
     listed = [] if _NO_GPU_VALUES & {*listed[:1]} else listed
     if len(listed) < len(setup.gpus):
         cards = ", ".join(f"GPU {gpu.index}" for gpu in setup.gpus)
-        message = f"CUDA_VISIBLE_DEVICES={visible(variable.value)} of your shell is overridden: {cards} would train"
-        remedy = "Choose the GPUs that it means (hardware.gpus), or unset it."
+        message = f"CUDA_VISIBLE_DEVICES={visible(variable.value)} of your shell is not followed: {cards} would train"
+        remedy = "Choose the GPUs of that variable (hardware.gpus), or unset it in your shell."
         yield warning(_GPUS_PROFILE_KEY, message, remedy, change=_use_listed_gpus_change(listed, setup))
 
 

@@ -39,11 +39,11 @@ def nodes_breaking_nccl(setup: Setup, each: TrainingMachine) -> Iterator[Finding
     indices = number_ranges_text(sorted(gpu.index for gpu, other in lacking if other == node))
     lack = "CPUs" if node.has_memory else "memory"
     message = (
-        f"GPU {indices} is attached to NUMA node {node.number}, which has no {lack}, unlike that of other GPUs: "
-        "NCCL may fail as it starts"
+        f"NCCL may fail as it starts: GPU {indices} is attached to a part of the machine without {lack} "
+        f"(NUMA node {node.number})"
     )
     change = disable_in_nccl_change(setup.profile, "cumem_host")
-    yield warning("communication.without", message, f"Use {change.title}: it {change.why}.", change=change)
+    yield warning("communication.without", message, f"Use {change.title}, which {change.why}.", change=change)
 
 
 @on_each_machine
@@ -55,8 +55,8 @@ def cards_far_from_cpus(setup: Setup, each: TrainingMachine) -> Iterator[Finding
         return
     indices = number_ranges_text(sorted(gpu.index for gpu, _ in far))
     numbers = number_ranges_text(sorted({node.number for _, node in far}))
-    message = f"this process may use no CPU of NUMA node {numbers}, where GPU {indices} is: copies to it take longer"
-    remedy = "Ask for CPUs near the GPUs (cpuset, taskset, --cpuset-cpus, or Slurm's --gres-flags=enforce-binding)."
+    message = f"copies to GPU {indices} are slow: this process may not use the CPUs beside it (NUMA node {numbers})"
+    remedy = "Allow it CPUs near the GPUs (cpuset, taskset, --cpuset-cpus, or Slurm's --gres-flags=enforce-binding)."
     yield note("hardware.gpus", message, remedy)
 
 

@@ -20,10 +20,11 @@ _NCCL_NETWORK_BYTES_PER_PROCESS = 33_030_528
 _FOLDER = "/dev/shm"  # noqa: S108 - only named
 _DISK_FILE_SYSTEMS = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "nfs", "nfs4", "overlay", "xfs", "zfs"})
 _ENLARGE_REMEDY = (
-    "Make it larger: `sudo mount -o remount,size=8G /dev/shm`; in a container --ipc=host or --shm-size=8g (Kubernetes: "
-    "an emptyDir with medium Memory). Or delete what ended programs left: `ls -l /dev/shm`."
+    "Make it larger: `sudo mount -o remount,size=8G /dev/shm`; in a container --ipc=host or "
+    "--shm-size=8g (Kubernetes: an "
+    "emptyDir with medium Memory). Or delete what ended programs left: `ls -l /dev/shm`."
 )
-_REPLACE_REMEDY = "Mount it: `sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm`; in a container --ipc=host."
+_REPLACE_REMEDY = "Mount /dev/shm: `sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm`; in a container --ipc=host."
 
 
 @on_each_machine
@@ -56,10 +57,18 @@ def too_small_shared_memory(setup: Setup, each: TrainingMachine) -> Iterator[Fin
         if size is not None and size < needed:
             edits = (("container.shared_memory", SHARED_MEMORY_OF_HOST),)
             change = Change("shared memory of the machine", "it is as large as it can be", edits)
-            message = f"the container's {_FOLDER} has {size_text(size)}, and {needs}"
-            yield warning("container.shared_memory", message, "Write host, or a size such as 16g.", change=change)
+            message = f"the container's shared memory ({_FOLDER}) has {size_text(size)}, and {needs}"
+            yield warning(
+                "container.shared_memory",
+                message,
+                "Set container.shared_memory to host, or to a size such as 16g.",
+                change=change,
+            )
     elif machine.shm_free is not None and not machine.shm_problem and machine.shm_free < needed:
-        message = f"{_FOLDER} has {size_text(machine.shm_free)} free of {size_text(machine.shm_total)}, and {needs}"
+        message = (
+            f"shared memory ({_FOLDER}) has {size_text(machine.shm_free)} free of {size_text(machine.shm_total)}, "
+            f"and {needs}"
+        )
         yield warning("communication.backend", message, _ENLARGE_REMEDY)
 
 

@@ -35,7 +35,7 @@ def missing_or_unusable_recipe(setup: Setup) -> Iterator[Finding]:
     if not name:
         suggested = _SUGGESTED_RECIPE if _SUGGESTED_RECIPE in names or not names else names[0]
         change = Change(f"recipe {suggested}", "a small model", (("nemo.recipe", suggested),))
-        remedy = "Name one, such as qwen25_500m; `tui-train recipes` lists them."
+        remedy = "Name one (nemo.recipe), such as qwen25_500m; `tui-train recipes` lists them."
         yield error("nemo.recipe", "no NeMo recipe is named", remedy, change=change)
     elif not nemo.is_valid_recipe_name(name) or name not in names:
         whose = _recipe_owner_clause(setup.nemo_flavour, from_python=from_python)
@@ -45,7 +45,7 @@ def missing_or_unusable_recipe(setup: Setup) -> Iterator[Finding]:
     problem = facts.recipes[python].problem if python in facts.recipes else ""
     if problem:
         message = f"the recipes of {visible(python)} cannot be listed: {visible(problem)}"
-        remedy = "Make a Python for it: tui-train env create nemo."
+        remedy = "Make a Python with NeMo: tui-train env create nemo. Then choose it (trainer.python)."
         yield warning("nemo.recipe", message, remedy)
     if (
         setup.nemo_flavour != "bridge"
@@ -54,7 +54,7 @@ def missing_or_unusable_recipe(setup: Setup) -> Iterator[Finding]:
         and name.startswith(_PREFIXES_OF_RECIPES_WITHOUT_LORA)
     ):
         change = Change("finetune all weights", "this recipe has no LoRA", (("nemo.peft", "none"),))
-        message, remedy = f"{name} cannot be finetuned with LoRA", "Choose none for “Finetune”."
+        message, remedy = f"{name} cannot be finetuned with LoRA", "Finetune all weights: nemo.peft=none."
         yield error("nemo.peft", message, remedy, change=change)
     if setup.nemo_flavour == "recipes":
         yield from _missing_initial_weights(profile)
@@ -65,7 +65,9 @@ def _missing_initial_weights(profile: Profile) -> Iterator[Finding]:
     if profile.nemo.task != "finetune" or profile.trainer.model:
         return
     contained = profile.container.engine != "none"
-    where = "the image's cache, which is empty" if contained else "$NEMO_HOME/models, and are there only if converted"
+    where = (
+        "the image, and there are none" if contained else "$NEMO_HOME/models, where they are only if you converted them"
+    )
     yield Finding(
         level="error" if contained else "warning",
         key="trainer.model",
@@ -105,23 +107,26 @@ def missing_or_mock_data(setup: Setup) -> Iterator[Finding]:
         "train on the data", "it is named, and mock data would leave it unread", (("nemo.mock_data", False),)
     )
     if chosen.mock_data and trainer.data:
-        message, remedy = "mock data leaves the named data unread", "Switch one of them off."
+        message, remedy = (
+            "mock data is on, so your data would not be read",
+            "Switch it off (nemo.mock_data), or name no data (trainer.data).",
+        )
         yield error("nemo.mock_data", message, remedy, change=use_data)
     elif chosen.mock_data:
-        message = "MOCK DATA: it trains on random tokens, and learns nothing of use"
-        remedy = "Name data (trainer.data) once it runs."
+        message = "MOCK DATA: the model trains on random tokens, and learns nothing useful"
+        remedy = "Once it runs, name your data (trainer.data)."
         yield warning("nemo.mock_data", message, remedy)
     elif not trainer.data:
         wants = {
             "pretrain": "Name .bin files (trainer.data); `tui-train nemo prepare` makes them of text.",
             "finetune": "Name the folder with training.jsonl (trainer.data).",
         }[chosen.task]
-        message, remedy = "NeMo has no data of its own", f"{wants} Or try it with mock data."
+        message, remedy = "no data is named", f"{wants} Or try it with random tokens (nemo.mock_data)."
         yield error("trainer.data", message, remedy, change=use_mock)
     else:
         yield from _unusable_data_paths(profile, setup.facts)
     if setup.nemo_flavour == "recipes" and chosen.task == "pretrain" and not (chosen.tokenizer or chosen.mock_data):
-        message = "no tokenizer is named: NeMo downloads GPT-2's, and prepared data must have been made with it"
+        message = "no tokenizer is named, so NeMo takes that of GPT-2: right only if the data was prepared with it"
         remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
         yield warning("nemo.tokenizer", message, remedy)
     if setup.nemo_flavour == "bridge":
@@ -133,7 +138,7 @@ def _missing_bridge_tokenizer(profile: Profile) -> Iterator[Finding]:
     chosen = profile.nemo
     if chosen.tokenizer or chosen.task == "finetune" or chosen.mock_data or not profile.trainer.data:
         return
-    message = "no tokenizer is named: the recipe takes the data's numbers as they are, up to those of its own model"
+    message = "no tokenizer is named: the token ids of the data are used as they are, and must fit the recipe's model"
     remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
     yield warning("nemo.tokenizer", message, remedy)
 
@@ -146,7 +151,10 @@ def _unusable_data_paths(profile: Profile, facts: Facts) -> Iterator[Finding]:
         return
     folder, *others = profile.trainer.data
     if others:
-        message, remedy = "a finetune takes one folder of data", "Put the samples into one training.jsonl."
+        message, remedy = (
+            "NeMo finetunes on the data of one folder only",
+            "Put all samples into one training.jsonl, and name its folder (trainer.data).",
+        )
         yield error("trainer.data", message, remedy)
     elif facts.paths.get(f"{folder}/training.jsonl", "file") != "file":
         message = f"data: there is no training.jsonl in {visible(folder)}"
@@ -164,7 +172,7 @@ def _unusable_bin_file(key: str, path: str, facts: Facts) -> Iterator[Finding]:
         yield error(key, message, remedy)
     elif facts.paths.get(index := f"{path.removesuffix('.bin')}.idx", "file") != "file":
         message = f"data: {visible(index)}, the index of that .bin, cannot be read"
-        yield error(key, message, "Prepare the data again, or copy it too.")
+        yield error(key, message, "Prepare the data again, or copy the .idx too.")
 
 
 def impossible_model_split(setup: Setup) -> Iterator[Finding]:
@@ -175,7 +183,7 @@ def impossible_model_split(setup: Setup) -> Iterator[Finding]:
     if world % gpus_per_copy:
         edits = tuple((f"nemo.{name}", 1) for name, size in sizes.items() if size > 1)
         key = next((f"nemo.{name}" for name, size in sizes.items() if size > 1 and getattr(profile.nemo, name)), "")
-        whose = "" if key else f"the recipe {profile.nemo.recipe} is made for more GPUs: its "
+        whose = "" if key else f"the recipe {profile.nemo.recipe} is made for more GPUs: "
         yield error(
             key or edits[0][0],
             f"{whose}tensor × pipeline × context parallel is "
@@ -246,14 +254,14 @@ def unsuitable_tokenizer(setup: Setup) -> Iterator[Finding]:
         return
     if tokenizer_facts.kind == "TokenizersBackend":
         message = f"{visible(chosen.tokenizer)} was saved by transformers 5, and NeMo's transformers 4 cannot load it"
-        remedy = "Name the tokenizer that `tui-train nemo prepare` wrote beside the data."
+        remedy = "Set nemo.tokenizer to the tokenizer that `tui-train nemo prepare` wrote beside the data."
         yield error("nemo.tokenizer", message, remedy)
     defaults = nemo.known_recipe_defaults(chosen, setup.nemo_flavour)
     rows = chosen.set.get(_VOCABULARY_SIZE_SETTING, str(defaults.vocabulary) if defaults else "")
     if not rows.isdecimal() or not int(rows) or tokenizer_facts.vocabulary <= int(rows):
         return
     message = (
-        f"the tokenizer has {tokenizer_facts.vocabulary:,} tokens, and the model {int(rows):,}: the others would end it"
+        f"the tokenizer has {tokenizer_facts.vocabulary:,} tokens, and the model only {int(rows):,}: the run would fail"
     )
     change = None
     if not profile.trainer.model:
@@ -319,7 +327,7 @@ def _fallback_halving_unevenly(profile: Profile, rung: str, value: int | None, d
     yield error(
         "ladder.rungs",
         f"the fallback to {words} {value // 2} cannot start: it is not a multiple of {divisor}",
-        f"Take it off the ladder, or choose a multiple of {2 * divisor} ({words}).",
+        f"Take it out of ladder.rungs, or choose a multiple of {2 * divisor} ({words}).",
         change=Change(f"no fallback to half the {words}", "it could not start", (("ladder.rungs", rungs),)),
     )
 
@@ -327,16 +335,22 @@ def _fallback_halving_unevenly(profile: Profile, rung: str, value: int | None, d
 def uses_unsupported_by_nemo(setup: Setup) -> Iterator[Finding]:
     """Uses that NeMo does not support: training on the CPU, accelerate, extra arguments."""
     if setup.device == "cpu":
-        message, remedy = "NeMo trains on NVIDIA GPUs only", "Choose the built-in trainer, or a machine with GPUs."
+        message, remedy = (
+            "NeMo trains on NVIDIA GPUs only",
+            "Choose the built-in trainer (trainer.kind=builtin), or a machine with GPUs.",
+        )
         change = Change("the built-in trainer", "it trains on the CPU as well", (("trainer.kind", "builtin"),))
         yield error("trainer.kind", message, remedy, change=change, machine=True)
     if not LAUNCHERS[setup.launcher].starts_recipes:
         launchers = able_launchers_text(lambda other: other.starts_recipes)
         change = Change("launcher auto", f"NeMo runs under {launchers}", (("trainer.launcher", "auto"),))
-        message, remedy = f"{setup.launcher} cannot start NeMo: python and torchrun do", "Choose auto."
+        message, remedy = f"{setup.launcher} cannot start NeMo, python and torchrun can", "Choose auto."
         yield error("trainer.launcher", message, remedy, change=change)
     if setup.profile.trainer.arguments and setup.nemo_flavour in {"recipes", "bridge"}:
         none = Change("no more arguments", "the recipe's file takes none", (("trainer.arguments", ()),))
-        message = "a NeMo recipe takes no more arguments"
-        remedy = f"Export it, and edit {nemo.FILE_NAME_BY_FLAVOUR[setup.nemo_flavour]}."
+        message = "a NeMo recipe takes no arguments (trainer.arguments)"
+        remedy = (
+            "Leave them out; or export the plan (tui-train export), and edit "
+            f"{nemo.FILE_NAME_BY_FLAVOUR[setup.nemo_flavour]}."
+        )
         yield error("trainer.arguments", message, remedy, change=none)

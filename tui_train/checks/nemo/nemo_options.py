@@ -30,7 +30,7 @@ def lora_without_transformer_engine(setup: Setup) -> Iterator[Finding]:
         f"LoRA in NeMo needs Transformer Engine, which {visible(tools.python)} does not have",
         f"Train in an image, {nemo.RECOMMENDED_IMAGES_TEXT}, which has it; "
         "install it there (`pip install --no-build-isolation"
-        " 'transformer_engine[pytorch]'`: it is built with the CUDA toolkit); or finetune all weights.",
+        " 'transformer_engine[pytorch]'`: the CUDA toolkit builds it); or finetune all weights (nemo.peft=none).",
         change=Change("finetune all weights", "without LoRA: it takes much more memory", (("nemo.peft", "none"),)),
     )
 
@@ -50,8 +50,8 @@ def unsuitable_weights(setup: Setup) -> Iterator[Finding]:
         words = shlex.join(["tui-train", "nemo", "import", model, target])
         remedy = f"Convert it: {visible(words)}; on the Backend screen, I does it."
     else:
-        message = f"{visible(model)} is not a NeMo 2 checkpoint: it has no folder context"
-        remedy = "Name one that has context and weights; checkpoints of NeMo 1 must be converted by NeMo itself."
+        message = f"{visible(model)} is not a NeMo 2 checkpoint: the folder context/ is missing"
+        remedy = "Name a folder with context/ and weights/ in it; NeMo itself converts checkpoints of NeMo 1."
     yield error("trainer.model", message, remedy)
 
 
@@ -88,7 +88,7 @@ def _checkpoint_size_differences(profile: Profile, facts: Facts) -> Iterator[Fin
         yield error(
             "trainer.model",
             f"{visible(model)} does not fit {visible(chosen.recipe)}: {visible(', '.join(differences))}",
-            "Name a checkpoint of the recipe's size, or the recipe of the checkpoint (nemo.recipe).",
+            "Name a checkpoint of that size (trainer.model), or the recipe of this checkpoint (nemo.recipe).",
             change=change,
         )
 
@@ -105,19 +105,28 @@ def unused_validation_and_test_data(setup: Setup) -> Iterator[Finding]:
     )
     message = remedy = ""
     if profile.nemo.mock_data:
-        message, remedy = "mock data leaves the data for validation and test unread", "Switch one of them off."
+        message, remedy = (
+            "mock data is on, so your validation and test data would not be read",
+            "Switch it off (nemo.mock_data), or leave that data out.",
+        )
     elif profile.nemo.task == "finetune":
-        message = "a finetune takes its validation and test data from the folder of its training data"
+        message = "NeMo finetunes with the validation and test data in the folder of the training data"
         remedy = "Put them there as validation.jsonl and test.jsonl."
     elif setup.nemo_flavour == "bridge":
-        message, remedy = "Megatron-Bridge gets no data for validation or test", "Leave it out."
+        message, remedy = (
+            "Megatron-Bridge takes no validation or test data here",
+            "Leave it out (trainer.validation_data, trainer.test_data).",
+        )
     elif not trainer.validation_data:
-        message, remedy = "NeMo takes test data only with validation data", "Name both (trainer.validation_data)."
+        message, remedy = (
+            "NeMo takes test data only with validation data",
+            "Name validation data too (trainer.validation_data).",
+        )
     if message:
         yield error(f"trainer.{set_keys[0]}", message, remedy, change=without_data)
     elif trainer.test_data:
-        message = "NeMo gets the test data, and does not evaluate on it in a pretraining"
-        yield note("trainer.test_data", message, "Evaluate the checkpoint after it.")
+        message = "NeMo does not evaluate on the test data while it pretrains"
+        yield note("trainer.test_data", message, "Evaluate the checkpoint yourself, after the training.")
 
 
 def _has_chosen_model_size(recipe: Recipe) -> bool:
@@ -132,7 +141,7 @@ def invalid_recipe_settings(setup: Setup) -> Iterator[Finding]:
         return
     if setup.nemo_flavour in {"bridge", "automodel"}:
         change = Change("no more settings", "they cannot be passed", (("nemo.set", {}),))
-        message, remedy = "only NeMo's own recipes take more settings", "Leave them out."
+        message, remedy = "settings (nemo.set) work with NeMo's own recipes only", "Leave nemo.set empty."
         yield error("nemo.set", message, remedy, change=change)
         return
     for name, text in chosen.set.items():
@@ -167,11 +176,14 @@ def automodel_instead_of_recipes(setup: Setup) -> Iterator[Finding]:
         "trainer.kind",
         f"{_why_no_recipes_text(packages)}: NeMo AutoModel {packages['nemo_automodel']}"
         " trains a Hugging Face model instead",
-        f"For recipes: tui-train env create nemo, or an image {nemo.RECOMMENDED_IMAGES_TEXT}.",
+        f"To train by a recipe: tui-train env create nemo, or an image {nemo.RECOMMENDED_IMAGES_TEXT}.",
     )
     if profile.nemo.task != "finetune":
         change = Change("finetune", "AutoModel starts from a model's weights", (("nemo.task", "finetune"),))
-        message, remedy = "tui-train uses AutoModel only to finetune", "Choose finetune, or a Python with recipes."
+        message, remedy = (
+            "tui-train starts AutoModel only for a finetune",
+            "Choose finetune (nemo.task), or a Python with NeMo's recipes (tui-train env create nemo).",
+        )
         yield error("nemo.task", message, remedy, change=change)
     if not profile.trainer.model:
         message, remedy = "AutoModel needs a model to start from", "Name a Hugging Face folder (trainer.model)."
@@ -188,7 +200,7 @@ def bridge_instead_of_recipes(setup: Setup) -> Iterator[Finding]:
     yield note(
         "trainer.kind",
         f"{_why_no_recipes_text(packages)}: Megatron-Bridge {version} trains its recipe of that name instead",
-        "It reads the model's config.json from huggingface.co, or from the cache in HF_HOME if it is there.",
+        "Megatron-Bridge reads the model's config.json from huggingface.co, or from the cache (HF_HOME).",
     )
     model = profile.trainer.model
     convert = 'python -c \'from megatron.bridge import AutoBridge; AutoBridge.import_ckpt("HF", "FOLDER")\''

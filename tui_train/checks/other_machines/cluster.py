@@ -33,15 +33,15 @@ def unavailable_partition(setup: Setup) -> Iterator[Finding]:
     for name in filter(None, names.split(",")):
         if name not in by_name:
             message = f"the cluster has no partition {visible(name)}"
-            remedy = f"Choose one of: {visible(', '.join(by_name))}."
+            remedy = f"Choose one of these (slurm.partition): {visible(', '.join(by_name))}."
             yield error("slurm.partition", message, remedy, machine=True, change=change)
         elif not by_name[name].up:
             message = f"the partition {visible(name)} takes no jobs now"
-            remedy = "The job would wait; choose another one."
+            remedy = "The job would wait. Choose another partition (slurm.partition)."
             yield warning("slurm.partition", message, remedy)
     if not names and not default:
         message = "no partition is chosen, and the cluster has no default"
-        remedy = f"Choose one of: {visible(', '.join(by_name))}."
+        remedy = f"Choose one of these (slurm.partition): {visible(', '.join(by_name))}."
         yield error("slurm.partition", message, remedy, machine=True)
 
 
@@ -52,7 +52,7 @@ def unknown_account(setup: Setup) -> Iterator[Finding]:
     if accounts and name and name not in accounts:
         message = f"you have no account {visible(name)}"
         change = Change("your default account", "Slurm knows it", (("slurm.account", ""),))
-        remedy = f"Choose one of: {visible(', '.join(accounts))}."
+        remedy = f"Choose one of these (slurm.account): {visible(', '.join(accounts))}."
         yield error("slurm.account", message, remedy, machine=True, change=change)
 
 
@@ -67,13 +67,15 @@ def time_limit_above_partition_limit(setup: Setup) -> Iterator[Finding]:
     names = visible(", ".join(part.name for part in chosen))
     change = Change(
         f"time limit {sbatch_time_limit_text(longest)}",
-        f"the most in {names}",
+        f"the longest in {names}",
         (("slurm.time", sbatch_time_limit_text(longest)),),
     )
     message = f"the time limit is above that of {names}, {sbatch_time_limit_text(longest)}"
     # A quality of service may allow more than its partition.
     allowed = any(option.startswith("--q") for option in profile.slurm.options)
-    remedy = "Shorten it, or choose another partition: near the limit it saves, is queued again and resumes."
+    remedy = (
+        "Shorten slurm.time: near the limit the run saves, is queued again and resumes. Or choose another partition."
+    )
     level: Literal["warning", "error"] = "warning" if allowed else "error"
     yield Finding(level=level, key="slurm.time", message=message, remedy=remedy, machine=True, change=change)
 
@@ -89,7 +91,9 @@ def unavailable_nodes(setup: Setup) -> Iterator[Finding]:
     if not matching:
         message = f"no node of {names} has the GPUs of --gres={visible(gres)}"
         all_nodes = possible_node_groups(facts.cluster, profile.slurm.partition)
-        remedy = f"They have: {'; '.join(map(_gpu_types_and_counts_text, all_nodes)) or 'none'}. {_LIST_CLUSTER_REMEDY}"
+        remedy = (
+            f"Its nodes have: {'; '.join(map(_gpu_types_and_counts_text, all_nodes)) or 'none'}. {_LIST_CLUSTER_REMEDY}"
+        )
         others = tuple(option for option in profile.slurm.options if not option.startswith("--gre"))
         change = Change("any GPU", "Slurm chooses among those that there are", (("slurm.options", others),))
         yield error("slurm.options", message, remedy, machine=True, change=change)
@@ -98,9 +102,12 @@ def unavailable_nodes(setup: Setup) -> Iterator[Finding]:
     if profile.nodes.count > available:
         message = f"{counted(profile.nodes.count, 'node')} are asked for, and {names} has {available} of that kind"
         change = Change(counted(available, "node"), f"all that {names} has", (("nodes.count", available),))
-        yield error("nodes.count", message, "Ask for fewer.", machine=True, change=change)
+        yield error("nodes.count", message, "Ask for fewer nodes (nodes.count).", machine=True, change=change)
     elif profile.nodes.count > available - (unavailable := sum(kind.out for kind in matching)):
-        message = f"{unavailable} of {counted(available, 'node')} of {names} are down or drained: Slurm refuses the job"
+        message = (
+            f"{unavailable} of {counted(available, 'node')} of {names} are down or taken out (drained), so Slurm "
+            "refuses the job"
+        )
         remedy = "Wait until they are back (`sinfo -R` says why), or choose another partition."
         yield error("slurm.partition", message, remedy, machine=True, start=True)
     yield from _mixed_gpu_types(matching, names, setup)

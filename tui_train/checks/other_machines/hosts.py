@@ -80,7 +80,10 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
             by_problem.setdefault(problem, []).append(host)
     for problem, names in by_problem.items():
         is_error = problem.level == "error"
-        remedy = problem.remedy or f"On {first} `ssh -o BatchMode=yes {names[0]} true` must work. Then look again."
+        remedy = problem.remedy or (
+            f"On {first} `ssh -o BatchMode=yes {names[0]} true` must work without a password. Then look again (r "
+            "on Hardware)."
+        )
         yield Finding(
             level=problem.level,
             key="nodes.hosts",
@@ -107,15 +110,19 @@ def _first_host_elsewhere_finding(facts: Facts, first_host_name: str) -> Finding
     change = Change(
         visible(f"start on {first_host_name}"), "it starts the others", (("hardware.host", first_host_name),)
     )
-    message = f"it would start on {where}, and {first_host_name}, named first, is another machine"
+    message = f"the run would start on {where}, but the first of nodes.hosts is {first_host_name}"
     return _nodes_hosts_error(
-        message, f"Start it on {first_host_name}, or name the machine on which it starts first.", change
+        message,
+        f"Start it on {first_host_name} (hardware.host), or put the machine that starts it first in nodes.hosts.",
+        change,
     )
 
 
 def _machine_named_twice_finding(profile: Profile, host: str, same_host: str) -> Finding:
     message = f"{host} and {same_host} are the same machine"
-    return _nodes_hosts_error(message, "Name each machine once.", _without_hosts_change(profile, [same_host]))
+    return _nodes_hosts_error(
+        message, "Name each machine once (nodes.hosts).", _without_hosts_change(profile, [same_host])
+    )
 
 
 def _first_host_not_listed_first_finding(profile: Profile, real_first: str) -> Finding:
@@ -126,8 +133,8 @@ def _first_host_not_listed_first_finding(profile: Profile, real_first: str) -> F
         *((("nodes.processes", tuple(counts[place] for place in places)),) if len(counts) == len(hosts) else ()),
     )
     change = Change(visible(f"put {real_first} first"), "it starts the others", values)
-    message = f"it would start on {real_first}, and {profile.nodes.hosts[0]} is named first"
-    return _nodes_hosts_error(message, "Name the host on which it starts first.", change)
+    message = f"the run would start on {real_first}, but the first of nodes.hosts is {profile.nodes.hosts[0]}"
+    return _nodes_hosts_error(message, "Put the host that starts it first in nodes.hosts.", change)
 
 
 def _nodes_hosts_error(message: str, remedy: str, change: Change) -> Finding:
@@ -182,7 +189,7 @@ def _host_problems(host: TrainingHost, process_count: int, first_host: _FirstHos
         yield _HostProblem(
             "warning",
             f"the clock is about {apart} {side} that of {first_host.host}",
-            "Set it (NTP): times in the logs do not match.",
+            "Set the clock there (NTP): times in the logs do not match.",
         )
 
 
@@ -190,7 +197,9 @@ def _python_problems(host: TrainingHost, first_name: str, first_toolchain: Toolc
     toolchain, python = host.toolchain, first_toolchain.python
     if toolchain and toolchain.problem:
         yield _HostProblem(
-            "warning", f"{python} is not known there: {toolchain.problem}", "Look again: the host is busy."
+            "warning",
+            f"{python} is not known there: {toolchain.problem}",
+            "The host is busy: look again (r on Hardware).",
         )
         return
     if toolchain is None:
@@ -245,13 +254,13 @@ def _name_and_version_text(name: str, version: str | None) -> str:
 
 def _gpu_problems(host: TrainingHost, process_count: int, first_host: _FirstHost) -> Iterator[_HostProblem]:
     if host.machine is None:
-        remedy = f"nvidia-smi gives no answer there over ssh; {first_host.host} asks again at the start."
+        remedy = f"nvidia-smi gave no answer there over ssh. {first_host.host} asks again when the run starts."
         yield _HostProblem("warning", "its GPUs are not known", remedy)
         return
     names = dict.fromkeys(gpu.name for gpu in first_host.gpus)
     cards, usable_count, why = choose_host_cards(host, process_count, names)
     if why:
-        yield _HostProblem("error", f"no GPU there can train: {why}", "Fix that, or leave it out.")
+        yield _HostProblem("error", f"no GPU there can train: {why}", "Fix that, or leave the host out (nodes.hosts).")
     elif not cards:
         has = counted(usable_count, "GPU") if usable_count else "no GPU"
         expected = (
@@ -266,7 +275,7 @@ def _gpu_problems(host: TrainingHost, process_count: int, first_host: _FirstHost
         yield _HostProblem(
             "error",
             f"{has}, and {expected}",
-            f"Leave it out, or {alternative}.",
+            f"Leave the host out (nodes.hosts), or {alternative}.",
             usable_count if first_host.uneven else 0,
         )
     elif other := Counter(gpu.name for gpu in cards) - Counter({name: len(cards) for name in names}):

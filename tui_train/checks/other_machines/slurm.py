@@ -32,8 +32,8 @@ def invalid_slurm_job(setup: Setup) -> Iterator[Finding]:
     for key in ("slurm.partition", "slurm.account", "slurm.time"):
         value = str(fields.get_value(profile, key))
         if not _SBATCH_VALUE_PATTERN.fullmatch(value):
-            message = f"{visible(value)!r} cannot be an option of sbatch"
-            yield error(key, message, "Use letters, digits and ._:+/- only.")
+            message = f"{visible(value)!r} cannot be the value of an option of sbatch"
+            yield error(key, message, "Use only letters, digits and . _ : + / -")
     for word in profile.slurm.options:
         if refused := _why_option_refused_and_remedy(word, len(setup.gpus) if setup.device == "cuda" else 0):
             message, remedy = refused
@@ -42,18 +42,18 @@ def invalid_slurm_job(setup: Setup) -> Iterator[Finding]:
     limit = parse_time_limit_seconds(profile.slurm.time)
     if limit is not None and limit <= shortest:
         message = f"a time limit of {limit} s leaves no time to train: the run saves {shortest} s before it"
-        remedy = "Set slurm.time longer, well above the time to the first checkpoint."
+        remedy = "Make slurm.time longer, well above the time to the first checkpoint."
         yield error("slurm.time", message, remedy)
     if profile.container.engine != "none":
-        message = "a container is not started by Slurm here"
-        remedy = "Choose no container, and a Python on the shared disk (trainer.python)."
+        message = "tui-train starts no containers in a Slurm job"
+        remedy = "Set container.engine=none, and a Python on the shared disk (trainer.python)."
         yield error("container.engine", message, remedy)
     # Of cards that cannot train, another check says why.
     no_gpus_known = not (facts.cluster and (facts.cluster.problem or facts.machine.gpus))
     if setup.device == "cpu" and profile.hardware.device != "cpu" and no_gpus_known:
         cluster_known = facts.cluster is not None and not facts.cluster.problem
         asked_machine = facts.machine.hostname if cluster_known else "this machine"
-        message = f"the job asks Slurm for no GPU: {asked_machine} has none that can train"
+        message = f"the job would get no GPU: {asked_machine} has none that can train"
         remedy = "Plan for a compute node: run `tui-train facts --save node.json` there, then add --machine node.json."
         if cluster_known:
             remedy = "Choose another partition (slurm.partition); `tui-train facts --slurm` lists the GPUs of each."
@@ -64,11 +64,14 @@ def _why_option_refused_and_remedy(sbatch_option: str, gpu_count: int) -> tuple[
     """Return why an option of sbatch cannot be passed and what to do, for a plan with so many GPUs on each node."""
     match = _SBATCH_OPTION_PATTERN.fullmatch(sbatch_option)
     if match is None:
-        return f"{visible(sbatch_option)!r} is not an option of sbatch with its value", "Write --NAME=VALUE, no spaces."
+        return (
+            f"{visible(sbatch_option)!r} is not an option of sbatch with its value",
+            "Write --NAME=VALUE without spaces (slurm.options).",
+        )
     name = match[1]
     # sbatch takes the beginning of a name for the whole.
     if any(option.startswith(name) for option in _SBATCH_OPTIONS_WITHOUT_FOLLOWED_JOB):
-        return f"--{name} cannot be used here: the job is submitted to one cluster and followed", "Leave it out."
+        return f"--{name} cannot be used: tui-train follows the job in this cluster only", "Leave it out."
     if any(option.startswith(name) for option in _SBATCH_OPTIONS_SET_BY_PLAN):
         remedy = "Leave it out; machines, time and partition have keys of their own (`tui-train keys slurm`)."
         return f"--{name} is set by the plan", remedy

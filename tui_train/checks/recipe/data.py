@@ -42,7 +42,7 @@ def data_findings(
         return (
             _data_error(
                 f"the data could not be read: {report.problem}",
-                "Check that file, name fewer files, or choose another Python.",
+                "Check that file, name fewer files (trainer.data), or choose another Python (trainer.python).",
             ),
         )
     empty = not report.usable and not report.counts.get("unreadable")
@@ -63,13 +63,13 @@ def _unreadable_or_partly_read_file_findings(report: DataReport, known_bad_files
         yield _data_error(f"{problem.file} {problem.why}", "Name files of rows: JSONL, JSON, CSV, Parquet or text.")
     if len(unreadable) > _MAX_PROBLEMS_NAMED:
         more = report.counts["unreadable"] - (len(every) - len(unreadable)) - _MAX_PROBLEMS_NAMED
-        yield _data_error(f"{more} more files cannot be read", "Fix or leave them out.")
+        yield _data_error(f"{more} more files cannot be read", "Fix these files, or leave them out (trainer.data).")
     if not report.all_read:
         read = report.done / max(report.size, 1)
         yield note(
             _DATA_PROFILE_KEY,
             f"only the first {grouped_digits(report.rows)} rows were read ({percent(read)} of the bytes)",
-            "Numbers for all rows are estimated from them.",
+            "Numbers for all rows are estimated from these.",
         )
 
 
@@ -88,7 +88,7 @@ def _no_usable_rows_finding(report: DataReport, question: DataQuestion) -> Findi
         f"none of the {grouped_digits(report.rows)} rows can be used: {why}"
         if report.rows > 1
         else f"the only row {why}",
-        remedy or f"{question.method} takes {formats}: rename the columns so (docs/data.md).",
+        remedy or f"{question.method.upper()} takes {formats}: rename the columns to these (docs/data.md).",
     )
 
 
@@ -97,14 +97,16 @@ def _method_suitability_findings(report: DataReport, question: DataQuestion) -> 
     if report.usable and why:
         suitable = suitable_methods(report)
         formats = ", ".join(FORMAT_LABELS[name] for name in FORMATS_BY_METHOD[question.method])
-        remedy, change = f"Rename the columns as in {formats}.", None
+        remedy, change = f"Rename the columns to {formats}.", None
         if suitable:
-            remedy = f"Choose a method for this data: {', '.join(suitable)}."
+            remedy = f"Choose a method for this data (finetune.method): {', '.join(suitable)}."
             change = Change(f"method {suitable[0]}", "it suits the data", (("finetune.method", suitable[0]),))
         yield error("finetune.method" if suitable else _DATA_PROFILE_KEY, why, remedy, change=change)
     if report.format == "kto" and report.desirable in {0, report.usable} and report.usable:
         label = "true" if report.desirable else "false"
-        yield _data_warning(f"the label of all rows is {label}", "KTO needs both: wanted (true) and unwanted answers.")
+        yield _data_warning(
+            f"the label of all rows is {label}", "KTO needs both: wanted answers (true) and unwanted ones (false)."
+        )
     # What does not suit the method is not converted for it either.
     for conversion in () if why else report.conversions:
         yield note(
@@ -120,15 +122,16 @@ def _unusable_or_duplicate_row_findings(report: DataReport) -> Iterator[Finding]
     if report.tokens and refused >= _MAX_REFUSED_ROWS_PER_ACCEPTED_ROW * report.tokens.counted and "refused" in kinds:
         kinds.remove("refused")
         yield _data_error(
-            _row_problems_text(report, ["refused"]), "Choose a model whose template suits the data, or change the data."
+            _row_problems_text(report, ["refused"]),
+            "Choose a model whose chat template takes such chats (trainer.model), or change the data.",
         )
     if total := sum(report.counts[kind] for kind in kinds):
         left = f"{grouped_digits(total)} of {counted(report.rows, 'row')} {'is' if total == 1 else 'are'} left out"
-        yield _data_warning(f"{left}: {_row_problems_text(report, kinds)}", "Fix them to train on them too.")
+        yield _data_warning(f"{left}: {_row_problems_text(report, kinds)}", "Fix these rows to train on them too.")
     if total := report.counts.get("duplicate", 0):
         places = _row_places_text(report, "duplicate", total)
         message = f"{counted(total, 'row is a copy', 'rows are copies')} of others: {places}"
-        yield _data_warning(message, "Remove the copies, unless they should count more.")
+        yield _data_warning(message, "Remove the copies, unless these rows should count more.")
 
 
 def _row_problems_text(report: DataReport, problem_kinds: list[str]) -> str:
@@ -163,20 +166,27 @@ def _tokenizer_and_template_findings(report: DataReport, question: DataQuestion)
         )
     elif report.tokenizer:
         message = f"tokens cannot be counted with {visible(question.model)}: {report.tokenizer}"
-        yield _data_warning(message, "Name a model folder, download the model first, or choose another Python.")
+        yield _data_warning(
+            message,
+            "Download the model first, or name a model folder (trainer.model); or choose another Python "
+            "(trainer.python).",
+        )
     if report.template and report.tokens is None:
         yield _data_error(
-            f"the chat template cannot be used: {report.template}", "Choose a model with a template for chats."
+            f"the chat template cannot be used: {report.template}",
+            "Choose a model with a chat template (trainer.model), usually called Instruct or Chat.",
         )
     if question.answers_only and question.model and not report.answers.possible and report.tokens:
         yield error(
             "finetune.answers_only",
-            f"answers alone cannot be learned: {report.answers.why}",
-            "Learn the whole text, or choose a model whose template marks answers.",
+            f"the model cannot learn from answers only: {report.answers.why}",
+            "Learn the whole text (finetune.answers_only=false), or choose a model whose chat template marks answers.",
             change=_LEARN_WHOLE_TEXT_CHANGE,
         )
     if question.answers_only and report.answers.caution:
-        yield _data_warning(report.answers.caution, "Learn the whole text, or edit the template.")
+        yield _data_warning(
+            report.answers.caution, "Learn the whole text (finetune.answers_only=false), or edit the chat template."
+        )
     tokens = report.tokens
     if tokens is None:
         return
@@ -188,7 +198,7 @@ def _tokenizer_and_template_findings(report: DataReport, question: DataQuestion)
     if report.limit and tokens.longest > report.limit and not 0 < question.length <= report.limit:
         longest, limit = grouped_digits(tokens.longest), grouped_digits(report.limit)
         message = f"the longest row has {longest} tokens, and the model's limit is {limit}"
-        yield _data_warning(message, f"Cut at {grouped_digits(report.limit)} or fewer.")
+        yield _data_warning(message, f"Set recipe.sequence_length to {grouped_digits(report.limit)} or less.")
 
 
 def _cut_row_findings(
@@ -212,7 +222,7 @@ def _cut_row_findings(
     allow = f"data.cut={consent:g} allows it." if refused else ""
     change = _longer_length_change(lengths, question.length, max_length)
     if refused and change is None:
-        title, why = f"allow {percent(consent)} of them", "what is beyond the length is not learned"
+        title, why = f"allow {percent(consent)} of them", "what is cut off is not learned"
         change = Change(title, why, (("data.cut", consent),))
     yield Finding(
         level="error" if refused else "warning",

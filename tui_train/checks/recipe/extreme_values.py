@@ -71,7 +71,10 @@ def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:
         key="recipe.sequence_length",
         message=f"the sequence length {grouped_digits(chosen)} is beyond the model's limit "
         f"of {grouped_digits(limit)} tokens",
-        remedy=f"Longer rows are learned badly, or end the run.{_allow_sentence_unless_allowed('length', profile)}",
+        remedy=(
+            "Choose a shorter one: longer rows are learned badly, or end the "
+            f"run.{_allow_sentence_unless_allowed('length', profile)}"
+        ),
         change=Change(
             f"{grouped_digits(limit)} tokens", "as many as the model takes", (("recipe.sequence_length", limit),)
         ),

@@ -44,15 +44,21 @@ def missing_model_or_data(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     if not profile.trainer.model:
         message = "no model is chosen"
-        remedy = "Name a model folder (config.json, weights, tokenizer) or an id of the Hub."
+        remedy = (
+            "Name a model folder (config.json, weights, tokenizer) or a model of the Hub, such as "
+            "Qwen/Qwen3-0.6B (trainer.model)."
+        )
         yield error("trainer.model", message, remedy)
     elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and _lacks_model_weights(setup):
         message = f"no weights in {display_path(profile.trainer.model)}: neither model.safetensors nor its parts"
-        remedy = "Name a complete model folder or an id of the Hub. Merge an adapter first (tui-train merge)."
+        remedy = (
+            "Name a complete model folder or a model of the Hub (trainer.model). Of an adapter, merge it first "
+            "(tui-train merge)."
+        )
         yield error("trainer.model", message, remedy)
     if not profile.trainer.data:
         message = "no training data is chosen"
-        remedy = "Name files of rows: JSONL, JSON, CSV, Parquet or text."
+        remedy = "Name your data files (trainer.data): JSONL, JSON, CSV, Parquet or text."
         yield error("trainer.data", message, remedy)
 
 
@@ -62,7 +68,7 @@ def invalid_data_weights(setup: Setup) -> Iterator[Finding]:
     if why := weights_of_files.data_weights_problem(profile.data.weights, len(profile.trainer.data)):
         yield error(
             "data.weights",
-            f"the weights of the files cannot be used: {why}",
+            f"how much each file counts cannot be used: {why}",
             weights_of_files.DATA_WEIGHTS_REMEDY,
             change=Change("no weights", "every row counts once", (("data.weights", ()),)),
         )
@@ -71,7 +77,7 @@ def invalid_data_weights(setup: Setup) -> Iterator[Finding]:
         if share.weight and not share.rows:
             yield error(
                 "data.weights",
-                f"{share.file} has a weight but no usable row",
+                f"{share.file} is to count (data.weights), but has no usable row",
                 "Leave the file out, or give it the weight 0.",
             )
 
@@ -83,8 +89,9 @@ def answers_only_for_unread_data(setup: Setup) -> Iterator[Finding]:
     if away and learns_marked_answers(profile.finetune, known_format_of_files(profile.trainer.data, facts.data)):
         yield note(
             "finetune.answers_only",
-            "answers alone can be learned of chats only, and the data is not checked before the run",
-            "Other data ends the run before the model is loaded. For prompt + completion leave it unset.",
+            "only of chats can the answers alone be learned, and the data was not read here",
+            "If the data is something else, the run ends at its start. For prompt + completion leave "
+            "finetune.answers_only unset.",
         )
 
 
@@ -101,7 +108,8 @@ def chats_learned_whole(setup: Setup) -> Iterator[Finding]:
         yield note(
             "finetune.answers_only",
             f"the users' words are learned too: {report.answers.caution or report.answers.why}",
-            "To learn answers alone, name a chat template that marks them (--chat_template_path).",
+            "To learn the answers alone, name a chat template that marks them: --chat_template_path=PATH "
+            "(trainer.arguments).",
         )
 
 
@@ -143,7 +151,7 @@ def unknown_lora_targets(setup: Setup) -> Iterator[Finding]:
         key="finetune.targets",
         message=f"the model has no layer called {' or '.join(missing)}"
         + (f": only {', '.join(rest)} would get an adapter" if rest else ": LoRA would have nothing to train"),
-        remedy=f"Its layers are {layers}. Leave the targets empty for all of them.",
+        remedy=f"Its layers are {layers}. Leave finetune.targets empty for all of them.",
         change=Change(title, "the model has them", (("finetune.targets", rest),)),
     )
 
@@ -153,7 +161,7 @@ def qlora_on_cpu(setup: Setup) -> Iterator[Finding]:
     if setup.profile.finetune.tuning == "qlora" and setup.device != "cuda":
         yield error(
             "finetune.tuning",
-            "QLoRA needs a GPU: bitsandbytes keeps weights in 4 bits only there",
+            "QLoRA needs a GPU: weights in 4 bits work only there",
             "Choose lora.",
             change=Change("LoRA", "it trains on the CPU too", (("finetune.tuning", "lora"),)),
         )
@@ -169,7 +177,7 @@ def lora_fallback_with_own_learning_rate(setup: Setup) -> Iterator[Finding]:
         yield note(
             "recipe.learning_rate",
             f"the fallback LoRA trains with a learning rate of {adapter_rate:g}, as adapters do",
-            "Set a learning rate to use it for both.",
+            "To use one rate for both, set it (recipe.learning_rate).",
         )
 
 
@@ -179,8 +187,8 @@ def both_steps_and_epochs(setup: Setup) -> Iterator[Finding]:
     if recipe.steps is not None and recipe.epochs is not None:
         yield warning(
             "recipe.epochs",
-            f"steps and epochs are both set: {recipe.steps} steps end the training",
-            "Leave one of them empty.",
+            f"steps and epochs are both set: the training ends after {recipe.steps} steps",
+            "Leave one of them empty (recipe.steps, recipe.epochs).",
             change=Change("no steps", "the epochs end it", (("recipe.steps", None),)),
         )
 
@@ -198,15 +206,15 @@ def evaluations_without_data_or_checkpoint(setup: Setup) -> Iterator[Finding]:
         aligned = -(-saved // every) * every
         yield warning(
             "recipe.checkpoint_every",
-            f"the best checkpoint is not kept: it saves every {saved} steps and evaluates every {every}",
-            "Save at evaluations, so that the best one is the result.",
+            f"the best checkpoint may be lost: the training saves every {saved} steps, but evaluates every {every}",
+            "Save whenever it evaluates (recipe.checkpoint_every), so that the best checkpoint is kept.",
             change=Change(f"save every {aligned} steps", "each is evaluated", (("recipe.checkpoint_every", aligned),)),
         )
     if every is not None and not has_evaluation_data(setup.effective_profile):
         yield warning(
             "recipe.evaluate_every",
             "there is no validation data, so nothing is evaluated",
-            "Name validation data, or keep a share of the rows.",
+            "Name validation data (trainer.validation_data), or keep a share of the rows (data.evaluation).",
             change=Change("keep 5 % of the rows", "they are not trained on", (("data.evaluation", 0.05),)),
         )
 
@@ -218,8 +226,8 @@ def too_small_micro_batch(setup: Setup) -> Iterator[Finding]:
         method = LABEL_BY_METHOD[setup.profile.finetune.method]
         yield error(
             "recipe.micro_batch",
-            f"{method} needs a micro batch of {min_micro} or more: it compares the answers in it with each other",
-            "Raise the micro batch, and the global batch if it is smaller than micro batch x processes.",
+            f"{method} needs a micro batch of {min_micro} or more: it compares the answers of a batch with each other",
+            "Raise the micro batch, and the global batch to at least micro batch x processes.",
         )
 
 

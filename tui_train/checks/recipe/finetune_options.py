@@ -33,8 +33,8 @@ def unknown_trl_options(setup: Setup) -> Iterator[Finding]:
     if given_options and not names:
         yield note(
             _ARGUMENTS_PROFILE_KEY,
-            f"not known: whether this TRL takes {given_options[0].words[0]}",
-            "It ends at once where an option is unknown to it.",
+            f"it is not known whether this TRL takes {given_options[0].words[0]}",
+            "TRL ends at once if it does not know an option.",
         )
     for option in given_options if names else ():
         name = option.option
@@ -49,8 +49,8 @@ def config_file_values_ignored_by_trl(setup: Setup) -> Iterator[Finding]:
     if missing := [key for key in dict.fromkeys(keys) if key not in names]:
         yield warning(
             "trainer.python",
-            f"this TRL ignores {counted(len(missing), 'value')} of the plan: {', '.join(missing)}",
-            "Choose a Python with another version of TRL, or make one: tui-train env create hf.",
+            f"this version of TRL ignores {counted(len(missing), 'value')} of the plan: {', '.join(missing)}",
+            "Choose a Python with another version of TRL (trainer.python), or make one: tui-train env create hf.",
         )
 
 

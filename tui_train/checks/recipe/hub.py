@@ -51,7 +51,10 @@ def hub_id_instead_of_folder(setup: Setup) -> Iterator[Finding]:
     change = None
     if model and model.is_complete:
         change = Change("the folder in the cache", model.folder, ((_MODEL_PROFILE_KEY, model.folder),))
-    message, remedy = f"{name} is not a folder, and {trainer.label} loads a folder", "Name the model's folder."
+    message, remedy = (
+        f"{name} is not a folder, and {trainer.label} loads a folder",
+        "Name the model's folder (trainer.model).",
+    )
     yield error(_MODEL_PROFILE_KEY, message, remedy, change=change)
 
 
@@ -87,8 +90,12 @@ def non_causal_model(setup: Setup) -> Iterator[Finding]:
     if model is None or model.causal or not model.architecture:
         return
     if not model.architecture.endswith(_MULTIMODAL_ARCHITECTURE_SUFFIX):
-        message = f"{model.id} is a {model.architecture}, not a causal language model"
-        yield warning(_MODEL_PROFILE_KEY, message, "Most trainers cannot load it.")
+        message = f"{model.id} is a {model.architecture}, not a model that writes text"
+        yield warning(
+            _MODEL_PROFILE_KEY,
+            message,
+            "Most trainers cannot load such a model: choose one that writes text (…ForCausalLM).",
+        )
 
 
 def model_download_requirements(setup: Setup) -> Iterator[Finding]:
@@ -100,7 +107,7 @@ def model_download_requirements(setup: Setup) -> Iterator[Finding]:
     hub = facts.hub
     if hub is None:
         message = f"it is not known whether {name} is on that machine"
-        yield _model_note(message, "It is downloaded before the training if it is not.")
+        yield _model_note(message, "If it is not, it is downloaded before the training.")
         return
     if is_hub_offline(profile, hub):
         yield _hub_offline_finding(profile, facts, hub)
@@ -108,15 +115,23 @@ def model_download_requirements(setup: Setup) -> Iterator[Finding]:
     # Of another machine only its own variables are known, and not which folder those of the profile make of it.
     if hub.unwritable and not (facts.other_machine and profile.trainer.environment.keys() & _CACHE_VARIABLES):
         message = f"{name} cannot be downloaded to {hub.folder}: {hub.unwritable}"
-        remedy = "Set HF_HOME to a folder of yours (trainer.environment), or have that one given to you (sudo chown)."
+        remedy = (
+            "Set HF_HOME to a folder where you may write (trainer.environment), or have that one made yours "
+            "(sudo chown)."
+        )
         if profile.container.engine != "none":
-            remedy = "Export HF_HOME, a folder of yours, in the shell where you start the run."
+            remedy = (
+                "In the shell where you start the run, set HF_HOME to a folder where you may write (export "
+                "HF_HOME=PATH)."
+            )
         yield _model_error(message, remedy, start=True)
         return
     tool = setup.toolchain
     if tool and not tool.transformers and "huggingface_hub" not in tool.packages:
         message = f"{name} cannot be downloaded: this Python has no huggingface_hub"
-        yield _model_error(message, "Install it there (`pip install huggingface_hub`), or name a folder.")
+        yield _model_error(
+            message, "Install it there (`pip install huggingface_hub`), or name a model folder (trainer.model)."
+        )
         return
     answer = facts.hub_models.get(name, HubModel())
     if answer.refusal:
@@ -135,7 +150,7 @@ def _hub_offline_finding(profile: Profile, facts: Facts, hub: HubCache) -> Findi
         change = Change("without HF_HUB_OFFLINE", "the model can be downloaded", (("trainer.environment", others),))
     return _model_error(
         f"{_incomplete_model_clause(profile, facts)}, and HF_HUB_OFFLINE is set",
-        f"Unset it, or copy the model to {hub.folder}, or name a folder.",
+        f"Unset HF_HUB_OFFLINE, copy the model to {hub.folder}, or name a model folder (trainer.model).",
         change,
     )
 
@@ -158,7 +173,9 @@ def _hub_refusal_finding(name: str, profile: Profile, hub: HubCache, hub_answer:
     if hub_answer.refusal == "missing":
         if hub.token or _HUB_TOKEN_VARIABLE in profile.trainer.secrets:
             message = f"{name} is not a public model of the Hub"
-            return _model_warning(message, "Check its name. If it is private, the token must have access to it.")
+            return _model_warning(
+                message, "Check its name. If it is private, your token (HF_TOKEN) must have access to it."
+            )
         remedy = (
             f"Check its name. If it is private, name {_HUB_TOKEN_VARIABLE} under secrets,"
             " and export it where you start the run."
@@ -177,24 +194,29 @@ def _gated_model_findings(name: str, profile: Profile, hub: HubCache, hub_answer
         return
     page = f"{hub_endpoint(profile, hub)}/{hub_model_id(profile)}"
     if hub.token or _HUB_TOKEN_VARIABLE in profile.trainer.secrets:
-        yield _model_note(f"{name} is gated", f"The token's account must have been granted access on {page}.")
+        yield _model_note(
+            f"{name} is gated: its owners grant access", f"The token's account must have been granted access on {page}."
+        )
         return
     remedy = (
-        f"Ask for access on {page}, name {_HUB_TOKEN_VARIABLE} under secrets, and export it where you start the run."
+        f"Ask for access on {page}, name {_HUB_TOKEN_VARIABLE} under trainer.secrets, and export your token "
+        "in the shell where you start the run."
     )
     change = Change(
         f"name {_HUB_TOKEN_VARIABLE} as a secret",
         "its value is taken where the run starts, never written",
         (("trainer.secrets", (*profile.trainer.secrets, _HUB_TOKEN_VARIABLE)),),
     )
-    yield _model_error(f"{name} is gated, and there is no token", remedy, change=change, start=True)
+    yield _model_error(
+        f"{name} is gated (its owners grant access), and you gave no token", remedy, change=change, start=True
+    )
 
 
 def _clock_behind_findings(facts: Facts) -> Iterator[Finding]:
     lag = facts.machine.clock_behind
     if lag > _MAX_CLOCK_LAG_SECONDS:
         days = counted(round(lag / 86400), "day")
-        message = f"the clock is at least {days} behind: downloads may fail, for certificates are not valid yet"
+        message = f"the clock is at least {days} behind: downloads may fail (certificates not yet valid)"
         yield _model_note(message, _SET_CLOCK_REMEDY)
 
 
@@ -205,8 +227,8 @@ def _download_size_finding(name: str, profile: Profile, hub: HubCache, hub_answe
     if hub.free is not None and needed_bytes > hub.free:
         other = "set HF_HOME to a folder on another disk (trainer.environment)"
         if profile.container.engine != "none":
-            other = "export HF_HOME, a folder on another disk, in the shell where you start the run"
-        remedy = f"Free some, or {other}."
+            other = "set HF_HOME to a folder on another disk in the shell where you start the run"
+        remedy = f"Free some space, or {other}."
         return _model_error(f"{name} needs {size_text(needed_bytes)} in {hub.folder}, where {free}", remedy, start=True)
     how_much = f": {size_text(needed_bytes)}" if needed_bytes else ""
     part = "the rest of " if model and model.folder else ""

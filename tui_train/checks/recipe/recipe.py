@@ -56,8 +56,8 @@ def _incomputable_batch(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     recipe = profile.recipe
     if recipe.global_batch is not None and setup.effective_profile.recipe.micro_batch is None:
-        message = f"a global batch of {recipe.global_batch} needs a micro batch: the script's default is not known"
-        yield error("recipe.micro_batch", message, "Set the micro batch.")
+        message = f"a global batch of {recipe.global_batch} needs a micro batch too: that of the script is not known"
+        yield error("recipe.micro_batch", message, "Set recipe.micro_batch.")
         return
     context = setup.ladder_context
     if "micro_batch" in profile.ladder.rungs and context.batch_not_set and not context.why_none:
@@ -69,8 +69,8 @@ def _no_smaller_batch_note(setup: Setup) -> Finding:
     effective, key, change = setup.effective_profile.recipe, "recipe.micro_batch", None
     message = "after out of memory no smaller batch can be tried: the script's own batch is not known"
     if setup.ladder_context.accepted & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
-        message = "after out of memory no smaller batch is tried: no argument is its gradient accumulation by name"
-        return note(key, message, "A smaller batch would change the training.")
+        message = "after out of memory no smaller batch is tried: the script has no argument for gradient accumulation"
+        return note(key, message, "Without it a smaller batch would change the training.")
     if effective.micro_batch is not None and effective.global_batch is not None:
         name = next(
             name for name in ("micro_batch", "global_batch") if setup.effective_values[name].source.endswith("default")
@@ -113,7 +113,7 @@ def _script_totals_indivisible_by_processes(setup: Setup) -> Iterator[Finding]:
             f"recipe.{name}",
             f"{visible(effective.option)} {effective.undivided_total} ({visible(effective.source)}) "
             f"is for all {copies} processes, "
-            "which do not divide it",
+            "and cannot be divided among them evenly",
             f"Nearest values: {_joined_by_or(totals)}; here: {label} {suggested} (recipe.{name}).",
             change=Change(f"{label} {suggested}", why, ((f"recipe.{name}", suggested),)),
         )
@@ -130,15 +130,15 @@ def fractional_warmup_or_epochs(setup: Setup) -> Iterator[Finding]:
     ):
         yield error(
             "recipe.warmup",
-            f"{setup.preset.name_in_sentence} takes the warmup in steps, and {recipe.warmup:g} is a share",
-            "Set recipe.steps, of which it is a share, or give recipe.warmup in steps.",
+            f"{setup.preset.name_in_sentence} takes the warmup in steps, and {recipe.warmup:g} is a share of all steps",
+            "Set recipe.steps, so that the share can be counted; or give recipe.warmup as a number of steps.",
         )
     if "whole_epochs" in accepted and recipe.epochs and not recipe.epochs.is_integer() and not recipe.steps:
         whole_epochs = math.ceil(recipe.epochs)
         yield error(
             "recipe.epochs",
             f"{setup.preset.name_in_sentence} takes whole epochs, and {recipe.epochs:g} are set",
-            "Set a whole number, or recipe.steps.",
+            "Set recipe.epochs to a whole number, or set recipe.steps.",
             change=Change(
                 counted(whole_epochs, "epoch"), "the next whole number", (("recipe.epochs", float(whole_epochs)),)
             ),
@@ -152,7 +152,7 @@ def unscalable_learning_rate(setup: Setup) -> Iterator[Finding]:
         if recipe.lr_base_batch:
             message, remedy = (
                 "an LR reference batch has no effect without LR scaling",
-                "Choose a scaling, or set it to 0.",
+                "Set recipe.lr_scaling, or the reference batch to 0.",
             )
             change = Change("no reference batch", "nothing else changes", (("recipe.lr_base_batch", 0),))
             yield warning("recipe.lr_base_batch", message, remedy, change=change)
@@ -164,7 +164,7 @@ def unscalable_learning_rate(setup: Setup) -> Iterator[Finding]:
         what = "global batch" if setup.effective_profile.recipe.global_batch is None else "learning rate"
         message = f"the learning rate cannot be scaled: the trainer's {what} is not known"
         change = Change("no scaling", "the learning rate stays", (("recipe.lr_scaling", "none"),))
-        yield error("recipe.lr_scaling", message, f"Set the {what}.", change=change)
+        yield error("recipe.lr_scaling", message, f"Set the {what} (Recipe).", change=change)
 
 
 def indivisible_hidden_size(setup: Setup) -> Iterator[Finding]:
@@ -192,7 +192,7 @@ def pretraining_evaluations_without_data(setup: Setup) -> Iterator[Finding]:
         return
     yield warning(
         "recipe.evaluate_every",
-        "there is no validation data, so nothing is evaluated",
+        "recipe.evaluate_every has no effect: there is no validation data",
         "Name validation data (trainer.validation_data).",
         change=Change("no evaluations", "nothing else changes", (("recipe.evaluate_every", None),)),
     )
@@ -212,14 +212,14 @@ def invalid_fallbacks(setup: Setup) -> Iterator[Finding]:
             change = Change(
                 f"allow {fallback.label.lower()}", fallback.cost, (("ladder.consent", (*profile.ladder.consent, name)),)
             )
-            message = f"the fallback “{fallback.label}” changes the result and needs your consent: it is skipped"
-            remedy = "Allow it (ladder.consent), or remove it from the ladder."
+            message = f"the fallback “{fallback.label}” changes the result, so it needs your consent: it is skipped"
+            remedy = "Allow it (ladder.consent), or remove it (ladder.rungs)."
             yield warning("ladder.consent", message, remedy, change=change)
     if len(set(rungs)) != len(rungs):
         once = Change(
             "each fallback once", "a second time has no effect", (("ladder.rungs", tuple(dict.fromkeys(rungs))),)
         )
-        message, remedy = "a fallback is on the ladder twice", "Name each fallback once."
+        message, remedy = "ladder.rungs names a fallback twice", "Name each fallback once."
         yield error("ladder.rungs", message, remedy, change=once)
 
 
@@ -238,7 +238,7 @@ def no_checkpoint_before_end(setup: Setup) -> Iterator[Finding]:
         "recipe.checkpoint_every",
         f"no checkpoint is saved before the end, at step {grouped_digits(steps)}: after a failure the training "
         "restarts from step 0",
-        "Lower “Checkpoint every”.",
+        "Lower recipe.checkpoint_every.",
         change=Change(
             f"a checkpoint every {counted(interval, 'step')}",
             f"{_SUGGESTED_CHECKPOINT_COUNT} of them before the end"
@@ -261,9 +261,9 @@ def predicted_memory_shortage(setup: Setup) -> Iterator[Finding]:
     pool, verdict = prediction.place_verdicts[0]
     change = smallest_same_result_change_that_fits(setup)
     remedy = (
-        f"It would fit with {change.title}."
+        f"The training would fit with {change.title}."
         if change
-        else "Choose a smaller model, shorter samples, or a GPU with more memory."
+        else "Choose a smaller model, a shorter recipe.sequence_length, or a GPU with more memory."
     )
     yield warning(
         "recipe.micro_batch",

@@ -83,8 +83,8 @@ def profile_of_old_schema(setup: Setup) -> Iterator[Finding]:
     if profile.schema == SCHEMA_VERSION:
         return
     if profile.schema:
-        message = "this profile is of an older version, which passed every value: all of them count as chosen"
-        remedy = "Unset what the trainer is to decide, and save it again."
+        message = "this profile is of an older tui-train, which passed every value: all of them count as your choice"
+        remedy = "Unset the values that the trainer should decide, and save the profile again."
     else:
         message = "this profile has no `schema`: what is not set is the trainer's own; in schema 1 it was tui-train's"
         remedy = f"Write schema = {SCHEMA_VERSION} into it, or schema = 1 for what that meant."

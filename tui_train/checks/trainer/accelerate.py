@@ -35,8 +35,8 @@ def unusable_accelerate_config(setup: Setup) -> Iterator[Finding]:
             level="error" if named else "warning",
             key=_CONFIG_PROFILE_KEY,
             message=f"your accelerate config {_displayed_config_path(setup)} {why}"
-            + ("" if named else ": nothing of it is used"),
-            remedy="Write it again with `accelerate config`, or name another file (trainer.accelerate_config).",
+            + ("" if named else ": no value of it is used"),
+            remedy="Write the file again with `accelerate config`, or name another one (trainer.accelerate_config).",
         )
 
 
@@ -50,7 +50,7 @@ def unsupported_accelerate_config_keys(setup: Setup) -> Iterator[Finding]:
         yield error(
             _CONFIG_PROFILE_KEY,
             f"{key} in {_displayed_config_path(setup)} is not supported",
-            "Take it out, or name a file without it (trainer.accelerate_config).",
+            "Remove that line, or name a file without it (trainer.accelerate_config).",
         )
 
 
@@ -61,7 +61,7 @@ def dropped_accelerate_settings(setup: Setup) -> Iterator[Finding]:
         yield warning(
             _CONFIG_PROFILE_KEY,
             f"{visible(entry)} in your accelerate config {_displayed_config_path(setup)} {why}: it is not used",
-            "Take it out, or name a file without it (trainer.accelerate_config); the rest is used.",
+            "Remove that line, or name a file without it (trainer.accelerate_config). The rest of the file is used.",
         )
 
 
@@ -74,8 +74,11 @@ def config_precision_unusable_on_cpu(setup: Setup) -> Iterator[Finding]:
     value = launcher_config.recipe_values_of_config(profile, setup.preset, document.values).get("precision")
     if value and not accelerate_config.read_precision(config) and not profile.recipe.precision:
         named = value.other_form or value.value
-        message = f"your accelerate config sets {named} for GPUs, and this plan trains on the CPU: it is not used"
-        yield note("recipe.precision", message, "Set recipe.precision to choose one.")
+        message = (
+            f"your accelerate config sets {named} for GPUs, and this plan trains on the CPU: the config's value "
+            "is not used"
+        )
+        yield note("recipe.precision", message, "Set recipe.precision to choose a precision here.")
 
 
 def cpu_affinity_unread_by_launcher(setup: Setup) -> Iterator[Finding]:
@@ -89,7 +92,7 @@ def cpu_affinity_unread_by_launcher(setup: Setup) -> Iterator[Finding]:
         "trainer.environment",
         f"enable_cpu_affinity in {_displayed_config_path(setup)} has no effect: "
         "`accelerate launch` does not read it from a file",
-        f"Set {_AFFINITY_VARIABLE}=1 in trainer.environment to have it; it needs nvidia-ml-py.",
+        f"Set {_AFFINITY_VARIABLE}=1 in trainer.environment instead. It needs the package nvidia-ml-py.",
         Change("CPU affinity", "as in your accelerate config", edits),
     )
 
@@ -167,7 +170,9 @@ def _process_count_findings(config: Mapping[str, Any], setup: Setup) -> Iterator
     message = f"your accelerate config starts {processes}, and this plan {setup.world_size}"
     on_cpu = setup.device == "cpu"
     change = Change(processes, "as in your accelerate config", (("hardware.processes", wanted),))
-    remedy = f"Set hardware.processes={wanted}." if on_cpu else "Choose the GPUs (hardware.gpus): one process for each."
+    remedy = (
+        f"Set hardware.processes={wanted}." if on_cpu else "Choose as many GPUs (hardware.gpus): each gets one process."
+    )
     yield note("hardware.processes", message, remedy, change if on_cpu else None)
 
 
@@ -195,6 +200,6 @@ def config_precision_unread_by_auto_launcher(setup: Setup) -> Iterator[Finding]:
     yield warning(
         "trainer.launcher",
         f"your accelerate config sets {value.other_form or value.value}, which only `accelerate launch` reads",
-        f"Set trainer.launcher={launcher} to train with it, or recipe.precision.",
+        f"Set trainer.launcher={launcher} to train with this value, or set recipe.precision.",
         Change(f"launcher {launcher}", "reads your accelerate config", (("trainer.launcher", launcher),)),
     )

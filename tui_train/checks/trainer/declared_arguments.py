@@ -41,9 +41,7 @@ def missing_required_arguments(setup: Setup) -> Iterator[Finding]:
         yield error(
             keys[0] if keys else _ARGUMENTS_PROFILE_KEY,
             f"missing required argument: {visible(name)} ({_declaration_place_text(parameter)})",
-            f"Set {keys[0]}."
-            if keys
-            else f"Write it into the arguments (trainer.arguments){_argument_form_text(parameter)}.",
+            f"Set {keys[0]}." if keys else f"Add it to trainer.arguments{_argument_form_text(parameter)}.",
             argument="" if keys else parameter.name,
             keys="" if keys else "Type it in its row on Recipe.",
         )
@@ -72,7 +70,9 @@ def undeclared_options_of_fire_script(setup: Setup) -> Iterator[Finding]:
         name = words[at].partition("=")[0]
         # `--noflag` is false for `flag`.
         if f"--{name.removeprefix('--no')}" not in declared_argument_names(source):
-            message = f"no parameter takes {visible(name)}: Fire trains to the end, and fails then"
+            message = (
+                f"no parameter of the script takes {visible(name)}: Fire would train to the end, and only then fail"
+            )
             remedy, change = _remedy_and_change_of_undeclared_option(source, words, at)
             yield warning(_ARGUMENTS_PROFILE_KEY, message, remedy, change=change)
 
@@ -119,8 +119,8 @@ def missing_subcommand(setup: Setup) -> Iterator[Finding]:
     yield Finding(
         level="error" if source.needs_command and given_arguments.does_library_parse_as_we_do(source) else "warning",
         key=_ARGUMENTS_PROFILE_KEY,
-        message=f"no subcommand is given: the script has {visible(subcommands)}",
-        remedy=f"Write the one that trains into the arguments (trainer.arguments), such as {visible(trains)}.",
+        message=f"the script needs a subcommand, one of {visible(subcommands)}",
+        remedy=f"Put the one that trains first in trainer.arguments, such as {visible(trains)}.",
         change=None
         if words or not is_sure or (len(source.subcommands) > 1 and not _TRAINING_SUBCOMMAND_PATTERN.match(trains))
         else change,
@@ -144,7 +144,7 @@ def invalid_argument_values(setup: Setup) -> Iterator[Finding]:
         yield error(
             _ARGUMENTS_PROFILE_KEY,
             f"{visible(parameter.name)} {problem} ({_declaration_place_text(parameter)} of the script)",
-            "Give another value, or leave it out.",
+            "Give another value (trainer.arguments), or leave the argument out.",
             argument=parameter.name,
             change=None if parameter.required else change,
         )
@@ -157,8 +157,9 @@ def arguments_resembling_recipe_values(setup: Setup) -> Iterator[Finding]:
         label = fields.get_field(key).label.lower()
         yield note(
             _ARGUMENTS_PROFILE_KEY,
-            f"is {visible(argument)} the {label}? its name suggests it",
-            f"If it is, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}.",
+            f"{visible(argument)} looks like the {label}, and does not get it",
+            f"If it is the {label}, pass {{{name}}} as its "
+            f"value{f', and set {key}' if key.startswith('recipe.') else ''}.",
             argument=argument,
             change=change,
         )

@@ -25,16 +25,18 @@ def unusable_sharding_strategy(setup: Setup) -> Iterator[Finding]:
     key, strategy = "trainer.strategy", trainer.strategy
     if strategy == "ddp":
         if trainer.offload:
-            no_offload = Change("no offload", "ddp has nothing to offload", (("trainer.offload", False),))
+            no_offload = Change(
+                "no offload", "trainer.offload has no effect: ddp has nothing to offload", (("trainer.offload", False),)
+            )
             message = "only what is sharded is offloaded, and ddp shards nothing"
-            remedy = "Choose fsdp2, or no offload."
+            remedy = "Choose trainer.strategy=fsdp2, or switch trainer.offload off."
             yield warning("trainer.offload", message, remedy, change=no_offload)
         return
     without_gpus = strategy.startswith("zero") and setup.device != "cuda"
     if not without_gpus and (setup.toolchain is None or why_python_unusable(profile, setup.toolchain)):
         return  # as the check of the Python says
     if strategy.startswith("zero") and effective_accumulation(setup.effective_profile, setup.model_copies) is None:
-        message = "DeepSpeed needs the gradient accumulation, and the script's is not known"
+        message = "DeepSpeed must know the gradient accumulation, and that of the script is not known"
         remedy = "Set the micro batch and the global batch (recipe.micro_batch, recipe.global_batch)."
         yield error("recipe.global_batch", message, remedy)
     if reason := why_strategy_unusable(strategy, setup):
@@ -44,11 +46,11 @@ def unusable_sharding_strategy(setup: Setup) -> Iterator[Finding]:
         offload = Change(
             "offload to the host", "one GPU then holds less, but is much slower", (("trainer.offload", True),)
         )
-        remedy = "Choose ddp, or more GPUs, or offload to the host's memory."
+        remedy = "Choose trainer.strategy=ddp, or more GPUs, or trainer.offload (to main memory)."
         yield error(key, message, remedy, change=offload)
     elif not setup.preset.strategies:
-        message = f"{strategy} works only if {visible(trainer.script)} goes through accelerate, which is not known"
-        remedy = "It must call Accelerator.prepare, or use the Trainer of transformers or TRL."
+        message = f"{strategy} works only if {visible(trainer.script)} uses accelerate, which is not known"
+        remedy = "The script must call Accelerator.prepare, or use the Trainer of transformers or TRL."
         yield warning(key, message, remedy)
 
 
@@ -75,18 +77,18 @@ def invalid_hosts_or_address(setup: Setup) -> Iterator[Finding]:
         return
     if not nodes.address and not nodes.hosts:
         message = f"{nodes.machine_count} machines train together, and the address of the first one is missing"
-        remedy = "Name its IP address (nodes.address), as the others see it."
+        remedy = "Set nodes.address to its IP address, as the other machines see it."
         yield error("nodes.address", message, remedy)
     elif any(letter.isspace() or not letter.isprintable() for letter in nodes.address):
         message = f"{visible(nodes.address)!r} is not an address"
-        yield error("nodes.address", message, "Name one IP address or host name.")
+        yield error("nodes.address", message, "Set nodes.address to one IP address or host name.")
     elif nodes.address == "localhost":
-        message = "every machine takes localhost for itself, so the others would not find the first one"
-        yield warning("nodes.address", message, "Name its IP address.")
+        message = "nodes.address is this machine's name for itself (localhost): other machines would not find it"
+        yield warning("nodes.address", message, "Set nodes.address to its IP address.")
     if nodes.port < _FIRST_UNPRIVILEGED_PORT:
         message = f"port {nodes.port} can only be opened by root"
         change = Change("port 29500", "PyTorch's own", (("nodes.port", 29500),))
-        yield warning("nodes.port", message, "Choose a port from 1024 up.", change=change)
+        yield warning("nodes.port", message, "Choose a port from 1024 on (nodes.port).", change=change)
 
 
 def invalid_uneven_processes(setup: Setup) -> Iterator[Finding]:
@@ -96,15 +98,15 @@ def invalid_uneven_processes(setup: Setup) -> Iterator[Finding]:
     if not nodes.processes or nodes.machine_count == 1:
         return
     change: Change | None = Change("as many on each", "all machines like the first", (("nodes.processes", ()),))
-    remedy = "Give each machine one number, in their order; or none."
+    remedy = "Give one number of processes for each machine, in their order; or leave nodes.processes empty."
     if len(nodes.processes) != nodes.machine_count:
         message = f"nodes.processes has {counted(len(nodes.processes), 'number')} for {nodes.machine_count} machines"
     elif nodes.processes[0] != setup.first_machine_processes:
         first_count = counted(
             setup.first_machine_processes, *(("GPU",) if setup.device == "cuda" else ("process", "processes"))
         )
-        message = f"nodes.processes begins with {nodes.processes[0]}, and the first machine trains on {first_count}"
-        remedy = "Choose as many there, or begin with that number."
+        message = f"nodes.processes says {nodes.processes[0]} for the first machine, which trains on {first_count}"
+        remedy = "Make both the same: hardware.gpus, or the first number of nodes.processes."
         first = (setup.first_machine_processes, *nodes.processes[1:])
         change = Change(
             f"{setup.first_machine_processes} on the first", "what is chosen there", (("nodes.processes", first),)
@@ -112,16 +114,16 @@ def invalid_uneven_processes(setup: Setup) -> Iterator[Finding]:
     elif not nodes.uneven_processes:
         return
     elif setup.facts.scheduler:
-        message, remedy = "Slurm gives each machine as many processes", "Leave nodes.processes out."
+        message, remedy = "Slurm starts the same number of processes on each machine", "Leave nodes.processes empty."
     elif not setup.trainer.allows_uneven:
-        message = f"{setup.trainer.label} trains with as many processes on each machine"
-        remedy = "Leave nodes.processes out, and choose as many GPUs as the smallest machine has."
+        message = f"{setup.trainer.label} needs the same number of processes on each machine"
+        remedy = "Leave nodes.processes empty, and choose as many GPUs as the smallest machine has (hardware.gpus)."
     elif not launcher.allows_uneven:
-        message = f"{launcher.label} starts as many processes on each machine"
+        message = f"{launcher.label} starts the same number of processes on each machine"
         launchers = able_launchers_text(lambda other: other.allows_uneven)
-        remedy = f"Choose {launchers}, which shards nothing, or as many on each."
+        remedy = f"Choose {launchers} (trainer.launcher), which shards nothing, or the same number on each."
         if profile.trainer.strategy == "ddp":
-            remedy = f"Choose {launchers}, or as many on each."
+            remedy = f"Choose {launchers} (trainer.launcher), or the same number on each."
             change = Change("launcher auto", f"takes {launchers}", (("trainer.launcher", "auto"),))
     else:
         return
@@ -133,25 +135,31 @@ def _host_errors(profile: Profile, facts: Facts) -> Iterator[Finding]:
     nodes, engine = profile.nodes, profile.container.engine
     no_hosts = Change("no hosts", "each machine is then started by hand, or by Slurm", (("nodes.hosts", ()),))
     if facts.scheduler:
-        message = "Slurm chooses the machines itself: hosts cannot be named for it"
-        yield error("nodes.hosts", message, "Leave them empty.", change=no_hosts)
+        message = "Slurm chooses the machines itself, so nodes.hosts cannot name them"
+        yield error("nodes.hosts", message, "Leave nodes.hosts empty.", change=no_hosts)
     if len(nodes.hosts) == 1:
-        message = f"{visible(nodes.hosts[0])} is the only host: one machine needs none to be named"
-        remedy = "Name first the machine on which it starts, then the others; or none."
+        message = f"{visible(nodes.hosts[0])} is the only host in nodes.hosts: they are for several machines"
+        remedy = "Name the machine that starts the run, then the others; or leave nodes.hosts empty."
         yield error("nodes.hosts", message, remedy, change=no_hosts)
     for host in dict.fromkeys(nodes.hosts):
         if not is_host_name(host):
-            message, remedy = f"{visible(host)} is not a host name", "Name each as for ssh: HOST or USER@HOST."
+            message, remedy = (
+                f"{visible(host)} is not a host name",
+                "Name each host as for ssh: HOST or USER@HOST (nodes.hosts).",
+            )
             yield error("nodes.hosts", message, remedy)
         elif nodes.hosts.count(host) > 1:
-            message, remedy = f"{visible(host)} is named twice", "Name each machine once."
+            message, remedy = f"{visible(host)} is named twice", "Name each machine once (nodes.hosts)."
             yield error("nodes.hosts", message, remedy)
     if nodes.count not in {1, len(nodes.hosts)}:
         message = f"nodes.count is {nodes.count}, and {len(nodes.hosts)} hosts are named"
         change = Change("as many as hosts", "the number of machines follows from them", (("nodes.count", 1),))
-        remedy = "Leave nodes.count out: it follows from the hosts."
+        remedy = "Leave nodes.count unset: it follows from nodes.hosts."
         yield error("nodes.count", message, remedy, change=change)
     if engine != "none":
-        message = f"{engine} is not started on other hosts: nothing would end its containers there"
-        remedy = "Choose no container, or no hosts: then start launch.sh on each machine."
+        message = f"{engine} cannot be used with nodes.hosts: nothing would end its containers on the other hosts"
+        remedy = (
+            "Choose no container (container.engine=none). Or leave nodes.hosts empty, and start launch.sh on "
+            "each machine."
+        )
         yield error("container.engine", message, remedy, change=no_hosts)

@@ -39,7 +39,7 @@ def missing_preset_package(setup: Setup) -> Iterator[Finding]:
     # Python looks for another module in the folder where it starts as well.
     is_library = package in _PRESET_PACKAGES_PROBED or bool(tool and tool.modules and pip_package(package))
     if starts and is_library and tool and package not in {*tool.packages, *tool.modules}:
-        message = f"{visible(tool.python)} has no {package}, which {setup.preset.name_in_sentence} starts"
+        message = f"{visible(tool.python)} has no {package}, which {setup.preset.name_in_sentence} needs"
         remedy = f"Install it there (`pip install {package}`), or choose another Python (trainer.python)."
         yield error("trainer.python", message, remedy, machine=True)
 
@@ -55,7 +55,7 @@ def unusable_trainer_config_file(setup: Setup) -> Iterator[Finding]:
     if not path:
         if file.needs_user_file if file else is_passed:
             message = f"{setup.preset.name_in_sentence} needs a config file, and none is set"
-            yield error(key, message, "Name the YAML file that the training reads.")
+            yield error(key, message, "Name the YAML file that the training reads (trainer.config).")
         return
     if file is None and not is_passed:
         return
@@ -63,7 +63,7 @@ def unusable_trainer_config_file(setup: Setup) -> Iterator[Finding]:
     if state != "file":
         what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, "is not a file")
         message = f"config file: {visible(path)} {what}"
-        yield error(key, message, "Name a file that you may read.")
+        yield error(key, message, "Name a file that exists and that you may read (trainer.config).")
     elif file:
         yield from _config_document_findings(facts.documents.get(path), path, setup)
 
@@ -76,8 +76,8 @@ def _unread_config_option_finding(profile: Profile, option: UserOption) -> Findi
     if option.value.startswith("/") and not trainer.config:
         edits: tuple[tuple[str, FieldValue], ...] = (("trainer.arguments", remaining), ("trainer.config", option.value))
         change = Change("set it as the config file", "its values are read and shown", edits)
-    message = f"the file in {words} is not read: its values are unknown, and fallbacks could override them"
-    remedy = "Set the file as trainer.config."
+    message = f"tui-train does not read the file in {words}: its values are unknown, and fallbacks could override them"
+    remedy = "Name that file under trainer.config instead."
     return error("trainer.arguments", message, remedy, change=change)
 
 
@@ -85,14 +85,14 @@ def _config_document_findings(document: YamlDocument | None, path: str, setup: S
     key = "trainer.config"
     if document is None:
         message = f"the config file {display_path(path)} is not read yet"
-        yield error(key, message, "Wait a moment, or refresh.")
+        yield error(key, message, "Wait a moment, or press r on Hardware.")
     elif document.problem:
         message = f"the config file {display_path(path)} cannot be used: {document.problem}"
-        yield error(key, message, "Fix that file, or name another one.")
+        yield error(key, message, "Fix that file, or name another one (trainer.config).")
     else:
         for name in keys_holding_value_instead_of_table(document.values, setup.preset):
-            message = f"{name} in {display_path(path)} is a single value, and the preset puts values below it"
-            remedy = "Make it a table there, or choose another preset."
+            message = f"{name} in {display_path(path)} is a single value, but the preset needs a table there"
+            remedy = "Make it a table in that file, or choose another preset (trainer.preset)."
             yield error(key, message, remedy)
         yield from _missing_required_values(document, path, setup)
 
@@ -103,8 +103,8 @@ def _missing_required_values(document: YamlDocument, path: str, setup: Setup) ->
         if document.values.get(name) != required_value:
             text = f"{name}: {str(required_value).lower()}"
             named = setup.preset.name_in_sentence
-            message = f"{display_path(path)} does not set {text}, without which {named} trains nothing"
-            yield error("trainer.config", message, f"Write {text} into it.")
+            message = f"{display_path(path)} does not set {text}, and without that {named} trains nothing"
+            yield error("trainer.config", message, f"Write {text} into that file.")
 
 
 def unknown_data_format(setup: Setup) -> Iterator[Finding]:
@@ -113,9 +113,9 @@ def unknown_data_format(setup: Setup) -> Iterator[Finding]:
     if not trainer.data or "data_format" not in setup.ladder_context.accepted:
         return
     if not datasets_format(trainer.data):
-        message = f"the format of the data is not known from its name: {visible(trainer.data[0])}"
+        message = f"the name of the data file does not say its format: {visible(trainer.data[0])}"
         endings = ", ".join(f".{ending}" for ending in DATASETS_FORMAT_BY_ENDING)
-        remedy = f"Name files of one format, ending in one of {endings}."
+        remedy = f"Name files of one format (trainer.data), ending in one of {endings}."
         yield error("trainer.data", message, remedy)
 
 
@@ -124,7 +124,7 @@ def user_preset_named_as_shipped_preset(setup: Setup) -> Iterator[Finding]:
     name = setup.profile.trainer.preset
     own_preset = setup.facts.presets.get(name)
     if own_preset and name in shipped_presets():
-        remedy = "Rename your file, and choose it under its new name."
+        remedy = "Give the file of your preset another name, and choose that (trainer.preset)."
         yield warning("trainer.preset", own_preset.problem, remedy)
 
 
@@ -150,7 +150,10 @@ def preset_arguments_refused_by_script(setup: Setup) -> Iterator[Finding]:
             key="trainer.preset",
             message=f"the script does not take {flag_list_text(missing)},"
             f" which the preset {setup.preset.name_in_sentence} passes; {evidence}",
-            remedy="Choose the preset auto, which passes what the script declares, or custom.",
+            remedy=(
+                "Choose trainer.preset=auto, which passes only what the script takes; or custom, which passes your "
+                "arguments alone."
+            ),
             change=USE_AUTO_PRESET_CHANGE if profile.trainer.preset != AUTO_PRESET else None,
         )
 

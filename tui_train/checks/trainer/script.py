@@ -42,13 +42,16 @@ def script_ignoring_checkpoint(setup: Setup) -> Iterator[Finding]:
     source, rule = setup.script_source, setup.preset.checkpoints
     if source is None or rule is None or not any(word.startswith(_RESUME_OPTION) for word in rule.resume):
         return
-    effect = "a second start and each fallback train from step 0 again"
+    effect = "after a restart or a fallback it trains from step 0 again"
     if source.bare_train_line:
-        message = f"train() on line {source.bare_train_line} of the script gets no checkpoint: {effect}"
+        message = f"train() on line {source.bare_train_line} of the script is given no checkpoint: {effect}"
         yield warning(_SCRIPT_PROFILE_KEY, message, f"Write `{source.corrected_train}` there.")
     elif source.creates_accelerator and not source.mentions_checkpoint:
         message = f"the script does not read {_RESUME_OPTION}: {effect}"
-        remedy = "Take that argument, and before the first step: accelerator.load_state(args.resume_from_checkpoint)"
+        remedy = (
+            "Let the script take that argument, and before the first step call "
+            "accelerator.load_state(args.resume_from_checkpoint)"
+        )
         yield warning(_SCRIPT_PROFILE_KEY, message, f"{remedy}.")
 
 
@@ -63,7 +66,7 @@ def unpassed_local_rank(setup: Setup) -> Iterator[Finding]:
     ):
         return
     message = f"line {source.local_rank_line} of the script takes --local_rank, which {setup.launcher} does not pass"
-    remedy = 'Write `default=int(os.environ.get("LOCAL_RANK", 0))` there, without required=True.'
+    remedy = 'Give that argument `default=int(os.environ.get("LOCAL_RANK", 0))`, without required=True.'
     yield warning(_SCRIPT_PROFILE_KEY, message, remedy)
 
 
@@ -72,8 +75,13 @@ def invalid_progress_expression(setup: Setup) -> Iterator[Finding]:
     expression = setup.profile.trainer.progress
     if expression and (problem := why_expression_unusable(expression)):
         remedy = r"Write one such as `it (?P<step>\d+)/(?P<steps>\d+) L=(?P<loss>\S+)`."
-        change = Change("unset it", "the usual forms are read", (("trainer.progress", ""),))
-        yield error("trainer.progress", f"the expression {visible(problem)}", remedy, change=change)
+        change = Change("unset it", "usual log lines are read without it", (("trainer.progress", ""),))
+        yield error(
+            "trainer.progress",
+            f"trainer.progress, which reads the log: the expression {visible(problem)}",
+            remedy,
+            change=change,
+        )
 
 
 def non_python_script(setup: Setup) -> Iterator[Finding]:
@@ -83,14 +91,14 @@ def non_python_script(setup: Setup) -> Iterator[Finding]:
     if source is None or not source.problem or script_or_module_to_start(profile, setup.preset) != path:
         return
     if source.not_python:
-        message = f"{visible(path)} is {source.not_python}, and Python starts the script"
-        remedy = "Name the Python file that trains."
+        message = f"{visible(path)} is {source.not_python}, but Python must start the script"
+        remedy = "Name the Python file that trains (trainer.script)."
         if source.not_python == "a notebook":
             remedy = f"Make a Python file of it: jupyter nbconvert --to script {visible(shlex.quote(path))}."
         yield error(_SCRIPT_PROFILE_KEY, message, remedy)
     elif (why := source.problem.removeprefix(_NOT_PYTHON_PROBLEM_PREFIX)) != source.problem:
         message = f"{visible(path)} cannot be read as Python: {why}"
-        remedy = "Correct it, or name the Python file that trains."
+        remedy = "Correct the file, or name the Python file that trains (trainer.script)."
         yield Finding(level=_syntax_error_level(setup), key=_SCRIPT_PROFILE_KEY, message=message, remedy=remedy)
 
 
@@ -117,7 +125,7 @@ def script_without_train_switch(setup: Setup) -> Iterator[Finding]:
     change = Change(
         f"add {_TRAIN_SWITCH}", "without it nothing is trained", ((_ARGUMENTS_PROFILE_KEY, (*words, _TRAIN_SWITCH)),)
     )
-    yield error(_ARGUMENTS_PROFILE_KEY, message, f"Add {_TRAIN_SWITCH} to the arguments.", change=change)
+    yield error(_ARGUMENTS_PROFILE_KEY, message, f"Add {_TRAIN_SWITCH} to trainer.arguments.", change=change)
 
 
 def missing_input_paths(setup: Setup) -> Iterator[Finding]:
@@ -128,7 +136,10 @@ def missing_input_paths(setup: Setup) -> Iterator[Finding]:
         for path in paths:
             if states.get(path) in {"missing", "unreadable"}:
                 what = "does not exist" if states[path] == "missing" else "cannot be read"
-                message, remedy = f"{visible(name)}: {visible(path)} {what}", "Correct it, or put the file there."
+                message, remedy = (
+                    f"{visible(name)}: {visible(path)} {what}",
+                    "Correct the path (trainer.arguments), or put the file there.",
+                )
                 yield warning(_ARGUMENTS_PROFILE_KEY, message, remedy, argument=name)
 
 
@@ -136,8 +147,12 @@ def several_processes_without_process_group(setup: Setup) -> Iterator[Finding]:
     """Several processes of a script that knows of no others: each would train all of it, and write the same files."""
     source = setup.script_source
     if source and source.trains_alone and setup.world_size > 1:
-        message = f"the script joins no process group: each of {setup.world_size} processes would train all for itself"
-        remedy = "Wrap its model (torch.nn.parallel.DistributedDataParallel, or accelerate), or start one process."
+        message = (
+            f"the script cannot share its work: each of {setup.world_size} processes would train the whole model alone"
+        )
+        remedy = (
+            "Train with one process. Or let the script use accelerate or torch.nn.parallel.DistributedDataParallel."
+        )
         several_machines = setup.profile.nodes.machine_count > 1 or setup.is_slurm_job
         gpu_uuids = [gpu.uuid for gpu in setup.gpus if gpu.uuid]
         change = None if several_machines else one_process_change(gpu_uuids, "the script trains by itself")

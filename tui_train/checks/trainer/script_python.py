@@ -38,7 +38,7 @@ def script_newer_than_python(setup: Setup) -> Iterator[Finding]:
         newer = f"Python 3.{source.minor_version}"
         message = f"{where} needs {newer} or newer, and {_python_name(setup, tool)} is Python {visible(tool.version)}"
         change = _other_python_change(setup, (), source.minor_version)
-        yield _finding(setup, message, f"Choose one with {newer}, or rewrite that line.", change)
+        yield _finding(setup, message, f"Choose a Python with {newer} (trainer.python), or rewrite that line.", change)
 
 
 def missing_imports(setup: Setup) -> Iterator[Finding]:
@@ -90,7 +90,7 @@ def _finding_of_module_above(setup: Setup, source: ScriptSource, modules: Sequen
     folder = project_folder_of_module(modules[0].module, source)
     together = [each for each in modules if project_folder_of_module(each.module, source) == folder]
     imported = _modules_text(setup, together)
-    message = f"the script imports {imported} from {display_path(folder)}, where Python does not look by itself"
+    message = f"the script imports {imported} from {display_path(folder)}, a folder in which Python does not look"
     remedy, change = missing_module_remedy(modules[0].module, folder=folder), None
     if _in_container(setup):
         # The image may have a PYTHONPATH of its own, which one of the profile would hide.
@@ -103,9 +103,9 @@ def _finding_of_module_above(setup: Setup, source: ScriptSource, modules: Sequen
 
 def _install_remedy(setup: Setup, tool: Toolchain, modules: Sequence[ScriptImport], provider: str) -> str:
     if _in_container(setup):
-        return "Choose an image that has it."
+        return "Choose an image that has it (container.image)."
     if provider == "python":
-        return "It comes with other versions of Python: choose one (trainer.python)."
+        return "That module comes with other versions of Python: choose one (trainer.python)."
     if provider != "package":
         return missing_module_remedy("")
     python = shlex.quote(tool.python)

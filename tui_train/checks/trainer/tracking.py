@@ -30,8 +30,8 @@ def missing_logger_packages(setup: Setup) -> Iterator[Finding]:
         install = f"Install it there: `{display_path(tool.python)} -m pip install {name}`."
         yield error(
             key,
-            f"{label} is chosen, and {where} has no package {name}",
-            "Use an image that has it." if where == "the image" else install,
+            f"the training is to report to {label}, and {where} has no package {name}",
+            "Use an image that has it (container.image)." if where == "the image" else install,
             change=Change(f"without {label}", "it is not installed there", ((key, False),)),
         )
 
@@ -54,7 +54,7 @@ def missing_wandb_key(setup: Setup) -> Iterator[Finding]:
     change = Change("wandb offline", "needs no key; sync it later", (("trainer.environment", environment),))
     message = f"no key for W&B was found, and the training reports there: {why}"
     remedy = (
-        f"Export {_WANDB_KEY_VARIABLE} where you start it and name it under secrets, "
+        f"Name {_WANDB_KEY_VARIABLE} under trainer.secrets and export it where you start the run, "
         "run `wandb login`, or do not report there."
     )
     yield warning("trainer.secrets", message, remedy, change=change)
@@ -88,7 +88,7 @@ def _why_script_reports_to_wandb(
     if is_old and environment.get("WANDB_DISABLED", "").lower() in {"1", "true", "yes", "on"}:
         return ""
     if "all" in names:
-        return "report_to is all, and wandb is installed"
+        return "report_to=all, and wandb is installed"
     return (
         f"transformers {tool.transformers} reports to every tracker that is installed" if is_old and not names else ""
     )

@@ -27,7 +27,7 @@ from tui_train.trainers.script import script_or_module_to_start
 
 _REMEDY_BY_PLAN_VARIABLE = {
     "CUDA_VISIBLE_DEVICES": "choose the GPUs on the Hardware screen (hardware.gpus)",
-    "CUDA_DEVICE_ORDER": "it is next to the GPUs' UUIDs already",
+    "CUDA_DEVICE_ORDER": "the plan names the GPUs by their UUIDs, whatever their order",
     "ACCELERATE_USE_CPU": "choose the device on the Hardware screen (hardware.device)",
     "TUI_TRAIN_RUN_ID": "it marks the processes of a run",
     "TUI_TRAIN_BACKEND": "choose the communication on the Backend screen (communication.backend)",
@@ -36,15 +36,20 @@ _REMEDY_BY_PLAN_VARIABLE = {
 }
 _THREAD_COUNT_VARIABLES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
 _READ_FROM_VARIABLE_REMEDY = (
-    "Have the training read it from a variable: name that under trainer.secrets, and export it."
+    "Have the training read it from a variable. Name the variable under trainer.secrets, and export it "
+    "where you start the run."
 )
 _SECRET_REMEDY_BY_KEY = {
     "trainer.arguments": (
-        "Have the script read it from a variable, such as HF_TOKEN: name that under secrets, and export it."
+        "Have the script read it from a variable, such as HF_TOKEN. Name that under trainer.secrets, and "
+        "export it where you start the run."
     ),
-    "trainer.secrets": "Write the name of its variable here, such as HF_TOKEN, and export that.",
+    "trainer.secrets": (
+        "Write only the name of a variable here, such as HF_TOKEN, and export it where you start the run."
+    ),
     "notify.command": (
-        "Have a shell read it from a variable that you export: sh -c '… \"$NAME\"'. An address: set notify.webhook."
+        "Put it into a variable that you export, and read it by a shell: sh -c '… \"$NAME\"'. For an address "
+        "set notify.webhook."
     ),
 }
 
@@ -58,13 +63,15 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         return  # the missing GPU is the reason and is reported; installing packages would not fix it
     more = " deepspeed" if profile.trainer.strategy.startswith("zero") else ""
     install = (
-        f"Install it there (`pip install torch accelerate transformers{more}`), or choose another (trainer.python)."
+        f"Install them there (`pip install torch accelerate transformers{more}`), or choose another Python "
+        "(trainer.python)."
     )
     if trainer_has_own_field(profile, "nemo"):
-        install = f"Make one: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES_TEXT}."
+        install = f"Make one that can: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES_TEXT}."
     elif setup.trainer.wants_data:
         install = (
-            f"Make one: tui-train env create {setup.trainer.library_set}. Or name one that has them (trainer.python), "
+            f"Make one that can: tui-train env create {setup.trainer.library_set}. Or name one that has them "
+            "(trainer.python), "
             f"or `pip install {' '.join(setup.trainer.needed_packages())}` there."
         )
     chosen = visible(profile.trainer.python)
@@ -72,7 +79,10 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     if setup.toolchain is None and unchosen:
         yield _python_to_be_chosen_finding(unchosen[0], install)
     elif setup.toolchain is None and chosen:
-        message, remedy = f"{chosen} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
+        message, remedy = (
+            f"the Python {chosen} was not found",
+            "Choose a Python that is listed (trainer.python), or leave it empty.",
+        )
         yield error("trainer.python", message, remedy, machine=True)
     elif setup.toolchain is None:
         problems = [f"{tool.label or tool.python} {problem}" for tool, problem in setup.python_problems]
@@ -99,7 +109,7 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
     trainer = profile.trainer
     script = trainer_has_own_field(profile, "trainer.script")
     if script and not script_or_module_to_start(profile, setup.preset):
-        yield error("trainer.script", "no script is named", "Name the file that trains.")
+        yield error("trainer.script", "no script is named", "Name the Python file that trains (trainer.script).")
     expected: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
     if script and setup.preset.can_start_script:
         expected.append(("trainer.script", trainer.script, "file"))
@@ -120,7 +130,7 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
         if path and state != kind:
             what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
             message = f"{fields.get_field(key).label.lower()}: {visible(path)} {what}"
-            yield error(key, message, f"Name a {kind} that you may read.")
+            yield error(key, message, f"Name a {kind} that exists and that you may read ({key}).")
     yield from _unusable_or_existing_output_folder(setup)
 
 
@@ -133,7 +143,7 @@ def damaged_weights(setup: Setup) -> Iterator[Finding]:
     if model and model.damaged:
         yield error(
             "trainer.model" if named else "trainer.arguments",
-            f"the model's weights cannot be loaded: {model.damaged}",
+            f"the weights of the model cannot be loaded: {model.damaged}",
             "Copy or download that file again.",
         )
 
@@ -148,15 +158,19 @@ def _unusable_or_existing_output_folder(setup: Setup) -> Iterator[Finding]:
     if why_unwritable or facts.paths.get(output) == "file":
         problem = f"cannot be used: {why_unwritable}" if why_unwritable else "is a file"
         message = f"the output folder {display_path(output)} {problem}"
-        remedy = "Name one in a folder where you may write."
+        remedy = "Name a folder in a place where you may write (trainer.output)."
         change = Change("the run's own folder", "where runs are kept", ((key, ""),)) if profile.trainer.output else None
         yield error(key, message, remedy, change=change)
     elif facts.paths.get(output) == "folder":
-        message = f"the output folder {visible(output)} is there already"
+        message = f"the output folder {visible(output)} exists already"
         resumes = setup.preset.checkpoints or setup.trainer.resumes_itself
-        goes_on = "The run resumes from the newest complete checkpoint in it. Name another one to start fresh."
+        goes_on = (
+            "The run resumes from the newest complete checkpoint in it. To start fresh, name another folder "
+            "(trainer.output)."
+        )
         starts_over = (
-            "The run begins with the first step, and may overwrite what is in it. Name another one to keep that."
+            "The run starts at the first step, and may overwrite what is in it. To keep that, name another "
+            "folder (trainer.output)."
         )
         yield warning(key, message, goes_on if resumes else starts_over)
 
@@ -167,8 +181,8 @@ def refused_environment_variables(setup: Setup) -> Iterator[Finding]:
     for name, value in trainer.environment.items():
         if name in _REMEDY_BY_PLAN_VARIABLE:
             message, remedy = (
-                f"{name} is set by the plan",
-                f"Remove it from the environment: {_REMEDY_BY_PLAN_VARIABLE[name]}.",
+                f"{name} is set by tui-train itself",
+                f"Remove it from trainer.environment: {_REMEDY_BY_PLAN_VARIABLE[name]}.",
             )
             yield error("trainer.environment", message, remedy)
         elif fields.is_secret_variable(name) or secrets.has_surely_secret_format(value):
@@ -180,24 +194,27 @@ def refused_environment_variables(setup: Setup) -> Iterator[Finding]:
             change = Change(f"name {name} as a secret", "its value is taken where the run starts, never written", edits)
             yield error(
                 "trainer.environment",
-                f"{name} looks like a secret, and this environment is written to files",
-                "Name it under secrets, and export it where you start the run.",
+                f"{name} looks like a secret, and trainer.environment is written to files",
+                "Name it under trainer.secrets instead, and export it where you start the run.",
                 change=change,
             )
     for name in trainer.secrets:
         if not secrets.has_secret_format(name) and not (name.isidentifier() and name.isascii()):
             # After an equals sign comes its value.
             message = f"{visible(name.partition('=')[0])!r} is not a variable name"
-            remedy = "Write only the name, such as HF_TOKEN."
+            remedy = "Write only the name of a variable, such as HF_TOKEN (trainer.secrets)."
             yield error("trainer.secrets", message, remedy)
     for name, value in trainer.environment.items():
         if name in _THREAD_COUNT_VARIABLES and not re.fullmatch(r"\s*[1-9]\d*(,[1-9]\d*)*\s*", value):
             message = f"{name}={visible(value)} is not a number of threads"
             change = remove_variables_change(setup.profile, (name,), "the cores are shared out")
-            remedy = "Give a whole number from 1."
+            remedy = "Give a whole number from 1 on (trainer.environment)."
             yield error("trainer.environment", message, remedy, change=change)
         if not (name.isidentifier() and name.isascii()):
-            message, remedy = f"{visible(name)!r} is not a variable name", "Use letters, digits and _."
+            message, remedy = (
+                f"{visible(name)!r} is not a variable name",
+                "Use letters, digits and _ (trainer.environment).",
+            )
             yield error("trainer.environment", message, remedy)
 
 
@@ -221,8 +238,9 @@ def webhook_file_missing_on_other_machine(setup: Setup) -> Iterator[Finding]:
     if host and path.parent == webhooks_folder():
         yield error(
             "notify.webhook",
-            f"the webhook's address is kept on this machine, and {visible(host)} supervises the run",
-            "Export it there as a variable and set notify.webhook to $NAME, or name a file there (mode 0600).",
+            f"the webhook's address lies in a file on this machine, and {visible(host)}, where the run is, "
+            "cannot read it",
+            "Export the address there as a variable and set notify.webhook to $NAME, or name a file there (mode 0600).",
         )
 
 
@@ -261,8 +279,10 @@ def arguments_setting_recipe_values(setup: Setup) -> Iterator[Finding]:
         # Without an accumulation that it takes, it cannot be lowered anyway.
         and setup.ladder_context.accepted & batch.BATCH_PLACEHOLDERS != {"micro_batch"}
     ):
-        message = f"{visible(words)} in your arguments sets the batch: it cannot be lowered after out of memory"
-        remedy = "Remove it, and set recipe.micro_batch and recipe.global_batch."
+        message = (
+            f"{visible(words)} in your arguments sets the batch, so no smaller one can be tried after out of memory"
+        )
+        remedy = "Remove it from trainer.arguments, and set recipe.micro_batch and recipe.global_batch."
         yield warning("trainer.arguments", message, remedy, change=move_to_recipe)
 
 
@@ -278,7 +298,7 @@ def _set_by_argument_and_recipe_finding(words: str, value_label: str, preset: Pr
         level="warning" if recipe_wins else "error",
         key="trainer.arguments",
         message=f"{visible(words)} in your arguments {wins}",
-        remedy=f"Remove it, or leave the {value_label} of the recipe unset.",
+        remedy=f"Remove it from trainer.arguments, or leave the {value_label} of the recipe unset.",
         change=change,
     )
 
@@ -296,8 +316,8 @@ def batch_lowered_by_trainer(setup: Setup) -> Iterator[Finding]:
     if batch_option and script_options(setup.profile, setup.facts.documents).is_on("auto_find_batch_size"):
         yield warning(
             "trainer.arguments",
-            "auto_find_batch_size lowers the batch after running out of memory, and the global batch with it",
-            "Remove it: the fallbacks lower the micro batch and keep the global batch.",
+            "after out of memory auto_find_batch_size lowers the micro batch, and the global batch with it",
+            "Remove it from trainer.arguments: the fallbacks here keep the global batch.",
         )
 
 
@@ -343,12 +363,12 @@ def unknown_or_empty_placeholders(setup: Setup) -> Iterator[Finding]:
         if not key and name != "checkpoint":
             yield warning(
                 "trainer.arguments",
-                f"there is no {{{name}}} to fill in: it is passed unchanged",
+                f"{{{name}}} is no placeholder: the script gets it as it stands",
                 fields.similar_word_remedy(name, tuple(KEY_BY_PLACEHOLDER)),
             )
             continue
         effective = setup.effective_values.get(key.removeprefix("recipe."))
         is_empty = key in PROFILE_KEYS_OF_MODEL_AND_DATA and not fields.get_value(profile, key)
         if is_empty or (effective and effective.value is None):
-            message = f"{{{name}}} in your arguments has no value: they would be left out"
-            yield error(key, message, f"Set {key}, or take them out.")
+            message = f"{{{name}}} in trainer.arguments has no value, so the argument would be left out"
+            yield error(key, message, f"Set {key}, or remove the argument.")
