@@ -59,7 +59,7 @@ def data_summary_lines(
             rows[1].append(cut)
     rows[0].append(usable)
     cell = min(_MAX_CELL_WIDTH, max(_MIN_CELL_WIDTH, width // 4))
-    lines = [heading("Set", visible(of), width)]
+    lines = [heading("Data", visible(of), width)]
     lines += [columns(width, *((piece, cell) for piece in row[:-1]), (row[-1], 0)) for row in rows if row]
     if epoch:
         words = data_text.epoch_text(epoch, question) + (

@@ -167,8 +167,12 @@ of the settings does. r reads the file again."""
         if look is None or asked is None or setup is None:
             waits = _DATA_FACTS_PART in self.awaited_parts
             why = data_text.why_data_unread(setup) if setup else "the settings cannot be used"
-            words = data_text.reading_data_text(self.profile) if waits else "" if findings else why
-            self.query_one("#set", Lines).show(lambda width: [heading("Set", "", width), styled((words, MUTED))])
+            words = data_text.reading_data_text(self.profile) if waits else why
+            if findings and not waits:
+                reasons, findings = findings, ()  # in the place of what would be said of the data
+                self.query_one("#set", Lines).show(lambda width: data_finding_lines(reasons, width, tall=tall))
+            else:
+                self.query_one("#set", Lines).show(lambda width: [heading("Data", "", width), styled((words, MUTED))])
             self.query_one("#sample", Lines).show_fixed()
             self.query_one("#beside", Lines).show_fixed()
         else:
@@ -223,7 +227,7 @@ of the settings does. r reads the file again."""
             more = ", ".join(words for state, words in _LEGEND_BY_STATE.items() if state in states)
             self.query_one(Hint).show_text(Content(f"{_LEGEND_TEXT} {more}{'.' * bool(more)}".strip()))
         else:
-            self.query_one(Hint).show_text(Content("It is read by the Python that trains; nothing else waits for it."))
+            self.query_one(Hint).show_text(Content("The Python that trains reads the data; you can go on meanwhile."))
 
     # What the keys do
 

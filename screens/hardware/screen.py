@@ -314,8 +314,10 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
 
 def _zero_processes_text(setup: Setup) -> str:
-    per_gpu = ", one per GPU" if setup.device == "cuda" and setup.first_machine_processes == len(setup.gpus) else ""
-    return f"0 is auto: {counted(setup.first_machine_processes, 'process', 'processes')}{per_gpu}"
+    count = setup.first_machine_processes
+    if setup.device == "cuda" and count == len(setup.gpus) > 1:
+        return f"0 means auto: {count}, one per GPU"
+    return f"0 means auto: {counted(count, 'process', 'processes')}"
 
 
 def _require_host_address(address: str) -> str:

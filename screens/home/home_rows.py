@@ -40,7 +40,7 @@ RUN_KEY_PREFIX, PROFILE_KEY_PREFIX = "run:", "profile:"
 _GUARANTEED_NAME_WIDTH, _STEPS_WIDTH, _DATE_WIDTH, _CURVE_WIDTH = 22, 13, 12, 20
 _MAX_NARROW_WIDTH = 70
 _MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 16, 42
-_STATE_WIDTH = 10
+_STATE_WIDTH, _ETA_WIDTH = 10, 14
 _MARKED_RUN_MARK = ("◆", "b $primary")
 MARK_BY_RUN_STATE = {
     "running": LIVE_MARK,
@@ -205,19 +205,21 @@ def _live_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, wi
         if digest.seconds_left is not None
         else _waiting_reason_text(digest)
     )
-    line = share_bar(part, max(0, width - name - 30)) if digest.steps else Content()
+    line = share_bar(part, max(0, width - name - 5 - _STEPS_WIDTH - _ETA_WIDTH - 2)) if digest.steps else Content()
     first = columns(
         width,
         (_name_cell(digest, is_marked, "b"), name),
         (line, 0),
         (percent(min(1.0, part)) if digest.steps else "", -5),
         (styled((steps, MUTED)), -_STEPS_WIDTH),
-        (left, -14),
+        (left, -_ETA_WIDTH),
     )
     newest = styled("loss ", (loss_text(digest.loss), "b")) if digest.loss is not None else Content()
     evaluation = styled("   eval ", (loss_text(digest.evaluation), "b")) if digest.evaluation is not None else Content()
     attempt = digest.now.attempts[-1].number if digest.now and digest.now.attempts else 1
     more = styled((f"   attempt {attempt}", MUTED)) if attempt > 1 else Content()
+    if (newest + evaluation + more).cell_length > width - name - _CURVE_WIDTH - 2:
+        more = Content()  # the losses are not cut for it
     note = styled((f"   {visible(digest.note)}", MUTED)) if digest.note else Content()
     devices = (styled("  ", (visible(digest.devices), MUTED)), name)
     if digest.now and digest.state == "waiting":

@@ -14,12 +14,16 @@ _START_SECTION = "start"
 
 
 class Beginning(NamedTuple):
-    """A way to begin: its title, what it needs and how long it takes, and more in the hint of its row."""
+    """A way to begin: its title, what it needs and how long it takes, more in the hint of its row, and all beside it.
+
+    `details` are labels and texts.
+    """
 
     key: str
     title: str
     note: str
     hint: str
+    details: tuple[tuple[str, str], ...]
 
 
 BEGINNINGS = (
@@ -28,24 +32,53 @@ BEGINNINGS = (
         "Fine-tune a model on my data",
         "a model and JSONL, CSV, Parquet or text; minutes to hours",
         "Model: Hub or folder. Data: chats, prompts with answers, text, preferences.",
+        (
+            ("Model", "a folder with weights, or a name on the Hub such as Qwen/Qwen3-0.6B"),
+            ("Data", "chats (messages, ShareGPT), Alpaca, prompt + completion, preference pairs, or plain text"),
+            ("Method", "SFT with LoRA, unless you choose another: DPO, KTO, a reward model; QLoRA, all weights"),
+            ("Checked", "unusable rows, their lengths, GPU memory and disk, before anything starts"),
+            ("Leaves", "an adapter that you can chat with, merge or go on with"),
+            ("Shell", "tui-train new chat --set trainer.kind=finetune"),
+        ),
     ),
     Beginning(
         "script",
         "Train with my own script",
         "a .py file and a Python with its packages; as long as it takes",
         "Your train.py and its arguments, on one GPU or several.",
+        (
+            ("Script", "any .py that trains with PyTorch; it stays as it is"),
+            ("Python", "the one that has what the script imports"),
+            ("Passed", "what its own arguments take: each is a row, with its default and help"),
+            ("GPUs", "one process each where the script shares its work, otherwise one"),
+            ("Checked", "missing arguments, files and packages, before anything starts"),
+            ("Shell", "tui-train new own --set trainer.kind=script --set trainer.script=train.py"),
+        ),
     ),
     Beginning(
         "quickstart",
         "See it work",
         "a small model on sample text, nothing downloaded; about a minute",
         "Opens the preview of a small training with defaults; Enter there starts it.",
+        (
+            ("Trains", "a new language model of 0.8 M parameters, 60 steps"),
+            ("Data", "a sample text that comes with it; nothing is downloaded"),
+            ("On", "the GPUs that can train, otherwise the CPU"),
+            ("Shows", "the plan, losses and log, checkpoints, and what a run leaves"),
+            ("Shell", "tui-train quickstart"),
+        ),
     ),
     Beginning(
         "open",
         "Open a path or a model",
-        "data, a script, a model's folder or its name on the Hub",
+        "data, a script, a model folder or its Hub name",
         "Data and models open a fine-tune, .py your script, .toml its profile.",
+        (
+            ("Data", ".jsonl, .json, .csv, .parquet, .txt: a fine-tune on it"),
+            ("Script", ".py: your own script"),
+            ("Model", "a folder with config.json, or ORG/NAME: a fine-tune of it"),
+            ("Profile", ".toml: what it says"),
+        ),
     ),
 )
 _PASTE_NOTE = "; or paste it here"  # of the last one, on the page

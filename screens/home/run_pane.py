@@ -21,6 +21,7 @@ from ..widgets.lines import Lines
 from ..widgets.plot import Plot
 from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
 from .home_rows import MARK_BY_RUN_STATE
+from .home_start import Beginning
 
 _MAX_CHANGES_SHOWN = 8
 _LABEL_WIDTH = 9
@@ -56,6 +57,11 @@ class RunPane(Vertical, can_focus=False):
     def show_profile(self, card: ProfileCard) -> None:
         """Show a saved profile."""
         self._lines.show(lambda width: tuple(_profile_lines(card, width)))
+        self._plot.display = False
+
+    def show_beginning(self, beginning: Beginning) -> None:
+        """Show what a way to begin needs and does."""
+        self._lines.show(lambda width: tuple(_beginning_lines(beginning, width)))
         self._plot.display = False
 
     def show_nothing(self) -> None:
@@ -109,6 +115,12 @@ def _profile_lines(card: ProfileCard, width: int) -> Iterator[Content]:
         yield from _labelled_lines(label, words, width)
     yield Content()
     yield styled(("Enter", KEY_STYLE), " opens its steps   ", ("g", KEY_STYLE), " runs it now")
+
+
+def _beginning_lines(beginning: Beginning, width: int) -> Iterator[Content]:
+    yield heading(beginning.title, "", width)
+    for label, words in beginning.details:
+        yield from _labelled_lines(label, words, width)
 
 
 def _summary_labels_and_texts(about: TrainingSummary) -> tuple[tuple[str, str], ...]:

@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 _REFRESH_SECONDS = 2.0
 _ASK_HOSTS_PERIOD_SECONDS = 10.0  # seconds after which the hosts of live runs are asked
 _HINT_DELAY_SECONDS = 0.03
+_BEGINNING_BY_KEY = {beginning.key: beginning for beginning in BEGINNINGS}
 _HINT_BY_ROW_KEY = {
-    **{beginning.key: beginning.hint for beginning in BEGINNINGS},
+    **{key: beginning.hint for key, beginning in _BEGINNING_BY_KEY.items()},
     "draft": "The same steps with the values that you edited last.",
     "new": "Or paste a path or a model's name (ORG/NAME) here.",
 }
@@ -249,6 +250,8 @@ on each panel and group, which goes there, q quit."""
         self.refresh_bindings()
         if self._has_pane_room and (self.state.runs or self.state.profiles):
             self._show_cursor_row_in_pane()
+        elif self._has_pane_room:
+            self.call_after_refresh(self._show_cursor_row_in_pane)  # the first picture does not wait for it
         elif run and self._reader and self.has_class("-tall"):
             self._read_losses(run, self._reader.digests)
         elif self.query("#below"):
@@ -274,6 +277,8 @@ on each panel and group, which goes there, q quit."""
                 self._read_details(run, self.state.earlier_run_of_profile(key), self._reader.digests)
         elif card := self.state.profiles.get(key):
             pane.show_profile(card)
+        elif beginning := _BEGINNING_BY_KEY.get(key):
+            pane.show_beginning(beginning)
         else:
             pane.show_nothing()
         self._pane_key = key

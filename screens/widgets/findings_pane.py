@@ -101,13 +101,15 @@ def _fallback_lines(plan: Plan, width: int) -> list[Content]:
 
 
 def _finding_lines(finding: Finding, width: int, key: str) -> list[Content]:
-    """Return a finding with all its words, and below it what its key would do."""
+    """Return a finding with all its words, and below it what its key would do, or what the user can."""
     mark = FAILED_MARK if finding.forbids_plan else WARNING_MARK
     words = Content(visible(finding.message)).wrap(max(4, width - 2))
     lines = [styled(mark if number == 0 else " ", " ", line) for number, line in enumerate(words)]
-    change = finding.fix if key else None
-    fixes = styled((key, KEY_STYLE), f" {typeset_ascii(change.title)}").wrap(max(4, width - 2)) if change else []
-    return [*lines, *(styled("  ", line) for line in fixes)]
+    if finding.fix and key:
+        remedy = styled((key, KEY_STYLE), f" {typeset_ascii(finding.fix.title)}")
+    else:
+        remedy = styled((visible(finding.screen_remedy), MUTED))
+    return [*lines, *(styled("  ", line) for line in remedy.wrap(max(4, width - 2)))]
 
 
 def unparsable_field_lines(label: str, width: int) -> list[Content]:

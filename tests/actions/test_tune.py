@@ -178,7 +178,7 @@ def test_an_own_script_may_need_less_than_is_predicted():
 def test_where_nothing_is_predicted_steps_stay_small():
     chosen = profile({**SCRIPT, "trainer.arguments": WORDS, "recipe.micro_batch": 4, "recipe.global_batch": 4096})
     assert search_space(Setup(chosen, CARD)).micro_batches == (1, 2, 4, 8, 16, 32)
-    with pytest.raises(TuiTrainError, match="not passed a precision"):
+    with pytest.raises(TuiTrainError, match="passes no precision"):
         search_space(Setup(chosen, CARD), ("bf16",))
 
 

@@ -104,7 +104,7 @@ def test_version_and_help():
         (["plan", "a", "b"], "got unexpected extra argument (b)", "`tui-train plan --help`"),
         (["run"], "missing argument 'PROFILE'", "`tui-train run --help`"),
         (["logs", "x", "--attempt=0"], "invalid value for '--attempt': 0", "`tui-train logs --help`"),
-        (["logs", "x", "-f", "--attempt=1"], "--follow and --attempt exclude each other", "`tui-train logs --help`"),
+        (["logs", "x", "-f", "--attempt=1"], "Give --follow or --attempt, not both", "`tui-train logs --help`"),
     ],
 )
 def test_wrong_usage_is_told_as_every_error(arguments, what, remedy):
@@ -342,7 +342,7 @@ def test_what_would_fail_again_is_not_resumed(tmp_path):
     script.write_text("import argparse\np = argparse.ArgumentParser()\np.add_argument(*['--eta'])\np.parse_args()\n")
     profile.write_text(SLEEPER.replace(str(SCRIPTS / "sleeper.py"), str(script)).replace("--seconds=0.3", "--nope"))
     following = tui("run", str(profile), code=2).stdout.splitlines()[-1]
-    assert following.startswith("Started again as it is, it would fail again.")
+    assert following.startswith("Unchanged, it would fail again.")
     name = newest().name
     said = refused("resume", "last", code=69)
     assert f"{name} would fail again" in said

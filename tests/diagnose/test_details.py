@@ -360,7 +360,7 @@ def test_a_traceback_that_is_drawn_as_a_box_names_the_place():
 
 
 def test_a_failure_is_headed_in_words():
-    assert [failure_heading(name) for name in ("user_args", "cuda_oom")] == ["wrong arguments", "cuda oom"]
+    assert [failure_heading(name) for name in ("user_args", "cuda_oom")] == ["wrong arguments", "out of GPU memory"]
     assert {*HEADING_BY_FAILURE} <= {signature.failure for signature, _ in load_signatures()}, (
         "each is a class that there is"
     )

@@ -286,7 +286,7 @@ def test_ctrl_c_ends_the_reading_of_a_large_log_with_what_is_known(tmp_path):
         file.write(f"{OOM}\n")
     command = [sys.executable, "-m", "tui_train", "diagnose", str(log)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert "end shows cuda oom" in child.stderr.readline()
+    assert "end shows out of GPU memory" in child.stderr.readline()
     child.send_signal(signal.SIGINT)
     out, error = child.communicate(timeout=60)
     assert child.returncode == 130

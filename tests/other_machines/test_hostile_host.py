@@ -225,7 +225,7 @@ def test_what_was_changed_or_made_here_is_not_replaced(run, tmp_path):
     (here / "model.txt").write_text("changed here")
     with pytest.raises(AlreadyExists, match=r"model\.txt was not fetched, or was changed") as raised:
         fetch_results(run)
-    assert "Move it away" in raised.value.remedy
+    assert "Move that file or folder away" in raised.value.remedy
     assert (here / "model.txt").read_text() == "changed here"
     (here / "model.txt").unlink()
     (here / "model.txt").symlink_to(tmp_path / "elsewhere")
@@ -255,7 +255,7 @@ def test_what_an_earlier_version_fetched_is_named_so_and_fetched_again_once_it_i
     (run.path / ".fetched-files").unlink()
     with pytest.raises(AlreadyExists, match="output was fetched by an earlier version") as raised:
         fetch_results(run)
-    assert "Move it away" in raised.value.remedy
+    assert "Move that file or folder away" in raised.value.remedy
     assert (local_output_folder(run.path, "") / "model.txt").read_text() == "first"
     local_output_folder(run.path, "").rename(tmp_path / "earlier")
     assert [fetch_results(run).size, fetch_results(run).size] == [5, 0], "what is here does not come again"

@@ -472,5 +472,5 @@ async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, ho
             await pilot.press("x")
             await shown(pilot, "✗ The installation was cancelled")
             assert app.profile.trainer.python == ""
-            assert "Nothing of it is left" in shows(pilot)
+            assert "Nothing of the environment is left" in shows(pilot)
     until(lambda: not list(app_paths.environments_folder().iterdir()), what="something is left")

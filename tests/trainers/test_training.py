@@ -101,7 +101,7 @@ def test_a_failed_run_says_why_and_what_to_try(tmp_path):
     command = [sys.executable, "-m", "tui_train", "run", "quickstart", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert re.search(r"failed +cuda oom", done.stderr)
+    assert re.search(r"failed +out of GPU memory", done.stderr)
     assert re.search(
         r"^try it +tui-train run \S+/profile\.toml --set recipe\.micro_batch=4 --set recipe\.global_batch=16$",
         done.stderr,

@@ -28,15 +28,18 @@ _OPENABLE_KINDS_TEXT = (
 _COMPRESSED_REASON = "is compressed, and data is read uncompressed"
 _WEIGHTS_REFUSAL = "is a file of weights", "Open its folder, which has config.json."
 _CONFIG_REFUSAL = (
-    "is a config file, which a trainer of its own reads",
+    "is a config file of another trainer (such as Axolotl)",
     (
         "Choose My own script on Backend with the preset axolotl or llama-factory (trainer.preset), "
         "and name the file as its config file (trainer.config)."
     ),
 )
-_SAVED_DATASET_REFUSAL = "was written by save_to_disk of datasets", 'Write JSONL instead: dataset.to_json("data.jsonl")'
-_TABLE_REFUSAL = "is a table, but not CSV", "Save it as CSV or JSONL."
-_DOCUMENT_REFUSAL = "is a document", "Save its text as .txt, with one sample a line."
+_SAVED_DATASET_REFUSAL = (
+    ("was written by datasets' save_to_disk, which is not read"),
+    'Write JSONL instead: dataset.to_json("data.jsonl")',
+)
+_TABLE_REFUSAL = "is a spreadsheet, which is not read", "Save it as CSV or JSONL."
+_DOCUMENT_REFUSAL = "is a document, which is not read", "Save its text as .txt, with one sample a line."
 # What is wrong with a file, and what to do; {} is its path as a shell takes it.
 _REFUSAL_BY_SUFFIX = {
     ".ipynb": (
@@ -98,7 +101,8 @@ def profile_for_pasted_paths(text: str) -> Profile:
     models = [each.value for each in recognised if each.kind == "model"]
     if len(models) > 1:
         raise BadInput(
-            f"{_shortened_word(models[0])} and {_shortened_word(models[1])} are two models", "Name one, with its data."
+            f"{_shortened_word(models[0])} and {_shortened_word(models[1])} are two models",
+            "Name one model, with its data.",
         )
     data = tuple(each.value for each in recognised if each.kind == "data")
     return _profile_with_values({"trainer.kind": "finetune", "trainer.model": "".join(models), "trainer.data": data})
@@ -147,7 +151,7 @@ def _split_into_paths_and_names(text: str) -> list[str]:
     try:
         return shlex.split(" ".join(lines))
     except ValueError:
-        raise BadInput("a quote is not closed", "Close it, or put a backslash before it.") from None
+        raise BadInput("a quote is not closed", "Close the quote, or put a backslash before it.") from None
 
 
 def _path_without_file_scheme(word: str) -> str:
@@ -165,7 +169,9 @@ def _recognise_word(word: str) -> _RecognisedWord:
     path = fields.absolute_path(_path_without_file_scheme(word), Path.cwd())
     state = path_state(path)
     if state == "unreadable":
-        raise BadInput(f"{_shortened_path(path)} cannot be read", "Name a file or folder that you may read.")
+        raise BadInput(
+            f"{_shortened_path(path)} cannot be read", ("Name a file or folder that exists and that you may read.")
+        )
     if state == "folder":
         return _recognise_folder(Path(path))
     if state == "file":

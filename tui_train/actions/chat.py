@@ -93,7 +93,9 @@ class Chat:
             template = bool(message["template"])
             device, dtype = visible(str(message["device"])), visible(str(message["dtype"]))
         except KeyError as error:
-            raise Unavailable("its answer is not understood", "If that happens again, report it.") from error
+            raise Unavailable(
+                ("the model program sent an answer that is not understood"), "If that happens again, report it."
+            ) from error
         self.compares = self.compares and bool(message.get("compares"))
         return ModelsLoaded(device, dtype, template, self.compares)
 

@@ -49,14 +49,14 @@ def training_python(run: RunDir, python: str = "") -> TrainingPython:
     """Return what a run was trained with, or another Python in its place; Unavailable where it cannot be started."""
     plan, damage = run.read_plan()
     if damage:
-        raise BadInput(f"{visible(run.name)} has no valid plan: {damage}", "Name a run that has one.")
+        raise BadInput(f"{visible(run.name)} has no valid plan: {damage}", "Name another run.")
     if plan.get("container") and not python:
         why = f"{visible(run.name)} was trained in a container, whose Python is not on this machine"
         raise Unavailable(why, "Name a Python with torch, transformers and peft: --python /path/to/python3")
     named = python or plan.get("python")
     if not isinstance(named, str) or not inode_and_size(Path(named))[0]:
         why = f"the Python that trained is not there: {visible(str(named))}"
-        raise Unavailable(why, "Name another one with torch, transformers and peft: --python /path/to/python3")
+        raise Unavailable(why, "Name another Python with torch, transformers and peft: --python /path/to/python3")
     device = "cuda" if plan.get("device") == "cuda" else "cpu"
     return TrainingPython(named, _training_variables_from_profile(plan), device)
 
@@ -126,7 +126,7 @@ class ChildDialogue:
                     raise Unavailable(why, "The machine may be busy or short of memory; try again later.")
                 if os.fstat(self._errors.fileno()).st_size > _MAX_STDERR_BYTES:
                     why = f"it wrote more than {_MAX_STDERR_BYTES >> 20} MiB of errors{self._last_stderr_line_suffix()}"
-                    raise Unavailable(why, "Fix that in the Python that trained.")
+                    raise Unavailable(why, "Fix that in the Python that trained, or name another one: --python PATH.")
                 if selector.select(_POLL_SECONDS):
                     data = os.read(pipe.fileno(), 65536)
                     if not data:
@@ -157,7 +157,10 @@ class ChildDialogue:
         last = self._last_stderr_line_suffix()
         if why := memory_bound.out_of_memory_reason(code, last, self._memory):
             return _result_child_error("memory", why)
-        return Unavailable(f"it ended with exit code {code}{last}", "Fix that in the Python that trained.")
+        return Unavailable(
+            f"it ended with exit code {code}{last}",
+            ("Fix that in the Python that trained, or name another one: --python PATH."),
+        )
 
     def _last_stderr_line_suffix(self) -> str:
         """Return the last line of its stderr behind a colon, empty where there is none."""
@@ -180,12 +183,15 @@ def _model_folders(request: dict[str, Any]) -> list[str]:
 
 _MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
     "memory": ("out of memory", "Stop what else uses that memory, or use a machine with more."),
-    "missing": ("the model is not complete here", "Put it there, or download it: hf download ID"),
+    "missing": (
+        "the model is not complete here",
+        ("Copy the missing files there, or download the model: hf download ID"),
+    ),
     "lacks": ("this Python cannot do that", "Install what is missing there, or name another Python: --python PATH"),
     "quantized": ("an adapter merges into unquantized weights only", "Name the unquantized model: --base FOLDER"),
     "space": ("no disk space", "Free some space, or choose a folder on another disk."),
-    "template": ("the chat template cannot be used", "Try a model with another one."),
-    "prompt": ("the prompt cannot be answered", "Give another one."),
+    "template": ("the chat template cannot be used", "Try a model with another chat template."),
+    "prompt": ("the prompt cannot be answered", "Give another prompt."),
 }
 
 

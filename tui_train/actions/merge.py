@@ -79,12 +79,14 @@ def merge_adapter(
     if os.path.lexists(into):
         raise AlreadyExists(f"{visible(str(into))} already exists", "Name a new folder.")
     if not into.parent.is_dir():
-        raise NotFound(f"there is no folder {visible(str(into.parent))}", "Make it first, or name another one.")
+        raise NotFound(
+            (f"there is no folder {visible(str(into.parent))}"), "Make that folder first, or name another one."
+        )
     if adapter.kind != "adapter":
-        raise BadInput(f"{visible(adapter.path)} is a full model: there is nothing to merge", "Use it as it is.")
+        raise BadInput(f"{visible(adapter.path)} is a full model: there is nothing to merge", "Use the model as it is.")
     base, revision = (options.base, "") if options.base else (run_result.base, run_result.revision)
     if not base:
-        raise BadInput("the adapter does not name its base model", "Name it: --base FOLDER")
+        raise BadInput("the adapter does not name its base model", "Name its base model: --base FOLDER")
     python = training_python(run, options.python)
     with raising_cannot_write(into):
         beside = Path(tempfile.mkdtemp(dir=into.parent, prefix=f".{into.name[:40]}."))

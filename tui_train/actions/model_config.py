@@ -34,7 +34,7 @@ def fetch_model_config(profile: Profile, hub: HubCache, model_id: str) -> Path:
     if is_hub_offline(profile, hub):
         raise Unavailable(
             f"offline (HF_HUB_OFFLINE is set): config.json of {model_id} is not fetched",
-            "Unset it, or name a folder that has the model's config.json.",
+            "Unset HF_HUB_OFFLINE, or name a folder that has the model's config.json.",
         )
     at = hub_endpoint(profile, hub)
     found = query_model_config(
@@ -49,7 +49,7 @@ def _fetch_refusal_error(model_id: str, endpoint: str, answer: HubConfig) -> Tui
     message = f"config.json of {model_id} was not fetched: {answer.problem}"
     if answer.refusal == "unreachable":
         return Unavailable(f"{message} ({endpoint})", "Check the network, or name another Hub in HF_ENDPOINT.")
-    token = f"name {_TOKEN_VARIABLE} under secrets, and export it where you start tui-train"
+    token = f"name {_TOKEN_VARIABLE} under trainer.secrets, and export your token where you start tui-train"
     remedies = {
         "gated": f"Ask for access at {endpoint}/{model_id}, {token}.",
         "missing": f"Check its name. If it is private, {token}.",

@@ -87,11 +87,11 @@ def prepare_nemo_data(
     ]
     if existing and not resumes and not force:
         raise CannotWrite(
-            f"{visible(str(existing[0]))} already exists", "Name another --out, or replace it with --force."
+            f"{visible(str(existing[0]))} already exists", "Name another --out, or replace the files with --force."
         )
     if work.exists() and not resumes:
         if not question_file.is_file():
-            remedy = "Remove it, or name another --out."
+            remedy = "Remove that folder, or name another --out."
             raise CannotWrite(f"{visible(str(work))} already exists, and is not from an earlier preparation", remedy)
         with raising_cannot_write(work):
             shutil.rmtree(work)
@@ -144,7 +144,7 @@ def convert_nemo_model(direction: str, source: Path, target: Path, interpreter: 
     marker = {"import": "config.json", "export": "context/io.json"}[direction]
     if not (source / marker).is_file():
         kind = {"import": "Hugging Face folder", "export": "NeMo checkpoint"}[direction]
-        raise NotFound(f"{visible(str(source))} is not a {kind}: it has no {marker}", "Name another one.")
+        raise NotFound(f"{visible(str(source))} is not a {kind}: it has no {marker}", "Name another folder.")
     if os.path.lexists(target):
         raise CannotWrite(f"{visible(str(target))} already exists", "Name another place, or remove it first.")
     with raising_cannot_write(target):
@@ -201,7 +201,7 @@ def _run_nemo_program(
             if why := memory_bound.out_of_memory_reason(process.returncode, ending, memory):
                 raise Unavailable(f"NeMo's process: {why}", "Use a machine with more memory, or smaller files.")
             why = f"NeMo's process ended with exit code {process.returncode}: {ending}"
-            raise Unavailable(why, "Start it again: prepared data is kept.")
+            raise Unavailable(why, "Start the command again: what is prepared is kept.")
         return last
 
 

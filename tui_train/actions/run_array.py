@@ -46,7 +46,7 @@ def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMe
         raise BadInput(f"{visible(array)}: only a value of recipe or finetune differs in an array", remedy)
     field = fields.get_field(key)
     if field.kind in typed_lists.LIST_FIELD_KINDS:
-        raise BadInput(f"{visible(array)}: {visible(key)} is a list", "Choose a key that has one value.")
+        raise BadInput(f"{visible(array)}: {visible(key)} is a list", "Choose a key that takes a single value.")
     if not all(values) or len(set(values)) < len(values):
         raise BadInput(f"{visible(array)}: a value is missing or there twice", remedy)
     if len(values) > _MAX_RUNS:
@@ -59,7 +59,7 @@ def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMe
         setup = set_up(own, facts)
         if output := own.trainer.output or setup.user_output_folder:
             message = f"all runs of the array would write to {visible(output)}"
-            raise BadInput(message, "Leave the output folder out: each then has one in its own run folder.")
+            raise BadInput(message, "Leave trainer.output empty: each run then has an output folder of its own.")
         prepared = prepare_plan(setup)
         if prepared.plan and not (facts.scheduler or prepared.plan.may_wait):
             message = "trainings on several machines cannot wait for each other, so they make no array"

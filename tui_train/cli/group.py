@@ -24,7 +24,7 @@ MEANING_BY_EXIT_CODE = {
     _WRONG_USAGE_CODE: "wrong usage",
     BadInput.exit_code: "a profile or value that cannot be used",
     NotFound.exit_code: "no such run or profile",
-    Unavailable.exit_code: "the machine lacks something, or the plan cannot run here",
+    Unavailable.exit_code: "something is missing on the machine, or the plan cannot run here",
     TuiTrainError.exit_code: "a fault of this program",
     CannotWrite.exit_code: "a file cannot be written, or would be overwritten",
     BUSY_RESOURCE_EXIT_CODE: "the run, its folder or its port is in use (launch.sh)",
@@ -65,7 +65,7 @@ RUN_ARGUMENT = click.argument("run", shell_complete=lazy_completer("runs"))
 FILE_TYPE = click.Path(path_type=Path)
 YES_OPTION = click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
 _SLURM_OPTION = click.option(
-    "--slurm", is_flag=True, help="For nodes of the Slurm cluster of this machine, or of --on's."
+    "--slurm", is_flag=True, help="For nodes of the Slurm cluster of this machine, or of the host of --on."
 )
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -101,7 +101,12 @@ def host_option(help_text: str) -> Callable[[Callable[..., None]], Callable[...,
 def machine_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name another machine, which become the one argument `source`."""
 
-    @click.option("--machine", metavar="FILE", type=FILE_TYPE, help="For the machine in that file (`facts --save`).")
+    @click.option(
+        "--machine",
+        metavar="FILE",
+        type=FILE_TYPE,
+        help=("For the machine that this file describes (written by `facts --save`)."),
+    )
     @host_option("For another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
     @_SLURM_OPTION
     @functools.wraps(command)
@@ -121,7 +126,7 @@ def facts_source_of_options(
     from tui_train.actions.machine_facts import FactsSource
 
     if machine and host is not None and not slurm:
-        raise click.UsageError("--machine and --on exclude each other.")
+        raise click.UsageError("Give --machine or --on, not both.")
     if host is not None and (not host or host.startswith("-")):
         raise click.UsageError("--on needs the name of a host.")
     return FactsSource(machine, toolchain, host or "", slurm=slurm)

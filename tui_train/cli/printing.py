@@ -46,5 +46,8 @@ def print_json(value: Any) -> None:
     try:
         text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     except UnicodeEncodeError as error:
-        raise TuiTrainError(f"a value cannot be written as UTF-8: {error.reason}", "Rename what holds it.") from None
+        raise TuiTrainError(
+            (f"a value cannot be written as UTF-8: {error.reason}"),
+            "Rename the file, profile or run that has this name.",
+        ) from None
     click.echo(_CONTROL_CHARACTER_PATTERN.sub(lambda match: f"\\u{ord(match.group()):04x}", text))

@@ -113,14 +113,14 @@ def refusal_error(place: RunPlace, line: HostLine) -> Unavailable:
     name = machine_name(place.host)
     if line.gone and place.node and line.node and line.node != place.node:
         message = f"{name} is another machine than the one on which {visible(Path(place.folder).name)} was started"
-        return Unavailable(message, f"Say what that is called now: tui-train hosts add {name} NAME")
+        return Unavailable(message, f"Save the machine under its new ssh name: tui-train hosts add {name} NAME")
     kind = RunFolderGone if line.gone else Unavailable
     return kind(f"{name}: {visible(line.error[:_MAX_ERROR_LENGTH])}", odd_answer_remedy(place.host))
 
 
 def odd_answer_remedy(host: str) -> str:
     """Return how a machine is looked at that answers what it should not."""
-    return f"Look at it there: ssh {visible(host)}" if host else "Look at its folder."
+    return f"Look at it there: ssh {visible(host)}" if host else "Look at the run's folder there."
 
 
 def unreachable_remedy(place: RunPlace) -> str:

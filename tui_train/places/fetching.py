@@ -84,9 +84,9 @@ def fetch_results(
     """
     place = read_place_elsewhere(run.path)
     if place is None:
-        raise BadInput(f"{visible(run.name)} is on this machine", f"It is in {visible(str(run.path))}.")
+        raise BadInput(f"{visible(run.name)} is on this machine", f"Its files are in {visible(str(run.path))}.")
     if run.path in _RUNS_BEING_FETCHED:
-        raise Unavailable(f"{visible(run.name)} is being fetched", "Wait until that is done.")
+        raise Unavailable(f"{visible(run.name)} is being fetched", "Wait until the other fetch is done.")
     _RUNS_BEING_FETCHED.add(run.path)
     try:
         return _update_and_fetch(run, place, with_checkpoints=with_checkpoints, on_progress=on_progress)
@@ -118,7 +118,7 @@ def _update_and_fetch(
     except Unavailable as error:
         if not status.live:
             raise
-        raise Unavailable(error.message, "It still trains: fetch again when it has ended.") from None
+        raise Unavailable(error.message, "The run still trains: fetch again when it has ended.") from None
     _mark_fetched(run, "live" if status.live else str(len(status.attempts)))
     return result
 
@@ -132,11 +132,11 @@ def _copy_output(
         os.path.lexists(target) and not os.path.lexists(run.path / FETCH_MARK_FILE)
     ):
         message = f"{visible(str(target))} is there already, and was not fetched"
-        raise AlreadyExists(message, "Move it away, then fetch again.")
+        raise AlreadyExists(message, "Move that file or folder away, then fetch again.")
     if os.path.lexists(target) and not os.path.lexists(run.path / _FETCH_LIST_FILE):
         # Nothing tells its files from what was changed since.
         message = f"{visible(str(target))} was fetched by an earlier version: it is not replaced"
-        raise AlreadyExists(message, "Move it away, then fetch again.")
+        raise AlreadyExists(message, "Move that file or folder away, then fetch again.")
     question = {"do": "fetch", "output": output, "without": without_pattern}
     with _lock_fetch_folder(run.path) as folder:
         here = _files_already_here(run.path, folder, target)
@@ -172,7 +172,9 @@ def _lock_fetch_folder(run_folder: Path) -> Iterator[Path]:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Unavailable(f"{visible(run_folder.name)} is being fetched", "Wait until that is done.") from None
+                raise Unavailable(
+                    (f"{visible(run_folder.name)} is being fetched"), "Wait until the other fetch is done."
+                ) from None
             except OSError:
                 # Some network disks have no locks.
                 pass
@@ -359,7 +361,7 @@ def _make_overwrite_guard(run_folder: Path, target: Path) -> Callable[[str], Non
 
 def _not_fetched_error(path: Path) -> AlreadyExists:
     message = f"{visible(str(path))} was not fetched, or was changed since: it is not replaced"
-    return AlreadyExists(message, "Move it away, then fetch again.")
+    return AlreadyExists(message, "Move that file or folder away, then fetch again.")
 
 
 def _file_paths(folder: Path) -> Iterator[str]:

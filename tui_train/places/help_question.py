@@ -26,9 +26,9 @@ def script_help_question(profile: Profile, facts: Facts) -> ScriptHelpQuestion:
     setup = set_up(profile, facts)
     key = script_or_module_to_start(profile, setup.preset) if trainer_has_own_field(profile, "trainer.script") else ""
     if not key:
-        raise Unavailable("no script is set", "Name the file that trains.")
+        raise Unavailable("no script is set", "Name the Python file that trains (trainer.script).")
     if setup.toolchain is None:
-        raise Unavailable("no Python was found that could run the script", "Choose one (trainer.python).")
+        raise Unavailable("no Python was found that could run the script", "Choose a Python (trainer.python).")
     words = ("-m", key) if key == setup.preset.module else (key,)
     folder = profile.trainer.working_directory or key.rpartition("/")[0] or str(Path.cwd())
     return ScriptHelpQuestion(key=key, python=setup.toolchain.python, words=words, folder=folder)

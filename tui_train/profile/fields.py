@@ -101,13 +101,16 @@ def _require_value_within_limits(row: Field, value: FieldValue) -> None:
         if not ((low is None or number >= low) and (high is None or number <= high)):
             raise BadInput(f"{row.key} is {number}", f"Give a number from {low} to {high}.")
     if row.key == "name" and not str(value).strip():
-        raise BadInput("the profile has no name", "Give it a name.")
+        raise BadInput("the profile has no name", "Give the profile a name (name).")
     if row.kind == "paths" and isinstance(value, tuple) and "" in value:
-        raise BadInput(f"{row.key} holds an empty path", "Remove it, or name a file.")
+        raise BadInput(f"{row.key} holds an empty path", "Remove the empty path, or name a file.")
     if "\0" in _all_text_of_value(value):
-        raise BadInput(f"{row.key} holds a NUL byte", "Remove it: no program can be passed one.")
+        raise BadInput(f"{row.key} holds a NUL byte", "Remove it: no program can be given a NUL byte.")
     if any("\ud800" <= letter <= "\udfff" for letter in _all_text_of_value(value)):
-        raise BadInput(f"{row.key} is not UTF-8 text: {visible(_all_text_of_value(value))}", "Rename what is not.")
+        raise BadInput(
+            (f"{row.key} is not UTF-8 text: {visible(_all_text_of_value(value))}"),
+            "Rename the file or folder so that its name is UTF-8 text.",
+        )
 
 
 def _numbers_in(value: FieldValue) -> Iterator[float]:
@@ -282,7 +285,7 @@ def _parse_named_values(
                 f"Write it as {example}; {typed_lists.QUOTING_RULE_TEXT}.",
             )
         if name in table:
-            raise BadInput(f"{row.label}: {visible(name)} is there twice", "Leave one of them out.")
+            raise BadInput(f"{row.label}: {visible(name)} is there twice", "Leave one of the two out.")
         table[name] = value
     return table
 

@@ -59,7 +59,7 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
     try:
         data = toml_table(text)
     except Unparsable as error:
-        remedy = "Fix that line." if "line" in str(error) else "Give a TOML profile."
+        remedy = "Fix that line of the file." if "line" in str(error) else "Give a TOML profile."
         raise BadInput(f"{source} is not TOML: {error}", remedy) from None
     schema = data.get("schema", SCHEMA_VERSION)
     if isinstance(schema, int) and schema > SCHEMA_VERSION:
@@ -77,7 +77,9 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
     try:
         profile = msgspec.convert(data, prepared_for_msgspec(Profile), strict=True)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{source}: {msgspec_message_with_key_first(str(error))}", "Fix that value.") from None
+        raise BadInput(
+            (f"{source}: {msgspec_message_with_key_first(str(error))}"), "Fix that value in the file."
+        ) from None
     with _naming_source_in_errors(source):
         profile = _with_absolute_paths(profile, folder or Path.cwd())
         require_known_preset(profile)
@@ -127,7 +129,9 @@ def load_profile_file(reference: str) -> Profile:
         saved = visible(", ".join(saved_profile_names())) or "none yet"
         raise NotFound(f"there is no profile {visible(reference)}", f"Saved profiles: {saved}.") from None
     except Unparsable as error:
-        raise BadInput(f"cannot read {visible(str(path))}: {error}", "Give a TOML file that you may read.") from None
+        raise BadInput(
+            f"cannot read {visible(str(path))}: {error}", ("Name a TOML file that exists and that you may read.")
+        ) from None
     return profile_from_toml(text, visible(str(path)), path.parent.absolute())
 
 
@@ -152,7 +156,7 @@ def save_profile(profile: Profile, *, overwrite: bool = False) -> Path:
     require_known_preset(profile)
     for secret in find_profile_secrets(profile):
         if secret.certain:
-            remedy = "Name it under trainer.secrets, and export it where you start the run."
+            remedy = "Name the variable under trainer.secrets, and export it where you start the run."
             message = f"{visible(secret.description)} looks like a secret, and profiles are files: it is not saved"
             raise BadInput(message, remedy)
     return _write_profile(profile, profile_to_toml(store_webhook_of_profile(profile)), overwrite=overwrite)

@@ -84,7 +84,10 @@ def remove_run(run: RunDir) -> int:
     failed: list[str] = []
     shutil.rmtree(hidden, onerror=lambda _call, path, _error: failed.append(path))
     if failed:
-        raise CannotWrite(f"not all of {visible(run.name)} could be removed: {visible(failed[0])}", "Remove the rest.")
+        raise CannotWrite(
+            (f"not all of {visible(run.name)} could be removed: {visible(failed[0])}"),
+            "Remove the rest yourself (rm -r).",
+        )
     return taken.size
 
 
@@ -100,7 +103,7 @@ def rename_run(run: RunDir, name: str) -> RunDir:
             return run
         # Renaming replaces an empty folder without a word.
         if os.path.lexists(target):
-            raise AlreadyExists(f"there is a run {visible(target.name)}", "Choose another name.")
+            raise AlreadyExists(f"there is a run {visible(target.name)}", "Choose another name for the run.")
         _rename_unless_started(run, target)
     return RunDir(target)
 
@@ -112,7 +115,7 @@ def _rename_unless_started(run: RunDir, target: Path) -> None:
     if read_status(RunDir(target)).live:
         with raising_cannot_write(run.path):
             target.rename(run.path)
-        raise Unavailable(f"{visible(run.name)} was started just now", "Stop it first.")
+        raise Unavailable(f"{visible(run.name)} was started just now", "Stop the run first.")
 
 
 def read_note(run: RunDir) -> str:

@@ -166,7 +166,7 @@ def _write_into_open_folder(
 
 
 def _already_exists_error(path: Path) -> AlreadyExists:
-    remedy = "Choose another folder, or allow overwriting (--force)."
+    remedy = "Choose another folder, or overwrite it (--force)."
     return AlreadyExists(f"{visible(str(path))} already exists", remedy)
 
 
@@ -184,12 +184,12 @@ def export_plan_files(folder: Path, files: Sequence[RenderedFile], *, overwrite:
                 message = (
                     f"{visible(str(folder))} belongs to {visible(owner)}, who could change the files that you start"
                 )
-                raise CannotWrite(message, "Give a new folder, or one that belongs to you.")
+                raise CannotWrite(message, "Name a new folder, or one that belongs to you.")
             existing = next((target for target in targets if os.path.lexists(target)), None)
             if existing and not overwrite:
                 raise _already_exists_error(existing)
             if existing and state.read_status(str(folder)).live:
-                remedy = "Stop it first (`tui-train stop` with this folder), or name another folder."
+                remedy = "Stop that training first (`tui-train stop FOLDER`), or name another folder."
                 raise Unavailable(f"a training runs in {visible(str(folder))}: its files are not replaced", remedy)
             _write_into_open_folder(opened, folder, files, replace=overwrite)
     return targets
@@ -307,4 +307,4 @@ def _make_first_free_folder(name: str, parent: Path, make_folder: Callable[[Path
                 continue
             raise
         return folder
-    raise CannotWrite(f"no free name in {visible(str(parent))}", "Remove old ones.")
+    raise CannotWrite(f"no free name in {visible(str(parent))}", "Remove old run folders there.")

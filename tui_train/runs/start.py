@@ -99,7 +99,7 @@ def _start_launch_script(run: RunDir, interrupts: Interrupts, options: Sequence[
         raise Unavailable("bash was not found", "Install bash.")
     if (status := read_status(run)).trains_unsupervised:
         pids = ", ".join(map(str, status.leftover))
-        remedy = f"End them first: tui-train stop {visible(run.name)}"
+        remedy = f"End these processes first: tui-train stop {visible(run.name)}"
         raise Unavailable(f"processes of an earlier start still train: {pids}", remedy)
     earlier_event_count = len(run.events())
     with raising_cannot_write(run.launcher_log):
@@ -114,7 +114,7 @@ def _start_launch_script(run: RunDir, interrupts: Interrupts, options: Sequence[
         # On a full disk it cannot even write that it cannot write.
         full = shutil.disk_usage(run.path).free < _MIN_FREE_BYTES
         output = "it cannot write, the disk is full" if full else "launch.sh ended without a word"
-    raise Unavailable(f"the run did not start: {output}", "Fix that, then start again.")
+    raise Unavailable(f"the run did not start: {output}", "Fix that, then start the run again.")
 
 
 def _launcher_log_size(log: Path) -> int:
@@ -124,7 +124,7 @@ def _launcher_log_size(log: Path) -> int:
             return os.fstat(file.fileno()).st_size
     except OSError as error:
         raise Unavailable(
-            f"cannot use {visible(str(log))}: {read_error_reason(error)}", "Remove it, then start again."
+            f"cannot use {visible(str(log))}: {read_error_reason(error)}", "Remove that file, then start the run again."
         ) from None
 
 

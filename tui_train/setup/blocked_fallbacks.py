@@ -26,7 +26,7 @@ _REPLACEABLE_FILE_VALUES_BY_FALLBACK: dict[str, tuple[object, ...]] = {
 # Fallbacks that are named as the value of the recipe that they change.
 _FALLBACKS_NAMED_LIKE_RECIPE_VALUES = frozenset({"activation_checkpointing", "sequence_length", "layers"})
 _GPU_ONLY_FALLBACKS = frozenset({"fused_optimizer", "fused_cross_entropy", "optimizer_8bit"})
-_UNCOORDINATED_MACHINES_REASON = "no fallbacks with several machines: nothing coordinates them"
+_UNCOORDINATED_MACHINES_REASON = "no fallbacks with several machines: the machines could not agree on one"
 BATCH_NOT_SET_REASON = "set micro and global batch first: the script's defaults are not known"
 _ALREADY_FUSED_REASON = "the optimizer is already fused"
 

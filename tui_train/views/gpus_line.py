@@ -13,7 +13,7 @@ def gpus_line(facts: Facts) -> str:
         return "no usable GPU" if any(gap.hides for gap in machine.gaps) else "no GPU"
     toolchain, count = toolchain_to_judge_cards(facts), counted(len(machine.gpus), "GPU")
     verdicts = gpu_verdicts(machine.gpus, toolchain, machine.driver_cuda)
-    usable = sum(verdict.kind != "blocked" for verdict in verdicts)
+    usable = sum(verdict.kind == "use" for verdict in verdicts)
     busy = sum(bool(verdict.busy) for verdict in verdicts)
     few = f"{usable} of " if usable < len(verdicts) else ""
     words = f"{few}{count} can train" if toolchain else count

@@ -87,7 +87,7 @@ def _nccl_changes(setup: Setup) -> list[Change]:
         and not why_workaround_ignored(NCCL_WORKAROUNDS[name], setup.toolchain)
     ]
     if not why_gloo_refused(setup):
-        why = "very slow: every gradient goes through the host's memory"
+        why = "very slow: every gradient goes through main memory"
         changes.append(Change("Gloo instead of NCCL", why, (("communication.backend", "gloo"),)))
     return changes
 
@@ -96,4 +96,4 @@ def _fewer_processes(setup: Setup) -> list[Change]:
     if setup.profile.nodes.machine_count > 1 or setup.world_size < 2:
         return []
     gpu_uuids = [gpu.uuid for gpu in setup.gpus if gpu.uuid]
-    return [one_process_change(gpu_uuids, "nothing is exchanged; as many samples take longer")]
+    return [one_process_change(gpu_uuids, "one GPU needs no communication; the training takes longer")]

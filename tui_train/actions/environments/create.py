@@ -231,7 +231,7 @@ def _output_lines(process: subprocess.Popen[Any], cancelled: Callable[[], bool])
         selector.register(pipe, selectors.EVENT_READ)
         while True:
             if cancelled():
-                raise InstallCancelled("the installation was cancelled", "Nothing of it is left.")
+                raise InstallCancelled("the installation was cancelled", "Nothing of the environment is left.")
             if not selector.select(_POLL_SECONDS):
                 continue
             piece = os.read(pipe.fileno(), 65536)
@@ -247,7 +247,9 @@ def _verify_environment(plan: InstallPlan, machine: Machine, print_message: Call
     python = str(plan.python)
     answer = run_child([python, "-c", "import torch; print(torch.__version__)"], _TORCH_IMPORT_SECONDS)
     if answer.code != 0:
-        raise Unavailable(f"torch cannot be imported: {visible(answer.why_unusable())}", "Please report this set.")
+        raise Unavailable(
+            (f"torch cannot be imported: {visible(answer.why_unusable())}"), "Please report this package set."
+        )
     contents = probe.probe_toolchain(python, 20)
     if plan.cuda and not contents.cuda:
         message = f"the index has torch {contents.torch} only, which cannot use GPUs"
@@ -266,7 +268,7 @@ def _verify_environment(plan: InstallPlan, machine: Machine, print_message: Call
         nemo = probe_recipes(python)
         if plan.package_set.recipe not in nemo.tasks:
             why = nemo.problem or f"it has no {plan.package_set.recipe}"
-            raise Unavailable(f"NeMo does not work in it: {visible(why)}", "Please report this set.")
+            raise Unavailable(f"NeMo does not work in it: {visible(why)}", "Please report this package set.")
         print_message(f"NeMo has {counted(len(nemo.tasks), 'recipe')}, {plan.package_set.recipe} among them")
 
 

@@ -30,17 +30,17 @@ def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchSpace:
     micro, global_batch = recipe.micro_batch, recipe.global_batch
     if micro is None or global_batch is None:
         remedy = "Set recipe.micro_batch and recipe.global_batch."
-        raise BadInput("the trainer's own batch is not known: there is nothing to start from", remedy)
+        raise BadInput("the trainer's own batch is not known: so no other can be tried", remedy)
     share, rest = divmod(global_batch, setup.model_copies)
     if rest or share % micro:
-        raise BadInput("the global batch does not divide", "Fix that first: tui-train plan says how.")
+        raise BadInput("the global batch does not divide", "Fix the batch sizes first: tui-train plan says how.")
     saving = "activation_checkpointing"
     can_checkpoint = saving in setup.ladder_context.accepted and not user_options_for_value(
         saving, setup.profile, setup.preset
     )
     own = TrialSetting(micro, bool(recipe.activation_checkpointing and can_checkpoint), recipe.precision or "")
     if precisions and "precision" not in setup.ladder_context.accepted:
-        raise BadInput("the trainer is not passed a precision: there is no other one to try", "Leave --precision out.")
+        raise BadInput("this preset passes no precision, so no other can be tried", "Leave --precision out.")
     tried_precisions = tuple(dict.fromkeys((own.precision, *precisions)))
     settings = [
         TrialSetting(size, saving, precision)

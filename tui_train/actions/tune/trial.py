@@ -121,7 +121,7 @@ def _start_trial(run: RunDir, max_seconds: float) -> subprocess.Popen[bytes]:
     """Start launch.sh under timeout, so that a trial ends even when this program was killed."""
     tools = {name: shutil.which(name) for name in ("bash", "timeout")}
     if missing := [name for name, path in tools.items() if path is None]:
-        raise Unavailable(f"{missing[0]} was not found", "Install it: trials need it.")
+        raise Unavailable(f"{missing[0]} was not found", "Install it: trials of tui-train tune need it.")
     with lock_run_starts(), raising_cannot_write(run.launcher_log), run.launcher_log.open("wb") as log:
         refuse_if_conflicting(run)
         return subprocess.Popen(

@@ -41,7 +41,7 @@ def data_findings(
     if report.problem:
         return (
             _data_error(
-                f"the data could not be read: {report.problem}",
+                f"the Python that trains could not read the data: {report.problem}",
                 "Check that file, name fewer files (trainer.data), or choose another Python (trainer.python).",
             ),
         )

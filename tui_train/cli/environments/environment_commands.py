@@ -23,10 +23,14 @@ def env_list() -> None:
 @env.command("create")
 @click.argument("name")
 @click.option(
-    "--path", type=click.Path(file_okay=False, path_type=Path), help="Create it here; else beside the others."
+    "--path",
+    type=click.Path(file_okay=False, path_type=Path),
+    help=("Create it in this folder, not beside the other environments."),
 )
 @click.option("--python", metavar="PATH", default="", help="Create it with this Python.")
-@click.option("--index-url", metavar="URL", default="", help="Install torch from this index; `none`: pip's default.")
+@click.option(
+    "--index-url", metavar="URL", default="", help=("Install torch from this package index; `none`: from pip's own.")
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be installed, and install nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Install without asking.")
 def env_create(  # noqa: PLR0913 - one for each option
@@ -44,7 +48,7 @@ def nemo_group() -> None:
 
 
 _PYTHON_OPTION = click.option(
-    "--python", metavar="PATH", default="", help="Use the NeMo of this Python; else the first found."
+    "--python", metavar="PATH", default="", help="Use the NeMo of this Python, not of the first one found."
 )
 
 

@@ -42,7 +42,10 @@ def print_data_report(  # noqa: PLR0913 - one for each option
     paths = tuple(str(expand_home(str(path)).absolute()) for path in files)
     for path in paths:
         if not os.path.lexists(path):
-            raise NotFound(f"there is no {visible(path)}", "Name files of rows, or a folder of them.")
+            raise NotFound(
+                f"there is no {visible(path)}",
+                ("Name your data files (JSONL, JSON, CSV, Parquet, text), or a folder of them."),
+            )
     model = question.model
     if model and (folder := expand_home(model).absolute()).is_dir():
         model = str(folder)
@@ -65,7 +68,7 @@ def _parse_weights(text: str, file_count: int) -> tuple[float, ...]:
     """Return what was typed as the weights of so many files; BadInput where they are none."""
     numbers = msgspec.convert(fields.parse_value(fields.get_field("data.weights"), text), tuple[float, ...])
     if why := data_weights.data_weights_problem(numbers, file_count):
-        raise BadInput(f"the weights of the files cannot be used: {why}", data_weights.DATA_WEIGHTS_REMEDY)
+        raise BadInput(f"how much each file counts (--weights) cannot be used: {why}", data_weights.DATA_WEIGHTS_REMEDY)
     return numbers
 
 
@@ -83,7 +86,7 @@ def _choose_python_to_read_data(python_path: str) -> Toolchain:
     usable = [tool for tool in tools if not tool.problem]
     if not usable:
         problem = visible(f"{tools[0].python}: {tools[0].problem}") if tools else "none was found"
-        raise Unavailable(f"no Python can read the data: {problem}", "Name one: --python /path/to/python3")
+        raise Unavailable(f"no Python can read the data: {problem}", "Name a Python: --python /path/to/python3")
     return min(usable, key=lambda tool: ("trl" not in tool.packages, tool.transformers is None))
 
 

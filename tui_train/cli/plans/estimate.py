@@ -57,7 +57,7 @@ def _trace_or_measure_memory(prediction: Prediction, setup: Setup, method: str) 
     """Return what a child process traces or measures; Unavailable gives the reason where it cannot."""
     model, settings, tool = prediction.workload.model, prediction.workload.settings, setup.toolchain
     if model is None or settings is None or tool is None:
-        raise Unavailable("no Python was found that could train", "Choose one (trainer.python).")
+        raise Unavailable("no Python was found that could train", "Choose a Python (trainer.python).")
     why = traces.why_not_traceable(model, settings)
     if method == "measure" and (settings.packed or settings.sharding not in {"", "ddp"}):
         why = "two steps on one GPU do not show the memory of sharded or quantized weights"

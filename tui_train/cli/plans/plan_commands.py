@@ -97,7 +97,7 @@ def estimate(  # noqa: PLR0913 - one for each option
     from tui_train.cli.plans import estimate
 
     if trace and measure:
-        raise click.UsageError("--trace and --measure exclude each other.")
+        raise click.UsageError("Give --trace or --measure, not both.")
     method = "trace" if trace else "measure" if measure else ""
     if method and source.is_other_machine_or_cluster:
         raise click.UsageError(f"--{method} runs on this machine: leave out --machine, --on and --slurm.")
@@ -148,13 +148,13 @@ def tune(  # noqa: PLR0913 - one for each option
     type=click.IntRange(20, 3600),
     default=60,
     show_default=True,
-    help="Time limit, changes tried included.",
+    help="Time limit of the whole test, with all changes that it tries.",
 )
 @click.option("--cards", is_flag=True, help="Prove what this program claims of the machine, in about ten minutes.")
 @click.option("--stage", "stages", metavar="NAME", multiple=True, help="With --cards: only this stage.")
 @click.option("--skip", "skipped", metavar="NAME", multiple=True, help="With --cards: all but this stage.")
 @click.option("--output", metavar="FOLDER", type=FILE_TYPE, help="With --cards: write the report to FOLDER.")
-@click.option("--again", is_flag=True, help="With --cards: also what was proved before.")
+@click.option("--again", is_flag=True, help="With --cards: repeat also what was proved before.")
 @JSON_OPTION
 @SET_OPTION
 @machine_options
@@ -272,7 +272,7 @@ def profiles_change(name: str, edits: tuple[str, ...]) -> None:
     from tui_train.cli.plans import plans
 
     if not edits:
-        raise click.UsageError("nothing to change: name values with --set KEY=VALUE.")
+        raise click.UsageError("Nothing to change: give values with --set KEY=VALUE.")
     plans.change_saved_profile(name, edits)
 
 
@@ -332,7 +332,7 @@ def presets(name: str | None, *, as_json: bool) -> None:
     from tui_train.cli.plans import presets
 
     if name and as_json:
-        raise click.UsageError("NAME and --json exclude each other: a preset is printed as TOML.")
+        raise click.UsageError("Give NAME or --json, not both: a preset is printed as TOML.")
     if name:
         presets.print_preset(name)
     else:
@@ -340,7 +340,7 @@ def presets(name: str | None, *, as_json: bool) -> None:
 
 
 @cli.command()
-@click.option("--python", metavar="PATH", default="", help="Use this Python; else the first with NeMo.")
+@click.option("--python", metavar="PATH", default="", help="Use this Python, not the first one with NeMo.")
 @JSON_OPTION
 def recipes(python: str, *, as_json: bool) -> None:
     """List the NeMo recipes that a Python has."""
@@ -355,7 +355,7 @@ def recipes(python: str, *, as_json: bool) -> None:
     "--model", metavar="M", default="", help="Count tokens for this model: a folder, or an id in the Hub's cache."
 )
 @click.option("--revision", metavar="R", default="", help="Branch, tag or commit of that model in the cache.")
-@click.option("--python", metavar="PATH", default="", help="Read with this Python; else the best for fine-tuning.")
+@click.option("--python", metavar="PATH", default="", help="Read with this Python, not the best one for fine-tuning.")
 @click.option(
     "--method",
     type=click.Choice(["sft", "dpo", "kto", "reward"]),
@@ -367,7 +367,12 @@ def recipes(python: str, *, as_json: bool) -> None:
 @click.option(
     "--batch", type=click.IntRange(1), default=None, metavar="N", help="Count the steps of this global batch."
 )
-@click.option("--weights", metavar="N,N", default="", help="What each file has of an epoch, such as 3,1.")
+@click.option(
+    "--weights",
+    metavar="N,N",
+    default="",
+    help=("How much each file counts in an epoch: 3,1 takes three rows of the first for one of the second."),
+)
 @click.option("--answers-only", is_flag=True, help="Learn only what the assistant says.")
 @JSON_OPTION
 def data(  # noqa: PLR0913, PLR0917 - one for each option

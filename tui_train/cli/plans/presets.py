@@ -56,7 +56,10 @@ def print_presets(*, as_json: bool) -> None:
 def print_preset(name: str) -> None:
     """Print the TOML of a preset, byte for byte where it is shipped; NotFound lists the known ones."""
     if name == AUTO_PRESET:
-        raise NotFound("the preset auto is no file: it goes by the script's source", "Plan your script to see it.")
+        raise NotFound(
+            ("auto is not a preset with a file: it follows from what your script declares"),
+            "See what it passes to your script: tui-train plan PROFILE.",
+        )
     if name in shipped_preset_texts():
         click.echo(shipped_preset_texts()[name], nl=False)
         return
@@ -68,7 +71,8 @@ def print_preset(name: str) -> None:
         lines = read_regular_file(own_preset.path, MAX_PRESET_BYTES).decode("utf-8", "replace").splitlines()
     except OSError as error:
         raise BadInput(
-            f"cannot read {display_path(own_preset.path)}: {read_error_reason(error)}", "Put a TOML file there."
+            f"cannot read {display_path(own_preset.path)}: {read_error_reason(error)}",
+            "Put a TOML file there (tui-train presets NAME prints one as a template).",
         ) from None
     for line in lines:
         click.echo(visible(line.expandtabs()))

@@ -28,7 +28,11 @@ def when_free_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options to wait, as `when_free`."""
 
     @click.option("--when-free", "waits", is_flag=True, help="Wait until its GPUs or CPU cores are free.")
-    @click.option("--any-gpus", is_flag=True, help="With --when-free: for any of that kind, as many as are chosen.")
+    @click.option(
+        "--any-gpus",
+        is_flag=True,
+        help=("With --when-free: wait for any GPUs of the chosen kind, as many as are chosen."),
+    )
     @wraps(command)
     def with_when_free(*arguments: Any, waits: bool, any_gpus: bool, **options: Any) -> None:
         if any_gpus and not waits:
@@ -82,7 +86,7 @@ def quickstart(edits: tuple[str, ...]) -> None:
 
 @cli.group(invoke_without_command=True)
 @JSON_OPTION
-@host_option("Those on that host, whoever started them, as they stand now.")
+@host_option("List the runs on that host, whoever started them.")
 @click.pass_context
 def runs(context: click.Context, host: str | None, *, as_json: bool) -> None:
     """List the runs, newest first, with their state."""
@@ -126,7 +130,7 @@ def runs_note(run: str, text: str | None) -> None:
 
 @cli.group(invoke_without_command=True)
 @JSON_OPTION
-@host_option("What waits on that host.")
+@host_option("List what waits on that host.")
 @click.pass_context
 def queue(context: click.Context, host: str | None, *, as_json: bool) -> None:
     """List the runs of all users that wait for GPUs or CPU cores of this machine, in order, and why."""
@@ -159,13 +163,13 @@ def queue_last(run: str) -> None:
 @cli.command()
 @RUN_ARGUMENT
 @click.option("--follow", "-f", is_flag=True, help="Follow until the run ends.")
-@click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
+@click.option("--attempt", type=click.IntRange(min=1), help="Show only this attempt.")
 def logs(run: str, attempt: int | None, *, follow: bool) -> None:
     """Print the log of RUN (an id, its beginning, `last`, a folder, or a profile: its newest run)."""
     from tui_train.cli.runs import watch
 
     if follow and attempt is not None:
-        raise click.UsageError("--follow and --attempt exclude each other.")
+        raise click.UsageError("Give --follow or --attempt, not both.")
     watch.print_logs(run, attempt, follow=follow)
 
 
@@ -191,7 +195,7 @@ def attach(run: str) -> None:
 
 @cli.command()
 @RUN_ARGUMENT
-@click.option("--now", is_flag=True, help="At once, without time to save.")
+@click.option("--now", is_flag=True, help="Stop at once, without time to save.")
 def stop(run: str, *, now: bool) -> None:
     """End RUN and every process of it; `last` is the newest run that is live."""
     from tui_train.cli.runs import runs
@@ -202,7 +206,7 @@ def stop(run: str, *, now: bool) -> None:
 @cli.command()
 @RUN_ARGUMENT
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
-@click.option("--force", is_flag=True, help="Where it would fail again too, or has finished.")
+@click.option("--force", is_flag=True, help="Start also a run that would fail again, or has finished.")
 @when_free_options
 def resume(run: str, *, detach: bool, force: bool, when_free: "WhenFree") -> None:
     """Start RUN's script again: it resumes from the newest complete checkpoint."""
@@ -213,7 +217,7 @@ def resume(run: str, *, detach: bool, force: bool, when_free: "WhenFree") -> Non
 
 @cli.command()
 @PROFILE_ARGUMENT
-@host_option("To that host, one of `tui-train hosts` or a name for ssh; else to that of the profile.")
+@host_option("Send to that host (one of `tui-train hosts`, or a name for ssh), not to that of the profile.")
 @SET_OPTION
 @click.option("--dry-run", is_flag=True, help="Only print what would be run.")
 def send(profile: str, edits: tuple[str, ...], host: str | None, *, dry_run: bool) -> None:
@@ -225,7 +229,7 @@ def send(profile: str, edits: tuple[str, ...], host: str | None, *, dry_run: boo
 
 @cli.command()
 @RUN_ARGUMENT
-@click.option("--checkpoints", is_flag=True, help="With its checkpoints.")
+@click.option("--checkpoints", is_flag=True, help="Put its checkpoints into the archive too.")
 def fetch(run: str, *, checkpoints: bool) -> None:
     """Copy what RUN made from its host into its folder here."""
     from tui_train.cli.runs import runs
@@ -246,7 +250,13 @@ def report(run: str, file: Path | None, *, force: bool) -> None:
 
 @cli.command()
 @click.argument("runs", nargs=-1, required=True)
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Also this metric of `tui-train metrics`.")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help=("Compare also this metric (`tui-train metrics RUN` lists them)."),
+)
 @JSON_OPTION
 def compare(runs: tuple[str, ...], metrics: tuple[str, ...], *, as_json: bool) -> None:
     """Print RUNS side by side: losses, speed, memory, and the settings in which they differ.
@@ -258,12 +268,13 @@ def compare(runs: tuple[str, ...], metrics: tuple[str, ...], *, as_json: bool) -
     compare.print_comparison(runs, metrics, as_json=as_json)
 
 
-_PYTHON_OPTION = click.option(
-    "--python", metavar="PATH", default="", help="With this Python, not the one that trained."
-)
+_PYTHON_OPTION = click.option("--python", metavar="PATH", default="", help="Use this Python, not the one that trained.")
 
 _TRUST_OPTION = click.option(
-    "--trust-remote-code", "trusted", is_flag=True, help="Run Python code that came with the model, this time."
+    "--trust-remote-code",
+    "trusted",
+    is_flag=True,
+    help=("Allow this time that Python code that came with the model is run."),
 )
 
 
@@ -281,20 +292,22 @@ def result(run: str, *, as_json: bool) -> None:
 @RUN_ARGUMENT
 @JSON_OPTION
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a row for each step, of very many for each bucket.")
-@click.option("--only", multiple=True, metavar="NAME", help="Only this metric; also a pattern such as 'rewards/*'.")
+@click.option("--only", multiple=True, metavar="NAME", help="Show only this metric, or a pattern such as 'rewards/*'.")
 def metrics(run: str, only: tuple[str, ...], *, as_json: bool, as_csv: bool) -> None:
     """Print every number that RUN's log reports by name: reward, accuracy, gradient norm, speed and what else."""
     from tui_train.cli.results import metrics
 
     if as_json and as_csv:
-        raise click.UsageError("--json and --csv exclude each other.")
+        raise click.UsageError("Give --json or --csv, not both.")
     metrics.print_metrics(run, only, as_json=as_json, as_csv=as_csv)
 
 
 @cli.command()
 @RUN_ARGUMENT
 @click.argument("folder")
-@click.option("--base", metavar="MODEL", default="", help="Into this base model, not the one that was trained on.")
+@click.option(
+    "--base", metavar="MODEL", default="", help=("Merge into this base model, not the one that was trained on.")
+)
 @_PYTHON_OPTION
 @_TRUST_OPTION
 def merge(run: str, folder: str, base: str, python: str, *, trusted: bool) -> None:
@@ -309,7 +322,7 @@ def merge(run: str, folder: str, base: str, python: str, *, trusted: bool) -> No
 @RUN_ARGUMENT
 @click.option("--prompt", metavar="TEXT", default=None, help="Answer this and end; without it, piped text or a chat.")
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", default=256, show_default=True)
-@click.option("--base", is_flag=True, help="The base model answers as well.")
+@click.option("--base", is_flag=True, help="Let the base model answer as well.")
 @_PYTHON_OPTION
 @_TRUST_OPTION
 def try_(  # noqa: PLR0913 - one for each option

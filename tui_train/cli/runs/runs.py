@@ -142,7 +142,7 @@ def next_commands_text(run: RunDir, status: RunStatus) -> str:
         return ""
     name = visible(run.name)
     if failure_that_would_repeat(run, status):
-        return f"Started again as it is, it would fail again. Its log: tui-train logs {name}"
+        return f"Unchanged, it would fail again. Its log: tui-train logs {name}"
     if why := why_not_resumable(run, status):
         return f"It {why}. Its log: tui-train logs {name}"
     return f"Resume it: tui-train resume {name}; its log: tui-train logs {name}"

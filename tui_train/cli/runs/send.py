@@ -32,7 +32,7 @@ def send_named_files(reference: str, edits: tuple[str, ...], source: FactsSource
     profile = apply_edits(load_profile(reference), edits)
     host = source_for_profile(profile, source).host
     if not host:
-        raise BadInput("no host is named", "Name one: --on HOST, or --set hardware.host=HOST.")
+        raise BadInput("no host is named", "Name the host: --on HOST, or --set hardware.host=HOST.")
     paths = _files_to_send(profile)
     for path, words in zip(paths, _rsync_commands(paths, hosts.host_address(host)), strict=True):
         click.echo(visible(shlex.join(words)) if dry_run else f"{visible(str(path))} to {visible(host)}")
@@ -64,7 +64,7 @@ def _files_to_send(profile: Profile) -> tuple[Path, ...]:
 def _rsync_commands(paths: tuple[Path, ...], host: str) -> Iterator[list[str]]:
     """Yield the rsync that brings each of some paths to a host; nothing there is deleted."""
     if ":" in host:
-        raise BadInput(f"rsync would not understand {visible(host)}", "Give the host a name in ~/.ssh/config.")
+        raise BadInput(f"rsync cannot use the host name {visible(host)}", "Give the host a name in ~/.ssh/config.")
     shell = shlex.join(ssh.ssh_command_prefix(host)[:-2])
     for path in paths:
         end = "/" if path.is_dir() else ""
@@ -96,4 +96,6 @@ def _run_rsync(words: list[str]) -> None:
         raise Unavailable("rsync is not on that host", _INSTALL_RSYNC_REMEDY)
     if code:
         why = "the host was not reached" if code == _HOST_LOST_EXIT_CODE else f"rsync ended with exit code {code}"
-        raise Unavailable(f"not all was sent: {why}", "Fix that, and run the command again: it resumes.")
+        raise Unavailable(
+            f"not all was sent: {why}", ("Fix that, and run the command again: it sends only what is missing.")
+        )

@@ -18,7 +18,10 @@ TRAINER_ROWS = (
         label="Launcher",
         kind="choice",
         options=("auto", *get_args(LauncherName)),
-        help="Starts the processes. auto: python; torchrun for several or for RANK in the script; accelerate to shard.",
+        help=(
+            "Starts the processes. auto: python for one, torchrun for several (or if the script reads RANK), "
+            "accelerate to shard."
+        ),
     ),
     Field(
         key="trainer.strategy",
@@ -52,7 +55,10 @@ TRAINER_ROWS = (
         key="trainer.preset",
         label="Preset",
         kind="text",
-        help="How the recipe is passed to the script; auto goes by its source (`tui-train presets` lists the others).",
+        help=(
+            "How recipe values are passed to the script; auto: as its source declares them (`tui-train presets` "
+            "lists all)."
+        ),
     ),
     Field(
         key="trainer.arguments",
@@ -122,7 +128,7 @@ TRAINER_ROWS = (
         key="trainer.allow",
         label="Allow",
         kind="names",
-        help="What may train though it is an error: learning_rate, far beyond the usual; length, beyond the model's.",
+        help="Limits that you lift: learning_rate, one far beyond the usual; length, one beyond the model's limit.",
         empty="nothing",
     ),
     Field(

@@ -60,7 +60,7 @@ def _why_tracking_not_passed(key: str, tracking: Tracking, setup: Setup | None) 
 def _why_other_choices_exclude(key: str, profile: Profile) -> str:
     """Return why a value has no effect with the machines, the container or the strategy that are chosen."""
     if key == "trainer.offload" and profile.trainer.strategy == "ddp":
-        return "only what is sharded is offloaded, and ddp shards nothing"
+        return "only a sharded model is offloaded, and ddp shards nothing"
     if key in _SEVERAL_MACHINES_KEYS and profile.nodes.machine_count == 1:
         return "only for several machines"
     if key in _CONTAINER_KEYS and profile.container.engine == "none":
@@ -148,7 +148,7 @@ def _why_recipe_value_not_passed(key: str, setup: Setup) -> str:
         refused = key == "recipe.precision" and _does_script_refuse_precision(profile.recipe.precision, setup)
         return f"the script does not take {profile.recipe.precision}" if refused else ""
     if setup.nemo_flavour and MODEL_SIZE_PLACEHOLDERS & names:
-        return "the weights decide"
+        return "follows from the type of the weights"
     return _trainer_does_not_take_it_text(setup)
 
 
