@@ -117,8 +117,8 @@ def test_reasons_say_what_to_do():
         )
     ]
     assert reasons([card()], "none") == ["not yet checked with a PyTorch"]
-    assert reasons([card(), GT1030]) == ["", "display card: would slow the others: 3 multiprocessors (SMs), not 82"]
-    assert reasons([card(), card(memory=8 * GIB)])[1] == "less memory (8.0 GiB vs 24.0 GiB): would limit the others"
+    assert reasons([card(), GT1030]) == ["", "display card: would slow the others (3 multiprocessors, not 82)"]
+    assert reasons([card(), card(memory=8 * GIB)])[1] == "would limit the others (memory 8.0 GiB, not 24.0 GiB)"
 
 
 @pytest.mark.parametrize(

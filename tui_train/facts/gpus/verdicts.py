@@ -182,10 +182,10 @@ def _recommend_use_or_skip(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["us
     kinds: list[tuple[Literal["use", "skip"], str]] = []
     for gpu in usable_gpus:
         small = gpu.memory_total is not None and gpu.memory_total < roomiest / 2 * MIN_EQUAL_MEMORY_SHARE
-        limit = f"would limit the others: less memory ({size_text(gpu.memory_total)}, not {size_text(roomiest)})"
+        limit = f"would limit the others (memory {size_text(gpu.memory_total)}, not {size_text(roomiest)})"
         if has_too_few_sms(gpu, usable_gpus):
             most_sms = max(other.sm_count or 0 for other in usable_gpus)
-            words = f"would slow the others: {gpu.sm_count} multiprocessors (SMs), not {most_sms}"
+            words = f"would slow the others ({gpu.sm_count} multiprocessors, not {most_sms})"
             kinds.append(("skip", _display_card_prefix(gpu) + words))
         elif any(gpu is other for other in fastest):
             kinds.append(("use", limit if small else ""))
