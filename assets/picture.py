@@ -1,6 +1,6 @@
 """Makes the pictures of README and docs from the real program, while it trains twice: `make pictures`.
 
-The GPUs of Hardware are simulated, by the driver library of the tests.
+The GPUs of Hardware are simulated, by the driver library of the tests, and so are the two fine-tunes on them.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from simulated_runs import write_run_that_failed, write_run_that_fell_back
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -27,6 +28,10 @@ from tui_train.wizard import make_wizard
 _HERE = Path(__file__).parent
 _TERMINAL_SIZE, _TERMINAL_SIZE_WITH_CARD = (100, 30), (120, 32)
 _SIMULATED_MACHINE = "seed-3090-gt1030-3090"
+_SIMULATED_PACKAGES = {
+    "accelerate": "1.15.0", "transformers": "5.23.0", "trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0"
+}  # fmt: skip
+_SIMULATED_RUN_BY_PICTURE = {"out-of-memory": write_run_that_fell_back, "failure": write_run_that_failed}
 # The environment of this program under a name that says nothing of this machine.
 _ENVIRONMENT = Path(tempfile.gettempdir(), "train")
 _STEPS = 150
@@ -112,8 +117,8 @@ async def train_on_the_way(pilot: Pilot[int], values: dict[str, object], frames:
     await wait_until(pilot, lambda: type(app.screen).__name__ == "HomeScreen")
 
 
-async def take_gpu_picture() -> None:
-    """Save Hardware as it is on the machine whose driver was loaded."""
+async def take_gpu_pictures() -> None:
+    """Save Hardware as it is on the machine whose driver was loaded, and two fine-tunes there."""
     app = make_wizard()
     async with app.run_test(size=_TERMINAL_SIZE_WITH_CARD) as pilot:
         profile = profile_with_value(Profile(name="small"), "trainer.python", str(_ENVIRONMENT / "bin" / "python"))
@@ -127,13 +132,20 @@ async def take_gpu_picture() -> None:
         await pilot.press("down")
         await wait_until_drawn(pilot)
         save_screen(pilot, "hardware")
+        facts = app.facts
+    for name, write_run in _SIMULATED_RUN_BY_PICTURE.items():
+        app = make_wizard(str(write_run(facts)))
+        async with app.run_test(size=_TERMINAL_SIZE) as pilot:
+            await wait_until(pilot, lambda app=app: type(app.screen).__name__ == "RunScreen" and not app.awaited_parts)
+            await wait_until_drawn(pilot)
+            save_screen(pilot, name)
 
 
 def make_environment_for_cuda() -> None:
     """Make an environment whose torch is a build for CUDA, as far as its files say; nothing can run in it."""
     venv.create(_ENVIRONMENT)
     packages = next(_ENVIRONMENT.glob("lib/python*/site-packages"))
-    for name, version in {"accelerate": "1.15.0", "transformers": "5.23.0"}.items():
+    for name, version in _SIMULATED_PACKAGES.items():
         (packages / name).mkdir()
         (packages / name / "__init__.py").write_text(f"__version__ = '{version}'\n")
         (packages / f"{name}-{version}.dist-info").mkdir()
@@ -219,7 +231,7 @@ def main() -> None:
         # A Python in the current folder would have to be chosen first.
         os.chdir(folder)
         if sys.argv[1:] == ["gpus"]:
-            asyncio.run(take_gpu_picture())
+            asyncio.run(take_gpu_pictures())
             return
         sys.path.insert(0, str(_HERE.parent / "tests"))
         from fake_driver import driver_environment
