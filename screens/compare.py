@@ -42,7 +42,7 @@ from .widgets.text_layout import DONE_MARK, MUTED, Piece, Styled, columns, fit, 
 _RUN_STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
 _REFRESH_SECONDS = 5.0  # seconds between two looks at runs that go on
 _LABEL_WIDTH, _MAX_LABEL_WIDTH = 18, 32
-_MAX_CELL_WIDTH, _MIN_CELL_WIDTH = 20, 8
+_MIN_CELL_WIDTH = 8
 _NOTE_WIDTH = 16
 _MAX_CURVE_POINTS = 4000
 # The note of a run of an array is its KEY=VALUE.
@@ -208,7 +208,8 @@ def comparison_table(
     """Return rows under a title with its note and the letters of the runs, the best number marked."""
     label_width = min(_MAX_LABEL_WIDTH, max([_LABEL_WIDTH, *(cell_len(row.label) for row in rows)]))
     room = (width - label_width - (_NOTE_WIDTH if run_count == 2 else 0)) // run_count - 2
-    cell = max(_MIN_CELL_WIDTH, min(_MAX_CELL_WIDTH if width < 140 else 2 * _MAX_CELL_WIDTH, room))
+    # The same in both tables, whatever they hold: their columns stand below each other.
+    cell = max(_MIN_CELL_WIDTH, min(40 if width >= 140 else 30 if width >= 100 else 20, room))
     letters: list[tuple[Styled, int]] = [("", label_width)]
     for number in range(run_count):
         name = f"[{RUN_LETTERS[number]}]" if number == chosen_index else RUN_LETTERS[number]

@@ -116,7 +116,7 @@ class Finetune(Trainer):
     precision_by_cards = True
     field_texts: ClassVar[Mapping[str, FieldTexts]] = {
         "trainer.model": FieldTexts(
-            "a folder, or an id of the Hub",
+            "a folder, or a name on the Hub",
             "The model to start from: its id on the Hub, such as Qwen/Qwen2.5-0.5B-Instruct, or a folder with weights.",
         ),
         "trainer.data": FieldTexts(

@@ -68,9 +68,11 @@ def settings_to_search(profile: Profile | None, plan: Mapping[str, Any]) -> str:
 
 
 def shortened_setting_text(text: str, max_width: int) -> str:
-    """Return words that fit: without the mark of a default, then the end, in which paths differ."""
+    """Return words that fit: without the mark of a default, then their beginning, of a path its end."""
     shorter = text if len(text) <= max_width else text.removesuffix(_DEFAULT_MARK)
-    return shorter if len(shorter) <= max_width else f"…{shorter[1 - max_width :]}"
+    if len(shorter) <= max_width:
+        return shorter
+    return f"…{shorter[1 - max_width :]}" if "/" in shorter else f"{shorter[: max_width - 1]}…"
 
 
 def _effective_profile(profile: Profile, plan: Mapping[str, Any], document: YamlDocument | None) -> Profile:

@@ -25,7 +25,7 @@ TEST_NAME = "communication-test"
 # As programs/communication_test.py prints it, which is not imported: that one knows torch.
 MARK = "tui-train communication: "
 _STAGE_TEXTS: dict[str, str] = {
-    "process group": "the meeting of the processes",
+    "process group": "finding each other",
     "all_reduce": "the exchange of 100 MiB",
 }
 # What a launcher does to the others where one process ends says nothing of it.

@@ -239,7 +239,7 @@ def recipe_warmup_longer_than_training(setup: Setup) -> Iterator[Finding]:
     yield warning(
         "recipe.warmup",
         f"the recipe warms up for {defaults.warmup} steps, and {counted(recipe.steps, 'step')} are trained: its"
-        f" learning rate reaches {min(reached, 1):.0%}",
+        f" learning rate would reach only {min(reached, 1):.0%} of its value",
         "Set a warm-up (recipe.warmup), such as 0.1: a tenth of the steps.",
         change=Change("warm up for a tenth of the steps", "to reach the learning rate", (("recipe.warmup", 0.1),)),
     )

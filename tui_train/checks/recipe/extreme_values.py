@@ -46,7 +46,7 @@ def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
         level="error" if is_error and "learning_rate" not in profile.trainer.allow else "warning",
         key="recipe.learning_rate",
         message=message,
-        remedy=f"Choose one nearer to {default:g}.{allow}",
+        remedy=f"Choose a learning rate nearer to {default:g}.{allow}",
         change=Change(f"learning rate {default:g}", f"usual for {what}", (("recipe.learning_rate", default),)),
     )
 

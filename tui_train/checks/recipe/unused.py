@@ -45,12 +45,16 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
             continue
         changes_result = key.startswith(_KEY_PREFIXES_CHANGING_RESULT)
         level: Literal["error", "warning", "note"] = "note" if key.startswith("communication.") else "warning"
-        remedy = "Leave it out."
+        remedy = f"Leave {key} out."
         if key in passes:
-            remedy = "Pass it as the argument that it may be by its name, or leave it out."
+            remedy = f"Pass it by the argument of the script that has such a name, or leave {key} out."
         elif changes_result and trainer_has_own_field(profile, "trainer.preset"):
-            where = f"it into {file}" if file else f"{{{key.partition('.')[2]}}} in the arguments where it belongs"
-            remedy = f"Leave it out, or write {where}."
+            where = (
+                f"the value into {file}"
+                if file
+                else (f"{{{key.partition('.')[2]}}} in trainer.arguments where it belongs")
+            )
+            remedy = f"Leave {key} out, or write {where}."
         yield Finding(
             level="error" if changes_result or key.startswith("tracking.") else level,
             key=key,

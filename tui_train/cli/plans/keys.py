@@ -17,7 +17,7 @@ from tui_train.views import choices
 _ALLOWED_VALUES_TEXT_BY_FIELD_KIND = {
     "text": "text",
     "path": "a path",
-    "model": "a folder, or an id of the Hugging Face Hub",
+    "model": "a folder, or a name on the Hugging Face Hub",
     "paths": "a list of paths",
     "words": "a list of words",
     "names": "a list of names",

@@ -95,7 +95,7 @@ def runs(context: click.Context, host: str | None, *, as_json: bool) -> None:
     if context.invoked_subcommand is None:
         runs.print_runs(host or "", as_json=as_json)
     elif host:
-        raise click.UsageError(f"--on lists only: {context.invoked_subcommand} is for the runs of this machine.")
+        raise click.UsageError(f"--on only lists: {context.invoked_subcommand} works on the runs of this machine.")
 
 
 @runs.command("rm")
@@ -139,7 +139,7 @@ def queue(context: click.Context, host: str | None, *, as_json: bool) -> None:
     if context.invoked_subcommand is None:
         queue.print_queue(host or "", as_json=as_json)
     elif host:
-        raise click.UsageError(f"--on lists only: {context.invoked_subcommand} knows where RUN is.")
+        raise click.UsageError(f"--on only lists: {context.invoked_subcommand} knows itself where RUN is.")
 
 
 @queue.command("first")

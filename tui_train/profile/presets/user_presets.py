@@ -103,7 +103,10 @@ def _preset_problems(preset: Preset) -> list[tuple[str, str]]:
         problems += _placeholder_problems(f"variables[{number}].value", variable.value)
         if {"output", "config"} & set(PLACEHOLDER_PATTERN.findall(variable.value)):
             problems.append(
-                (f"variables[{number}].value", "a path of the run cannot be a variable; pass it as an argument")
+                (
+                    f"variables[{number}].value",
+                    ("a path of the run folder cannot be passed by a variable: pass it as an argument"),
+                )
             )
         problems += _condition_problems(f"variables[{number}].when", variable.when)
     if preset.file:
