@@ -43,8 +43,9 @@ def outcome_lines(
     elif output and output.fetched and not final:
         lines.append(_labelled_line("Fetched", styled((display_path(output.fetched), "b")), width))
     elif output and run_result and (left := run_result.saved or run_result.written):
-        more = f"   and {len(left) - 1} more" if len(left) > 1 else ""
-        words = styled((_short_path(left[0], output.folder), "b"), (more, MUTED))
+        first, *others = left
+        more = f"   and {len(others)} more" if others else ""
+        words = styled((_short_path(first, output.folder), "b"), (more, MUTED))
         lines.append(_labelled_line("Saved", words, width))
     elif output and not final and output.output:
         lines.append(

@@ -5,7 +5,7 @@ slowest is the one whose own exchange is the shortest.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import NamedTuple
 
@@ -66,14 +66,18 @@ class SlowRankReader:
         if len(numbers) < _PASSES_COMPARED or len(slowest) > 1:
             return ""
         rank = slowest.pop()
-        for number in numbers:
-            ranks = self._passes[number]
-            others = [exchange for other, exchange in ranks.items() if other != rank]
-            if not others:
-                return ""
-            waited = median(other.seconds for other in others) - ranks[rank].seconds
-            whole = median(other.pass_seconds for other in others)
-            if waited <= _MIN_WAIT_SHARE * whole:
-                return ""
+        waits = [_wait_for_rank(rank, self._passes[number]) for number in numbers]
+        if any(waited <= _MIN_WAIT_SHARE * whole for waited, whole in waits):
+            return ""
+        waited, whole = waits[-1]
         wait_text = f"the others wait {waited:.2g} of {whole:.2g} s for it in each step"
-        return f"rank {rank} on {ranks[rank].host} is slow: {wait_text}"
+        return f"rank {rank} on {self._passes[numbers[-1]][rank].host} is slow: {wait_text}"
+
+
+def _wait_for_rank(rank: int, exchanges: Mapping[int, _Exchange]) -> tuple[float, float]:
+    """Return the seconds that the others wait for a rank in a pass, and those of the pass; zeros where it is alone."""
+    others = [exchange for other, exchange in exchanges.items() if other != rank]
+    if not others:
+        return 0.0, 0.0
+    waited = median(other.seconds for other in others) - exchanges[rank].seconds
+    return waited, median(other.pass_seconds for other in others)

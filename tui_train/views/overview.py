@@ -224,8 +224,9 @@ def _epochs_text(epochs: float | None) -> str:
 
 
 def _files_text(paths: tuple[str, ...]) -> str:
-    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return visible(f"{_file_name(paths[0])}{more}")
+    first, *others = paths
+    more = f" and {len(others)} more" if others else ""
+    return visible(f"{_file_name(first)}{more}")
 
 
 def _file_name(path: str) -> str:

@@ -110,7 +110,8 @@ def load_toolchain_file(path: Path) -> Toolchain:
     """Return the toolchain in a file that holds at least `torch`, `cuda` and `arch_list`, as torch prints them."""
     remedy = 'Write it like {"torch": "2.13.0+cu126", "cuda": "12.6", "arch_list": ["sm_50", "sm_86"]}.'
     saved = _decode_file(_read_machine_file_bytes(path), _ToolchainFile, visible(str(path)), remedy)
-    return Toolchain(**(msgspec.structs.asdict(saved) | {"python": saved.python or str(path), "label": "saved"}))
+    named = {"python": saved.python or str(path), "label": "saved"}
+    return msgspec.convert(msgspec.structs.asdict(saved) | named, Toolchain)
 
 
 def _read_machine_file_bytes(path: Path) -> bytes:

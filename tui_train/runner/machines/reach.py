@@ -115,7 +115,7 @@ class _SshLink:
         self, host: str, python: str, question: dict[str, Any], files: dict[str, str], connection: str
     ) -> None:
         # Of the runner itself: its rooms may have come from the compiled modules, which have no text.
-        receive = pkgutil.get_data(__package__.rpartition(".")[0], "machines/receive.py")
+        receive = pkgutil.get_data(__name__.rsplit(".", 2)[0], "machines/receive.py")
         assert receive, "it is beside this module"  # noqa: S101 - for the type
         words = ssh.ssh_command(host, (python, "-I", "-S", "-X", "utf8", "-c", receive.decode()), connection)
         self.host, self.question, self.files, self.login_would_help = host, question, files, False

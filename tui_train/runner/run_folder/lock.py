@@ -38,9 +38,11 @@ class HeldLock(Protocol):
 
     def renew(self) -> bool:
         """Show that it is in use; false where another start has it now."""
+        raise NotImplementedError
 
     def release(self) -> None:
         """Give it up."""
+        raise NotImplementedError
 
 
 class FolderLock:
