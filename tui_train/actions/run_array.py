@@ -18,7 +18,6 @@ from tui_train.runs import folders
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import WhenFree
-from tui_train.views.choices import value_from_label
 
 _MAX_RUNS = 100
 # Of other sections a value may need another look at the machine.
@@ -55,7 +54,7 @@ def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMe
     facts = facts if facts.scheduler else facts_with_free_gpus(facts)
     members = []
     for value in values:
-        own = fields.profile_with_value(profile, key, fields.parse_value(field, value_from_label(key, value)))
+        own = fields.profile_with_value(profile, key, fields.parse_value(field, value))
         setup = set_up(own, facts)
         if output := own.trainer.output or setup.user_output_folder:
             message = f"all runs of the array would write to {visible(output)}"
