@@ -228,7 +228,9 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
                 self._starting = True
                 self._start_members(tuple(members))
 
-        question = "A run for each value of a key, one after the other or on other GPUs of that kind:"
+        has_gpus = bool(self._prepared and self._prepared.plan and self._prepared.plan.gpus)
+        elsewhere = " or on other GPUs of that kind" if has_gpus else ""
+        question = f"A run for each value of a key, one after the other{elsewhere}:"
         self.app.push_screen(TextDialog(question, "recipe.learning_rate=1e-4,2e-4", prepare), start)
 
     @work(thread=True, group="start")
