@@ -26,7 +26,8 @@ from tui_train.profile.types import Profile
 from tui_train.wizard import make_wizard
 
 _HERE = Path(__file__).parent
-_TERMINAL_SIZE, _TERMINAL_SIZE_WITH_CARD = (100, 30), (120, 32)
+# From 110 columns on there is a second one.
+_TERMINAL_SIZE = (120, 32)
 _SIMULATED_MACHINE = "seed-3090-gt1030-3090"
 _SIMULATED_PACKAGES = {
     "accelerate": "1.15.0", "transformers": "5.23.0", "trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0"
@@ -37,11 +38,12 @@ _ENVIRONMENT = Path(tempfile.gettempdir(), "train")
 _STEPS = 150
 _SHARES_OF_STEPS_PICTURED = (0.1, 0.3, 0.5, 0.7, 0.9)
 _CAPTION_BY_STEP = {
-    "Hardware": "Hardware: what this machine has, and what trains on it",
+    "Hardware": "",
     "Backend": "Backend: what is trained, and what starts it",
     "Recipe": "Recipe: batch and rate, over the memory that they need",
     "Preview": "Preview: what will happen, and the one command",
 }
+_HOME_CAPTION = "Home: every run and profile; a run needs no viewer"
 _MODEL_SIZES = {"recipe.layers": 2, "recipe.hidden_size": 64, "recipe.heads": 2, "recipe.steps": _STEPS}
 # What the second run tries, compared with the first.
 _EDITS_OF_SECOND_RUN = {"name": "small-fast", "recipe.learning_rate": 0.006}
@@ -69,7 +71,7 @@ async def take_run_pictures() -> None:
         home.row_list.go_to_row(next(iter(home.state.runs)))
         await wait_until_drawn(pilot)
         save_screen(pilot, "home")
-        frames.append(Frame(screen_as_svg(pilot), "Home: every run and profile; a run needs no viewer", 4))
+        frames.append(Frame(screen_as_svg(pilot), _HOME_CAPTION, 4))
         (_HERE / "tour.svg").write_text(moving_picture(frames))
         for run in tuple(home.state.runs):
             home.row_list.go_to_row(run)
@@ -89,6 +91,10 @@ async def train_on_the_way(pilot: Pilot[int], values: dict[str, object], frames:
     save_profile(profile, overwrite=True)
     row, home = f"profile:{profile.name}", app.screen
     await wait_until(pilot, lambda: row in home.state.profiles)
+    if frames is not None:
+        home.row_list.go_to_row(next(iter(home.state.runs)))
+        await wait_until_drawn(pilot)
+        frames.append(Frame(screen_as_svg(pilot), _HOME_CAPTION, 3))
     home.row_list.go_to_row(row)
     await pilot.press("enter")
     for step, caption in _CAPTION_BY_STEP.items():
@@ -96,10 +102,10 @@ async def train_on_the_way(pilot: Pilot[int], values: dict[str, object], frames:
             pilot, lambda name=step: type(app.screen).__name__ == f"{name}Screen" and not app.awaited_parts
         )
         await wait_until_drawn(pilot)
-        if frames is not None:
+        # The Hardware that is pictured is that of the simulated machine.
+        if frames is not None and caption:
             frames.append(Frame(screen_as_svg(pilot), caption, 3))
-            if step != "Hardware":
-                save_screen(pilot, step.lower())
+            save_screen(pilot, step.lower())
         await pilot.press("enter")
     await wait_until(pilot, lambda: type(app.screen).__name__ == "RunScreen")
     run = app.screen
@@ -120,7 +126,7 @@ async def train_on_the_way(pilot: Pilot[int], values: dict[str, object], frames:
 async def take_gpu_pictures() -> None:
     """Save Hardware as it is on the machine whose driver was loaded, and two fine-tunes there."""
     app = make_wizard()
-    async with app.run_test(size=_TERMINAL_SIZE_WITH_CARD) as pilot:
+    async with app.run_test(size=_TERMINAL_SIZE) as pilot:
         profile = profile_with_value(Profile(name="small"), "trainer.python", str(_ENVIRONMENT / "bin" / "python"))
         save_profile(profile, overwrite=True)
         await wait_until(pilot, lambda: f"profile:{profile.name}" in app.screen.state.profiles)

@@ -138,7 +138,7 @@ def _host_errors(profile: Profile, facts: Facts) -> Iterator[Finding]:
         message = "Slurm chooses the machines itself, so nodes.hosts cannot name them"
         yield error("nodes.hosts", message, "Leave nodes.hosts empty.", change=no_hosts)
     if len(nodes.hosts) == 1:
-        message = f"{visible(nodes.hosts[0])} is the only host in nodes.hosts: they are for several machines"
+        message = f"{visible(nodes.hosts[0])} is the only host in nodes.hosts, which is for several machines"
         remedy = "Name the machine that starts the run, then the others; or leave nodes.hosts empty."
         yield error("nodes.hosts", message, remedy, change=no_hosts)
     for host in dict.fromkeys(nodes.hosts):
