@@ -33,7 +33,7 @@ def invalid_slurm_job(setup: Setup) -> Iterator[Finding]:
         value = str(fields.get_value(profile, key))
         if not _SBATCH_VALUE_PATTERN.fullmatch(value):
             message = f"{visible(value)!r} cannot be the value of an option of sbatch"
-            yield error(key, message, "Use only letters, digits and . _ : + / -")
+            yield error(key, message, "Use only letters, digits and these: . _ : + / - (as in gpu:a100:4).")
     for word in profile.slurm.options:
         if refused := _why_option_refused_and_remedy(word, len(setup.gpus) if setup.device == "cuda" else 0):
             message, remedy = refused
