@@ -104,7 +104,7 @@ def test_version_and_help():
         (["plan", "a", "b"], "got unexpected extra argument (b)", "`tui-train plan --help`"),
         (["run"], "missing argument 'PROFILE'", "`tui-train run --help`"),
         (["logs", "x", "--attempt=0"], "invalid value for '--attempt': 0", "`tui-train logs --help`"),
-        (["logs", "x", "-f", "--attempt=1"], "Give --follow or --attempt, not both", "`tui-train logs --help`"),
+        (["logs", "x", "-f", "--attempt=1"], "give --follow or --attempt, not both", "`tui-train logs --help`"),
     ],
 )
 def test_wrong_usage_is_told_as_every_error(arguments, what, remedy):

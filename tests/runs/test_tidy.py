@@ -214,7 +214,7 @@ def test_values_of_a_saved_profile_change_and_the_others_stay():
     assert "profiles change a --set" in said("new", "a", code=73)
     tui("profiles", "change", "a", "--set", "recipe.steps=9")
     assert store.load_profile_file("a") == profile({"name": "a", "recipe.steps": 9, "recipe.seed": 3})
-    assert "Nothing to change" in said("profiles", "change", "a", code=64)
+    assert "nothing to change" in said("profiles", "change", "a", code=64)
     tui("profiles", "change", "nobody", "--set", "recipe.steps=9", code=66)
     tui("profiles", "change", "a", "--set", "recipe.steps=x", code=65)
     assert store.load_profile_file("a").recipe.steps == 9

@@ -113,7 +113,7 @@ def test_checkpoints_are_looked_for_where_the_file_has_them_written(tmp_path, na
     assert made.attempts[0].checkpoints.folder == str(tmp_path / folder)
     assert made.output == str(tmp_path / folder)
     there = msgspec.structs.replace(found, paths={str(tmp_path / folder): "folder"})
-    assert any("is there already" in item.message for item in check(chosen, there))
+    assert any("exists already" in item.message for item in check(chosen, there))
     # Another method has a folder of its own, which the file is then told.
     lora = {"ladder.rungs": ("lora",), "ladder.consent": ("lora",)}
     text = FILES[name].replace("finetuning_type: lora", "finetuning_type: full")
@@ -163,7 +163,7 @@ def test_your_own_arguments_hold(tmp_path):
     assert Setup(profile(values), TWO).effective_values["precision"].value == "bf16"
     # The batch is said where no fallback can lower it.
     assert {attempt.rung for attempt in made.attempts} & {"micro_batch"} == set()
-    assert any("cannot be lowered" in item.message for item in check(profile(values), TWO))
+    assert any("no smaller one can be tried" in item.message for item in check(profile(values), TWO))
     # Without words of one's own the run folder's is passed: where checkpoints are must be known.
     other = plan(profile({**values, "trainer.arguments": ()}), TWO)
     assert other.attempts[0].checkpoints.folder == word_in_run_dir("output")
@@ -313,7 +313,7 @@ def test_a_value_of_another_form_is_not_replaced(tmp_path):
 def test_a_configuration_among_the_arguments_is_not_passed_over():
     chosen = profile({**TRL, "trainer.arguments": ("--x", "--config", "/my.yaml")})
     (finding,) = [item for item in check(chosen, TWO) if item.level == "error"]
-    assert "is not read" in finding.message
+    assert "does not read the file" in finding.message
     fixed = apply_change(finding.change, chosen)
     assert (fixed.trainer.config, fixed.trainer.arguments) == ("/my.yaml", ("--x",))
 
