@@ -223,7 +223,7 @@ def test_dead_variables_of_profile_and_environment_are_reported():
     assert finding.message.startswith("MASTER_PORT, set in the environment: torchrun does not read it")
     found = check(Profile(), msgspec.structs.replace(TWO, variables=inherited))
     assert [item.message for item in found if item.key == "communication.backend"] == [
-        "~/.nccl.conf sets NCCL_DEBUG for every NCCL run of this machine"
+        "~/.nccl.conf sets NCCL_DEBUG for every training with NCCL on this machine"
     ]
 
 
