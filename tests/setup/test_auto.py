@@ -25,7 +25,7 @@ from tui_train.setup.recipe.effective import EffectiveValue
 from tui_train.setup.setup import Setup
 from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
 from tui_train.trainers.auto_preset import arguments_summary as said
-from tui_train.views.run_settings import effective_settings
+from tui_train.views.run_settings import effective_settings, shortened_setting_text
 from tui_train.wizard import make_wizard
 
 ARGPARSE = """
@@ -522,3 +522,9 @@ async def test_the_wizard_asks_when_recipe_is_opened_and_not_while_one_types(tmp
         app.post_message(OpenStep("preview"))
         await settle(pilot)
         assert len(asked) == 1
+
+
+def test_a_setting_that_does_not_fit_keeps_its_beginning_and_a_path_its_end():
+    assert shortened_setting_text("0.003 (default)", 8) == "0.003"
+    assert shortened_setting_text("failed, exit code 1", 10) == "failed, e…"
+    assert shortened_setting_text("/data/of/chats.jsonl", 10) == "…ats.jsonl"
