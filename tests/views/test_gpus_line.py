@@ -14,7 +14,7 @@ OLD = msgspec.structs.replace(CARDS[1], compute_capability="3.5")
 @pytest.mark.parametrize(
     ("cards", "toolchains", "words"),
     [
-        (CARDS, (BARE, CUDA), "3 GPUs can train"),
+        (CARDS, (BARE, CUDA), "2 of 3 GPUs can train"),
         (CARDS[:1], (CUDA,), "1 GPU can train"),
         ((BUSY, OLD, CARDS[2]), (CUDA,), "2 of 3 GPUs can train, 1 busy"),
         ((OLD,), (CUDA,), "the GPU cannot train"),

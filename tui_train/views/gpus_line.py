@@ -7,7 +7,10 @@ from tui_train.setup.machine.toolchain import toolchain_to_judge_cards
 
 
 def gpus_line(facts: Facts) -> str:
-    """Return `2 of 3 GPUs can train, 1 busy`; before a Python with torch is known only how many there are."""
+    """Return `2 of 3 GPUs can train, 1 busy`, without those that would slow or limit the others.
+
+    Before a Python with torch is known it says only how many there are.
+    """
     machine = facts.machine
     if not machine.gpus:
         return "no usable GPU" if any(gap.hides for gap in machine.gaps) else "no GPU"
