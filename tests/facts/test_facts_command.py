@@ -106,7 +106,7 @@ def test_bad_files_have_exit_codes_of_their_own(tmp_path):
     assert "it is a folder" in tui("--toolchain", ".", code=65)
     assert "does not exist" in tui("--machine", "missing.json", code=66)
     assert "cannot be used" in tui("--machine", "bad.json", code=65)
-    assert "exclude" in tui("--machine", "bad.json", "--host", "box", code=64)
+    assert "not both" in tui("--machine", "bad.json", "--host", "box", code=64)
 
 
 @pytest.mark.whole

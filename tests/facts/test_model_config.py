@@ -97,7 +97,7 @@ def test_a_token_is_used_where_the_profile_names_it(hub, monkeypatch):
     gated = {**CHOSEN, "trainer.model": "acme/gated"}
     with pytest.raises(Unavailable, match="access must be asked for") as refused:
         fetched(profile(gated))
-    assert ("HF_TOKEN under secrets" in refused.value.remedy, hub.signed) == (True, [])
+    assert ("HF_TOKEN under trainer.secrets" in refused.value.remedy, hub.signed) == (True, [])
     assert fetched(profile({**gated, "trainer.secrets": ("HF_TOKEN",)})).read_bytes() == CONFIG
 
 

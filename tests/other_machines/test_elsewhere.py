@@ -89,7 +89,7 @@ def test_what_would_be_tried_is_shown_and_nothing_is(box, tmp_path):
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("plan", "quickstart", "--host=box"), "exclude"),
+        (("plan", "quickstart", "--host=box"), "not both"),
         (("estimate", "quickstart", "--trace"), "runs on this machine"),
         (("estimate", "quickstart", "--measure"), "runs on this machine"),
     ],

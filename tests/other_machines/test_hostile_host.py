@@ -408,7 +408,7 @@ def test_a_piece_that_cannot_be_written_is_an_error(box, run):
     until(lambda: any(told))
     mirror.close()
     assert "cannot write" in told[-1]
-    assert "may be older than the run: cannot write" in tui("logs", "last").stderr
+    assert "may be older than the run: cannot write" in tui("logs", "last", code=65).stderr
 
 
 @pytest.mark.parametrize(
