@@ -4,7 +4,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import UUIDS, examples, facts, gpu, plan, profile, ready, taken, toolchain
+from support import RECIPE, UUIDS, examples, facts, gpu, plan, profile, ready, taken, toolchain
 
 from tui_train.base.command import argv, expand_word
 from tui_train.base.errors import BadInput, Unavailable
@@ -131,6 +131,19 @@ def test_custom_passes_what_is_typed_with_the_numbers_filled_in():
     for key, empty in (("trainer.model", ""), ("trainer.data", ()), ("recipe.micro_batch", None)):
         with pytest.raises(BadInput, match="has no value, so the argument would be left out"):
             plan(profile({key: empty}, chosen), facts())
+
+
+@pytest.mark.parametrize(
+    ("values", "numbers"),
+    [
+        (RECIPE, (8, 16, 2, 60)),
+        (SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ()}, (0, 0, 0, 0)),
+    ],
+    ids=["whole", "unknown"],
+)
+def test_a_plan_has_the_numbers_of_its_recipe_and_0_for_what_is_not_known(values, numbers):
+    made = plan(profile(values), facts())
+    assert (made.micro_batch, made.global_batch, made.accumulation, made.steps) == numbers
 
 
 def test_a_loaded_model_keeps_its_size():
