@@ -208,11 +208,22 @@ def result_lines(result: RunResult, width: int) -> list[Content]:
         lines += _labelled_lines("Time", duration_text(result.seconds), width)
     if result.energy_text:
         lines += _labelled_lines("Energy", result.energy_text, width)
-    if serving := serve_commands(result):
+    return [*lines, *_command_lines(result, width)]
+
+
+def _command_lines(result: RunResult, width: int) -> list[Content]:
+    """Return the commands that open the trackers and serve the weights."""
+    lines: list[Content] = []
+    if result.trackers:
+        lines += [Content(), heading("Trackers", "the curves, in a browser", width)]
+    for tracked in result.trackers:
+        lines += _labelled_lines(tracked.tracker, visible(tracked.command or tracked.where), width)
+    serving = serve_commands(result)
+    if serving:
         lines += [Content(), heading("Serve", "in an environment that has the server", width)]
-        for served in serving:
-            words = visible(served.command) or styled((f"{served.why}: ", MUTED), ("m", KEY_STYLE))
-            lines += _labelled_lines(served.server, words, width)
+    for served in serving:
+        words = visible(served.command) or styled((f"{served.why}: ", MUTED), ("m", KEY_STYLE))
+        lines += _labelled_lines(served.server, words, width)
     return lines
 
 

@@ -93,6 +93,7 @@ _ADVANCED_SECTION = Section(
         "trainer.progress",
         "tracking.tensorboard",
         "tracking.wandb",
+        "tracking.trackio",
         "tracking.project",
         "communication.backend",
         "communication.interface",

@@ -9,7 +9,7 @@ from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.launcher import LauncherJob
 from tui_train.profile import batch, fields
-from tui_train.profile.types import AUTO_PRESET, Profile, Recipe
+from tui_train.profile.types import AUTO_PRESET, WANDB_OFFLINE_MODES, Profile, Recipe
 from tui_train.setup.machine import other_hosts
 from tui_train.setup.machine.idle_cards import left_out_cards_sentence
 from tui_train.setup.recipe import data_questions, launcher_config
@@ -20,7 +20,6 @@ from tui_train.trainers import nemo, profile_paths_to_check, trainer_has_own_fie
 from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT, arguments_summary
 from tui_train.trainers.finetune import keeps_best_checkpoint
 
-_WANDB_OFFLINE_MODES = frozenset({"offline", "dryrun"})
 # Machines whose processes are listed one by one.
 _MAX_MACHINES_LISTED = 8
 # Names of arguments by which scripts take a checkpoint to go on from.
@@ -121,7 +120,7 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
     sentences += filter(None, [global_batch_change_sentence(setup.trainer, setup.preset, document, setup.model_copies)])
     if setup.nemo_flavour:
         sentences += nemo.nemo_script_notes(profile, setup.nemo_flavour, facts, setup.toolchain)
-    if profile.tracking.wandb and profile.trainer.environment.get("WANDB_MODE", "").lower() in _WANDB_OFFLINE_MODES:
+    if profile.tracking.wandb and profile.trainer.environment.get("WANDB_MODE", "").lower() in WANDB_OFFLINE_MODES:
         sentences.append("W&B works offline: `wandb sync wandb/offline-run-…` in the run folder uploads it later.")
     resumes_itself = trainer_of(profile).resumes_itself
     if not setup.preset.checkpoints and not resumes_itself:

@@ -19,7 +19,12 @@ from tui_train.profile.presets import PresetArgument
 from tui_train.profile.types import Profile
 from tui_train.setup.machine import container, overridden_variables
 from tui_train.setup.recipe import no_effect
-from tui_train.setup.recipe.placeholder_values import PlaceholderValue, fill_placeholders, placeholder_words
+from tui_train.setup.recipe.placeholder_values import (
+    PlaceholderValue,
+    fill_placeholders,
+    placeholder_words,
+    takes_project_as_argument,
+)
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo
 from tui_train.trainers.trainer import SHIM_FOLDER_NAME
@@ -67,7 +72,7 @@ def attempt_variables(
             f"transformers before {_MIN_TRANSFORMERS_TAKING_MICRO_BATCH} resumes with the micro batch of the checkpoint"
         )
         settings.append(EnvSetting("TUI_TRAIN_MICRO_BATCH", str(profile.recipe.micro_batch), why, "ladder"))
-    settings += _wandb_settings(setup)
+    settings += _tracker_settings(setup)
     words = placeholder_words(placeholder_values)
     for variable in setup.preset.variables:
         filled = fill_placeholders(PresetArgument((variable.value,), variable.when), words)
@@ -93,15 +98,18 @@ def _last_of_each_name(settings: list[EnvSetting]) -> tuple[EnvSetting, ...]:
     return tuple({setting.name: setting for setting in settings}.values())
 
 
-def _wandb_settings(setup: Setup) -> list[EnvSetting]:
-    """Return the variables by which W&B knows its project and where it keeps its files, where it was chosen."""
-    profile = setup.effective_profile
-    tracking = profile.tracking
-    if not tracking.wandb or no_effect.why_no_effect("tracking.wandb", setup):
-        return []
-    settings = [EnvSetting("WANDB_DIR", word_in_run_dir(""), "W&B keeps its own files in the run folder", "profile")]
-    if tracking.project:
+def _tracker_settings(setup: Setup) -> list[EnvSetting]:
+    """Return the variables by which the chosen trackers know their project, and W&B where it keeps its files."""
+    tracking = setup.effective_profile.tracking
+    chosen = {name for name in tracking.chosen if not no_effect.why_no_effect(f"tracking.{name}", setup)}
+    settings = []
+    if "wandb" in chosen:
+        why = "W&B keeps its own files in the run folder"
+        settings.append(EnvSetting("WANDB_DIR", word_in_run_dir(""), why, "profile"))
+    if "wandb" in chosen and tracking.project:
         settings.append(EnvSetting("WANDB_PROJECT", tracking.project, "the project at W&B", "profile"))
+    if "trackio" in chosen and tracking.project and not takes_project_as_argument(setup.toolchain):
+        settings.append(EnvSetting("TRACKIO_PROJECT", tracking.project, "the project of Trackio", "profile"))
     return settings
 
 

@@ -218,11 +218,23 @@ class Notify(Struct, frozen=True, kw_only=True):
 
 
 class Tracking(Struct, frozen=True, kw_only=True):
-    """Loggers of the training; `project` is the W&B project."""
+    """Trackers that the training reports to; `project` is that of W&B and Trackio."""
 
     tensorboard: bool = False
     wandb: bool = False
+    trackio: bool = False
     project: str = ""
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """Names of the chosen trackers."""
+        return tuple(name for name in TRACKER_NAMES if getattr(self, name))
+
+
+# Those that have a switch, by the names that report_to has for them, which are also their packages'.
+TRACKER_NAMES = ("tensorboard", "wandb", "trackio")
+# The values of WANDB_MODE with which it keeps all on the machine that trains.
+WANDB_OFFLINE_MODES = frozenset({"offline", "dryrun"})
 
 
 class Ladder(Struct, frozen=True, kw_only=True):

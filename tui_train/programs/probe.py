@@ -30,7 +30,8 @@ _MAX_LIBRARY_BYTES = 1 << 30
 OTHER_LIBRARIES_LISTED = (
     "nemo_toolkit", "nemo_run", "nemo_automodel", "megatron-bridge", "megatron-core", "deepspeed", "trl", "peft",
     "datasets", "bitsandbytes", "flash-attn", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "llamafactory", "axolotl",
-    "lightning", "liger-kernel", "huggingface_hub", "wandb", "tensorboard", "transformer-engine", "apex",
+    "lightning", "liger-kernel", "huggingface_hub", "wandb", "tensorboard", "trackio", "transformer-engine",
+    "apex",
 )  # fmt: skip
 # TRL's programs, each of which names the classes whose fields are its options.
 TRL_PROGRAMS = ("sft", "dpo", "kto", "reward")

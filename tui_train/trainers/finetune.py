@@ -87,9 +87,8 @@ _TRL_CONFIG_FILE_VALUES = (
     TrainerFileValue("save_total_limit", KEPT_TRL_CHECKPOINT_COUNT),
     TrainerFileValue("seed", "{seed}"),
     TrainerFileValue("report_to", "none", when="report_to="),
-    TrainerFileValue("report_to", ["tensorboard"], when="report_to=tensorboard"),
-    TrainerFileValue("report_to", ["wandb"], when="report_to=wandb"),
-    TrainerFileValue("report_to", ["tensorboard", "wandb"], when="report_to=both"),
+    TrainerFileValue("report_to", "{trackers}"),
+    TrainerFileValue("project", "{trackio_project}"),
     # Gloo moves tensors of the CPU, and does so for the GPU's where it was chosen.
     TrainerFileValue("ddp_backend", "gloo", when="backend=gloo"),
 )

@@ -11,7 +11,7 @@ from tui_train.memory.predict import Prediction, predict_memory
 from tui_train.memory.verdict import FitBand
 from tui_train.profile import batch, fields
 from tui_train.profile.changes import Change, apply_change
-from tui_train.profile.types import Profile
+from tui_train.profile.types import TRACKER_NAMES, Profile
 from tui_train.setup.recipe.options import user_batch_options, user_options_for_value
 from tui_train.setup.setup import Setup
 
@@ -102,8 +102,7 @@ def trial_profile(setting: TrialSetting, space: SearchSpace, setup: Setup, outpu
         "ladder.rungs": (),
         "trainer.output": output if setup.user_output_folder else "",
         "trainer.environment": {**profile.trainer.environment, **_TRIAL_VARIABLES},
-        "tracking.tensorboard": False,
-        "tracking.wandb": False,
+        **{f"tracking.{name}": False for name in TRACKER_NAMES},
         "tracking.project": "",
     }
     for name in ("steps", "checkpoint_every"):

@@ -81,7 +81,7 @@ def _missing_imports(setup: Setup, source: ScriptSource, tool: Toolchain) -> lis
     folders_on_path = {*filter(None, setup.profile.trainer.environment.get("PYTHONPATH", "").split(":"))}
     if not tool.modules or folders_on_path - {*source.packages_above.values()}:
         return []
-    reported = {name for name in ("tensorboard", "wandb") if getattr(setup.profile.tracking, name)}
+    reported = set(setup.profile.tracking.chosen)
     on_path = {name for name, folder in source.packages_above.items() if folder in folders_on_path}
     return [each for each in source.imports if each.module not in {*tool.modules, *reported, *on_path}]
 

@@ -1,4 +1,4 @@
-"""Checks of loggers: TensorBoard and W&B need their packages in the Python that trains, W&B a key."""
+"""Checks of trackers: their packages in the Python that trains, a library that knows Trackio, and a key for W&B."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,27 +6,28 @@ from tui_train.base.text import display_path
 from tui_train.base.versions import is_known_older
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.types import Toolchain
+from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.recipe.options import TrainerOptions, script_options
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 
-_LABEL_BY_LOGGER = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases"}
+# The first versions of the libraries by which trainers report that know Trackio.
+_MIN_TRANSFORMERS_WITH_TRACKIO = "4.54"
+_MIN_ACCELERATE_WITH_TRACKIO = "1.9"
 _WANDB_KEY_VARIABLE = "WANDB_API_KEY"
 _WANDB_MODES_NEEDING_NO_KEY = {"offline", "disabled", "dryrun"}
 
 
-def missing_logger_packages(setup: Setup) -> Iterator[Finding]:
-    """A logger that was chosen and is not installed where it trains."""
-    profile = setup.profile
+def missing_tracker_packages(setup: Setup) -> Iterator[Finding]:
+    """A tracker that was chosen and is not installed where it trains."""
     tool = setup.toolchain
-    for name, label in _LABEL_BY_LOGGER.items():
-        key = f"tracking.{name}"
-        wanted = getattr(profile.tracking, name) and not no_effect.why_no_effect(key, setup)
-        if not wanted or tool is None or name in tool.packages:
+    for key, label in _passed_trackers(setup):
+        name = key.partition(".")[2]
+        if tool is None or name in tool.packages:
             continue
-        where = "the image" if profile.container.engine != "none" else display_path(tool.python)
+        where = _where_it_trains(setup, tool)
         install = f"Install it there: `{display_path(tool.python)} -m pip install {name}`."
         yield error(
             key,
@@ -34,6 +35,38 @@ def missing_logger_packages(setup: Setup) -> Iterator[Finding]:
             "Use an image that has it (container.image)." if where == "the image" else install,
             change=Change(f"without {label}", "it is not installed there", ((key, False),)),
         )
+
+
+def trackio_unknown_to_library(setup: Setup) -> Iterator[Finding]:
+    """Trackio was chosen, and transformers, or accelerate for its examples, is too old to know it."""
+    tool = setup.toolchain
+    if tool is None or "tracking.trackio" not in dict(_passed_trackers(setup)):
+        return
+    library, version, minimum = "transformers", tool.transformers, _MIN_TRANSFORMERS_WITH_TRACKIO
+    if "log_with" in setup.ladder_context.accepted:
+        library, version, minimum = "accelerate", tool.accelerate, _MIN_ACCELERATE_WITH_TRACKIO
+    if not is_known_older(version, minimum):
+        return
+    where = _where_it_trains(setup, tool)
+    update = f"Update it there: `{display_path(tool.python)} -m pip install '{library}>={minimum}'`."
+    yield error(
+        "tracking.trackio",
+        f"Trackio is chosen, and {library} {version} of {where} is older than {minimum}, the first that reports to it",
+        "Use an image with a newer one." if where == "the image" else update,
+        change=Change("without Trackio", f"that {library} does not know it", (("tracking.trackio", False),)),
+    )
+
+
+def _passed_trackers(setup: Setup) -> Iterator[tuple[str, str]]:
+    """Yield key and label of each chosen tracker that the trainer can be told of."""
+    for name in setup.profile.tracking.chosen:
+        key = f"tracking.{name}"
+        if not no_effect.why_no_effect(key, setup):
+            yield key, fields.get_field(key).label
+
+
+def _where_it_trains(setup: Setup, tool: Toolchain) -> str:
+    return "the image" if setup.profile.container.engine != "none" else display_path(tool.python)
 
 
 def missing_wandb_key(setup: Setup) -> Iterator[Finding]:

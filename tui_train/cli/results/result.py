@@ -66,6 +66,8 @@ def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
         yield "time", duration_text(run_result.seconds)
     if run_result.energy_text:
         yield "energy", run_result.energy_text
+    for tracked in run_result.trackers:
+        yield tracked.tracker, visible(tracked.command or tracked.where)
     for served in serve_commands(run_result):
         yield served.server, visible(served.command) or served.why
     if weights and not weights.problem:

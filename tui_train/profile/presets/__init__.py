@@ -45,7 +45,13 @@ KEY_BY_PLACEHOLDER = {
     "backend": "communication.backend",
     "tensorboard": "tracking.tensorboard",
     "wandb": "tracking.wandb",
+    "trackio": "tracking.trackio",
+    # The chosen trackers: as a list, as one word with commas, and as one name, "all" for several.
+    "trackers": "tracking.wandb",
     "report_to": "tracking.wandb",
+    "log_with": "tracking.wandb",
+    # That of Trackio, where the trainer's library takes it as an argument.
+    "trackio_project": "tracking.project",
 }
 
 # Values whose defaults a preset may declare.

@@ -239,10 +239,16 @@ TRACKING_ROWS = (
         help="The training reports there; needs wandb, and WANDB_API_KEY by name under secrets, or WANDB_MODE=offline.",
     ),
     Field(
+        key="tracking.trackio",
+        label="Trackio",
+        kind="switch",
+        help="Reports to Hugging Face's tracker on the machine that trains, without an account; needs trackio there.",
+    ),
+    Field(
         key="tracking.project",
-        label="W&B project",
+        label="Tracking project",
         kind="text",
-        help="The project at Weights & Biases in which runs of this profile appear.",
+        help="The project at Weights & Biases and of Trackio in which runs of this profile appear.",
         empty="chosen by the trainer",
     ),
 )

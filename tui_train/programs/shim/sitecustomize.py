@@ -338,6 +338,18 @@ def override_micro_batch(module: Any, wanted: int) -> None:
     module.TrainerState.load_from_json = staticmethod(load_from_json)
 
 
+def take_several_trackers(module: Any) -> None:
+    """Have the Hugging Face Trainer report to all trackers that --report_to names with commas; its parser takes one."""
+
+    def split(positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+        del named
+        arguments = positional[0]
+        if isinstance(arguments.report_to, str) and "," in arguments.report_to:
+            arguments.report_to = arguments.report_to.split(",")
+
+    WrappedCalls().wrap_call(module.TrainingArguments, "__post_init__", [split], [])
+
+
 class WholeModelSaving:
     """Has the Hugging Face Trainer save the model that a script asks it to save, also where FSDP shards it.
 
@@ -497,6 +509,7 @@ def install_hooks() -> None:
         trainer.append(TurnEndToken(end).wrap_start_and_save_model)
     if call_quietly(_value_noted_by_preparation, ".answers"):
         acts_by_module["trl.trainer.sft_trainer"] = learn_answers_only
+    acts_by_module["transformers.training_args"] = take_several_trackers
     acts_by_module["transformers.trainer"] = lambda module: [call_quietly(act, module) for act in trainer]
     acts_by_module["torch.cuda"] = lambda module: [call_quietly(act, module) for act in cuda]
     if distributed:

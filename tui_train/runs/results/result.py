@@ -17,8 +17,9 @@ from tui_train.runner.run_folder import checkpoints
 from tui_train.runner.run_folder.planned import SupervisorPlan, read_plan
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system.refused import Refused
-from tui_train.runs.elsewhere import local_output_folder, read_place_elsewhere
+from tui_train.runs.elsewhere import local_output_folder, read_place_elsewhere, read_run_place
 from tui_train.runs.follow import read_progress
+from tui_train.runs.results.trackers import ReportingRun, TrackerLine, tracker_lines
 from tui_train.runs.results.trainer_state import read_trainer_state_step
 from tui_train.runs.results.weights import Weights, read_weights
 from tui_train.runs.rundir import RunDir
@@ -84,6 +85,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
     """What the cards of all attempts drew; None: not metered."""
     all_metered: bool = False
     """All cards of each attempt were."""
+    trackers: tuple[TrackerLine, ...] = ()
+    """How what it reported to its trackers is opened."""
 
     @property
     def weights_text(self) -> str:
@@ -152,7 +155,20 @@ def read_result(run: RunDir) -> RunResult:
         return partial
     if plan.nodes > 1 + len(node_folders(run)):
         partial = replace(partial, all_metered=False)
+    partial = replace(partial, trackers=_tracker_lines(run, plan, status))
     return _with_weights(partial, run, plan, status)
+
+
+def _tracker_lines(run: RunDir, plan: SupervisorPlan, status: RunStatus) -> tuple[TrackerLine, ...]:
+    """Return how the trackers of a run are opened; none of one that did not start."""
+    try:
+        profile = store.load_profile_file(str(run.profile))
+    except TuiTrainError:
+        return ()
+    python = "" if plan.engine else run.plan().get("python")
+    output = _last_output_folder(plan, status) or "output"
+    of = ReportingRun(profile, read_run_place(run.path), output, python if isinstance(python, str) else "")
+    return tracker_lines(of) if status.attempts else ()
 
 
 def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status: RunStatus) -> RunResult:
@@ -205,14 +221,23 @@ def _other_weights_files(run: RunDir, status: RunStatus, folders: Iterable[Path]
 
 def output_and_newest_checkpoint(run: RunDir, plan: SupervisorPlan, status: RunStatus) -> tuple[Path, str]:
     """Return the output folder of a run's last attempt, and its newest complete checkpoint (empty: none)."""
-    position = status.attempts[-1].position if status.attempts else 1
-    rule = plan.checkpoint_rule(position)
-    output = local_output_folder(run.path, (rule.folder if rule else "") or plan.output)
+    rule = plan.checkpoint_rule(_last_position(status))
+    output = local_output_folder(run.path, _last_output_folder(plan, status))
     if rule is None:
         return output, _newest_automodel_checkpoint(output)
     if read_place_elsewhere(run.path):
         rule = rule._replace(folder=str(output))
     return output, checkpoints.newest_complete_checkpoint(rule, str(run.path))
+
+
+def _last_position(status: RunStatus) -> int:
+    return status.attempts[-1].position if status.attempts else 1
+
+
+def _last_output_folder(plan: SupervisorPlan, status: RunStatus) -> str:
+    """Return the output folder of a run's last attempt as its plan names it."""
+    rule = plan.checkpoint_rule(_last_position(status))
+    return (rule.folder if rule else "") or plan.output
 
 
 def _first_weights_below(folder: Path, subfolders: Iterable[str]) -> Weights | None:

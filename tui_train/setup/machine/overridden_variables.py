@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tui_train.base.command import EnvSetting
+from tui_train.base.versions import is_known_older
+from tui_train.facts.types import Toolchain
 from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_workaround_ignored
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
@@ -78,11 +80,18 @@ def _chosen_keys_with_variable_and_value(setup: Setup) -> Iterator[tuple[str, st
             yield _PROFILE_KEY_BY_VARIABLE[setting.name], setting.name, str(setting.value)
     if profile.tracking.wandb and profile.tracking.project:
         yield "tracking.project", "WANDB_PROJECT", profile.tracking.project
+    if profile.tracking.trackio and profile.tracking.project and _reads_trackio_project(setup.toolchain):
+        yield "tracking.project", "TRACKIO_PROJECT", profile.tracking.project
     if profile.recipe.precision and any(
         variable.name == "ACCELERATE_MIXED_PRECISION" for variable in setup.preset.variables
     ):
         mixed = {"fp32": "no"}.get(profile.recipe.precision, profile.recipe.precision)
         yield "recipe.precision", "ACCELERATE_MIXED_PRECISION", mixed
+
+
+def _reads_trackio_project(toolchain: Toolchain | None) -> bool:
+    """Return whether this transformers is known to take Trackio's project from a variable, also beside its argument."""
+    return toolchain is not None and is_known_older(toolchain.transformers, "5.2")
 
 
 def interfaces_and_is_exact(variable: str, value: str) -> tuple[tuple[str, ...], bool]:

@@ -47,10 +47,15 @@ def why_no_effect(key: str, setup_or_profile: Setup | Profile) -> str:
 
 def _why_tracking_not_passed(key: str, tracking: Tracking, setup: Setup | None) -> str:
     """Return why the training cannot be told where to report to."""
-    if key == "tracking.project" and not tracking.wandb:
-        return "only for Weights & Biases"
-    name = "tensorboard" if key == "tracking.tensorboard" else "wandb"
-    if setup is None or {name, "report_to"} & setup.ladder_context.accepted:
+    name = key.partition(".")[2]
+    for_all = {"trackers", "report_to", "log_with"}
+    passing = {name, *for_all}
+    if name == "project":
+        if not (tracking.wandb or tracking.trackio):
+            return "only for Weights & Biases and Trackio"
+        # A variable tells W&B.
+        passing = {"wandb", *for_all} if tracking.wandb else {"trackio_project"}
+    if setup is None or passing & setup.ladder_context.accepted:
         return ""
     if setup.nemo_flavour:
         return "NeMo has loggers of its own, which the recipe settings choose"

@@ -8,7 +8,7 @@ from tui_train.base.versions import is_at_least_or_unknown, is_known_at_least
 from tui_train.facts.types import Toolchain
 from tui_train.profile import batch, fields
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, PresetArgument, condition_holds
-from tui_train.profile.types import Profile, Recipe, Tracking
+from tui_train.profile.types import TRACKER_NAMES, Profile, Recipe, Tracking
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 from tui_train.trainers.builtin import SAMPLE_TEXT_FILE
@@ -86,7 +86,7 @@ def placeholder_values(
         "world_size": world_size,
         "device": setup.device,
         "backend": setup.communication_backend if setup.device == "cuda" else "",
-        **_logger_values(profile.tracking),
+        **_tracker_values(profile.tracking, setup.toolchain),
         **{name: value for name, value in from_recipe.items() if value is not None},
     }
 
@@ -107,11 +107,22 @@ def _warmup_values(recipe: Recipe, toolchain: Toolchain | None) -> dict[str, Pla
     }
 
 
-def _logger_values(tracking: Tracking) -> dict[str, PlaceholderValue]:
-    """Return which loggers were chosen, each by itself and in one word; empty for none."""
-    chosen = tuple(name for name in ("tensorboard", "wandb") if getattr(tracking, name))
-    together = "both" if len(chosen) > 1 else "".join(chosen)
-    return {"tensorboard": "", "wandb": "", **dict.fromkeys(chosen, "yes"), "report_to": together}
+def _tracker_values(tracking: Tracking, toolchain: Toolchain | None) -> dict[str, PlaceholderValue]:
+    """Return the chosen trackers, each by itself, as a list and as one word, and Trackio's project; empty for none."""
+    chosen = tracking.chosen
+    return {
+        **dict.fromkeys(TRACKER_NAMES, ""),
+        **dict.fromkeys(chosen, "yes"),
+        "trackers": chosen,
+        "report_to": ",".join(chosen),
+        "log_with": "all" if len(chosen) > 1 else "".join(chosen),
+        "trackio_project": tracking.project if tracking.trackio and takes_project_as_argument(toolchain) else "",
+    }
+
+
+def takes_project_as_argument(toolchain: Toolchain | None) -> bool:
+    """Return whether Trackio's project is an argument of this transformers, not the variable TRACKIO_PROJECT."""
+    return toolchain is None or is_at_least_or_unknown(toolchain.transformers, "4.57")
 
 
 def datasets_format(data: tuple[str, ...]) -> str:

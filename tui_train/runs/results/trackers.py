@@ -1,0 +1,82 @@
+"""Lines that open what a training reported to its trackers, quoted for a shell on this machine."""
+
+from pathlib import PurePosixPath
+
+from msgspec import Struct
+
+from tui_train.plan.render.quoting import quoted_word
+from tui_train.profile.types import WANDB_OFFLINE_MODES, Profile
+from tui_train.runs.elsewhere import RunPlace
+
+
+class TrackerLine(Struct, frozen=True):
+    """A tracker and the command that opens it or sends on what it kept; without a command, `where` it is shown."""
+
+    tracker: str
+    command: str = ""
+    where: str = ""
+
+
+class ReportingRun(Struct, frozen=True):
+    """A run as far as it decides where its trackers are: where it is, its output, and the Python that trained.
+
+    Without a `python`, as in an image, a tracker's program is started by its name.
+    """
+
+    profile: Profile
+    place: RunPlace
+    output: str
+    python: str = ""
+
+
+def tracker_lines(run: ReportingRun) -> tuple[TrackerLine, ...]:
+    """Return how each tracker of a run is opened, by the Python that trained, through ssh where that is on a host."""
+    return tuple(_LINE_BY_TRACKER[name](run) for name in run.profile.tracking.chosen)
+
+
+def _tensorboard_line(run: ReportingRun) -> TrackerLine:
+    folder = run.output if run.output.startswith("~/") else str(PurePosixPath(run.place.folder, run.output))
+    line = f"{_program(run, 'tensorboard', 'tensorboard.main')} --logdir {_quoted_path(folder)}"
+    return TrackerLine("tensorboard", _typed_here(line, run.place, port=6006))
+
+
+def _wandb_line(run: ReportingRun) -> TrackerLine:
+    mode = run.profile.trainer.environment.get("WANDB_MODE", "").lower()
+    if mode not in WANDB_OFFLINE_MODES:
+        return TrackerLine("wandb", where="nowhere: WANDB_MODE" if mode == "disabled" else "at W&B, as its log says")
+    kept = _quoted_path(str(PurePosixPath(run.place.folder, "wandb", "offline-run-")))
+    return TrackerLine("wandb", _typed_here(f"{_program(run, 'wandb', 'wandb')} sync {kept}*", run.place))
+
+
+def _trackio_line(run: ReportingRun) -> TrackerLine:
+    environment, project = run.profile.trainer.environment, run.profile.tracking.project
+    if space := environment.get("TRACKIO_SPACE_ID"):
+        return TrackerLine("trackio", where=f"in the Space {space} of the Hub")
+    if environment.get("TRACKIO_SERVER_URL"):
+        return TrackerLine("trackio", where="on the server in TRACKIO_SERVER_URL")
+    # Where it keeps its projects, if the profile says so.
+    kept = [f"{name}={quoted_word(environment[name])}" for name in ("TRACKIO_DIR", "HF_HOME") if name in environment]
+    shown = f"show --project {quoted_word(project)}" if project else "show"
+    line = " ".join([*kept, _program(run, "trackio", "trackio.cli"), shown])
+    return TrackerLine("trackio", _typed_here(line, run.place, port=7860))
+
+
+_LINE_BY_TRACKER = {"tensorboard": _tensorboard_line, "wandb": _wandb_line, "trackio": _trackio_line}
+
+
+def _program(run: ReportingRun, name: str, module: str) -> str:
+    return f"{_quoted_path(run.python)} -m {module}" if run.python else name
+
+
+def _quoted_path(path: str) -> str:
+    """Return a path as one word; a `~/` at its beginning is the home folder of whoever types it, or of the host."""
+    return f"~/{quoted_word(path[2:])}" if path.startswith("~/") else quoted_word(path)
+
+
+def _typed_here(line: str, place: RunPlace, port: int = 0) -> str:
+    """Return a line for a run's machine as it is typed on this one; a `port` there is then one here."""
+    if not place.host:
+        return line
+    # With a terminal, for Ctrl-C to end there what it started.
+    forward = f"-L {port}:localhost:{port} " if port else ""
+    return f"ssh -t {forward}-- {quoted_word(place.host)} {quoted_word(line)}"
