@@ -315,6 +315,8 @@ FAULTS = [
     error({"trainer.preset": "custom", "trainer.progress": r"(?P<step>(\d+)+)x"} | SCRIPT, facts(), "trainer.progress",
         "takes hours", fix=True),
     error({"tracking.tensorboard": True}, facts(), "tracking.tensorboard", "has no package tensorboard", fix=True),
+    error({"tracking.trackio": True}, facts(packages={"trackio": "0.43.0"}, transformers="4.53.3"), "tracking.trackio",
+        "transformers 4.53.3", fix=True),
     error({"trainer.preset": "custom", "tracking.wandb": True} | SCRIPT, facts(packages={"wandb": "0.31.0"}),
         "tracking.wandb", "has no argument for it", fix=True),
     warning({"tracking.wandb": True}, replace(facts(packages={"wandb": "0.31.0"}), wandb_key=False), "trainer.secrets",

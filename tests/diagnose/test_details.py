@@ -139,6 +139,8 @@ NAMED = [
      ("model hub", "hf download")),
     ("RuntimeError: WandbCallback requires wandb to be installed. Run `pip install wandb`.", "missing_module",
      ("module wandb", "pip install wandb")),
+    ("RuntimeError: TrackioCallback requires trackio to be installed. Run `pip install trackio`.", "missing_module",
+     ("module trackio", "pip install trackio")),
     ("ImportError: You need to install `galore_torch` to use it. Install it with `pip install git+https://h`",
      "missing_module", ("module galore_torch", "on PYTHONPATH")),
     ("ImportError: You passed `peft_config` but the `peft` library is not installed. `pip install trl[peft]`.",

@@ -240,6 +240,7 @@ def test_dead_variables_of_profile_and_environment_are_reported():
         ({"recipe.expandable_segments": True}, {"PYTORCH_CUDA_ALLOC_CONF": "a:64"}, "overrides recipe.exp"),
         ({"recipe.expandable_segments": True}, {"PYTORCH_ALLOC_CONF": "a:1,expandable_segments:True"}, ""),
         ({"tracking.wandb": True, "tracking.project": "a"}, {"WANDB_PROJECT": "b"}, "overrides tracking.project (a)"),
+        ({"tracking.trackio": True, "tracking.project": "a"}, {"TRACKIO_PROJECT": "b"}, ""),
         # The same checks as of a key's value.
         ({}, {"NCCL_SOCKET_IFNAME": "eth9"}, "no such network interface"),
         ({}, {"NCCL_SOCKET_IFNAME": "=eth"}, "no such network interface"),

@@ -1,29 +1,37 @@
-"""TensorBoard and W&B as switches: what each trainer is passed, and that the built-in one really reports."""
+"""TensorBoard, W&B and Trackio as switches: what each trainer is passed, what really comes, and how it is opened."""
 
+import contextlib
+import itertools
+import json
 import os
+import sqlite3
 import subprocess
 import sys
 
 import msgspec
 import pytest
-from support import alone, bash, check, exported, facts, profile, ready
+from support import alone, attempted, bash, check, exported, facts, profile, ready, tui
 
 from tui_train.actions.tune.space import search_space, trial_profile
 from tui_train.base.command import argv
 from tui_train.facts.types import YamlDocument
 from tui_train.profile.changes import apply_change
+from tui_train.runs.elsewhere import RunPlace
+from tui_train.runs.results.result import read_result
+from tui_train.runs.results.trackers import ReportingRun, tracker_lines
 
-BOTH = {"tracking.tensorboard": True, "tracking.wandb": True}
-INSTALLED = {"tensorboard": "2.21.0", "wandb": "0.31.0"}
+ALL = {"tracking.tensorboard": True, "tracking.wandb": True, "tracking.trackio": True}
+INSTALLED = {"tensorboard": "2.21.0", "wandb": "0.31.0", "trackio": "0.43.0"}
 SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py"}
 MODULES = {"trainer.kind": "script", "trainer.config": "/c.yaml"}
 # What a profile without the switches passes is what there was before.
 PASSED = {
-    "builtin": ({}, ["--report_to", "tensorboard", "wandb"]),
-    "hf-trainer": (SCRIPT, ["--report_to", "tensorboard", "wandb"]),
-    "trl": (SCRIPT, ["--report_to", "tensorboard", "wandb"]),
-    "accelerate": (SCRIPT, ["--with_tracking", "--report_to=all"]),
+    "builtin": ({}, ["--report_to={}"]),
+    "hf-trainer": (SCRIPT, ["--report_to={}"]),
+    "trl": (SCRIPT, ["--report_to={}"]),
+    "accelerate": (SCRIPT, ["--with_tracking", "--report_to={}"]),
 }
+SETS = [names for size in (1, 2, 3) for names in itertools.combinations(INSTALLED, size)]
 
 
 def planned(values, **more):
@@ -40,18 +48,17 @@ def words(values):
 def test_each_trainer_is_told_by_its_own_arguments(name):
     values, wanted = PASSED[name]
     values = values | ({"trainer.preset": name} if name != "builtin" else {})
-    without, both = words(values), words(values | BOTH)
-    added = [word for word in both if word not in without]
-    assert added == wanted
-    assert [word for word in without if word not in both] == []
-    one = [word for word in words(values | {"tracking.wandb": True}) if word not in without]
-    assert len(one) < len(wanted) or "wandb" in one[-1]
-    assert not any("tensorboard" in word for word in one)
+    without = words(values)
+    for names in SETS:
+        told = words(values | {f"tracking.{each}": True for each in names})
+        together = "all" if name == "accelerate" and len(names) > 1 else ",".join(names)
+        assert [word for word in told if word not in without] == [word.format(together) for word in wanted]
+        assert [word for word in without if word not in told] == []
 
 
 @pytest.mark.parametrize(("preset", "keys"), [
-    ("axolotl", {"use_tensorboard": True, "use_wandb": True}),
-    ("llama-factory", {"report_to": ["tensorboard", "wandb"]}),
+    ("axolotl", {"use_tensorboard": True, "use_wandb": True, "use_trackio": True}),
+    ("llama-factory", {"report_to": ["tensorboard", "wandb", "trackio"]}),
 ])  # fmt: skip
 def test_files_of_trainers_say_it(preset, keys):
     values = MODULES | {"trainer.preset": preset}
@@ -60,7 +67,7 @@ def test_files_of_trainers_say_it(preset, keys):
     found = msgspec.structs.replace(
         facts(packages=installed, paths={"/c.yaml": "file"}), documents={"/c.yaml": document}
     )
-    configs = [ready(profile(chosen), found).plan.configs[0].values for chosen in (values, values | BOTH)]
+    configs = [ready(profile(chosen), found).plan.configs[0].values for chosen in (values, values | ALL)]
     assert configs[1] == configs[0] | keys
 
 
@@ -76,6 +83,39 @@ def test_project_and_folder_are_variables_only_with_wandb():
     assert finding.key == "tracking.project"
 
 
+@pytest.mark.parametrize(("version", "argument", "variable"), [
+    ("4.56.2", [], "mine"), ("4.57.0", ["--project=mine"], None), ("5.23.0", ["--project=mine"], None),
+])  # fmt: skip
+def test_trackio_is_told_its_project_as_its_transformers_takes_it(version, argument, variable):
+    values = SCRIPT | {"tracking.trackio": True, "tracking.project": "mine"}
+    found = facts(packages=INSTALLED, paths={"/t.py": "file"}, transformers=version)
+    command = ready(profile(values), found).plan.attempts[0].command
+    assert [word for word in argv(command, "/run") if word.startswith("--project")] == argument
+    assert {setting.name: setting.value for setting in command.env}.get("TRACKIO_PROJECT") == variable
+
+
+def test_a_project_that_trackio_cannot_be_told_is_said():
+    values = SCRIPT | {"trainer.preset": "accelerate", "tracking.trackio": True, "tracking.project": "mine"}
+    found = facts(packages=INSTALLED, paths={"/t.py": "file"})
+    (finding,) = [each for each in check(profile(values), found) if each.key == "tracking.project"]
+    assert "has no argument for it" in finding.message
+    assert not [each for each in check(apply_change(finding.change, profile(values)), found) if each.forbids_plan]
+
+
+@pytest.mark.parametrize(("preset", "versions", "said"), [
+    ("hf-trainer", {"transformers": "4.53.3"}, "transformers 4.53.3"), ("hf-trainer", {"transformers": "4.54.0"}, ""),
+    ("accelerate", {"accelerate": "1.8.1"}, "accelerate 1.8.1"),
+    ("accelerate", {"accelerate": "1.9.0", "transformers": "4.53.3"}, ""),
+])  # fmt: skip
+def test_a_library_that_does_not_know_trackio_is_said(preset, versions, said):
+    chosen = profile(SCRIPT | {"trainer.preset": preset, "tracking.trackio": True})
+    found = facts(packages=INSTALLED, paths={"/t.py": "file"}, **versions)
+    told = [finding for finding in check(chosen, found) if finding.key == "tracking.trackio"]
+    assert [said in finding.message and finding.forbids_plan for finding in told] == ([True] if said else [])
+    for finding in told:
+        assert not any(one.key == "tracking.trackio" for one in check(apply_change(finding.change, chosen), found))
+
+
 def test_a_plan_says_that_wandb_is_offline():
     values = {"tracking.wandb": True}
     offline = values | {"trainer.environment": {"WANDB_MODE": "offline"}}
@@ -84,9 +124,9 @@ def test_a_plan_says_that_wandb_is_offline():
 
 
 def test_what_is_not_installed_can_be_left_out():
-    chosen = profile(BOTH)
+    chosen = profile(ALL)
     findings = check(chosen, facts())
-    assert [finding.key for finding in findings] == ["tracking.tensorboard", "tracking.wandb"]
+    assert [finding.key for finding in findings] == [*ALL]
     assert all(finding.forbids_plan for finding in findings)
     for finding in findings:
         chosen = apply_change(finding.change, chosen)
@@ -97,19 +137,74 @@ def test_trials_report_nowhere():
     from tui_train.setup.setup import Setup
 
     found = facts(packages=INSTALLED)
-    chosen = profile(BOTH)
+    chosen = profile(ALL)
     setup = Setup(chosen, found)
     among = search_space(setup)
-    assert not trial_profile(among.profile_setting, among, setup, "/out").tracking.wandb
+    assert trial_profile(among.profile_setting, among, setup, "/out").tracking.chosen == ()
+
+
+def stub(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("host", ["", "gpu-box"])
+def test_the_lines_that_open_each_tracker(tmp_path, host):
+    """A shell takes them for what is meant, also through ssh, which has a shell there read them again."""
+    python = stub(tmp_path / "an env's/python", 'printf "%s\\n" "$TRACKIO_DIR" "$@"')
+    stub(tmp_path / "bin/ssh", 'printf "%s\\n" ssh "$@" | sed \'$d\'; shift $(($# - 1)); sh -c "$1"')
+    offline = {"WANDB_MODE": "offline", "TRACKIO_DIR": "/my $kept"}
+    chosen = profile(ALL | {"tracking.project": "my 'own'", "trainer.environment": offline})
+    folder = tmp_path / "a run"
+    (folder / "wandb/offline-run-1").mkdir(parents=True)
+    lines = tracker_lines(ReportingRun(chosen, RunPlace(host, str(folder)), "output", python))
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    told = [
+        subprocess.run(["sh", "-c", line.command], env={"PATH": path}, capture_output=True, text=True, check=True)
+        .stdout.splitlines() for line in lines
+    ]  # fmt: skip
+
+    def through(*forward):
+        return ["ssh", "-t", *forward, "--", host] if host else []
+
+    assert told == [
+        [*through("-L", "6006:localhost:6006"), "", "-m", "tensorboard.main", "--logdir", f"{folder}/output"],
+        [*through(), "", "-m", "wandb", "sync", f"{folder}/wandb/offline-run-1"],
+        [*through("-L", "7860:localhost:7860"), "/my $kept", "-m", "trackio.cli", "show", "--project", "my 'own'"],
+    ]
+
+
+@pytest.mark.parametrize(("name", "variables", "where"), [
+    ("wandb", {}, "at W&B"), ("wandb", {"WANDB_MODE": "disabled"}, "nowhere"),
+    ("trackio", {"TRACKIO_SPACE_ID": "me/mine"}, "me/mine"), ("trackio", {"TRACKIO_SERVER_URL": "http://k"}, "server"),
+])  # fmt: skip
+def test_what_was_sent_elsewhere_is_said_to_be_there(name, variables, where):
+    chosen = profile({f"tracking.{name}": True, "trainer.environment": variables})
+    (line,) = tracker_lines(ReportingRun(chosen, RunPlace("", "/run"), "output", "/python"))
+    assert (line.command, where in line.where) == ("", True)
+
+
+def test_a_result_names_its_trackers(tmp_path):
+    chosen = profile({"tracking.tensorboard": True, "hardware.device": "cpu"})
+    run, _ = exported(tmp_path / "run", chosen, facts(packages=INSTALLED))
+    assert read_result(run).trackers == ()
+    attempted(run, 90, "finished")
+    command = f"{sys.executable} -m tensorboard.main --logdir {tmp_path}/run/output"
+    assert [line.command for line in read_result(run).trackers] == [command]
+    assert f"tensorboard   {command}" in tui("result", f"{run.path}/").stdout
 
 
 @pytest.mark.training
 @pytest.mark.whole
-def test_the_built_in_trainer_writes_events(tmp_path):
-    names = ("tensorboard==2.21.0", "protobuf==6.33.0", "absl-py==2.3.1")
-    folders = [alone(name, "TensorBoard of the built-in trainer", tmp_path / name) for name in names]
+def test_the_built_in_trainer_reports_to_tensorboard_and_trackio_at_once(tmp_path):
+    names = ("tensorboard==2.21.0", "protobuf==6.33.0", "absl-py==2.3.1", "trackio==0.43.0", "gradio-client==2.7.2",
+             "httpx==0.28.1", "orjson==3.13.0", "pillow==12.3.0", "starlette==1.10.0", "uvicorn==0.54.0")  # fmt: skip
+    folders = [alone(name, "TensorBoard and Trackio of the built-in trainer", tmp_path / name) for name in names]
     path = os.pathsep.join(folders)
-    values = {**BOTH, "tracking.wandb": False, "trainer.environment": {"PYTHONPATH": path}, "hardware.device": "cpu"}
+    values = {**ALL, "tracking.wandb": False, "tracking.project": "mine", "hardware.device": "cpu"}
+    values["trainer.environment"] = {"PYTHONPATH": path, "HF_HOME": str(tmp_path / "hugging face")}
     values |= {"recipe.steps": 4, "recipe.checkpoint_every": 2}
     run, _ = exported(tmp_path / "run", profile(values), facts(packages=INSTALLED))
     done = bash(run)
@@ -129,3 +224,8 @@ def test_the_built_in_trainer_writes_events(tmp_path):
     assert [f"{step} train/loss" for step in range(1, 5)] == [line for line in told if line.endswith("/loss")]
     told = {line.partition(" ")[2].removeprefix("train/") for line in told}
     assert told >= {"learning_rate", "grad_norm", "tokens_per_second"}
+    with contextlib.closing(sqlite3.connect(tmp_path / "hugging face/trackio/mine.db")) as kept:
+        rows = [json.loads(text) for (text,) in kept.execute("select metrics from metrics order by id")]
+    assert [row["train/global_step"] for row in rows if "train/loss" in row] == [1, 2, 3, 4]
+    opened = read_result(run).trackers
+    assert [line.tracker for line in opened] == ["tensorboard", "trackio"]

@@ -87,8 +87,8 @@ _TRL_CONFIG_FILE_VALUES = (
     TrainerFileValue("save_total_limit", KEPT_TRL_CHECKPOINT_COUNT),
     TrainerFileValue("seed", "{seed}"),
     TrainerFileValue("report_to", "none", when="report_to="),
-    TrainerFileValue("report_to", "{trackers}"),
-    TrainerFileValue("project", "{trackio_project}"),
+    TrainerFileValue("report_to", "{trackers}", when="report_to!="),
+    TrainerFileValue("project", "{trackio_project}", when="trackio_project!="),
     # Gloo moves tensors of the CPU, and does so for the GPU's where it was chosen.
     TrainerFileValue("ddp_backend", "gloo", when="backend=gloo"),
 )
