@@ -31,6 +31,8 @@ _STAGE_TEXTS: dict[str, str] = {
 # What a launcher does to the others where one process ends says nothing of it.
 _KEYS_OF_COMMUNICATION = ("communication.", "container.", "nodes.")
 _FAILURES_WITHOUT_CAUSE = frozenset({"", "unknown", "sigterm"})
+# How others end where a process has said its problem.
+_FAILURES_OF_OTHERS = frozenset({"abort", "peer_lost"})
 # It says what a process that hangs waits for.
 _FAILURE_OF_A_HANG = "no_answer"
 
@@ -133,13 +135,16 @@ def _concerns_communication(change: Change | None) -> bool:
 def _cause_and_remedy(result: CommunicationResult, diagnosis: Diagnosis | None, *, in_time: bool) -> tuple[str, str]:
     """Return why a test failed, without a full stop, and what to do; what hangs says more than what then ended it."""
     hanging = [each for each in result.exchanges if each.hangs]
+    failed = next((each for each in result.exchanges if each.problem), None)
     failure = diagnosis.failure if diagnosis else ""
+    if failed and not hanging and failure in _FAILURES_OF_OTHERS:
+        diagnosis = None
     if diagnosis and (failure == _FAILURE_OF_A_HANG or (failure not in _FAILURES_WITHOUT_CAUSE and not hanging)):
         return diagnosis.cause.rstrip("."), diagnosis.remedy
     if hanging:
         ranks = ", ".join(map(str, sorted(each.rank for each in hanging)))
         return f"{_stage_text(hanging[0].stage)} got no answer, in process {ranks} of {result.processes}", ""
-    if failed := next((each for each in result.exchanges if each.problem), None):
+    if failed:
         return f"process {failed.rank}, {failed.stage}: {visible(failed.problem)}", ""
     if not result.exchanges:
         return "no process has begun" if in_time else "no process began in time", ""
