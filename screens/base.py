@@ -75,9 +75,10 @@ class WizardScreen(Screen[None]):
 
     def on_key(self, event: Key) -> None:
         """Say why a key does nothing: what its binding takes does not come here."""
-        active = self.active_bindings.get(event.key)
-        if (active is None or not active.enabled) and (words := self.why_key_refused(event.key)):
-            self.notify(words, markup=False)
+        if words := self.why_key_refused(event.key):
+            active = self.active_bindings.get(event.key)
+            if active is None or not active.enabled:
+                self.notify(words, markup=False)
 
     def ask_choice(
         self, question: str, answers: Iterable[tuple[str, str | Content]], act: Callable[[str], object]

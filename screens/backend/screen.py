@@ -186,19 +186,24 @@ NCCL features: those to switch off, each to work around the error that it names,
         """Offer what there is: a script's help, an image to look into, a Python to name; nothing of another machine."""
         container, recipes = self.profile.container, trainer_has_own_field(self.profile, "nemo")
         bare = container.engine == "none"
-        offered = {
-            "ask_script_help": bare
-            and trainer_has_own_field(self.profile, "trainer.script")
-            and not self.wizard.other_machine_name,
-            "test_communication": self.setup is not None and self.setup.world_size > 1 and self.wizard.can_start,
-            "validate_image": not bare and bool(container.image) and not self.wizard.other_machine_name,
-            "ask_other_python": bare,
-            "choose_recipe": recipes,
-            "choose_model": bool(self._cached_model_options()),
-            # V asks an image: its Python is none of this machine.
-            "ask_recipes": bare and recipes and not self.wizard.other_machine_name,
-        }
-        return offered[action] if action in offered else super().check_action(action, parameters)
+        match action:
+            case "ask_script_help":
+                has_script = trainer_has_own_field(self.profile, "trainer.script")
+                return bare and has_script and not self.wizard.other_machine_name
+            case "test_communication":
+                return self.setup is not None and self.setup.world_size > 1 and self.wizard.can_start
+            case "validate_image":
+                return not bare and bool(container.image) and not self.wizard.other_machine_name
+            case "ask_other_python":
+                return bare
+            case "choose_recipe":
+                return recipes
+            case "choose_model":
+                return bool(self._cached_model_options())
+            case "ask_recipes":
+                # V asks an image: its Python is none of this machine.
+                return bare and recipes and not self.wizard.other_machine_name
+        return super().check_action(action, parameters)
 
     def update_outside_form(self, setup: Setup) -> None:
         """Show what NCCL can do without, and what the script lists once it has answered."""

@@ -36,7 +36,6 @@ from ..widgets.bar import StepBar
 from ..widgets.card_curves import CardHistory
 from ..widgets.dialogs import TextDialog
 from ..widgets.findings_pane import FindingsPane
-from ..widgets.form.form import Form
 from ..widgets.jump import JumpStop
 from ..widgets.lines import DrawLines, Lines
 from ..widgets.multi_select import MultiSelect, SelectRow
@@ -113,7 +112,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             MultiSelect(id="gpus", why_one_required="One GPU must stay: choose the device CPU to train without a GPU."),
             Lines(id="sets"),
             Lines(id="gaps"),
-            Form(),
+            self.form,
         ]
 
     def update_outside_form(self, setup: Setup) -> None:

@@ -78,14 +78,13 @@ class StepScreen(FindingsScreen):
 
     def step_widgets(self) -> Sequence[Widget]:
         """Return the step's widgets: by default its form."""
-        return [Form()]
+        return [self.form]
 
     def on_mount(self) -> None:
         """Fill the form; where there are rows to spare, its seldom used parts are open."""
         self._is_composed = True
         if self.app.size.height >= _MIN_TALL_ROWS:
-            for form in self.query(Form):
-                form.state.unfolded |= self.GROUPS_OPEN_WHERE_TALL
+            self.form.state.unfolded |= self.GROUPS_OPEN_WHERE_TALL
         self.fill_first_time()
 
     def fill_first_time(self) -> None:
@@ -276,8 +275,7 @@ class StepScreen(FindingsScreen):
     def _update_after_move(self, event: MultiSelect.Moved | Form.Moved) -> None:
         event.stop()
         self._undone_text = ""
-        form = next(iter(self.query(Form)), None)
-        if form and form.state.unparsable_row_label != self._invalid_field_shown:
+        if self.form.state.unparsable_row_label != self._invalid_field_shown:
             self.update()
         self.show_hint()
         self.show_cursor_row_details()

@@ -37,6 +37,7 @@ class FindingsScreen(WizardScreen):
 
     def __init__(self) -> None:
         super().__init__()
+        self.form = Form()
         self._all_findings: tuple[Finding, ...] = ()
         self._findings_shown: tuple[tuple[str, str], ...] = ()  # the findings, and the row where one was when they came
         self._row_when_shown = ""
@@ -47,11 +48,6 @@ class FindingsScreen(WizardScreen):
     def field_keys(cls) -> tuple[str, ...]:
         """Return all fields of this step."""
         return (*(key for section in cls.SECTIONS for key in section.keys), *cls.KEYS_OUTSIDE_FORM)
-
-    @property
-    def form(self) -> Form:
-        """The form."""
-        return self.query_one(Form)
 
     def findings(self) -> tuple[Finding, ...]:
         """Return what is wrong with this step's fields, as far as it is known."""
@@ -85,28 +81,23 @@ class FindingsScreen(WizardScreen):
 
     def show_hint(self) -> None:
         """Show what is wrong with the focused row, or its help; of new findings the first, until one moves on."""
-        form = next(iter(self.query(Form)), None)
-        in_form = form is not None and form.holds_focus
+        form, in_form = self.form, self.form.holds_focus
         if self._undone_text:
             self.query_one(Hint).show_text(Content(self._undone_text))
             return
         installed = [finding.key for finding in self._shown_findings() if finding.install]
-        if self.is_installing and installed and not (in_form and form and form.cursor not in installed):
+        if self.is_installing and installed and not (in_form and form.cursor not in installed):
             words = self.installation.current_action_text if self.installation else ""
             self.query_one(Hint).show_text(styled(LIVE_MARK, f" {words} ", ("F2", KEY_STYLE), " shows it."))
             return
-        if (
-            in_form
-            and form is not None
-            and (form.state.cursor_row_has_problem or form.state.has_open_options or form.state.has_refused_typing)
+        if in_form and (
+            form.state.cursor_row_has_problem or form.state.has_open_options or form.state.has_refused_typing
         ):
             self.query_one(Hint).show_text(styled((visible(form.state.hint), "")))
             return
-        words = (
-            form.state.hint if in_form and form else self.focused.hint if isinstance(self.focused, MultiSelect) else ""
-        )
+        words = form.state.hint if in_form else self.focused.hint if isinstance(self.focused, MultiSelect) else ""
         found = self._shown_findings()
-        here = form.cursor if in_form and form else words
+        here = form.cursor if in_form else words
         known = tuple((finding.form_row_key, finding.level) for finding in found)
         if known != self._findings_shown:
             self._findings_shown, self._row_when_shown = known, here
@@ -134,8 +125,8 @@ class FindingsScreen(WizardScreen):
 
     def _f2_fixes_unparsable_text(self) -> bool:
         """Return whether F2 is for a text that cannot be read: the focused one, or another, where nothing else is."""
-        form = next(iter(self.query(Form)), None)
-        if form is None or not form.state.unparsable_text_fix:
+        form = self.form
+        if not form.state.unparsable_text_fix:
             return False
         return form.state.is_cursor_row_unparsable or not any(
             finding.form_row_key == form.cursor for finding in self._shown_findings()
@@ -143,9 +134,8 @@ class FindingsScreen(WizardScreen):
 
     def finding_to_fix(self) -> Finding | None:
         """Return the finding that F2 fixes: the focused row's; where it has none, the first with a change."""
-        found = self._shown_findings()
-        form = next(iter(self.query(Form)), None)
-        mine = [finding for finding in found if form and form.holds_focus and finding.form_row_key == form.cursor]
+        found, form = self._shown_findings(), self.form
+        mine = [finding for finding in found if form.holds_focus and finding.form_row_key == form.cursor]
         if mine and mine[0].level == "error":
             mine = mine[:1]
             found = ()
@@ -164,8 +154,8 @@ class FindingsScreen(WizardScreen):
             if finding and finding.install and self.is_installing:
                 words = "show the installation"
         said = {"f2": visible(words[:1].upper() + words[1:])}
-        form = next(iter(self.query(Form)), None)
-        return {**said, "space": "Close"} if form and form.holds_focus and form.cursor in form.state.unfolded else said
+        form = self.form
+        return {**said, "space": "Close"} if form.holds_focus and form.cursor in form.state.unfolded else said
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """F2 shows only where it fixes something."""

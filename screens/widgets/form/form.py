@@ -238,6 +238,9 @@ class Form(Widget, can_focus=True):
             region = Region(0, self.virtual_region.y + top, 1, at - top + 1 + below)
             self.parent.scroll_to_region(region, animate=False, force=True, immediate=True)
 
+    def watch_has_focus(self, _focused: bool) -> None:
+        """Leave the styles as they are: none depends on it, and to find them again takes 2 ms."""
+
     def on_focus(self) -> None:
         """Go on where the cursor was."""
         self._draw()
