@@ -36,13 +36,20 @@ class KeyBar(Widget):
         self._drawn_width = -1
         self._screen_texts: Mapping[str, str] = {}
         self._spans: list[tuple[int, int, str]] = []
+        self._update_is_due = False
 
     def on_mount(self) -> None:
         """Draw again when what can be done changes."""
-        self.screen.bindings_updated_signal.subscribe(self, lambda _screen: self._update_keys())
+        self.screen.bindings_updated_signal.subscribe(self, lambda _screen: self._update_keys_soon(), immediate=True)
+
+    def _update_keys_soon(self) -> None:
+        if not self._update_is_due:
+            self._update_is_due = True
+            self.call_next(self._update_keys)
 
     def _update_keys(self) -> None:
         """Draw again what has changed, once it was drawn and while it is seen: the signal comes far more often."""
+        self._update_is_due = False
         if self._drawn_width < 0 or not self.screen.is_current:
             return
         if not (words := self._keys_line()).is_same(self._line):

@@ -62,6 +62,7 @@ class Form(Widget, can_focus=True):
         self.entry = Entry()
         self.list_folder_names: ListFolderNames = names_in_local_folder
         self._drawn: list[Content] = []
+        self._drawn_width = 0
         self._strips: dict[int, Strip] = {}
 
     def compose(self) -> ComposeResult:
@@ -107,13 +108,27 @@ class Form(Widget, can_focus=True):
             self._align_entry()
 
     def _draw(self) -> None:
-        width, here = self.content_size.width, self.state.cursor_line
+        width = self.content_size.width
         if not width:
             # It is drawn as soon as it has a width.
             self.refresh(layout=True)
             return
-        focused = self.holds_focus
-        drawn = [
+        before, before_width = self._drawn, self._drawn_width
+        self._draw_all_lines()
+        if before_width != width or len(before) != len(self._drawn):
+            self._strips.clear()
+            self.refresh(layout=True)
+            return
+        changed = [at for at, (old, new) in enumerate(zip(before, self._drawn, strict=True)) if not old.is_same(new)]
+        for at in changed:
+            self._strips.pop(at, None)
+        if changed:
+            self.refresh(*(Region(0, at, width, 1) for at in changed))
+
+    def _draw_all_lines(self) -> None:
+        focused, here, width = self.holds_focus, self.state.cursor_line, self.content_size.width
+        self._drawn_width = width
+        self._drawn = [
             draw_form_line(
                 line,
                 width,
@@ -123,19 +138,13 @@ class Form(Widget, can_focus=True):
             )
             for number, line in enumerate(self.state.lines)
         ]
-        before, self._drawn = self._drawn, drawn
-        if len(before) != len(drawn):
-            self._strips.clear()
-            self.refresh(layout=True)
-            return
-        changed = [at for at, (old, new) in enumerate(zip(before, drawn, strict=True)) if not old.is_same(new)]
-        for at in changed:
-            self._strips.pop(at, None)
-        if changed:
-            self.refresh(*(Region(0, at, width, 1) for at in changed))
 
     def render_line(self, y: int) -> Strip:
         """Return one line, kept until it changes."""
+        if self._drawn_width != self.content_size.width:
+            # A new width is told after the picture of it.
+            self._draw_all_lines()
+            self._strips.clear()
         if y >= len(self._drawn):
             return Strip.blank(self.size.width, self.visual_style.rich_style)
         if y not in self._strips:
@@ -152,10 +161,7 @@ class Form(Widget, can_focus=True):
         super().notify_style_update()
 
     def on_resize(self) -> None:
-        """Draw for the new width."""
-        self._strips.clear()
-        self._draw()
-        self.refresh()
+        """Put the input where the new width has it."""
         self._align_entry()
 
     # Where one is
