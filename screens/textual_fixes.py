@@ -6,7 +6,7 @@ Textual no longer has it, and then the fix goes.
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextvars import copy_context
 from functools import lru_cache, partial, wraps
 from typing import Any
@@ -22,7 +22,7 @@ from textual.events import Key, ScreenResume
 from textual.geometry import Offset, Size
 from textual.screen import Screen
 from textual.style import Style
-from textual.widget import Widget
+from textual.widget import AwaitMount, Widget
 from textual.widgets import Input, OptionList
 from textual.worker import Worker, active_worker
 
@@ -44,6 +44,7 @@ def fix_textual() -> None:
     _stop_cursor_blinking()
     _skip_second_layout()
     _skip_second_drawing()
+    _skip_layout_of_mounted_screen()
     _fix_widgets_kept_by_cache()
     _fix_workers_kept_by_thread()
     _close_unstarted_workers()
@@ -143,6 +144,21 @@ def _skip_second_drawing() -> None:
             self._repaint_regions.clear()
 
     Screen._on_screen_resume = fixed  # type: ignore[method-assign]
+
+
+def _skip_layout_of_mounted_screen() -> None:
+    """A new screen is not laid out and drawn twice more once it is mounted (8.2.8; no issue upstream)."""
+    wait = AwaitMount.__await__
+
+    @wraps(wait)
+    def fixed(self: AwaitMount) -> Generator[None, None, None]:
+        # It is laid out as it is resumed; what is mounted on a screen that is shown needs a layout.
+        if self._widgets == [self._parent]:
+            yield from self._parent._mounted_event.wait().__await__()
+        else:
+            yield from wait(self)
+
+    AwaitMount.__await__ = fixed  # type: ignore[method-assign]
 
 
 def _fix_widgets_kept_by_cache() -> None:

@@ -185,25 +185,26 @@ NCCL features: those to switch off, each to work around the error that it names,
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what there is: a script's help, an image to look into, a Python to name; nothing of another machine."""
         container, recipes = self.profile.container, trainer_has_own_field(self.profile, "nemo")
-        bare = container.engine == "none"
+        bare, is_here = container.engine == "none", not self.wizard.other_machine_name
         match action:
             case "ask_script_help":
-                has_script = trainer_has_own_field(self.profile, "trainer.script")
-                return bare and has_script and not self.wizard.other_machine_name
+                offered = bare and trainer_has_own_field(self.profile, "trainer.script") and is_here
             case "test_communication":
-                return self.setup is not None and self.setup.world_size > 1 and self.wizard.can_start
+                offered = self.setup is not None and self.setup.world_size > 1 and self.wizard.can_start
             case "validate_image":
-                return not bare and bool(container.image) and not self.wizard.other_machine_name
+                offered = not bare and bool(container.image) and is_here
             case "ask_other_python":
-                return bare
+                offered = bare
             case "choose_recipe":
-                return recipes
+                offered = recipes
             case "choose_model":
-                return bool(self._cached_model_options())
+                offered = bool(self._cached_model_options())
             case "ask_recipes":
                 # V asks an image: its Python is none of this machine.
-                return bare and recipes and not self.wizard.other_machine_name
-        return super().check_action(action, parameters)
+                offered = bare and recipes and is_here
+            case _:
+                return super().check_action(action, parameters)
+        return offered
 
     def update_outside_form(self, setup: Setup) -> None:
         """Show what NCCL can do without, and what the script lists once it has answered."""

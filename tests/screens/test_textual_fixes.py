@@ -18,7 +18,7 @@ from textual.color import Color
 from textual.content import Content
 from textual.events import Click, Key
 from textual.screen import Screen
-from textual.widget import Widget
+from textual.widget import AwaitMount, Widget
 from textual.widgets import Input, OptionList
 from textual.worker import Worker, active_worker
 from tui_train.screens.textual_fixes import forward_key
@@ -163,6 +163,24 @@ async def test_a_screen_is_not_laid_out_again_for_the_size_that_it_has(monkeypat
             resized(pilot.app.screen, pilot.app.screen.size)
         monkeypatch.undo()
     assert times == [unfixed(Screen._screen_resized)]
+
+
+async def test_a_new_screen_is_not_laid_out_again_once_it_is_mounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_wizard()
+    layouts: list[Any] = []
+    async with App[None]().run_test() as pilot:
+        screen, widget = pilot.app.screen, Widget()
+        await screen.mount(widget)
+        await pilot.pause()
+        monkeypatch.setattr(screen, "refresh", lambda **how: layouts.append(how))
+        await AwaitMount(screen, [screen])
+        assert not layouts
+        await AwaitMount(screen, [widget])
+        assert len(layouts) == 1, "what comes later has its place found"
+        monkeypatch.setattr(AwaitMount, "__await__", unfixed(AwaitMount.__await__))
+        await AwaitMount(screen, [screen])
+        assert len(layouts) == 2
+        monkeypatch.undo()
 
 
 async def test_a_key_that_is_posted_to_a_widget_comes_to_it_twice() -> None:
