@@ -118,6 +118,16 @@ async def test_down_goes_through_all_rows_and_a_folded_group_is_one(app):
         assert not any("Seed" in line for line in lines(app))
 
 
+async def test_a_picture_of_a_new_width_has_the_rows_before_the_form_is_told_of_it(app, monkeypatch):
+    pictures = []
+    monkeypatch.setattr(Form, "on_resize", lambda form: pictures.append([line.plain for line in form._drawn]))
+    async with app.run_test(size=(80, 20)) as pilot:
+        await pilot.pause()
+        await pilot.resize_terminal(60, 20)
+        await pilot.pause()
+    assert [max(map(len, drawn)) - width for drawn, width in zip(pictures, (80, 60), strict=True)] == [1, 1]
+
+
 async def test_typing_replaces_a_number_and_adds_at_its_end_and_to_a_value_from_elsewhere(app):
     async with app.run_test(size=(80, 20)) as pilot:
         await pilot.press("1", "2", "down", "up", "7")
