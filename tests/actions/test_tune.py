@@ -24,6 +24,9 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.facts.gpus import live_samples
 from tui_train.memory.verdict import judge_memory
 from tui_train.profile import store
+from tui_train.runner.queue.tickets import OwnTicket, QueueFolder, ticket_name
+from tui_train.runner.queue.turns import Request, Ticket
+from tui_train.runner.run_folder.lock_owner import this_process_as_owner
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
@@ -292,7 +295,7 @@ def tunes(folder, **values):
 
 def started(path, *more):
     """The command, in an environment with the folders of this test."""
-    folders = {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
+    folders = {name: value for name, value in os.environ.items() if name.startswith(("XDG_", "TUI_TRAIN_QUEUE"))}
     environment = plain_environment(**folders, HF_HUB_OFFLINE="1")
     return subprocess.Popen(
         [*TOOL, "tune", str(path), *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -338,6 +341,59 @@ def test_whoever_ends_it_ends_the_trial_as_well(tmp_path, number, code):
     assert (process.returncode, wrong) == (code, "")
     assert ("Stopped before a trial was timed." in said) == (number == signal.SIGINT)
     assert not marked(read_status(run).mark)
+
+
+@pytest.fixture
+def taken():
+    """The ticket of a run that has all CPU cores."""
+    owner = this_process_as_owner("before", "/runs/before")
+    everything = Request(cores=9999)
+    own = OwnTicket(QueueFolder(make=True), Ticket(ticket_name("before"), os.geteuid(), owner, everything, cores=9999))
+    yield own
+    own.release()
+
+
+def names_in_queue():
+    folder = QueueFolder(make=True)
+    found = [(Path(ticket.owner.folder).name, ticket.waits) for ticket in folder.tickets()]
+    folder.close()
+    return [each for each in found if each[0] != "before"]
+
+
+def test_trials_wait_for_their_turn_and_ctrl_c_leaves_the_queue(tmp_path, taken):
+    process = started(tunes(tmp_path), "--when-free")
+    until(lambda: process.poll() is not None or names_in_queue(), 60)
+    ((name, waits),) = names_in_queue()
+    assert (name.endswith("-slow"), waits) == (True, True)
+    assert "before (" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    said, wrong = process.communicate(timeout=60)
+    assert (process.returncode, wrong) == (130, "")
+    assert "Stopped while it waited for its turn." in said
+    assert names_in_queue() == []
+    assert not [*trials_folder().glob("*/*")]
+
+
+@pytest.mark.whole
+def test_who_kills_what_waits_takes_it_out_of_the_queue(tmp_path, taken):
+    process = started(tunes(tmp_path), "--when-free")
+    until(lambda: process.poll() is not None or names_in_queue(), 60)
+    process.kill()
+    process.communicate(timeout=60)
+    until(lambda: not names_in_queue(), 60)
+
+
+@pytest.mark.whole
+def test_trials_hold_their_turn_until_all_are_done(tmp_path, taken):
+    process = started(tunes(tmp_path, **{"trainer.python": sys.executable}), "--when-free", "--json")
+    until(lambda: process.poll() is not None or names_in_queue(), 60)
+    taken.change(cores=0)
+    until(lambda: [*trials_folder().glob("*/trial-2/events.jsonl")], 120)
+    assert [waits for name, waits in names_in_queue() if name.endswith("-slow")] == [False]
+    said, wrong = process.communicate(timeout=240)
+    assert process.returncode == 0, wrong
+    assert len(json.loads(said)["trials"]) > 1
+    assert names_in_queue() == []
 
 
 @pytest.mark.whole

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import time
-from typing import Mapping
+from typing import Callable, Mapping
 
 from .attempt import renew_locks_or_stop
 from .gpus.card_watch import LOOK_SECONDS, MAX_LOOK_AGE_SECONDS, CardLook, CardWatch
@@ -16,6 +16,7 @@ from .queue.turns import Ticket, TurnWatch, cores_to_take, waiting_in_order
 from .run_folder.start import RunStart, print_message, record_event
 from .system.cgroup_limits import cgroup_limits
 from .system.host_facts import count_usable_cpus
+from .system.signals import StopSignals
 
 # What is in the way may change all the time, and each change is a line of events.jsonl.
 _MIN_RECORD_SECONDS = 60.0
@@ -24,17 +25,35 @@ _MAX_REASON_CHARACTERS = 400
 
 def wait_for_turn(start: RunStart, own: OwnTicket) -> RunStart:
     """Return the start with the cards that it got, or as it was where it is to stop."""
-    waiting = _Waiting(start, own)
+
+    def tell(why: str) -> None:
+        record_event(start, "waiting", why=why)
+        print_message(f"waits: {why}")
+
+    cards = take_turn(own, start.signals, tell, lambda: renew_locks_or_stop(start))
+    if cards is None:
+        return start
+    print_message("its turn: begins to train")
+    record_event(start, "wait_ended", gpus=",".join(cards))
+    return start._replace(cards=cards, cards_overridden=cards != start.planned.gpus)
+
+
+def take_turn(
+    own: OwnTicket, signals: StopSignals, tell: Callable[[str], None], renew: Callable[[], None]
+) -> tuple[str, ...] | None:
+    """Wait for a ticket's turn, and return the cards that it got, None where it is to stop.
+
+    `tell` gets what is in the way, at most once a minute; `renew` is called every few seconds.
+    """
+    waiting = _Waiting(own, signals, tell)
     try:
-        while not start.signals.stop:
+        while not signals.stop:
             cards = waiting.take_cards()
             if cards is not None:
-                print_message("its turn: begins to train")
-                record_event(start, "wait_ended", gpus=",".join(cards))
-                return start._replace(cards=cards, cards_overridden=cards != start.planned.gpus)
+                return cards
             waiting.pause()
-            renew_locks_or_stop(start)
-        return start
+            renew()
+        return None
     finally:
         waiting.close()
 
@@ -42,8 +61,8 @@ def wait_for_turn(start: RunStart, own: OwnTicket) -> RunStart:
 class _Waiting:
     """One start that waits: what it has seen and said so far."""
 
-    def __init__(self, start: RunStart, own: OwnTicket) -> None:
-        self._start, self._own = start, own
+    def __init__(self, own: OwnTicket, signals: StopSignals, tell: Callable[[str], None]) -> None:
+        self._own, self._signals, self._tell = own, signals, tell
         self._watch = CardWatch(own.ticket.request.cards)
         self._core_count = count_usable_cpus(cgroup_limits().cpus)
         self._began = time.monotonic()
@@ -103,15 +122,14 @@ class _Waiting:
 
     def _record_reason(self, why: str, now: float) -> None:
         if why != self._recorded and now - self._recorded_at >= _MIN_RECORD_SECONDS:
-            record_event(self._start, "waiting", why=why)
-            print_message(f"waits: {why}")
+            self._tell(why)
             self._recorded, self._recorded_at = why, now
 
     def pause(self) -> None:
         """Wait for the next look at the cards, or some seconds; the end of a child also wakes this process."""
         deadline = time.monotonic() + LOOK_SECONDS
-        while not self._start.signals.stop and (left := deadline - time.monotonic()) > 0:
-            if self._start.signals.wait(left, self._watch.descriptor):
+        while not self._signals.stop and (left := deadline - time.monotonic()) > 0:
+            if self._signals.wait(left, self._watch.descriptor):
                 return
 
     def close(self) -> None:

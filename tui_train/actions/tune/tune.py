@@ -1,11 +1,13 @@
 """Finds the fastest setting of a profile that fits, by a few short real trainings; and says what came of them."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from tui_train.actions.tune.queue_turn import QueueTurn
 from tui_train.actions.tune.search import SearchSpace, Trial, TrialSetting, next_setting, recommended_trial
 from tui_train.actions.tune.space import change_to_setting, search_space, trial_profile
 from tui_train.actions.tune.trial import TrialResources, run_trial
@@ -14,9 +16,10 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
 from tui_train.base.text import grouped_digits, size_text, visible
 from tui_train.checks import find_problems
+from tui_train.facts.gpus.gpu_sets import facts_with_free_gpus
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import set_up
-from tui_train.plan.render.prepare import prepare_plan
+from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
@@ -31,7 +34,8 @@ TRIAL_TABLE_HEADER = ("trial", "micro batch", "checkpointing", "precision", "spe
 class TuningState(Struct, frozen=True, kw_only=True):
     """The trials so far, the setting being tried (None at the end), and the change to the fastest.
 
-    `tokens` are per sample, 0 where unknown. `folder` has the trials' logs and their table.
+    `tokens` are per sample, 0 where unknown. `folder` has the trials' logs and their table. `waits_for` is what is in
+    the way before the first trial, where they wait for their turn.
     """
 
     folder: Path
@@ -39,6 +43,7 @@ class TuningState(Struct, frozen=True, kw_only=True):
     trying: TrialSetting | None = None
     change: Change | None = None
     tokens: int = 0
+    waits_for: str = ""
 
     @property
     def recommended_trial(self) -> Trial | None:
@@ -46,34 +51,52 @@ class TuningState(Struct, frozen=True, kw_only=True):
         return recommended_trial(self.trials)
 
 
-def run_tuning(
+def run_tuning(  # noqa: PLR0913 - each has a default but two
     profile: Profile,
     facts: Facts,
     *,
     precisions: tuple[str, ...] = (),
     max_trial_seconds: float = MAX_TRIAL_SECONDS,
+    when_free: bool = False,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[TuningState]:
-    """Yield the state before and after each trial; BadInput or Unavailable where no trial is possible."""
-    setup = set_up(profile, facts)
+    """Yield the state before and after each trial; BadInput or Unavailable where no trial is possible.
+
+    With `when_free` they wait for their turn in the queue, and hold the GPUs or CPU cores until all are done.
+    """
+    setup = set_up(profile, facts_with_free_gpus(facts) if when_free else facts)
     among = checked_search_space(setup, precisions)
     tokens = setup.effective_profile.recipe.sequence_length or 0
     now = TuningState(folder=rundir.create_stamped_folder(profile.name, trials_folder()), tokens=tokens)
     resources = trial_resources(setup, max_trial_seconds)
-    while not cancelled() and (setting := next_setting(among, now.trials)):
-        now = msgspec.structs.replace(now, trying=setting)
-        yield now
-        run = RunDir(now.folder / f"trial-{len(now.trials) + 1}")
-        trial = try_setting(run, setting, among, setup, resources, cancelled)
-        if cancelled():
-            break
-        trials = (*now.trials, trial)
-        first = next((trial_of for trial_of in trials if trial_of.setting == among.profile_setting), None)
-        recommended = recommended_trial(trials)
-        change = change_to_setting(recommended, among, first) if recommended else None
-        now = msgspec.structs.replace(now, trials=trials, change=change)
-        _write_trial_table(now, profile)
+    with ExitStack() as held:
+        if when_free and (first_setting := next_setting(among, ())):
+            turn = held.enter_context(closing(_join_queue(now.folder / "queue", first_setting, among, setup)))
+            for why in turn.wait(cancelled):
+                yield msgspec.structs.replace(now, waits_for=why)
+        while not cancelled() and (setting := next_setting(among, now.trials)):
+            now = msgspec.structs.replace(now, trying=setting)
+            yield now
+            run = RunDir(now.folder / f"trial-{len(now.trials) + 1}")
+            trial = try_setting(run, setting, among, setup, resources, cancelled)
+            if cancelled():
+                break
+            trials = (*now.trials, trial)
+            first = next((trial_of for trial_of in trials if trial_of.setting == among.profile_setting), None)
+            recommended = recommended_trial(trials)
+            change = change_to_setting(recommended, among, first) if recommended else None
+            now = msgspec.structs.replace(now, trials=trials, change=change)
+            _write_trial_table(now, profile)
     yield msgspec.structs.replace(now, trying=None)
+
+
+def _join_queue(folder: Path, setting: TrialSetting, space: SearchSpace, setup: Setup) -> QueueTurn:
+    """Join the queue with the plan of a setting's trial, in a folder for it alone."""
+    prepared = _prepare_trial(setting, space, setup, folder)
+    if wrong := next((finding for finding in prepared.findings if finding.forbids_plan), None):
+        raise BadInput(wrong.message, wrong.remedy)
+    rundir.write_run_files(folder, prepared.files)
+    return QueueTurn(folder)
 
 
 def checked_search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchSpace:
@@ -97,13 +120,16 @@ def try_setting(  # noqa: PLR0913, PLR0917 - what a trial is made of
     cancelled: Callable[[], bool],
 ) -> Trial:
     """Write a setting's short training to a folder, run it, and return the result."""
-    short = trial_profile(setting, space, setup, str(run.path / "output"))
-    prepared = prepare_plan(set_up(short, setup.facts))
+    prepared = _prepare_trial(setting, space, setup, run.path)
     if prepared.plan is None:
         wrong = next(finding for finding in prepared.findings if finding.forbids_plan)
         return Trial(setting=setting, outcome="failed", why=wrong.message)
     rundir.write_run_files(run.path, prepared.files)
     return run_trial(run, setting, prepared.plan.global_batch, resources, cancelled)
+
+
+def _prepare_trial(setting: TrialSetting, space: SearchSpace, setup: Setup, folder: Path) -> PreparedPlan:
+    return prepare_plan(set_up(trial_profile(setting, space, setup, str(folder / "output")), setup.facts))
 
 
 def _write_trial_table(state: TuningState, profile: Profile) -> None:
@@ -134,6 +160,8 @@ def result_sentence(state: TuningState) -> str:
         return f"{visible(state.change.title)}: {visible(state.change.why)}"
     if state.recommended_trial:
         return "Nothing that was tried is faster than the profile's own setting."
+    if state.waits_for:
+        return "Stopped while it waited for its turn."
     if state.trying:
         return "Stopped before a trial was timed."
     if not state.trials:

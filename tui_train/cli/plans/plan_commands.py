@@ -116,6 +116,7 @@ def estimate(  # noqa: PLR0913 - one for each option
 @click.option(
     "--seconds", type=click.IntRange(5, 3600), default=180, show_default=True, help="Time limit of each trial."
 )
+@click.option("--when-free", is_flag=True, help="Wait until its GPUs or CPU cores are free, and hold them to the end.")
 @click.option("--dry-run", is_flag=True, help="Show what would be tried, and try nothing.")
 @JSON_OPTION
 @SET_OPTION
@@ -127,6 +128,7 @@ def tune(  # noqa: PLR0913 - one for each option
     seconds: int,
     source: "FactsSource",
     *,
+    when_free: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -138,7 +140,7 @@ def tune(  # noqa: PLR0913 - one for each option
         return
     if source.is_other_machine_or_cluster:
         raise click.UsageError("trials run on this machine: with --machine, --on or --slurm add --dry-run.")
-    tune.tune_profile(profile, edits, precisions, seconds, as_json=as_json)
+    tune.tune_profile(profile, edits, precisions, seconds, when_free=when_free, as_json=as_json)
 
 
 @cli.command()

@@ -30,8 +30,14 @@ from tui_train.places.profile_facts import probe_profile_facts
 from tui_train.profile import fields
 
 
-def tune_profile(
-    reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], seconds: int, *, as_json: bool
+def tune_profile(  # noqa: PLR0913 - one for each option
+    reference: str,
+    edits: tuple[str, ...],
+    precisions: tuple[str, ...],
+    seconds: int,
+    *,
+    when_free: bool,
+    as_json: bool,
 ) -> None:
     """Try a profile's settings and print the trials; exits with 1 where none could be timed, 130 after Ctrl-C."""
     profile = require_training_on_this_machine(apply_edits(load_profile(reference), edits), "a trial")
@@ -39,7 +45,11 @@ def tune_profile(
     state: TuningState | None = None
     code = 0
     try:
-        for state in run_tuning(profile, facts, precisions=precisions, max_trial_seconds=float(seconds)):
+        for state in run_tuning(
+            profile, facts, precisions=precisions, max_trial_seconds=float(seconds), when_free=when_free
+        ):
+            if state.waits_for:
+                click.echo(f"waits: {state.waits_for}", err=as_json)
             if not state.trials and state.trying and not as_json:
                 click.echo(f"Up to {MAX_TRIALS} short trainings of at most {seconds} s each; Ctrl-C ends them.")
             if state.trying and not as_json:

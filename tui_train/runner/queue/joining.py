@@ -34,30 +34,49 @@ def join_queue(start: RunStart, when_free: str) -> OwnTicket | None:
     """
     if start.planned.slurm:
         return None
-    owner = this_process_as_owner(start.mark, os.path.realpath(start.own_dir))
-    ticket = Ticket(ticket_name(start.mark), os.geteuid(), owner, _request(start, when_free), waits=bool(when_free))
-    if not when_free:
-        ticket = ticket._replace(cards=start.cards, cores=ticket.request.cores)
+    is_any = when_free == ANY_GPUS and not start.cards_overridden
+    request = _request(start.planned, start.cards, start.node_rank, is_any=is_any)
+    ticket = _waiting_ticket(start.mark, start.own_dir, request)
+    if when_free:
+        return _show_waiting(ticket)
     try:
-        own = OwnTicket(QueueFolder(make=True), ticket)
+        taken = ticket._replace(waits=False, cards=start.cards, cores=request.cores)
+        own = OwnTicket(QueueFolder(make=True), taken)
     except OSError as error:
-        why = f"cannot use the queue {visible(queue_folder_path())}: {error.strerror}"
-        if not when_free:
-            print_message(f"{why}; other users do not see what this training takes")
-            return None
-        raise Refused(UNAVAILABLE_EXIT_CODE, f"--when-free: {why}") from None
-    if not when_free:
-        with contextlib.suppress(OSError):
-            _take_without_turn(own)
+        print_message(f"{_unusable_text(error)}; other users do not see what this training takes")
+        return None
+    with contextlib.suppress(OSError):
+        _take_without_turn(own)
     return own
 
 
-def _request(start: RunStart, when_free: str) -> Request:
-    planned = start.planned
-    if not start.cards:
-        return Request(cores=planned.process_count(start.node_rank) * planned.threads)
-    is_any = when_free == ANY_GPUS and not start.cards_overridden
-    return Request((is_any and planned.gpu_pool) or start.cards, len(start.cards), planned.gpu_memory)
+def join_queue_to_hold(planned: SupervisorPlan, folder: str) -> OwnTicket:
+    """Show all users that this process waits for the cards or CPU cores of a plan, by the name of a folder."""
+    require_can_wait(planned)
+    request = _request(planned, planned.gpus, 0, is_any=False)
+    return _show_waiting(_waiting_ticket(f"{os.path.basename(folder)[:100]}-{os.getpid()}", folder, request))
+
+
+def _waiting_ticket(mark: str, folder: str, request: Request) -> Ticket:
+    owner = this_process_as_owner(mark, os.path.realpath(folder))
+    return Ticket(ticket_name(mark), os.geteuid(), owner, request, waits=True)
+
+
+def _show_waiting(ticket: Ticket) -> OwnTicket:
+    try:
+        return OwnTicket(QueueFolder(make=True), ticket)
+    except OSError as error:
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"--when-free: {_unusable_text(error)}") from None
+
+
+def _unusable_text(error: OSError) -> str:
+    return f"cannot use the queue {visible(queue_folder_path())}: {error.strerror}"
+
+
+def _request(planned: SupervisorPlan, cards: tuple[str, ...], node_rank: int, *, is_any: bool) -> Request:
+    if not cards:
+        return Request(cores=planned.process_count(node_rank) * planned.threads)
+    return Request((is_any and planned.gpu_pool) or cards, len(cards), planned.gpu_memory)
 
 
 def _take_without_turn(own: OwnTicket) -> None:
