@@ -21,6 +21,9 @@ from support import SCRIPTS, SHARED_CACHE, WHOLE, marked
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.machine.child_process import set_children_cancelled
+from tui_train.runner.queue.tickets import OwnTicket, QueueFolder, ticket_name
+from tui_train.runner.queue.turns import Request, Ticket
+from tui_train.runner.run_folder.lock_owner import this_process_as_owner
 from tui_train.runs.rundir import list_runs
 from tui_train.runs.status import read_status
 
@@ -41,6 +44,24 @@ def own_folders(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("TUI_TRAIN_QUEUE", str(home / "queue"))
     (home / "cache" / "tui-train").mkdir(parents=True)
     (home / "cache" / "tui-train" / "runner").symlink_to(Path(SHARED_CACHE) / "tui-train" / "runner")
+
+
+@pytest.fixture
+def queued():
+    """Have this process take a card in the queue, or wait for it, as a run of a name; until the test has ended."""
+    tickets = []
+
+    def ask(name, card, *, waits=False):
+        request = Request((card,), 1)
+        owner = this_process_as_owner(name, f"/runs/{name}")
+        ticket = Ticket(
+            ticket_name(f"{len(tickets)}-{name}"), os.geteuid(), owner, request, waits, () if waits else (card,)
+        )
+        tickets.append(OwnTicket(QueueFolder(make=True), ticket))
+
+    yield ask
+    for ticket in tickets:
+        ticket.release()
 
 
 @pytest.fixture(autouse=True)

@@ -242,6 +242,7 @@ class Wizard(DiscoveryApp):
             # Another run may have begun meanwhile.
             if not self.other_machine_name:
                 self.refresh_part_quietly("resources_in_use")
+                self.refresh_part_quietly("cards_in_queue")
             if self.profile.trainer.config:
                 # It may have been edited meanwhile, and a copy of it trains.
                 self.refresh_parts("paths")

@@ -65,6 +65,12 @@ def _query_resources_in_use(profile: Profile) -> Any:
     return resources_shared_with_nodes(found)
 
 
+def _query_cards_in_queue(profile: Profile) -> Any:
+    from tui_train.runner.queue.listing import list_cards_in_queue
+
+    return list_cards_in_queue() if profile.hardware.scheduler == "none" else ()
+
+
 def _query_hub_cache(profile: Profile) -> Any:
     from tui_train.facts.models import hub
 
@@ -104,6 +110,7 @@ QUERY_BY_FACTS_PART: dict[str, Callable[[Profile], Any]] = {
     "engines": _query_engines,
     "images": _query_image,
     "resources_in_use": _query_resources_in_use,
+    "cards_in_queue": _query_cards_in_queue,
     "hub": _query_hub_cache,
 }
 

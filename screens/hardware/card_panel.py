@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 from textual.content import Content
 
 from tui_train.base.text import counted, size_text, visible
+from tui_train.facts.gpus.gpu_sets import card_queue_text
 from tui_train.facts.gpus.samples import CardSample
 from tui_train.facts.types import Gpu, GpuProcess, GpuVerdict
+from tui_train.runner.queue.listing import CardInQueue
 from tui_train.views.show import pci_address
 
 from ..widgets.card_curves import CURVE_BLOCK_COUNT, card_curves, text_with_unit, used_memory
@@ -33,8 +35,8 @@ _LABEL_WIDTH = 9
 _MAX_PROCESSES_SHOWN = 6
 
 
-def card_panel_lines(
-    gpu: Gpu, verdict: GpuVerdict, samples: Sequence[CardSample], is_picked: bool, width: int
+def card_panel_lines(  # noqa: PLR0913, PLR0917 - what is known of a card
+    gpu: Gpu, verdict: GpuVerdict, samples: Sequence[CardSample], in_queue: CardInQueue, is_picked: bool, width: int
 ) -> list[Content]:
     """Return the lines about a card; `samples` of the last minutes, the newest last."""
     name = visible(gpu.name).removeprefix("NVIDIA ") or "?"
@@ -45,8 +47,10 @@ def card_panel_lines(
         lines += _wrap_beside_mark(" ", reason, "", width)
     lines += [Content(), *_load_lines(samples, width)] if samples else []
     users = [*map(process_memory_text, gpu.processes)]
-    if users:
+    queued = card_queue_text(in_queue)
+    if users or queued:
         lines.append(Content())
+    lines += _wrap_beside_mark("·", queued, "", width) if queued else []
     for user in users[:_MAX_PROCESSES_SHOWN]:
         lines += _wrap_beside_mark("·", user, "", width)
     if len(users) > _MAX_PROCESSES_SHOWN:

@@ -16,14 +16,15 @@ from textual.widget import Widget
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import counted, size_text, visible
 from tui_train.channel import ssh
-from tui_train.facts.gpus.gpu_sets import rank_card_sets
+from tui_train.facts.gpus.gpu_sets import card_queue_text, rank_card_sets
 from tui_train.facts.gpus.samples import CardSample
 from tui_train.facts.gpus.verdicts import sentence_if_torch_blocks_all
 from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import find_partitions
-from tui_train.facts.types import CardSet, Gpu, GpuVerdict, Machine
+from tui_train.facts.types import CardSet, Facts, Gpu, GpuVerdict, Machine
 from tui_train.profile import hosts
 from tui_train.runner.machines.ssh import LOGIN_COMMAND
+from tui_train.runner.queue.listing import CardInQueue
 from tui_train.setup.setup import Setup
 from tui_train.views import choices
 from tui_train.views.clusters import CLUSTER_TABLE_HEADER, accounts_text, cluster_rows
@@ -137,7 +138,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         self._why_all_blocked = sentence_if_torch_blocks_all(
             machine.gpus, setup.gpu_verdicts, setup.toolchain, machine.driver_cuda
         )
-        self._draw_cards(machine, [gpu.uuid for gpu in setup.gpus])
+        self._draw_cards(self.facts, [gpu.uuid for gpu in setup.gpus])
         self._card_sets = (
             rank_card_sets(machine.gpus, setup.gpu_verdicts) if self.profile.hardware.device != "cpu" else ()
         )
@@ -186,13 +187,14 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def cursor_row_details(self) -> DrawLines | None:
         """Return what draws all that is known of the card in whose row the cursor is, or was last."""
         machine = self.facts.machine if self.facts else None
-        if machine is None or len(self._verdicts) != len(machine.gpus):
+        if self.facts is None or machine is None or len(self._verdicts) != len(machine.gpus):
             return None
         marked = self.query_one("#gpus", MultiSelect).cursor
         for gpu, verdict in zip(machine.gpus, self._verdicts, strict=True):
             if gpu.uuid == marked:
                 is_picked = gpu.uuid in self.query_one("#gpus", MultiSelect).picked
-                return partial(card_panel_lines, gpu, verdict, self._history.samples_of(gpu.uuid), is_picked)
+                samples, in_queue = self._history.samples_of(gpu.uuid), self.facts.card_in_queue(gpu.uuid)
+                return partial(card_panel_lines, gpu, verdict, samples, in_queue, is_picked)
         return None
 
     def on_resize(self) -> None:
@@ -204,16 +206,18 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         self._history.add(self.live, time.monotonic())
         self.show_cursor_row_details()
         if self.facts and len(self._verdicts) == len(self.facts.machine.gpus):
-            self._draw_cards(self.facts.machine, self.query_one("#gpus", MultiSelect).picked)
+            self._draw_cards(self.facts, self.query_one("#gpus", MultiSelect).picked)
 
-    def _draw_cards(self, machine: Machine, picked_uuids: Sequence[str]) -> None:
+    def _draw_cards(self, facts: Facts, picked_uuids: Sequence[str]) -> None:
         now = {sample.uuid: sample for sample in self.live}
-        cards = zip(machine.gpus, self._verdicts, strict=True)
-        by_type = bool(self.facts and self.facts.cluster)
+        cards = zip(facts.machine.gpus, self._verdicts, strict=True)
         picks = (
-            _card_row(gpu, verdict, now.get(gpu.uuid), of_cluster=by_type, reason_below=bool(self._why_all_blocked))
+            _card_row(
+                gpu, verdict, now.get(gpu.uuid), facts.card_in_queue(gpu.uuid), of_cluster=bool(facts.cluster),
+                reason_below=bool(self._why_all_blocked),
+            )
             for gpu, verdict in cards
-        )
+        )  # fmt: skip
         if self.query_one(FindingsPane).has_room and self.has_class("-tall"):
             # What the hint would say besides stands in the panel.
             picks = (row._replace(hint=_can_be_picked_text(row)) for row in picks)
@@ -408,8 +412,14 @@ def _wrap_indented(line: Content, width: int) -> list[Content]:
     return [styled(" " * begins, part) for part in line[begins:].wrap(width - begins)]
 
 
-def _card_row(
-    gpu: Gpu, verdict: GpuVerdict, sample: CardSample | None, *, of_cluster: bool, reason_below: bool
+def _card_row(  # noqa: PLR0913 - what is known of a card
+    gpu: Gpu,
+    verdict: GpuVerdict,
+    sample: CardSample | None,
+    in_queue: CardInQueue,
+    *,
+    of_cluster: bool,
+    reason_below: bool,
 ) -> SelectRow:
     """Return the row of a card; `reason_below`: why it is blocked stands below all cards."""
     free = gpu.memory_free if sample is None or sample.memory_free is None else sample.memory_free
@@ -418,7 +428,7 @@ def _card_row(
     if of_cluster:
         memory = size_text(gpu.memory_total) if gpu.memory_total else "memory not known"
     name = visible(gpu.name).removeprefix("NVIDIA ") or "?"
-    words = f" {verdict.kind}{', busy' if verdict.busy else ''}"
+    words = f" {verdict.kind}{', busy' if verdict.busy or in_queue.holder else ''}"
     cells = (
         ((f"{gpu.index}", "b"), 3),
         (name, 19),
@@ -427,7 +437,7 @@ def _card_row(
         (styled(MARK_BY_VERDICT[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
     )
     reasons = () if reason_below and not gpu.problem else verdict.reasons
-    details = [card_load_text(sample) if sample else "", *reasons]
+    details = [card_load_text(sample) if sample else "", *reasons, card_queue_text(in_queue)]
     details += [verdict.busy] if verdict.busy else map(process_memory_text, gpu.processes[:3])
     details += ["shares the host's memory" if gpu.shares_memory else ""]
     details += ["drives a display" if gpu.display_active else ""]

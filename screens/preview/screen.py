@@ -183,11 +183,12 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
 
     @property
     def _may_wait(self) -> bool:
-        """Whether other trainings use GPUs of the plan, which can be waited for."""
+        """Whether others use GPUs of the plan, which can be waited for."""
         plan, facts = self._prepared.plan if self._prepared else None, self.facts
         if plan is None or facts is None or not plan.may_wait or not self.wizard.can_start:
             return False
         used = {uuid for other in facts.resources_in_use for uuid in other.gpus}
+        used |= {card.uuid for card in facts.cards_in_queue if card.holder}
         return not used.union(gpu.uuid for gpu in facts.machine.gpus if is_busy(gpu)).isdisjoint(plan.gpus)
 
     def action_start_when_free(self) -> None:

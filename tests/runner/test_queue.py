@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import random
 import re
 import shutil
@@ -16,6 +17,7 @@ from fake_driver import driver_environment
 from support import UUIDS, change_runner, exported, facts, gpu, plain_environment, profile, until
 
 from tui_train.runner.queue import tickets
+from tui_train.runner.queue.listing import CardInQueue, list_cards_in_queue
 from tui_train.runner.queue.tickets import OwnTicket, QueueFolder, ticket_name
 from tui_train.runner.queue.turns import Request, Ticket
 from tui_train.runner.run_folder import events
@@ -101,6 +103,22 @@ def test_a_ticket_counts_as_long_as_its_process_lives(folder, holder):
     assert holder("third").got_card == "True"
     left = sorted(path.name for path in Path(folder.path).iterdir())
     assert left == ["lock-GPU-a", "run-second", "run-third"], "what was left is removed"
+
+
+def test_of_a_card_is_told_who_has_it_and_how_many_wait_for_it_the_first_of_them_by_name(folder, holder):
+    assert list_cards_in_queue() == ()
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    owner = this_process_as_owner("own", "/runs/\x1b[2J" + 300 * "x")
+    own = OwnTicket(QueueFolder(make=False), own_ticket("own", owner=owner, cards=("GPU-a",)))
+    for mark in ("first", "second"):
+        holder(mark)
+    (card,) = list_cards_in_queue()
+    assert card[2:] == (2, f"first ({user})")
+    assert card.holder.startswith("\\x1b[2Jxxx")
+    assert card.holder.endswith(f"xxx ({user})")
+    assert len(card.holder) < 150
+    own.release()
+    assert list_cards_in_queue() == (CardInQueue("GPU-a", "", 2, f"first ({user})"),)
 
 
 def test_all_users_may_add_and_none_may_remove_what_is_anothers(folder):
@@ -324,6 +342,25 @@ def test_runs_on_one_card_wait_for_each_other_and_for_strangers(box):
     until(lambda: (box.folder / "notices").read_text().split() == ["running", "finished"], 60)
     happened = [name for name in box.names("first") if name != "waiting"]
     assert happened == ["run_started", "wait_ended", "attempt_started", "attempt_ended", "run_ended"]
+
+
+def test_a_card_that_is_held_for_trials_is_waited_for_until_their_program_ends(box):
+    box.strangers(0)
+    box.export("trials")
+    box.export("run")
+    environment = plain_environment(**driver_environment(str(box.machine)))
+    program = [sys.executable, "-IS", str(box.runs["trials"].path / "runner.pyz"), "hold", "/trials/mine"]
+    holds = subprocess.Popen(
+        program, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    box.processes.append(holds)
+    assert "GPU 0: pid 5000001" in json.loads(holds.stdout.readline())["why"]
+    box.strangers()
+    assert next(line for line in map(json.loads, holds.stdout) if "why" not in line) == {"turn": True}
+    box.start("run", "--when-free")
+    box.waits("run", "GPU 0: mine (")
+    holds.communicate(timeout=60)
+    assert box.trains("run") == [UUIDS[0]]
 
 
 def test_any_of_several_cards_is_the_one_that_is_free(box):

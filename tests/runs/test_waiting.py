@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import click
+import fake_driver
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -15,8 +17,10 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.cli.app import cli
 from tui_train.cli.runs.queue import move_run
 from tui_train.facts.gpus.gpu_sets import facts_with_free_gpus, is_busy
+from tui_train.facts.other_machines.remote import survey_host
 from tui_train.facts.types import GpuProcess, ResourcesInUse
 from tui_train.places.place import Place
+from tui_train.runner.queue.listing import CardInQueue
 from tui_train.runner.queue.reasons import HAS_CARD_TEXT
 from tui_train.runs import rundir
 from tui_train.runs.archive import masked_archive_entries
@@ -26,7 +30,7 @@ from tui_train.runs.start import start_run, unfinished_wait
 from tui_train.runs.status import read_listed_run, read_status, waiting_or_end_reason
 from tui_train.runs.stop import stop_run
 from tui_train.views.run_digest import DigestCache, run_outcome_text
-from tui_train.views.show import listed_run_row
+from tui_train.views.show import finding_text, listed_run_row
 
 ALL_CORES = {"trainer.environment": {"OMP_NUM_THREADS": "9999"}}
 
@@ -160,6 +164,28 @@ def test_what_uses_the_gpus_is_no_obstacle_for_a_start_that_waits():
     found = msgspec.structs.replace(facts(gpus=(gpu(0),)), resources_in_use=used)
     assert ["--when-free" in each.remedy for each in check(chosen, found) if each.level == "error"] == [True]
     assert not [each for each in check(chosen, facts_with_free_gpus(found)) if each.level == "error"]
+
+
+def test_a_card_that_a_run_has_taken_without_memory_on_it_yet_is_named_by_facts_here_and_of_a_host(queued):
+    queued("mine", UUIDS[0])
+    for name in ("next", "last"):
+        queued(name, UUIDS[0], waits=True)
+    printed = " ".join(fake_driver.tui("facts").stdout.split())
+    assert re.search(r", busy .*mine \(\w+\) trains; 2 runs wait for it, next \(\w+\) first", printed)
+    first, second = json.loads(fake_driver.tui("facts", "--json").stdout)["gpus"]
+    assert (first["queue"]["waiting"], second["queue"]) == (2, {"holder": "", "waiting": 0, "first_waiting": ""})
+    survey = survey_host("", {}, 60)
+    assert [(card.uuid, card.waiting) for card in survey.cards_in_queue] == [(UUIDS[0], 2)]
+
+
+@pytest.mark.parametrize(("values", "can_wait"), [({}, True), ({"nodes.count": 2, "nodes.address": "10.0.0.1"}, False)])
+def test_a_card_in_use_is_waited_for_or_changed_and_only_one_machine_can_wait(values, can_wait):
+    taken = (CardInQueue(UUIDS[0], "mine (ann)"),)
+    found = msgspec.structs.replace(facts(gpus=(gpu(0), gpu(1), gpu(2, "GPU-c"))), cards_in_queue=taken)
+    (busy,) = (each for each in check(profile({"hardware.gpus": UUIDS[:1], **values}), found) if "mine" in each.message)
+    assert ("--when-free" in busy.remedy, "w on Preview" in busy.keys) == (can_wait, can_wait)
+    assert f"Fix: --set hardware.gpus={UUIDS[1]}" in finding_text(busy), "as many as were chosen"
+    assert not [each for each in check(profile(), facts_with_free_gpus(found)) if "mine" in each.message]
 
 
 def test_what_cannot_wait_is_refused_before_anything_is_written():

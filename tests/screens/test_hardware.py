@@ -9,10 +9,11 @@ from tui_train.screens.widgets.hint import Hint
 
 from tui_train.facts.gpus.samples import CardSample
 from tui_train.facts.types import FactGap, Gpu, GpuProcess, GpuVerdict, PcieLink
+from tui_train.runner.queue.listing import CardInQueue
 
 
 def panel(gpu: Gpu, verdict: GpuVerdict, *samples: CardSample, picked: bool = True, width: int = 60) -> list[str]:
-    return [line.plain.rstrip() for line in card_panel_lines(gpu, verdict, samples, picked, width)]
+    return [line.plain.rstrip() for line in card_panel_lines(gpu, verdict, samples, CardInQueue(""), picked, width)]
 
 
 async def test_beside_the_list_stands_the_card_in_whose_row_the_cursor_is(seed):
@@ -38,6 +39,22 @@ async def test_a_low_terminal_says_it_in_the_hint_also_after_another_size(seed):
             await settle(pilot)
             hint = " ".join(str(pilot.app.screen.query_one(Hint).render()).split())
             assert ("drives a display" in hint) == is_said, size
+
+
+async def test_a_card_that_a_run_has_taken_is_shown_and_can_be_waited_for_or_left(seed, queued):
+    queued("mine", CARDS[0].uuid)
+    queued("next", CARDS[0].uuid, waits=True)
+    async with opened(PRETRAIN, size=(120, 40)) as pilot:
+        shown = shows(pilot)
+        assert "use, busy" in shown
+        assert shown.count("mine (") == 4, "the row, the panel beside it, the finding and the hint"
+        assert "next (" in shown
+        await keys("enter", "enter", "enter")(pilot)
+        assert "w when its GPUs are free" in shows(pilot)
+        assert "F2 train on free GPUs" in shows(pilot)
+        await keys("f2")(pilot)
+        assert pilot.app.profile.hardware.gpus == (CARDS[2].uuid,)
+        assert "w when its GPUs are free" not in shows(pilot)
 
 
 @pytest.mark.parametrize(

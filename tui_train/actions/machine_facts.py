@@ -97,6 +97,8 @@ def facts_as_json_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, A
     ]
     for gpu in gpus:
         del gpu["kind"]
+        gpu["queue"] = facts.card_in_queue(gpu["uuid"])._asdict()
+        del gpu["queue"]["uuid"]
     return {
         "machine": machine,
         **({"cluster": msgspec.to_builtins(facts.cluster)} if facts.cluster else {}),

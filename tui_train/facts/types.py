@@ -10,6 +10,7 @@ from tui_train.facts.models.hub import HubCache, HubModel
 from tui_train.facts.models.model_folders import ModelFolder
 from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.profile.presets import UserPreset
+from tui_train.runner.queue.listing import CardInQueue
 
 ComputeMode = Literal["default", "exclusive", "prohibited"]
 # Of a card's memory: "pending" until it is reset, "failed" where there is none left.
@@ -438,6 +439,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """By Python; read only at the user's request."""
     resources_in_use: tuple[ResourcesInUse, ...] = ()
     """What live runs hold."""
+    cards_in_queue: tuple[CardInQueue, ...] = ()
+    """The cards that starts of all users have, or wait for in the machine's queue."""
     models: dict[str, ModelFolder] = {}
     """The shapes of the models in the profile's folders."""
     sources: dict[str, ScriptSource] = {}
@@ -468,6 +471,10 @@ class Facts(Struct, frozen=True, kw_only=True):
     """sbatch is on the other machine."""
     communication: dict[str, Examination] = {}
     """Tests of the communication, by Setup.communication_key."""
+
+    def card_in_queue(self, uuid: str) -> CardInQueue:
+        """Return what the queue knows of a card."""
+        return next((card for card in self.cards_in_queue if card.uuid == uuid), CardInQueue(uuid))
 
 
 class GpuVerdict(Struct, frozen=True):

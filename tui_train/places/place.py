@@ -116,6 +116,7 @@ class Place(Struct, frozen=True):
             toolchains=node.toolchains if node else facts.toolchains,
             cluster=cluster,
             resources_in_use=profile_facts.resources_shared_with_nodes(facts.resources_in_use),
+            cards_in_queue=(),
             scheduler="slurm",
         )
 

@@ -44,6 +44,7 @@ from tui_train.places.help_question import script_help_question_for_auto_preset
 from tui_train.profile.presets import UserPreset, UserPresetByName, get_preset
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import AUTO_PRESET, Profile
+from tui_train.runner.queue.listing import list_cards_in_queue
 from tui_train.runner.system.paths import free_bytes_for_path, why_unwritable
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.elsewhere import RunPlace
@@ -194,6 +195,7 @@ def probe_profile_facts(profile: Profile, on_wait: Callable[[str], None] = lambd
         engines=container_images.read_engines() if in_container else (),
         images=read_chosen_image(profile),
         resources_in_use=resources_in_use(rendezvous_port(profile)),
+        cards_in_queue=list_cards_in_queue(),
         hub=hub.read_hub_cache(hub.hub_variables(profile)),
     )
     facts = msgspec.structs.replace(facts, hub_models=ask_hub_for_model(profile, facts))

@@ -90,7 +90,7 @@ def _conflict_remedy(other_resources: ResourcesInUse) -> str:
     """Return the remedy for a resource that is in use."""
     if not other_resources.run:
         return "Choose another port (nodes.port)."
-    waits = "Wait for that run (--when-free)" if other_resources.gpus else "Wait for that run"
+    waits = "Wait for that run (--when-free, w on Preview)" if other_resources.gpus else "Wait for that run"
     return f"{waits}, stop it (tui-train stop {visible(other_resources.run)}), or choose another."
 
 

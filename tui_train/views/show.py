@@ -18,7 +18,7 @@ from tui_train.base.text import (
     visible,
 )
 from tui_train.checks import Finding
-from tui_train.facts.gpus.gpu_sets import rank_card_sets
+from tui_train.facts.gpus.gpu_sets import card_queue_text, rank_card_sets
 from tui_train.facts.gpus.samples import CardSample
 from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_torch_build, sentence_if_torch_blocks_all
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
@@ -56,7 +56,7 @@ def facts_text(
         cuda = f", CUDA {visible(machine.driver_cuda)}" if machine.driver_cuda else ""
         lines.append(f"NVIDIA driver {visible(machine.driver_version)}{cuda}")
     if machine.gpus:
-        lines += ["", *_card_and_set_lines(machine, judged_for, chosen_uuids, max_width)]
+        lines += ["", *_card_and_set_lines(machine_facts, judged_for, chosen_uuids, max_width)]
     else:
         hidden = any(gap.hides for gap in machine.gaps)
         lines += ["", "No GPU can be used as it is:" if hidden else "No GPU: training runs on the CPU."]
@@ -80,9 +80,10 @@ def shared_memory_text(machine: Machine) -> str:
 
 
 def _card_and_set_lines(
-    machine: Machine, judged_for: Toolchain | None, chosen_uuids: tuple[str, ...], max_width: int | None
+    facts: Facts, judged_for: Toolchain | None, chosen_uuids: tuple[str, ...], max_width: int | None
 ) -> list[str]:
     """Return the table of the cards, their sets where there is more than one, and what blocks all cards."""
+    machine = facts.machine
     verdicts = gpu_verdicts(machine.gpus, judged_for, machine.driver_cuda)
     rows: list[tuple[str, ...]] = [_CARD_TABLE_HEADER]
     for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
@@ -91,8 +92,10 @@ def _card_and_set_lines(
         memory = (
             f"{size_text(gpu.memory_free)} of {size_text(gpu.memory_total)}{' (shared)' if gpu.shares_memory else ''}"
         )
-        kind = f"{verdict.kind}, busy" if verdict.busy else verdict.kind
-        why = "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
+        in_queue = facts.card_in_queue(gpu.uuid)
+        kind = f"{verdict.kind}, busy" if verdict.busy or in_queue.holder else verdict.kind
+        busy = verdict.busy and f"busy: {verdict.busy}"
+        why = "; ".join(filter(None, (*verdict.reasons, busy, card_queue_text(in_queue))))
         rows.append((
             f"{mark}{gpu.index}", visible(gpu.name)[:40], memory, visible(gpu.compute_capability or "?"),
             visible(gpu.pci_bus or "?"), display, visible(gpu.uuid or "?"), kind, visible(why),

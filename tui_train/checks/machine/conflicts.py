@@ -5,10 +5,9 @@ from pathlib import Path
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, warning
-from tui_train.facts.gpus.gpu_sets import recommended_uuids
+from tui_train.checks.machine.hardware import wait_or_change_gpus
 from tui_train.facts.machine.exclusive_resources import normalized_path_as_tuple, resource_conflict_text
 from tui_train.facts.types import Facts, ResourcesInUse
-from tui_train.profile.changes import Change
 from tui_train.profile.fields import absolute_path
 from tui_train.setup.recipe import given_arguments
 from tui_train.setup.recipe.effective import working_folder
@@ -23,20 +22,8 @@ def cards_used_by_other_run(setup: Setup) -> Iterator[Finding]:
     for words, other in _conflict_texts_and_other_runs(
         ResourcesInUse(gpus=tuple(gpu.uuid for gpu in setup.gpus)), facts
     ):
-        used = {uuid for run in facts.resources_in_use for uuid in run.gpus}
-        pairs = zip(facts.machine.gpus, setup.gpu_verdicts, strict=True)
-        free = [(gpu, verdict) for gpu, verdict in pairs if gpu.uuid not in used]
-        others = recommended_uuids([gpu for gpu, _ in free], [verdict for _, verdict in free])
-        change = Change("train on free GPUs", "another run uses the chosen ones", (("hardware.gpus", others),))
-        yield error(
-            "hardware.gpus",
-            words,
-            f"Wait for that run (tui-train run --when-free), end it (tui-train stop {visible(other.run)}), "
-            "or choose other GPUs (hardware.gpus).",
-            change=change if others else None,
-            machine=True,
-            start=True,
-        )
+        found = error("hardware.gpus", words, "", machine=True, start=True)
+        yield wait_or_change_gpus(found, setup, f"end it (tui-train stop {visible(other.run)}), ")
 
 
 def output_used_by_other_run(setup: Setup) -> Iterator[Finding]:

@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 from typing import Literal
 
+from msgspec.structs import replace
+
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.gpus.capability import do_all_support_bf16
+from tui_train.facts.gpus.gpu_sets import card_holder_text, recommended_uuids
 from tui_train.facts.gpus.verdicts import find_gpus_by_name, why_gpu_unsupported_and_remedy
 from tui_train.facts.machine.torch_builds import some_torch_supports
 from tui_train.facts.types import Gpu
@@ -42,11 +45,40 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
         elif verdict.kind == "skip" and len(profile.hardware.gpus) > 1:
             message = f"{names[uuid]} slows or limits the others: {visible(reasons)}"
             yield warning("hardware.gpus", message, "Leave it out (hardware.gpus).")
+    own = _gpus_of_own_runs(setup)
     for gpu in setup.gpus:
-        if user := cards[gpu.uuid].busy:
-            message = f"{names[gpu.uuid]} is busy: {visible(user)}"
-            remedy = "Wait until it is free (tui-train run --when-free), or choose another GPU (hardware.gpus)."
-            yield warning("hardware.gpus", message, remedy)
+        holder = "" if gpu.uuid in own else card_holder_text(setup.facts.card_in_queue(gpu.uuid))
+        if user := cards[gpu.uuid].busy or holder:
+            found = warning("hardware.gpus", f"{names[gpu.uuid]} is busy: {visible(user)}", "")
+            yield wait_or_change_gpus(found, setup)
+
+
+def wait_or_change_gpus(finding: Finding, setup: Setup, third_way: str = "") -> Finding:
+    """Return a finding about GPUs in use with the ways out: to wait for them, a `third_way`, to take free ones."""
+    change = _change_to_free_gpus(setup)
+    can_wait = setup.profile.nodes.machine_count == 1 and not setup.facts.scheduler
+    by_command, by_key = (" (tui-train run --when-free)", " (w on Preview)") if can_wait else ("", "")
+    return replace(
+        finding,
+        remedy=f"Wait until they are free{by_command}, {third_way}or choose other GPUs (hardware.gpus).",
+        keys=f"Wait until they are free{by_key}, {third_way}or choose other GPUs{' (F2)' if change else ''}.",
+        change=change,
+    )
+
+
+def _change_to_free_gpus(setup: Setup) -> Change | None:
+    """Return the change to GPUs that nobody uses, at most as many as were chosen; None without any."""
+    pairs = zip(setup.facts.machine.gpus, setup.gpu_verdicts, strict=True)
+    used = _gpus_of_own_runs(setup).union(card.uuid for card in setup.facts.cards_in_queue if card.holder)
+    free = [(gpu, verdict) for gpu, verdict in pairs if gpu.uuid not in used and not verdict.busy]
+    others = recommended_uuids([gpu for gpu, _ in free], [verdict for _, verdict in free])
+    others = others[: len(setup.profile.hardware.gpus) or None]
+    change = Change("train on free GPUs", "others use the chosen ones", (("hardware.gpus", others),))
+    return change if others else None
+
+
+def _gpus_of_own_runs(setup: Setup) -> set[str]:
+    return {uuid for run in setup.facts.resources_in_use for uuid in run.gpus}
 
 
 def _is_supported_only_by_other_torch(gpu: Gpu, setup: Setup) -> bool:

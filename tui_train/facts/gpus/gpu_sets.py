@@ -8,15 +8,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tui_train.base.text import counted, percent, size_text
+from tui_train.base.text import counted, percent, size_text, visible
 from tui_train.facts.gpus.capability import approximate_teraflops, do_all_support_bf16
 from tui_train.facts.types import CardSet, Facts, Gpu, GpuVerdict
+from tui_train.runner.queue.listing import CardInQueue
 
 # Cards of the same nominal size report up to 5 % less: reserved by the driver, ECC, or the vendor.
 MIN_EQUAL_MEMORY_SHARE = 0.95
 FEW_SMS_LIMIT = 8
 _MIN_BUSY_PROCESS_BYTES = 2**30
 _MAX_PROCESSES_SHOWN = 3
+# A host may send any.
+_MAX_RUN_CHARACTERS = 200
 # Speed in TFLOPS, smallest memory in bytes (0: unknown), the cards.
 _SpeedMemoryCards = tuple[float, int, tuple[Gpu, ...]]
 
@@ -55,6 +58,18 @@ def busy_processes_text(gpu: Gpu) -> str:
     return f"a hidden process: {used // 2**20} MiB"
 
 
+def card_holder_text(card: CardInQueue) -> str:
+    """Return which run has taken a card, also one that has no memory on it yet; empty for none."""
+    return f"{visible(card.holder)[:_MAX_RUN_CHARACTERS]} trains" if card.holder else ""
+
+
+def card_queue_text(card: CardInQueue) -> str:
+    """Return which run has taken a card and how many wait for it, with the first of them; empty for none."""
+    first = visible(card.first_waiting)[:_MAX_RUN_CHARACTERS]
+    waiting = f"{card.waiting} runs wait for it, {first} first" if card.waiting > 1 else f"{first} waits for it"
+    return "; ".join(filter(None, (card_holder_text(card), waiting if first else "")))
+
+
 def facts_with_free_gpus(facts: Facts) -> Facts:
     """Return the facts as they are once no other training uses a GPU."""
     gpus = tuple(map(_without_computing_processes, facts.machine.gpus))
@@ -62,6 +77,7 @@ def facts_with_free_gpus(facts: Facts) -> Facts:
         facts,
         machine=msgspec.structs.replace(facts.machine, gpus=gpus),
         resources_in_use=tuple(msgspec.structs.replace(used, gpus=()) for used in facts.resources_in_use),
+        cards_in_queue=(),
     )
 
 

@@ -28,6 +28,7 @@ from tui_train.facts.types import (
     Toolchain,
     YamlDocument,
 )
+from tui_train.runner.queue.listing import CardInQueue
 
 _NVIDIA_SMI_FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"
 _NVIDIA_SMI_COMMAND = ("nvidia-smi", f"--query-gpu={_NVIDIA_SMI_FIELDS}", "--format=csv,noheader,nounits")
@@ -73,6 +74,7 @@ class HostSurvey(msgspec.Struct, kw_only=True):
     cards: CardReport | None = None
     smi: CommandOutput | None = None
     processes: tuple[CardProcess, ...] = ()
+    cards_in_queue: tuple[CardInQueue, ...] = ()
     clock: float = 0.0
     identity: str = ""
     submits: bool = False
@@ -137,7 +139,9 @@ def _survey_with_cards(host: str, question: Mapping[str, Any], deadline: float) 
 
 def _surveyed_facts(host: str, survey: HostSurvey) -> Facts:
     toolchains = sorted(survey.toolchains, key=probe.toolchain_incompleteness)
-    return Facts(machine=surveyed_machine(host, survey), toolchains=tuple(toolchains))
+    return Facts(
+        machine=surveyed_machine(host, survey), toolchains=tuple(toolchains), cards_in_queue=survey.cards_in_queue
+    )
 
 
 def surveyed_machine(host: str, survey: HostSurvey) -> Machine:

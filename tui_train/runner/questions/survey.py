@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, Iterator, Sequence
 
+from ..queue.listing import list_cards_in_queue
 from ..system.environments import conda_labels_and_pythons, created_labels_and_pythons
 from ..system.host_facts import read_host_facts
 from ..system.paths import free_bytes_for_path, names_in_folder, path_state, runs_folder, why_unwritable
@@ -59,6 +60,7 @@ def send_survey(question: dict[str, Any]) -> None:
         "processes": _query_card_processes(question["processes"])
         if question.get("processes") and smi and not smi["code"]
         else [],
+        "cards_in_queue": list_cards_in_queue(),
         "clock": time.time(),
         "identity": _identity_or_empty(),
         "submits": shutil.which("sbatch") is not None,

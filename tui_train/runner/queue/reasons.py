@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _MAX_SHOWN = 3
 HAS_CARD_TEXT = "has one of these GPUs; --when-free waits for it"
 _RUN_AND_USER_PATTERN = re.compile(r"(?:^|: |; )((?:(?!: |; )[^()])+) \(([^()]+)\)")
+# What others write may be long.
+_MAX_NAME_CHARACTERS = 100
 _USER_PATTERN = re.compile(r"pid \d+, ([^,;]+), |\(([^()]+)\)")
 
 
@@ -89,7 +91,7 @@ def _cores_reason(ticket: Ticket, earlier: Sequence[Ticket], holding: Sequence[T
 
 def run_and_user_text(ticket: Ticket) -> str:
     """Return whose run a ticket is of."""
-    return visible(f"{os.path.basename(ticket.owner.folder)} ({user_name(ticket.uid)})")
+    return f"{visible(os.path.basename(ticket.owner.folder))[:_MAX_NAME_CHARACTERS]} ({visible(user_name(ticket.uid))})"
 
 
 def _card_user_text(user: CardUser) -> str:
