@@ -111,11 +111,11 @@ async def train_on_the_way(pilot: Pilot[int], values: dict[str, object], frames:
     run = app.screen
     for share in _SHARES_OF_STEPS_PICTURED:
         at = _STEPS * share
-        await wait_until(pilot, lambda at=at: run.view.news is not None and run.view.news.progress.step >= at)
+        await wait_until(pilot, lambda at=at: run.view.snapshot is not None and run.view.snapshot.progress.step >= at)
         if frames is not None:
             frames.append(Frame(screen_as_svg(pilot), "Run: its state, its losses and its log", 1))
             save_screen(pilot, "run")
-    await wait_until(pilot, lambda: not run.view.still_trains)
+    await wait_until(pilot, lambda: not run.view.is_still_training)
     if frames is not None:
         await wait_until_drawn(pilot)
         frames.append(Frame(screen_as_svg(pilot), "Its end: what it leaves, and what is next", 3))

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tui_train.facts.types import Facts
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Profile
@@ -61,7 +61,7 @@ def _write_run(profile: Profile, facts: Facts, logs: tuple[list[str], ...], *, e
     """Write the folder of a run with a log for each of its attempts."""
     trainer = profile.trainer
     paths = {trainer.model: "folder", **dict.fromkeys(trainer.data, "file")}
-    prepared = prepare_plan(set_up(profile, msgspec.structs.replace(facts, paths=paths)))
+    prepared = prepare_plan(make_setup(profile, msgspec.structs.replace(facts, paths=paths)))
     if prepared.plan is None:
         raise ValueError(f"{profile.name} cannot be planned: {prepared.findings}")
     run = rundir.create_run_folder(profile.name, prepared.files)

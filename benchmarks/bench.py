@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from tui_train.diagnose.reader import lines_that_matter
+from tui_train.diagnose.log_reader import relevant_log_lines
 
 # What a Home without runs shows, and the header of each step, in their order.
 HOME_TEXT, *STEP_TEXTS = ("See it work", "● 1 Hardware", "● 2 Backend", "● 3 Recipe", "● 4 Preview", "● 5 Run")
@@ -397,9 +397,9 @@ def measure_diagnosis(megabytes: int) -> None:
         b"step %d | loss %.4f | lr 5.0e-04 | tokens/s 10711\n" % (step, 1 / step) for step in range(1, 20_000)
     )
     log = steps * (megabytes * 2**20 // len(steps))
-    lines_that_matter(io.BytesIO(steps))  # its expressions are compiled once
+    relevant_log_lines(io.BytesIO(steps))  # its expressions are compiled once
     begin = time.perf_counter()
-    lines_that_matter(io.BytesIO(log))
+    relevant_log_lines(io.BytesIO(log))
     read = time.perf_counter()
     log.split(b"\n")
     split = time.perf_counter() - read

@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer hosts")
     few_hosts, many_hosts = (4, 16) if parser.parse_args().quick else (25, 200)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    with tempfile.TemporaryDirectory() as name, ssh.server(Path(name), what="many hosts") as words:
+    with tempfile.TemporaryDirectory() as name, ssh.run_sshd(Path(name), what="many hosts") as words:
         folder = Path(name)
         for child in psutil.Process().children():
             child.nice(19)

@@ -66,7 +66,7 @@ def fit_shares(cases: list[Case]) -> GapShares:
             logits = max(dict(phase.parts).get("logits", 0) for phase in case.estimate.phases) / GIB
             told = bare.counted if case.counts != "allocated" else bare.shown
             peak, measured = case.estimate.peak_phase.total_bytes / GIB, (told or 0) / (1 + error)
-            rows.append((error, peak / measured, peak / measured * (case.how.shards > 1), logits / measured))
+            rows.append((error, peak / measured, peak / measured * (case.how.shard_count > 1), logits / measured))
 
     def badness(point: tuple[int, ...]) -> tuple[int, float]:
         shares = tuple(each / 100 for each in point)
@@ -86,7 +86,7 @@ def with_gap_shares(case: Case, shares: GapShares) -> Case:
     """Return the case with what is reserved and the verdict by other shares."""
     if case.estimate is None or case.how is None:
         return case
-    several = case.how.shards > 1
+    several = case.how.shard_count > 1
     held = reserved_bytes(case.estimate, several_processes=several, shares=shares)
     shown = used_bytes_on_card(held, several_processes=several) / GIB
     told = judge_memory(case.estimate.peak_phase.total_bytes, held, card_bytes(case.row), several_processes=several,
@@ -136,7 +136,7 @@ def with_trace(case: Case) -> Case:
 @functools.cache
 def count_by_trace(asked: str) -> traces.CountedMemory:
     """Return what the child counts; rows that ask the same are traced once."""
-    return traces.run_trace(sys.executable, json.loads(asked))
+    return traces.run_memory_trace(sys.executable, json.loads(asked))
 
 
 def error_table_row(name: str, errors: Iterable[float], within: float) -> str:

@@ -40,20 +40,20 @@ def draw_cases(chance: random.Random) -> Iterator[tuple[ModelDimensions, MemoryS
         how = MemorySettings(
             micro_batch=chance.choice([1, 2, 4, 8]),
             sequence_length=chance.choice([256, 512, 1024, 2048]),
-            weights=weights,  # type: ignore[arg-type]
+            weight_dtype=weights,  # type: ignore[arg-type]
             autocast=chance.choice(["", *halves]),  # type: ignore[arg-type]
-            method="lora" if lora else "full",
-            packed=packed,  # type: ignore[arg-type]
-            rank=chance.choice([8, 64]),
-            targets=chance.choice([ALL_LORA_TARGETS, QUERY_VALUE_LORA_TARGETS]),
-            dropout=0.05 if lora else 0.0,
+            trained="lora" if lora else "full",
+            quantization=packed,  # type: ignore[arg-type]
+            lora_rank=chance.choice([8, 64]),
+            lora_targets=chance.choice([ALL_LORA_TARGETS, QUERY_VALUE_LORA_TARGETS]),
+            lora_dropout=0.05 if lora else 0.0,
             optimizer=chance.choice(["adamw_fused", "adamw_foreach", "adamw_8bit", "adafactor", "sgd"]),  # type: ignore[arg-type]
             attention=chance.choice(["sdpa", "flash", "eager"]),  # type: ignore[arg-type]
-            checkpointing=chance.random() < 0.5,
+            checkpoints_activations=chance.random() < 0.5,
             loss=chance.choice(["upcast", "upcast", "copied", "fused", "tiled", "checkpointed"]),  # type: ignore[arg-type]
             sharding=sharding,  # type: ignore[arg-type]
-            shards=2 if sharding else 1,
-            gather=chance.random() < 0.3,
+            shard_count=2 if sharding else 1,
+            accumulates_gradients=chance.random() < 0.3,
         )
         if not traces.why_not_traceable(model, how):
             yield model, how
@@ -62,7 +62,7 @@ def draw_cases(chance: random.Random) -> Iterator[tuple[ModelDimensions, MemoryS
 def relative_error_beside_trace(case: tuple[ModelDimensions, MemorySettings]) -> float | None:
     """Return how far the closed form is off by what the trace counts, None where it cannot; print what is far off."""
     model, how = case
-    counted = traces.run_trace(sys.executable, traces.memory_child_request(model, how))
+    counted = traces.run_memory_trace(sys.executable, traces.memory_child_request(model, how))
     told = f"{model.name}: {how}"
     if counted.problem:
         print(f"not traced: {told}\n  {counted.problem}")

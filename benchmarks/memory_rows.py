@@ -46,7 +46,7 @@ class Case(Struct, frozen=True, kw_only=True):
     def kind(self) -> str:
         """How the row trains, in a word or two."""
         how = self.how or MemorySettings(micro_batch=1, sequence_length=1)
-        method = how.packed.removesuffix("-dq") or how.method
+        method = how.quantization.removesuffix("-dq") or how.trained
         return f"{method}, FSDP" if how.sharding == "fsdp" else method
 
     def error(self, field: str) -> float | None:
@@ -113,21 +113,21 @@ def settings_by_row_alone(row: dict[str, str]) -> MemorySettings | str:
     return MemorySettings(
         **told
         | {
-            "method": "lora" if lora else "full",
-            "packed": packed,
-            "weights": weights,
+            "trained": "lora" if lora else "full",
+            "quantization": packed,
+            "weight_dtype": weights,
             "autocast": computed if mixed and computed != weights else "",
-            "checkpointing": (row["grad_ckpt"] or "no").lower() not in {"no", "false", "none", "off", "0"},
-            "whole_layers": "selective" not in row["grad_ckpt"],
+            "checkpoints_activations": (row["grad_ckpt"] or "no").lower() not in {"no", "false", "none", "off", "0"},
+            "checkpoints_whole_layers": "selective" not in row["grad_ckpt"],
             "optimizer": _meaning_of_first_match(words, _OPTIMIZER_BY_PATTERN) or "adamw_foreach",
             "attention": _meaning_of_first_match(words, _ATTENTION_BY_PATTERN) or "sdpa",
             "loss": _meaning_of_first_match(words, _LOSS_BY_PATTERN) or "upcast",
-            "kernels": "liger" if "liger" in words else "",
-            "targets": ALL_LORA_TARGETS
+            "fused_kernels": "liger" if "liger" in words else "",
+            "lora_targets": ALL_LORA_TARGETS
             if every
             else tuple(name for name in ALL_LORA_TARGETS if name in words) or ATTENTION_LORA_TARGETS,
             "sharding": _meaning_of_first_match(row["parallel"].lower(), _SHARDING_BY_PATTERN)
-            or ("ddp" if told["shards"] != 1 else ""),
+            or ("ddp" if told["shard_count"] != 1 else ""),
             "keeps_packed": bool(packed),
         }
     )
@@ -156,13 +156,13 @@ def _common_settings(row: dict[str, str]) -> dict[str, object]:
     return {
         "micro_batch": int(row["micro_bs"]),
         "sequence_length": int(re.sub(r"\D", "", row["seq"])),
-        "weights": SHORT_TYPE_NAMES.get(row["dtype"], "fp32"),
-        "checkpointing": row["grad_ckpt"] in {"yes", "full", "selective"},
-        "whole_layers": row["grad_ckpt"] != "selective",
+        "weight_dtype": SHORT_TYPE_NAMES.get(row["dtype"], "fp32"),
+        "checkpoints_activations": row["grad_ckpt"] in {"yes", "full", "selective"},
+        "checkpoints_whole_layers": row["grad_ckpt"] != "selective",
         "caveats": ("torch.compile",) * ("compile" in row["kernels"] or row["kernels"] == "cumulative"),
         "sharding": sharded,
-        "shards": gpus,
-        "rank": int(float(row["lora_r"] or 16)),
+        "shard_count": gpus,
+        "lora_rank": int(float(row["lora_r"] or 16)),
     }
 
 
@@ -175,23 +175,23 @@ def fms_settings(row: dict[str, str]) -> MemorySettings | str:
     fast = "foak" in kernels
     losses = (("upcast", "copied"), ("fast", "fast-copied"))
     told |= {
-        "method": "lora" if lora else "full",
+        "trained": "lora" if lora else "full",
         "attention": "flash",
         "autocast": row["amp"] or "",
-        "kernels": "norms" if fast else "",
+        "fused_kernels": "norms" if fast else "",
         "loss": "fused" if "liger" in kernels else losses[fast][copied],
-        "packed": "gptq" if "autogptq" in kernels else "nf4" if "bnb" in kernels else "",
-        "targets": ATTENTION_LORA_TARGETS,
+        "quantization": "gptq" if "autogptq" in kernels else "nf4" if "bnb" in kernels else "",
+        "lora_targets": ATTENTION_LORA_TARGETS,
     }
     if "santacoder" in row["model"]:
         # Its class did not compute the loss in fp32 then.
         told["loss"] = "copied" if row["amp"] else "chunked" if fast else "plain"
     if kernels == "baseline-peft-bnb" and told["sharding"] != "fsdp":
         # TRL called prepare_model_for_kbit_training then.
-        told["weights"] = "fp32"
+        told["weight_dtype"] = "fp32"
     if told["sharding"] == "fsdp" and row["amp"] and not lora:
         # accelerate keeps what FSDP trains in fp32 then.
-        told["weights"] = "fp32"
+        told["weight_dtype"] = "fp32"
     told["holds_layers"] = told["sharding"] == "fsdp" and lora
     return MemorySettings(**told)
 
@@ -199,11 +199,11 @@ def fms_settings(row: dict[str, str]) -> MemorySettings | str:
 def litgpt_settings(row: dict[str, str]) -> MemorySettings | str:
     """LitGPT: its own model, LoRA in bf16 on queries and values, logits in chunks of which all are held."""
     told = _common_settings(row)
-    several = told["shards"] != 1
+    several = told["shard_count"] != 1
     told |= {
-        "method": "lora",
-        "adapters": told["weights"],
-        "targets": ALL_LORA_TARGETS
+        "trained": "lora",
+        "adapter_dtype": told["weight_dtype"],
+        "lora_targets": ALL_LORA_TARGETS
         if row["mode"] == "adapter_v2"
         else ("q_proj", "v_proj")
         if "LoRA" in row["mode"]
@@ -211,12 +211,12 @@ def litgpt_settings(row: dict[str, str]) -> MemorySettings | str:
         "scales": row["mode"] == "adapter_v2",
         # With several GPUs: FSDP's first version, a whole state dict, and each block recomputed.
         "loads_whole": several,
-        "checkpointing": several,
-        "dropout": 0.05,
+        "checkpoints_activations": several,
+        "lora_dropout": 0.05,
         "attention": "sdpa",
         "loss": "chunked",
         "keeps_inputs": True,
-        "packed": {"bnb.nf4": "nf4", "bnb.nf4-dq": "nf4-dq"}.get(row["kernels"], ""),
+        "quantization": {"bnb.nf4": "nf4", "bnb.nf4-dq": "nf4-dq"}.get(row["kernels"], ""),
     }
     return MemorySettings(**told)
 
@@ -226,11 +226,13 @@ def peft_settings(row: dict[str, str]) -> MemorySettings | str:
     told = _common_settings(row)
     method, _, more = row["mode"].partition("--")
     if method == "full-finetuning":
-        return MemorySettings(**told | {"method": "full"})
+        return MemorySettings(**told | {"trained": "full"})
     found = re.search(r"rank(\d+)", more)
     targets = ("gate_proj", "up_proj", "down_proj") if "target-mlp" in more else ("q_proj", "v_proj")
     # Without LoRA's matrices, gradients pass through all layers as with it.
-    return MemorySettings(**told | {"method": "lora", "rank": int(found[1]) if found else 8, "targets": targets})
+    return MemorySettings(
+        **told | {"trained": "lora", "lora_rank": int(found[1]) if found else 8, "lora_targets": targets}
+    )
 
 
 def torchtune_settings(row: dict[str, str]) -> MemorySettings | str:
@@ -241,16 +243,16 @@ def torchtune_settings(row: dict[str, str]) -> MemorySettings | str:
     done = max((place for place, step in enumerate(steps) if step in mode), default=-1) if cumulative else len(steps)
     lora = "lora" in mode
     told = _common_settings(row) | {
-        "method": "lora" if lora else "full",
+        "trained": "lora" if lora else "full",
         "optimizer": "adamw_8bit" if done >= steps.index("8-bit") and cumulative and not lora else "adamw_fused",
         "loss": "compiled" if done >= steps.index("chunk") else "upcast",
         "steps_at_once": steps.index("fuse") <= done and cumulative and not lora,
         "offloads": done >= steps.index("offload") and cumulative,
-        "checkpointing": done >= steps.index("checkpoint"),
-        "adapters": "bf16",
-        "rank": 64,
-        "packed": "nf4-dq" if "qlora" in mode else "",
-        "targets": ("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj") if lora else (),
+        "checkpoints_activations": done >= steps.index("checkpoint"),
+        "adapter_dtype": "bf16",
+        "lora_rank": 64,
+        "quantization": "nf4-dq" if "qlora" in mode else "",
+        "lora_targets": ("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj") if lora else (),
     }
     if cumulative and done < 0:
         return "samples of other lengths, of which nothing is told"
@@ -261,7 +263,9 @@ def torchtitan_settings(row: dict[str, str]) -> MemorySettings | str:
     """torchtitan: FSDP2 with fp32 weights computed in bf16, fused AdamW; what was reserved."""
     if re.search(r"[TPC]P[2-9]", row["kernels"]):
         return "tensor, pipeline and context parallel are not modelled"
-    return MemorySettings(**_common_settings(row) | {"weights": "fp32", "autocast": "bf16", "optimizer": "adamw_fused"})
+    return MemorySettings(
+        **_common_settings(row) | {"weight_dtype": "fp32", "autocast": "bf16", "optimizer": "adamw_fused"}
+    )
 
 
 SETTINGS_READER_BY_SOURCE = {
@@ -291,11 +295,11 @@ def asking_profile_and_facts(row: dict[str, str], how: MemorySettings) -> tuple[
         "attn_implementation": "flash_attention_2" if how.attention == "flash" else how.attention,
         "max_length": how.sequence_length,
     }
-    if how.method == "lora":
-        told |= {"use_peft": True, "lora_r": how.rank, "lora_target_modules": ",".join(how.targets)}
-    if how.packed:
-        told |= {"auto_gptq": "triton_v2"} if how.packed == "gptq" else {"load_in_4bit": True}
-    if how.kernels:
+    if how.trained == "lora":
+        told |= {"use_peft": True, "lora_r": how.lora_rank, "lora_target_modules": ",".join(how.lora_targets)}
+    if how.quantization:
+        told |= {"auto_gptq": "triton_v2"} if how.quantization == "gptq" else {"load_in_4bit": True}
+    if how.fused_kernels:
         told |= {"fast_kernels": "fused_ce_liger" if how.loss == "fused" else True}
     own = how.sharding == "fsdp" and "torchtitan" not in row["source"]
     told |= {"fsdp": "full_shard"} if own else {}
@@ -305,17 +309,17 @@ def asking_profile_and_facts(row: dict[str, str], how: MemorySettings) -> tuple[
         "trainer.arguments": tuple(f"--{name}={value}" for name, value in told.items()),
         "trainer.strategy": "fsdp2" if how.sharding == "fsdp" and not own else "ddp",
         "recipe.micro_batch": how.micro_batch,
-        "recipe.global_batch": how.micro_batch * how.shards,
+        "recipe.global_batch": how.micro_batch * how.shard_count,
         "recipe.sequence_length": how.sequence_length,
         "recipe.precision": how.autocast or "fp32",
-        "recipe.activation_checkpointing": how.checkpointing,
+        "recipe.activation_checkpointing": how.checkpoints_activations,
     }
     profile = Profile()
     for key, value in values.items():
         profile = fields.profile_with_value(profile, key, value)
     cards = tuple(
         Gpu(index=index, uuid=f"GPU-{index}", name=row["gpu"], compute_capability="8.0", memory_free=card_bytes(row))
-        for index in range(how.shards)
+        for index in range(how.shard_count)
     )
     # The versions that decide how the logits are treated, and which AdamW is taken.
     versions = {"torch": "2.4.0", "transformers": "4.47.0" if "copied" in how.loss else "4.45.0", "cuda": "12.1"}

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tui_train.actions.tune.search import TrialSetting, recommended_trial
-from tui_train.actions.tune.space import search_space
+from tui_train.actions.tune.space import make_search_space
 from tui_train.actions.tune.tune import (
     TRIAL_TABLE_HEADER,
     TuningState,
@@ -34,17 +34,17 @@ def measure_grid(
 ) -> tuple[TuningState, str]:
     """Return the trials of every setting that is not predicted to be too large for sure, or of these `only`."""
     setup = Setup(profile, facts)
-    among = search_space(setup)
+    among = make_search_space(setup)
     told = setup.effective_profile.recipe.sequence_length or 0
-    now = TuningState(folder=folder, tokens=told)
+    now = TuningState(folder=folder, tokens_per_sample=told)
     for saving in (False, True) if among.checkpointing else (False,):
         for micro in among.micro_batches:
             one = TrialSetting(micro, saving, among.profile_setting.precision)
-            if one in among.cannot_fit or (only and one not in only):
+            if one in among.settings_that_cannot_fit or (only and one not in only):
                 continue
             run = RunDir(folder / f"grid-{len(now.trials) + 1}")
             trial = try_setting(run, one, among, setup, trial_resources(setup), lambda: False)
-            now = TuningState(folder=folder, trials=(*now.trials, trial), tokens=told)
+            now = TuningState(folder=folder, trials=(*now.trials, trial), tokens_per_sample=told)
             print(trial_rows(now)[-1], file=sys.stderr)
     where = ", ".join(gpu.name for gpu in setup.gpus) if setup.device == "cuda" else facts.machine.cpu_name
     return now, where

@@ -22,7 +22,7 @@ from pathlib import Path
 from bench import Terminal, start_run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from fake_driver import MACHINES, driver_environment
+from fake_driver import MACHINES_FOLDER, driver_environment
 
 GOAL_BYTES_PER_SECOND = 300
 PACKET_OVERHEAD_BYTES = 40  # length, padding, channel, MAC
@@ -56,7 +56,7 @@ def start_run_with_cards(folder: Path, env: dict[str, str], pace: float) -> Path
 
 def change_cards(machine: Path) -> None:
     """Let the cards do something else than a moment ago."""
-    text = (MACHINES / "two-3090-display-and-busy.txt").read_text()
+    text = (MACHINES_FOLDER / "two-3090-display-and-busy.txt").read_text()
     cards = text.split("[card]")
     for number in (1, 2):
         kept = [

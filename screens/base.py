@@ -17,7 +17,7 @@ from .help_lines import help_lines
 from .messages import ScreenShown
 
 if TYPE_CHECKING:
-    from .widgets.jump import JumpStop
+    from .widgets.jump import JumpTarget
 
 # Of the screens that have several panels between which the cursor can go.
 JUMP_BINDING = Binding("ctrl+o", "jump", "Jump", key_display="^o")
@@ -61,7 +61,7 @@ class WizardScreen(Screen[None]):
         return super().call_after_refresh(lambda: callback(*args, **kwargs) if self.display else None)
 
     def on_screen_resume(self) -> None:
-        """Tell what this screen wants to know."""
+        """Tell the app which live values this screen needs."""
         self.post_message(ScreenShown(wants_card_samples=self.WANTS_CARD_SAMPLES))
 
     @on(Worker.StateChanged)
@@ -74,7 +74,7 @@ class WizardScreen(Screen[None]):
         return ""
 
     def on_key(self, event: Key) -> None:
-        """Say why a key does nothing: what its binding takes does not come here."""
+        """Notify why a key does nothing; keys with an active binding do not come here."""
         if words := self.why_key_refused(event.key):
             active = self.active_bindings.get(event.key)
             if active is None or not active.enabled:
@@ -92,7 +92,7 @@ class WizardScreen(Screen[None]):
 
         self.app.push_screen(ChoiceDialog(question, answers), answered)
 
-    def jump_stops(self) -> "Iterable[JumpStop]":
+    def jump_targets(self) -> "Iterable[JumpTarget]":
         """Return the panels and groups to which the cursor can go by a letter."""
         return ()
 
@@ -100,11 +100,11 @@ class WizardScreen(Screen[None]):
         """Put a letter on each panel and group, and go to the one that is typed."""
         from .widgets.jump import JumpScreen
 
-        def jump(stop: "JumpStop | None") -> None:
+        def jump(stop: "JumpTarget | None") -> None:
             if stop:
                 stop.go()
 
-        self.app.push_screen(JumpScreen(tuple(self.jump_stops()), self), jump)
+        self.app.push_screen(JumpScreen(tuple(self.jump_targets()), self), jump)
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
         """Stop waiting for a worker of this screen that failed; the app shows why."""

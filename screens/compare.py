@@ -32,12 +32,12 @@ from tui_train.views.run_settings import shortened_setting_text
 
 from .base import WizardScreen
 from .messages import OpenRun
-from .widgets.bar import StepBar
 from .widgets.hint import Hint
-from .widgets.keys import KeyBar
+from .widgets.key_bar import KeyBar
 from .widgets.lines import Lines
 from .widgets.plot import SHARE_AND_LABEL_OF_ZOOM_STEPS, Plot, PlotAxisOptions, PlotSeries
-from .widgets.text_layout import DONE_MARK, MUTED, Piece, Styled, columns, fit, heading, styled
+from .widgets.step_bar import StepBar
+from .widgets.text_layout import DONE_MARK, MUTED, Styled, StyledPiece, columns, fit, heading, styled
 
 _RUN_STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
 _REFRESH_SECONDS = 5.0  # seconds between two looks at runs that go on
@@ -109,12 +109,12 @@ batch × sequence.
 
     def on_mount(self) -> None:
         """Read the runs, and again while one goes on."""
-        self.query_one("#results", Lines).show_fixed(styled(("reading …", MUTED)))
+        self.query_one("#results", Lines).show_fixed_lines(styled(("reading …", MUTED)))
         self._read_runs()
         self.set_interval(_REFRESH_SECONDS, self._read_again_if_any_live)
 
     def _read_again_if_any_live(self) -> None:
-        if any(each.now.live for each in self._compared):
+        if any(each.status.live for each in self._compared):
             self._read_runs()
 
     @work(thread=True, exclusive=True, group="compare")
@@ -149,7 +149,7 @@ batch × sequence.
 
     def _draw_plot(self) -> None:
         series: list[PlotSeries] = []
-        note: list[Piece] = []
+        note: list[StyledPiece] = []
         names = _distinct_run_names(self._compared)
         for number, each in enumerate(self._compared):
             style, letter = _RUN_STYLES[number], RUN_LETTERS[number]
@@ -157,7 +157,7 @@ batch × sequence.
             every = max(1, len(points) // _MAX_CURVE_POINTS)
             series.append(PlotSeries(points[::every], style, letter=letter))
             note += [(letter, f"b {style}"), f" {visible(names[number])}{'' if points else ' (none)'}  "]
-        words: list[Piece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
+        words: list[StyledPiece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
         label = {"step": grouped_digits, "tokens": _short_token_count_text, "time": duration_text}[self._axis]
         axes = PlotAxisOptions(0, SHARE_AND_LABEL_OF_ZOOM_STEPS[self._part][0], self._log_scale, label)
         self.query_one(Plot).show(self._metric or "Loss", words, series, axes)
@@ -223,7 +223,7 @@ def comparison_table(
             words = shortened_setting_text(text, cell - 2) if row.key else text
             shown = (
                 styled(DONE_MARK, " ", (words, "b"))
-                if number == row.best
+                if number == row.best_index
                 else styled((words, "b" if number == chosen_index else ""))
             )
             cells += [("", 2), (shown, -cell)]

@@ -19,7 +19,7 @@ from textual.worker import NoActiveWorker, WorkerFailed, get_current_worker
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.fault_log import record_fault
-from tui_train.base.text import sentence, visible
+from tui_train.base.text import as_sentence, visible
 
 from .themes import needs_plain_colours
 
@@ -61,7 +61,7 @@ class GuardedApp(App[int]):
         super()._start_widget(parent, widget)
 
     def _guard_widget(self, widget: Widget) -> None:
-        """Have what a widget raises handled where it is raised, so that all others are still drawn."""
+        """Handle what a widget raises where it is raised, so that all others are still drawn."""
         if "_dispatch_message" in vars(widget):
             return
         guards = {
@@ -93,8 +93,8 @@ class GuardedApp(App[int]):
             return
         if isinstance(cause, NoMatches) and (
             self._exit
-            or _runs_in_closing_screen()
-            or _was_empty_node_searched(cause)
+            or _is_in_closing_screen()
+            or _is_error_of_empty_node(cause)
             or (self._last_fault and self._is_screen_empty())
         ):
             return  # what is looked for is gone, or never came for a reason that was shown
@@ -129,7 +129,9 @@ class GuardedApp(App[int]):
 
     def show_error(self, error: TuiTrainError) -> None:
         """Show an error with its remedy."""
-        self.notify(visible(f"{sentence(error.message)}. {error.remedy}"), severity="error", timeout=10, markup=False)
+        self.notify(
+            visible(f"{as_sentence(error.message)}. {error.remedy}"), severity="error", timeout=10, markup=False
+        )
 
     async def _process_messages(self, *arguments: Any, **named: Any) -> None:
         await super()._process_messages(*arguments, **named)
@@ -139,7 +141,7 @@ class GuardedApp(App[int]):
             self._exit_renderables.append(Text(f"tui-train: {self._last_fault}"))
 
 
-def _runs_in_closing_screen() -> bool:
+def _is_in_closing_screen() -> bool:
     """Tell whether what runs belongs to a closed screen: it loses its parts first, while its messages are handled."""
     try:
         node: object = get_current_worker().node
@@ -148,7 +150,7 @@ def _runs_in_closing_screen() -> bool:
     return isinstance(node, DOMNode) and any(getattr(part, "_pruning", False) for part in node.ancestors_with_self)
 
 
-def _was_empty_node_searched(error: NoMatches) -> bool:
+def _is_error_of_empty_node(error: NoMatches) -> bool:
     """Tell whether what was looked through has no parts yet, or lost them: a key came before, or after all others."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     searched = frame.f_locals.get("self")

@@ -96,11 +96,11 @@ class OpenResult(Message):
 
 
 @dataclass
-class TryResult(Message):
-    """Request to try what a run made, beside its base model where that is to `compare`."""
+class OpenChat(Message):
+    """Request to try what a run made, beside its base model where that is to `beside_base`."""
 
     run: "RunDir"
-    compare: bool
+    beside_base: bool
 
 
 @dataclass
@@ -117,7 +117,7 @@ class ScreenShown(Message):
     wants_card_samples: bool
 
 
-class AskScriptHelp(Message):
+class QueryScriptHelp(Message):
     """The user asks that the script is run for its --help."""
 
 
@@ -133,7 +133,7 @@ class LeaveWizard(Message):
 
 
 @dataclass
-class AskRecipes(Message):
+class QueryRecipes(Message):
     """A Python is to be asked which NeMo recipes it has."""
 
     python: str

@@ -9,8 +9,8 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.worker import get_current_worker
 
-from tui_train.actions.dialogue import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.actions.merge import MergeOptions, MergeResult, merge_adapter
+from tui_train.actions.result_child import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, duration_text, loss_text, size_text, visible
@@ -19,13 +19,13 @@ from tui_train.runs.results.result import RunResult, StepLoss
 from tui_train.runs.rundir import RunDir
 
 from .base import WizardScreen
-from .messages import TryResult
-from .widgets.bar import StepBar
-from .widgets.code import ScrollingPage
+from .messages import OpenChat
 from .widgets.dialogs import TextDialog
+from .widgets.file_viewer import ScrollingPage
 from .widgets.hint import Hint
-from .widgets.keys import KeyBar
+from .widgets.key_bar import KeyBar
 from .widgets.lines import Lines
+from .widgets.step_bar import StepBar
 from .widgets.text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, LIVE_MARK, MUTED, fit, heading, styled
 
 _LABEL_WIDTH = 14
@@ -78,7 +78,7 @@ On the command line: tui-train result, try and merge."""
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Draw it."""
+        """Draw the result."""
         self.query_one(StepBar).show_at_right(styled((visible(self.result.run), MUTED)))
         self.query_one(Hint).show_text(
             Content(_HINT_BY_WEIGHTS_KIND[self.result.weights.kind] if self.result.weights else "")
@@ -108,13 +108,13 @@ On the command line: tui-train result, try and merge."""
         return action != "copy_serve_command" or any(served.command for served in serve_commands(self.result))
 
     def action_try(self) -> None:
-        """Talk with it."""
+        """Open a chat with the result."""
         adapter = self.result.weights is not None and self.result.weights.kind == "adapter"
-        self.post_message(TryResult(self.run, compare=adapter))
+        self.post_message(OpenChat(self.run, beside_base=adapter))
 
     def action_try_beside_base(self) -> None:
         """Talk with a full model and with the one that it was trained from."""
-        self.post_message(TryResult(self.run, compare=True))
+        self.post_message(OpenChat(self.run, beside_base=True))
 
     def action_copy_path(self) -> None:
         """Copy the path to the terminal's clipboard, which works over SSH."""
@@ -159,7 +159,9 @@ On the command line: tui-train result, try and merge."""
 
         say("starting", folder)
         try:
-            merged = merge_adapter(self.run, folder, MergeOptions(trusted=trusted), say, lambda: worker.is_cancelled)
+            merged = merge_adapter(
+                self.run, folder, MergeOptions(trusts_model_code=trusted), say, lambda: worker.is_cancelled
+            )
         except AnswerCancelled:
             return
         except ModelCodeNotTrusted as error:
@@ -180,7 +182,7 @@ On the command line: tui-train result, try and merge."""
         self.refresh_bindings()
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
-        """Let another merge begin."""
+        """Allow another merge after one failed."""
         if worker_group == "merge":
             self._show_merge_progress(busy=False)
 

@@ -21,14 +21,14 @@ from tui_train.actions.tune.tune import (
     run_tuning,
     trial_rows,
 )
-from tui_train.base.text import counted, text_table, typeset_ascii
+from tui_train.base.text import quantity, text_table, typeset_ascii
 from tui_train.setup.setup import Setup
 
 from .base import WizardScreen
 from .messages import ApplyFix
-from .widgets.bar import StepBar
 from .widgets.hint import Hint
-from .widgets.keys import KeyBar
+from .widgets.key_bar import KeyBar
+from .widgets.step_bar import StepBar
 from .widgets.text_layout import styled
 
 
@@ -67,12 +67,12 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Say what will be done."""
+        """Show the plan of the trials."""
         self._show_trials()
 
     @property
     def footer_text_by_key(self) -> Mapping[str, str]:
-        """Say what Enter does now."""
+        """Name what Enter does now."""
         change = self._state is not None and self._state.change is not None
         return {"enter": "Use it" if change else "Start" if self._state is None else "Back"}
 
@@ -80,7 +80,10 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         """Enter does nothing while trials are made; another precision is chosen before."""
         if action == "toggle_bf16":
             setup = self._setup
-            other = "precision" in setup.ladder_context.accepted and setup.effective_profile.recipe.precision != "bf16"
+            other = (
+                "precision" in setup.ladder_context.accepted_placeholders
+                and setup.effective_profile.recipe.precision != "bf16"
+            )
             return other and not self._trials_running and self._state is None
         return action != "next" or not self._trials_running
 
@@ -110,7 +113,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
 
     def _show_tuning_state(self, state: TuningState) -> None:
         self._state = state
-        self._trials_running = state.trying is not None
+        self._trials_running = state.setting_in_progress is not None
         self._show_trials()
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
@@ -118,12 +121,12 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         if worker_group == "tune":
             self._trials_running = False
             if self._state:
-                self._state = msgspec.structs.replace(self._state, trying=None)
+                self._state = msgspec.structs.replace(self._state, setting_in_progress=None)
             self._show_trials()
 
     def _show_trials(self) -> None:
         setup, recipe = self._setup, self._setup.effective_profile.recipe
-        where = counted(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
+        where = quantity(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
         seconds = f"{MAX_TRIAL_SECONDS:.0f} s"
         asked = (
             f"Up to {MAX_TRIALS} short trainings on {where}, at most {seconds} each, one after the other.\n"

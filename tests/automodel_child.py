@@ -5,7 +5,7 @@ import torch
 CPU = torch.device("cpu")
 
 
-class Torch:
+class TorchWithoutCuda:
     """torch, but for its CUDA devices."""
 
     def __getattr__(self, name):
@@ -25,5 +25,5 @@ import nemo_automodel.recipes.llm.train_ft as recipe  # noqa: E402
 from nemo_automodel._transformers import auto_model  # noqa: E402
 from nemo_automodel.cli.app import main  # noqa: E402
 
-auto_model.torch = recipe.torch = Torch()
+auto_model.torch = recipe.torch = TorchWithoutCuda()
 main()

@@ -23,28 +23,28 @@ import no_cuda
 import torch
 
 if sys.argv[1].startswith("steps="):
-    no_cuda.pretend()
+    no_cuda.patch_out_cuda()
 
 
-class Nothing(type):
-    """What is asked of Transformer Engine when Megatron-Bridge is imported: types to derive from and to name."""
+class DummyType(type):
+    """Stand-in for any type that Megatron-Bridge takes from Transformer Engine as it is imported."""
 
     def __getattr__(cls, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        return Nothing(name, (), {})
+        return DummyType(name, (), {})
 
 
-class Empty(types.ModuleType):
+class DummyModule(types.ModuleType):
     """A module that has any name."""
 
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        return Nothing(name, (), {})
+        return DummyType(name, (), {})
 
 
-class TransformerEngine(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class TransformerEngineStub(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Stands for Transformer Engine, which needs CUDA, but only for Megatron-Bridge: Megatron does without it."""
 
     def find_spec(self, name, path=None, target=None):
@@ -57,7 +57,7 @@ class TransformerEngine(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def create_module(self, spec):
-        return Empty(spec.name)
+        return DummyModule(spec.name)
 
     def exec_module(self, module):
         module.__path__ = []
@@ -66,88 +66,88 @@ class TransformerEngine(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 # What is imported before finds no Transformer Engine, and does without it.
 for name in ("models.gpt.gpt_layer_specs", "transformer.attention"):
     importlib.import_module(f"megatron.core.{name}")
-sys.meta_path.insert(0, TransformerEngine())
+sys.meta_path.insert(0, TransformerEngineStub())
 
 from megatron.bridge import recipes  # noqa: E402
 from megatron.bridge.training import config as configs  # noqa: E402
 from megatron.bridge.training import finetune, pretrain  # noqa: E402
 
-TRAIN = pretrain.pretrain
+REAL_PRETRAIN = pretrain.pretrain
 
 
-def say(line):
+def print_line(line):
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def fields(value, path=""):
+def fields_by_path(value, path=""):
     """The fields of a configuration by their dotted path, as text."""
     if path:
         yield path, type(value).__name__ if dataclasses.is_dataclass(value) else str(value)
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
-            yield from fields(getattr(value, field.name, None), f"{path}.{field.name}" if path else field.name)
+            yield from fields_by_path(getattr(value, field.name, None), f"{path}.{field.name}" if path else field.name)
 
 
-def strict(config):
+def forbid_unknown_fields(config):
     """Let nothing be set in a configuration that is no field of it: a name that is wrong would go unseen."""
     for part in (config, *(getattr(config, field.name) for field in dataclasses.fields(config))):
         if dataclasses.is_dataclass(part):
-            part.__class__ = type(part.__class__.__name__, (part.__class__,), {"__setattr__": only_what_is_there})
+            part.__class__ = type(part.__class__.__name__, (part.__class__,), {"__setattr__": set_known_field})
     return config
 
 
-def only_what_is_there(self, name, value):
+def set_known_field(self, name, value):
     if not hasattr(self, name):
         raise AttributeError(f"{type(self).__name__} has no field {name}")
     object.__setattr__(self, name, value)
 
 
-def loose(config):
+def allow_unknown_fields(config):
     for part in (config, *(getattr(config, field.name) for field in dataclasses.fields(config))):
-        if type(part).__dict__.get("__setattr__") is only_what_is_there:
+        if type(part).__dict__.get("__setattr__") is set_known_field:
             part.__class__ = type(part).__bases__[0]
 
 
-def start(what, script, *rest):
+def start_file(what, script, *rest):
     """Start one file, with what trains replaced, and recipes that take no unknown name."""
     found = {}
 
     def instead(config, forward_step, task):
         assert callable(forward_step)
-        loose(config)
+        allow_unknown_fields(config)
         if what == "build":
             # Whatever is only known once it is valid is left out: the file's own values are asked for.
-            found.update({"task": task, "fields": dict(fields(config))})
+            found.update({"task": task, "fields": dict(fields_by_path(config))})
             configs.runtime_config_update(config)
-            found["valid"] = dict(fields(config))
+            found["valid"] = dict(fields_by_path(config))
         else:
-            tiny(config, int(what.removeprefix("steps=")))
-            without_a_gpu()
-            TRAIN(config, forward_step)
+            shrink_config(config, int(what.removeprefix("steps=")))
+            patch_out_gpu()
+            REAL_PRETRAIN(config, forward_step)
 
     pretrain.pretrain = lambda config, forward_step: instead(config, forward_step, "pretrain")
     finetune.finetune = lambda config, forward_step: instead(config, forward_step, "finetune")
     for name in filter(re.compile("_(pretrain|sft|peft)_config$").search, dir(recipes)):
-        setattr(recipes, name, strictly(getattr(recipes, name)))
+        setattr(recipes, name, with_strict_config(getattr(recipes, name)))
     sys.argv = [str(script), *rest]
     try:
         runpy.run_path(str(script), run_name="__main__")
     finally:
-        say("\nTOLD " + json.dumps(found))
+        print_line("\nTOLD " + json.dumps(found))
 
 
-def strictly(made):
+def with_strict_config(made):
     made = getattr(made, "made", made)
 
     def recipe():
-        return strict(made())
+        return forbid_unknown_fields(made())
 
     recipe.made = made
     return recipe
 
 
-def tiny(config, steps):
+def shrink_config(config, steps):
     """Small enough for seconds on a CPU; what is not set here is as the file has it."""
     from megatron.bridge.models.gpt_provider import local_layer_spec
     from megatron.bridge.training.mixed_precision import MixedPrecisionConfig
@@ -169,7 +169,7 @@ def tiny(config, steps):
     config.optimizer.clip_grad, config.dataset.num_workers = 0.0, 0
 
 
-def without_a_gpu():
+def patch_out_gpu():
     """Let what Megatron and Megatron-Bridge do only with a GPU be left out."""
     from megatron.bridge.peft import utils as lora
     from megatron.bridge.training import initialize, setup
@@ -188,7 +188,7 @@ def without_a_gpu():
     setup.initialize_megatron = functools.partial(setup.initialize_megatron, allow_no_cuda=True)
 
 
-def ask():
+def print_recipes():
     """Run the program that is asked which recipes there are."""
     sys.argv = ["nemo_recipes.py", "bridge"]
     runpy.run_path(str(Path(__file__).parents[1] / "tui_train" / "programs" / "nemo_recipes.py"), run_name="__main__")
@@ -196,16 +196,16 @@ def ask():
 
 def main():
     if sys.argv[1] == "recipes":
-        ask()
+        print_recipes()
         return
     if sys.argv[1] != "jobs":
-        start(*sys.argv[1:])
+        start_file(*sys.argv[1:])
         return
     for job in json.loads(Path(sys.argv[2]).read_text(encoding="utf-8")):
         try:
-            start(*job)
+            start_file(*job)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - it is what the test asks for
-            say("\nFAILED " + json.dumps(f"{type(error).__name__}: {error}"))
+            print_line("\nFAILED " + json.dumps(f"{type(error).__name__}: {error}"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What every test gets, folders of its own for profiles and runs; and what tests of several folders ask for."""
+"""Fixtures: folders of its own for each test's profiles and runs, and those that tests of several folders use."""
 
 import os
 import shutil
@@ -7,16 +7,16 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import counting
+import container_engines
 import psutil
 import pytest
-import rig
+import try_counts
 import warm
-from chats import MARKED
+from chat_data import ANSWER_MARKING_TEMPLATE
 from hypothesis import HealthCheck, settings
-from pilot import BARE, CPU, CUDA, DOCKER
-from results import LOG, chat_model, ended
-from support import SCRIPTS, SHARED_CACHE, WHOLE, marked
+from pilot import BARE_PYTHON, CPU_MACHINE, CUDA_PYTHON, DOCKER_ENGINE
+from support import RUN_WHOLE_MATRICES, SCRIPTS, SHARED_CACHE, living_run_pids
+from training_results import LOG_LINES, ended_run, make_chat_model
 
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.machine import container_images, probe
@@ -65,18 +65,18 @@ def queued():
 
 
 @pytest.fixture(autouse=True)
-def _asks():
+def _accept_questions_again():
     """A wizard that was left gives up all questions of its process, which has other tests to come."""
     set_children_cancelled(cancelled=False)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _warm(tmp_path_factory):
-    """Where the workers share the servers of warm.py, which the first that needs one starts."""
+    """Folder in which the workers share the servers of warm.py; the first that needs one starts it."""
     base = tmp_path_factory.getbasetemp()
-    warm.shared[:] = [base.parent if "PYTEST_XDIST_WORKER" in os.environ else base]
+    warm.server_folders[:] = [base.parent if "PYTEST_XDIST_WORKER" in os.environ else base]
     yield
-    warm.close()
+    warm.close_servers()
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +112,7 @@ def model(tmp_path_factory, warm_python):
     """The folder of a small model with a chat template that marks answers."""
     folder = tmp_path_factory.mktemp("model") / "tiny-qwen"
     folder.mkdir()
-    (folder / "template").write_text(MARKED)
+    (folder / "template").write_text(ANSWER_MARKING_TEMPLATE)
     words = [warm_python, str(SCRIPTS / "tokenizer.py"), str(folder), "--with-model", f"--template={folder}/template"]
     subprocess.run(words, check=True, capture_output=True)
     return folder
@@ -124,15 +124,15 @@ def machine(monkeypatch):
 
     def be(found):
         monkeypatch.setattr(probe, "probe_machine", lambda *_args, **_named: found)
-        monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (CUDA, BARE))
-        monkeypatch.setattr(container_images, "read_engines", lambda: (DOCKER,))
+        monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (CUDA_PYTHON, BARE_PYTHON))
+        monkeypatch.setattr(container_images, "read_engines", lambda: (DOCKER_ENGINE,))
 
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     if "HF_HOME" not in os.environ:
         # The models of this machine are not in the pictures.
         monkeypatch.setenv("HF_HUB_CACHE", "/not/there")
     monkeypatch.setattr(live_samples, "yield_changed_samples", lambda _cancelled: iter(()))
-    be(CPU)
+    be(CPU_MACHINE)
     return be
 
 
@@ -144,7 +144,7 @@ def terminals():
     for terminal in opened:
         terminal.child.close(force=True)
     for run in list_runs():
-        for pid in (read_status(run).pid, *marked(read_status(run).mark or "-")):
+        for pid in (read_status(run).pid, *living_run_pids(read_status(run).mark or "-")):
             if pid > 1 and psutil.pid_exists(pid):
                 os.kill(pid, signal.SIGKILL)
 
@@ -152,12 +152,12 @@ def terminals():
 @pytest.fixture(scope="session", params=["docker", "podman"])
 def engines(request):
     """An engine that is started for these tests alone, and its name."""
-    if why := rig.missing(request.param):
+    if why := container_engines.why_unavailable(request.param):
         pytest.skip(f"NOT TESTED: no real {request.param}: {why}")
     # Not below pytest's own folder: the path of a socket is short.
     folder = Path(tempfile.mkdtemp(prefix="tui-train-"))
     folder.chmod(0o755)
-    made = {"docker": rig.Docker, "podman": rig.Podman}[request.param](folder)
+    made = {"docker": container_engines.Docker, "podman": container_engines.Podman}[request.param](folder)
     yield request.param, made
     made.close()
     shutil.rmtree(folder, ignore_errors=True)
@@ -187,15 +187,15 @@ def containers(engine, engines):
 
 def pytest_collection_modifyitems(config, items):
     """Count what is tried by a test for each try; one engine does for what both do alike."""
-    counting.mark(items)
-    if not WHOLE:
-        kept = [item for item in items if not only_of_the_whole(item)]
-        config.hook.pytest_deselected(items=[item for item in items if only_of_the_whole(item)])
+    try_counts.mark_single_tries(items)
+    if not RUN_WHOLE_MATRICES:
+        kept = [item for item in items if not is_only_for_whole_matrices(item)]
+        config.hook.pytest_deselected(items=[item for item in items if is_only_for_whole_matrices(item)])
         items[:] = kept
 
 
-def only_of_the_whole(item):
-    """Whether a test is left to those who try whole matrices."""
+def is_only_for_whole_matrices(item):
+    """True for a test that only runs with whole matrices."""
     of_second_engine = hasattr(item, "callspec") and item.callspec.params.get("engines") == "podman"
     return of_second_engine or bool(item.get_closest_marker("whole"))
 
@@ -203,7 +203,7 @@ def only_of_the_whole(item):
 def pytest_terminal_summary(terminalreporter):
     """Say how often what was tried, and what this machine could not test: a skipped test alone is easily overlooked."""
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, ())]
-    for line in counting.table(reports):
+    for line in try_counts.tries_table(reports):
         terminalreporter.write_line(line)
     reasons = {str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()) if report.longrepr}
     for reason in sorted(reason for reason in reasons if "NOT TESTED" in reason):
@@ -214,13 +214,13 @@ def pytest_terminal_summary(terminalreporter):
 def models(tmp_path_factory):
     """A tiny base model, and another one that stands for what was trained of it."""
     folder = tmp_path_factory.mktemp("models")
-    return chat_model(folder / "base"), chat_model(folder / "tuned", "--seed=1")
+    return make_chat_model(folder / "base"), make_chat_model(folder / "tuned", "--seed=1")
 
 
 @pytest.fixture
 def full_run(tmp_path, models):
     """A run whose output is a full model."""
     base, tuned = models
-    run = ended(tmp_path / "run", LOG, python=warm.training(), **{"trainer.model": str(base)})
+    run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training(), **{"trainer.model": str(base)})
     (run.path / "output").symlink_to(tuned)
     return run

@@ -7,10 +7,10 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
-SHA = "1" * 40
+MAIN_COMMIT = "1" * 40
 
 
-class Hub:
+class FakeHub:
     """A Hub that serves `models`, the files of each by id; `gated` ones are refused without `token`.
 
     `revisions` has the files of others than main, by id and name. Each is also found by its commit.
@@ -31,7 +31,7 @@ class Hub:
         self.asked = []
         self.signed = []
         self.moved = ""
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answer", (_Answer,), {"hub": self}))
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answer", (_HubRequestHandler,), {"hub": self}))
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
 
@@ -46,19 +46,19 @@ class Hub:
 
     def files(self, model, revision):
         """Return the files and the commit of a model at a revision; None where there is none of that name."""
-        if revision in {"main", SHA}:
-            return self.models.get(model), SHA
-        named = {commit_of(name): name for (owner, name) in self.revisions if owner == model}
+        if revision in {"main", MAIN_COMMIT}:
+            return self.models.get(model), MAIN_COMMIT
+        named = {commit_of_revision(name): name for (owner, name) in self.revisions if owner == model}
         name = named.get(revision, revision)
-        return self.revisions.get((model, name)), commit_of(name)
+        return self.revisions.get((model, name)), commit_of_revision(name)
 
     def ranges(self, name):
         """Return the ranges in which a file was asked for, in order, None for the whole file."""
         return [span for method, path, span in self.asked if method == "GET" and path.endswith(f"/{name}")]
 
 
-class _Answer(BaseHTTPRequestHandler):
-    hub: Hub
+class _HubRequestHandler(BaseHTTPRequestHandler):
+    hub: FakeHub
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
@@ -81,49 +81,50 @@ class _Answer(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
         elif parts.path.startswith("/api/models/"):
-            self.about(parts.path.removeprefix("/api/models/"), parse_qs(parts.query))
+            self.answer_model_info(parts.path.removeprefix("/api/models/"), parse_qs(parts.query))
         elif "/resolve/" in parts.path:
             model, _, rest = parts.path[1:].partition("/resolve/")
             revision, _, name = rest.partition("/")
-            self.file(model, unquote(revision), name)
+            self.answer_file(model, unquote(revision), name)
         else:
-            self.refuse(404, "EntryNotFound", "there is nothing here")
+            self.send_error_answer(404, "EntryNotFound", "there is nothing here")
 
-    def about(self, path, query):
+    def answer_model_info(self, path, query):
         model, _, rest = path.partition("/tree/")
         model, _, revision = model.partition("/revision/")
         files, commit = self.hub.files(model, unquote(revision or rest.partition("/")[0]) or "main")
         if files is None and model in self.hub.models:
-            self.refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+            self.send_error_answer(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         elif files is None:
             # As the Hub does where nobody is logged in: who may not see a model learns nothing of it.
-            self.refuse(401, "RepoNotFound", "Invalid username or password.")
+            self.send_error_answer(401, "RepoNotFound", "Invalid username or password.")
         elif rest:
             entries = [
-                {"type": "file", "oid": digest(data), "size": len(data), "path": name} for name, data in files.items()
+                {"type": "file", "oid": file_etag(data), "size": len(data), "path": name}
+                for name, data in files.items()
             ]
-            self.send(json.dumps(entries).encode())
+            self.send_json(json.dumps(entries).encode())
         else:
             names = [
                 {"rfilename": name, **({"size": len(data)} if "blobs" in query else {})} for name, data in files.items()
             ]
             gated = "manual" if model in self.hub.gated else False
-            self.send(
+            self.send_json(
                 json.dumps(
                     {"id": model, "modelId": model, "sha": commit, "private": False, "gated": gated, "siblings": names}
                 ).encode()
             )
 
-    def file(self, model, revision, name):
+    def answer_file(self, model, revision, name):
         files, commit = self.hub.files(model, revision)
         if files is None:
-            self.refuse(404, "RepoNotFound", "Repository not found")
+            self.send_error_answer(404, "RepoNotFound", "Repository not found")
         elif model in self.hub.gated and self.headers.get("Authorization") != f"Bearer {self.hub.token}":
-            self.refuse(
+            self.send_error_answer(
                 403 if self.headers.get("Authorization") else 401, "GatedRepo", f"Access to {model} is restricted"
             )
         elif name not in files:
-            self.refuse(404, "EntryNotFound", "Entry not found")
+            self.send_error_answer(404, "EntryNotFound", "Entry not found")
         else:
             self.send_file(name, files[name], commit)
 
@@ -139,7 +140,7 @@ class _Answer(BaseHTTPRequestHandler):
         else:
             rest = data
             self.send_response(200)
-        self.send_header("ETag", f'"{digest(data)}"')
+        self.send_header("ETag", f'"{file_etag(data)}"')
         self.send_header("X-Repo-Commit", commit)
         self.send_header("Accept-Ranges", "bytes")
         self.send_header("Content-Length", str(len(rest)))
@@ -163,14 +164,14 @@ class _Answer(BaseHTTPRequestHandler):
                 self.hub.released.wait(60)
                 self.wfile.write(rest[first:])
 
-    def refuse(self, code, name, words):
+    def send_error_answer(self, code, name, words):
         self.send_response(code)
         self.send_header("X-Error-Code", name)
         self.send_header("X-Error-Message", words)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def send(self, body):
+    def send_json(self, body):
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -179,29 +180,29 @@ class _Answer(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def commit_of(revision):
+def commit_of_revision(revision):
     """Return the commit that a revision other than main is."""
     return hashlib.sha1(revision.encode()).hexdigest()  # noqa: S324 - as in git
 
 
-def digest(data):
+def file_etag(data):
     """Return the etag of a file's content, as Git LFS names it."""
     return hashlib.sha256(data).hexdigest()
 
 
-CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
+MODEL_CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
 
 
-def tensors(size, dtype="F16"):
+def safetensors_bytes(size, dtype="F16"):
     """A safetensors file of one tensor with so many bytes."""
     header = json.dumps({"w": {"dtype": dtype, "shape": [size // 2], "data_offsets": [0, size]}}).encode()
     return len(header).to_bytes(8, "little") + header + bytes(size)
 
 
-def files(size=64, **config):
+def model_files(size=64, **config):
     """The files of a small model."""
     return {
-        "config.json": json.dumps({**CONFIG, **config}).encode(),
+        "config.json": json.dumps({**MODEL_CONFIG, **config}).encode(),
         "tokenizer.json": b"{}",
-        "model.safetensors": tensors(size),
+        "model.safetensors": safetensors_bytes(size),
     }

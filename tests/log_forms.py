@@ -1,12 +1,12 @@
 # ruff: noqa: E501, ISC004 - lines as they are printed
-"""How training scripts print their progress: a real line or some of each form, and what is read of them.
+"""Forms in which training scripts print progress: real lines of each, and what is to be read of them.
 
 Each form: its lines, the step, the number of steps (0: unknown), the losses of the training and of evaluations by step.
 """
 
 import math
 
-FORMS = {
+PROGRESS_FORMS = {
     # Scripts of people's own.
     "brackets": (["[65/200] train loss: 0.1758"], 65, 200, [(65, 0.1758)], []),
     "parentheses": (["(65/200) loss: 0.1758"], 65, 200, [(65, 0.1758)], []),
@@ -343,7 +343,7 @@ FORMS = {
 }  # fmt: skip
 
 # Lines that are no progress of a training, though they look like it: no step, no loss of the training.
-FALSE_FRIENDS = [
+MISLEADING_LINES = [
     "[11/25] 09:12:33 starting",
     "11/25 09:12:33 loss function: CrossEntropyLoss",
     "11/25 09:12 INFO loss 2.0",

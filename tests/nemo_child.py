@@ -17,30 +17,30 @@ from pathlib import Path
 import no_cuda  # before NeMo, which takes some of it when it is imported
 
 if sys.argv[1] == "train":
-    no_cuda.pretend()
+    no_cuda.patch_out_cuda()
 
 import fiddle
 import nemo_run
 
-NEMO_RUN = nemo_run.run
+REAL_NEMO_RUN = nemo_run.run
 
 
-def say(line):
+def print_line(line):
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def fields(value, path=""):
+def fields_by_path(value, path=""):
     """The fields of a recipe by their dotted path, as text."""
     if isinstance(value, fiddle.Buildable):
         yield path or ".", value.__fn_or_cls__.__name__
         for name, inner in value.__arguments__.items():
-            yield from fields(inner, f"{path}.{name}" if path else name)
+            yield from fields_by_path(inner, f"{path}.{name}" if path else name)
     else:
         yield path, str(value)
 
 
-def without_a_gpu():
+def patch_out_gpu():
     """Let what Megatron and NeMo do with a device be left out: its random numbers, and moving weights to it."""
     from megatron.core.tensor_parallel import random
     from nemo.lightning.io import pl
@@ -49,32 +49,32 @@ def without_a_gpu():
     random.CudaRNGStatesTracker.fork = lambda *_, **__: contextlib.nullcontext()
 
 
-def start(what, script, *rest):
+def start_file(what, script, *rest):
     """Start one file, with nemo_run's `run` replaced."""
 
     def instead(recipe, **options):
-        say("\nTOLD " + json.dumps({"options": options, "fields": dict(fields(recipe))}))
+        print_line("\nTOLD " + json.dumps({"options": options, "fields": dict(fields_by_path(recipe))}))
         recipe.trainer.accelerator = "cpu"
         if what != "build":
-            NEMO_RUN(recipe, **({"dryrun": True} if what == "dryrun" else options))
+            REAL_NEMO_RUN(recipe, **({"dryrun": True} if what == "dryrun" else options))
 
     nemo_run.run = instead
     if what == "train":
-        without_a_gpu()
+        patch_out_gpu()
     sys.argv = [script, *rest]
     runpy.run_path(script, run_name="__main__")
-    say("\nENDED")
+    print_line("\nENDED")
 
 
 def main():
     if sys.argv[1] != "jobs":
-        start(*sys.argv[1:])
+        start_file(*sys.argv[1:])
         return
     for job in json.loads(Path(sys.argv[2]).read_text(encoding="utf-8")):
         try:
-            start(*job)
+            start_file(*job)
         except Exception as error:  # noqa: BLE001 - it is what the test asks for
-            say("\nTOLD " + json.dumps({"error": str(error)}))
+            print_line("\nTOLD " + json.dumps({"error": str(error)}))
 
 
 if __name__ == "__main__":

@@ -2,15 +2,20 @@
 
 import msgspec
 from faults import error, note, warning
-from support import RECIPE, facts, gpu
+from support import FULL_RECIPE, facts, gpu
 
 from tui_train.facts.types import NemoCheckpoint, NemoTokenizer
 
-SIZES = {"recipe.layers": 4, "recipe.hidden_size": 128, "recipe.heads": 4}
+MODEL_SIZES = {"recipe.layers": 4, "recipe.hidden_size": 128, "recipe.heads": 4}
 # More steps than the recipes here warm up for.
-NUMBERS = {key: value for key, value in RECIPE.items() if key not in SIZES} | {"recipe.steps": 3000}
-LEFT = {"trainer.kind": "nemo", "nemo.recipe": "qwen25_500m", "trainer.data": ("/a.bin",), "nemo.tokenizer": "/tok"}
-NEMO = LEFT | NUMBERS
+RECIPE_NUMBERS = {key: value for key, value in FULL_RECIPE.items() if key not in MODEL_SIZES} | {"recipe.steps": 3000}
+NEMO_WITHOUT_NUMBERS = {
+    "trainer.kind": "nemo",
+    "nemo.recipe": "qwen25_500m",
+    "trainer.data": ("/a.bin",),
+    "nemo.tokenizer": "/tok",
+}
+NEMO = NEMO_WITHOUT_NUMBERS | RECIPE_NUMBERS
 MOCK = NEMO | {"trainer.data": (), "nemo.mock_data": True}
 RECIPES = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1", "transformer-engine": "2.8.0"}
 BARE = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1"}
@@ -22,7 +27,7 @@ FINETUNE = NEMO | {
     "nemo.tokenizer": "",
 }
 FOUR = facts(gpus=[gpu(number, f"GPU-{number}") for number in range(4)], packages=RECIPES, python="/p")
-OWN = NEMO | SIZES | {"recipe.global_batch": 32}
+OWN = NEMO | MODEL_SIZES | {"recipe.global_batch": 32}
 AUTOMODEL = facts(gpus=(gpu(0),), packages={"nemo_automodel": "0.7.0", "nemo_toolkit": "3.0.0"})
 BRIDGED = {"megatron-bridge": "0.3.1", "nemo_toolkit": "3.0.0"}
 BRIDGE = facts(gpus=(gpu(0), gpu(1)), packages=BRIDGED, python="/p")

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import executable, until
+from support import make_executable, wait_until
 
 _PATH = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
-_SERVER = """\
+_SSHD_CONFIG = """\
 Port 22
 HostKey {folder}/host
 PidFile none
@@ -26,7 +26,7 @@ PasswordAuthentication no
 PermitRootLogin prohibit-password
 SetEnv HOME={folder} PATH={path}
 """
-_CLIENT = """\
+_SSH_CONFIG = """\
 Host *
   IdentityFile {folder}/id
   IdentitiesOnly yes
@@ -61,7 +61,7 @@ class Host:
         """Return the words that run a command on it."""
         assert self._init is not None
         children = Path(f"/proc/{self._init.pid}/task/{self._init.pid}/children")
-        first = until(lambda: children.read_text().split())[0]
+        first = wait_until(lambda: children.read_text().split())[0]
         return ["nsenter", "-t", first, "-u", "-m", "-p", "-n", *words]
 
     def run(self, *words: str, env: dict[str, str] | None = None, timeout: float = 240) -> str:
@@ -83,26 +83,26 @@ class Host:
             self._init.kill()
             self._init.wait()
 
-    def cut(self, *, off: bool = True) -> None:
+    def unplug(self, *, off: bool = True) -> None:
         """Pull its cable, or plug it in again."""
-        _ip("-n", f"{self.folder.name}-sw", "link", "set", f"port{self.number}", "down" if off else "up")
+        _run_ip("-n", f"{self.folder.name}-sw", "link", "set", f"port{self.number}", "down" if off else "up")
 
 
 @contextlib.contextmanager
-def network(folder: Path, *names: str, hidden: tuple[Path, ...] = ()) -> Iterator[tuple[dict[str, str], list[Host]]]:
+def run_hosts(folder: Path, *names: str, hidden: tuple[Path, ...] = ()) -> Iterator[tuple[dict[str, str], list[Host]]]:
     """Run machines of these names, and give the environment in which ssh reaches them, and the machines.
 
     All see the same disk, but for the `hidden` folders, which each but the first has empty and for itself. Skips where
     this machine does not allow it.
     """
-    if why := missing():
+    if why := why_unavailable():
         pytest.skip(f"NOT TESTED: several hosts over ssh: {why}")
     Path("/run/sshd").mkdir(exist_ok=True)
     for key in ("host", "id"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
-    (folder / "sshd_config").write_text(_SERVER.format(folder=folder, path=f"{folder}/bin:{os.environ['PATH']}"))
-    (folder / "config").write_text(_CLIENT.format(folder=folder))
-    executable(folder / "bin" / "ssh", f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/config "$@"\n')
+    (folder / "sshd_config").write_text(_SSHD_CONFIG.format(folder=folder, path=f"{folder}/bin:{os.environ['PATH']}"))
+    (folder / "config").write_text(_SSH_CONFIG.format(folder=folder))
+    make_executable(folder / "bin" / "ssh", f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/config "$@"\n')
     hosts = [Host(folder, number, name) for number, name in enumerate(names, start=1)]
     lines = ["127.0.0.1 localhost", *(f"{host.address} {host.name}" for host in hosts)]
     (folder / "hosts").write_text("\n".join(lines) + "\n")
@@ -110,11 +110,11 @@ def network(folder: Path, *names: str, hidden: tuple[Path, ...] = ()) -> Iterato
     for path in hidden:
         path.mkdir(exist_ok=True)
     try:
-        _connect(folder.name, hosts)
+        _connect_hosts(folder.name, hosts)
         for host in hosts:
             host.start(folder / "hosts", () if host is hosts[0] else hidden)
         for host in hosts[1:]:
-            until(lambda host=host: not hosts[0].run("ssh", host.name, "true", env=environment), 30)
+            wait_until(lambda host=host: not hosts[0].run("ssh", host.name, "true", env=environment), 30)
         yield environment, hosts
     finally:
         for host in hosts:
@@ -134,9 +134,9 @@ def short_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def pair(folder: Path) -> Iterator[tuple[dict[str, str], list[Host], Path]]:
+def run_two_hosts(folder: Path) -> Iterator[tuple[dict[str, str], list[Host], Path]]:
     """Run two hosts that see the same disk, but for a folder `own` of each."""
-    with network(folder, "gpu-a", "gpu-b", hidden=(folder / "own",)) as (environment, hosts):
+    with run_hosts(folder, "gpu-a", "gpu-b", hidden=(folder / "own",)) as (environment, hosts):
         yield environment, hosts, folder
 
 
@@ -157,8 +157,8 @@ def close_random_ports(host: Host, *, but: tuple[int, ...] = (), target: str = "
     host.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "1024:65535", "--syn", "-j", target)
 
 
-def missing() -> str:
-    """Why no such machines can be made here, empty where they can."""
+def why_unavailable() -> str:
+    """Reason why no such machines can be made here; empty where they can."""
     absent = [name for name in ("ip", "sshd", "ssh", "nsenter", "unshare") if not shutil.which(name, path=_PATH)]
     if absent:
         return f"{', '.join(absent)}: apt-get install iproute2 openssh-server util-linux"
@@ -168,20 +168,20 @@ def missing() -> str:
     return "" if subprocess.run(tried, capture_output=True, check=False).returncode == 0 else "namespaces are forbidden"
 
 
-def _connect(name: str, hosts: list[Host]) -> None:
+def _connect_hosts(name: str, hosts: list[Host]) -> None:
     switch = f"{name}-sw"
-    _ip("netns", "add", switch)
-    _ip("-n", switch, "link", "add", "bridge", "type", "bridge")
-    _ip("-n", switch, "link", "set", "bridge", "up")
+    _run_ip("netns", "add", switch)
+    _run_ip("-n", switch, "link", "add", "bridge", "type", "bridge")
+    _run_ip("-n", switch, "link", "set", "bridge", "up")
     for host in hosts:
-        _ip("netns", "add", host.space)
+        _run_ip("netns", "add", host.space)
         port = f"port{host.number}"
-        _ip("link", "add", port, "netns", switch, "type", "veth", "peer", "name", "eth0", "netns", host.space)
-        _ip("-n", host.space, "addr", "add", f"{host.address}/24", "dev", "eth0")
+        _run_ip("link", "add", port, "netns", switch, "type", "veth", "peer", "name", "eth0", "netns", host.space)
+        _run_ip("-n", host.space, "addr", "add", f"{host.address}/24", "dev", "eth0")
         for link in ("lo", "eth0"):
-            _ip("-n", host.space, "link", "set", link, "up")
-        _ip("-n", switch, "link", "set", port, "master", "bridge", "up")
+            _run_ip("-n", host.space, "link", "set", link, "up")
+        _run_ip("-n", switch, "link", "set", port, "master", "bridge", "up")
 
 
-def _ip(*words: str) -> None:
+def _run_ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True, env={"PATH": _PATH})

@@ -7,7 +7,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 
-class Nothing:
+class DummyCudaObject:
     """A CUDA stream or event where there is no CUDA."""
 
     def __init__(self, *_, **__):
@@ -31,7 +31,7 @@ class Nothing:
         return 0.0
 
 
-def moved(device):
+def cpu_instead_of_cuda(device):
     if isinstance(device, str) and device.startswith("cuda"):
         return "cpu"
     if isinstance(device, torch.device) and device.type == "cuda":
@@ -45,19 +45,19 @@ class CudaIsCpu(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         if "device" in kwargs:
-            kwargs["device"] = moved(kwargs["device"])
+            kwargs["device"] = cpu_instead_of_cuda(kwargs["device"])
         kwargs.pop("pin_memory", None)
         if getattr(func, "__name__", "") == "to":
-            args = tuple(moved(word) for word in args)
+            args = tuple(cpu_instead_of_cuda(word) for word in args)
         return func(*args, **kwargs)
 
 
-def pretend():
+def patch_out_cuda():
     """Make what NeMo and Megatron ask of CUDA harmless; the training itself is theirs."""
     cuda = torch.cuda
-    cuda.Stream = cuda.Event = Nothing
+    cuda.Stream = cuda.Event = DummyCudaObject
     cuda.stream = lambda *_: contextlib.nullcontext()
-    cuda.current_stream = cuda.default_stream = Nothing
+    cuda.current_stream = cuda.default_stream = DummyCudaObject
     cuda.current_device = lambda: torch.device("cpu")
     for name in ("synchronize", "set_device", "set_stream", "empty_cache"):
         setattr(cuda, name, lambda *_, **__: None)

@@ -1,4 +1,4 @@
-"""What drives the screens by Textual's pilot: the machines and the run that they show, keys, and waiting."""
+"""Helpers to drive the screens by Textual's pilot: machines and runs to show, keys, and waiting."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from tui_train.runner.gpus.pci import no_driver_gap
 from tui_train.runs import rundir
 from tui_train.wizard import make_wizard
 
-HOST = Machine(
+MACHINE_WITHOUT_CARDS = Machine(
     hostname="gpu-box",
     cpu_name="AMD Ryzen 9 5950X",
     cpu_count=16,
@@ -31,8 +31,8 @@ HOST = Machine(
     shm_total=32 * GIB,
     shm_free=32 * GIB,
 )
-CPU = msgspec.structs.replace(HOST, gaps=(FactGap(*no_driver_gap("library", "", ())),))
-CARDS = (
+CPU_MACHINE = msgspec.structs.replace(MACHINE_WITHOUT_CARDS, gaps=(FactGap(*no_driver_gap("library", "", ())),))
+THREE_CARDS = (
     Gpu(index=0, uuid=UUIDS[0], name="NVIDIA GeForce RTX 3090", pci_bus="00000000:01:00.0", compute_capability="8.6",
         memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),
     Gpu(index=1, uuid="GPU-addf6be6-9a6e-c331-da9e-b0ab90813984", name="NVIDIA GeForce GT 1030",
@@ -41,8 +41,10 @@ CARDS = (
     Gpu(index=2, uuid=UUIDS[1], name="NVIDIA GeForce RTX 3090", pci_bus="00000000:04:00.0", compute_capability="8.6",
         memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),
 )  # fmt: skip
-SEED = msgspec.structs.replace(HOST, driver_version="580.95.05", driver_cuda="13.0", gpus=CARDS)
-CUDA = Toolchain(
+THREE_CARD_MACHINE = msgspec.structs.replace(
+    MACHINE_WITHOUT_CARDS, driver_version="580.95.05", driver_cuda="13.0", gpus=THREE_CARDS
+)
+CUDA_PYTHON = Toolchain(
     python="/opt/train/bin/python",
     label="active conda env (train)",
     version="3.11.9",
@@ -52,11 +54,11 @@ CUDA = Toolchain(
     accelerate="1.15.0",
     transformers="5.23.0",
 )
-BARE = Toolchain(python="/usr/bin/python3", label="PATH", version="3.11.2")
-DOCKER = ContainerEngine(name="docker", version="28.2.2", gpus=True, images=("nvcr.io/nvidia/nemo:25.04",))
-Run = Callable[[Pilot[Any]], Awaitable[None]]
-# Among the keys of `keys`: Home opens Hardware with a profile's defaults, which pretrain a small model.
-PRETRAIN = "pretrain"
+BARE_PYTHON = Toolchain(python="/usr/bin/python3", label="PATH", version="3.11.2")
+DOCKER_ENGINE = ContainerEngine(name="docker", version="28.2.2", gpus=True, images=("nvcr.io/nvidia/nemo:25.04",))
+UserActions = Callable[[Pilot[Any]], Awaitable[None]]
+# Among the keys of `press_keys`: Home opens Hardware with a profile's defaults, which pretrain a small model.
+PRETRAIN_KEY = "pretrain"
 
 
 async def until_true(
@@ -69,11 +71,13 @@ async def until_true(
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            pytest.fail(f"after {seconds:g} s {why()}:\n{shows(pilot)}")
+            pytest.fail(f"after {seconds:g} s {why()}:\n{screen_text(pilot)}")
         await pilot.pause(0.02)
 
 
-async def settle(pilot: Pilot[Any], seconds: float = 60.0, *, faults: bool = False, refused: bool = False) -> None:
+async def wait_for_workers(
+    pilot: Pilot[Any], seconds: float = 60.0, *, faults: bool = False, refused: bool = False
+) -> None:
     """Wait until every worker has reported, also one that another started, and that is drawn.
 
     One that gives way to a newer question has finished as well; one that fails raises WorkerFailed, but for `faults`,
@@ -86,7 +90,7 @@ async def settle(pilot: Pilot[Any], seconds: float = 60.0, *, faults: bool = Fal
         going = [worker for worker in pilot.app.workers if not worker.is_finished]
         still = 0 if going else still + 1
         if going and time.monotonic() > deadline:
-            pytest.fail(f"after {seconds:g} s still at work: {unfinished(pilot)}\n{shows(pilot)}")
+            pytest.fail(f"after {seconds:g} s still at work: {unfinished_workers(pilot)}\n{screen_text(pilot)}")
         for worker in going:
             while not worker.is_finished:
                 if time.monotonic() > deadline:
@@ -98,25 +102,25 @@ async def settle(pilot: Pilot[Any], seconds: float = 60.0, *, faults: bool = Fal
     await pilot.pause()
 
 
-def unfinished(pilot: Pilot[Any], *but: str) -> list[str]:
+def unfinished_workers(pilot: Pilot[Any], *but: str) -> list[str]:
     """Return the workers that are still at work, but for some groups of them."""
     return [
         f"{each.group}: {each.name}" for each in pilot.app.workers if not each.is_finished and each.group not in but
     ]
 
 
-def keys(*pressed: str) -> Run:
+def press_keys(*pressed: str) -> UserActions:
     """Return a user who presses keys, and waits after each."""
 
     async def user(pilot: Pilot[Any]) -> None:
-        await settle(pilot)
+        await wait_for_workers(pilot)
         for key in pressed:
-            if key == PRETRAIN:
+            if key == PRETRAIN_KEY:
                 home: Any = pilot.app.screen
                 home.open_step_with_profile(Profile(), save_as_draft=False)
             else:
                 await pilot.press(key)
-            await settle(pilot)
+            await wait_for_workers(pilot)
         for entry in pilot.app.screen.query(Input):
             entry.cursor_blink = False
         await pilot.pause()
@@ -124,7 +128,7 @@ def keys(*pressed: str) -> Run:
     return user
 
 
-async def to(pilot: Pilot[Any], *stops: str) -> None:
+async def go_to_fields(pilot: Pilot[Any], *stops: str) -> None:
     """Go down to fields, each by its key; a group among them is opened."""
     for stop in stops:
         form = pilot.app.screen.query_one(Form)
@@ -136,20 +140,20 @@ async def to(pilot: Pilot[Any], *stops: str) -> None:
         assert form.cursor == stop
         if stop not in {*(row.key for row in form.state.rows), *form.state.unfolded}:
             await pilot.press("space")
-            await settle(pilot)
+            await wait_for_workers(pilot)
 
 
-def shows(pilot: Pilot[Any]) -> str:
+def screen_text(pilot: Pilot[Any]) -> str:
     """Return the text on the screen."""
     lines = pilot.app.screen._compositor.render_strips()
     return "\n".join(strip.text for strip in lines)
 
 
 # What watches for as long as its screen is there.
-WATCHING = {"watch", "listen", "home", "hosts", "live", "talk"}
+WATCHING_GROUPS = {"watch", "listen", "home", "hosts", "live", "talk"}
 
 
-async def reached(pilot: Pilot[Any], step: str) -> None:
+async def wait_for_step(pilot: Pilot[Any], step: str) -> None:
     """Wait until a step is shown and the machine is known."""
     app: Any = pilot.app
     await until_true(
@@ -157,24 +161,24 @@ async def reached(pilot: Pilot[Any], step: str) -> None:
         lambda: type(app.screen).__name__ == f"{step}Screen" and not app.awaited_parts,
         why=lambda: f"{step} is not shown, or still reads {app.awaited_parts}",
     )
-    await settle(pilot)
+    await wait_for_workers(pilot)
 
 
-async def until_shown(pilot: Pilot[Any], *words: str, seconds: float = 30.0, during: bool = False) -> None:
+async def wait_for_text(pilot: Pilot[Any], *words: str, seconds: float = 30.0, during: bool = False) -> None:
     """Wait until some words are on the screen, for what is read beside them, and until nothing changes any more.
 
     With `during` the words alone are waited for, which are there while a worker is at work.
     """
 
     def missing() -> list[str]:
-        return [each for each in words if each not in shows(pilot)]
+        return [each for each in words if each not in screen_text(pilot)]
 
     def going() -> list[str]:
-        return unfinished(pilot, *WATCHING)
+        return unfinished_workers(pilot, *WATCHING_GROUPS)
 
     def still() -> bool:
         nonlocal before
-        last, before = before, shows(pilot)
+        last, before = before, screen_text(pilot)
         return last == before
 
     before = ""
@@ -188,7 +192,7 @@ async def until_shown(pilot: Pilot[Any], *words: str, seconds: float = 30.0, dur
 
 def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0, why: str = "") -> rundir.RunDir:
     """Return the folder of a run that ended long ago, after an out-of-memory on its first attempt."""
-    facts = Facts(machine=HOST, toolchains=(CUDA,))
+    facts = Facts(machine=MACHINE_WITHOUT_CARDS, toolchains=(CUDA_PYTHON,))
     prepared = prepare(Profile(), facts)
     made = rundir.create_run_folder("quickstart", prepared.files)
     run = rundir.RunDir(made.path.rename(made.path.parent / "20260101-120000-quickstart"))
@@ -208,7 +212,7 @@ def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0, why:
     return run
 
 
-def out_of_memory(tmp_path: Path) -> rundir.RunDir:
+def out_of_memory_run(tmp_path: Path) -> rundir.RunDir:
     """Return the folder of a run whose last attempt ended in this as well."""
     run = finished_run(tmp_path, state="failed", code=1, why="the plan has no further fallback")
     with run.attempt_log(2).open("a") as log:
@@ -217,10 +221,10 @@ def out_of_memory(tmp_path: Path) -> rundir.RunDir:
 
 
 @contextlib.asynccontextmanager
-async def opened(
+async def open_wizard(
     *pressed: str, run: rundir.RunDir | None = None, size: tuple[int, int] = (80, 24), **more: Any
 ) -> AsyncIterator[Pilot[Any]]:
     """Open the wizard, on a run where one is given, and press keys, each of which has its effect before the next."""
     async with make_wizard(str(run.path) if run else "").run_test(size=size, **more) as pilot:
-        await keys(*pressed)(pilot)
+        await press_keys(*pressed)(pilot)
         yield pilot

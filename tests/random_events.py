@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from random_worlds import World, world
+from random_worlds import World, make_world
 from textual import events
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.geometry import Size
@@ -27,9 +27,9 @@ from textual.keys import _character_to_key
 from tui_train.screens.app.app import Wizard
 
 # Seconds of processor time that one event may take: more is a loop that does not end.
-_STUCK = 20.0
-_MOST_TURNS = 2000
-_SHRINKING = 120.0
+_MAX_EVENT_SECONDS = 20.0
+_MAX_LOOP_TURNS = 2000
+_MAX_SHRINK_SECONDS = 120.0
 _KEYS = (
     *["enter"] * 12, *["down"] * 6, *["up"] * 4, *["escape"] * 4, *["left", "right", "space", "tab", "shift+tab"] * 3,
     *["pageup", "pagedown", "home", "end", "ctrl+p", "backspace", "f2"] * 2, "f1", "f3", "f4", "delete", "ctrl+z",
@@ -47,23 +47,23 @@ Event = tuple[Any, ...]
 
 
 class Fault(NamedTuple):
-    """What went wrong: a name by which it is known again, and where it happened."""
+    """A failure: a name by which it is known again, and its traceback."""
 
     name: str
     text: str
 
 
-class Stuck(Exception):
+class EventTookTooLong(Exception):
     """One event took too long."""
 
 
 def random_events(seed: int, count: int) -> list[Event]:
     """Return the events of a session; the last part of each says whether the wizard may draw before the next."""
     chance = random.Random(f"events {seed}")
-    return [(*_event(chance), chance.random() < 0.3) for _ in range(count)]
+    return [(*_random_event(chance), chance.random() < 0.3) for _ in range(count)]
 
 
-def _event(chance: random.Random) -> Event:
+def _random_event(chance: random.Random) -> Event:
     kind = chance.choices(("key", "letter", "mouse", "wheel", "move", "paste", "size", "wait"),
                           (50, 18, 10, 4, 5, 4, 6, 3))[0]  # fmt: skip
     if kind == "key":
@@ -80,7 +80,7 @@ def _event(chance: random.Random) -> Event:
     return (kind, chance.randrange(-1, 201), chance.randrange(-1, 61), chance.choice((1, 1, 1, 2, 3)))
 
 
-class Screenless(HeadlessDriver):
+class InvisibleDriver(HeadlessDriver):
     """A terminal that everything is really drawn for, and that shows nothing."""
 
     @property
@@ -88,7 +88,7 @@ class Screenless(HeadlessDriver):
         return False
 
 
-class Driven(Wizard):
+class RecordingWizard(Wizard):
     """The wizard, and what went wrong in it."""
 
     CSS_PATH = Path(inspect.getfile(Wizard)).with_name("app.tcss")
@@ -98,7 +98,7 @@ class Driven(Wizard):
         self.faults: list[Fault] = []
 
     def _build_driver(self, headless: bool, inline: bool, mouse: bool, size: Any) -> Any:
-        self._driver = Screenless(self, mouse=mouse, size=size)
+        self._driver = InvisibleDriver(self, mouse=mouse, size=size)
         return self._driver
 
     def _report_fault(self, error: BaseException) -> None:
@@ -114,11 +114,11 @@ def fault_of(error: BaseException) -> Fault:
     return Fault(f"{type(error).__name__} in {at}: {str(error)[:200]}", "".join(traceback.format_exception(error)))
 
 
-async def settle(app: Wizard, *, draw: bool = True) -> None:
+async def run_ready_callbacks(app: Wizard, *, draw: bool = True) -> None:
     """Let everything happen that waits for nothing but its turn; what a worker or a timer brings comes later."""
     ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
     for last in (not draw, True):
-        for _ in range(_MOST_TURNS):
+        for _ in range(_MAX_LOOP_TURNS):
             await asyncio.sleep(0)
             if not ready:
                 break
@@ -128,7 +128,7 @@ async def settle(app: Wizard, *, draw: bool = True) -> None:
         app.screen._on_timer_update()
 
 
-def post(app: Wizard, event: Event) -> None:
+def send_event(app: Wizard, event: Event) -> None:
     """Hand the wizard an event as its terminal would."""
     driver = app._driver
     assert driver is not None
@@ -144,23 +144,23 @@ def post(app: Wizard, event: Event) -> None:
         driver.process_message(events.Resize(driver._size, driver._size))
     elif kind == "wheel":
         scroll = events.MouseScrollDown if rest[1] == 1 else events.MouseScrollUp
-        driver.process_message(_mouse(scroll, first, rest[0], 0))
+        driver.process_message(_mouse_event(scroll, first, rest[0], 0))
     elif kind == "move":
-        driver.process_message(_mouse(events.MouseMove, first, rest[0], 0 if rest[1] == 1 else 1))
+        driver.process_message(_mouse_event(events.MouseMove, first, rest[0], 0 if rest[1] == 1 else 1))
     else:
         x, y = first % app.size.width, rest[0] % app.size.height
         for part in (events.MouseMove, events.MouseDown, events.MouseUp):
-            driver.process_message(_mouse(part, x, y, 0 if part is events.MouseMove else rest[1]))
+            driver.process_message(_mouse_event(part, x, y, 0 if part is events.MouseMove else rest[1]))
 
 
-def _mouse(kind: type[events.MouseEvent], x: int, y: int, button: int) -> events.MouseEvent:
+def _mouse_event(kind: type[events.MouseEvent], x: int, y: int, button: int) -> events.MouseEvent:
     return kind(None, x, y, 0, 0, button, shift=False, meta=False, ctrl=False, screen_x=x, screen_y=y)
 
 
 @contextlib.contextmanager
-def _watched() -> Iterator[None]:
+def _limit_event_time() -> Iterator[None]:
     def stuck(*_: object) -> None:
-        raise Stuck
+        raise EventTookTooLong
 
     before = signal.signal(signal.SIGVTALRM, stuck)
     try:
@@ -171,7 +171,7 @@ def _watched() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _seldom_collected() -> Iterator[None]:
+def _collect_garbage_rarely() -> Iterator[None]:
     before = gc.get_threshold()
     gc.set_threshold(50_000, 50, 100)
     try:
@@ -180,23 +180,23 @@ def _seldom_collected() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-async def _play(found: World, played: Sequence[Event]) -> list[Fault]:
+async def _play_events(found: World, played: Sequence[Event]) -> list[Fault]:
     """Play events; who leaves the wizard opens it again, and in the end its first screen can be reached."""
     left = list(played)[::-1]
     while True:
-        app = Driven(*found.arguments())
+        app = RecordingWizard(*found.arguments())
         async with app.run_test(size=found.size, notifications=True, tooltips=True):
             app.animation_level = found.animations
-            await settle(app)
+            await run_ready_callbacks(app)
             while left and not app._exit and not app.faults:
                 event = left.pop()
-                signal.setitimer(signal.ITIMER_VIRTUAL, _STUCK)
+                signal.setitimer(signal.ITIMER_VIRTUAL, _MAX_EVENT_SECONDS)
                 if event[0] == "wait":
                     await asyncio.sleep(event[1])
                 else:
-                    post(app, event)
+                    send_event(app, event)
                 if event[-1]:
-                    await settle(app)
+                    await run_ready_callbacks(app)
             if not left and not app._exit and not app.faults:
                 app.faults += await _go_home(app)
             app._exception = None
@@ -208,41 +208,41 @@ async def _play(found: World, played: Sequence[Event]) -> list[Fault]:
 
 async def _go_home(app: Wizard) -> list[Fault]:
     """Press Escape until Home is shown; a wizard that goes on but no longer answers has failed as well."""
-    post(app, ("size", 80, 24, True))
+    send_event(app, ("size", 80, 24, True))
     for _ in range(60):
-        await settle(app)
+        await run_ready_callbacks(app)
         if len(app.screen_stack) == 1 or app._exit:
             return []
-        post(app, ("key", "escape", True))
+        send_event(app, ("key", "escape", True))
         await asyncio.sleep(0.02)
     return [Fault("Escape does not lead to Home", f"the screens are {app.screen_stack}")]
 
 
-def play(seed: int, played: Sequence[Event]) -> list[Fault]:
+def play_session(seed: int, played: Sequence[Event]) -> list[Fault]:
     """Play events in the world of a seed, and return what went wrong."""
     try:
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-            found = stack.enter_context(world(seed, Path(folder)))
-            stack.enter_context(_watched())
-            stack.enter_context(_seldom_collected())
-            return asyncio.run(_play(found, played))
+            found = stack.enter_context(make_world(seed, Path(folder)))
+            stack.enter_context(_limit_event_time())
+            stack.enter_context(_collect_garbage_rarely())
+            return asyncio.run(_play_events(found, played))
     finally:
         # The wizard keeps all that it has imported out of the collector's sight, and here the session before as well.
         gc.unfreeze()
         gc.collect()
 
 
-def shrink(seed: int, events_of: dict[int, Event], name: str) -> dict[int, Event]:
+def shrink_events(seed: int, events_of: dict[int, Event], name: str) -> dict[int, Event]:
     """Return fewer events that fail in the same way, as few as are found in some time."""
-    deadline = time.monotonic() + _SHRINKING
+    deadline = time.monotonic() + _MAX_SHRINK_SECONDS
     numbers = list(events_of)
     part = max(1, len(numbers) // 2)
     while part and time.monotonic() < deadline:
         at = 0
         while at < len(numbers) and time.monotonic() < deadline:
             fewer = numbers[:at] + numbers[at + part :]
-            if any(fault.name == name for fault in play(seed, [events_of[number] for number in fewer])):
+            if any(fault.name == name for fault in play_session(seed, [events_of[number] for number in fewer])):
                 numbers = fewer
             else:
                 at += part
@@ -250,9 +250,9 @@ def shrink(seed: int, events_of: dict[int, Event], name: str) -> dict[int, Event
     return {number: events_of[number] for number in numbers}
 
 
-def describe(seed: int, events_of: dict[int, Event], fault: Fault) -> str:
+def failure_report(seed: int, events_of: dict[int, Event], fault: Fault) -> str:
     """Return what failed, the fewest events that were found to do it, and the command that plays them again."""
-    left = shrink(seed, events_of, fault.name)
+    left = shrink_events(seed, events_of, fault.name)
     listed = "".join(f"  {number}: {json.dumps(event)}\n" for number, event in left.items())
     only = ",".join(map(str, left))
     command = f"PYTHONPATH=. python tests/random_events.py {seed} --events {len(events_of)} --only {only}"
@@ -273,10 +273,10 @@ def main() -> int:
         every = dict(enumerate(random_events(seed, chosen.events)))
         numbers = [int(number) for number in chosen.only.split(",")] if chosen.only else list(every)
         began = time.monotonic()
-        faults = play(seed, [every[number] for number in numbers])
+        faults = play_session(seed, [every[number] for number in numbers])
         sys.stdout.write(f"{seed}: {len(numbers)} events, {time.monotonic() - began:.1f} s, {len(faults)} faults\n")
         for fault in faults[:1]:
-            sys.stdout.write(describe(seed, every, fault) if chosen.shrink else f"{fault.text}\n{fault.name}\n")
+            sys.stdout.write(failure_report(seed, every, fault) if chosen.shrink else f"{fault.text}\n{fault.name}\n")
         failed += bool(faults)
     return int(failed > 0)
 

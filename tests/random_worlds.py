@@ -1,4 +1,4 @@
-"""Where random events happen: a machine with or without cards, profiles and runs, in folders of their own."""
+"""Random worlds for the wizard: a machine with or without cards, profiles and runs, in folders of their own."""
 
 import contextlib
 import functools
@@ -16,8 +16,8 @@ from unittest import mock
 import msgspec
 import pytest
 from fake_driver import driver_environment
-from pilot import CPU, CUDA, DOCKER, SEED, finished_run
-from support import HOSTILE, profile, stub
+from pilot import CPU_MACHINE, CUDA_PYTHON, DOCKER_ENGINE, THREE_CARD_MACHINE, finished_run
+from support import HOSTILE_VALUES, make_stub, profile
 
 from tui_train.actions.last_profile import remember_profile_without_secrets
 from tui_train.actions.machine_facts import FactsSource
@@ -31,11 +31,11 @@ from tui_train.profile import store
 from tui_train.runner.system.processes import machine_boot_id, process_start_ticks
 from tui_train.runs import rundir
 
-_MACHINES = ("seed-3090-gt1030-3090", "two-3090", "strange-names", "64-cards", "one-card-lost", "no-cards")
+_MACHINE_NAMES = ("seed-3090-gt1030-3090", "two-3090", "strange-names", "64-cards", "one-card-lost", "no-cards")
 _LOGS = (
     "",
     "".join(f"step {n}/60 | loss {1 + 4 / n:.7f} | lr 1.000e-03 | tokens/s 9000\n" for n in range(1, 61)),
-    "\n".join(HOSTILE) * 20,
+    "\n".join(HOSTILE_VALUES) * 20,
     "a" * 100_000 + "\n" + "[rank1]: 中文 \x1b[31mred\x1b[0m \x1b[2J\n" * 500,
     "step 1/9 | loss nan\nstep 2/9 | loss inf\nstep 3/9 | loss 1e308\n",
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n",
@@ -46,19 +46,20 @@ _LOGS = (
     "x" * 300_000,
 )
 # What may lie in the place of any file of a run: what it holds, or what makes it.
-_DEEP = b"[" * 5000
-_EVENT = b'{"time":1700000000,"event":"run_started","pid":1}\n'
-_DAMAGE: dict[str, bytes | Callable[[Path], object]] = {
+_DEEPLY_NESTED = b"[" * 5000
+_START_EVENT_LINE = b'{"time":1700000000,"event":"run_started","pid":1}\n'
+_DAMAGE_BY_NAME: dict[str, bytes | Callable[[Path], object]] = {
     "empty": b"",
     "bytes": b'\xff\xfe\x00\xed\xa0\x80{"time":1,"event":"\xff"}\n' * 30,
-    "deep": _DEEP + b"\n",
-    "deep inside": b'{"time":1,"event":"a","x":' + _DEEP + b"\n",
-    "torn": _EVENT + b'{"time":1700000009,"event":"attempt_sta',
-    "digits": _EVENT.replace(b"1700000000", b"9" * 400) + _EVENT.replace(b":1}", b":" + b"9" * 400 + b"}"),
+    "deep": _DEEPLY_NESTED + b"\n",
+    "deep inside": b'{"time":1,"event":"a","x":' + _DEEPLY_NESTED + b"\n",
+    "torn": _START_EVENT_LINE + b'{"time":1700000009,"event":"attempt_sta',
+    "digits": _START_EVENT_LINE.replace(b"1700000000", b"9" * 400)
+    + _START_EVENT_LINE.replace(b":1}", b":" + b"9" * 400 + b"}"),
     "other types": b'{"time":"x","event":7}\n{"attempts":{},"gpus":7,"log":[1],"nodes":"x","output":[]}\n[]\n',
     "pipe": os.mkfifo,
     "folder": Path.mkdir,
-    "no rights": lambda path: (path.write_bytes(_EVENT), path.chmod(0)),
+    "no rights": lambda path: (path.write_bytes(_START_EVENT_LINE), path.chmod(0)),
     "loop": lambda path: path.symlink_to(path),
     "endless": lambda path: path.symlink_to("/dev/zero"),
     "gone": lambda path: None,
@@ -66,7 +67,7 @@ _DAMAGE: dict[str, bytes | Callable[[Path], object]] = {
 
 
 class World(NamedTuple):
-    """What the wizard is opened with, the terminal's first size, and how much is animated."""
+    """Arguments that the wizard is opened with, the terminal's first size, and how much is animated."""
 
     run: str
     source: FactsSource | None
@@ -85,7 +86,7 @@ def read_machine(name: str) -> Machine:
     try:
         environment = driver_environment(name)
     except pytest.skip.Exception:
-        return SEED  # no compiler here
+        return THREE_CARD_MACHINE  # no compiler here
     command = [sys.executable, "-c", code]
     root = {"PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run(command, env={**os.environ, **environment, **root}, capture_output=True, check=True)
@@ -93,13 +94,16 @@ def read_machine(name: str) -> Machine:
 
 
 @contextlib.contextmanager
-def world(seed: int, folder: Path) -> Iterator[World]:
+def make_world(seed: int, folder: Path) -> Iterator[World]:
     """Make what belongs to a seed, for as long as the wizard is used there."""
     chance = random.Random(f"world {seed}")
-    name = chance.choices(_MACHINES, (10, 10, 10, 1, 10, 10))[0]
-    machine = CPU if chance.random() < 0.4 else read_machine(name)
-    fake = stub(folder / "python")
-    tools = (msgspec.structs.replace(CUDA, python=str(fake)), Toolchain(python="/nowhere/python3", version="3.11.2"))
+    name = chance.choices(_MACHINE_NAMES, (10, 10, 10, 1, 10, 10))[0]
+    machine = CPU_MACHINE if chance.random() < 0.4 else read_machine(name)
+    fake = make_stub(folder / "python")
+    tools = (
+        msgspec.structs.replace(CUDA_PYTHON, python=str(fake)),
+        Toolchain(python="/nowhere/python3", version="3.11.2"),
+    )
     variables = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "STATE", "CACHE", "DATA")}
     variables |= {
         "HOME": str(folder),
@@ -112,16 +116,18 @@ def world(seed: int, folder: Path) -> Iterator[World]:
         for target, name, value in (
             (probe, "probe_machine", lambda *_args, **_named: machine),
             (probe, "probe_toolchains", lambda *_args, **_named: tools if chance.random() < 0.8 else tools[1:]),
-            (container_images, "read_engines", lambda: (DOCKER,)),
-            (live_samples, "yield_changed_samples", _samples(machine, random.Random(seed))),
-            (rundir, "export_plan_files", _fenced(folder)),
+            (container_images, "read_engines", lambda: (DOCKER_ENGINE,)),
+            (live_samples, "yield_changed_samples", _random_card_samples(machine, random.Random(seed))),
+            (rundir, "export_plan_files", _export_only_inside(folder)),
         ):
             stack.enter_context(mock.patch.object(target, name, value))
-        stack.enter_context(contextlib.chdir(folder) if sys.version_info >= (3, 11) else _in(folder))
-        _profiles(chance, folder)
-        runs = _runs(chance, folder, stack)
-        machine_files.save_machine_file(folder / "machine.json", Facts(machine=SEED, toolchains=(CUDA,)))
-        source = FactsSource(machine=folder / "machine.json") if chance.random() < 0.05 else None
+        stack.enter_context(contextlib.chdir(folder) if sys.version_info >= (3, 11) else _working_directory(folder))
+        _save_random_profiles(chance, folder)
+        runs = _make_random_runs(chance, folder, stack)
+        machine_files.save_machine_file(
+            folder / "machine.json", Facts(machine=THREE_CARD_MACHINE, toolchains=(CUDA_PYTHON,))
+        )
+        source = FactsSource(machine_file=folder / "machine.json") if chance.random() < 0.05 else None
         yield World(
             run=str(chance.choice(runs).path) if runs and chance.random() < 0.3 else "",
             source=source,
@@ -131,7 +137,7 @@ def world(seed: int, folder: Path) -> Iterator[World]:
 
 
 @contextlib.contextmanager
-def _in(folder: Path) -> Iterator[None]:
+def _working_directory(folder: Path) -> Iterator[None]:
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -140,7 +146,7 @@ def _in(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def _fenced(folder: Path) -> Callable[..., None]:
+def _export_only_inside(folder: Path) -> Callable[..., None]:
     """Return an export that refuses what lies elsewhere: a random path may be anywhere."""
     export = rundir.export_plan_files
 
@@ -152,7 +158,9 @@ def _fenced(folder: Path) -> Callable[..., None]:
     return fenced
 
 
-def _samples(machine: Machine, chance: random.Random) -> Callable[[Callable[[], bool]], Iterator[CardSamples]]:
+def _random_card_samples(
+    machine: Machine, chance: random.Random
+) -> Callable[[Callable[[], bool]], Iterator[CardSamples]]:
     def samples(cancelled: Callable[[], bool]) -> Iterator[CardSamples]:
         while not cancelled():
             yield tuple(
@@ -172,14 +180,14 @@ def _samples(machine: Machine, chance: random.Random) -> Callable[[Callable[[], 
     return samples
 
 
-def _profiles(chance: random.Random, folder: Path) -> None:
+def _save_random_profiles(chance: random.Random, folder: Path) -> None:
     script = folder / "train.py"
     script.write_text("import argparse\n")
-    images_of = {"container.engine": "docker", "container.image": DOCKER.images[0]}
+    images_of = {"container.engine": "docker", "container.image": DOCKER_ENGINE.images[0]}
     kinds: tuple[dict[str, object], ...] = (
         {},
         {"trainer.kind": "script", "trainer.script": str(script)},
-        {"trainer.kind": "script", "trainer.script": "/nowhere.py", "trainer.arguments": HOSTILE[:20]},
+        {"trainer.kind": "script", "trainer.script": "/nowhere.py", "trainer.arguments": HOSTILE_VALUES[:20]},
         {"trainer.kind": "nemo"},
         {"trainer.kind": "nemo", "trainer.data": ("text.txt",), "nemo.tokenizer": "/tokenizer"},
         images_of,
@@ -194,7 +202,7 @@ def _profiles(chance: random.Random, folder: Path) -> None:
             remember_profile_without_secrets(profile(chance.choice(kinds)))
 
 
-def _runs(chance: random.Random, folder: Path, stack: contextlib.ExitStack) -> list[rundir.RunDir]:
+def _make_random_runs(chance: random.Random, folder: Path, stack: contextlib.ExitStack) -> list[rundir.RunDir]:
     made = []
     for number in range(chance.choice((0, 1, 3))):
         state, code = chance.choice((("finished", 0), ("failed", 1)))
@@ -202,26 +210,26 @@ def _runs(chance: random.Random, folder: Path, stack: contextlib.ExitStack) -> l
         run = rundir.RunDir(run.path.rename(run.path.with_name(f"2026010{number + 1}-120000-run")))
         run.attempt_log(2).write_text(chance.choice(_LOGS))
         if chance.random() < 0.4:
-            _revive(run, stack)
+            _attach_live_process(run, stack)
         if chance.random() < 0.5:
-            _damage(chance, run)
+            _damage_run_files(chance, run)
         made.append(run)
     return made
 
 
-def _damage(chance: random.Random, run: rundir.RunDir) -> None:
+def _damage_run_files(chance: random.Random, run: rundir.RunDir) -> None:
     """Let something else be in the place of some files of a run; which stay so, whoever looks at them."""
     places = (run.events_file, run.plan_file, run.profile, run.attempt_log(1), run.attempt_log(2), run.launcher_log)
     for path in chance.sample(places, chance.choice((1, 1, 2, 6))):
         path.unlink(missing_ok=True)
-        damage = _DAMAGE[chance.choice([*_DAMAGE])]
+        damage = _DAMAGE_BY_NAME[chance.choice([*_DAMAGE_BY_NAME])]
         if isinstance(damage, bytes):
             path.write_bytes(damage)
         else:
             damage(path)
 
 
-def _revive(run: rundir.RunDir, stack: contextlib.ExitStack) -> None:
+def _attach_live_process(run: rundir.RunDir, stack: contextlib.ExitStack) -> None:
     """Let a process of the test, which may be ended, be the one that leads the run."""
     mark = f"random-{os.getpid()}-{run.name}"
     environment = {**os.environ, "TUI_TRAIN_RUN_ID": mark}

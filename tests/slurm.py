@@ -23,7 +23,7 @@ COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
 _PATH = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
 # A requeued job waits for as long as credentials may last: two minutes, or these seconds.
 _EXPIRE = 5
-_CONF = """\
+_SLURM_CONF = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={port}
@@ -55,54 +55,54 @@ SlurmdParameters=config_overrides
 """
 
 
-def missing() -> str:
-    """Why no Slurm can be started here, in words; empty where it can."""
+def why_unavailable() -> str:
+    """Reason why no Slurm can be started here; empty where it can."""
     absent = [name for name in (*_DAEMONS, *COMMANDS) if not shutil.which(name, path=_PATH)]
     return f"{', '.join(absent)}: apt-get install slurm-wlm munge" if absent else ""
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, *, nodes: int = 2, cores: int = 2, gpus: str = "") -> Iterator[dict[str, str]]:
+def run_cluster(folder: Path, *, nodes: int = 2, cores: int = 2, gpus: str = "") -> Iterator[dict[str, str]]:
     """Run a Slurm of so many nodes n1, n2, … and give the environment that leads its commands to it.
 
     Skips, saying so, where its packages are missing. Partition `debug` is the default; `long` has no time limit.
     With `gpus`, such as `a100:4`, a node n0 claims to have these, alone in the partition `gpu`.
     """
-    if why := missing():
+    if why := why_unavailable():
         pytest.skip(f"NOT TESTED: no real Slurm: {why}")
     ports = [free_port() for _ in range(nodes + 2)]
-    _configure(folder, ports, nodes, cores)
+    _write_configuration(folder, ports, nodes, cores)
     if gpus:
         _add_gpus(folder, ports[-1], gpus)
     environment = {"SLURM_CONF": str(folder / "slurm.conf")}
     with contextlib.ExitStack() as daemons:
-        daemons.enter_context(_daemon(
+        daemons.enter_context(_run_daemon(
             folder, "munged", "--foreground", "--force", f"--key-file={folder}/munge.key",
             f"--socket={folder}/munge.sock", f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log",
             f"--seed-file={folder}/munged.seed",
         ))  # fmt: skip
-        _wait(folder, (folder / "munge.sock").exists)
-        daemons.enter_context(_daemon(folder, "slurmctld", "-D", "-c", **environment))
-        _wait(folder, lambda: _answers(ports[0]))
+        _wait_until(folder, (folder / "munge.sock").exists)
+        daemons.enter_context(_run_daemon(folder, "slurmctld", "-D", "-c", **environment))
+        _wait_until(folder, lambda: _is_port_open(ports[0]))
         for number in range(1, nodes + 1):
-            daemons.enter_context(_daemon(folder, "slurmd", "-D", "-N", f"n{number}", **environment))
+            daemons.enter_context(_run_daemon(folder, "slurmd", "-D", "-N", f"n{number}", **environment))
         if gpus:
-            daemons.enter_context(_daemon(folder, "slurmd", "-D", "-N", "n0", **environment))
-        _wait(folder, lambda: _idle(environment) == nodes)
+            daemons.enter_context(_run_daemon(folder, "slurmd", "-D", "-N", "n0", **environment))
+        _wait_until(folder, lambda: _idle_node_count(environment) == nodes)
         yield environment
         subprocess.run(["scancel", "--state=PENDING"], env={**os.environ, **environment}, check=False)
         subprocess.run(["scancel", "--signal=KILL", "--state=RUNNING"], env={**os.environ, **environment}, check=False)
-        _wait(folder, lambda: not _jobs(environment), 30)
+        _wait_until(folder, lambda: not _listed_jobs(environment), 30)
 
 
-def _configure(folder: Path, ports: list[int], nodes: int, cores: int) -> None:
+def _write_configuration(folder: Path, ports: list[int], nodes: int, cores: int) -> None:
     folder.chmod(0o755)
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o400)
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     host = socket.gethostname().partition(".")[0]
     user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
-    lines = [_CONF.format(host=host, port=ports[0], user=user, folder=folder, expire=_EXPIRE)]
+    lines = [_SLURM_CONF.format(host=host, port=ports[0], user=user, folder=folder, expire=_EXPIRE)]
     for number in range(1, nodes + 1):
         (folder / "spool" / f"n{number}").mkdir(parents=True)
         address = f"NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[number]}"
@@ -130,7 +130,7 @@ def _add_gpus(folder: Path, port: int, gpus: str) -> None:
 
 
 @contextlib.contextmanager
-def _daemon(folder: Path, *words: str, **environment: str) -> Iterator[None]:
+def _run_daemon(folder: Path, *words: str, **environment: str) -> Iterator[None]:
     with (folder / "daemons.log").open("ab") as log:
         process = subprocess.Popen(
             words, env={**os.environ, **environment, "PATH": _PATH}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -147,25 +147,25 @@ def _daemon(folder: Path, *words: str, **environment: str) -> Iterator[None]:
             process.wait()
 
 
-def _answers(port: int) -> bool:
+def _is_port_open(port: int) -> bool:
     with socket.socket() as asked:
         return asked.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _idle(environment: dict[str, str]) -> int:
-    return len(_said(environment, "sinfo", "-h", "-N", "-p", "debug", "-t", "idle"))
+def _idle_node_count(environment: dict[str, str]) -> int:
+    return len(_output_lines(environment, "sinfo", "-h", "-N", "-p", "debug", "-t", "idle"))
 
 
-def _jobs(environment: dict[str, str]) -> list[str]:
-    return _said(environment, "squeue", "-h", "-o", "%i")
+def _listed_jobs(environment: dict[str, str]) -> list[str]:
+    return _output_lines(environment, "squeue", "-h", "-o", "%i")
 
 
-def _said(environment: dict[str, str], *words: str) -> list[str]:
+def _output_lines(environment: dict[str, str], *words: str) -> list[str]:
     env = {**os.environ, **environment}
     return subprocess.run(words, env=env, capture_output=True, text=True, check=False).stdout.splitlines()
 
 
-def _wait(folder: Path, condition, seconds: float = 60.0) -> None:
+def _wait_until(folder: Path, condition, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -174,7 +174,7 @@ def _wait(folder: Path, condition, seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-SAVES = """
+SAVING_SCRIPT = """
 import os, signal, sys, time
 folder, steps = sys.argv[1], int(sys.argv[2])
 given = sys.argv[3] if len(sys.argv) > 3 else ""
@@ -191,7 +191,7 @@ for step in range(begun + 1, steps + 1):
 os.makedirs(folder, exist_ok=True)
 open(f"{folder}/made.txt", "w").write("done")
 """
-PRESET = """\
+SAVING_PRESET = """\
 label = "saves"
 about = "saves when it is stopped"
 arguments = [{ words = ["{output}", "{steps}"] }]
@@ -206,10 +206,10 @@ grace = 5
 """
 
 
-def tui(*words, code=0, timeout=300):
+def run_cli(*words, code=0, timeout=300):
     """Run the program; where it fails, with the log of the launcher."""
     done = subprocess.run(
-        warm.program(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
+        warm.cli_command(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
     )
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == code, done.stdout + done.stderr + _launcher_log()
@@ -220,12 +220,12 @@ def _launcher_log():
     return "".join(run.launcher_log.read_text() for run in rundir.list_runs()[:1] if run.launcher_log.exists())
 
 
-def saver(tmp_path, steps, **values):
+def save_saving_profile(tmp_path, steps, **values):
     """The saved profile `job` of a script that counts its steps, and saves where it is stopped."""
-    (tmp_path / "train.py").write_text(SAVES)
+    (tmp_path / "train.py").write_text(SAVING_SCRIPT)
     presets = Path(os.environ["XDG_CONFIG_HOME"], "tui-train", "presets")
     presets.mkdir(parents=True, exist_ok=True)
-    (presets / "saves.toml").write_text(PRESET)
+    (presets / "saves.toml").write_text(SAVING_PRESET)
     chosen = profile({
         "name": "job",
         "trainer.kind": "script",
@@ -239,5 +239,5 @@ def saver(tmp_path, steps, **values):
     save_profile(chosen, overwrite=True)
 
 
-def steps_of(run, attempt):
+def logged_steps(run, attempt):
     return [int(step) for step in re.findall(r"^step (\d+)$", run.attempt_log(attempt).read_text(), re.MULTILINE)]

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import executable, free_port, until
+from support import free_port, make_executable, wait_until
 
 from tui_train.channel.session import PYTHON_COMMAND
 from tui_train.facts.other_machines.remote import HostSurvey, survey_host
 
-_SERVER = """\
+_SSHD_CONFIG = """\
 Port {port}
 ListenAddress 127.0.0.1
 HostKey {folder}/host
@@ -33,7 +33,7 @@ PasswordAuthentication no
 PermitRootLogin yes
 SetEnv HOME={folder} TUI_TRAIN_QUEUE={folder}/queue
 """
-_CLIENT = """\
+_SSH_CONFIG = """\
 Host box
   HostName 127.0.0.1
   Port {port}
@@ -54,7 +54,7 @@ mount --bind "$0/shadow" /etc/shadow && mount --bind "$0/pam" /etc/pam.d/sshd &&
 
 
 @contextlib.contextmanager
-def server(folder: Path, *, what: str, pam: bool = False) -> Iterator[list[str]]:
+def run_sshd(folder: Path, *, what: str, pam: bool = False) -> Iterator[list[str]]:
     """Run an sshd, and give the words that begin a command on it; skips, saying `what` is not tested, where none is.
 
     With `pam` it goes by the files `pam` and `shadow` of the folder; only root can run it.
@@ -68,8 +68,8 @@ def server(folder: Path, *, what: str, pam: bool = False) -> Iterator[list[str]]
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
     names = {"port": free_port(), "folder": folder, "user": getpass.getuser(), "pam": "yes" if pam else "no"}
     own_files = ["unshare", "--mount", "sh", "-c", _WITH_OWN_PAM, str(folder)] if pam else []
-    (folder / "sshd_config").write_text(_SERVER.format(**names))
-    (folder / "config").write_text(_CLIENT.format(**names))
+    (folder / "sshd_config").write_text(_SSHD_CONFIG.format(**names))
+    (folder / "config").write_text(_SSH_CONFIG.format(**names))
     words = [client, "-F", str(folder / "config")]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -77,7 +77,7 @@ def server(folder: Path, *, what: str, pam: bool = False) -> Iterator[list[str]]
         )
         try:
             asked = [*words, "box", "true"]
-            until(lambda: subprocess.run(asked, check=False, capture_output=True).returncode == 0, 20)
+            wait_until(lambda: subprocess.run(asked, check=False, capture_output=True).returncode == 0, 20)
             yield words
         except AssertionError:
             said = (folder / "log").read_text()
@@ -89,7 +89,7 @@ def server(folder: Path, *, what: str, pam: bool = False) -> Iterator[list[str]]
             process.wait()
 
 
-def cut_later(folder: Path, seconds: float) -> threading.Timer:
+def cut_connections_later(folder: Path, seconds: float) -> threading.Timer:
     """End every ssh to the server of a folder after some seconds, on this side."""
 
     def cut() -> None:
@@ -104,33 +104,35 @@ def cut_later(folder: Path, seconds: float) -> threading.Timer:
     return timer
 
 
-def command(words: list[str], environment: dict[str, str]) -> str:
+def shell_command(words: list[str], environment: dict[str, str]) -> str:
     """Return a command with variables as the shell at the other end reads it."""
     return shlex.join(["env", *(f"{name}={value}" for name, value in environment.items()), *words])
 
 
-def surveyed(question: dict[str, object], variables: Mapping[str, str] | None = None) -> HostSurvey:
+def survey_this_machine(question: dict[str, object], variables: Mapping[str, str] | None = None) -> HostSurvey:
     """Ask this machine as another one is asked, in an environment of its own."""
-    return asked_by(sys.executable, question, variables)
+    return survey_with_python(sys.executable, question, variables)
 
 
-def asked_by(python: str, question: Mapping[str, object], variables: Mapping[str, str] | None = None) -> HostSurvey:
+def survey_with_python(
+    python: str, question: Mapping[str, object], variables: Mapping[str, str] | None = None
+) -> HostSurvey:
     """Ask this machine as another one is asked, where the runner finds this Python."""
     environment = ["env", "-i", *(f"{name}={value}" for name, value in variables.items())] if variables else []
     return survey_host("here", question, 60.0, ssh_words=[*environment, python, *PYTHON_COMMAND[1:]])
 
 
-def runs_there(host):
+def runs_of_host(host):
     """The runs of a host, by its home folder."""
     folder = host / ".local" / "state" / "tui-train" / "runs"
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
-def lead_ssh_to(home, words, client, monkeypatch):
+def redirect_ssh(home, words, client, monkeypatch):
     """Have `ssh` lead to a server, by the words that begin a command on it; there its commands have that home."""
     there = f"HOME={home} PATH={home}/bin:/usr/bin:/bin XDG_STATE_HOME= XDG_CONFIG_HOME= XDG_CACHE_HOME= XDG_DATA_HOME="
     leads = f'exec {" ".join(words)} "${{@:1:$#-1}}" "export {there}; $last"'
-    executable(client / "ssh", f"#!/bin/bash\nlast=${{@: -1}}\n{leads}\n")
+    make_executable(client / "ssh", f"#!/bin/bash\nlast=${{@: -1}}\n{leads}\n")
     monkeypatch.setenv("PATH", f"{client}:{os.environ['PATH']}")
 
 
@@ -141,6 +143,6 @@ def bare_host(tmp_path, monkeypatch, script, *, what):
     (home / "bin").mkdir(parents=True)
     (home / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
     (home / "train.py").write_text(script)
-    with server(tmp_path, what=what) as words:
-        lead_ssh_to(home, words, tmp_path / "client", monkeypatch)
+    with run_sshd(tmp_path, what=what) as words:
+        redirect_ssh(home, words, tmp_path / "client", monkeypatch)
         yield home

@@ -1,4 +1,4 @@
-"""What many tests need: machines and profiles made by hand, run folders, a stub interpreter, and waiting."""
+"""Helpers of many tests: machines and profiles made by hand, run folders, a stub interpreter, and waiting."""
 
 import atexit
 import contextlib
@@ -21,7 +21,7 @@ import warm
 from tui_train import checks
 from tui_train.actions.environments import pip_settings
 from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, NemoRecipes, Toolchain
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.plan.plan import make_plan as planned
 from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.plan.render import prepare as preparing
@@ -36,13 +36,13 @@ GIB = 2**30
 UUIDS = ("GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60", "GPU-ff67d0d7-648f-d302-c50e-49297407cd04")
 SCRIPTS = Path(__file__).parent / "scripts"
 # bash itself sets these in whatever it starts.
-OF_BASH = {"PWD", "OLDPWD", "SHLVL", "_"}
+BASH_OWN_VARIABLES = {"PWD", "OLDPWD", "SHLVL", "_"}
 
 # A sample of each matrix, unless TUI_TRAIN_TEST_MATRIX says that all of it is tried.
-WHOLE = os.environ.get("TUI_TRAIN_TEST_MATRIX") == "all"
+RUN_WHOLE_MATRICES = os.environ.get("TUI_TRAIN_TEST_MATRIX") == "all"
 
 # Values that a careless script would split, expand, run or lose.
-HOSTILE = (
+HOSTILE_VALUES = (
     "two words",
     " spaces around ",
     "it's",
@@ -83,12 +83,12 @@ HOSTILE = (
 def sample(cases, every, first=0):
     """One of so many cases, in their order; all of them where whole matrices are tried."""
     cases = [*cases]
-    return cases if WHOLE else cases[first::every]
+    return cases if RUN_WHOLE_MATRICES else cases[first::every]
 
 
-def examples(number):
+def example_count(number):
     """A fifth of so many examples; all of them where whole matrices are tried."""
-    return number if WHOLE else -(-number // 5)
+    return number if RUN_WHOLE_MATRICES else -(-number // 5)
 
 
 def gpu(index, uuid="", **more):
@@ -165,7 +165,7 @@ def profile(values=None, base=None):
     return made
 
 
-def sleeping(*arguments, **more):
+def sleeper_profile(*arguments, **more):
     """A profile whose training is tests/scripts/sleeper.py with these arguments."""
     values = {
         "name": "sleeper",
@@ -179,7 +179,7 @@ def sleeping(*arguments, **more):
     return profile(values | more)
 
 
-def with_word(word):
+def pids_with_argument(word):
     """The processes that have a word among their arguments, found without what the program knows of them."""
     known = psutil.process_iter(["cmdline", "status"])
     living = [process for process in known if process.info["status"] != psutil.STATUS_ZOMBIE]
@@ -187,7 +187,7 @@ def with_word(word):
 
 
 # A whole recipe, as of somebody who leaves nothing to the trainer.
-RECIPE = {
+FULL_RECIPE = {
     "recipe.layers": 4,
     "recipe.hidden_size": 128,
     "recipe.heads": 4,
@@ -203,7 +203,7 @@ RECIPE = {
 }
 
 
-def taken(values, own=None):
+def values_taken_by_preset(values, own=None):
     """A whole recipe with these values, without what the preset that they name does not take; ours takes any."""
     if values.get("trainer.kind") != "script":
         return values
@@ -212,35 +212,35 @@ def taken(values, own=None):
         KEY_BY_PLACEHOLDER[name] for name in accepted_placeholders(chosen, tuple(values.get("trainer.arguments", ())))
     }
     keys |= {"recipe.precision"} if values.get("trainer.launcher") == "accelerate" else set()
-    values = {**RECIPE, **values}
+    values = {**FULL_RECIPE, **values}
     return {key: value for key, value in values.items() if not key.startswith("recipe.") or key in keys}
 
 
-def check(profile, facts):
+def findings_of(profile, facts):
     """The findings of a profile on a machine."""
-    return checks.find_problems(set_up(profile, facts))
+    return checks.find_problems(make_setup(profile, facts))
 
 
 def prepare(profile, facts):
     """The findings, plan and files of a profile on a machine."""
-    return preparing.prepare_plan(set_up(profile, facts))
+    return preparing.prepare_plan(make_setup(profile, facts))
 
 
-def ready(chosen, found):
-    """What a profile becomes on a machine, which must have nothing against it."""
+def prepare_without_errors(chosen, found):
+    """Findings, plan and files of a profile on a machine; fails where a finding prevents the plan."""
     prepared = prepare(chosen, found)
     assert prepared.plan is not None, prepared.findings
     return prepared
 
 
-def exported(folder, chosen, found):
+def export_run(folder, chosen, found):
     """The run folder that Export writes, and its plan."""
-    prepared = ready(chosen, found)
+    prepared = prepare_without_errors(chosen, found)
     rundir.export_plan_files(Path(folder), prepared.files)
     return RunDir(Path(folder)), prepared.plan
 
 
-def attempted(run, seconds, state="finished", *, began=1000.0, position=1, **end):
+def write_attempt_events(run, seconds, state="finished", *, began=1000.0, position=1, **end):
     """Write down that a run had one attempt, and how that ended."""
     over = {"time": began + seconds, "exit_code": 0}
     events = [
@@ -264,7 +264,7 @@ def plain_environment(**more):
     return {**kept, "XDG_CACHE_HOME": SHARED_CACHE, "LC_ALL": "C.UTF-8", **more}
 
 
-def installed(folder, *words):
+def install_packages(folder, *words):
     """Install packages without what they need into a folder, by uv where it is there; why it failed, or nothing."""
     given = ["install", "-q", "--no-deps", "--target", folder, *words]
     beside = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -278,11 +278,11 @@ def installed(folder, *words):
     return done.stderr[-300:] if done.returncode else ""
 
 
-def alone(requirement, what, temporary):
-    """Where a package lies without what it needs, installed once; skips what is tested where it cannot be."""
+def package_folder(requirement, what, temporary):
+    """Folder of a package without its dependencies, installed once; skips the test where that fails."""
     folder = Path(__file__).parent / ".built" / requirement.replace("==", "-")
     if not folder.is_dir():
-        if said := installed(temporary / "lib", requirement, "--compile"):
+        if said := install_packages(temporary / "lib", requirement, "--compile"):
             pytest.skip(f"NOT TESTED: {what}: {requirement} cannot be installed: {said}")
         folder.parent.mkdir(exist_ok=True)
         own = f"{folder}.{os.getpid()}"
@@ -295,7 +295,7 @@ def alone(requirement, what, temporary):
     return str(folder)
 
 
-def bash(run, *arguments, env=None, timeout=120):
+def run_launch_script(run, *arguments, env=None, timeout=120):
     """Run a run folder's launch.sh to its end."""
     return subprocess.run(
         ["bash", str(run.script), *arguments],
@@ -307,33 +307,33 @@ def bash(run, *arguments, env=None, timeout=120):
     )
 
 
-def tui(*words, code=0, **more):
+def run_cli(*words, code=0, **more):
     """Run the program to its end, in a Python that has imported it; nothing it says is ever a traceback."""
     options = {"capture_output": True, "text": True, "timeout": 240, **more}
     if "input" not in more:
         options["stdin"] = subprocess.DEVNULL
-    done = subprocess.run(warm.program(*words), check=False, **options)
+    done = subprocess.run(warm.cli_command(*words), check=False, **options)
     assert "Traceback" not in done.stderr + done.stdout, done.stderr
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
 
-def stub(path):
+def make_stub(path):
     """Make an executable that notes how it was started, says $STUB_SAYS and ends with $STUB_CODE."""
     return script_at(path, "stub.py")
 
 
-def engine_stub(path):
+def make_engine_stub(path):
     """Make an executable that stands in for a container engine, under its name."""
     return script_at(path, "engine.py")
 
 
 def script_at(path, script):
     """Make an executable of one of tests/scripts/."""
-    return executable(path, f"#!{Path(sys.executable).resolve()} -IS\n" + (SCRIPTS / script).read_text())
+    return make_executable(path, f"#!{Path(sys.executable).resolve()} -IS\n" + (SCRIPTS / script).read_text())
 
 
-def executable(path, text):
+def make_executable(path, text):
     """Make an executable of this text, and the folder that it is in."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -341,18 +341,18 @@ def executable(path, text):
     return path
 
 
-def noted(folder):
-    """How the stub was started, each time, in order: argv, env and cwd."""
+def stub_calls(folder):
+    """The starts of the stub, in order: argv, env and cwd of each."""
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
 def plan(profile, facts):
     """The plan of a profile, as both front ends make it."""
-    setup = set_up(profile, facts)
+    setup = make_setup(profile, facts)
     return planned(setup, checks.find_problems(setup))
 
 
-def until(condition, seconds=20.0, what=""):
+def wait_until(condition, seconds=20.0, what=""):
     """Wait for a condition, and return its value; fail when it does not come true. A file may not be there yet."""
     deadline = time.monotonic() + seconds
     while True:
@@ -369,26 +369,26 @@ def until(condition, seconds=20.0, what=""):
 
 
 # Below the ports that the kernel gives to whoever asks for any; each worker has a thousand of its own.
-_PORTS = 1000 * (10 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 20)
-_NEXT = itertools.count(os.getpid())
+_FIRST_PORT = 1000 * (10 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 20)
+_PORT_OFFSETS = itertools.count(os.getpid())
 
 
 def free_port():
     """A port that no other test is given: not of this worker, nor of one that runs beside it."""
     for _ in range(1000):
-        port = _PORTS + next(_NEXT) % 1000
+        port = _FIRST_PORT + next(_PORT_OFFSETS) % 1000
         with socket.socket() as tried, contextlib.suppress(OSError):
             tried.bind(("", port))
             return port
-    pytest.fail(f"no port from {_PORTS} to {_PORTS + 999} is free")
+    pytest.fail(f"no port from {_FIRST_PORT} to {_FIRST_PORT + 999} is free")
 
 
-def marked(mark, leader=0):
+def living_run_pids(mark, leader=0):
     """The living processes of a run, but for its supervisor."""
     return tuple(sorted(ProcessFamily(mark, process_with_pid(leader)).living_processes()))
 
 
-def holder(folder):
+def start_folder_holder(folder):
     """A process that stands for the supervisor of a run: it lives for two minutes and holds the folder open."""
     opened = os.open(folder, os.O_RDONLY)
     os.set_inheritable(opened, True)
@@ -406,13 +406,14 @@ def old_python():
     return None
 
 
-TRL = os.environ.get("TUI_TRAIN_TEST_TRL", "")
-with_trl = pytest.mark.skipif(
-    not TRL, reason="NOT TESTED with TRL itself: what it learns of data, for which TUI_TRAIN_TEST_TRL names a Python"
+TRL_PYTHON = os.environ.get("TUI_TRAIN_TEST_TRL", "")
+needs_trl = pytest.mark.skipif(
+    not TRL_PYTHON,
+    reason="NOT TESTED with TRL itself: what it learns of data, for which TUI_TRAIN_TEST_TRL names a Python",
 )
 
 
-def copied(folder):
+def copy_checkout(folder):
     """A copy of this checkout, without what is built in it."""
     left = shutil.ignore_patterns(
         ".git", ".venv", ".built", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist"
@@ -420,7 +421,7 @@ def copied(folder):
     return Path(shutil.copytree(Path(__file__).parents[1], folder / "tui-train", ignore=left))
 
 
-def copies(run, count):
+def make_run_copies(run, count):
     """Copies of a run, which are older the more there are."""
     for number in range(count):
         copy = run.path.with_name(f"2025{number // 28 + 1:02}{number % 28 + 1:02}-120000-copy-{number}")
@@ -428,7 +429,7 @@ def copies(run, count):
         (copy / ".number").write_text("0\n")
 
 
-def change_runner(run, module, old, new):
+def patch_runner_module(run, module, old, new):
     """Change a module in a run folder's own runner."""
     path = run.path / RUNNER_ZIP_FILE_NAME
     with zipfile.ZipFile(path) as packed:
@@ -441,11 +442,11 @@ def change_runner(run, module, old, new):
             packed.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
 
 
-XDG = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
+XDG_VARIABLES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
 
 
-def parsed(tool, lines, path=""):
-    """What a tool's own parser says of command lines; `path` is where another version of it lies."""
+def parse_command_lines(tool, lines, path=""):
+    """Result of a tool's own parser for command lines; `path` is the folder of another version of it."""
     environment = plain_environment(
         CUDA_VISIBLE_DEVICES="", HF_HOME="/nowhere", **({"PYTHONPATH": path} if path else {})
     )

@@ -35,7 +35,7 @@ class Terminal:
         except (pexpect.TIMEOUT, pexpect.EOF):
             return "\n".join(self.screen.display)
 
-    def see(self, *wanted: str, seconds: float = 60) -> str:
+    def wait_for_any(self, *wanted: str, seconds: float = 60) -> str:
         """Wait until one of the texts is on the screen, and return the screen."""
         deadline = time.monotonic() + seconds
         while not any(text in (shown := self.text()) for text in wanted):
@@ -46,29 +46,29 @@ class Terminal:
     def press(self, keys: str, wanted: str) -> str:
         """Press keys and wait for what they bring."""
         self.child.send(keys)
-        return self.see(wanted)
+        return self.wait_for_any(wanted)
 
 
-def to_recipe(terminal: Terminal) -> None:
+def go_to_recipe(terminal: Terminal) -> None:
     """Go from a Home without runs to the recipe of a small new model."""
-    terminal.see("See it work")
+    terminal.wait_for_any("See it work")
     terminal.press("\r", "● 1 Hardware")
     terminal.press("\r", "● 2 Backend")
     terminal.press("\x1b[C", "Pretrain a new one")
     terminal.press("\r", "● 3 Recipe")
 
 
-def to_launch(terminal: Terminal) -> None:
+def go_to_preview(terminal: Terminal) -> None:
     """Go from Home to Preview with the profile that was used last."""
     # How many runs there are stands at the top, and of many the draft is below the screen.
-    shown = terminal.see("1 run, ", " runs, ", "Continue the draft")
+    shown = terminal.wait_for_any("1 run, ", " runs, ", "Continue the draft")
     runs_lead = "1 run, " in shown or " runs, " in shown
     terminal.press("\x1b[F", "▌+ New" if runs_lead else "▌Continue")
     if runs_lead:
         terminal.press("\x1b[A", "▌+ Continue")
     terminal.press("\r", "● 1 Hardware")
-    terminal.see("No GPU")
+    terminal.wait_for_any("No GPU")
     terminal.press("\r", "● 2 Backend")
     terminal.press("\r", "● 3 Recipe")
     terminal.press("\r", "● 4 Preview")
-    terminal.see("Command")
+    terminal.wait_for_any("Command")

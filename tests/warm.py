@@ -1,6 +1,6 @@
 """Pythons that have imported already what takes longer than what is tested: the training libraries, or this program.
 
-`training()` and `program()` are executables that take the place of `python` in a profile or a command. Each start is a
+`training()` and `cli_command()` are executables that replace `python` in a profile or a command. Each start is a
 process like any other, with the arguments, environment, parent, limits and files that it was given; but the script
 runs in a fork of a server, which has imported the modules. Signals reach the fork; each of the two ends with the other,
 and the process with the fork's exit code or signal. What a server cannot stand for, the real Python does: any option
@@ -28,7 +28,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-LIBRARIES = (
+TRAINING_LIBRARIES = (
     "torch.distributed.run",
     "torch.distributed.checkpoint.state_dict",
     "torch.nn.parallel",
@@ -46,15 +46,20 @@ LIBRARIES = (
     "transformers.models.auto.tokenization_auto",
     "transformers.models.llama.modeling_llama",
 )
-ROOT = Path(__file__).parents[1]
+PROJECT_FOLDER = Path(__file__).parents[1]
 # The plan of a pretraining sets them, and the libraries read them as they are imported.
-QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+OFFLINE_VARIABLES = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 # Read by the libraries of the threads as they are loaded.
-THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+THREAD_VARIABLES = {
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
 
 
 # It starts in a few milliseconds, for it imports only what the interpreter has in itself.
-CLIENT = """\
+CLIENT_SCRIPT = """\
 #!{python} -IS
 import _signal, _socket, posix, sys
 
@@ -106,44 +111,44 @@ posix._exit(code)
 
 
 # Where the workers of these tests share the servers: conftest.py chooses it.
-shared: list[Path] = []
-_found: dict[str, tuple[str, socket.socket]] = {}
+server_folders: list[Path] = []
+_connected_clients: dict[str, tuple[str, socket.socket]] = {}
 
 
 def training():
     """Return the Python that has imported the training libraries."""
-    return _client("training")
+    return _client_path("training")
 
 
-def program(*words):
+def cli_command(*words):
     """Return a command of this program, in a Python that has imported it, and nothing of a screen."""
-    return [_client("program"), "-m", "tui_train", *map(os.fspath, words)]
+    return [_client_path("program"), "-m", "tui_train", *map(os.fspath, words)]
 
 
-def _client(kind):
+def _client_path(kind):
     """Return the executable; who asks first starts the server, which ends with the last worker that asked."""
-    if kind not in _found:
-        folder = shared[0] / f"warm-{kind}"
+    if kind not in _connected_clients:
+        folder = server_folders[0] / f"warm-{kind}"
         folder.mkdir(exist_ok=True)
         made, address = folder / "python", str(folder / "socket")
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not made.exists():
-                text = CLIENT.format(python=Path(sys.executable).resolve(), real=sys.executable, address=address)
+                text = CLIENT_SCRIPT.format(python=Path(sys.executable).resolve(), real=sys.executable, address=address)
                 made.write_text(text, encoding="utf-8")
                 made.chmod(0o755)
             try:
-                held = _held(address)
+                held = _connect_to_server(address)
             except OSError:
                 # Nobody has asked yet, or all who had are gone: a worker that crashed, or had few tests.
                 Path(address).unlink(missing_ok=True)
-                _start(folder, kind)
-                held = _held(address)
-        _found[kind] = str(made), held
-    return _found[kind][0]
+                _start_server(folder, kind)
+                held = _connect_to_server(address)
+        _connected_clients[kind] = str(made), held
+    return _connected_clients[kind][0]
 
 
-def _held(address):
+def _connect_to_server(address):
     """Return a connection to the server, which keeps it there."""
     held = socket.socket(socket.AF_UNIX)
     try:
@@ -155,13 +160,13 @@ def _held(address):
     return held
 
 
-def close():
+def close_servers():
     """Let go of the servers."""
-    while _found:
-        _found.popitem()[1][1].close()
+    while _connected_clients:
+        _connected_clients.popitem()[1][1].close()
 
 
-def _start(folder, kind):
+def _start_server(folder, kind):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "XDG_"))}
     read, write = os.pipe()
     os.set_inheritable(write, True)
@@ -169,14 +174,16 @@ def _start(folder, kind):
     files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
     files += [(os.POSIX_SPAWN_OPEN, number, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) for number in (1, 2)]
     command = [sys.executable, __file__, str(folder), kind, str(write)]
-    os.posix_spawn(sys.executable, command, environment | QUIET | THREADS, file_actions=files, setsid=True)
+    os.posix_spawn(
+        sys.executable, command, environment | OFFLINE_VARIABLES | THREAD_VARIABLES, file_actions=files, setsid=True
+    )
     os.close(write)
     with os.fdopen(read) as pipe:
         assert pipe.read() == "ready", (folder / "log").read_text()
 
 
-class Server:
-    """What listens, forks for each start that is asked for, and tells its client how it ended."""
+class ForkServer:
+    """Server that forks for each start that a client asks for, and reports its end to that client."""
 
     def __init__(self, address):
         self.listener = socket.socket(socket.AF_UNIX)
@@ -196,9 +203,9 @@ class Server:
                     if asked:
                         return asked
                 elif key.fileobj is client:
-                    self.heard(client, pid)
+                    self.handle_client_data(client, pid)
                 else:
-                    self.ended(client, pid, key.fileobj)
+                    self.report_fork_end(client, pid, key.fileobj)
 
     def accept(self):
         client, _ = self.listener.accept()
@@ -226,7 +233,7 @@ class Server:
         self.chosen.register(os.pidfd_open(pid), selectors.EVENT_READ, (client, pid))
         return None
 
-    def heard(self, client, pid):
+    def handle_client_data(self, client, pid):
         """Pass signals on; a client that is gone takes its fork along."""
         if client.fileno() < 0:
             # Its fork's end came in the same look, and was told already.
@@ -247,7 +254,7 @@ class Server:
         for number in told:
             os.kill(pid, number)
 
-    def ended(self, client, pid, watched):
+    def report_fork_end(self, client, pid, watched):
         """Tell a client how its fork ended."""
         self.chosen.unregister(watched)
         os.close(watched)
@@ -259,7 +266,7 @@ class Server:
         client.close()
 
 
-def become(kind, told, files):
+def become_client_process(kind, told, files):
     """Make this fork what the client was started as; return what runs it."""
     executable, unbuffered, words, environment, folder, pid, parent, mask, ignored = ast.literal_eval(told.decode())
     os.setsid()
@@ -295,7 +302,7 @@ def become(kind, told, files):
     sys.path[0] = str(Path.cwd()) if is_module else "" if is_code else str(Path(words[0]).resolve().parent)
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
-    customize()
+    load_sitecustomize()
     if is_module:
         if not hasattr(sys.modules.get(words[1]), "__path__"):
             sys.modules.pop(words[1], None)
@@ -305,7 +312,7 @@ def become(kind, told, files):
     return lambda: runpy.run_path(words[0], run_name="__main__")
 
 
-def customize():
+def load_sitecustomize():
     """Do what an interpreter does with PYTHONPATH; what waits for an import that is done already is called now."""
     folders = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     sys.path[1:1] = folders
@@ -315,10 +322,10 @@ def customize():
     importlib.import_module("sitecustomize")
     for finder in [finder for finder in sys.meta_path if hasattr(finder, "after")]:
         for name in [name for name in finder.after if name in sys.modules]:
-            changed(sys.modules[name], finder.after[name])
+            patch_all_references(sys.modules[name], finder.after[name])
 
 
-def changed(module, act):
+def patch_all_references(module, act):
     """Have a module changed that others took functions from, as they would take them had they been imported later."""
     before = dict(vars(module))
     act(module)
@@ -328,9 +335,9 @@ def changed(module, act):
                 setattr(other, name, value)
 
 
-def core():
+def program_modules():
     """Return the modules of this program that need no screen."""
-    paths = [path.relative_to(ROOT) for path in (ROOT / "tui_train").rglob("*.py")]
+    paths = [path.relative_to(PROJECT_FOLDER) for path in (PROJECT_FOLDER / "tui_train").rglob("*.py")]
     kept = [path for path in paths if not {"programs", "__main__.py"} & {*path.parts}]
     return [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in kept]
 
@@ -338,18 +345,18 @@ def core():
 def main(folder, kind, ready):
     """Import, say so, and serve; what is asked for runs after all of the server's own frames are left."""
     if kind == "program":
-        sys.path.insert(0, str(ROOT))
-    for name in LIBRARIES if kind == "training" else core():
+        sys.path.insert(0, str(PROJECT_FOLDER))
+    for name in TRAINING_LIBRARIES if kind == "training" else program_modules():
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    server = Server(f"{folder}/socket")
+    server = ForkServer(f"{folder}/socket")
     os.write(ready, b"ready")
     os.close(ready)
-    return become(kind, *server.serve())
+    return become_client_process(kind, *server.serve())
 
 
-def end(run):
+def run_and_exit(run):
     """Run it and end as an interpreter does, but for taking apart all that was imported, which takes longest."""
     code = 0
     try:
@@ -376,4 +383,4 @@ def end(run):
 
 
 if __name__ == "__main__":
-    end(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    run_and_exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

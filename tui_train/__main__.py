@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from tui_train.base.errors import BadInput, LeftBySignal, TuiTrainError
+from tui_train.base.errors import BadInput, EndedBySignal, TuiTrainError
 from tui_train.base.signal_handlers import install_handlers
 
 _PROJECT_FOLDER = Path(__file__).absolute().parent.parent
@@ -42,7 +42,7 @@ def _remove_current_folder_from_import_path() -> None:
 
 
 def _exit_on_signal(number: int, _frame: object) -> NoReturn:
-    raise LeftBySignal(128 + number)
+    raise EndedBySignal(128 + number)
 
 
 def _escape_unencodable_output() -> None:

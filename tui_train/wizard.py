@@ -29,7 +29,7 @@ def open_wizard(run: str = "", source: "FactsSource | None" = None) -> int:
         raise Unavailable("the wizard needs a terminal", remedy)
     # The wizard turns it on again after its first picture: what is imported for that is no garbage.
     gc.disable()
-    is_elsewhere = bool(source and (source.machine or source.host))
+    is_elsewhere = bool(source and (source.machine_file or source.host))
     if source and is_elsewhere:
         from tui_train.actions.machine_facts import probe_facts_for_profile
         from tui_train.profile.types import Profile

@@ -32,19 +32,19 @@ from ..messages import (
     GoBack,
     GoToStep,
     LeaveWizard,
+    OpenChat,
     OpenDataPreview,
     OpenResult,
     OpenRun,
     OpenStep,
     SetProfile,
-    TryResult,
     UndoChange,
     ValueChosen,
 )
 from ..textual_fixes import fix_textual
 from ..themes import apply_theme, register_themes
 from .data_reading import DataReading
-from .environment_maker import EnvironmentMaker, InstallationChanged
+from .environment_installer import EnvironmentInstaller, InstallationChanged
 from .host_probing import HostProbing
 from .profile_edits import ProfileEdits
 from .shutdown import leaving_on_signals
@@ -88,7 +88,7 @@ class Wizard(DiscoveryApp):
         self.edits = ProfileEdits(self)
         self._data = DataReading(self)
         self._hosts = HostProbing(self)
-        self._environment = EnvironmentMaker(self)
+        self._environment = EnvironmentInstaller(self)
         self._clear_timer: Timer | None = None
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
@@ -115,14 +115,14 @@ class Wizard(DiscoveryApp):
             from tui_train.runs.rundir import RunDir
 
             self.open_run(RunDir(Path(self._run_folder)))
-        self.call_after_refresh(self._look_first_and_import_steps)
+        self.call_after_refresh(self._query_first_and_import_steps)
 
-    def _look_first_and_import_steps(self) -> None:
+    def _query_first_and_import_steps(self) -> None:
         from tui_train.facts.machine.child_process import set_children_cancelled
 
         set_children_cancelled(cancelled=False)
         self.facts = self.initial_facts
-        self.action_look_again()
+        self.action_refresh_facts()
         self._import_steps()
 
     @work(thread=True)
@@ -140,30 +140,30 @@ class Wizard(DiscoveryApp):
         """Share it, and look at what a changed one names."""
         super().watch_profile()
         self._data.read_if_changed()
-        self._ask_hosts_unless_typing()
+        self._query_hosts_unless_typing()
 
     def watch_facts(self) -> None:
         """Share them, and ask what they were needed for."""
         super().watch_facts()
         self._data.read_if_changed()
-        self._ask_hosts_unless_typing()
+        self._query_hosts_unless_typing()
 
     def watch_awaited_parts(self) -> None:
         """Share it, and ask the other hosts once nothing of the first one is awaited."""
         super().watch_awaited_parts()
-        self._ask_hosts_unless_typing()
+        self._query_hosts_unless_typing()
 
-    def _ask_hosts_unless_typing(self) -> None:
+    def _query_hosts_unless_typing(self) -> None:
         # Half a name may be that of another host: they are asked at the next step.
         if self.edits.edited_key != "nodes.hosts":
-            self._hosts.ask_hosts_if_changed()
+            self._hosts.query_hosts_if_changed()
 
-    def action_look_again(self, delay_seconds: float = 0) -> None:
+    def action_refresh_facts(self, delay_seconds: float = 0) -> None:
         """Look at everything again, also at the data and the other hosts."""
-        self._hosts.forget_answers()
+        self._hosts.forget_answered_hosts()
         self._data.read_again()
-        super().action_look_again(delay_seconds)
-        self._hosts.ask_hosts_if_changed()
+        super().action_refresh_facts(delay_seconds)
+        self._hosts.query_hosts_if_changed()
 
     @on(ValueChosen)
     def _set_chosen_value(self, event: ValueChosen) -> None:
@@ -184,7 +184,7 @@ class Wizard(DiscoveryApp):
 
     @on(UndoChange)
     def action_undo(self) -> None:
-        """Take the last change of the profile back."""
+        """Undo the last change of the profile."""
         self.edits.undo()
 
     @on(ContinueDraft)
@@ -193,7 +193,7 @@ class Wizard(DiscoveryApp):
 
     def install_environment(self, environment: "EnvironmentInstall") -> None:
         """Make an environment, unless one is being made, and show what is done."""
-        self._environment.make_unless_busy(environment)
+        self._environment.install_unless_busy(environment)
         self.show_installation()
 
     def show_installation(self) -> None:
@@ -233,11 +233,11 @@ class Wizard(DiscoveryApp):
         if self._go_back_to_screen(lambda screen: isinstance(screen, kind)):
             return
         self.edits.save_draft_in_background()
-        self._hosts.ask_hosts_if_changed()
+        self._hosts.query_hosts_if_changed()
         if module in {"recipe", "preview"}:
-            self.ask_script_help_if_undecided()
+            self.query_script_help_if_undecided()
         if module == "hardware":
-            self.action_look_again(_PAINT_SECONDS)
+            self.action_refresh_facts(_PAINT_SECONDS)
         else:
             # Another run may have begun meanwhile.
             if not self.other_machine_name:
@@ -291,7 +291,7 @@ class Wizard(DiscoveryApp):
         while isinstance(self.screen, StepScreen):
             self.edits.save_draft_in_background()
             self.pop_screen()
-        if is_started_here and isinstance(self.screen, RunScreen) and not self.screen.view.still_trains:
+        if is_started_here and isinstance(self.screen, RunScreen) and not self.screen.view.is_still_training:
             self.pop_screen()
 
     @on(CompareRuns)
@@ -309,12 +309,12 @@ class Wizard(DiscoveryApp):
         if not isinstance(self.screen, ResultScreen):
             self._push_with_shared_values(ResultScreen(event.run, event.result))
 
-    @on(TryResult)
-    def _open_chat(self, event: TryResult) -> None:
+    @on(OpenChat)
+    def _open_chat(self, event: OpenChat) -> None:
         from ..chat.screen import ChatScreen
 
         if not isinstance(self.screen, ChatScreen):
-            self._push_with_shared_values(ChatScreen(event.run, compare=event.compare))
+            self._push_with_shared_values(ChatScreen(event.run, compare=event.beside_base))
 
     @on(OpenDataPreview)
     def _open_data_preview(self) -> None:

@@ -29,7 +29,7 @@ class _DataQuery(NamedTuple):
 
 
 class DataReading:
-    """Has the data of a fine-tuning read; a newer question takes the place of an older one."""
+    """Reads the data of a fine-tuning in a worker; a newer question replaces an older one."""
 
     def __init__(self, app: DiscoveryApp) -> None:
         """Begin with nothing read."""
@@ -73,7 +73,7 @@ class DataReading:
             return None
         from tui_train.trainers import trainer_of
 
-        if not trainer_of(profile).wants_data:
+        if not trainer_of(profile).requires_user_data:
             return None
         from tui_train.places.profile_facts import data_question_with_key_and_python
 

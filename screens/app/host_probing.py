@@ -15,18 +15,18 @@ _FACTS_PARTS_NEEDED_OF_FIRST_HOST = {"machine", "toolchains", "paths"}
 
 
 class HostProbing:
-    """Has each of `nodes.hosts` asked once."""
+    """Queries each of `nodes.hosts` once."""
 
     def __init__(self, app: DiscoveryApp) -> None:
         """Begin with no host asked."""
         self._app = app
         self._asked_hosts: TrainingHostsQuestion | None = None
 
-    def forget_answers(self) -> None:
-        """Let those that have answered be asked again."""
+    def forget_answered_hosts(self) -> None:
+        """Forget the answers, so that all hosts are queried again."""
         self._asked_hosts = None
 
-    def ask_hosts_if_changed(self) -> None:
+    def query_hosts_if_changed(self) -> None:
         """Ask the hosts of the profile, unless that was done, or the first one is not known yet."""
         profile, facts = self._app.profile, self._app.facts
         if (

@@ -29,7 +29,7 @@ _MAX_COMMANDS = 1000
 
 
 class PaletteTargets(NamedTuple):
-    """What the wizard opens and changes for the palette."""
+    """Functions of the wizard that the palette's commands call."""
 
     go_to_field: Callable[[str, str], object]
     """A step's module, and the key of a field there or nothing."""
@@ -39,7 +39,7 @@ class PaletteTargets(NamedTuple):
 
 
 class PaletteCommands(Provider):
-    """Offers what the app offers for a screen, in its order."""
+    """Commands that the app offers for a screen, in its order."""
 
     @property
     def _offered_commands(self) -> Iterable[SystemCommand]:
@@ -85,7 +85,7 @@ def palette_commands(app: DiscoveryApp, screen: Screen[Any], targets: PaletteTar
     yield from _field_commands(app, targets)
     yield from _profile_commands(app, targets)
     yield from _run_commands(app, targets)
-    yield _make_command("Look again at the machine and its Pythons", app.action_look_again)
+    yield _make_command("Look again at the machine and its Pythons", app.action_refresh_facts)
     for name in THEME_NAMES:
         if name != app.theme:
             yield _make_command(f"Theme {name}", partial(targets.change_theme, name))

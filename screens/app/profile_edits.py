@@ -43,7 +43,7 @@ class ProfileEdits:
         return self._edited_key
 
     def set_chosen_value(self, event: ValueChosen) -> None:
-        """Take the value of a key; TuiTrainError says why it cannot be."""
+        """Set the value of a key; TuiTrainError if it is not allowed."""
         from tui_train.profile import fields
 
         profile = fields.profile_with_value(self._app.profile, event.key, event.value)
@@ -52,7 +52,7 @@ class ProfileEdits:
         self.set_profile(profile, event.row or event.key)
 
     def apply_fix(self, change: "Change") -> None:
-        """Take the fix of a finding, and say how to take it back."""
+        """Apply the fix of a finding, and notify how to undo it."""
         from tui_train.profile.changes import apply_change
 
         profile = apply_change(change, self._app.profile)
@@ -76,13 +76,13 @@ class ProfileEdits:
             self._app.call_later(self._app.refresh_parts, "toolchains")
 
     def set_posted_profile(self, event: SetProfile) -> None:
-        """Take a whole profile: one that was opened or saved, a draft, or that of a run."""
+        """Replace the profile: by one that was opened or saved, a draft, or that of a run."""
         self.set_profile(event.profile, save_as_draft=event.save_as_draft)
         if event.saved:
             self._opened_profile = event.profile
 
     def continue_draft(self) -> None:
-        """Take the draft again, of this session or of the last one."""
+        """Replace the profile by the draft of this session or the last one."""
         from tui_train.actions.last_profile import load_last_session_profile
 
         self.set_profile(self._draft or load_last_session_profile(), save_as_draft=False)
@@ -121,7 +121,7 @@ class ProfileEdits:
         return self._app.profile != (self._opened_profile or Profile())
 
     def undo(self) -> None:
-        """Take the last change back."""
+        """Undo the last change."""
         from tui_train.profile.changes import profile_differences
 
         self._edited_key = ""
@@ -135,9 +135,9 @@ class ProfileEdits:
 
     def _assign_profile_and_query(self, profile: Profile) -> None:
         before = self._app.profile
-        if _machine_choice_of(profile) != _machine_choice_of(before) and not self._app.is_machine_fixed:
+        if _machine_deciding_values(profile) != _machine_deciding_values(before) and not self._app.is_machine_fixed:
             self._app.profile = profile
-            self._app.forget_machine_and_look()
+            self._app.forget_machine_and_query()
             return
         parts = self._facts_parts_affected(profile, before)
         self._app.mark_parts_awaited(*parts)
@@ -156,7 +156,7 @@ class ProfileEdits:
             self._typing_timer = self._app.set_timer(_TYPING_PAUSE_SECONDS, partial(self._app.query_parts, "images"))
             parts.remove("images")
         self._app.query_parts(*parts)
-        if _model_choice_of(profile) != _model_choice_of(before):
+        if _model_deciding_values(profile) != _model_deciding_values(before):
             if self._model_timer:
                 self._model_timer.stop()
             # Half an id may be that of another model.
@@ -169,11 +169,11 @@ class ProfileEdits:
         known = {tool.python for tool in self._app.facts.toolchains} if self._app.facts else set()
         python = profile.trainer.python
         changed = {
-            "paths": (profile_paths_to_check(profile), *_model_choice_of(profile))
-            != (profile_paths_to_check(previous), *_model_choice_of(previous)),
-            "hub": _hub_choice_of(profile) != _hub_choice_of(previous),
+            "paths": (profile_paths_to_check(profile), *_model_deciding_values(profile))
+            != (profile_paths_to_check(previous), *_model_deciding_values(previous)),
+            "hub": _hub_deciding_values(profile) != _hub_deciding_values(previous),
             "toolchains": python != previous.trainer.python and python not in {"", *known},
-            "images": _image_choice_of(profile) != _image_choice_of(previous),
+            "images": _image_deciding_values(profile) != _image_deciding_values(previous),
             "resources_in_use": profile.nodes != previous.nodes,
         }
         if self._app.other_machine_name:
@@ -208,18 +208,18 @@ class ProfileEdits:
             return f"Not kept for the next session, as it looks like a secret: {left}" if left and said else ""
 
 
-def _machine_choice_of(profile: Profile) -> object:
+def _machine_deciding_values(profile: Profile) -> object:
     return profile.hardware.host, profile.hardware.scheduler
 
 
-def _hub_choice_of(profile: Profile) -> object:
-    """Return what decides where the models of Hugging Face are."""
+def _hub_deciding_values(profile: Profile) -> object:
+    """Return the values on which the place of Hugging Face models depends."""
     return profile.trainer.environment, profile.container.engine
 
 
-def _model_choice_of(profile: Profile) -> tuple[str, str]:
+def _model_deciding_values(profile: Profile) -> tuple[str, str]:
     return profile.trainer.model, profile.trainer.revision
 
 
-def _image_choice_of(profile: Profile) -> tuple[str, str]:
+def _image_deciding_values(profile: Profile) -> tuple[str, str]:
     return profile.container.engine, profile.container.image

@@ -51,7 +51,7 @@ class PasteCleaner:
             if self._is_pasting:
                 text, end, rest = data.partition(_PASTE_END)
                 if not end:
-                    text = self._without_beginning_of_end(text)
+                    text = self._without_partial_end_mark(text)
                 kept += _PASTED_SEQUENCE_PATTERN.sub("", text) + end
                 self._is_pasting = not end
             else:
@@ -61,7 +61,7 @@ class PasteCleaner:
             data = rest
         return kept
 
-    def _without_beginning_of_end(self, text: str) -> str:
+    def _without_partial_end_mark(self, text: str) -> str:
         """Hold the end of a text back where the mark of the end may begin there."""
         size = next((size for size in range(len(_PASTE_END) - 1, 0, -1) if text.endswith(_PASTE_END[:size])), 0)
         self._held_back = text[len(text) - size :]

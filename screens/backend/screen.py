@@ -8,7 +8,7 @@ from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from tui_train.base.text import counted, visible
+from tui_train.base.text import quantity, visible
 from tui_train.facts.types import Facts
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
@@ -23,9 +23,9 @@ from ..steps.step_rows import Section
 from ..widgets.dialogs import HelpScreen, TextDialog
 from ..widgets.form.form_lines import FormGroup, FormRow
 from ..widgets.multi_select import MultiSelect, SelectRow
-from ..widgets.text_layout import MUTED, Piece
-from .nemo_maker import NemoFilesScreen
-from .script_asker import ScriptHelpScreen
+from ..widgets.text_layout import MUTED, StyledPiece
+from .nemo_files_screen import NemoFilesScreen
+from .script_help_screen import ScriptHelpScreen
 
 _MAX_LAUNCH_TEXT_CELLS = 22
 _NCCL_GROUP_KEY, _LAUNCH_GROUP_KEY = "cures", "start"
@@ -128,15 +128,15 @@ NCCL features: those to switch off, each to work around the error that it names,
     SECTIONS = (_TRAINING_SECTION, _LAUNCH_SECTION, _ADVANCED_SECTION, _NCCL_FEATURES_SECTION)
     KEYS_OUTSIDE_FORM = ("communication.without",)
     GROUPS_OPEN_WHERE_TALL = frozenset({ADVANCED_GROUP_KEY, _LAUNCH_GROUP_KEY})
-    LIST_GROUPS: ClassVar[Mapping[str, bool]] = {_NCCL_GROUP_KEY: False}
+    IS_LIST_ORDERED_BY_GROUP_KEY: ClassVar[Mapping[str, bool]] = {_NCCL_GROUP_KEY: False}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "ask_other_python", "Other Python"),
         Binding("m", "choose_model", "Models"),
-        Binding("h", "ask_script_help", "Script's help"),
+        Binding("h", "query_script_help", "Script's help"),
         Binding("v", "validate_image", "Validate image"),
         Binding("t", "test_communication", "Test"),
         Binding("r", "choose_recipe", "Recipes"),
-        Binding("n", "ask_recipes", "Ask NeMo"),
+        Binding("n", "query_recipes", "Ask NeMo"),
         Binding("p", "prepare_data", "Prepare data"),
         Binding("i", "import_model", "Import model"),
     ]
@@ -173,7 +173,7 @@ NCCL features: those to switch off, each to work around the error that it names,
             return hosts
         options = choices.field_options("nemo.recipe", setup)
         asked = bool(options and options[0].note)
-        note = f"r lists {counted(len(options), 'recipe')}" + (" of this Python" if asked else "; n asks this Python")
+        note = f"r lists {quantity(len(options), 'recipe')}" + (" of this Python" if asked else "; n asks this Python")
         return {**hosts, "nemo.recipe": "asking NeMo …" if "recipes" in self.awaited_parts else note}
 
     def lines_below_by_key(self, setup: Setup) -> Mapping[str, str]:
@@ -187,7 +187,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         container, recipes = self.profile.container, trainer_has_own_field(self.profile, "nemo")
         bare, is_here = container.engine == "none", not self.wizard.other_machine_name
         match action:
-            case "ask_script_help":
+            case "query_script_help":
                 offered = bare and trainer_has_own_field(self.profile, "trainer.script") and is_here
             case "test_communication":
                 offered = self.setup is not None and self.setup.world_size > 1 and self.wizard.can_start
@@ -199,7 +199,7 @@ NCCL features: those to switch off, each to work around the error that it names,
                 offered = recipes
             case "choose_model":
                 offered = bool(self._cached_model_options())
-            case "ask_recipes":
+            case "query_recipes":
                 # V asks an image: its Python is none of this machine.
                 offered = bare and recipes and is_here
             case _:
@@ -253,7 +253,7 @@ NCCL features: those to switch off, each to work around the error that it names,
         if setup is None or self.facts is None or not choices.is_field_shown("trainer.model", setup):
             return ()
         found = choices.field_options("trainer.model", setup)
-        return tuple(option for option in found if not option.reason)
+        return tuple(option for option in found if not option.why_disabled)
 
     def action_choose_model(self) -> None:
         """Show the models in the cache of Hugging Face to choose from."""
@@ -277,7 +277,7 @@ NCCL features: those to switch off, each to work around the error that it names,
 
 def _launch_text(setup: Setup) -> str:
     """Return what starts how many processes."""
-    words = f"{setup.launcher}, {counted(setup.first_machine_processes, 'process', 'processes')}"
+    words = f"{setup.launcher}, {quantity(setup.first_machine_processes, 'process', 'processes')}"
     return words if len(words) <= _MAX_LAUNCH_TEXT_CELLS else f"{setup.launcher}, {setup.first_machine_processes} ranks"
 
 
@@ -287,7 +287,7 @@ def _launch_note(setup: Setup) -> str:
     machines = profile.nodes.machine_count
     inside = f"in {profile.container.image or profile.container.engine}" if profile.container.engine != "none" else ""
     parts = (
-        counted(machines, "machine") if machines > 1 else "",
+        quantity(machines, "machine") if machines > 1 else "",
         inside or (f"torch {toolchain.torch}" if toolchain and toolchain.torch else ""),
         profile.trainer.strategy if setup.world_size > 1 else "",
     )
@@ -297,7 +297,7 @@ def _launch_note(setup: Setup) -> str:
 def _workaround_row(name: str, setup: Setup) -> SelectRow:
     cure = NCCL_WORKAROUNDS[name]
     why = why_workaround_ignored(cure, setup.toolchain)
-    beside: Piece = why or (f"{cure.symptom}; {cure.cost}", MUTED)
+    beside: StyledPiece = why or (f"{cure.symptom}; {cure.cost}", MUTED)
     hint = f"{cure.label}: {why or f'cures {cure.symptom}; {cure.cost}'}."
     return SelectRow(name, ((cure.label, 29), (beside, 0)), why, hint)
 
@@ -310,7 +310,7 @@ def _host_notes(facts: Facts, profile: Profile, *, is_asking: bool) -> dict[str,
         return {}
     count = {"nodes.count": f"{len(profile.nodes.hosts)}: the hosts"}
     if is_asking:
-        return {**count, "nodes.hosts": f"asking {counted(len(others), 'host')} …"}
+        return {**count, "nodes.hosts": f"asking {quantity(len(others), 'host')} …"}
     answered = sum(not peer.problem for peer in known)
     return {**count, "nodes.hosts": f"{answered} of {len(others)} answer"} if known else count
 

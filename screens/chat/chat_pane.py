@@ -34,7 +34,7 @@ class ChatPane(Lines):
         self.show(self._page_lines)
 
     def begin_turn(self, prompt: str) -> None:
-        """Begin another turn."""
+        """Begin a turn with the user's prompt."""
         self._following = True
         self._add_block(_ChatBlock("asked", prompt))
         self._add_block(_ChatBlock("answered", ""))
@@ -46,7 +46,7 @@ class ChatPane(Lines):
             self._lay_out_last_block()
 
     def add_note(self, words: str) -> None:
-        """Say something about the answer."""
+        """Add a note about the answer."""
         self._add_block(_ChatBlock("note", words))
 
     def _add_block(self, block: _ChatBlock) -> None:
@@ -58,9 +58,9 @@ class ChatPane(Lines):
         width = self.content_size.width
         if width:
             self._rows[self._fixed_rows :] = _block_rows(self._blocks[-1], width)
-            self._follow_and_show_page()
+            self._scroll_and_show_page()
 
-    def _follow_and_show_page(self) -> None:
+    def _scroll_and_show_page(self) -> None:
         """Draw what is in sight; a full pane jumps by half, so that not every line is written again for one."""
         room, rows = self._visible_row_count, len(self._rows)
         if self._following and not max(0, rows - room) <= self._top < max(1, rows):
@@ -87,7 +87,7 @@ class ChatPane(Lines):
             for block in self._blocks:
                 self._fixed_rows = len(self._rows)
                 self._rows += _block_rows(block, width)
-        self._follow_and_show_page()
+        self._scroll_and_show_page()
 
     def _page_lines(self, width: int) -> list[Content]:
         shown = self._rows[self._top : self._top + self._visible_row_count]

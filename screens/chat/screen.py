@@ -15,15 +15,15 @@ from textual.widgets import Input
 from textual.worker import get_current_worker
 
 from tui_train.actions.chat import MAX_ANSWER_TOKENS, AnswerEnd, AnswerPiece, Chat, ChatModelSide, ModelsLoaded
-from tui_train.actions.dialogue import AnswerCancelled, ModelCodeNotTrusted
+from tui_train.actions.result_child import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
 from tui_train.runs.rundir import RunDir
 
 from ..base import WizardScreen
-from ..widgets.bar import StepBar
 from ..widgets.hint import Hint
-from ..widgets.keys import KeyBar
+from ..widgets.key_bar import KeyBar
+from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import DONE_MARK, FAILED_MARK, MUTED, styled
 from .chat_pane import ChatPane
 
@@ -49,7 +49,7 @@ class ChatFailed(Message):
 
 
 class _PromptInput(Input):
-    """Where the prompt is typed."""
+    """Input for the prompt."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Ask", key_display="Enter")]
 
@@ -140,7 +140,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
                 chat.close()
 
     def _answer_prompt_or_forget(self, chat: Chat, prompt: str | None) -> None:
-        """Answer a prompt on both sides; None begins another chat."""
+        """Answer a prompt on both sides; None forgets the messages so far."""
         worker = get_current_worker()
         if prompt is None:
             chat.forget_messages()
@@ -150,7 +150,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
                 for piece in chat.ask(prompt, side, MAX_ANSWER_TOKENS, lambda: worker.is_cancelled):
                     self.post_message(ChatEvent(piece))
             except TuiTrainError as error:
-                if not chat.alive:
+                if not chat.is_alive:
                     raise
                 self.post_message(ChatFailed(error, can_continue=True))
                 return
@@ -165,12 +165,12 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
             if self._chat and what.side == self._chat.sides[-1]:
                 self._accept_prompts()
         elif isinstance(what, ModelsLoaded):
-            self._show_loaded(what)
+            self._show_models_loaded(what)
         else:
             self._loading_text = styled("Loading ", (display_path(what), "b"), " …")
             self._show_hint(styled(self._loading_text, _PROMPT_QUEUED_NOTICE if self._queued_prompt else ""))
 
-    def _show_loaded(self, ready: ModelsLoaded) -> None:
+    def _show_models_loaded(self, ready: ModelsLoaded) -> None:
         if self._compare and not ready.compares:
             self.query_one("#base").remove()
         found = self._chat.result if self._chat else None
@@ -192,7 +192,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
 
     @on(ChatFailed)
     def _show_failure(self, event: ChatFailed) -> None:
-        """Say why there is no answer; what stays until the next one is no notice that goes away."""
+        """Show why there is no answer, in the pane, where it stays until the next prompt."""
         self._is_over = not event.can_continue
         self._busy, self._queued_prompt = not event.can_continue, ""
         self._needs_own_code = isinstance(event.error, ModelCodeNotTrusted)
@@ -244,7 +244,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
             self._chat.stop_answer()
 
     def action_forget_chat(self) -> None:
-        """Begin again, without what was said."""
+        """Start a new chat with the same models."""
         self._prompts.put(None)
         for talk in self.query(ChatPane):
             talk.add_note("— a new chat —")
@@ -263,7 +263,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
             talk.scroll_pages(pages)
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
-        """Say that nothing answers any more."""
+        """Show that the chat has ended."""
         if worker_group == "talk":
             self._is_over = self._busy = True
             self._show_hint(styled(FAILED_MARK, " The chat has ended; Esc goes back."))

@@ -19,7 +19,17 @@ from tui_train.views import data_text
 
 from ..widgets.findings_pane import finding_line
 from ..widgets.preview_lines import FIX_KEYS, finding_lines
-from ..widgets.text_layout import DONE_MARK, FAILED_MARK, MUTED, WARNING_MARK, Piece, columns, fit, heading, styled
+from ..widgets.text_layout import (
+    DONE_MARK,
+    FAILED_MARK,
+    MUTED,
+    WARNING_MARK,
+    StyledPiece,
+    columns,
+    fit,
+    heading,
+    styled,
+)
 
 _LABEL_WIDTH = 14
 _MIN_CELL_WIDTH, _MAX_CELL_WIDTH = 14, 26
@@ -31,7 +41,7 @@ _MARK_AND_TEXT_STYLES_BY_STATE: dict[SampleTextState, tuple[str, str]] = {  # of
     "rejected": ("$error", ""),
     "cut": ("$warning", MUTED),
 }
-_PROBLEM_KINDS_STILL_TRAINED_ON = frozenset({"duplicate"})  # what is wrong with a row that is trained on all the same
+_TRAINABLE_PROBLEM_KINDS = frozenset({"duplicate"})  # what is wrong with a row that is trained on all the same
 
 
 def data_summary_lines(
@@ -42,13 +52,13 @@ def data_summary_lines(
     out = data_text.count_unusable_rows(report)
     usable = styled(WARNING_MARK, f" {grouped_digits(out)} left out") if out else styled(DONE_MARK, " all rows usable")
     usable = usable if report.rows else styled(FAILED_MARK, " nothing to learn from")
-    rows: list[list[Piece]] = [[_number_with_words(report.rows, "rows" if report.rows != 1 else "row")], []]
+    rows: list[list[StyledPiece]] = [[_count_with_noun(report.rows, "rows" if report.rows != 1 else "row")], []]
     tokens = report.tokens
     if tokens:
         learned = percent(tokens.learned / max(tokens.total, 1))
-        rows[0] += [_number_with_words(tokens.total, "tokens"), styled((learned, "b"), (" learned", MUTED))]
+        rows[0] += [_count_with_noun(tokens.total, "tokens"), styled((learned, "b"), (" learned", MUTED))]
         lengths = {"median": tokens.median, "at 95 %": tokens.p95, "longest": tokens.longest}
-        rows[1] += [_number_with_words(length, words) for words, length in lengths.items()]
+        rows[1] += [_count_with_noun(length, words) for words, length in lengths.items()]
         done = "left out" if question.method == "reward" else "cut"
         if question.length:
             cut = (
@@ -68,12 +78,12 @@ def data_summary_lines(
         lines.append(columns(width, (("one epoch", MUTED), _LABEL_WIDTH), (words, 0)))
     for number, words in enumerate(data_text.file_share_lines(report)):
         lines.append(columns(width, (("" if number else "of it", MUTED), _LABEL_WIDTH), (words, 0)))
-    if words := data_text.passed_end_token_text(report, question):
+    if words := data_text.ignored_end_token_text(report, question):
         lines.append(columns(width, (("end", MUTED), _LABEL_WIDTH), (visible(words), 0)))
     return [*lines, *(_histogram_lines(tokens, report, question, width) if tokens else [])]
 
 
-def _number_with_words(count: int, words: str) -> Content:
+def _count_with_noun(count: int, words: str) -> Content:
     return styled((grouped_digits(count), "b"), (f" {words}", MUTED))
 
 
@@ -89,12 +99,12 @@ def _histogram_lines(tokens: TokenCounts, report: DataReport, question: DataQues
     words = styled(
         ("└ ", "$warning"),
         (grouped_digits(question.length), "b"),
-        (f"  {data_text.cut_rows_text(report, tokens, question)}", MUTED),
+        (f"  {data_text.truncated_rows_text(report, tokens, question)}", MUTED),
     )
     # The words stand left of the mark where they would not fit right of it.
     if _LABEL_WIDTH + 2 + at + words.cell_length > width:
         words = styled(
-            (f"{data_text.cut_rows_text(report, tokens, question)}  ", MUTED),
+            (f"{data_text.truncated_rows_text(report, tokens, question)}  ", MUTED),
             (grouped_digits(question.length), "b"),
             " ",
         )
@@ -141,7 +151,7 @@ def bad_row_lines(report: DataReport, width: int) -> list[Content]:
     cell = min(_MAX_PLACE_WIDTH, max(_MIN_PLACE_WIDTH, *(len(place) + 2 for place in places)))
     lines = [heading("Rows", note, width)]
     for problem, place in zip(report.problems, places, strict=True):
-        mark = WARNING_MARK if problem.kind in _PROBLEM_KINDS_STILL_TRAINED_ON else FAILED_MARK
+        mark = WARNING_MARK if problem.kind in _TRAINABLE_PROBLEM_KINDS else FAILED_MARK
         lines.append(columns(width, (mark, 2), (fit(place, cell - 1), cell), ((visible(problem.why), MUTED), 0)))
     named = sum(report.counts.values()) - len(report.problems)
     return [*lines, styled((f"  and {grouped_digits(named)} more", MUTED))] if named > 0 else lines

@@ -29,12 +29,12 @@ from tui_train.views.previous_run import expected_pace, find_previous_run
 
 from ..base import WizardScreen
 from ..messages import ApplyFix
-from ..widgets.bar import StepBar
-from ..widgets.code import ScrollingPage
+from ..widgets.file_viewer import ScrollingPage
 from ..widgets.hint import Hint
-from ..widgets.keys import KeyBar
+from ..widgets.key_bar import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.preview_lines import FIX_KEYS, join_panels
+from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import MUTED, heading, styled
 from .data_lines import bad_row_lines, data_finding_lines, data_summary_lines, longest_row_lines, sample_lines
 
@@ -52,13 +52,13 @@ _DATA_FIELD_KEYS = frozenset(
         "finetune.answers_only",
     }
 )
-_LEGEND_TEXT = "Grey text is context; beside ▌ stands what the model learns to write."
-_LEGEND_BY_STATE = {"rejected": "✗ what it learns to avoid", "cut": "┊ what is cut off"}
+_SAMPLE_LEGEND_TEXT = "Grey text is context; beside ▌ stands what the model learns to write."
+_LEGEND_BY_SAMPLE_TEXT_STATE = {"rejected": "✗ what it learns to avoid", "cut": "┊ what is cut off"}
 
 
 @dataclass
-class PaceFound(Message):
-    """How fast an earlier run of the same settings was is known."""
+class PaceRead(Message):
+    """Message with the measured pace of an earlier run of the same settings, None for none."""
 
     pace: MeasuredPace | None
 
@@ -79,7 +79,7 @@ of the settings does. r reads the file again."""
         Binding("left", "show_next_sample(-1)", "Sample", key_display="←→"),
         Binding("right", "show_next_sample(1)", show=False),
         Binding("f2", "fix(0)", "Fix it"),
-        Binding("r", "app.look_again", "Look again"),
+        Binding("r", "app.refresh_facts", "Look again"),
         Binding("b", "go_to_bad_rows_or_top", "Bad rows"),
         Binding("enter", "app.back", show=False),
         Binding("f5", "app.back", show=False),
@@ -121,14 +121,14 @@ of the settings does. r reads the file again."""
         self.query_one("#samples").focus()
         self.update()
         if not self.wizard.other_machine_name:
-            self._find_pace(self.profile)
+            self._read_pace(self.profile)
 
     @work(thread=True, exclusive=True, group="pace")
-    def _find_pace(self, profile: Profile) -> None:
-        self.post_message(PaceFound(expected_pace(find_previous_run(profile), profile)))
+    def _read_pace(self, profile: Profile) -> None:
+        self.post_message(PaceRead(expected_pace(find_previous_run(profile), profile)))
 
-    @on(PaceFound)
-    def _show_pace(self, event: PaceFound) -> None:
+    @on(PaceRead)
+    def _show_pace(self, event: PaceRead) -> None:
         self._pace = event.pace
         self.update()
 
@@ -173,11 +173,11 @@ of the settings does. r reads the file again."""
                 self.query_one("#set", Lines).show(lambda width: data_finding_lines(reasons, width, tall=tall))
             else:
                 self.query_one("#set", Lines).show(lambda width: [heading("Data", "", width), styled((words, MUTED))])
-            self.query_one("#sample", Lines).show_fixed()
-            self.query_one("#beside", Lines).show_fixed()
+            self.query_one("#sample", Lines).show_fixed_lines()
+            self.query_one("#beside", Lines).show_fixed_lines()
         else:
             one = training_epoch_size(setup)
-            seconds = self._pace.seconds * one.steps if self._pace and one else 0.0
+            seconds = self._pace.seconds_per_step * one.steps if self._pace and one else 0.0
             self.query_one("#set", Lines).show(lambda width: data_summary_lines(look, asked, one, seconds, width))
             self.query_one("#sample", Lines).show(
                 lambda width: self._samples_and_bad_rows_lines(look, asked, width, tall=tall, wide=wide)
@@ -224,15 +224,15 @@ of the settings does. r reads the file again."""
             first = self._findings[0]
             self.query_one(Hint).show_text(Content(visible(f"{first.message}. {first.remedy}")))
         elif samples:
-            more = ", ".join(words for state, words in _LEGEND_BY_STATE.items() if state in states)
-            self.query_one(Hint).show_text(Content(f"{_LEGEND_TEXT} {more}{'.' * bool(more)}".strip()))
+            more = ", ".join(words for state, words in _LEGEND_BY_SAMPLE_TEXT_STATE.items() if state in states)
+            self.query_one(Hint).show_text(Content(f"{_SAMPLE_LEGEND_TEXT} {more}{'.' * bool(more)}".strip()))
         else:
             self.query_one(Hint).show_text(Content("The Python that trains reads the data; you can go on meanwhile."))
 
     # What the keys do
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer what there is."""
+        """Allow only actions that have something to act on."""
         if action == "fix":
             at = parameters[0]
             return isinstance(at, int) and at < len(self._fixable_findings())

@@ -1,1 +1,1 @@
-"""What the wizard finds out of machines, and the parts of the facts that come of it."""
+"""Queries of the wizard about machines, and the parts of the facts that their answers become."""

@@ -1,4 +1,4 @@
-"""The part of the wizard that finds things out: it asks in workers, and alone assigns the facts that they bring."""
+"""The part of the wizard that queries machines, in workers; only it assigns the facts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 
 from ..fault_guard import GuardedApp
-from ..messages import AskRecipes, AskScriptHelp, ScreenShown
+from ..messages import QueryRecipes, QueryScriptHelp, ScreenShown
 from .machine_queries import QUERY_BY_FACTS_PART, facts_with_answer, import_query_modules, query_host_and_save_typed
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 _SAMPLING_WORKER_GROUP = "live"
 # A second one would only wait for the same answer.
-_PARTS_NOT_QUERIED_AGAIN_MEANWHILE = frozenset({"machine", "toolchains", "engines"})
+_PARTS_QUERIED_ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
 
 
 @dataclass
-class AnswerArrived(Message):
-    """A part of the facts is there, by its name in Facts; `query_number` is which look for it this was."""
+class QueryAnswered(Message):
+    """Message with the answer to a query: a part of Facts by name, and the number of the query."""
 
     query_number: int
     part: str
@@ -66,26 +66,26 @@ def _make_sharing_watcher(attribute: str) -> Callable[[Any], None]:
 
 
 class DiscoveryApp(GuardedApp):
-    """An app that looks, and shares what it knows with its screens.
+    """App that queries machines and shares the facts with its screens.
 
-    `awaited_parts` are the parts of `facts` that are being asked for, `live` what the cards do now, `installation` the
+    `awaited_parts` are the parts of `facts` being queried, `card_samples` the cards' live load, `installation` the
     environment that is or was made.
     """
 
     profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
     facts: reactive["Facts | None"] = reactive(None, init=False, repaint=False)
     awaited_parts: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
-    live: reactive["CardSamples"] = reactive((), init=False, repaint=False)
+    card_samples: reactive["CardSamples"] = reactive((), init=False, repaint=False)
     installation: reactive["Installation | None"] = reactive(None, init=False, repaint=False)
 
     def __init__(self, source: "FactsSource | None" = None) -> None:
         """Begin with nothing asked, of this machine or of the one that is named."""
         super().__init__()
-        self._named_source = source if source and (source.machine or source.host) else None
+        self._named_source = source if source and (source.machine_file or source.host) else None
         self._query_numbers: dict[str, int] = {}
         self._setup: Setup | None = None
         self._findings: tuple[Setup, tuple[Finding, ...]] | None = None
-        self._numbers_before_switch: dict[str, int] = {}  # what was asked of the machine before this one
+        self._query_numbers_before_switch: dict[str, int] = {}  # what was asked of the machine before this one
         self._machine_read: Machine | None = None
         self._wants_samples = False
         self.typed_host = ""  # the one that is saved once it answers
@@ -93,10 +93,10 @@ class DiscoveryApp(GuardedApp):
 
     def setup_for_profile(self, profile: Profile, facts: "Facts") -> "Setup":
         """Return what a profile means on a machine; of those that are assigned it is made once, for all screens."""
-        from tui_train.memory.data_defaults import set_up
+        from tui_train.memory.data_defaults import make_setup
 
         if self._setup is None or self._setup.profile is not profile or self._setup.facts is not facts:
-            self._setup = set_up(profile, facts)
+            self._setup = make_setup(profile, facts)
         return self._setup
 
     def findings_for(self, setup: "Setup") -> "tuple[Finding, ...]":
@@ -116,12 +116,12 @@ class DiscoveryApp(GuardedApp):
     watch_profile = _make_sharing_watcher("profile")
     watch_facts = _make_sharing_watcher("facts")
     watch_awaited_parts = _make_sharing_watcher("awaited_parts")
-    watch_live = _make_sharing_watcher("live")
+    watch_card_samples = _make_sharing_watcher("card_samples")
     watch_installation = _make_sharing_watcher("installation")
 
     @property
     def other_machine_source(self) -> "FactsSource | None":
-        """The other machine that all is for; None: this one."""
+        """The other machine where trainings run; None: this one."""
         return self._other_machine_source_for(self.profile)
 
     def _other_machine_source_for(self, profile: Profile) -> "FactsSource | None":
@@ -134,14 +134,14 @@ class DiscoveryApp(GuardedApp):
 
     @property
     def is_machine_fixed(self) -> bool:
-        """True where all is for a machine that was named when the wizard was opened."""
+        """True if the machine was named when the wizard was opened."""
         return self._named_source is not None
 
     @property
     def other_machine_name(self) -> str:
-        """The other machine that all is for, in words; empty: this one."""
+        """The other machine where trainings run, in words; empty: this one."""
         return (
-            visible(self.other_machine_source.host or str(self.other_machine_source.machine))
+            visible(self.other_machine_source.host or str(self.other_machine_source.machine_file))
             if self.other_machine_source
             else ""
         )
@@ -168,7 +168,7 @@ class DiscoveryApp(GuardedApp):
 
     @property
     def other_machine_title(self) -> str:
-        """Where all is for, in words: another machine or Slurm; empty: this machine itself."""
+        """The other machine or Slurm cluster where trainings run, in words; empty: this machine."""
         if not self.uses_slurm:
             return self.other_machine_name
         return f"{self.other_machine_name} (Slurm)" if self.other_machine_name else "Slurm"
@@ -198,26 +198,24 @@ class DiscoveryApp(GuardedApp):
             machine=machine, other_machine=self.other_machine_name, scheduler="slurm" if self.uses_slurm else ""
         )
 
-    def forget_machine_and_look(self) -> None:
-        """Forget the machine before, and look at the one that the profile is for now."""
-        self._numbers_before_switch = {**self._query_numbers}
+    def forget_machine_and_query(self) -> None:
+        """Forget the facts of the machine before, and query the one that the profile names now."""
+        self._query_numbers_before_switch = {**self._query_numbers}
         self.workers.cancel_group(self, _SAMPLING_WORKER_GROUP)
-        self._machine_read, self.live = None, ()
+        self._machine_read, self.card_samples = None, ()
         self.awaited_parts = frozenset()
         self.facts = self.initial_facts
-        self.action_look_again()
+        self.action_refresh_facts()
 
-    def action_look_again(self, delay_seconds: float = 0) -> None:
-        """Look at everything again, some seconds later."""
+    def action_refresh_facts(self, delay_seconds: float = 0) -> None:
+        """Query all parts of the facts again, some seconds later."""
         self.refresh_parts(
             *(("machine",) if self.other_machine_source else QUERY_BY_FACTS_PART), delay_seconds=delay_seconds
         )
 
     def refresh_parts(self, *parts: str, delay_seconds: float = 0) -> None:
-        """Look at some parts again, unless that is under way."""
-        wanted = [
-            part for part in parts if part not in self.awaited_parts or part not in _PARTS_NOT_QUERIED_AGAIN_MEANWHILE
-        ]
+        """Query some parts of the facts again, unless that is under way."""
+        wanted = [part for part in parts if part not in self.awaited_parts or part not in _PARTS_QUERIED_ONE_AT_A_TIME]
         self.mark_parts_awaited(*wanted)
         if delay_seconds:
             self.set_timer(delay_seconds, partial(self.query_parts, *wanted))
@@ -225,12 +223,12 @@ class DiscoveryApp(GuardedApp):
             self.query_parts(*wanted)
 
     def refresh_part_quietly(self, facts_part: str) -> None:
-        """Look at a part again; what is known of it counts until then."""
+        """Query a part of the facts again; its old value stays until the answer."""
         self._query_numbers[facts_part] = self._query_numbers.get(facts_part, 0) + 1
         self.query_parts(facts_part)
 
     def query_parts(self, *parts: str) -> None:
-        """Look at parts that are expected, for the present profile."""
+        """Query the awaited parts of the facts, for the present profile."""
         for part in parts:
             question = (
                 QUERY_BY_FACTS_PART[part]
@@ -240,29 +238,29 @@ class DiscoveryApp(GuardedApp):
             self.run_query(part, partial(question, self.profile))
 
     def mark_parts_awaited(self, *parts: str) -> None:
-        """Say that parts will be looked at, so that nothing is said to be missing before it is known."""
+        """Mark parts of the facts as awaited, so that nothing is reported as missing before it is known."""
         for part in parts:
             self._query_numbers[part] = self._query_numbers.get(part, 0) + 1
             self.awaited_parts |= {part}
 
     def run_query(self, facts_part: str, question: Callable[[], Any]) -> None:
-        """Have a worker answer a question about an expected part."""
+        """Answer a question about an awaited part of the facts in a worker."""
         number = self._query_numbers[facts_part]
 
         def answer() -> None:
             import_query_modules()
-            self.post_message(AnswerArrived(number, facts_part, question()))
+            self.post_message(QueryAnswered(number, facts_part, question()))
 
         self.run_worker(answer, name=str(number), group=facts_part, thread=True, exclusive=True)
 
-    @on(AnswerArrived)
-    def _merge_answer_into_facts(self, event: AnswerArrived) -> None:
+    @on(QueryAnswered)
+    def _merge_answer_into_facts(self, event: QueryAnswered) -> None:
         from tui_train.facts.gpus.samples import machine_with_new_problems
         from tui_train.facts.types import Machine
 
         facts = self.facts or self.initial_facts
         newest = event.query_number == self._query_numbers.get(event.part)
-        if event.query_number <= self._numbers_before_switch.get(event.part, 0) or (
+        if event.query_number <= self._query_numbers_before_switch.get(event.part, 0) or (
             not newest and event.part != "paths"
         ):
             return
@@ -270,7 +268,7 @@ class DiscoveryApp(GuardedApp):
         if type(value) is Machine:
             self._machine_read = value
             self._start_or_stop_sampling()
-            value = machine_with_new_problems(value, self.live)
+            value = machine_with_new_problems(value, self.card_samples)
         self.facts = facts_with_answer(facts, event.part, value)
         if event.part == "machine":
             self.use_expected_slurm_node()
@@ -280,7 +278,7 @@ class DiscoveryApp(GuardedApp):
             self.query_hub_if_model_unknown()
 
     def use_expected_slurm_node(self) -> None:
-        """Take the node that Slurm would give now, where all of the cluster is known."""
+        """Use the node that Slurm would allocate now, if the whole cluster is known."""
         facts = self.facts
         if facts is None or facts.cluster is None or facts.cluster.problem or not self.uses_slurm:
             return
@@ -301,7 +299,7 @@ class DiscoveryApp(GuardedApp):
             self.mark_parts_awaited("hub_models")
             self.run_query("hub_models", lambda: ask_hub_for_model(profile, facts))
 
-    @on(AskScriptHelp)
+    @on(QueryScriptHelp)
     def _query_script_help(self) -> None:
         from tui_train.places.help_question import script_help_question
 
@@ -311,7 +309,7 @@ class DiscoveryApp(GuardedApp):
             return
         self._run_script_help(question)
 
-    def ask_script_help_if_undecided(self) -> None:
+    def query_script_help_if_undecided(self) -> None:
         """Ask the script for its --help where its source leaves open what the preset `auto` passes."""
         if self.other_machine_source or self.facts is None or "help" in self.awaited_parts:
             return
@@ -329,8 +327,8 @@ class DiscoveryApp(GuardedApp):
             "help", lambda: {question.key: read_script_help(question.python, question.words, question.folder)}
         )
 
-    @on(AskRecipes)
-    def _query_recipes(self, event: AskRecipes) -> None:
+    @on(QueryRecipes)
+    def _query_recipes(self, event: QueryRecipes) -> None:
         from tui_train.facts.models import nemo_models
 
         if "recipes" not in self.awaited_parts:
@@ -344,7 +342,7 @@ class DiscoveryApp(GuardedApp):
         self._start_or_stop_sampling()
 
     def _start_or_stop_sampling(self) -> None:
-        """Begin or end to watch the cards."""
+        """Start or stop sampling the cards."""
         running = any(worker.group == _SAMPLING_WORKER_GROUP and worker.is_running for worker in self.workers)
         if not self._wants_samples:
             self.workers.cancel_group(self, _SAMPLING_WORKER_GROUP)
@@ -367,10 +365,10 @@ class DiscoveryApp(GuardedApp):
     def _set_live_samples(self, event: CardsSampled) -> None:
         from tui_train.facts.gpus.samples import machine_with_new_problems
 
-        self.live = event.samples
+        self.card_samples = event.samples
         if self._machine_read is None:
             return
-        machine = machine_with_new_problems(self._machine_read, self.live)
+        machine = machine_with_new_problems(self._machine_read, self.card_samples)
         if self.facts and machine != self.facts.machine:
             self.facts = replace(self.facts, machine=machine)
 
@@ -379,7 +377,7 @@ class DiscoveryApp(GuardedApp):
         if event.state != WorkerState.ERROR:
             return
         part, error = event.worker.group, event.worker.error
-        if event.worker.name.isdigit() and int(event.worker.name) <= self._numbers_before_switch.get(part, 0):
+        if event.worker.name.isdigit() and int(event.worker.name) <= self._query_numbers_before_switch.get(part, 0):
             return  # of the machine before
         self.awaited_parts -= {part}
         known = self.facts is not None and self.facts.machine.hostname

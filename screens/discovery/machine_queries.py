@@ -42,9 +42,9 @@ def _query_profile_files(profile: Profile) -> Any:
 
 
 def _query_variables(_profile: Profile) -> Any:
-    from tui_train.facts.machine.inherited_settings import find_sources_of_inherited_variables
+    from tui_train.facts.machine.inherited_settings import read_inherited_variables
 
-    return find_sources_of_inherited_variables()
+    return read_inherited_variables()
 
 
 def _query_engines(_profile: Profile) -> Any:

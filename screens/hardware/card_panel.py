@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from textual.content import Content
 
-from tui_train.base.text import counted, size_text, visible
+from tui_train.base.text import quantity, size_text, visible
 from tui_train.facts.gpus.gpu_sets import card_queue_text
 from tui_train.facts.gpus.samples import CardSample
 from tui_train.facts.types import Gpu, GpuProcess, GpuVerdict
 from tui_train.runner.queue.listing import CardInQueue
-from tui_train.views.show import pci_address
+from tui_train.views.plain_text import pci_address
 
 from ..widgets.card_curves import CURVE_BLOCK_COUNT, card_curves, text_with_unit, used_memory
 from ..widgets.text_layout import (
@@ -17,14 +17,14 @@ from ..widgets.text_layout import (
     FAILED_MARK,
     MUTED,
     WARNING_MARK,
-    Piece,
     Styled,
+    StyledPiece,
     columns,
     heading,
     styled,
 )
 
-MARK_BY_VERDICT: dict[str, Piece] = {"use": DONE_MARK, "skip": WARNING_MARK, "blocked": FAILED_MARK}
+MARK_BY_VERDICT: dict[str, StyledPiece] = {"use": DONE_MARK, "skip": WARNING_MARK, "blocked": FAILED_MARK}
 _WORDS_BY_VERDICT_AND_PICK = {
     ("use", True): "can train",
     ("use", False): "can train, Space takes it",
@@ -45,7 +45,7 @@ def card_panel_lines(  # noqa: PLR0913, PLR0917 - what is known of a card
     lines += _wrap_beside_mark(MARK_BY_VERDICT[verdict.kind], words, "b", width)
     for reason in dict.fromkeys(filter(None, (gpu.problem, *verdict.reasons))):
         lines += _wrap_beside_mark(" ", reason, "", width)
-    lines += [Content(), *_load_lines(samples, width)] if samples else []
+    lines += [Content(), *_utilization_lines(samples, width)] if samples else []
     users = [*map(process_memory_text, gpu.processes)]
     queued = card_queue_text(in_queue)
     if users or queued:
@@ -65,7 +65,7 @@ def process_memory_text(process: GpuProcess) -> str:
     return f"{user}{name} holds {size_text(process.memory)}"
 
 
-def _load_lines(samples: Sequence[CardSample], width: int) -> list[Content]:
+def _utilization_lines(samples: Sequence[CardSample], width: int) -> list[Content]:
     """Return the curve and the newest value of what a card reports."""
     now = samples[-1]
     curves = card_curves(samples, now.memory_total or 0)
@@ -96,7 +96,7 @@ def _card_detail_texts(gpu: Gpu) -> Iterator[str]:
         yield f"PCIe {link.generation_max} x{link.width or link.width_max}" + (
             f" of x{link.width_max}" if link.width and link.width < link.width_max else ""
         )
-    yield counted(gpu.nvlinks, "NVLink") if gpu.nvlinks else ""
+    yield quantity(gpu.nvlinks, "NVLink") if gpu.nvlinks else ""
     yield f"direct memory access with GPU {', '.join(map(str, gpu.peers))}" if gpu.peers else ""
     yield f"limited now by {', '.join(gpu.throttled_by)}" if gpu.throttled_by else ""
     flags = ("drives a display" if gpu.display_active else "", "shares the host's memory" if gpu.shares_memory else "")
@@ -104,7 +104,7 @@ def _card_detail_texts(gpu: Gpu) -> Iterator[str]:
     yield f"bus {pci_address(gpu)}" if gpu.pci_bus else ""
 
 
-def _wrap_beside_mark(mark: Piece, words: str, style: str, width: int) -> list[Content]:
+def _wrap_beside_mark(mark: StyledPiece, words: str, style: str, width: int) -> list[Content]:
     """Return words folded to the right of a mark."""
     folded = styled((visible(words), style)).wrap(max(8, width - 2))
     return [styled(mark if number == 0 else " ", " ", line) for number, line in enumerate(folded)]

@@ -14,11 +14,11 @@ from textual.content import Content
 from textual.widget import Widget
 
 from tui_train.base.errors import Unavailable
-from tui_train.base.text import counted, size_text, visible
+from tui_train.base.text import quantity, size_text, visible
 from tui_train.channel import ssh
 from tui_train.facts.gpus.gpu_sets import card_queue_text, rank_card_sets
 from tui_train.facts.gpus.samples import CardSample
-from tui_train.facts.gpus.verdicts import sentence_if_torch_blocks_all
+from tui_train.facts.gpus.verdicts import all_gpus_blocked_by_torch_sentence
 from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import find_partitions
 from tui_train.facts.types import CardSet, Facts, Gpu, GpuVerdict, Machine
@@ -28,18 +28,18 @@ from tui_train.runner.queue.listing import CardInQueue
 from tui_train.setup.setup import Setup
 from tui_train.views import choices
 from tui_train.views.clusters import CLUSTER_TABLE_HEADER, accounts_text, cluster_rows
-from tui_train.views.show import card_load_text, pci_address, shared_memory_text
+from tui_train.views.plain_text import card_load_text, pci_address, shared_memory_text
 
 from ..messages import SetProfile, ValueChosen
 from ..steps.step import StepScreen
 from ..steps.step_rows import Section
-from ..widgets.bar import StepBar
 from ..widgets.card_curves import CardHistory
 from ..widgets.dialogs import TextDialog
 from ..widgets.findings_pane import FindingsPane
-from ..widgets.jump import JumpStop
+from ..widgets.jump import JumpTarget
 from ..widgets.lines import DrawLines, Lines
 from ..widgets.multi_select import MultiSelect, SelectRow
+from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import (
     LIVE_MARK,
     MUTED,
@@ -96,7 +96,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         Binding("l", "log_in", "Log in"),
         Binding("h", "choose_machine", "Machine"),
         Binding("f3", "choose_value", "Values"),
-        Binding("r", "app.look_again", "Look again"),
+        Binding("r", "app.refresh_facts", "Look again"),
     ]
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
         self._verdicts = setup.gpu_verdicts
-        self._why_all_blocked = sentence_if_torch_blocks_all(
+        self._why_all_blocked = all_gpus_blocked_by_torch_sentence(
             machine.gpus, setup.gpu_verdicts, setup.toolchain, machine.driver_cuda
         )
         self._draw_cards(self.facts, [gpu.uuid for gpu in setup.gpus])
@@ -151,7 +151,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         if self.focused is None or not self.focused.display or self.focused.disabled:
             self.set_focus(None)
             self.focus_next()
-        gaps = [line for gap in machine.gaps for line in _gap_lines(gap.what, gap.why, gap.remedy)]
+        gaps = [line for gap in machine.gaps for line in _missing_fact_lines(gap.what, gap.why, gap.remedy)]
         is_told_beside = any(finding.key == "hardware.device" for finding in self._all_findings)
         if self._why_all_blocked and not (is_told_beside and self.query_one(FindingsPane).has_room):
             gaps.insert(0, styled(WARNING_MARK, (f" {visible(self._why_all_blocked)}", "b")))
@@ -168,17 +168,17 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         shown.display = bool(gaps)
         shown.show(lambda width: [part for line in gaps for part in _wrap_indented(line, max(8, width))])
 
-    def jump_stops(self) -> Iterable[JumpStop]:
+    def jump_targets(self) -> Iterable[JumpTarget]:
         """Return the GPUs as well."""
         host, gpus = self.query_one("#host", Lines), self.query_one("#gpus", MultiSelect)
         if gpus.display and gpus.focusable and host.panels:
             number, title = host.panels[-1]
-            yield JumpStop(title, host, number, gpus.focus)
-        yield from super().jump_stops()
+            yield JumpTarget(title, host, number, gpus.focus)
+        yield from super().jump_targets()
 
     def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return how many processes 0 stands for, and what Slurm's fields may be."""
-        notes = {} if self.profile.hardware.processes else {"hardware.processes": _zero_processes_text(setup)}
+        notes = {} if self.profile.hardware.processes else {"hardware.processes": _automatic_processes_text(setup)}
         for key in _SLURM_KEYS_WITH_KNOWN_VALUES if self.facts and setup.is_slurm_job else ():
             count = len(choices.field_options(key, setup)) if self.facts else 0
             notes[key] = f"F3 lists {count}" if count else ""
@@ -193,23 +193,23 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         for gpu, verdict in zip(machine.gpus, self._verdicts, strict=True):
             if gpu.uuid == marked:
                 is_picked = gpu.uuid in self.query_one("#gpus", MultiSelect).picked
-                samples, in_queue = self._history.samples_of(gpu.uuid), self.facts.card_in_queue(gpu.uuid)
+                samples, in_queue = self._history.samples_of_card(gpu.uuid), self.facts.card_in_queue(gpu.uuid)
                 return partial(card_panel_lines, gpu, verdict, samples, in_queue, is_picked)
         return None
 
     def on_resize(self) -> None:
-        """Have the hint say what the panel does not, once the screen's size is known."""
+        """Update the hint, which shows what the panel has no room for, once the screen's size is known."""
         self.call_after_refresh(self._update_if_shown)
 
-    def watch_live(self) -> None:
+    def watch_card_samples(self) -> None:
         """Show what the cards do now."""
-        self._history.add(self.live, time.monotonic())
+        self._history.add(self.card_samples, time.monotonic())
         self.show_cursor_row_details()
         if self.facts and len(self._verdicts) == len(self.facts.machine.gpus):
             self._draw_cards(self.facts, self.query_one("#gpus", MultiSelect).picked)
 
     def _draw_cards(self, facts: Facts, picked_uuids: Sequence[str]) -> None:
-        now = {sample.uuid: sample for sample in self.live}
+        now = {sample.uuid: sample for sample in self.card_samples}
         cards = zip(facts.machine.gpus, self._verdicts, strict=True)
         picks = (
             _card_row(
@@ -220,7 +220,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         )  # fmt: skip
         if self.query_one(FindingsPane).has_room and self.has_class("-tall"):
             # What the hint would say besides stands in the panel.
-            picks = (row._replace(hint=_can_be_picked_text(row)) for row in picks)
+            picks = (row._replace(hint=_pick_hint_text(row)) for row in picks)
         self.query_one("#gpus", MultiSelect).show_select_rows(picks, picked_uuids)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -245,7 +245,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         except SuspendNotSupported:
             remedy = f"In another terminal: {LOGIN_COMMAND} {self.wizard.other_machine_name}"
             raise Unavailable("this terminal cannot be handed to ssh", remedy) from None
-        self.wizard.action_look_again()
+        self.wizard.action_refresh_facts()
 
     def action_choose_machine(self) -> None:
         """Ask where it trains: on this machine, on a host that was saved, or on one that is added now."""
@@ -292,7 +292,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def _known_values_of_row(self) -> tuple[choices.FieldOption, ...]:
         """Return the values that the typed field in which the cursor is can have, as far as they are known."""
         row = self.form.state.row if self._is_composed and self.form.has_focus_within else None
-        return tuple(option for option in row.options if not option.reason) if row and row.is_typed else ()
+        return tuple(option for option in row.options if not option.why_disabled) if row and row.is_typed else ()
 
     def action_choose_value(self) -> None:
         """Show what the field can be to choose from; anything else can be typed."""
@@ -304,7 +304,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             )
 
     def action_pick_next_card_set(self) -> None:
-        """Take the set after the present one; the first is the one that is taken unasked."""
+        """Pick the next set of cards; the first is the default."""
         now = set(self.query_one("#gpus", MultiSelect).picked)
         at = next((at for at, one in enumerate(self._card_sets) if set(one.uuids) == now), -1)
         after = (at + 1) % len(self._card_sets)
@@ -316,11 +316,11 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         self.post_message(ValueChosen("hardware.gpus", event.values))
 
 
-def _zero_processes_text(setup: Setup) -> str:
+def _automatic_processes_text(setup: Setup) -> str:
     count = setup.first_machine_processes
     if setup.device == "cuda" and count == len(setup.gpus) > 1:
         return f"0 means auto: {count}, one per GPU"
-    return f"0 means auto: {counted(count, 'process', 'processes')}"
+    return f"0 means auto: {quantity(count, 'process', 'processes')}"
 
 
 def _require_host_address(address: str) -> str:
@@ -398,7 +398,7 @@ def _card_set_lines(
     return lines
 
 
-def _gap_lines(what: str, why: str, remedy: str) -> list[Content]:
+def _missing_fact_lines(what: str, why: str, remedy: str) -> list[Content]:
     return [
         styled(WARNING_MARK, (f" {visible(what)}", "b")),
         styled(f"  {visible(why)}"),
@@ -447,12 +447,12 @@ def _card_row(  # noqa: PLR0913 - what is known of a card
     below = (styled((shown, "" if verdict.kind == "blocked" and reasons else MUTED)),) if shown else ()
     reason = "; ".join(verdict.reasons) if verdict.kind == "blocked" else ""
     row = SelectRow(gpu.uuid, cells, visible(reason), "", below)
-    can = _can_be_picked_text(row)
+    can = _pick_hint_text(row)
     return row._replace(hint=f"{shown}. {can}" if shown else can)
 
 
-def _can_be_picked_text(row: SelectRow) -> str:
-    return "It cannot be picked." if row.reason else "Space picks it or leaves it out."
+def _pick_hint_text(row: SelectRow) -> str:
+    return "It cannot be picked." if row.why_disabled else "Space picks it or leaves it out."
 
 
 SCREEN = HardwareScreen

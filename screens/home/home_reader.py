@@ -12,7 +12,7 @@ from tui_train.base.errors import TuiTrainError
 
 if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
-    from tui_train.views.profile_cards import ProfileCard
+    from tui_train.views.profile_digests import ProfileDigest
     from tui_train.views.run_digest import RunDigest
 
 _FIRST_RUN_COUNT = 20  # runs that are read before any is shown
@@ -23,31 +23,31 @@ _PAUSE_BETWEEN_RUNS_SECONDS = 0.001  # in which keys are handled while many runs
 
 
 @dataclass
-class HomeContents(Message):
+class HomeContentsRead(Message):
     """The profiles and runs that are there."""
 
-    profiles: "tuple[ProfileCard, ...]"
+    profiles: "tuple[ProfileDigest, ...]"
     runs: "tuple[RunDigest, ...]"
-    draft: "ProfileCard | None"
+    draft: "ProfileDigest | None"
 
 
 class HomeReader:
     """Posts what it finds, in parts while much of it is new; it is made on the thread that first reads."""
 
-    def __init__(self, post: Callable[[HomeContents], object]) -> None:
-        from tui_train.views.profile_cards import ProfileCardCache
+    def __init__(self, post: Callable[[HomeContentsRead], object]) -> None:
+        from tui_train.views.profile_digests import ProfileDigestCache
         from tui_train.views.run_digest import DigestCache
 
         self.digests: DigestCache = DigestCache()
-        self._cards: ProfileCardCache = ProfileCardCache()
+        self._cards: ProfileDigestCache = ProfileDigestCache()
         self._post = post
-        self._posted: tuple[tuple[ProfileCard, ...], tuple[RunDigest, ...], ProfileCard | None] | None = None
+        self._posted: tuple[tuple[ProfileDigest, ...], tuple[RunDigest, ...], ProfileDigest | None] | None = None
         self._run_order: tuple[int, tuple[RunDir, ...]] | None = None
 
     def read(self, visible_keys: tuple[str, ...], is_cancelled: Callable[[], bool]) -> None:
         """Read runs and profiles; the newest are shown before the others are read."""
         digests, cards, first = self.digests, self._cards, self._run_order is None
-        profiles, runs = cards.saved_cards(read_files=not first), self._newest_first_runs(by_names_alone=first)
+        profiles, runs = cards.saved_digests(read_files=not first), self._newest_first_runs(by_names_alone=first)
         for number, run in enumerate(runs):
             if is_cancelled():
                 return
@@ -57,7 +57,7 @@ class HomeReader:
             if first and number > _FIRST_RUN_COUNT:
                 time.sleep(_PAUSE_BETWEEN_RUNS_SECONDS)
         if first:
-            profiles, runs = cards.saved_cards(), self._newest_first_runs(by_names_alone=False)
+            profiles, runs = cards.saved_digests(), self._newest_first_runs(by_names_alone=False)
         self._post_contents_if_changed(profiles, tuple(map(digests.read_digest, runs)))
         for run in runs:
             # The log of a failure is read when somebody sees that run.
@@ -77,18 +77,18 @@ class HomeReader:
             self._run_order = now, list_runs()
         return self._run_order[1]
 
-    def _post_contents_if_changed(self, profiles: "tuple[ProfileCard, ...]", runs: "tuple[RunDigest, ...]") -> None:
-        draft = self._cards.draft_card()
+    def _post_contents_if_changed(self, profiles: "tuple[ProfileDigest, ...]", runs: "tuple[RunDigest, ...]") -> None:
+        draft = self._cards.draft_digest()
         if (profiles, runs, draft) != self._posted:
             self._posted = profiles, runs, draft
-            self._post(HomeContents(profiles, runs, draft))
+            self._post(HomeContentsRead(profiles, runs, draft))
 
 
 def update_remote_runs(runs: "tuple[RunDir, ...]", is_cancelled: Callable[[], bool]) -> None:
     """Bring the live runs on other hosts, and those in a queue, up to date; what does not answer stays as heard."""
     from tui_train.places.jobs import refresh_jobs
-    from tui_train.places.mirror import update_copy
-    from tui_train.runs.elsewhere import read_place_elsewhere, read_unconfirmed_start
+    from tui_train.places.run_mirror import update_copy
+    from tui_train.runs.remote_run import read_remote_place, read_unconfirmed_start
     from tui_train.runs.slurm_job import read_queued_job
 
     with suppress(TuiTrainError):
@@ -96,6 +96,6 @@ def update_remote_runs(runs: "tuple[RunDir, ...]", is_cancelled: Callable[[], bo
     for run in runs:
         if is_cancelled():
             return
-        if read_place_elsewhere(run.path) and not read_queued_job(run.path) and not read_unconfirmed_start(run.path):
+        if read_remote_place(run.path) and not read_queued_job(run.path) and not read_unconfirmed_start(run.path):
             with suppress(TuiTrainError):
                 update_copy(run)

@@ -1,4 +1,4 @@
-"""How Home draws its rows: live runs in two lines, ended ones in one, profiles, and what begins a training."""
+"""The rows of Home: live runs in two lines, ended ones in one, profiles, and options to start a training."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -8,10 +8,10 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from textual.content import Content
 
-from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, sparkline, visible
+from tui_train.base.text import duration_text, grouped_digits, loss_text, percent, quantity, sparkline, visible
 from tui_train.profile.types import Profile
 from tui_train.runs.status import training_seconds
-from tui_train.views.profile_cards import ProfileCard
+from tui_train.views.profile_digests import ProfileDigest
 from tui_train.views.run_digest import (
     RunDigest,
     matches_filter,
@@ -33,8 +33,8 @@ from ..widgets.text_layout import (
     share_bar,
     styled,
 )
-from .home_start import beginning_page_rows, blank_row, new_training_rows, title_row
 from .home_state import HomeState
+from .start_options import blank_row, new_training_rows, start_page_rows, title_row
 
 RUN_KEY_PREFIX, PROFILE_KEY_PREFIX = "run:", "profile:"
 _GUARANTEED_NAME_WIDTH, _STEPS_WIDTH, _DATE_WIDTH, _CURVE_WIDTH = 22, 13, 12, 20
@@ -77,19 +77,20 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
     """
     draft_note = _draft_text(state.draft) if state.draft else None
     if not (state.filter_text or state.runs or state.profiles):
-        return beginning_page_rows(draft_note)
+        return start_page_rows(draft_note)
     runs = [
         run
         for run in state.runs.values()
-        if not state.filter_text or matches_filter(state.filter_text, *searchable_run_texts(run), settings=run.settings)
+        if not state.filter_text
+        or matches_filter(state.filter_text, *searchable_run_texts(run), searchable_settings=run.searchable_settings)
     ]
     profiles = [
-        card
-        for card in state.profiles.values()
-        if matches_filter(state.filter_text, card.name, card.about.text, card.devices, "profile")
+        digest
+        for digest in state.profiles.values()
+        if matches_filter(state.filter_text, digest.name, digest.summary.text, digest.devices, "profile")
     ]
-    live = [run for run in runs if run.stoppable]
-    ended = [run for run in runs if not run.stoppable]
+    live = [run for run in runs if run.is_stoppable]
+    ended = [run for run in runs if not run.is_stoppable]
     today, widths = time.strftime("%Y-%m-%d"), _column_widths(runs, profiles)
     panels: list[list[ListRow]] = []
     if live:
@@ -97,7 +98,7 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
     for name, group in _run_groups(ended, is_grouped=state.grouped):
         panels.append([title_row(name), *(_ended_run_row(run, state.marked, today, widths) for run in group)])
     if profiles:
-        panels.append([title_row("Profiles"), *(_profile_row(card, widths) for card in profiles)])
+        panels.append([title_row("Profiles"), *(_profile_row(digest, widths) for digest in profiles)])
     if not state.filter_text:
         panels.append([*new_training_rows(draft_note)])
     rows = [row for panel in panels for row in (blank_row(), *panel)]
@@ -109,28 +110,28 @@ def listed_counts_text(state: HomeState, listed_rows: Sequence[ListRow]) -> str:
     if not state.filter_text:
         runs, profiles = len(state.runs), len(state.profiles)
         marked = f"{len(state.marked)} marked of " if state.marked else ""
-        return f"{marked}{counted(runs, 'run')}, {counted(profiles, 'profile')}" if runs or profiles else ""
+        return f"{marked}{quantity(runs, 'run')}, {quantity(profiles, 'profile')}" if runs or profiles else ""
     runs, profiles = (
         sum(row.key.startswith(kind) for row in listed_rows) for kind in (RUN_KEY_PREFIX, PROFILE_KEY_PREFIX)
     )
-    return f"{runs} of {counted(len(state.runs), 'run')}, {profiles} of {counted(len(state.profiles), 'profile')}"
+    return f"{runs} of {quantity(len(state.runs), 'run')}, {profiles} of {quantity(len(state.profiles), 'profile')}"
 
 
 def run_hint_text(digest: RunDigest) -> str:
     """Return what is said of the run in which the cursor is: its id, when it was, and the user's note."""
-    now = digest.now
+    now = digest.status
     parts = [visible(digest.run.name)]
     if now and now.started:
         seconds = None if now.live else training_seconds(now)
         lasted = "" if seconds is None else f", {duration_text(seconds)}"
         parts.append(time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) + lasted)
     if now and len(now.attempts) > 1:
-        parts.append(counted(len(now.attempts), "attempt"))
-    about = ", ".join(filter(None, (digest.about.method, digest.about.model, digest.about.data)))
+        parts.append(quantity(len(now.attempts), "attempt"))
+    about = ", ".join(filter(None, (digest.summary.method, digest.summary.model, digest.summary.data)))
     parts += [visible(about)] if about else []
-    parts += [visible(digest.why.rstrip("."))] if digest.why else []
+    parts += [visible(digest.failure_cause.rstrip("."))] if digest.failure_cause else []
     parts += [f"“{visible(digest.note)}”"] if digest.note else []
-    ends = " It keeps running when you leave." if digest.live else ""
+    ends = " It keeps running when you leave." if digest.is_live else ""
     return f"{'  '.join(parts)}.{ends}"
 
 
@@ -139,21 +140,21 @@ def _run_groups(runs: Sequence[RunDigest], *, is_grouped: bool) -> Iterable[tupl
         return [("Runs", runs)] if runs else []
     by_profile: dict[str, list[RunDigest]] = {}
     for run in runs:
-        by_profile.setdefault(run.profile or run.run.label, []).append(run)
+        by_profile.setdefault(run.profile_name or run.run.label, []).append(run)
     return [(visible(name), group) for name, group in by_profile.items()]
 
 
-def _draft_text(card: ProfileCard) -> str:
+def _draft_text(digest: ProfileDigest) -> str:
     """Return what a draft would train, and its name where it was given one."""
-    name = "" if card.name == Profile().name and card.about.text else card.name
-    return ", ".join(filter(None, (name, card.about.text)))
+    name = "" if digest.name == Profile().name and digest.summary.text else digest.name
+    return ", ".join(filter(None, (name, digest.summary.text)))
 
 
-def _column_widths(runs: Sequence[RunDigest], profiles: Sequence[ProfileCard]) -> ColumnWidths:
+def _column_widths(runs: Sequence[RunDigest], profiles: Sequence[ProfileDigest]) -> ColumnWidths:
     # Of a thousand runs at every key of the filter: their labels are ASCII, a note may be cut.
-    steps = max((len(_steps_text(run)) for run in runs if not run.stoppable), default=0)
-    details = (_STATE_WIDTH + len(run_outcome_text(run)) + len(run.note) + 2 for run in runs if not run.stoppable)
-    own = max((cell_len(visible(card.name)) for card in profiles), default=0)
+    steps = max((len(_steps_text(run)) for run in runs if not run.is_stoppable), default=0)
+    details = (_STATE_WIDTH + len(run_outcome_text(run)) + len(run.note) + 2 for run in runs if not run.is_stoppable)
+    own = max((cell_len(visible(digest.name)) for digest in profiles), default=0)
     name = max((len(run.run.label) for run in runs), default=0)
     name = max(name, own)
     return ColumnWidths(
@@ -179,9 +180,12 @@ def _ended_run_row(digest: RunDigest, marked_keys: frozenset[str], today: str, w
     )
 
 
-def _profile_row(card: ProfileCard, widths: ColumnWidths) -> ListRow:
+def _profile_row(digest: ProfileDigest, widths: ColumnWidths) -> ListRow:
     return ListRow(
-        f"{PROFILE_KEY_PREFIX}{card.name}", (card, widths), partial(_profile_lines, card, widths), section="profiles"
+        f"{PROFILE_KEY_PREFIX}{digest.name}",
+        (digest, widths),
+        partial(_profile_lines, digest, widths),
+        section="profiles",
     )
 
 
@@ -215,15 +219,15 @@ def _live_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, wi
         (left, -_ETA_WIDTH),
     )
     newest = styled("loss ", (loss_text(digest.loss), "b")) if digest.loss is not None else Content()
-    evaluation = styled("   eval ", (loss_text(digest.evaluation), "b")) if digest.evaluation is not None else Content()
-    attempt = digest.now.attempts[-1].number if digest.now and digest.now.attempts else 1
+    evaluation = styled("   eval ", (loss_text(digest.eval_loss), "b")) if digest.eval_loss is not None else Content()
+    attempt = digest.status.attempts[-1].number if digest.status and digest.status.attempts else 1
     more = styled((f"   attempt {attempt}", MUTED)) if attempt > 1 else Content()
     if (newest + evaluation + more).cell_length > width - name - _CURVE_WIDTH - 2:
         more = Content()  # the losses are not cut for it
     note = styled((f"   {visible(digest.note)}", MUTED)) if digest.note else Content()
     devices = (styled("  ", (visible(digest.devices), MUTED)), name)
-    if digest.now and digest.state == "waiting":
-        return first, columns(width, devices, (styled((visible(digest.now.waits_for), MUTED), note), 0))
+    if digest.status and digest.state == "waiting":
+        return first, columns(width, devices, (styled((visible(digest.status.waits_for), MUTED), note), 0))
     second = columns(
         width,
         devices,
@@ -234,8 +238,13 @@ def _live_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, wi
 
 
 def _waiting_reason_text(digest: RunDigest) -> str:
-    if digest.now and digest.now.host and not digest.step and digest.state not in {"queued", "waiting", "unconfirmed"}:
-        return f"on {visible(digest.now.host)}"
+    if (
+        digest.status
+        and digest.status.host
+        and not digest.step
+        and digest.state not in {"queued", "waiting", "unconfirmed"}
+    ):
+        return f"on {visible(digest.status.host)}"
     return digest.state if digest.state != "running" else "" if digest.step else "starting"
 
 
@@ -244,7 +253,7 @@ def _steps_text(digest: RunDigest) -> str:
 
 
 def _ended_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
-    date = relative_date_text(digest.now.started if digest.now else None, time.time())
+    date = relative_date_text(digest.status.started if digest.status else None, time.time())
     colour = MARK_BY_RUN_STATE.get(digest.state, ("", ""))[1]
     outcome = run_outcome_text(digest)
     note = styled((f"{'  ' if outcome else ''}{visible(digest.note)}", MUTED)) if digest.note else Content()
@@ -257,13 +266,15 @@ def _ended_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, w
     return (columns(width, *(cells if width > _MAX_NARROW_WIDTH else [*cells[:2], cells[3]])),)
 
 
-def _profile_lines(card: ProfileCard, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
+def _profile_lines(digest: ProfileDigest, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     what = (
-        styled(("! ", "$warning"), visible(card.damage)) if card.damage else styled((visible(card.about.text), MUTED))
+        styled(("! ", "$warning"), visible(digest.damage))
+        if digest.damage
+        else styled((visible(digest.summary.text), MUTED))
     )
     cells = (
-        (styled("  ", visible(card.name)), widths.name_width(width)),
+        (styled("  ", visible(digest.name)), widths.name_width(width)),
         (what, 0),
-        (styled((card.devices, MUTED)), -_DATE_WIDTH),
+        (styled((digest.devices, MUTED)), -_DATE_WIDTH),
     )
     return (columns(width, *cells),)

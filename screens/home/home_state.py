@@ -5,29 +5,29 @@ from typing import TYPE_CHECKING
 from tui_train.base.text import visible
 
 if TYPE_CHECKING:
-    from tui_train.views.profile_cards import ProfileCard
+    from tui_train.views.profile_digests import ProfileDigest
     from tui_train.views.run_digest import RunDigest
 
 MAX_NAMES_SHOWN = 3
 
 
 class HomeState:
-    """All that there is, by the keys of its rows, and how it is listed; `cursor` is the key of the cursor's row."""
+    """Runs and profiles by their row keys, the marks, the filter and the grouping."""
 
     def __init__(self) -> None:
         self.runs: dict[str, RunDigest] = {}
-        self.profiles: dict[str, ProfileCard] = {}
-        self.draft: ProfileCard | None = None  # what was edited last
+        self.profiles: dict[str, ProfileDigest] = {}
+        self.draft: ProfileDigest | None = None  # what was edited last
         self.filter_text = ""
         self.marked: frozenset[str] = frozenset()
         self.grouped = False  # by profile, else by age
 
     def update(
-        self, runs: "tuple[RunDigest, ...]", profiles: "tuple[ProfileCard, ...]", draft: "ProfileCard | None"
+        self, runs: "tuple[RunDigest, ...]", profiles: "tuple[ProfileDigest, ...]", draft: "ProfileDigest | None"
     ) -> None:
-        """Take what is there now; what is gone is no longer marked."""
+        """Set the runs and profiles; those that are gone are no longer marked."""
         self.runs = {f"run:{digest.run.path}": digest for digest in runs}
-        self.profiles = {f"profile:{card.name}": card for card in profiles}
+        self.profiles = {f"profile:{digest.name}": digest for digest in profiles}
         self.marked = frozenset(key for key in self.marked if key in self.runs)
         self.draft = draft
 
@@ -50,18 +50,18 @@ class HomeState:
     def can_do(self, action: str, row_key: str) -> bool:
         """Tell whether an action does something with the row, or with the marked runs."""
         run, profile, chosen = self.runs.get(row_key), row_key in self.profiles, self.marked_runs_or_run_at(row_key)
-        going = any(each.stoppable for each in chosen)
+        going = any(each.is_stoppable for each in chosen)
         offered = {
             "clear_filter": bool(self.filter_text),
             "unmark": bool(self.marked and not self.filter_text),
             "group_by_profile": bool(self.runs) and not self.grouped,
             "list_by_age": bool(self.runs) and self.grouped,
             "edit": bool(run) or profile,
-            "resume": bool(run and run.resumable),
+            "resume": bool(run and run.is_resumable),
             "run_now": profile,
             "stop": going,
             "delete": not going if chosen else profile,
-            "rename": profile or bool(run and not run.stoppable),
+            "rename": profile or bool(run and not run.is_stoppable),
             "note": bool(chosen),
             "duplicate": profile,
             "mark": bool(run),
@@ -72,12 +72,12 @@ class HomeState:
     def why_key_refused(self, key: str, row_key: str) -> str:
         """Return why a key does nothing on this row, or with these marks."""
         run, chosen = self.runs.get(row_key), self.marked_runs_or_run_at(row_key)
-        going = next((each for each in chosen if each.stoppable), None)
+        going = next((each for each in chosen if each.is_stoppable), None)
         if key == "c":
             return "Mark two runs or more with Space: c compares them."
         if key in {"d", "delete"} and going:
             return f"{visible(going.run.label)} still runs and cannot be deleted: s stops it."
-        if key == "m" and run and run.stoppable:
+        if key == "m" and run and run.is_stoppable:
             return f"{visible(run.run.label)} still runs and cannot be renamed: s stops it."
         if key == "s" and chosen:
             return (
@@ -96,4 +96,4 @@ def runs_text(runs: "tuple[RunDigest, ...]") -> str:
 
 
 def _profile_name(digest: "RunDigest") -> str:
-    return digest.profile or digest.run.label
+    return digest.profile_name or digest.run.label

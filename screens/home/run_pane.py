@@ -1,4 +1,4 @@
-"""What is known of the run or profile in which Home's cursor is, beside the list where there is room."""
+"""Pane beside Home's list with details of the run or profile at the cursor."""
 
 import time
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tui_train.runner.logs.progress import Progress
 from tui_train.runs.status import training_seconds
 from tui_train.setup.profile_summary import TrainingSummary
 from tui_train.views.compare import ComparisonRow
-from tui_train.views.profile_cards import ProfileCard
+from tui_train.views.profile_digests import ProfileDigest
 from tui_train.views.run_digest import RunDigest
 from tui_train.views.run_settings import shortened_setting_text
 
@@ -21,7 +21,7 @@ from ..widgets.lines import Lines
 from ..widgets.plot import Plot
 from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
 from .home_rows import MARK_BY_RUN_STATE
-from .home_start import Beginning
+from .start_options import StartOption
 
 _MAX_CHANGES_SHOWN = 8
 _LABEL_WIDTH = 9
@@ -31,12 +31,12 @@ class RunDetails(NamedTuple):
     """Details of a run that take time to read: its losses, and the settings that differ from the run before it."""
 
     progress: Progress = Progress()
-    before: str = ""
+    previous_run_name: str = ""
     changes: tuple[ComparisonRow, ...] = ()
 
 
 class RunPane(Vertical, can_focus=False):
-    """Says what the row in which the cursor is stands for, and draws its losses."""
+    """Details of the row at the cursor, and a plot of its losses."""
 
     def __init__(self) -> None:
         super().__init__(id="side")
@@ -54,19 +54,19 @@ class RunPane(Vertical, can_focus=False):
         self._lines.show(lambda width: tuple(_run_lines(digest, found, width)))
         draw_or_hide_plot(self._plot, found.progress, PlotOptions())
 
-    def show_profile(self, card: ProfileCard) -> None:
+    def show_profile(self, digest: ProfileDigest) -> None:
         """Show a saved profile."""
-        self._lines.show(lambda width: tuple(_profile_lines(card, width)))
+        self._lines.show(lambda width: tuple(_profile_lines(digest, width)))
         self._plot.display = False
 
-    def show_beginning(self, beginning: Beginning) -> None:
+    def show_beginning(self, beginning: StartOption) -> None:
         """Show what a way to begin needs and does."""
         self._lines.show(lambda width: tuple(_beginning_lines(beginning, width)))
         self._plot.display = False
 
     def show_nothing(self) -> None:
-        """Be empty, where the row is no run and no profile."""
-        self._lines.show_fixed()
+        """Show an empty pane, for a row that is neither a run nor a profile."""
+        self._lines.show_fixed_lines()
         self._plot.display = False
 
 
@@ -75,14 +75,14 @@ def _run_lines(digest: RunDigest, details: RunDetails, width: int) -> Iterator[C
     yield heading(visible(digest.run.label), styled(mark, f" {digest.state}"), width)
     for label, words in _labels_and_texts(digest, details.progress):
         yield from _labelled_lines(label, words, width)
-    if digest.why or digest.damage:
+    if digest.failure_cause or digest.damage:
         yield Content()
         yield heading("Why", "", width)
-        yield from Content(visible(digest.why or digest.damage)).wrap(width)
+        yield from Content(visible(digest.failure_cause or digest.damage)).wrap(width)
         yield from Content.styled(visible(digest.remedy), MUTED).wrap(width) if digest.remedy else ()
-    if details.before:
+    if details.previous_run_name:
         yield Content()
-        yield heading("Changed", styled((f"since {visible(details.before)}", MUTED)), width)
+        yield heading("Changed", styled((f"since {visible(details.previous_run_name)}", MUTED)), width)
         for row in details.changes[:_MAX_CHANGES_SHOWN]:
             yield from _change_lines(row, width)
         if len(details.changes) > _MAX_CHANGES_SHOWN:
@@ -92,14 +92,14 @@ def _run_lines(digest: RunDigest, details: RunDetails, width: int) -> Iterator[C
 
 def _labels_and_texts(digest: RunDigest, progress: Progress) -> Iterator[tuple[str, str]]:
     """Yield what is known of a run, each with its label."""
-    now = digest.now
+    now = digest.status
     if now and now.started:
         seconds = None if now.live else training_seconds(now)
         took = "" if seconds is None else f", {duration_text(seconds)}"
         yield "Started", time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) + took
     if now and len(now.attempts) > 1:
         yield "Attempts", str(len(now.attempts))
-    yield from _summary_labels_and_texts(digest.about)
+    yield from _summary_labels_and_texts(digest.summary)
     yield "With", ", ".join(filter(None, (digest.devices, f"on {now.host}" if now and now.host else "")))
     if progress.last:
         yield "Loss", f"{loss_text(progress.last.loss)}, {progress.position_word} {progress.last.step}"
@@ -109,15 +109,19 @@ def _labels_and_texts(digest: RunDigest, progress: Progress) -> Iterator[tuple[s
         yield "Note", f"“{digest.note}”"
 
 
-def _profile_lines(card: ProfileCard, width: int) -> Iterator[Content]:
-    yield heading(visible(card.name), styled(("profile", MUTED)), width)
-    for label, words in (*_summary_labels_and_texts(card.about), ("With", card.devices), ("Damaged", card.damage)):
+def _profile_lines(digest: ProfileDigest, width: int) -> Iterator[Content]:
+    yield heading(visible(digest.name), styled(("profile", MUTED)), width)
+    for label, words in (
+        *_summary_labels_and_texts(digest.summary),
+        ("With", digest.devices),
+        ("Damaged", digest.damage),
+    ):
         yield from _labelled_lines(label, words, width)
     yield Content()
     yield styled(("Enter", KEY_STYLE), " opens its steps   ", ("g", KEY_STYLE), " runs it now")
 
 
-def _beginning_lines(beginning: Beginning, width: int) -> Iterator[Content]:
+def _beginning_lines(beginning: StartOption, width: int) -> Iterator[Content]:
     yield heading(beginning.title, "", width)
     for label, words in beginning.details:
         yield from _labelled_lines(label, words, width)

@@ -15,21 +15,21 @@ from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import counted, sentence, size_text, visible
+from tui_train.base.text import as_sentence, quantity, size_text, visible
 
 from ..base import JUMP_BINDING
 from ..messages import CompareRuns, ContinueDraft, OpenRun, OpenStep
 from ..textual_fixes import forward_key
-from ..widgets.bar import StepBar
 from ..widgets.cursor_list import CursorList
 from ..widgets.hint import Hint
-from ..widgets.keys import KeyBar
+from ..widgets.key_bar import KeyBar
+from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import MUTED, styled
-from .beginning import BeginningScreen
-from .filter import FilterLine
-from .home_reader import HomeContents, HomeReader, update_remote_runs
-from .home_start import BEGINNINGS, START_ROWS
+from .filter_line import FilterLine
+from .home_reader import HomeContentsRead, HomeReader, update_remote_runs
 from .home_state import MAX_NAMES_SHOWN, HomeState, runs_text
+from .new_training import NewTrainingScreen
+from .start_options import START_OPTIONS, START_ROWS
 
 if TYPE_CHECKING:
     from tui_train.facts.types import Facts
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
     from tui_train.views.run_digest import DigestCache, RunDigest
 
-    from ..widgets.jump import JumpStop
+    from ..widgets.jump import JumpTarget
     from .run_pane import RunDetails
 
 _REFRESH_SECONDS = 2.0
-_ASK_HOSTS_PERIOD_SECONDS = 10.0  # seconds after which the hosts of live runs are asked
+_HOST_QUERY_PERIOD_SECONDS = 10.0  # seconds after which the hosts of live runs are asked
 _HINT_DELAY_SECONDS = 0.03
-_BEGINNING_BY_KEY = {beginning.key: beginning for beginning in BEGINNINGS}
+_BEGINNING_BY_KEY = {beginning.key: beginning for beginning in START_OPTIONS}
 _HINT_BY_ROW_KEY = {
     **{key: beginning.hint for key, beginning in _BEGINNING_BY_KEY.items()},
     "draft": "The same steps with the values that you edited last.",
@@ -53,7 +53,7 @@ _HINT_BY_ROW_KEY = {
 
 
 class _HomeList(CursorList):
-    """The list, of which the slash begins the filter."""
+    """The list of Home; a slash opens the filter."""
 
     def on_key(self, event: Key) -> None:
         """Begin to type at once: letters that come in one piece with the slash are none of the screen's keys."""
@@ -67,7 +67,7 @@ class _HomeList(CursorList):
         forward_key(focused, event)
 
 
-class HomeScreen(BeginningScreen):
+class HomeScreen(NewTrainingScreen):
     """The first screen."""
 
     HELP = """Home
@@ -104,7 +104,7 @@ on each panel and group, which goes there, q quit."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "clear_filter", "Show all", key_display="Esc"),
         Binding("escape", "unmark", "Unmark", key_display="Esc"),
-        Binding("n", "choose_beginning", "New"),
+        Binding("n", "choose_start_option", "New"),
         Binding("slash", "open_filter", "Filter", key_display="/"),
         Binding("r", "resume", "Resume"),
         Binding("s", "stop", "Stop run"),
@@ -148,7 +148,7 @@ on each panel and group, which goes there, q quit."""
         self._show_hint_and_details()
         self.call_after_refresh(self.refresh_list)
         self.set_interval(_REFRESH_SECONDS, self.refresh_list)
-        self.set_interval(_ASK_HOSTS_PERIOD_SECONDS, self._update_remote_runs_if_any)
+        self.set_interval(_HOST_QUERY_PERIOD_SECONDS, self._update_remote_runs_if_any)
 
     def on_screen_resume(self) -> None:
         """Read again when the screen is shown again."""
@@ -182,8 +182,8 @@ on each panel and group, which goes there, q quit."""
         if worker_group == "home":
             self._reading = False
 
-    @on(HomeContents)
-    def _show_contents(self, event: HomeContents) -> None:
+    @on(HomeContentsRead)
+    def _show_contents(self, event: HomeContentsRead) -> None:
         was_empty = not (self.state.runs or self.state.profiles)
         self.state.update(event.runs, event.profiles, event.draft)
         self._show_list()
@@ -192,11 +192,11 @@ on each panel and group, which goes there, q quit."""
             self.row_list.action_go_to_end(-1)
 
     def _update_remote_runs_if_any(self) -> None:
-        """Have the hosts of live runs asked, while the screen is shown."""
+        """Query the hosts of live runs, while the screen is shown."""
         asking = any(worker.group == "hosts" and not worker.is_finished for worker in self.app.workers)
         runs = self.state.runs.values()
-        if self.app.screen is self and not asking and any(digest.now and digest.now.host for digest in runs):
-            self._update_remote_runs(tuple(digest.run for digest in runs if digest.stoppable))
+        if self.app.screen is self and not asking and any(digest.status and digest.status.host for digest in runs):
+            self._update_remote_runs(tuple(digest.run for digest in runs if digest.is_stoppable))
 
     @work(thread=True, group="hosts")
     def _update_remote_runs(self, runs: "tuple[RunDir, ...]") -> None:
@@ -216,7 +216,7 @@ on each panel and group, which goes there, q quit."""
         self._show_hint_and_details()
 
     def watch_facts(self) -> None:
-        """Say which machine this is, while the screen is shown."""
+        """Show which machine this is, while the screen is shown."""
         facts = self.facts
         if facts is None or not facts.machine.hostname or self.app.screen is not self:
             return
@@ -262,7 +262,7 @@ on each panel and group, which goes there, q quit."""
         return self.has_class("-wide") or self.has_class("-medium")
 
     def _show_cursor_row_in_pane(self) -> None:
-        """Say beside the list what its row stands for; the losses and changes of a run are read meanwhile."""
+        """Show details of the cursor's row beside the list; losses and changes of a run are read in a worker."""
         from .run_pane import RunPane
 
         key, pane = self.row_list.cursor, next(iter(self.query(RunPane)), None)
@@ -275,8 +275,8 @@ on each panel and group, which goes there, q quit."""
             pane.show_run(run, self._details)
             if self._reader:
                 self._read_details(run, self.state.earlier_run_of_profile(key), self._reader.digests)
-        elif card := self.state.profiles.get(key):
-            pane.show_profile(card)
+        elif digest := self.state.profiles.get(key):
+            pane.show_profile(digest)
         elif beginning := _BEGINNING_BY_KEY.get(key):
             pane.show_beginning(beginning)
         else:
@@ -321,7 +321,7 @@ on each panel and group, which goes there, q quit."""
             plot = Plot(id="below")
             self.mount(plot, after="#middle")
         if plot:
-            draw_or_hide_plot(plot, progress or Progress(), PlotOptions(hidden=progress is None))
+            draw_or_hide_plot(plot, progress or Progress(), PlotOptions(is_hidden=progress is None))
 
     @on(CursorList.Moved)
     def _schedule_hint(self) -> None:
@@ -350,7 +350,7 @@ on each panel and group, which goes there, q quit."""
         self.query_one(FilterLine).clear()
 
     def action_unmark(self) -> None:
-        """Take all marks away."""
+        """Unmark all runs."""
         self.state.marked = frozenset()
         self._show_list()
 
@@ -364,11 +364,11 @@ on each panel and group, which goes there, q quit."""
         self.state.grouped = False
         self._show_list()
 
-    def jump_stops(self) -> "Iterable[JumpStop]":
+    def jump_targets(self) -> "Iterable[JumpTarget]":
         """Return the panels of the list."""
-        from ..widgets.jump import list_stops
+        from ..widgets.jump import list_jump_targets
 
-        return list_stops(self.row_list)
+        return list_jump_targets(self.row_list)
 
     # The row of the cursor
 
@@ -405,7 +405,7 @@ on each panel and group, which goes there, q quit."""
     def _open_row(self, event: CursorList.Opened) -> None:
         kind, _, name = event.key.partition(":")
         if event.key == "new":
-            self.action_choose_beginning()
+            self.action_choose_start_option()
         elif event.key == "draft":
             self.post_message(ContinueDraft())
             self.post_message(OpenStep("hardware", self))
@@ -414,7 +414,7 @@ on each panel and group, which goes there, q quit."""
         elif event.key in self.state.runs:
             self.post_message(OpenRun(self.state.runs[event.key].run))
         else:
-            self.begin_training(event.key)
+            self.open_start_option(event.key)
 
     def action_edit(self) -> None:
         """Open the profile of the run, or the profile, at its recipe."""
@@ -456,7 +456,8 @@ on each panel and group, which goes there, q quit."""
 
     def _offer_preview_of_forbidden_start(self, name: str, prepared: "PreparedPlan") -> None:
         errors_text = "\n".join(
-            visible(f"✗ {sentence(finding.message)}. {finding.remedy}") for finding in prepared.errors[:MAX_NAMES_SHOWN]
+            visible(f"✗ {as_sentence(finding.message)}. {finding.remedy}")
+            for finding in prepared.errors[:MAX_NAMES_SHOWN]
         )
         self.ask_choice(
             f"{visible(name)} cannot start here.\n\n{errors_text}",
@@ -466,7 +467,7 @@ on each panel and group, which goes there, q quit."""
 
     def action_stop(self) -> None:
         """Ask, then end the run, or the marked ones that are live."""
-        going = tuple(each for each in self._marked_runs_or_run_at_cursor if each.stoppable)
+        going = tuple(each for each in self._marked_runs_or_run_at_cursor if each.is_stoppable)
         it = "it and all its processes" if len(going) == 1 else "them and all their processes"
         answers = (("", "No, leave it" if len(going) == 1 else "No, leave them"), ("stop", f"Stop {it}"))
         runs = tuple(each.run for each in going)
@@ -514,7 +515,7 @@ on each panel and group, which goes there, q quit."""
 
         for run in runs:
             place_of_run(run).refuse_if_active(run)
-        total = sum(folders.folder_extent(run).size for run in runs)
+        total = sum(folders.run_folder_usage(run).size for run in runs)
         question = f"Delete {runs_in_words}?\n\nIt frees {size_text(total)}: logs, checkpoints, all of the folder."
         self.app.call_from_thread(self._ask_delete, question, partial(_remove_runs, runs))
 
@@ -591,7 +592,7 @@ def _remove_runs(runs: "tuple[RunDir, ...]") -> str:
     from tui_train.runs import folders
 
     freed = sum(folders.remove_run(run) for run in runs)
-    return f"Deleted {counted(len(runs), 'run')}, freed {size_text(freed)}."
+    return f"Deleted {quantity(len(runs), 'run')}, freed {size_text(freed)}."
 
 
 def _write_notes(runs: "tuple[RunDir, ...]", text: str) -> str:

@@ -1,1 +1,1 @@
-"""An environment that is being made."""
+"""The installation of an environment, and its screen."""

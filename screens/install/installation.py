@@ -31,7 +31,7 @@ class Installation(Struct, frozen=True, kw_only=True):
         progress = self.progress
         if progress is None:
             return "Making the environment …"
-        share = f", {percent(progress.done / progress.total)}" if progress.total else ""
+        share = f", {percent(progress.downloaded / progress.total)}" if progress.total else ""
         return f"{progress.text.removesuffix(' …')}{share} …"
 
     @property

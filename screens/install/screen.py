@@ -12,10 +12,10 @@ from textual.reactive import reactive
 from tui_train.base.text import display_path, duration_text, percent, size_text, visible
 
 from ..base import WizardScreen
-from ..widgets.bar import StepBar
 from ..widgets.hint import Hint
-from ..widgets.keys import KeyBar
+from ..widgets.key_bar import KeyBar
 from ..widgets.lines import Lines
+from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import DONE_MARK, FAILED_MARK, LIVE_MARK, MUTED, fit, heading, share_bar, styled
 from .installation import Installation
 
@@ -53,7 +53,7 @@ by pip or uv for the next time."""
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Show it."""
+        """Show the installation."""
         self.set_interval(_REFRESH_SECONDS, self.update)
         self.update()
 
@@ -62,7 +62,7 @@ by pip or uv for the next time."""
         self.update()
 
     def watch_installation(self) -> None:
-        """Show what it has come to."""
+        """Show the state of the installation."""
         if self.is_mounted:
             self.update()
 
@@ -77,7 +77,7 @@ by pip or uv for the next time."""
         self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """It can be cancelled until it has ended."""
+        """Allow cancelling until the installation has ended."""
         return action != "cancel" or bool(self.installation and self.installation.is_running)
 
     def action_cancel(self) -> None:
@@ -104,8 +104,8 @@ def _installation_lines(installation: Installation, width: int, max_output_lines
     else:
         lines.append(fit(styled(LIVE_MARK, f" {words}"), width))
     if progress and progress.total:
-        share = progress.done / progress.total
-        amount = f" {percent(share)}  {size_text(progress.done)} of {size_text(progress.total)} downloaded, "
+        share = progress.downloaded / progress.total
+        amount = f" {percent(share)}  {size_text(progress.downloaded)} of {size_text(progress.total)} downloaded, "
         lines.append(
             fit(
                 styled(share_bar(share, min(_MAX_BAR_WIDTH, width // 2)), amount, (duration_text(seconds), MUTED)),

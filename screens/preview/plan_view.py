@@ -31,11 +31,10 @@ from tui_train.views.previous_run import (
 
 from ..discovery.machine_queries import FACTS_PARTS_NOT_AWAITED
 from ..steps.step import StepScreen
-from ..widgets.bar import StepBar
-from ..widgets.code import FileViewer, ScrollingPage, ViewedFile
+from ..widgets.file_viewer import FileViewer, ScrollingPage, ViewedFile
 from ..widgets.hint import Hint
-from ..widgets.jump import JumpStop, page_stops
-from ..widgets.keys import KeyBar
+from ..widgets.jump import JumpTarget, page_jump_targets
+from ..widgets.key_bar import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.preview_lines import (
     PreviewContent,
@@ -49,18 +48,19 @@ from ..widgets.preview_lines import (
     plan_overview_lines,
     preview_memory_lines,
 )
+from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import styled
 
 
 @dataclass
-class PreviousRunFound(Message):
+class PreviousRunRead(Message):
     """The run of this profile before this one is known, or that there is none."""
 
     previous: PreviousRun | None
 
 
 @dataclass
-class ChangedFilesFound(Message):
+class ChangedFilesRead(Message):
     """The files of the plan that the run before had otherwise are read, as the lines that differ."""
 
     prepared: PreparedPlan
@@ -114,13 +114,13 @@ class PlanScreen(StepScreen):
         if not self._is_composed or self.facts is None:
             return
         if self.awaited_parts - FACTS_PARTS_NOT_AWAITED:
-            self.query_one("#story", Lines).show_fixed(
+            self.query_one("#story", Lines).show_fixed_lines(
                 styled(f"Looking at {self.wizard.other_machine_name or 'this machine'} …")
             )
             return
         if self._previous_asked_for != self.profile.name and not self.wizard.other_machine_name:
             self._previous_asked_for = self.profile.name
-            self._find_previous_run(self.profile, self._run_steps_opened_from())
+            self._find_previous_run(self.profile, self._run_of_opening_screen())
         if self._planned_from != (self.profile, self.facts):
             self._planned_from = (self.profile, self.facts)
             self._setup = self.wizard.setup_for_profile(self.profile, self.facts)
@@ -132,7 +132,7 @@ class PlanScreen(StepScreen):
         self.refresh_bindings()
 
     def _update_preview_content(self) -> None:
-        """Say what the plan is."""
+        """Update the content of Preview from the plan."""
         prepared, facts = self._prepared, self.facts
         if prepared is None or facts is None:
             return
@@ -147,7 +147,7 @@ class PlanScreen(StepScreen):
             command=make_plain_command(plan) if plan else None,
             files=len(self.query_one(FileViewer).files),
             fallbacks=fallbacks_by_phase(plan),
-            since=before.run if before else "",
+            compared_run_name=before.run if before else "",
             changes=effective_changes_since(before, profile) if before else (),
         )
         self._draw()
@@ -199,15 +199,15 @@ class PlanScreen(StepScreen):
 
     @work(thread=True, exclusive=True, group="previous")
     def _find_previous_run(self, profile: Profile, edited: RunDir | None) -> None:
-        self.post_message(PreviousRunFound(find_previous_run(profile, edited)))
+        self.post_message(PreviousRunRead(find_previous_run(profile, edited)))
 
-    def _run_steps_opened_from(self) -> RunDir | None:
+    def _run_of_opening_screen(self) -> RunDir | None:
         """Return the run from which these steps were opened, None for none."""
         runs = (getattr(screen, "run", None) for screen in reversed(self.app.screen_stack))
         return next((run for run in runs if isinstance(run, RunDir)), None)
 
-    @on(PreviousRunFound)
-    def _show_previous_run(self, event: PreviousRunFound) -> None:
+    @on(PreviousRunRead)
+    def _show_previous_run(self, event: PreviousRunRead) -> None:
         self._previous = event.previous
         self._update_preview_content()
 
@@ -228,10 +228,10 @@ class PlanScreen(StepScreen):
 
     @work(thread=True, exclusive=True, group="changes")
     def _read_changed_files(self, run_name: str, prepared: PreparedPlan) -> None:
-        self.post_message(ChangedFilesFound(prepared, diffs_of_changed_files(run_name, prepared.files)))
+        self.post_message(ChangedFilesRead(prepared, diffs_of_changed_files(run_name, prepared.files)))
 
-    @on(ChangedFilesFound)
-    def _show_changed_files(self, event: ChangedFilesFound) -> None:
+    @on(ChangedFilesRead)
+    def _show_changed_files(self, event: ChangedFilesRead) -> None:
         if event.prepared is not self._prepared:
             return
         if not event.files:
@@ -240,13 +240,13 @@ class PlanScreen(StepScreen):
             return
         self._show_files(event.files, are_changes=True)
 
-    def jump_stops(self) -> Iterable[JumpStop]:
+    def jump_targets(self) -> Iterable[JumpTarget]:
         """Return the panels of what is said, and the files, which it opens."""
         if self.query_one("#body").display:
-            yield from page_stops(self.query_one("#body", ScrollingPage))
-        yield from page_stops(self.query_one("#side", VerticalScroll))
+            yield from page_jump_targets(self.query_one("#body", ScrollingPage))
+        yield from page_jump_targets(self.query_one("#side", VerticalScroll))
         if self.query_one(FileViewer).files:
-            yield JumpStop("Files", self.query_one("#names"), 0, self._go_to_files)
+            yield JumpTarget("Files", self.query_one("#names"), 0, self._go_to_files)
 
     def _go_to_files(self) -> None:
         if self.query_one(FileViewer).display:

@@ -13,20 +13,20 @@ from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput
 from tui_train.base.text import visible
 from tui_train.checks import Finding
-from tui_train.facts.gpus.gpu_sets import facts_with_free_gpus, is_busy
+from tui_train.facts.gpus.gpu_sets import facts_with_idle_gpus, is_busy
 from tui_train.facts.machine.folder_names import names_in_local_folder
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.script.plain_command import command_to_paste
 from tui_train.profile import fields, store
 from tui_train.runs import rundir
 from tui_train.runs.start import WhenFree
-from tui_train.setup.profile_summary import given_or_derived_name
+from tui_train.setup.profile_summary import chosen_or_derived_name
 from tui_train.views.compare import RUN_LETTERS
 
 from ..discovery.machine_queries import FACTS_PARTS_NOT_AWAITED
 from ..messages import ApplyFix, CompareRuns, OpenRun, SetProfile
-from ..widgets.code import FileViewer
 from ..widgets.dialogs import TextDialog
+from ..widgets.file_viewer import FileViewer
 from ..widgets.hint import Hint
 from ..widgets.preview_lines import FIX_KEYS
 from .plan_view import PlanScreen
@@ -75,10 +75,10 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         self._starting = False
 
     def show_hint(self) -> None:
-        """Say what Enter does."""
+        """Show what Enter does, in the hint."""
         if self._prepared is None:
             return
-        forbidding = self._first_forbidding_finding()
+        forbidding = self._first_error_forbidding_plan()
         if self._undone_text:
             words = self._undone_text
         elif forbidding and self.finding_to_fix() is not forbidding:
@@ -88,9 +88,9 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         elif not self.wizard.can_start:
             words = "It is for another machine: e exports the files, to be copied there."
         elif self._prepared.errors:
-            can = "w starts it when its GPUs are free" if self._may_wait else "It cannot be started here now"
+            can = "w starts it when its GPUs are free" if self._can_wait_for_gpus else "It cannot be started here now"
             words = f"{can}; e exports it all the same."
-        elif self._may_wait:
+        elif self._can_wait_for_gpus:
             words = "Enter starts it at once, w when its GPUs are free; it keeps running, or waiting, when you leave."
         elif self.wizard.uses_slurm:
             where = f" on {self.wizard.other_machine_name}" if self.wizard.other_machine_name else ""
@@ -100,7 +100,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             words = f"Enter writes the run folder{where} and starts it; it keeps running when you leave."
         self.query_one(Hint).show_text(Content(visible(words)))
 
-    def _first_forbidding_finding(self) -> Finding | None:
+    def _first_error_forbidding_plan(self) -> Finding | None:
         """Return the error without which something could be planned."""
         return next((finding for finding in self.findings() if finding.forbids_plan), None)
 
@@ -142,7 +142,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Allow no start with the machine of a file; allow what is about files only where there are some."""
         if action in {"next", "start_array", "start_when_free"}:
-            return self._may_wait if action == "start_when_free" else self.wizard.can_start
+            return self._can_wait_for_gpus if action == "start_when_free" else self.wizard.can_start
         if action == "fix_finding":
             return isinstance(parameters[0], int) and parameters[0] < len(self._fixable_findings())
         if action in {"toggle_files", "search_files", "export_files", "toggle_changes"}:
@@ -159,11 +159,11 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         if not self.wizard.can_start:
             self.app.bell()
             return
-        if self._is_machine_awaited():
+        if self._refuse_while_machine_awaited():
             return
         if self._prepared is None:
             self.update()
-        if wrong := self._first_forbidding_finding():
+        if wrong := self._first_error_forbidding_plan():
             self.app.bell()
             raise BadInput(f"It cannot be started: {wrong.message}", wrong.remedy)
         prepared = self._prepared
@@ -173,8 +173,8 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         self._starting = True
         self._start_run(prepared, "")
 
-    def _is_machine_awaited(self) -> bool:
-        """Return whether the machine is still being looked at, which is then said."""
+    def _refuse_while_machine_awaited(self) -> bool:
+        """Return true, with a notice, while the machine is still being queried."""
         is_awaited = bool(self.awaited_parts - FACTS_PARTS_NOT_AWAITED)
         if is_awaited:
             self.app.bell()
@@ -182,7 +182,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         return is_awaited
 
     @property
-    def _may_wait(self) -> bool:
+    def _can_wait_for_gpus(self) -> bool:
         """Whether others use GPUs of the plan, which can be waited for."""
         plan, facts = self._prepared.plan if self._prepared else None, self.facts
         if plan is None or facts is None or not plan.may_wait or not self.wizard.can_start:
@@ -193,12 +193,12 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
 
     def action_start_when_free(self) -> None:
         """Start what is shown once other trainings have left its GPUs."""
-        if not self._may_wait or self.facts is None or self._starting:
+        if not self._can_wait_for_gpus or self.facts is None or self._starting:
             self.app.bell()
             return
-        if self._is_machine_awaited():
+        if self._refuse_while_machine_awaited():
             return
-        setup = self.wizard.setup_for_profile(self.profile, facts_with_free_gpus(self.facts))
+        setup = self.wizard.setup_for_profile(self.profile, facts_with_idle_gpus(self.facts))
         prepared = prepare_plan(setup)
         for wrong in prepared.errors[:1]:
             self.app.bell()
@@ -212,7 +212,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         if facts is None or not self.wizard.can_start or self._starting:
             self.app.bell()
             return
-        if self._is_machine_awaited():
+        if self._refuse_while_machine_awaited():
             return
         profile, members = self.profile, list[ArrayMember]()
 
@@ -259,7 +259,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         """Ask for a name, then save the profile."""
         self.app.push_screen(
             TextDialog(
-                "Save the profile under this name (asks before it replaces one):", given_or_derived_name(self.profile)
+                "Save the profile under this name (asks before it replaces one):", chosen_or_derived_name(self.profile)
             ),
             self._save_profile_as,
         )
@@ -271,12 +271,12 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             profile = fields.profile_with_value(self.profile, "name", name)
             path = store.save_profile(profile)
         except AlreadyExists:
-            self._ask_to_replace(name)
+            self._ask_to_replace_profile(name)
         else:
             self.post_message(SetProfile(profile, saved=True))
             self.notify(visible(f"Saved {path}"), markup=False)
 
-    def _ask_to_replace(self, name: str) -> None:
+    def _ask_to_replace_profile(self, name: str) -> None:
         def replace(_answer: str) -> None:
             profile = fields.profile_with_value(self.profile, "name", name)
             store.save_profile(profile, overwrite=True)

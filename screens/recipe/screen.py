@@ -10,7 +10,7 @@ from textual.widget import Widget
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import counted
+from tui_train.base.text import quantity
 from tui_train.checks import Finding
 from tui_train.facts.models.hub import HubCache
 from tui_train.facts.types import ScriptSource
@@ -32,9 +32,9 @@ from ..steps.step_rows import Section
 from ..widgets.dialogs import ChoiceDialog
 from ..widgets.form.form_lines import FormGroup, FormRow
 from ..widgets.lines import Lines
-from ..widgets.memory import memory_lines, memory_lines_of_unparsable_field
+from ..widgets.memory_lines import memory_lines, memory_lines_of_unparsable_field
 from ..widgets.multi_select import MultiSelect, SelectRow
-from ..widgets.text_layout import MUTED, Piece
+from ..widgets.text_layout import MUTED, StyledPiece
 from . import script_rows
 
 _LADDER_GROUP_KEY, _UNUSED_GROUP_KEY = "ladder", "unused"
@@ -91,7 +91,7 @@ Those that change the training ask for your consent; the others keep it the same
         Section(title="Out of memory", key=_LADDER_GROUP_KEY, folds=True),
     )
     KEYS_OUTSIDE_FORM = ("ladder.rungs", "ladder.consent")
-    LIST_GROUPS: ClassVar[Mapping[str, bool]] = {_LADDER_GROUP_KEY: True}
+    IS_LIST_ORDERED_BY_GROUP_KEY: ClassVar[Mapping[str, bool]] = {_LADDER_GROUP_KEY: True}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f3", "trace_memory", "Trace memory"),
         Binding("f4", "open_tuning", "Tune speed"),
@@ -124,12 +124,12 @@ Those that change the training ask for your consent; the others keep it the same
         """Return a section; that of the fallbacks is opened to a list."""
         group = super().make_group(section, rows, setup)
         if section.key == _UNUSED_GROUP_KEY:
-            return replace(group, value=counted(len(rows), "value"))
+            return replace(group, value=quantity(len(rows), "value"))
         if section.key != _LADDER_GROUP_KEY:
             return group
         chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
         able = [name for name in chosen if setup is None or not why_rung_unusable(name, setup.ladder_context)]
-        value = f"then {counted(len(able), 'fallback')}" if able else "ends the run"
+        value = f"then {quantity(len(able), 'fallback')}" if able else "ends the run"
         note = ", ".join(label_in_sentence(get_rung(name).label) for name in able) or "nothing is tried"
         hint = "Changes that are tried in turn after a GPU runs out of memory. Space opens the list."
         return replace(group, value=value, note=note, hint=hint)
@@ -151,7 +151,7 @@ Those that change the training ask for your consent; the others keep it the same
             return
         unused: list[FormRow] = []
         for section, rows in sections:
-            idle = [row for row in rows if row.reason and not fields.is_chosen(self.profile, row.key)]
+            idle = [row for row in rows if row.why_disabled and not fields.is_chosen(self.profile, row.key)]
             unused += idle
             yield section, tuple(row for row in rows if row not in idle)
         if unused:
@@ -180,7 +180,7 @@ Those that change the training ask for your consent; the others keep it the same
         """Return what follows from the values."""
         recipe, world = setup.effective_profile.recipe, setup.model_copies
         one = ("process", "processes") if world == setup.world_size else ("copy", "copies")
-        processes = counted(world, *one)
+        processes = quantity(world, *one)
         notes = {"recipe.lr_base_batch": "" if recipe.lr_base_batch else "same as the global batch"}
         if recipe.global_batch and recipe.micro_batch:
             steps = effective_accumulation(setup.effective_profile, world)
@@ -244,10 +244,10 @@ Those that change the training ask for your consent; the others keep it the same
             raise BadInput(wrong.message, wrong.remedy)
 
     def action_trace_memory(self) -> None:
-        """Have the memory counted in the Python that trains, or end the counting that is under way."""
+        """Trace the memory in the training Python, or cancel the trace that is running."""
         if self._traced_workload is not None:
             self.workers.cancel_group(self, "trace")
-            self._end_trace(self._traced_workload, None)
+            self._store_trace(self._traced_workload, None)
             return
         if self._model_without_sizes:
             self._ask_to_fetch_config(self._model_without_sizes)
@@ -262,7 +262,7 @@ Those that change the training ask for your consent; the others keep it the same
             raise BadInput(f"it cannot be traced: {why}", "Take the estimate.")
         self._traced_workload = asked
         self.update()
-        question = trace.memory_child_request(asked.model, asked.settings, asked.folder)
+        question = trace.memory_child_request(asked.model, asked.settings, asked.model_folder)
         self._trace_memory(asked, setup.toolchain.python, question)
 
     def _ask_to_fetch_config(self, name: str) -> None:
@@ -296,34 +296,34 @@ Those that change the training ask for your consent; the others keep it the same
         self.update()
 
     def action_open_tuning(self) -> None:
-        """Open the trials, where they can be made."""
+        """Open the tuning screen, where trials can run."""
         setup = self.setup
         if setup is None:
             return
         self._require_trainable_profile()
-        from tui_train.actions.tune.space import search_space
+        from tui_train.actions.tune.space import make_search_space
 
         from ..tuning import TuningScreen
 
-        search_space(setup)  # raises where no trials can be made
+        make_search_space(setup)  # raises where no trials can be made
         self.app.push_screen(TuningScreen(setup))
 
     @work(thread=True, exclusive=True, group="trace")
     def _trace_memory(self, workload: object, python: str, question: dict[str, Any]) -> None:
         worker = get_current_worker()
-        memory_count = trace.run_trace(python, question, lambda: worker.is_cancelled)
+        memory_count = trace.run_memory_trace(python, question, lambda: worker.is_cancelled)
         if not worker.is_cancelled:
-            self.app.call_from_thread(self._end_trace, workload, memory_count)
+            self.app.call_from_thread(self._store_trace, workload, memory_count)
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
-        """Let the memory be counted, or the sizes be fetched, again."""
+        """Allow another trace or fetch after one failed."""
         if worker_group == "trace":
-            self._end_trace(None, None)
+            self._store_trace(None, None)
         elif worker_group == _CONFIG_WORKER_GROUP:
             self._fetching = False
             self.update()
 
-    def _end_trace(self, workload: object, memory: CountedMemory | None) -> None:
+    def _store_trace(self, workload: object, memory: CountedMemory | None) -> None:
         self._traced_workload = None
         if memory:
             self._traced_memory[workload] = memory
@@ -359,7 +359,7 @@ Those that change the training ask for your consent; the others keep it the same
 def _rung_row(name: str, setup: Setup) -> SelectRow:
     found = get_rung(name)
     reason = why_rung_unusable(name, setup.ladder_context)
-    beside: Piece = reason or (found.cost, MUTED)
+    beside: StyledPiece = reason or (found.cost, MUTED)
     return SelectRow(
         name,
         ((found.label, 26), (beside, 0)),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tui_train.base.text import sentence, visible
+from tui_train.base.text import as_sentence, visible
 from tui_train.checks import Finding
 from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.profile import fields
@@ -20,7 +20,7 @@ from ..widgets.form.form_lines import FormGroup, FormRow
 
 SCRIPT_GROUP_KEY = "script"
 _MAX_UNFOLDED_ROWS = 12  # rows that are shown without being asked for
-_FIELD_KIND_BY_TYPE: Mapping[str, FieldKind] = {"int": "integer", "float": "number"}
+_FIELD_KIND_BY_ARGUMENT_TYPE: Mapping[str, FieldKind] = {"int": "integer", "float": "number"}
 
 
 def make_script_group(
@@ -56,7 +56,7 @@ def arguments_with_value(
         values = tuple(map(str, value))
     else:
         values = (fields.format_value(value),)
-    return given_arguments.with_argument(source, arguments, parameter, values)
+    return given_arguments.arguments_with_values(source, arguments, parameter, values)
 
 
 def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Finding | None) -> FormRow:
@@ -64,7 +64,7 @@ def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Fin
         (name for text in given.values for name in PLACEHOLDER_PATTERN.findall(text) if name in KEY_BY_PLACEHOLDER), ""
     )
     field = _argument_field(parameter)
-    value = _given_value(field, given)
+    value = _argument_value(field, given)
     words, fix = hint_and_fix_texts(finding, _help_text(parameter))
     note, wrong = parameter.help, finding.message if finding and finding.level == "error" else ""
     if finding and finding.level == "note":
@@ -74,7 +74,7 @@ def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Fin
         f"{SCRIPT_OWN_VALUE_SOURCE_TEXT} ({default})"
         if default
         else ""
-        if parameter.required
+        if parameter.is_required
         else SCRIPT_OWN_VALUE_SOURCE_TEXT
     )
     if field.kind in {"choice", "switch"}:
@@ -85,7 +85,7 @@ def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Fin
         field=field,
         value=value,
         options=_argument_options(field, held, only_yes=parameter.form == "switch"),
-        reason=f"its value is the {_recipe_label(passed)} of the recipe" if passed else "",
+        why_disabled=f"its value is the {_recipe_label(passed)} of the recipe" if passed else "",
         default_text=visible(held),
         has_long_default=True,
         note=visible(note),
@@ -97,7 +97,7 @@ def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Fin
 
 def _argument_field(parameter: ScriptParameter) -> Field:
     """Return what can be chosen for a parameter."""
-    kind: FieldKind = "words" if parameter.takes_several else _FIELD_KIND_BY_TYPE.get(parameter.type, "text")
+    kind: FieldKind = "words" if parameter.takes_several else _FIELD_KIND_BY_ARGUMENT_TYPE.get(parameter.type, "text")
     options = parameter.choices if not parameter.takes_several else ()
     if parameter.form in {"switch", "pair"}:
         kind, options = "switch", ()
@@ -107,7 +107,7 @@ def _argument_field(parameter: ScriptParameter) -> Field:
     return Field(key=key, label=visible(parameter.name), kind=kind, help="", options=options, optional=True)
 
 
-def _given_value(field: Field, given: GivenArgument) -> FieldValue:
+def _argument_value(field: Field, given: GivenArgument) -> FieldValue:
     """Return what is given as a value of the field's kind; as text where it is not of it."""
     if not given.word_indexes:
         return None
@@ -137,7 +137,7 @@ def _argument_options(field: Field, unset_text: str, *, only_yes: bool) -> tuple
 
 def _help_text(parameter: ScriptParameter) -> str:
     """Return what the script says of a parameter, its type and where it is declared."""
-    said = f"{sentence(parameter.help.rstrip('.'))}. " if parameter.help else ""
+    said = f"{as_sentence(parameter.help.rstrip('.'))}. " if parameter.help else ""
     kind = "a switch" if parameter.form == "switch" else parameter.type or "a value"
     choices = f", one of {', '.join(parameter.choices)}" if parameter.choices else ""
     where = f"line {parameter.line} of {parameter.file or 'the script'}"

@@ -33,10 +33,11 @@ def card_lines(
     lines = [heading("GPUs", "use, memory, temperature, power", width)]
     unknown = CardLabel("", "GPU")
     lines += [
-        _card_line(sample, history.samples_of(sample.uuid), labels.get(sample.uuid, unknown), width) for sample in shown
+        _card_line(sample, history.samples_of_card(sample.uuid), labels.get(sample.uuid, unknown), width)
+        for sample in shown
     ]
     if others := ordered[len(shown) :]:
-        lines.append(_other_cards_line(others, width))
+        lines.append(_hidden_cards_line(others, width))
     return lines
 
 
@@ -77,11 +78,11 @@ def _memory_text(sample: CardSample) -> str:
     return "" if used is None else f"{used / _GIB_BYTES:.1f}/{(sample.memory_total or 0) / _GIB_BYTES:.0f} GiB"
 
 
-def _other_cards_line(samples: Sequence[CardSample], width: int) -> Content:
+def _hidden_cards_line(samples: Sequence[CardSample], width: int) -> Content:
     ranges = (
-        _range_text([sample.use for sample in samples], " %"),
-        _range_text([sample.temperature for sample in samples], " °C"),
-        _range_text([sample.power for sample in samples], " W"),
+        _value_range_text([sample.use for sample in samples], " %"),
+        _value_range_text([sample.temperature for sample in samples], " °C"),
+        _value_range_text([sample.power for sample in samples], " W"),
     )
     fullest = max(samples, key=lambda sample: used_memory(sample) or 0)
     words = [
@@ -92,7 +93,7 @@ def _other_cards_line(samples: Sequence[CardSample], width: int) -> Content:
     return fit(styled(("   ".join(filter(None, words)), MUTED)), width)
 
 
-def _range_text(values: Sequence[int | None], unit: str) -> str:
+def _value_range_text(values: Sequence[int | None], unit: str) -> str:
     known = [value for value in values if value is not None]
     if not known:
         return ""

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widgets import Input
 from textual.worker import Worker, WorkerState
 
-from tui_train.base.text import counted, size_text, visible
+from tui_train.base.text import quantity, size_text, visible
 from tui_train.runner.logs.lines import RANK_PREFIX_PATTERN_TEMPLATE
 from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.search import FilteredLog, LogSearch, SearchUpdate, start_nearest_search
@@ -25,8 +25,8 @@ from .log_view import LogHit, LogView
 
 
 @dataclass
-class SearchNews(Message):
-    """A search has found something, or has got on."""
+class SearchUpdated(Message):
+    """Message with the progress or a hit of a search."""
 
     search: LogSearch
     update: SearchUpdate
@@ -84,10 +84,10 @@ class LogPane(Vertical):
         self._apply_filter()
 
     def set_growing(self, *, is_growing: bool) -> None:
-        """Say whether more is written to the log."""
+        """Set whether the log is still being written."""
         if is_growing != self.is_growing:
             self.is_growing = is_growing
-            self._show_title_and_place()
+            self._show_title_and_position()
 
     def filter_by_rank(self, rank: int | None) -> None:
         """Show the lines of one rank only, or of all."""
@@ -113,10 +113,10 @@ class LogPane(Vertical):
         except (OSError, ValueError) as error:
             self.notify(f"The filter cannot be started: {error}", severity="error", markup=False)
         if self._filtered:
-            self._post_search_news(self._filtered.search)
+            self._post_search_updates(self._filtered.search)
         self._searched_text = self._status_text = ""
         self._view.show(self._filtered or self.log_file, start_offset=at)
-        self._show_title_and_place()
+        self._show_title_and_position()
 
     def _end_filter(self) -> None:
         filtered, self._filtered = self._filtered, None
@@ -125,12 +125,12 @@ class LogPane(Vertical):
             filtered.close()
 
     @work(thread=True, group="listen")
-    def _post_search_news(self, search: LogSearch) -> None:
+    def _post_search_updates(self, search: LogSearch) -> None:
         for found in search.updates():
-            self.post_message(SearchNews(search, found))
+            self.post_message(SearchUpdated(search, found))
 
-    @on(SearchNews)
-    def _show_search_news(self, event: SearchNews) -> None:
+    @on(SearchUpdated)
+    def _show_update_of_search(self, event: SearchUpdated) -> None:
         found = event.update
         if self._filtered and event.search is self._filtered.search:
             self._searched_text = "" if found.done or found.error else f", {found.percent} % searched"
@@ -140,7 +140,7 @@ class LogPane(Vertical):
                 self._apply_filter()
         elif event.search is self._search:
             self._show_search_update(found)
-        self._show_title_and_place()
+        self._show_title_and_position()
 
     @on(Worker.StateChanged)
     def _end_failed_search(self, event: Worker.StateChanged) -> None:
@@ -148,7 +148,7 @@ class LogPane(Vertical):
         if event.state == WorkerState.ERROR:
             self._stop_search()
             self._searched_text = self._status_text = ""
-            self._show_title_and_place()
+            self._show_title_and_position()
             self.refresh_bindings()
 
     def _show_search_update(self, update: SearchUpdate) -> None:
@@ -218,8 +218,8 @@ class LogPane(Vertical):
             self.notify(f"The search cannot be started: {error}", severity="error", markup=False)
             return
         self._status_text = f"searching {visible(self._expression)}, esc stops it"
-        self._post_search_news(self._search)
-        self._show_title_and_place()
+        self._post_search_updates(self._search)
+        self._show_title_and_position()
         self.refresh_bindings()
 
     def find_text(self, text: str) -> None:
@@ -249,7 +249,7 @@ class LogPane(Vertical):
         else:
             self._filter, self.rank = "", None
             self._apply_filter()
-        self._show_title_and_place()
+        self._show_title_and_position()
         self.refresh_bindings()
 
     @on(LogView.Replaced)
@@ -259,13 +259,13 @@ class LogPane(Vertical):
             self._apply_filter()
 
     @on(LogView.Moved)
-    def _show_title_and_place(self) -> None:
-        """Say which log this is, and where in it one is."""
-        words = "  ".join(filter(None, self._texts_of_place_in_log()))
+    def _show_title_and_position(self) -> None:
+        """Show the name of the log and the position in it."""
+        words = "  ".join(filter(None, self._log_position_texts()))
         self.query_one("#place", Lines).show(lambda width: [fit(styled(("›", KEY_STYLE), " ", (words, MUTED)), width)])
         self.query_one("#title", Lines).show(lambda width: [heading("Log", self._caption, width)])
 
-    def _texts_of_place_in_log(self) -> Iterator[str]:
+    def _log_position_texts(self) -> Iterator[str]:
         if self.log_file is None:
             return
         whole, view = self.log_file.size(), self._view
@@ -281,4 +281,4 @@ class LogPane(Vertical):
         yield f"rank {self.rank}" if self.rank is not None else ""
         if self._filtered:
             matching = f" matching {visible(self._filter)}" if self._filter else ""
-            yield counted(self._filtered.line_count(), "line") + matching + self._searched_text
+            yield quantity(self._filtered.line_count(), "line") + matching + self._searched_text

@@ -36,22 +36,22 @@ _MAX_EMPTY_LINES_SKIPPED = 4000  # lines that show nothing, of which a screen ma
 LogSource = LogFile | FilteredLog
 
 
-class RowPlace(NamedTuple):
-    """A row on the screen: where its line starts in the file, and which of the line's rows it is."""
+class RowPosition(NamedTuple):
+    """Position of a screen row: byte offset of its line in the file, and its number in that line."""
 
     start: int
     row: int = 0
 
 
 class LogHit(NamedTuple):
-    """A line to point out: `spans` are characters of each of the lines that it is shown as."""
+    """A matching line: its byte offset, and the matched characters of each row that it is shown as."""
 
     start: int
     spans: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
-class _Row(NamedTuple):
-    place: RowPlace
+class _DrawnRow(NamedTuple):
+    place: RowPosition
     end: int
     strip: Strip
 
@@ -70,7 +70,7 @@ class LogView(Widget, can_focus=True):
         Binding("home,g", "go_to_start", "To the start of the log", show=False),
         Binding("end,G", "go_to_end", "To the end of the log, and follow it", show=False),
         Binding("w", "toggle_wrapping", "Wrap long lines", show=False),
-        Binding("x", "toggle_as_written", "Lines as they are written", show=False),
+        Binding("x", "toggle_raw_lines", "Lines as they are written", show=False),
     ]
 
     class Moved(Message):
@@ -87,9 +87,9 @@ class LogView(Widget, can_focus=True):
         self.as_written = False
         self.cause = ""
         self.hit: LogHit | None = None
-        self._top = RowPlace(0)
+        self._top = RowPosition(0)
         self._left = 0
-        self._rows: list[_Row] = []
+        self._rows: list[_DrawnRow] = []
         self._drawn: list[Strip] = []
         self._stamp = (0, 0)
         self._bytes = 0
@@ -103,7 +103,7 @@ class LogView(Widget, can_focus=True):
     def show(self, source: LogSource, *, start_offset: int | None = None) -> None:
         """Show the lines of a source from an offset on; without one its end, and follow it."""
         self.source, self.hit = source, None
-        self.following, self._top = start_offset is None, RowPlace(start_offset or 0)
+        self.following, self._top = start_offset is None, RowPosition(start_offset or 0)
         self._lay_out()
 
     def show_hit(self, hit: LogHit) -> None:
@@ -112,8 +112,8 @@ class LogView(Widget, can_focus=True):
         row, first, last = self._hit_position(hit)
         if not self.wrapping and not self._left <= first <= last < self._left + self.size.width:
             self._left = max(0, first - self.size.width // 2)
-        if RowPlace(hit.start, row) not in {row.place for row in self._rows}:
-            self._top = RowPlace(hit.start, row)
+        if RowPosition(hit.start, row) not in {row.place for row in self._rows}:
+            self._top = RowPosition(hit.start, row)
             self._scroll_by(-(self.size.height // 3))
         self._lay_out()
 
@@ -132,12 +132,12 @@ class LogView(Widget, can_focus=True):
 
     @property
     def top_offset(self) -> int:
-        """Where the first line in sight starts in the file."""
+        """Byte offset in the file of the first visible line."""
         return self._rows[0].place.start if self._rows else 0
 
     @property
     def bottom_offset(self) -> int:
-        """Where the last line in sight ends in the file."""
+        """Byte offset in the file behind the last visible line."""
         return self._rows[-1].end if self._rows else 0
 
     def on_resize(self) -> None:
@@ -158,7 +158,7 @@ class LogView(Widget, can_focus=True):
         """Go where the bar at the right is clicked."""
         if self.source and event.x == self.size.width - 1:
             self.following = False
-            self._top = RowPlace(self.source.size() * event.y // max(1, self.size.height))
+            self._top = RowPosition(self.source.size() * event.y // max(1, self.size.height))
             self._lay_out()
 
     def action_move(self, rows: int) -> None:
@@ -177,7 +177,7 @@ class LogView(Widget, can_focus=True):
 
     def action_go_to_start(self) -> None:
         """Go to the start."""
-        self.following, self._top, self._left = False, RowPlace(0), 0
+        self.following, self._top, self._left = False, RowPosition(0), 0
         self._lay_out()
 
     def action_go_to_end(self) -> None:
@@ -187,15 +187,15 @@ class LogView(Widget, can_focus=True):
 
     def action_toggle_wrapping(self) -> None:
         """Wrap long lines, or do not."""
-        self.wrapping, self._left, self._top = not self.wrapping, 0, RowPlace(self._top.start)
+        self.wrapping, self._left, self._top = not self.wrapping, 0, RowPosition(self._top.start)
         self._lay_out()
 
-    def action_toggle_as_written(self) -> None:
+    def action_toggle_raw_lines(self) -> None:
         """Show lines as they are written, or as they are easier to read."""
         self.as_written = not self.as_written
         self._lay_out()
 
-    def mark_cause(self, text: str) -> None:
+    def highlight_cause_line(self, text: str) -> None:
         """Mark the line that shows why the run failed; empty for none."""
         if text != self.cause:
             self.cause = text
@@ -235,9 +235,9 @@ class LogView(Widget, can_focus=True):
             self._bars.refresh(self._stamp)
         rows = [] if self.following else [*islice(self._rows_from(self._top), height)]
         if len(rows) < height:
-            first = rows[0].place if rows else RowPlace(self._bytes)
+            first = rows[0].place if rows else RowPosition(self._bytes)
             rows = [*islice(self._rows_above(first), height - len(rows))][::-1] + rows
-        self._top = rows[0].place if rows else RowPlace(0)
+        self._top = rows[0].place if rows else RowPosition(0)
         self._rows = rows
         self._draw()
         self.post_message(self.Moved())
@@ -272,21 +272,21 @@ class LogView(Widget, can_focus=True):
         """Draw the row at a height."""
         return self._drawn[y] if y < len(self._drawn) else Strip.blank(self.size.width, self.rich_style)
 
-    def _rows_from(self, place: RowPlace) -> Iterator[_Row]:
+    def _rows_from(self, place: RowPosition) -> Iterator[_DrawnRow]:
         """Yield the rows from a place on."""
-        lines = self.source.forward(place.start) if self.source else iter(())
-        rows = (row for line in islice(lines, _MAX_EMPTY_LINES_SKIPPED) for row in self._rows_of(line))
+        lines = self.source.lines_from(place.start) if self.source else iter(())
+        rows = (row for line in islice(lines, _MAX_EMPTY_LINES_SKIPPED) for row in self._rows_of_line(line))
         return dropwhile(lambda row: row.place < place, rows)
 
-    def _rows_above(self, place: RowPlace) -> Iterator[_Row]:
+    def _rows_above(self, place: RowPosition) -> Iterator[_DrawnRow]:
         """Yield the rows before a place, the nearest first."""
-        lines = self.source.backward(place.start) if self.source else iter(())
+        lines = self.source.lines_before(place.start) if self.source else iter(())
         own = islice(self._lines_from(place.start), 1) if place.row else ()
-        yield from reversed([row for line in own for row in self._rows_of(line) if row.place < place])
+        yield from reversed([row for line in own for row in self._rows_of_line(line) if row.place < place])
         for line in islice(lines, _MAX_EMPTY_LINES_SKIPPED):
-            yield from reversed(self._rows_of(line))
+            yield from reversed(self._rows_of_line(line))
 
-    def _begins_with_old_bar(self, line: LogLine) -> bool:
+    def _begins_with_superseded_bar(self, line: LogLine) -> bool:
         """Tell whether the first of a line's rows is a state of a bar that goes on, which is not shown.
 
         All is shown of lines that were searched for or filtered, and of the log as it is written.
@@ -295,19 +295,19 @@ class LogView(Widget, can_focus=True):
             return False
         if self._bars is None or self._bars.log is not self.source:
             self._bars = FoldedBars(self.source)
-        return self._bars.begins_with_old_state(line)
+        return self._bars.begins_with_superseded_state(line)
 
     def _lines_from(self, start: int) -> Iterator[LogLine]:
-        return self.source.forward(start) if self.source else iter(())
+        return self.source.lines_from(start) if self.source else iter(())
 
-    def _rows_of(self, line: LogLine) -> list[_Row]:
+    def _rows_of_line(self, line: LogLine) -> list[_DrawnRow]:
         """Return the rows that a line takes."""
         if line.is_hidden_bar_state:
             return []
         spans = self.hit.spans if self.hit and self.hit.start == line.start else ()
         width = max(1, self.size.width - 1)
         strips: list[Strip] = []
-        first = int(self._begins_with_old_bar(line))
+        first = int(self._begins_with_superseded_bar(line))
         for index, written in enumerate(styled_lines_left_on_terminal(line.shown_data)[first:], start=first):
             found = spans[index] if index < len(spans) else ()
             # Matches are counted in characters of the line as it is written.
@@ -321,7 +321,9 @@ class LogView(Widget, can_focus=True):
                 strips += map(Strip, split_segments(segments, map(len, rows)))
             else:
                 strips.append(Strip(segments).crop(self._left, self._left + width))
-        return [_Row(RowPlace(line.start, row), line.end, strip) for row, strip in enumerate(strips, start=first)]
+        return [
+            _DrawnRow(RowPosition(line.start, row), line.end, strip) for row, strip in enumerate(strips, start=first)
+        ]
 
 
 # Its colours, and what is pointed out in it: styles that neither hide nor blink.

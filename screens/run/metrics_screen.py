@@ -9,24 +9,24 @@ from textual.binding import Binding, BindingType
 from textual.worker import get_current_worker
 
 from tui_train.base.text import visible
-from tui_train.runner.logs.metrics import Metrics, continued_metrics
+from tui_train.runner.logs.metrics import Metrics, joined_metrics
 from tui_train.runs.results.metrics import read_trainer_metrics
 from tui_train.views.metrics import MetricPair, metric_pairs
 
 from ..base import WizardScreen
-from ..widgets.bar import StepBar
-from ..widgets.keys import KeyBar
+from ..widgets.key_bar import KeyBar
 from ..widgets.lines import Lines
+from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import MUTED, styled
 from .metric_grid import (
     GridShape,
-    MetricChoices,
-    MetricDrawing,
-    cursor_place,
+    MetricDrawer,
+    MetricGridOptions,
+    cursor_index,
     grid_shape,
-    moved_cursor,
-    page_text,
-    pinned_first,
+    order_pinned_first,
+    shown_metrics_text,
+    with_cursor_moved,
 )
 
 if TYPE_CHECKING:
@@ -70,30 +70,30 @@ On the command line: tui-train metrics, with --json and --csv."""
     def __init__(self, view: "RunView") -> None:
         super().__init__()
         self._view = view
-        self._kept = Metrics()
+        self._trainer_metrics = Metrics()
         self._pairs: list[MetricPair] = []
-        self._drawing = MetricDrawing()
+        self._drawing = MetricDrawer()
 
     def compose(self) -> ComposeResult:
-        """The plots, and keys."""
+        """Compose the plots and the keys."""
         yield StepBar(title="Run › Metrics")
         yield Lines(id="metrics")
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Draw what the log says, and read what the trainer has kept."""
+        """Draw the metrics of the log, and read those that the trainer stored."""
         self._view.metrics = self._view.metrics._replace(is_full=False)
         self.draw()
-        self._read_kept_metrics()
+        self._read_trainer_metrics()
 
     @work(thread=True, exclusive=True, group="kept")
-    def _read_kept_metrics(self) -> None:
+    def _read_trainer_metrics(self) -> None:
         worker, kept = get_current_worker(), read_trainer_metrics(self._view.run)
         if not worker.is_cancelled:
-            self.app.call_from_thread(self._take_kept_metrics, kept)
+            self.app.call_from_thread(self._show_trainer_metrics, kept)
 
-    def _take_kept_metrics(self, kept: Metrics) -> None:
-        self._kept = kept
+    def _show_trainer_metrics(self, kept: Metrics) -> None:
+        self._trainer_metrics = kept
         if self.is_attached:
             self.draw()
 
@@ -101,36 +101,36 @@ On the command line: tui-train metrics, with --json and --csv."""
         """Draw for the new size."""
         self.draw()
 
-    def _find_pairs(self) -> list[MetricPair]:
+    def _ordered_metric_pairs(self) -> list[MetricPair]:
         view = self._view
-        logged = view.news.progress.metrics if view.news else Metrics()
+        logged = view.snapshot.progress.metrics if view.snapshot else Metrics()
         # A log that names no steps counts its own lines, which cannot go on where the trainer's record ends.
-        if view.news and (view.news.progress.step or not view.still_trains):
-            logged = continued_metrics(self._kept, logged)
-        return pinned_first(metric_pairs(logged), view.metrics)
+        if view.snapshot and (view.snapshot.progress.step or not view.is_still_training):
+            logged = joined_metrics(self._trainer_metrics, logged)
+        return order_pinned_first(metric_pairs(logged), view.metrics)
 
     @property
-    def _room(self) -> int:
+    def _plot_row_count(self) -> int:
         return self.size.height - _ROWS_OF_FRAME - (self.size.height >= _MIN_TALL_ROWS)
 
     @property
-    def _shape(self) -> GridShape:
-        return grid_shape(len(self._pairs), self.size.width, self._room)
+    def _grid_shape(self) -> GridShape:
+        return grid_shape(len(self._pairs), self.size.width, self._plot_row_count)
 
     def draw(self) -> None:
-        """Draw what has changed."""
-        pairs = self._pairs = self._find_pairs()
-        choices = self._view.metrics = moved_cursor(pairs, self._view.metrics, 0)
-        steps, room = self._view.news.progress.steps if self._view.news else 0, self._room
+        """Draw the page or the full plot."""
+        pairs = self._pairs = self._ordered_metric_pairs()
+        choices = self._view.metrics = with_cursor_moved(pairs, self._view.metrics, 0)
+        steps, room = self._view.snapshot.progress.steps if self._view.snapshot else 0, self._plot_row_count
         lines = self.query_one("#metrics", Lines)
         if not pairs:
-            lines.show_fixed(styled(("No numbers by name in the log yet.", MUTED)))
+            lines.show_fixed_lines(styled(("No numbers by name in the log yet.", MUTED)))
         elif choices.is_full:
-            shown = pairs[cursor_place(pairs, choices)]
-            lines.show(lambda width: self._drawing.full_lines(shown, choices, steps, (width, room)))
+            shown = pairs[cursor_index(pairs, choices)]
+            lines.show(lambda width: self._drawing.full_metric_lines(shown, choices, steps, (width, room)))
         else:
             lines.show(lambda width: self._drawing.grid_lines(pairs, choices, steps, (width, room)))
-        words = page_text(pairs, choices, self._shape) if pairs else ""
+        words = shown_metrics_text(pairs, choices, self._grid_shape) if pairs else ""
         self.query_one(StepBar).show_at_right(styled((words, MUTED)), visible(self._view.run.name))
 
     @property
@@ -146,30 +146,30 @@ On the command line: tui-train metrics, with --json and --csv."""
 
     def action_move(self, right: int, down: int) -> None:
         """Go to another metric, unless there is none; in full all are in one row."""
-        step = right + down * (1 if self._view.metrics.is_full else self._shape.columns)
-        if 0 <= cursor_place(self._pairs, self._view.metrics) + step < len(self._pairs):
-            self._choose(moved_cursor(self._pairs, self._view.metrics, step))
+        step = right + down * (1 if self._view.metrics.is_full else self._grid_shape.columns)
+        if 0 <= cursor_index(self._pairs, self._view.metrics) + step < len(self._pairs):
+            self._apply_choices(with_cursor_moved(self._pairs, self._view.metrics, step))
 
     def action_move_page(self, pages: int) -> None:
         """Go to another page."""
-        step = 1 if self._view.metrics.is_full else self._shape.page_size
-        self._choose(moved_cursor(self._pairs, self._view.metrics, pages * step))
+        step = 1 if self._view.metrics.is_full else self._grid_shape.page_size
+        self._apply_choices(with_cursor_moved(self._pairs, self._view.metrics, pages * step))
 
     def action_toggle_full(self) -> None:
         """Show one plot in full, or all again."""
-        self._choose(self._view.metrics._replace(is_full=not self._view.metrics.is_full))
+        self._apply_choices(self._view.metrics._replace(is_full=not self._view.metrics.is_full))
 
     def action_toggle_pin(self) -> None:
         """Pin the metric at the cursor, or not."""
-        self._choose(self._view.metrics.with_pin_toggled())
+        self._apply_choices(self._view.metrics.with_pin_toggled())
 
     def action_toggle_log(self) -> None:
         """Draw the metric at the cursor by its logarithm, or not."""
-        self._choose(self._view.metrics.with_log_toggled())
+        self._apply_choices(self._view.metrics.with_log_toggled())
 
     def action_zoom(self) -> None:
         """Show the last part only."""
-        self._choose(self._view.metrics.with_next_part())
+        self._apply_choices(self._view.metrics.with_next_zoom_step())
 
     def action_back(self) -> None:
         """Leave one plot, or the screen."""
@@ -178,7 +178,7 @@ On the command line: tui-train metrics, with --json and --csv."""
         else:
             self.app.pop_screen()
 
-    def _choose(self, choices: MetricChoices) -> None:
+    def _apply_choices(self, choices: MetricGridOptions) -> None:
         self._view.metrics = choices
         self.draw()
         self.refresh_bindings()

@@ -12,7 +12,7 @@ from tui_train.base.text import size_text
 from tui_train.diagnose import Diagnosis, LogReadObserver, StopReading, diagnose_run
 from tui_train.diagnose.repeated_failure import why_not_restartable
 from tui_train.facts.types import Facts
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.predict import predict_memory
 from tui_train.profile import store
 from tui_train.profile.changes import Change, apply_change
@@ -32,7 +32,7 @@ class RunEnd(Struct, frozen=True, kw_only=True):
     diagnosis: Diagnosis | None = None  # why it failed
     profile: Profile | None = None  # in which a change is tried
     output: RunOutput | None = None  # what it leaves
-    fits_text: str = ""  # the memory that the change would take, in words
+    memory_fit_text: str = ""  # the memory that the change would take, in words
     run_result: RunResult | None = None  # the adapter or model to use
     why_not_resumable: str = ""  # empty where it can be resumed
     previous_run: RunDir | None = None  # the run of the same profile before it
@@ -60,18 +60,18 @@ class RunEnd(Struct, frozen=True, kw_only=True):
         return self.run_result is not None and self.run_result.weights is not None
 
 
-NOT_ENDED = RunEnd(why_not_resumable="still runs")
+RUN_NOT_ENDED = RunEnd(why_not_resumable="still runs")
 
 
 @dataclass
-class EndExplained(Message):
+class RunEndExplained(Message):
     """The end of the run is explained."""
 
     end: RunEnd
 
 
 @dataclass
-class ExplainProgress(Message):
+class LogReadProgress(Message):
     """Explanation by the end of a large log, and in words how much of it was read."""
 
     diagnosis: Diagnosis | None
@@ -87,10 +87,10 @@ class LogReadPoster(LogReadObserver):
         self._end_diagnosis: Diagnosis | None = None
         self._next = time.monotonic() + 1.0
 
-    def note_diagnosis_of_ends(self, diagnosis: Diagnosis | None) -> None:
+    def note_early_diagnosis(self, diagnosis: Diagnosis | None) -> None:
         """Show it at once; what F2 would change follows with the whole."""
         self._end_diagnosis = replace(diagnosis, change=None) if diagnosis else None
-        self._post(ExplainProgress(self._end_diagnosis, "reading the rest of its log"))
+        self._post(LogReadProgress(self._end_diagnosis, "reading the rest of its log"))
 
     def note_bytes_read(self, read_bytes: int, total_bytes: int) -> None:
         """Show it now and then."""
@@ -99,10 +99,10 @@ class LogReadPoster(LogReadObserver):
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + PROGRESS_INTERVAL_SECONDS
             words = f"reading the rest of its log: {100 * read_bytes // total_bytes} % of {size_text(total_bytes)}"
-            self._post(ExplainProgress(self._end_diagnosis, words))
+            self._post(LogReadProgress(self._end_diagnosis, words))
 
 
-def explain_end(
+def explain_run_end(
     run: RunDir, plan_position: int, facts: Facts | None, observer: LogReadObserver | None = None
 ) -> RunEnd:
     """Return what is known of an ended run whose last attempt is the plan's at a position; TuiTrainError."""
@@ -111,7 +111,7 @@ def explain_end(
     return RunEnd(
         diagnosis=found,
         profile=profile,
-        fits_text=_memory_after_change_text(profile, found.change, facts)
+        memory_fit_text=_memory_after_change_text(profile, found.change, facts)
         if profile and found and found.change and facts
         else "",
         why_not_resumable=why_not_restartable(run, read_status(run), found),
@@ -123,8 +123,8 @@ def explain_end(
 
 def _memory_after_change_text(profile: Profile, change: Change, facts: Facts) -> str:
     """Return the memory that would be reserved after a change and whether it fits, empty where that is not known."""
-    predicted = predict_memory(set_up(apply_change(change, profile), facts))
+    predicted = predict_memory(make_setup(apply_change(change, profile), facts))
     if predicted.estimate is None or not predicted.place_verdicts:
         return ""
     verdict = predicted.place_verdicts[0][1]
-    return f"{size_text(verdict.reserved)} reserved {'✓' if verdict.band == 'fits' else '!'} {verdict.band}"
+    return f"{size_text(verdict.reserved_bytes)} reserved {'✓' if verdict.band == 'fits' else '!'} {verdict.band}"

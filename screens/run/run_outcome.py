@@ -6,7 +6,7 @@ from pathlib import Path
 from textual.content import Content
 
 from tui_train.base.text import display_path, grouped_digits, loss_text, size_text, visible
-from tui_train.runs.follow import RunNews
+from tui_train.runs.follow import RunSnapshot
 from tui_train.runs.results.result import RunResult
 from tui_train.runs.results.resuming import RunOutput, SavedCheckpoint
 from tui_train.runs.results.weights import Weights
@@ -18,11 +18,15 @@ _LABEL_WIDTH = 12
 
 
 def outcome_lines(
-    news: RunNews, output: RunOutput | None, run_result: RunResult | None, keys: Sequence[tuple[str, str]], width: int
+    snapshot: RunSnapshot,
+    output: RunOutput | None,
+    run_result: RunResult | None,
+    keys: Sequence[tuple[str, str]],
+    width: int,
 ) -> list[Content]:
     """Return a title and some lines: what the run made (`run_result`), and the `keys` of what can be done next."""
     lines = [heading("Outcome", "", width)]
-    if numbers := _loss_parts(news):
+    if numbers := _loss_parts(snapshot):
         lines.append(_labelled_line("Loss", join_parts_that_fit(numbers, width - _LABEL_WIDTH), width))
     weights = run_result.weights if run_result else None
     final = bool(run_result and weights and run_result.source != "checkpoint")
@@ -56,11 +60,15 @@ def outcome_lines(
     words = Content("   ").join([styled((key, KEY_STYLE), f" {word}") for key, word in keys])
     lines += [_labelled_line("Next", words, width)] if keys else []
     # Last, as what has no room is cut there.
-    return [*lines, _labelled_line("Retries", styled(visible(news.status.why)), width)] if news.status.why else lines
+    return (
+        [*lines, _labelled_line("Retries", styled(visible(snapshot.status.why)), width)]
+        if snapshot.status.why
+        else lines
+    )
 
 
-def _loss_parts(news: RunNews) -> list[Content]:
-    progress = news.progress
+def _loss_parts(snapshot: RunSnapshot) -> list[Content]:
+    progress = snapshot.progress
     if not progress.first or not progress.last:
         return []
     found = [styled((loss_text(progress.last.loss), "b"), (f" last, {loss_text(progress.first.loss)} first", MUTED))]

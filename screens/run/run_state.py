@@ -8,13 +8,13 @@ from statistics import fmean, variance
 
 from textual.content import Content
 
-from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, typeset_ascii, visible
+from tui_train.base.text import duration_text, grouped_digits, loss_text, percent, quantity, typeset_ascii, visible
 from tui_train.runner.logs.curve import LossCurve
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
-from tui_train.runs.follow import RunNews
+from tui_train.runs.follow import RunSnapshot
 from tui_train.runs.ranks import ranks_summary
 from tui_train.runs.status import may_still_write, training_seconds
-from tui_train.views import show
+from tui_train.views import plain_text
 
 from ..widgets.text_layout import (
     DONE_MARK,
@@ -24,7 +24,7 @@ from ..widgets.text_layout import (
     OPEN_MARK,
     RULE_STYLE,
     WARNING_MARK,
-    Piece,
+    StyledPiece,
     columns,
     fit,
     share_bar,
@@ -54,25 +54,25 @@ def state_mark(status: RunStatus) -> tuple[str, str]:
     )
 
 
-def run_state_lines(name: str, news: RunNews, problems: tuple[str, ...], width: int) -> list[Content]:
+def run_state_lines(name: str, snapshot: RunSnapshot, problems: tuple[str, ...], width: int) -> list[Content]:
     """Return the lines; `problems` are sentences, each of which begins a line."""
-    now = news.status
+    now = snapshot.status
     sign = state_mark(now)
-    head = styled(sign, " ", (show.run_state_text(now), f"b {sign[1]}"), "  ", visible(name))
-    lasted = _time_text(now, news.seconds_left)
+    head = styled(sign, " ", (plain_text.run_state_text(now), f"b {sign[1]}"), "  ", visible(name))
+    lasted = _elapsed_and_left_text(now, snapshot.seconds_left)
     # A name that is cut keeps apart from the time.
     lines = [columns(width, (head, 0), (lasted, -lasted.cell_length - 1)) if lasted.plain else fit(head, width)]
-    waiting = news.queue_text or _awaited_first_step_text(news)
+    waiting = snapshot.queue_text or _before_first_step_text(snapshot)
     lines += [fit(styled((waiting, MUTED)), width)] if waiting else []
-    lines += [*_progress_lines(news, sign[1], width)]
-    numbers = _metric_parts(news)
+    lines += [*_progress_lines(snapshot, sign[1], width)]
+    numbers = _metric_parts(snapshot)
     if numbers:
         lines.append(join_parts_that_fit(numbers, width))
-    if attempts := _attempts_line(news, width):
+    if attempts := _attempts_line(snapshot, width):
         lines.append(attempts)
-    first, *others = news.mismatch or ("",)
-    mismatch = (first + (f" (and {len(others)} more)" if others else ""),) if first else ()
-    for sentence in (*mismatch, *_leftover_sentences(now), *problems):
+    first, *others = snapshot.rank_differences or ("",)
+    rank_differences = (first + (f" (and {len(others)} more)" if others else ""),) if first else ()
+    for sentence in (*rank_differences, *_leftover_sentences(now), *problems):
         lines += _warning_lines(visible(sentence), width)
     return lines
 
@@ -90,11 +90,11 @@ def whole_minutes_text(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _time_text(status: RunStatus, seconds_left: float | None) -> Content:
+def _elapsed_and_left_text(status: RunStatus, seconds_left: float | None) -> Content:
     if status.seconds is None:
         return Content()
     if not may_still_write(status):
-        tries = f", {counted(len(status.attempts), 'attempt')}" if len(status.attempts) > 1 else ""
+        tries = f", {quantity(len(status.attempts), 'attempt')}" if len(status.attempts) > 1 else ""
         return styled((f"after {duration_text(training_seconds(status) or status.seconds)}{tries}", MUTED))
     if seconds_left is None:
         return styled((f"{whole_minutes_text(status.seconds)} elapsed", MUTED))
@@ -103,15 +103,15 @@ def _time_text(status: RunStatus, seconds_left: float | None) -> Content:
     )
 
 
-def _awaited_first_step_text(news: RunNews) -> str:
+def _before_first_step_text(snapshot: RunSnapshot) -> str:
     """Return what a run does before its first step, and since when; empty once a step or a loss is known."""
-    status, progress = news.status, news.progress
-    if status.state != "running" or progress.step or progress.last or news.unread:
+    status, progress = snapshot.status, snapshot.progress
+    if status.state != "running" or progress.step or progress.last or snapshot.why_no_step_read:
         return ""
     newest = next(reversed(status.attempts), None)
     if newest is None or newest.ended is not None:
         return f"Started{_time_of_day_text(status.started)}; no process trains yet."
-    awaited = "no step in the log yet" if news.has_output else "nothing written yet"
+    awaited = "no step in the log yet" if snapshot.has_output else "nothing written yet"
     return f"Processes started{_time_of_day_text(newest.started)}; {awaited}."
 
 
@@ -119,11 +119,11 @@ def _time_of_day_text(date: float | None) -> str:
     return f" {time.strftime('%H:%M:%S', time.localtime(date))}" if date else ""
 
 
-def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:
-    progress = news.progress
-    step = progress.step or _step_before_first_line(news)
+def _progress_lines(snapshot: RunSnapshot, style: str, width: int) -> Iterator[Content]:
+    progress = snapshot.progress
+    step = progress.step or _resumed_or_last_step(snapshot)
     # A log that names no step says nothing of those of a finished run.
-    if progress.steps and (step or news.status.state != "finished"):
+    if progress.steps and (step or snapshot.status.state != "finished"):
         # A log may name numbers whose quotient no float holds.
         part = 1.0 if step >= progress.steps else step / progress.steps
         counts = styled((grouped_digits(step), "b"), f" of {grouped_digits(progress.steps)}")
@@ -137,18 +137,18 @@ def _progress_lines(news: RunNews, style: str, width: int) -> Iterator[Content]:
         yield styled(f"{progress.position_word} ", (grouped_digits(step), "b"))
 
 
-def _step_before_first_line(news: RunNews) -> int:
+def _resumed_or_last_step(snapshot: RunSnapshot) -> int:
     """Return where a training is of whose newest attempt no step is read: the checkpoint while it goes on."""
-    if not may_still_write(news.status):
-        return news.progress.last.step if news.progress.last else 0
-    return news.status.attempts[-1].resumed if news.status.attempts and not news.not_resumed else 0
+    if not may_still_write(snapshot.status):
+        return snapshot.progress.last.step if snapshot.progress.last else 0
+    return snapshot.status.attempts[-1].resumed if snapshot.status.attempts and not snapshot.why_not_resumed else 0
 
 
-def _metric_parts(news: RunNews) -> list[Content]:
-    progress = news.progress
+def _metric_parts(snapshot: RunSnapshot) -> list[Content]:
+    progress = snapshot.progress
     found: list[Content] = []
     if progress.last:
-        trend = (f" {_trend_mark(progress.curve)}", MUTED) if may_still_write(news.status) else ""
+        trend = (f" {_trend_mark(progress.curve)}", MUTED) if may_still_write(snapshot.status) else ""
         found.append(styled(("loss ", MUTED), (loss_text(progress.last.loss), "b"), trend))
     newest, best = progress.evaluations.last, progress.best_evaluation
     if newest and best:
@@ -159,8 +159,8 @@ def _metric_parts(news: RunNews) -> list[Content]:
         found.append(styled(("eval ", MUTED), (loss_text(newest.loss), "b")))
     if progress.tokens_per_second:
         found.append(styled(("tokens/s ", MUTED), (grouped_digits(progress.tokens_per_second), "b")))
-    elif news.steps_per_second and may_still_write(news.status):
-        found.append(styled((speed_text(news.steps_per_second, progress.position_word), MUTED)))
+    elif snapshot.steps_per_second and may_still_write(snapshot.status):
+        found.append(styled((speed_text(snapshot.steps_per_second, progress.position_word), MUTED)))
     if progress.learning_rate is not None:
         found.append(styled(("rate ", MUTED), learning_rate_text(progress.learning_rate)))
     if progress.gradient_norm is not None:
@@ -170,7 +170,7 @@ def _metric_parts(news: RunNews) -> list[Content]:
 
 def _trend_mark(curve: LossCurve) -> str:
     """Return whether the newest losses lie below those before them; empty for too few, or ones that are no numbers."""
-    losses = [point.loss for point in islice(curve.backwards(), _TREND_POINTS)]
+    losses = [point.loss for point in islice(curve.points_newest_first(), _TREND_POINTS)]
     half = len(losses) // 2
     if half < _MIN_TREND_POINTS // 2 or not all(map(math.isfinite, losses)):
         return ""
@@ -196,20 +196,20 @@ def join_parts_that_fit(parts: list[Content], width: int) -> Content:
     return fit(line, width)
 
 
-def _attempts_line(news: RunNews, width: int) -> Content | None:
+def _attempts_line(snapshot: RunSnapshot, width: int) -> Content | None:
     """Return the attempts in a line: the newest whole, and before it as many as there is room for."""
-    attempts = news.status.attempts
-    where = ranks_summary(news.ranks)
+    attempts = snapshot.status.attempts
+    where = ranks_summary(snapshot.ranks)
     newest = next(reversed(attempts), None)
     if newest is None or not (len(attempts) > 1 or where or newest.resumed):
         return None
-    line = _newest_attempt_text(news, newest)
+    line = _newest_attempt_text(snapshot, newest)
     for count, attempt in enumerate(reversed(attempts[:-1])):
-        before = _earlier_attempt_text(attempt, dict(news.last_steps).get(attempt.number, 0))
+        before = _earlier_attempt_text(attempt, dict(snapshot.last_steps).get(attempt.number, 0))
         more = len(attempts) - 2 - count
-        earlier = styled((f"{counted(more, 'earlier attempt')}{_ATTEMPT_SEPARATOR}", MUTED)) if more else Content()
+        earlier = styled((f"{quantity(more, 'earlier attempt')}{_ATTEMPT_SEPARATOR}", MUTED)) if more else Content()
         if before.cell_length + len(_ATTEMPT_SEPARATOR) + line.cell_length + earlier.cell_length > width:
-            hidden = styled((f"{counted(more + 1, 'earlier attempt')}", MUTED), (_ATTEMPT_SEPARATOR, RULE_STYLE))
+            hidden = styled((f"{quantity(more + 1, 'earlier attempt')}", MUTED), (_ATTEMPT_SEPARATOR, RULE_STYLE))
             line = styled(hidden, line)
             break
         line = styled(before, (_ATTEMPT_SEPARATOR, RULE_STYLE), line)
@@ -218,16 +218,16 @@ def _attempts_line(news: RunNews, width: int) -> Content | None:
     return fit(line, width)
 
 
-def _newest_attempt_text(news: RunNews, attempt: AttemptStatus) -> Content:
-    pieces: list[Piece] = []
+def _newest_attempt_text(snapshot: RunSnapshot, attempt: AttemptStatus) -> Content:
+    pieces: list[StyledPiece] = []
     if attempt.resumed:
         pieces.append((f", resumed from step {grouped_digits(attempt.resumed)}", MUTED))
-    if news.title and attempt.position > 1:
-        pieces.append((f"  {typeset_ascii(news.title)}", MUTED))
-    goes_on = may_still_write(news.status) and attempt.ended is None
+    if snapshot.attempt_title and attempt.position > 1:
+        pieces.append((f"  {typeset_ascii(snapshot.attempt_title)}", MUTED))
+    goes_on = may_still_write(snapshot.status) and attempt.ended is None
     if not goes_on and attempt.out_of_memory:
         pieces.insert(0, ", out of memory")
-    sign = LIVE_MARK if goes_on else DONE_MARK if attempt.exit_code == 0 else state_mark(news.status)
+    sign = LIVE_MARK if goes_on else DONE_MARK if attempt.exit_code == 0 else state_mark(snapshot.status)
     return styled(sign, f" attempt {attempt.number}", *pieces)
 
 
@@ -249,7 +249,7 @@ def _leftover_sentences(status: RunStatus) -> tuple[str, ...]:
     """Return what to do about processes that nobody keeps."""
     if not status.leftover:
         return ()
-    many = counted(len(status.leftover), "process runs", "processes run")
+    many = quantity(len(status.leftover), "process runs", "processes run")
     why = "Its supervisor was killed" if status.state == "lost" else "The training has ended"
     return (f"{why}: {many} on without it. s ends them.",)
 

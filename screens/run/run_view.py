@@ -1,4 +1,4 @@
-"""What the Run screen shows of a run: what is known of it, the lines that say so, and which keys do something.
+"""State of the Run screen: the run's snapshot, the lines that show it, and which keys do something.
 
 It is plain state: the screen gives it what arrives, and draws what it returns.
 """
@@ -12,9 +12,9 @@ from tui_train.base.text import duration_text, visible
 from tui_train.facts.gpus.samples import CardSamples
 from tui_train.facts.types import Facts
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE
-from tui_train.runs.elsewhere import read_host_report
-from tui_train.runs.follow import RunNews
+from tui_train.runs.follow import RunSnapshot
 from tui_train.runs.health import MIN_BUSY_GPU_PERCENT, health_problems
+from tui_train.runs.remote_run import read_host_report
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import may_still_write
 
@@ -22,8 +22,8 @@ from ..widgets.card_curves import CardHistory
 from ..widgets.lines import DrawLines
 from ..widgets.text_layout import WARNING_MARK, styled
 from .card_lines import CardLabel, card_lines
-from .metric_grid import MetricChoices
-from .run_end import NOT_ENDED
+from .metric_grid import MetricGridOptions
+from .run_end import RUN_NOT_ENDED
 from .run_outcome import outcome_lines
 from .run_plot import PlotOptions
 from .run_state import run_state_lines
@@ -33,24 +33,24 @@ _MAX_ATTEMPTS_LISTED = 100
 
 
 class RunView:
-    """What is known of a run, and how one looks at it."""
+    """The state of a run's view: snapshot, end, plot and metric options."""
 
     def __init__(self, run: RunDir) -> None:
         self.run = run
-        self.news: RunNews | None = None  # None before the first
-        self.end = NOT_ENDED
+        self.snapshot: RunSnapshot | None = None  # None before the first
+        self.end = RUN_NOT_ENDED
         self.plot = PlotOptions()
-        self.metrics = MetricChoices()
-        self.is_unread = False  # the log cannot be read now
+        self.metrics = MetricGridOptions()
+        self.is_log_unreadable = False  # the log cannot be read now
         self.reading_text = ""  # how much of a large log was read
         self.link_problem = ""  # why its host, or Slurm, does not answer now
         self._history = CardHistory()
         self._cards_busy_at = time.monotonic()
 
     @property
-    def still_trains(self) -> bool:
+    def is_still_training(self) -> bool:
         """True while the training goes on."""
-        return self.news is None or may_still_write(self.news.status)
+        return self.snapshot is None or may_still_write(self.snapshot.status)
 
     @property
     def newest_logged_attempt(self) -> int:
@@ -61,17 +61,17 @@ class RunView:
     @property
     def last_plan_position(self) -> int:
         """The position in the plan of the last attempt."""
-        attempts = self.news.status.attempts if self.news else ()
+        attempts = self.snapshot.status.attempts if self.snapshot else ()
         return attempts[-1].position if attempts else 1
 
     # Its cards
 
     def samples_of_run(self, samples: CardSamples) -> CardSamples:
         """Return the samples of the cards that the run uses."""
-        return tuple(sample for sample in samples if self.news and sample.uuid in self.news.gpus)
+        return tuple(sample for sample in samples if self.snapshot and sample.uuid in self.snapshot.gpus)
 
     def add_samples(self, samples: CardSamples) -> None:
-        """Take what the cards do now."""
+        """Add the newest samples of the run's cards."""
         mine, now = self.samples_of_run(samples), time.monotonic()
         if any((sample.use or 0) >= MIN_BUSY_GPU_PERCENT for sample in mine):
             self._cards_busy_at = now
@@ -79,7 +79,7 @@ class RunView:
 
     def _card_labels(self, facts: Facts | None) -> dict[str, CardLabel]:
         """Return what the run's cards are called, by UUID: as the machine numbers them, else as the plan names them."""
-        planned = dict(zip(self.news.gpus, self.news.gpu_names, strict=False)) if self.news else {}
+        planned = dict(zip(self.snapshot.gpus, self.snapshot.gpu_names, strict=False)) if self.snapshot else {}
         cards = {uuid: CardLabel("", name) for uuid, name in planned.items()}
         here = facts.machine.gpus if facts else ()
         return cards | {gpu.uuid: CardLabel(str(gpu.index), gpu.name) for gpu in here if gpu.uuid}
@@ -88,33 +88,40 @@ class RunView:
 
     def state_lines(self, card_samples: CardSamples) -> DrawLines:
         """Return what draws the run's state, and what is wrong with it."""
-        news, name = self.news, self.run.name
-        if news is None:
-            notice = [styled(WARNING_MARK, f" {_UNREAD_NOTICE}")] if self.is_unread else []
+        snapshot, name = self.snapshot, self.run.name
+        if snapshot is None:
+            notice = [styled(WARNING_MARK, f" {_UNREAD_NOTICE}")] if self.is_log_unreadable else []
             return lambda _width: [styled(visible(name)), *notice]
-        samples = self.samples_of_run(card_samples) if news.status.live else ()
+        samples = self.samples_of_run(card_samples) if snapshot.status.live else ()
         idle = (time.monotonic() - self._cards_busy_at) / 60 if samples else None
         wrong = (
             *((self._link_problem_text(),) if self.link_problem else ()),
-            *((_UNREAD_NOTICE,) if self.is_unread else ()),
+            *((_UNREAD_NOTICE,) if self.is_log_unreadable else ()),
             *((self.reading_text,) if self.reading_text else ()),
-            *health_problems(news.progress, news.quiet_minutes, idle, news.not_resumed, news.slow_rank, news.unread),
+            *health_problems(
+                snapshot.progress,
+                snapshot.quiet_minutes,
+                idle,
+                snapshot.why_not_resumed,
+                snapshot.slow_rank_sentence,
+                snapshot.why_no_step_read,
+            ),
         )
-        return lambda width: run_state_lines(name, news, wrong, width)
+        return lambda width: run_state_lines(name, snapshot, wrong, width)
 
     def _link_problem_text(self) -> str:
         report = read_host_report(self.run.path)
-        if report is None or (self.news and self.news.status.state == UNCONFIRMED_STATE):
+        if report is None or (self.snapshot and self.snapshot.status.state == UNCONFIRMED_STATE):
             return self.link_problem
         ago = duration_text(max(0.0, time.time() - report.at))
         return f"last heard {ago} ago, goes on there. {self.link_problem}"
 
     def outcome_lines(self, max_lines: int) -> DrawLines:
         """Return what draws, in so many lines at most, what an ended run leaves."""
-        news, end = self.news, self.end
-        if news is None:
+        snapshot, end = self.snapshot, self.end
+        if snapshot is None:
             return lambda _width: ()
-        return lambda width: outcome_lines(news, end.output, end.run_result, self.next_keys_and_words(), width)[
+        return lambda width: outcome_lines(snapshot, end.output, end.run_result, self.next_keys_and_labels(), width)[
             :max_lines
         ]
 
@@ -130,20 +137,20 @@ class RunView:
     # Its keys
 
     def can_do(self, action: str) -> bool:
-        """Tell whether an action does something now: only a live run can be stopped, only one that ended be edited."""
+        """Return whether an action does something now: only a live run is stopped, only an ended one edited."""
         if action == "fix":
             return self.end.profile_and_change is not None
         if action == "stop":
-            return self.still_trains or bool(self.news and self.news.status.leftover)
+            return self.is_still_training or bool(self.snapshot and self.snapshot.status.leftover)
         if action == "edit":
-            return not self.still_trains
+            return not self.is_still_training
         if action == "open_script":
             return bool(self.end.diagnosis and self.end.diagnosis.source)
         if action == "show_result":
-            return not self.still_trains and (self.end.can_fetch or self.end.has_weights)
-        return action != "resume" or not (self.still_trains or self.end.why_not_resumable)
+            return not self.is_still_training and (self.end.can_fetch or self.end.has_weights)
+        return action != "resume" or not (self.is_still_training or self.end.why_not_resumable)
 
-    def next_keys_and_words(self) -> list[tuple[str, str]]:
+    def next_keys_and_labels(self) -> list[tuple[str, str]]:
         """Return what can be done next, each a key and a word."""
         keys = (
             ("fix", "F2", "fix it"),
@@ -162,6 +169,8 @@ class RunView:
             "s": f"{name} has ended.",
             "r": f"{name} {self.end.why_not_resumable}.",
             "e": f"{name} still runs: s stops it.",
-            "enter": "It still trains: its result is there at its end." if self.still_trains else "It left no model.",
+            "enter": "It still trains: its result is there at its end."
+            if self.is_still_training
+            else "It left no model.",
         }
-        return words.get(key, "") if self.news else ""
+        return words.get(key, "") if self.snapshot else ""

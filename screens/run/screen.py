@@ -22,12 +22,12 @@ from tui_train.base.text import visible
 from tui_train.diagnose import Diagnosis
 from tui_train.facts.gpus.samples import CardSamples
 from tui_train.facts.types import Facts
-from tui_train.places.fetching import fetch_results
-from tui_train.places.mirror import RunMirror
+from tui_train.places.fetched_results import fetch_results
+from tui_train.places.run_mirror import RunMirror
 from tui_train.profile import store
-from tui_train.runs.follow import RunNews, follow_news
+from tui_train.runs.follow import RunSnapshot, follow_snapshots
 from tui_train.runs.rundir import RunDir
-from tui_train.views import show
+from tui_train.views import plain_text
 from tui_train.views.previous_run import find_earlier_run_of_profile
 
 from ..base import JUMP_BINDING, WizardScreen
@@ -41,17 +41,17 @@ from ..messages import (
     SetProfile,
 )
 from ..textual_fixes import driver_of
-from ..widgets.bar import StepBar
-from ..widgets.jump import JumpStop
-from ..widgets.keys import KeyBar
+from ..widgets.jump import JumpTarget
+from ..widgets.key_bar import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.plot import Plot
+from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import styled
 from . import run_end
-from .failure import FailurePanel
+from .failure_panel import FailurePanel
 from .log_pane import LogPane
 from .log_view import LogView
-from .run_end import NOT_ENDED, EndExplained, ExplainProgress, LogReadPoster
+from .run_end import RUN_NOT_ENDED, LogReadPoster, LogReadProgress, RunEndExplained
 from .run_plot import MIN_PLOT_ROWS, draw_or_hide_plot
 from .run_view import RunView
 
@@ -67,14 +67,14 @@ _MAX_CARDS_IN_LOW_TERMINAL, _MAX_CARDS_IN_TALL_TERMINAL = 3, 10
 _ROWS_OF_FRAME = 2  # rows of the rail and the keys
 _MIN_LOG_ROWS = 7  # five lines of the log, its title and its place
 # The parts of the facts from which it follows whether a change fits.
-_PARTS_FOR_MEMORY_FIT = frozenset({"machine", "toolchains"})
+_FACTS_PARTS_FOR_MEMORY_FIT = frozenset({"machine", "toolchains"})
 
 
 @dataclass
-class RunChanged(Message):
-    """Something about the run has changed."""
+class RunUpdated(Message):
+    """Message with a new snapshot of the run."""
 
-    news: RunNews
+    snapshot: RunSnapshot
 
 
 class RunScreen(WizardScreen):
@@ -145,8 +145,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     ]
 
     WANTS_CARD_SAMPLES = True
-    SHARED_VALUES = ("live", "facts", "awaited_parts")
-    live: reactive[CardSamples] = reactive((), init=False, repaint=False)
+    SHARED_VALUES = ("card_samples", "facts", "awaited_parts")
+    card_samples: reactive[CardSamples] = reactive((), init=False, repaint=False)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     awaited_parts: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
 
@@ -173,19 +173,19 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         """Read the log from now on."""
         self.query_one(LogView).focus()
         self.query_one("#plot").display = self.query_one("#cards").display = False
-        self.query_one("#state", Lines).show_fixed(styled(f"{visible(self.run.name)}: reading …"))
+        self.query_one("#state", Lines).show_fixed_lines(styled(f"{visible(self.run.name)}: reading …"))
         self._follow_run()
 
     @on(FailurePanel.RowsChanged)
     def draw_plot_and_cards(self) -> None:
         """Draw the plot as it is wanted, and the cards in the room that it leaves."""
-        if self.view.news:
+        if self.view.snapshot:
             # Also where the screen is small, some of the log stays.
             self.query_one(FailurePanel).limit_rows(
                 max(1, self.size.height - _ROWS_OF_FRAME - self._line_count("#state") - _MIN_LOG_ROWS)
             )
-            shown = self.view.plot._replace(room=self._free_row_count())
-            draw_or_hide_plot(self.query_one(Plot), self.view.news.progress, shown)
+            shown = self.view.plot._replace(max_rows=self._free_row_count())
+            draw_or_hide_plot(self.query_one(Plot), self.view.snapshot.progress, shown)
             self._draw_cards_or_outcome()
             self.query_one("#foot").styles.min_height = _MIN_LOG_ROWS + self._line_count("#cards")
 
@@ -214,13 +214,13 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def _follow_run(self) -> None:
         worker, mirror = get_current_worker(), RunMirror(self.run, self._report_host_problem)
         try:
-            for news in follow_news(self.run, lambda: worker.is_cancelled):
-                self.post_message(RunChanged(news))
+            for snapshot in follow_snapshots(self.run, lambda: worker.is_cancelled):
+                self.post_message(RunUpdated(snapshot))
         finally:
             mirror.close()
 
     def _report_host_problem(self, problem: str) -> None:
-        """Say that the host of the run does not answer, or does again; the run itself goes on."""
+        """Show that the run's host does not answer, or answers again; the run itself continues."""
         self.app.call_from_thread(self._show_host_problem, problem)
 
     def _show_host_problem(self, problem: str) -> None:
@@ -231,37 +231,41 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self._draw_rate_limited()
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
-        """Say that the run is no longer followed, show its newest log all the same, and follow it again later."""
+        """Show that the run is not followed, open its newest log, and follow again later."""
         if worker_group != "watch":
             return
-        self.view.is_unread = True
+        self.view.is_log_unreadable = True
         self._draw()
-        if self.view.news is None:
+        if self.view.snapshot is None:
             self._open_log(self.view.newest_logged_attempt)
         self.set_timer(_FOLLOW_RETRY_SECONDS, self._follow_again)
 
     def _follow_again(self) -> None:
-        self.view.is_unread = False
+        self.view.is_log_unreadable = False
         self._follow_run()
 
-    @on(RunChanged)
-    def _show_run_news(self, event: RunChanged) -> None:
-        view, news = self.view, event.news
-        before, went_on = view.news, view.still_trains
-        view.news = news
+    @on(RunUpdated)
+    def _show_run_snapshot(self, event: RunUpdated) -> None:
+        view, snapshot = self.view, event.snapshot
+        before, went_on = view.snapshot, view.is_still_training
+        view.snapshot = snapshot
         if before is None:
             # Which cards are its own was not known when they were sampled.
-            view.add_samples(self.live)
-        if news.attempt != (before.attempt if before else 0):
-            self._open_log(news.attempt)
-        if before is None or view.still_trains != went_on:
-            self.query_one(LogPane).set_growing(is_growing=view.still_trains)
-            self._show_end(EndExplained(NOT_ENDED))
-            if not view.still_trains:
-                self.explain_end()
+            view.add_samples(self.card_samples)
+        if snapshot.attempt_number != (before.attempt_number if before else 0):
+            self._open_log(snapshot.attempt_number)
+        if before is None or view.is_still_training != went_on:
+            self.query_one(LogPane).set_growing(is_growing=view.is_still_training)
+            self._show_run_end(RunEndExplained(RUN_NOT_ENDED))
+            if not view.is_still_training:
+                self.explain_run_end()
                 if before:
-                    self._announce_end(news.status.state)
-        changed = before is None or before.status.state != news.status.state or before.attempt != news.attempt
+                    self._announce_end(snapshot.status.state)
+        changed = (
+            before is None
+            or before.status.state != snapshot.status.state
+            or before.attempt_number != snapshot.attempt_number
+        )
         # What was told before a step was is no reason to wait.
         self._draw_rate_limited(at_once=changed or not (before and before.progress.step))
         self.refresh_bindings()
@@ -290,68 +294,68 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self._metrics_screen.draw()
 
     def _draw_state(self) -> None:
-        """Say the run's state, and what is wrong with it; the lines about a failure belong here as well."""
-        if self.view.news or self.view.is_unread:
-            self.query_one("#state", Lines).show(self.view.state_lines(self.live))
+        """Draw the run's state and its problems."""
+        if self.view.snapshot or self.view.is_log_unreadable:
+            self.query_one("#state", Lines).show(self.view.state_lines(self.card_samples))
 
-    def watch_live(self) -> None:
-        """Take what the run's cards do, while it uses them."""
-        self.view.add_samples(self.live)
+    def watch_card_samples(self) -> None:
+        """Record and draw the samples of the run's cards, while it uses them."""
+        self.view.add_samples(self.card_samples)
         self._draw_rate_limited()
 
     def _draw_cards_or_outcome(self) -> None:
         """Show the cards of a live run, and of an ended one what it leaves."""
         cards, view = self.query_one("#cards", Lines), self.view
-        is_sampled = bool(view.news and view.news.status.live and view.samples_of_run(self.live))
-        cards.display = is_sampled or not view.still_trains
-        if not view.still_trains:
+        is_sampled = bool(view.snapshot and view.snapshot.status.live and view.samples_of_run(self.card_samples))
+        cards.display = is_sampled or not view.is_still_training
+        if not view.is_still_training:
             cards.show(view.outcome_lines(self._card_row_count()))
         elif is_sampled and self._drawn_at - self._cards_drawn_at >= _MIN_CARD_DRAW_SECONDS:
             self._cards_drawn_at = self._drawn_at
             most = _MAX_CARDS_IN_LOW_TERMINAL if self.size.height < _MIN_TALL_ROWS else _MAX_CARDS_IN_TALL_TERMINAL
-            cards.show(view.card_lines(self.live, self.facts, most, self._card_row_count()))
+            cards.show(view.card_lines(self.card_samples, self.facts, most, self._card_row_count()))
 
     # Its end
 
     def watch_awaited_parts(self, before: frozenset[str], now: frozenset[str]) -> None:
         """Explain the end again once it is known where the change would have to fit."""
-        known = before & _PARTS_FOR_MEMORY_FIT and not now & _PARTS_FOR_MEMORY_FIT
-        if known and not self.view.still_trains and not self.view.end.is_fetching:
-            self.explain_end()
+        known = before & _FACTS_PARTS_FOR_MEMORY_FIT and not now & _FACTS_PARTS_FOR_MEMORY_FIT
+        if known and not self.view.is_still_training and not self.view.end.is_fetching:
+            self.explain_run_end()
 
     @work(thread=True, exclusive=True, group="explain")
-    def explain_end(self) -> None:
+    def explain_run_end(self) -> None:
         """Find out why an ended run failed, and what it leaves."""
         worker = get_current_worker()
         poster = LogReadPoster(self.post_message, lambda: worker.is_cancelled)
-        end = run_end.explain_end(self.run, self.view.last_plan_position, self.facts, poster)
+        end = run_end.explain_run_end(self.run, self.view.last_plan_position, self.facts, poster)
         if not worker.is_cancelled:
-            self.post_message(EndExplained(end))
+            self.post_message(RunEndExplained(end))
 
-    @on(ExplainProgress)
-    def _show_explain_progress(self, event: ExplainProgress) -> None:
+    @on(LogReadProgress)
+    def _show_log_read_progress(self, event: LogReadProgress) -> None:
         """Show what the end of a large log tells, and how much of the rest was read."""
         self.view.reading_text = event.words
         self._show_diagnosis(event.diagnosis)
         self._draw_state()
 
-    @on(EndExplained)
-    def _show_end(self, event: EndExplained) -> None:
+    @on(RunEndExplained)
+    def _show_run_end(self, event: RunEndExplained) -> None:
         """Show why it failed, and what it leaves."""
         end = self.view.end = event.end
         if self.view.reading_text:
             self.view.reading_text = ""
             self._draw_state()
-        self._show_diagnosis(end.diagnosis, end.fits_text)
+        self._show_diagnosis(end.diagnosis, end.memory_fit_text)
         if end.diagnosis and self.size.height < _MIN_TALL_ROWS:
             # The log tells more of a failure than the plot, which p brings back.
-            self.view.plot = self.view.plot._replace(hidden=True)
+            self.view.plot = self.view.plot._replace(is_hidden=True)
         self.draw_plot_and_cards()
         self.refresh_bindings()
 
-    def _show_diagnosis(self, diagnosis: Diagnosis | None, fits_text: str = "") -> None:
-        self.query_one(FailurePanel).show_diagnosis(diagnosis, fits_text)
-        self.query_one(LogView).mark_cause(diagnosis.line if diagnosis else "")
+    def _show_diagnosis(self, diagnosis: Diagnosis | None, memory_fit_text: str = "") -> None:
+        self.query_one(FailurePanel).show_diagnosis(diagnosis, memory_fit_text)
+        self.query_one(LogView).highlight_cause_line(diagnosis.line if diagnosis else "")
 
     @work(thread=True, exclusive=True, group="fetch")
     def _fetch_result(self) -> None:
@@ -368,7 +372,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             fetch_results(self.run, on_progress=progress)
         finally:
             self.app.call_from_thread(self._show_fetched_bytes, None)
-            self.app.call_from_thread(self.explain_end)
+            self.app.call_from_thread(self.explain_run_end)
 
     def _show_fetched_bytes(self, taken: int | None) -> None:
         # It goes on when this screen is left.
@@ -392,12 +396,12 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         """Return why the run cannot be stopped, resumed or edited now."""
         return self.view.why_key_refused(key)
 
-    def jump_stops(self) -> Iterable[JumpStop]:
+    def jump_targets(self) -> Iterable[JumpTarget]:
         """Return the log, and where it shows the cause of a failure."""
         pane, panel, diagnosis = self.query_one(LogPane), self.query_one(FailurePanel), self.view.end.diagnosis
         if panel.display and diagnosis and diagnosis.line:
-            yield JumpStop("Failure, in the log", panel, 0, partial(pane.find_text, diagnosis.line))
-        yield JumpStop("Log", pane.query_one("#title"), 0, pane.query_one(LogView).focus)
+            yield JumpTarget("Failure, in the log", panel, 0, partial(pane.find_text, diagnosis.line))
+        yield JumpTarget("Log", pane.query_one("#title"), 0, pane.query_one(LogView).focus)
 
     def action_change_plot(self, key: str) -> None:
         """Change the plot as a key does."""
@@ -418,7 +422,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     def action_choose_attempt(self) -> None:
         """Choose the attempt whose log is shown."""
-        numbers = [attempt.number for attempt in self.view.news.status.attempts] if self.view.news else []
+        numbers = [attempt.number for attempt in self.view.snapshot.status.attempts] if self.view.snapshot else []
         answers = [(str(number), f"attempt {number}") for number in reversed(numbers)]
 
         answers.append(("0", "launcher log"))
@@ -426,7 +430,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     def action_choose_rank(self) -> None:
         """Choose the rank whose lines are shown."""
-        known = self.view.news.prefixes if self.view.news else ()
+        known = self.view.snapshot.line_prefix_ranks if self.view.snapshot else ()
         if not known:
             self.notify("No line of this log begins with a rank, such as [rank1]: or [default1]:.", markup=False)
             return
@@ -449,7 +453,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if then_leave_wizard:
             self.post_message(LeaveWizard())
         else:
-            words = visible(show.after_stop_text(ended))
+            words = visible(plain_text.stop_result_text(ended))
             self.notify(f"{words[:1].upper()}{words[1:]}.", markup=False)
 
     @work(thread=True, group="resume")
@@ -464,7 +468,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     def ask_before_leaving(self) -> bool:
         """Ask what becomes of a live run; false when there is nothing to ask."""
-        if not self.view.still_trains:
+        if not self.view.is_still_training:
             return False
         answers = (("detach", "Leave it running (tui-train opens it again)"), ("stop", "Stop it"), ("", "Stay here"))
 
@@ -525,7 +529,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def action_back(self) -> None:
         """Go back to the screen before; a live run goes on."""
         self.post_message(
-            GoBack(f"{visible(self.run.name)} continues; Home opens it again." if self.view.still_trains else "")
+            GoBack(f"{visible(self.run.name)} continues; Home opens it again." if self.view.is_still_training else "")
         )
 
 

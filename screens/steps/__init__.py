@@ -1,1 +1,1 @@
-"""What the five steps share."""
+"""Base classes and rows of the five steps."""

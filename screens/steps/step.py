@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widget import Widget
 
-from tui_train.base.text import sentence, visible
+from tui_train.base.text import as_sentence, visible
 from tui_train.profile import fields
 from tui_train.setup.setup import Setup
 from tui_train.trainers import field_with_trainer_texts, trainer_of
@@ -19,15 +19,15 @@ from tui_train.views import choices
 from .. import STEPS
 from ..base import JUMP_BINDING
 from ..messages import OpenDataPreview, OpenStep
-from ..widgets.bar import StepBar
 from ..widgets.findings_pane import FindingsPane
 from ..widgets.form.form import Form
 from ..widgets.form.form_lines import FormGroup, FormRow
 from ..widgets.hint import Hint
-from ..widgets.jump import JumpStop, form_stops, page_stops
-from ..widgets.keys import KeyBar
+from ..widgets.jump import JumpTarget, form_jump_targets, page_jump_targets
+from ..widgets.key_bar import KeyBar
 from ..widgets.lines import DrawLines
 from ..widgets.multi_select import MultiSelect
+from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import FAILED_MARK, styled
 from .step_findings import FindingsScreen
 from .step_rows import Section, make_form_row
@@ -36,7 +36,7 @@ _MIN_TALL_ROWS = 34  # rows from which on all is shown
 ADVANCED_GROUP_KEY = "advanced"
 
 
-class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
+class ScrollingForm(VerticalScroll, can_focus=False, inherit_bindings=False):
     """A form that scrolls with the focus and leaves the arrow keys to the screen."""
 
 
@@ -47,7 +47,7 @@ class StepScreen(FindingsScreen):
     # Groups that are open where there are rows to spare.
     GROUPS_OPEN_WHERE_TALL: ClassVar[frozenset[str]] = frozenset({ADVANCED_GROUP_KEY})
     # Groups that open to a list below the form instead of rows, by key: whether its order can be changed.
-    LIST_GROUPS: ClassVar[Mapping[str, bool]] = {}
+    IS_LIST_ORDERED_BY_GROUP_KEY: ClassVar[Mapping[str, bool]] = {}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Next", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
@@ -67,7 +67,7 @@ class StepScreen(FindingsScreen):
         yield StepBar(self.TITLE_OF_STEP)
         yield from self.widgets_above()
         with Horizontal(id="middle"):
-            yield FormScroll(*self.step_widgets(), id="body")
+            yield ScrollingForm(*self.step_widgets(), id="body")
             yield FindingsPane()
         yield Hint()
         yield KeyBar()
@@ -214,17 +214,19 @@ class StepScreen(FindingsScreen):
         return None
 
     def show_cursor_row_details(self) -> None:
-        """Draw it as it is now."""
+        """Draw the details of the cursor's row."""
         for pane in self.query(FindingsPane) if self._is_composed else ():
             pane.show_cursor_row_details(self.cursor_row_details())
 
-    @on(Form.FoldToggled)
-    async def _mount_or_remove_list(self, event: Form.FoldToggled) -> None:
+    @on(Form.GroupToggled)
+    async def _mount_or_remove_list(self, event: Form.GroupToggled) -> None:
         event.stop()
-        if event.key not in self.LIST_GROUPS:
+        if event.key not in self.IS_LIST_ORDERED_BY_GROUP_KEY:
             return
         if event.unfolded:
-            await self.query_one("#body").mount(MultiSelect(id=event.key, ordered=self.LIST_GROUPS[event.key]))
+            await self.query_one("#body").mount(
+                MultiSelect(id=event.key, ordered=self.IS_LIST_ORDERED_BY_GROUP_KEY[event.key])
+            )
             self.update()
             self.query_one(f"#{event.key}").scroll_visible(animate=False)
         else:
@@ -232,14 +234,14 @@ class StepScreen(FindingsScreen):
 
     # Moving on
 
-    def jump_stops(self) -> Iterable[JumpStop]:
+    def jump_targets(self) -> Iterable[JumpTarget]:
         """Return the groups of the form, and the panels beside it."""
-        return (*form_stops(self.form), *page_stops(self.query_one(FindingsPane)))
+        return (*form_jump_targets(self.form), *page_jump_targets(self.query_one(FindingsPane)))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """F5 shows where there is data to look at."""
         if action == "preview_data":
-            return trainer_of(self.profile).wants_data and bool(self.profile.trainer.data)
+            return trainer_of(self.profile).requires_user_data and bool(self.profile.trainer.data)
         return super().check_action(action, parameters)
 
     def action_preview_data(self) -> None:
@@ -263,10 +265,10 @@ class StepScreen(FindingsScreen):
         elif any(row.key == key for row in form.state.rows):
             form.go_to_row(key)
         elif wrong:
-            self.notify(visible(f"{sentence(wrong.message)}. {wrong.remedy}"), severity="error", markup=False)
+            self.notify(visible(f"{as_sentence(wrong.message)}. {wrong.remedy}"), severity="error", markup=False)
 
     def on_descendant_focus(self) -> None:
-        """Say what the focused row is for."""
+        """Show the hint of the focused row."""
         self.show_hint()
         self.refresh_bindings()
 

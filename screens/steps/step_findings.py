@@ -7,7 +7,7 @@ from textual import on
 from textual.content import Content
 from textual.reactive import reactive
 
-from tui_train.base.text import sentence, visible
+from tui_train.base.text import as_sentence, visible
 from tui_train.checks import Finding
 from tui_train.facts.gpus.samples import CardSamples
 from tui_train.facts.types import Facts
@@ -28,11 +28,11 @@ class FindingsScreen(WizardScreen):
 
     SECTIONS: ClassVar[tuple[Section, ...]] = ()
     KEYS_OUTSIDE_FORM: ClassVar[tuple[str, ...]] = ()  # fields of this step that are not in its form
-    SHARED_VALUES = ("profile", "facts", "awaited_parts", "live", "installation")
+    SHARED_VALUES = ("profile", "facts", "awaited_parts", "card_samples", "installation")
     profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     awaited_parts: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
-    live: reactive[CardSamples] = reactive((), init=False, repaint=False)
+    card_samples: reactive[CardSamples] = reactive((), init=False, repaint=False)
     installation: reactive[Installation | None] = reactive(None, init=False, repaint=False)
 
     def __init__(self) -> None:
@@ -102,12 +102,12 @@ class FindingsScreen(WizardScreen):
         if known != self._findings_shown:
             self._findings_shown, self._row_when_shown = known, here
         mine = next((finding for finding in found if in_form and finding.form_row_key == here), None)
-        first = next(iter(_certain_findings(found)), None)
+        first = next(iter(_findings_without_argument_notes(found)), None)
         if finding := mine or (first if here == self._row_when_shown else None):
             mark = ("✗", "$error") if finding.forbids_plan else ("!", "$warning")
             fix = styled("  ", ("F2", KEY_STYLE), " fixes it.") if finding.fix and not finding.keys else Content()
             self.query_one(Hint).show_text(
-                styled(mark, f" {visible(sentence(finding.message))}. {visible(finding.screen_remedy)}", fix)
+                styled(mark, f" {visible(as_sentence(finding.message))}. {visible(finding.screen_remedy)}", fix)
             )
             return
         self.query_one(Hint).show_text(Content(visible(words)))
@@ -118,7 +118,7 @@ class FindingsScreen(WizardScreen):
         return bool(self.installation and self.installation.is_running)
 
     def watch_installation(self) -> None:
-        """Say what the installation has come to."""
+        """Show the state of the installation in the hint."""
         if self._is_composed and self.is_current:
             self.show_hint()
             self.refresh_bindings()
@@ -139,11 +139,11 @@ class FindingsScreen(WizardScreen):
         if mine and mine[0].level == "error":
             mine = mine[:1]
             found = ()
-        return next((finding for finding in (*mine, *_certain_findings(found)) if finding.fix), None)
+        return next((finding for finding in (*mine, *_findings_without_argument_notes(found)) if finding.fix), None)
 
     @property
     def footer_text_by_key(self) -> Mapping[str, str]:
-        """Say what F2 would make of what is wrong."""
+        """Name the fix that F2 makes."""
         if not self._is_composed:
             return {}
         if self._f2_fixes_unparsable_text():
@@ -164,7 +164,7 @@ class FindingsScreen(WizardScreen):
         )
 
     def action_fix(self) -> None:
-        """Make the change that fixes what is wrong."""
+        """Apply the fix of the shown finding."""
         if self._f2_fixes_unparsable_text():
             self.form.fix_unparsable_text()
             return
@@ -173,12 +173,12 @@ class FindingsScreen(WizardScreen):
             self.post_message(ApplyFix(finding.fix))
 
     @on(ChangeUndone)
-    def _show_undone(self, event: ChangeUndone) -> None:
+    def _show_undone_change(self, event: ChangeUndone) -> None:
         event.stop()
         self._undone_text = change_undone_text(event.changes)
         self.show_hint()
 
 
-def _certain_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def _findings_without_argument_notes(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return the findings but for what only the user knows, which is offered in its own row alone."""
     return tuple(finding for finding in findings if not (finding.argument and finding.level == "note"))

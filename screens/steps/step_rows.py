@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tui_train.base.text import sentence, visible
+from tui_train.base.text import as_sentence, visible
 from tui_train.checks import Finding
 from tui_train.profile import fields
 from tui_train.profile.changes import ValueDifference
@@ -54,7 +54,7 @@ def make_form_row(key: str, profile: Profile, setup: Setup | None, *, note: str,
         field=field,
         value=value,
         options=options,
-        reason=no_effect.why_no_effect(key, setup or profile),
+        why_disabled=no_effect.why_no_effect(key, setup or profile),
         default_text=visible(words),
         note=visible(note or (source if row_is_typed and source != _DEFAULT_SOURCE else "")),
         error=error if finding and finding.level == "error" else "",
@@ -78,7 +78,7 @@ def hint_and_fix_texts(finding: Finding | None, help_text: str) -> tuple[str, st
         return visible(help_text), ""
     fix = finding.fix.title if finding.fix else ""
     return visible(
-        f"{sentence(finding.message)}. {finding.screen_remedy}{_FIX_TEXT if fix and not finding.keys else ''}"
+        f"{as_sentence(finding.message)}. {finding.screen_remedy}{_FIX_TEXT if fix and not finding.keys else ''}"
     ), visible(fix)
 
 

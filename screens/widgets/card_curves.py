@@ -1,4 +1,4 @@
-"""What cards did over the last minutes: the samples that are kept, and a curve of each value in one row."""
+"""Samples of cards over the last minutes, and one-row curves of their values."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class CardHistory:
         self._spans: dict[str, int] = {}
 
     def add(self, samples: Sequence[CardSample], seconds: float) -> None:
-        """Take what the cards do now, in seconds of any clock; the newest sample of a span stands for it."""
+        """Add samples at a time in seconds of any clock; of a span only the newest is kept."""
         span = int(seconds / SECONDS_PER_CURVE_BLOCK)
         for sample in samples:
             kept = self._samples.setdefault(sample.uuid, deque(maxlen=CURVE_BLOCK_COUNT))
@@ -33,7 +33,7 @@ class CardHistory:
                 kept.append(sample)
             self._spans[sample.uuid] = span
 
-    def samples_of(self, uuid: str) -> Sequence[CardSample]:
+    def samples_of_card(self, uuid: str) -> Sequence[CardSample]:
         """Return a card's samples, the newest last."""
         return self._samples.get(uuid, ())
 

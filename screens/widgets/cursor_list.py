@@ -52,12 +52,12 @@ class ListState:
         return self._starts[-1] + self.rows[-1].height if self.rows else 0
 
     @property
-    def first_key(self) -> str:
+    def first_row_key(self) -> str:
         """The key of the first row in which the cursor can be."""
         return self._stops[0].key if self._stops else ""
 
     def set_rows(self, rows: Sequence[ListRow], cursor: str = "") -> None:
-        """Take these rows; the cursor stays on its row, or goes to `cursor`, or to the nearest."""
+        """Set the rows; the cursor stays on its row, or goes to `cursor`, or to the nearest."""
         at = self._numbers.get(self.cursor, 0)
         section = self._stops[at].section if self._stops else ""
         self.rows = tuple(rows)
@@ -80,7 +80,7 @@ class ListState:
             wanted = self._stops[(same or near or [0])[0]].key if self._stops else ""
         self.cursor = wanted
 
-    def lines_of(self, key: str) -> range:
+    def lines_of_row(self, key: str) -> range:
         """Return the lines of a row."""
         return self._lines.get(key, range(0))
 
@@ -91,22 +91,22 @@ class ListState:
             return None
         return self.rows[at], line - self._starts[at]
 
-    def keys_between_lines(self, top: int, end: int) -> tuple[str, ...]:
+    def row_keys_between_lines(self, top: int, end: int) -> tuple[str, ...]:
         """Return the keys of the rows that have lines from `top` to before `end`."""
         first = max(0, bisect_right(self._starts, top) - 1)
         return tuple(row.key for row in self.rows[first : bisect_right(self._starts, end)] if row.key)
 
-    def key_at_distance(self, rows_further: int) -> str:
+    def row_key_at_distance(self, rows_further: int) -> str:
         """Return the key of the row so many rows further; empty where there is none."""
         at = self._numbers.get(self.cursor, 0) + rows_further
         return self._stops[at].key if 0 <= at < len(self._stops) else ""
 
-    def key_at_distance_or_end(self, rows_further: int) -> str:
+    def row_key_at_distance_or_end(self, rows_further: int) -> str:
         """Return the same, or the key of the row at the end."""
         at = self._numbers.get(self.cursor, 0) + rows_further
         return self._stops[max(0, min(at, len(self._stops) - 1))].key if self._stops else ""
 
-    def next_section_key(self, direction: int) -> str:
+    def first_row_key_of_section(self, direction: int) -> str:
         """Return the key of the first row of the next section, or of this one or the one before."""
         firsts: dict[str, str] = {}
         for row in self._stops:
@@ -119,10 +119,10 @@ class ListState:
 
     def top_line_to_show_cursor(self, top: int, height: int) -> int:
         """Return the first line that is seen, so that the cursor is: above the first row all that stands over it."""
-        lines = self.lines_of(self.cursor)
+        lines = self.lines_of_row(self.cursor)
         if not lines or not height:
             return top
-        first = 0 if self.cursor == self.first_key else lines.start
+        first = 0 if self.cursor == self.first_row_key else lines.start
         if first < top:
             # The title of a section is seen with its first row.
             above = self.row_at(first - 1)
@@ -167,7 +167,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
     @property
     def visible_keys(self) -> tuple[str, ...]:
         """The keys of the rows that are on the screen."""
-        return self.state.keys_between_lines(self._top_line, self._top_line + max(1, self.size.height))
+        return self.state.row_keys_between_lines(self._top_line, self._top_line + max(1, self.size.height))
 
     @property
     def _top_line(self) -> int:
@@ -176,15 +176,15 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
     def show(self, rows: Sequence[ListRow], cursor: str = "") -> None:
         """Show these rows; the cursor stays on its row, or goes to `cursor`, or to the nearest."""
         state, before = self.state, self.state.cursor
-        above = (state.lines_of(before) or range(1)).start - self._top_line
+        above = (state.lines_of_row(before) or range(1)).start - self._top_line
         was = {line: state.row_at(line) for line in self._strips}
         state.set_rows(rows, cursor)
         changed = [line for line, row in was.items() if not _is_same_line(row, state.row_at(line))]
         if (self.virtual_size.height, before) != (state.height, state.cursor) or not self.content_size.width:
             self.virtual_size = Size(0, state.height)
             # What the user looks at stays where it is, unless they are to see the beginning.
-            place = state.lines_of(state.cursor)
-            self._set_top(place.start - above if place and state.cursor != state.first_key else 0)
+            place = state.lines_of_row(state.cursor)
+            self._set_top(place.start - above if place and state.cursor != state.first_row_key else 0)
             self._scroll_to_cursor()
             self._strips.clear()
             self.refresh()
@@ -222,7 +222,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         super().notify_style_update()
 
     def on_mount(self) -> None:
-        """Know its height."""
+        """Set the virtual size once the list is mounted."""
         self.virtual_size = Size(0, self.state.height)
 
     def on_resize(self) -> None:
@@ -234,11 +234,11 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
     def go_to_row(self, key: str) -> None:
         """Put the cursor on a row."""
         before, top = self.cursor, self._top_line
-        if not self.state.lines_of(key) or key == before:
+        if not self.state.lines_of_row(key) or key == before:
             return
         self.state.cursor = key
         self._scroll_to_cursor()
-        lines = [*self.state.lines_of(before), *self.state.lines_of(key)]
+        lines = [*self.state.lines_of_row(before), *self.state.lines_of_row(key)]
         if self._top_line == top:
             self._redraw_lines(lines)
         else:
@@ -255,7 +255,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def action_move(self, rows: int) -> None:
         """Go to the next row."""
-        self.go_to_row(self.state.key_at_distance_or_end(rows))
+        self.go_to_row(self.state.row_key_at_distance_or_end(rows))
 
     def action_page(self, pages: int) -> None:
         """Go as many rows on as are seen."""
@@ -267,7 +267,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def action_go_to_section(self, direction: int) -> None:
         """Go to the first row of the next section, or of this one or the one before."""
-        self.go_to_row(self.state.next_section_key(direction))
+        self.go_to_row(self.state.first_row_key_of_section(direction))
 
     def action_open(self) -> None:
         """Open the row of the cursor."""
@@ -288,10 +288,10 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
             self.go_to_row(key)
 
     def watch_has_focus(self, focused: bool) -> None:
-        """Show where one is, or that one is elsewhere."""
+        """Redraw the cursor's row for the new focus."""
         super().watch_has_focus(focused)
         if self.is_attached:
-            self._redraw_lines(self.state.lines_of(self.cursor))
+            self._redraw_lines(self.state.lines_of_row(self.cursor))
 
 
 def _is_same_line(before: tuple[ListRow, int] | None, after: tuple[ListRow, int] | None) -> bool:

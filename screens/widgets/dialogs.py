@@ -14,9 +14,9 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import sentence, visible
+from tui_train.base.text import as_sentence, visible
 
-from .code import ScrollingPage
+from .file_viewer import ScrollingPage
 from .form.entry import ListFolderNames, PathSuggester
 from .lines import DrawLines, Lines
 from .text_layout import FAILED_MARK, KEY_STYLE, styled
@@ -95,7 +95,7 @@ class TextDialog(ModalScreen[str | None]):
             yield Static(_keys_with_words_line(("Enter", "OK"), *completes, ("Esc", "Cancel")))
 
     def action_complete(self) -> None:
-        """Take what is suggested."""
+        """Complete the path with the suggestion."""
         entry = self.query_one(Input)
         if entry.cursor_at_end:
             entry.action_cursor_right()
@@ -118,7 +118,7 @@ class TextDialog(ModalScreen[str | None]):
 
 
 def _refusal_line(error: TuiTrainError) -> Content:
-    return styled(FAILED_MARK, f" {visible(sentence(error.message))}. {visible(error.remedy)}")
+    return styled(FAILED_MARK, f" {visible(as_sentence(error.message))}. {visible(error.remedy)}")
 
 
 class HelpScreen(ModalScreen[None]):
@@ -140,6 +140,6 @@ class HelpScreen(ModalScreen[None]):
         yield Static(_keys_with_words_line(("↑↓", "Scroll"), ("Esc", "Close")), classes="bottom")
 
     def on_mount(self) -> None:
-        """Draw it."""
+        """Draw the help."""
         self.query_one(Lines).show(self._draw)
         self.query_one(ScrollingPage).focus()

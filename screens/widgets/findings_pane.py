@@ -20,7 +20,7 @@ _MAX_FALLBACKS_SHOWN = 6
 
 
 class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
-    """Is there where the screen is medium or wide, and made only then."""
+    """Pane with findings and consequences; mounted only on a medium or wide screen."""
 
     def __init__(self) -> None:
         super().__init__(id="side")

@@ -27,7 +27,7 @@ _LETTER_STYLE = "b reverse $primary"
 _FIXED_SPACE = "\N{NO-BREAK SPACE}"
 
 
-class JumpStop(NamedTuple):
+class JumpTarget(NamedTuple):
     """A panel or group: its title, the line of a widget that is its head, and what goes there.
 
     `column` is where the letter stands, counted from the widget's left edge.
@@ -39,7 +39,7 @@ class JumpStop(NamedTuple):
     go: Callable[[], object]
     column: int = 0
 
-    def place_on(self, screen: Screen[Any]) -> Offset | None:
+    def position_on_screen(self, screen: Screen[Any]) -> Offset | None:
         """Return where its head is on the screen; None where it is out of sight."""
         if not self.widget.is_on_screen:
             return None
@@ -48,17 +48,17 @@ class JumpStop(NamedTuple):
         return at + Offset(self.column, 0) if shown.visible_region.contains_point(at) else None
 
 
-def form_stops(form: Form) -> Iterator[JumpStop]:
+def form_jump_targets(form: Form) -> Iterator[JumpTarget]:
     """Yield the groups of a form: the cursor goes to the line of one that folds, else to the first row."""
     lines = form.state.lines
     for number, line in enumerate(lines):
         if line.kind == "fold":
-            yield JumpStop(line.group.title, form, number, partial(form.go_to_row, line.key))
+            yield JumpTarget(line.group.title, form, number, partial(form.go_to_row, line.key))
         elif line.kind == "title":
-            yield JumpStop(line.group.title, form, number, partial(form.go_to_row, lines[number + 1].key))
+            yield JumpTarget(line.group.title, form, number, partial(form.go_to_row, lines[number + 1].key))
 
 
-def list_stops(rows: CursorList) -> Iterator[JumpStop]:
+def list_jump_targets(rows: CursorList) -> Iterator[JumpTarget]:
     """Yield the panels of a list, by the rows that are their titles: the cursor goes to the row below."""
 
     def go(key: str) -> None:
@@ -68,11 +68,11 @@ def list_stops(rows: CursorList) -> Iterator[JumpStop]:
     line = -round(rows.scroll_y)
     for title, first in zip(rows.state.rows, rows.state.rows[1:], strict=False):
         if title.data and not title.key and first.key:
-            yield JumpStop(str(title.data), rows, line, partial(go, first.key))
+            yield JumpTarget(str(title.data), rows, line, partial(go, first.key))
         line += title.height
 
 
-def page_stops(page: VerticalScroll) -> Iterator[JumpStop]:
+def page_jump_targets(page: VerticalScroll) -> Iterator[JumpTarget]:
     """Yield the panels of a page: it is scrolled to one; of a page that fits, the first, if it takes the focus."""
 
     def go(lines: Lines, number: int) -> None:
@@ -84,10 +84,10 @@ def page_stops(page: VerticalScroll) -> Iterator[JumpStop]:
     if not page.max_scroll_y:
         panels = panels[:1] if page.focusable else []
     for lines, number, title in panels:
-        yield JumpStop(title, lines, number, partial(go, lines, number), lines.gutter.left - 1)
+        yield JumpTarget(title, lines, number, partial(go, lines, number), lines.gutter.left - 1)
 
 
-def letters_for(titles: Sequence[str]) -> list[str]:
+def jump_letters(titles: Sequence[str]) -> list[str]:
     """Return a letter for each title, none twice: of its words' first letters, else of its others, else any.
 
     Where there are more titles than letters the last ones have none.
@@ -101,34 +101,34 @@ def letters_for(titles: Sequence[str]) -> list[str]:
     return letters
 
 
-class JumpScreen(ModalScreen["JumpStop | None"]):
+class JumpScreen(ModalScreen["JumpTarget | None"]):
     """Puts the letters over a screen, and answers with the stop of the one that is typed; another key ends it."""
 
-    def __init__(self, stops: Sequence[JumpStop], screen: Screen[Any]) -> None:
+    def __init__(self, stops: Sequence[JumpTarget], screen: Screen[Any]) -> None:
         super().__init__()
         self._size = screen.size
-        placed = [(stop, stop.place_on(screen)) for stop in stops]
+        placed = [(stop, stop.position_on_screen(screen)) for stop in stops]
         # Where there are more than letters, those in sight have one.
         placed.sort(key=lambda each: each[1] is None)
-        letters = letters_for([stop.title for stop, _ in placed])
-        self._placed_stops = {letter: each for letter, each in zip(letters, placed, strict=True) if letter}
+        letters = jump_letters([stop.title for stop, _ in placed])
+        self._target_by_letter = {letter: each for letter, each in zip(letters, placed, strict=True) if letter}
 
     def compose(self) -> ComposeResult:
         """Put each letter at the left of its head, and at the bottom what all of them are for."""
-        for letter, (_, place) in self._placed_stops.items():
+        for letter, (_, place) in self._target_by_letter.items():
             if place is not None:
                 drawn = Static(styled((letter, _LETTER_STYLE)), classes="letter")
                 drawn.styles.offset = place
                 yield drawn
-        words = (("Esc", "Back"), *((letter, stop.title) for letter, (stop, _) in self._placed_stops.items()))
+        words = (("Esc", "Back"), *((letter, stop.title) for letter, (stop, _) in self._target_by_letter.items()))
         # It is folded between them only.
         parts = [styled((key, KEY_STYLE), f" {title}".replace(" ", _FIXED_SPACE)) for key, title in words]
         yield Static(Content("   ").join(parts), classes="bottom")
 
     def on_key(self, event: events.Key) -> None:
-        """Answer."""
+        """Dismiss with the target of the typed letter, or None."""
         event.stop()
-        self.dismiss(self._placed_stops[event.key][0] if event.key in self._placed_stops else None)
+        self.dismiss(self._target_by_letter[event.key][0] if event.key in self._target_by_letter else None)
 
     def on_click(self) -> None:
         """End it."""

@@ -32,7 +32,7 @@ class Lines(Widget):
 
     @property
     def line_count(self) -> int:
-        """How many lines it has at its present width."""
+        """The number of lines at the present width."""
         return len(self._drawn) if self._width > 0 else 0
 
     @property
@@ -41,7 +41,7 @@ class Lines(Widget):
         titles = enumerate(map(heading_title, self._drawn))
         return tuple((number, title) for number, title in titles if title)
 
-    def show_fixed(self, *lines: Content) -> None:
+    def show_fixed_lines(self, *lines: Content) -> None:
         """Show lines that do not depend on the width."""
         self.show(lambda _width: lines)
 

@@ -26,7 +26,7 @@ class SelectRow(NamedTuple):
 
     value: str
     cells: tuple[tuple[Styled, int], ...]
-    reason: str = ""
+    why_disabled: str = ""
     hint: str = ""
     below: tuple[Content, ...] = ()
 
@@ -90,7 +90,7 @@ class MultiSelect(CursorList, inherit_bindings=False):
         if pick is None:
             return
         wanted = set(self.picked) ^ {pick.value}
-        if pick.reason and pick.value in wanted:
+        if pick.why_disabled and pick.value in wanted:
             self.app.bell()
         elif self._why_one_required and not wanted:
             self._refused_at = pick.value
@@ -102,7 +102,7 @@ class MultiSelect(CursorList, inherit_bindings=False):
 
     def action_move(self, rows: int) -> None:
         """Move to the next line, or out of the list."""
-        if key := self.state.key_at_distance(rows):
+        if key := self.state.row_key_at_distance(rows):
             self.go_to_row(key)
         elif rows > 0:
             self.screen.focus_next()
@@ -111,7 +111,7 @@ class MultiSelect(CursorList, inherit_bindings=False):
 
     def action_move_row(self, rows: int) -> None:
         """Move the line itself."""
-        other = self.state.key_at_distance(rows)
+        other = self.state.row_key_at_distance(rows)
         if not other:
             self.app.bell()
             return
@@ -134,8 +134,8 @@ class MultiSelect(CursorList, inherit_bindings=False):
 
 
 def _select_row_lines(row: SelectRow, is_picked: bool, width: int) -> list[Content]:
-    box = _SELECTED_BOX if is_picked else _NOT_SELECTABLE_BOX if row.reason else _NOT_SELECTED_BOX
-    style = "$muted" if row.reason and not is_picked else "b" if is_picked else ""
+    box = _SELECTED_BOX if is_picked else _NOT_SELECTABLE_BOX if row.why_disabled else _NOT_SELECTED_BOX
+    style = "$muted" if row.why_disabled and not is_picked else "b" if is_picked else ""
     line = columns(width - 4, *row.cells)
     drawn = [styled(box, " ", line.stylize_before(style)), *(styled("    ", below) for below in row.below)]
     return [columns(width, (text, 0)) for text in drawn]

@@ -41,15 +41,15 @@ class PlotSeries(NamedTuple):
 
 
 class PlotAxisOptions(NamedTuple):
-    """Part of the curves that is drawn: x from 0 to `end` (at least to the last point), or the last `share` of them.
+    """Drawn part of the curves: x from 0 to `x_end` (at least the last point), or their last `last_share`.
 
-    `log` draws the y axis by its logarithm; `label` writes a value of x, and `x_name` stands before the last.
+    `is_log_scale` is about the y axis; `x_label` formats a value of x, and `x_name` precedes the last one.
     """
 
-    end: float = 0.0
-    share: float = 1.0
-    log: bool = False
-    label: Callable[[float], str] = grouped_digits
+    x_end: float = 0.0
+    last_share: float = 1.0
+    is_log_scale: bool = False
+    x_label: Callable[[float], str] = grouped_digits
     x_name: str = ""
 
 
@@ -79,7 +79,7 @@ def draw_plot(series: Sequence[PlotSeries], axis_options: PlotAxisOptions, width
     values = [y for each in shown for _, y in each.points]
     if not values or high < _MIN_CURVE_HEIGHT:
         return []
-    low, top, labels = _y_bounds_and_labels(min(values), max(values), log=axis_options.log)
+    low, top, labels = _y_bounds_and_labels(min(values), max(values), log=axis_options.is_log_scale)
     gutter = max(_MIN_GUTTER_WIDTH, *map(len, labels)) + 1
     left, right = _x_range(shown, axis_options)
     frame = _ValueFrame(
@@ -95,14 +95,14 @@ def draw_plot(series: Sequence[PlotSeries], axis_options: PlotAxisOptions, width
     return [*rows, _x_label_row(axis_options, left, right, gutter, width)]
 
 
-def drawable_points(points: CurvePoints, *, log: bool = False) -> list[tuple[float, float]]:
+def drawable_points(points: CurvePoints, *, is_log_scale: bool = False) -> list[tuple[float, float]]:
     """Return the points that can be drawn: numbers within bounds, above 0 for a logarithmic axis."""
     kept = (
         (_zero_if_tiny(x), _zero_if_tiny(y))
         for x, y in points
         if abs(x) < _MAX_DRAWABLE_VALUE and abs(y) < _MAX_DRAWABLE_VALUE
     )
-    return [(x, y) for x, y in kept if y > 0 or not log]
+    return [(x, y) for x, y in kept if y > 0 or not is_log_scale]
 
 
 def _zero_if_tiny(value: float) -> float:
@@ -112,26 +112,29 @@ def _zero_if_tiny(value: float) -> float:
 
 def _drawable_series(series: Sequence[PlotSeries], axis_options: PlotAxisOptions) -> list[PlotSeries]:
     """Return the series with the points that can be drawn, in the order of x, and of these the last share."""
-    kept = [each._replace(points=sorted(drawable_points(each.points, log=axis_options.log))) for each in series]
-    if axis_options.share >= 1:
+    kept = [
+        each._replace(points=sorted(drawable_points(each.points, is_log_scale=axis_options.is_log_scale)))
+        for each in series
+    ]
+    if axis_options.last_share >= 1:
         return kept
     last = max((each.points[-1][0] for each in kept if each.points), default=0.0)
-    begin = last * (1 - axis_options.share)
+    begin = last * (1 - axis_options.last_share)
     return [each._replace(points=[point for point in each.points if point[0] >= begin]) for each in kept]
 
 
 def _x_range(series: Sequence[PlotSeries], axis_options: PlotAxisOptions) -> tuple[float, float]:
     ends = [each.points[at][0] for each in series if each.points for at in (0, -1)]
     first, last = min(ends), max(ends)
-    if axis_options.share < 1:
-        return (last * (1 - axis_options.share), last) if last > 0 else (first - 1, last)
+    if axis_options.last_share < 1:
+        return (last * (1 - axis_options.last_share), last) if last > 0 else (first - 1, last)
     left = min(0.0, first)
-    right = max(last, axis_options.end if axis_options.end < _MAX_DRAWABLE_VALUE else 0.0)
+    right = max(last, axis_options.x_end if axis_options.x_end < _MAX_DRAWABLE_VALUE else 0.0)
     return left, right if right > left else left + 1
 
 
 def _value_on_axis(value: float, axis_options: PlotAxisOptions) -> float:
-    return math.log10(value) if axis_options.log else value
+    return math.log10(value) if axis_options.is_log_scale else value
 
 
 def _y_bounds_and_labels(low: float, high: float, *, log: bool) -> tuple[float, float, tuple[str, str, str]]:
@@ -226,7 +229,7 @@ def _x_label_row(axis_options: PlotAxisOptions, left: float, right: float, gutte
     ):  # both ends first: where there is no room, the middle is left out
         # On a whole number: of few steps a quarter lies between two.
         value = min(right, max(left, round(left + (right - left) * tick / _TICK_COUNT)))
-        number = axis_options.label(value)
+        number = axis_options.x_label(value)
         text = f"{axis_options.x_name} {number}".strip() if tick == _TICK_COUNT else number
         place = gutter + round((width - gutter - 1) * (value - left) / ((right - left) or 1.0)) - len(text) // 2
         place = max(0, min(width - len(text), max(gutter, place)))
@@ -276,7 +279,7 @@ class Plot(Widget):
         self._draw_again()
 
     def render(self) -> Content:
-        """Draw it."""
+        """Draw the plot."""
         return Content("\n").join([self._head, *map(merge_cells, self._rows)]) if self._rows else self._head
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from textual.content import Content
 
-from tui_train.base.text import counted, typeset_ascii, visible
+from tui_train.base.text import quantity, typeset_ascii, visible
 from tui_train.checks import Finding
 from tui_train.memory.predict import Prediction
 from tui_train.plan.render.script.plain_command import PlainCommand, wrap_command
@@ -15,7 +15,7 @@ from tui_train.runner.logs.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.views.overview import OverviewLine
 from tui_train.views.previous_run import differing_words
 
-from .memory import memory_lines
+from .memory_lines import memory_lines
 from .text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, MUTED, WARNING_MARK, columns, fit, heading, styled
 
 FIX_KEYS = ("f2", "f6", "f7", "f8", "f9")
@@ -25,7 +25,7 @@ _MIN_FINDING_WIDTH = 40
 
 
 class PreviewContent(Struct, frozen=True):
-    """All that Preview says of a plan; `since` is the run that `changes` are counted from, empty for none."""
+    """Content of Preview; `changes` are those since the run `compared_run_name` (empty: none)."""
 
     lines: tuple[OverviewLine, ...] = ()
     title: str = ""
@@ -35,7 +35,7 @@ class PreviewContent(Struct, frozen=True):
     command: PlainCommand | None = None
     files: int = 0
     fallbacks: tuple[tuple[str, str], ...] = ()
-    since: str = ""
+    compared_run_name: str = ""
     changes: tuple[ValueDifference, ...] = ()
 
 
@@ -106,8 +106,8 @@ def command_lines(preview: PreviewContent, width: int, *, with_variables: bool) 
         return [heading("Command", "", width), *(styled((line.plain, MUTED)) for line in Content(words).wrap(width))]
     command = preview.command
     count = len(command.settings)
-    without = f", with {counted(count, 'environment variable')}" if count and not with_variables else ""
-    note = f"c copies it, f shows its {counted(preview.files, 'file')}{without}"
+    without = f", with {quantity(count, 'environment variable')}" if count and not with_variables else ""
+    note = f"c copies it, f shows its {quantity(preview.files, 'file')}{without}"
     shown = command if with_variables else PlainCommand(command.folder, (), command.groups, command.uses_run_dir)
     rows = wrap_command(shown, width - 2)
     lines = [heading("Command", note, width)]
@@ -135,10 +135,10 @@ def _split_to_width(line: Content, width: int) -> list[Content]:
 
 def change_lines(preview: PreviewContent, width: int) -> list[Content]:
     """Return what has changed since the run before; nothing where there was none."""
-    if not preview.since:
+    if not preview.compared_run_name:
         return []
     if not preview.changes:
-        return [heading("Changed", "", width), styled((f"nothing since {visible(preview.since)}", MUTED))]
+        return [heading("Changed", "", width), styled((f"nothing since {visible(preview.compared_run_name)}", MUTED))]
     label = min(20, max(len(change.label) for change in preview.changes)) + 2
     rows = [
         columns(width, ((change.label, MUTED), label), (styled(before, (" → ", MUTED), (after, "b")), 0))
@@ -147,7 +147,7 @@ def change_lines(preview: PreviewContent, width: int) -> list[Content]:
     ]
     more = len(preview.changes) - len(rows)
     rest = [styled((f"and {more} more: tui-train plan --diff", MUTED))] if more > 0 else []
-    note = f"since {visible(preview.since)}" + ("; d shows it" if preview.files else "")
+    note = f"since {visible(preview.compared_run_name)}" + ("; d shows it" if preview.files else "")
     return [heading("Changed", note, width), *rows, *rest]
 
 

@@ -26,7 +26,7 @@ def side_by_side(diff: FileDiff, width: int) -> Content:
     cell = (width - len(_GAP_TEXT)) // 2
     lines = []
     for row in diff.rows[:_MAX_ROWS_SHOWN]:
-        old, new = _cells_of_row(row, cell)
+        old, new = _side_by_side_cells(row, cell)
         lines.append(styled(columns(cell, (old, 0)), (_GAP_TEXT, RULE_STYLE), new))
     if more := len(diff.rows) - len(lines):
         lines.append(styled((f"… {more} more lines: export the files to read on", MUTED)))
@@ -38,7 +38,7 @@ def side_by_side_texts(diff: FileDiff) -> Sequence[str]:
     return [f"{row.old or ''}\n{row.new or ''}" for row in diff.rows[:_MAX_ROWS_SHOWN]]
 
 
-def _cells_of_row(row: DiffRow, width: int) -> list[Content]:
+def _side_by_side_cells(row: DiffRow, width: int) -> list[Content]:
     texts = [visible((text or "").expandtabs()) for text in (row.old, row.new)]
     if row.kind == "place":
         texts = [f"line {text.partition(',')[0]}" for text in texts]
@@ -49,11 +49,11 @@ def _cells_of_row(row: DiffRow, width: int) -> list[Content]:
         texts = [f"…{text[start:]}" for text in texts]
     looks = _MARKS_AND_STYLES_BY_KIND[row.kind]
     return [
-        _cut(styled((mark + text, style)), width) if there is not None else Content()
+        _cut_to_width(styled((mark + text, style)), width) if there is not None else Content()
         for text, there, (mark, style) in zip(texts, (row.old, row.new), looks, strict=True)
     ]
 
 
-def _cut(line: Content, width: int) -> Content:
+def _cut_to_width(line: Content, width: int) -> Content:
     """Return a line cut at its last cell; words would be cut between them."""
     return line if line.cell_length <= width else line.truncate(max(0, width - 1)).append_text("…", MUTED)

@@ -14,11 +14,11 @@ LIVE_MARK, OPEN_MARK = ("●", "$live"), ("○", "$muted")
 _MAX_RULE_CELLS = 400
 _MIN_CELLS_BETWEEN_RUNS = 10
 
-Piece = str | Content | tuple[str, str]
-Styled = Piece | Sequence[Piece]
+StyledPiece = str | Content | tuple[str, str]
+Styled = StyledPiece | Sequence[StyledPiece]
 
 
-def styled(*pieces: Piece) -> Content:
+def styled(*pieces: StyledPiece) -> Content:
     """Return text of pieces: each a string, one with its style, or text that is styled already."""
     return Content.assemble(*pieces)
 

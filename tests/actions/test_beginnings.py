@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
-from support import HOSTILE, profile
+from support import HOSTILE_VALUES, profile
 
-from tui_train.actions.beginnings import DATA_FILE_SUFFIXES, profile_content_text, profile_for_pasted_paths
+from tui_train.actions.pasted_text import DATA_FILE_SUFFIXES, profile_content_text, profile_from_pasted_text
 from tui_train.base.errors import BadInput
 from tui_train.profile import store
 from tui_train.profile.types import Profile
@@ -44,7 +44,7 @@ def folder(tmp_path, monkeypatch):
 
 def chosen(text: str) -> tuple[str, str, tuple[str, ...], str]:
     """The trainer, model, data and script of what a text begins, paths without the folder in which one is."""
-    trainer = profile_for_pasted_paths(text).trainer
+    trainer = profile_from_pasted_text(text).trainer
     paths = (trainer.model, trainer.script, *trainer.data)
     model, script, *data = (path.removeprefix(f"{Path.cwd()}/") for path in paths)
     assert all(Path(path).is_absolute() for path in (trainer.script, *trainer.data) if path)
@@ -87,14 +87,14 @@ def test_data_is_what_is_read_as_data():
 
 
 def test_a_folder_is_no_name_on_the_hub(folder):
-    assert profile_for_pasted_paths("acme/local").trainer.model == str(folder / "acme" / "local")
-    assert profile_for_pasted_paths("acme/other").trainer.model == "acme/other"
+    assert profile_from_pasted_text("acme/local").trainer.model == str(folder / "acme" / "local")
+    assert profile_from_pasted_text("acme/other").trainer.model == "acme/other"
 
 
 def test_a_script_and_a_profile_begin_themselves(folder):
     assert chosen("train.py") == ("script", "", (), "train.py")
-    assert profile_for_pasted_paths("mine.toml") == store.load_profile_file(str(folder / "mine.toml"))
-    assert profile_for_pasted_paths("mine.toml").recipe.steps == 7
+    assert profile_from_pasted_text("mine.toml") == store.load_profile_file(str(folder / "mine.toml"))
+    assert profile_from_pasted_text("mine.toml").recipe.steps == 7
     assert profile_content_text(Profile()) == "quickstart: a profile"
 
 
@@ -136,7 +136,7 @@ def test_a_script_and_a_profile_begin_themselves(folder):
 )  # fmt: skip
 def test_what_cannot_be_opened_says_what_it_is_and_what_to_do(text, words):
     with pytest.raises(BadInput) as refused:
-        profile_for_pasted_paths(text)
+        profile_from_pasted_text(text)
     said = f"{refused.value.message}. {refused.value.remedy}"
     assert [word for word in words if word not in said] == []
     assert len(refused.value.message) < 300
@@ -147,14 +147,14 @@ def test_what_is_no_file_or_may_not_be_read_is_refused(folder):
     os.mkfifo(folder / "pipe.jsonl")
     for name in ("pipe.jsonl", "x" * 300):
         with pytest.raises(BadInput, match="cannot be read"):
-            profile_for_pasted_paths(name)
+            profile_from_pasted_text(name)
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("text", HOSTILE_VALUES)
 def test_any_text_is_a_profile_or_refused_in_words_that_are_safe_to_show(text):
     for around in ("{}", "{}.jsonl", "acme/{}", "file://{}", "https://huggingface.co/acme/{}", "rows.csv {}"):
         try:
-            begun = profile_for_pasted_paths(around.replace("{}", text))
+            begun = profile_from_pasted_text(around.replace("{}", text))
         except BadInput as error:
             said = error.message + error.remedy
         else:
@@ -175,4 +175,4 @@ def test_any_text_is_a_profile_or_refused_in_words_that_are_safe_to_show(text):
     ],
 )
 def test_what_was_recognised_is_said(text, said):
-    assert profile_content_text(profile_for_pasted_paths(text)) == said
+    assert profile_content_text(profile_from_pasted_text(text)) == said

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pilot import finished_run, keys, settle, shows, until_shown
+from pilot import finished_run, press_keys, screen_text, wait_for_text, wait_for_workers
 from support import profile, sample
 
 from tui_train.base.errors import BadInput
@@ -67,10 +67,10 @@ def test_results_say_which_is_better(two: tuple[RunDir, RunDir]) -> None:
     rows = result_rows(compared)
     best = cell(rows, "Eval loss, best")
     assert best.cells == ("1.200", "1.105")
-    assert (best.best, best.note) == (1, "-0.0946")
+    assert (best.best_index, best.note) == (1, "-0.0946")
     assert cell(rows, "Memory, peak").cells == ("10.0 GiB", "5.0 GiB")
-    assert cell(rows, "Memory, peak").best == 1
-    assert cell(rows, "Tokens/s, last").best is None, "one step says little"
+    assert cell(rows, "Memory, peak").best_index == 1
+    assert cell(rows, "Tokens/s, last").best_index is None, "one step says little"
     assert not cell(rows, "Steps").differs
     # The last loss is the one that Home shows.
     digests = DigestCache()
@@ -104,12 +104,12 @@ def test_the_command_takes_metrics(two: tuple[RunDir, RunDir]) -> None:
 async def test_a_key_chooses_the_metric_of_the_plot(machine: Any, two: tuple[RunDir, RunDir]) -> None:
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys("space", "space", "c")(pilot)
-        await until_shown(pilot, "Loss  A ")
-        await keys("m", "down", "down", "enter")(pilot)
-        await until_shown(pilot, "mem  A slow  B fast  by step", "mem, last 10 %")
-        await keys("m", "enter")(pilot)
-        await until_shown(pilot, "Loss  A ")
+        await press_keys("space", "space", "c")(pilot)
+        await wait_for_text(pilot, "Loss  A ")
+        await press_keys("m", "down", "down", "enter")(pilot)
+        await wait_for_text(pilot, "mem  A slow  B fast  by step", "mem, last 10 %")
+        await press_keys("m", "enter")(pilot)
+        await wait_for_text(pilot, "Loss  A ")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,11 @@ async def test_a_key_chooses_the_metric_of_the_plot(machine: Any, two: tuple[Run
 )  # fmt: skip
 def test_home_filters_runs_by_a_setting(two: tuple[RunDir, RunDir], text: str, count: int) -> None:
     digests = [DigestCache().read_digest(run) for run in two]
-    matching = [run for run in digests if matches_filter(text, *searchable_run_texts(run), settings=run.settings)]
+    matching = [
+        run
+        for run in digests
+        if matches_filter(text, *searchable_run_texts(run), searchable_settings=run.searchable_settings)
+    ]
     assert len(matching) == count
 
 
@@ -132,7 +136,7 @@ def test_times_differ_by_what_is_shown(first: float, second: float, said: str) -
 
 def test_a_loss_that_is_no_number_is_never_better() -> None:
     row = _number_comparison_row("Loss, last", [float("nan"), 2.0], "loss", lower_is_better=True)
-    assert (row.best, row.note) == (None, "")
+    assert (row.best_index, row.note) == (None, "")
 
 
 def test_only_settings_that_differ_are_listed(two: tuple[RunDir, RunDir]) -> None:
@@ -235,22 +239,22 @@ async def test_marked_runs_are_compared_by_a_key(
 ) -> None:
     app = make_wizard()
     async with app.run_test(size=size) as pilot:
-        await until_shown(pilot, "slow")
-        assert "c Compare" not in shows(pilot)
-        await keys("space", "space", "c")(pilot)
-        await until_shown(pilot, "✓ 1.105")
-        shown = shows(pilot)
+        await wait_for_text(pilot, "slow")
+        assert "c Compare" not in screen_text(pilot)
+        await press_keys("space", "space", "c")(pilot)
+        await wait_for_text(pilot, "✓ 1.105")
+        shown = screen_text(pilot)
         assert "A slow  B fast  by step" in shown
         for words in ("Memory, peak", "Learning rate", "B reaches the last loss of A"):
             assert words in shown
         assert shown.count("B") > 5, "letters are on the curves"
-        await keys("x")(pilot)
-        await until_shown(pilot, "by time")
-        await keys("l", "a")(pilot)
-        await until_shown(pilot, "log scale")
-        await keys("left", "enter")(pilot)
-        await until_shown(pilot, "✓ finished  ")
-        assert "slow" in shows(pilot)
+        await press_keys("x")(pilot)
+        await wait_for_text(pilot, "by time")
+        await press_keys("l", "a")(pilot)
+        await wait_for_text(pilot, "log scale")
+        await press_keys("left", "enter")(pilot)
+        await wait_for_text(pilot, "✓ finished  ")
+        assert "slow" in screen_text(pilot)
 
 
 @pytest.mark.whole
@@ -258,9 +262,9 @@ async def test_a_run_is_compared_with_the_one_before(machine: Any, two: tuple[Ru
     """Runs of one name are told apart by their time."""
     later = two[1].path.rename(two[1].path.parent / "20260102-133000-slow")
     async with make_wizard(str(later)).run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "300 of 300")
-        await keys("c")(pilot)
-        await until_shown(pilot, "A slow 01-01 12:00  B slow 01-02 13:30")
-        await keys("escape")(pilot)
-        await until_shown(pilot, "300 of 300")
-        await settle(pilot)
+        await wait_for_text(pilot, "300 of 300")
+        await press_keys("c")(pilot)
+        await wait_for_text(pilot, "A slow 01-01 12:00  B slow 01-02 13:30")
+        await press_keys("escape")(pilot)
+        await wait_for_text(pilot, "300 of 300")
+        await wait_for_workers(pilot)

@@ -12,23 +12,28 @@ import msgspec
 import psutil
 import pytest
 from msgspec import structs
-from support import UUIDS, facts, gpu, profile, tui
+from support import UUIDS, facts, gpu, profile, run_cli
 
-from tui_train.actions.doctor.communication import MARK, communication_profile, judge, read_exchanges
-from tui_train.actions.doctor.cures import changes_to_try, examine_communication
-from tui_train.actions.doctor.short_runs import Observer, Workbench
+from tui_train.actions.doctor.communication import (
+    EXCHANGE_LINE_MARK,
+    communication_profile,
+    judge_exchanges,
+    parse_exchanges,
+)
+from tui_train.actions.doctor.communication_fixes import changes_to_try, examine_communication
+from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver
 from tui_train.base.app_paths import communication_tests_folder, runs_folder
 from tui_train.checks import find_problems
 from tui_train.facts.machine import communication_tests
 from tui_train.facts.machine.communication_tests import (
     STAGES,
-    CommunicationResult,
+    CommunicationTestResult,
     Examination,
     Exchange,
-    keep_examination,
-    load_examinations,
+    load_communication_examinations,
+    save_communication_examination,
 )
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.places.place import Place
 from tui_train.profile.changes import apply_change
 from tui_train.runs.rundir import RunDir, list_runs
@@ -42,13 +47,13 @@ def faulty(fault, **more):
 
 
 def examined(chosen, found, seconds=60.0):
-    return examine_communication(chosen, Workbench(Place(), found, Observer()), seconds)
+    return examine_communication(chosen, ShortRunContext(Place(), found, ShortRunObserver()), seconds)
 
 
 def told_of(chosen, cause):
     """Return the findings that tell a cause."""
-    found = structs.replace(facts(), communication=load_examinations())
-    return [finding for finding in find_problems(set_up(chosen, found)) if cause in finding.message]
+    found = structs.replace(facts(), communication=load_communication_examinations())
+    return [finding for finding in find_problems(make_setup(chosen, found)) if cause in finding.message]
 
 
 def words_of(process):
@@ -64,7 +69,7 @@ def nothing_is_left():
 
 @pytest.mark.training
 def test_two_processes_reach_each_other():
-    made = json.loads(tui("doctor", "quickstart", TWO, "--json").stdout)
+    made = json.loads(run_cli("doctor", "quickstart", TWO, "--json").stdout)
     stages = {(each["rank"], each["stage"]) for each in made["result"]["exchanges"]}
     names = {"device", "process group", "first exchange", "all_reduce", "broadcast", "all_gather", "barrier"}
     assert stages == {(rank, name) for rank in (0, 1) for name in names}
@@ -87,10 +92,10 @@ def test_a_fault_ends_in_time_with_its_cause_and_what_works(fault, cause):
     chosen = profile({"hardware.processes": 2, "trainer.environment": faulty(fault)})
     made = examined(chosen, facts())
     assert cause in made.result.cause
-    assert made.proved_change.edits == (("hardware.processes", 1),)
+    assert made.proven_fix.edits == (("hardware.processes", 1),)
     nothing_is_left()
     (finding,) = told_of(chosen, cause)
-    assert (finding.level, finding.change) == ("warning", made.proved_change)
+    assert (finding.level, finding.change) == ("warning", made.proven_fix)
     changed = apply_change(finding.change, chosen)
     assert not told_of(changed, cause)
 
@@ -106,7 +111,7 @@ def nvidia_smi(folder):
 def examined_on_pretended_cards(fault):
     cards = facts(gpus=(gpu(0), gpu(1)))
     chosen = profile({"trainer.environment": faulty(fault, PRETEND="cuda")})
-    assert set_up(chosen, cards).communication_backend == "nccl"
+    assert make_setup(chosen, cards).communication_backend == "nccl"
     return examined(chosen, cards, seconds=120)
 
 
@@ -157,7 +162,7 @@ def test_shared_memory_that_cannot_be_used_is_named_and_done_without(tmp_path, o
 
 def changes(values=None, *, cards=2, **of_python):
     found = facts(gpus=[gpu(number) for number in range(cards)], **of_python)
-    return [change.edits for change in changes_to_try(set_up(profile(values or {}), found), None)]
+    return [change.edits for change in changes_to_try(make_setup(profile(values or {}), found), None)]
 
 
 def test_the_change_that_costs_least_is_tried_first():
@@ -177,8 +182,8 @@ def test_the_test_starts_as_the_training_would():
         "trainer.strategy": "fsdp2", "trainer.environment": {"A": "b"}, "nodes.count": 2, "nodes.address": "10.0.0.1",
         "communication.debug": "warn", "recipe.layers": 7, "notify.command": ("true",), "tracking.wandb": True,
     }  # fmt: skip
-    training = set_up(profile(values), cards)
-    test = set_up(communication_profile(training), cards)
+    training = make_setup(profile(values), cards)
+    test = make_setup(communication_profile(training), cards)
     for part in ("launcher", "gpus", "world_size", "communication_backend", "device"):
         assert getattr(test, part) == getattr(training, part), part
     assert test.toolchain.python == training.toolchain.python
@@ -187,21 +192,23 @@ def test_the_test_starts_as_the_training_would():
 
 
 def test_it_is_none_of_the_trainings_to_choose_from():
-    assert "communication" not in tui("keys", "trainer.kind").stdout
+    assert "communication" not in run_cli("keys", "trainer.kind").stdout
 
 
 def test_what_the_training_lacks_otherwise_does_not_matter():
-    words = tui("doctor", "quickstart", "--set=trainer.kind=finetune", "--set=communication.interface=none", code=69)
+    words = run_cli(
+        "doctor", "quickstart", "--set=trainer.kind=finetune", "--set=communication.interface=none", code=69
+    )
     assert "no model" not in words.stderr
     assert "interface" in words.stderr
 
 
 def result_of(lines, processes=2, device="cpu"):
     """What is read in a log of these exchanges."""
-    log = [f"[rank0]: {MARK}{json.dumps(line) if isinstance(line, dict) else line}" for line in lines]
+    log = [f"[rank0]: {EXCHANGE_LINE_MARK}{json.dumps(line) if isinstance(line, dict) else line}" for line in lines]
     values = {"hardware.processes": processes, "hardware.device": device}
-    setup = set_up(profile(values), facts(gpus=[gpu(0), gpu(1)] if device == "cuda" else ()))
-    return judge(setup, tuple(read_exchanges(iter(log))), RunDir(Path("/nowhere")), in_time=True)
+    setup = make_setup(profile(values), facts(gpus=[gpu(0), gpu(1)] if device == "cuda" else ()))
+    return judge_exchanges(setup, tuple(parse_exchanges(iter(log))), RunDir(Path("/nowhere")), in_time=True)
 
 
 def done(rank, *stages, **more):
@@ -231,43 +238,52 @@ def test_gpus_that_torch_does_not_find_are_no_success():
     ],
 )  # fmt: skip
 def test_what_no_process_of_ours_prints_is_passed_over(line):
-    assert not [*read_exchanges(iter([f"{MARK}{json.dumps(line) if isinstance(line, dict) else line}"]))]
+    assert not [*parse_exchanges(iter([f"{EXCHANGE_LINE_MARK}{json.dumps(line) if isinstance(line, dict) else line}"]))]
 
 
 def test_two_processes_may_print_in_one_line():
     one, two = ({"rank": rank, "stage": "device"} for rank in (0, 1))
-    assert len([*read_exchanges(iter([f"{MARK}{json.dumps(one)}{MARK}{json.dumps(two)} and more"]))]) == 2
+    assert (
+        len(
+            [
+                *parse_exchanges(
+                    iter([f"{EXCHANGE_LINE_MARK}{json.dumps(one)}{EXCHANGE_LINE_MARK}{json.dumps(two)} and more"])
+                )
+            ]
+        )
+        == 2
+    )
 
 
 FAILED = Examination(
-    result=CommunicationResult(processes=2, works=False, exchanges=(Exchange(rank=0, stage="end", problem="x"),))
+    result=CommunicationTestResult(processes=2, works=False, exchanges=(Exchange(rank=0, stage="end", problem="x"),))
 )
 
 
 @pytest.mark.parametrize("kept", [b"", b"[]", b"{", b"\xff", b'{"result": 1}', b"[" * 999])
 def test_a_damaged_file_of_a_test_is_none(kept):
-    keep_examination("one", FAILED)
-    keep_examination("two", FAILED)
+    save_communication_examination("one", FAILED)
+    save_communication_examination("two", FAILED)
     next(communication_tests_folder().glob("*-one.json")).write_bytes(kept)
-    assert [*load_examinations()] == ["two"]
+    assert [*load_communication_examinations()] == ["two"]
 
 
 def test_tests_that_end_together_are_all_kept():
     keys = [f"key-{number}" for number in range(40)]
     with ThreadPoolExecutor(8) as pool:
-        [*pool.map(lambda key: keep_examination(key, FAILED), keys)]
-    assert {*load_examinations()} == {*keys}
+        [*pool.map(lambda key: save_communication_examination(key, FAILED), keys)]
+    assert {*load_communication_examinations()} == {*keys}
     # One that says nothing of the communication takes the place of the one before.
-    keep_examination(keys[0], Examination(result=CommunicationResult(processes=2, works=False)))
-    assert {*load_examinations()} == {*keys[1:]}
+    save_communication_examination(keys[0], Examination(result=CommunicationTestResult(processes=2, works=False)))
+    assert {*load_communication_examinations()} == {*keys[1:]}
 
 
 def test_what_was_kept_before_the_machine_was_booted_is_not_read(monkeypatch):
-    keep_examination("old", FAILED)
+    save_communication_examination("old", FAILED)
     monkeypatch.setattr(communication_tests, "machine_boot_id", lambda: "another")
-    monkeypatch.setattr(communication_tests, "_MAX_EXAMINATIONS_KEPT", 2)
-    assert load_examinations() == {}
+    monkeypatch.setattr(communication_tests, "_MAX_SAVED_EXAMINATIONS", 2)
+    assert load_communication_examinations() == {}
     for key in ("one", "two"):
-        keep_examination(key, FAILED)
-    assert {*load_examinations()} == {"one", "two"}
+        save_communication_examination(key, FAILED)
+    assert {*load_communication_examinations()} == {"one", "two"}
     assert len([*communication_tests_folder().iterdir()]) == 2

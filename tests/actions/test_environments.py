@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support import facts, gpu, machine, tui, until
+from support import facts, gpu, machine, run_cli, wait_until
 
 from tui_train.actions import environments
 from tui_train.actions.environments import create as making
@@ -199,7 +199,7 @@ def test_a_set_that_is_not_there_is_said():
 
 
 def cli(*words, code=0, **variables):
-    return tui(*words, code=code, env={**os.environ, **variables})
+    return run_cli(*words, code=code, env={**os.environ, **variables})
 
 
 def test_nothing_is_installed_without_a_yes(tmp_path):
@@ -273,14 +273,14 @@ def test_what_uv_and_pip_print_is_progress():
         "Downloading sympy (6.0MiB)",
     ):
         now = uv.read_line(line)
-    assert (now.text, now.done, now.total) == ("Downloading torch (500 MiB)", 0, 506 << 20)
-    assert uv.read_line(" Downloaded torch").done == 500 << 20
+    assert (now.text, now.downloaded, now.total) == ("Downloading torch (500 MiB)", 0, 506 << 20)
+    assert uv.read_line(" Downloaded torch").downloaded == 500 << 20
     assert uv.read_line("Installed 10 packages in 1s").text == "Installed 10 packages in 1s, compiling them …"
     pip = InstallOutputReader()
     pip.read_line("  Downloading torch-2.13.0-cp311-none-linux.whl (500.0 MB)")
     now = pip.read_line("  Downloading sympy-1.13-py3-none-any.whl.metadata (100 kB)")
-    assert pip.read_line("  Downloading nvidia_nccl-2-py3-none-any.whl (100 MB)").done == 500_000_000
-    assert pip.read_line("Installing collected packages: torch").done == 600_000_000
+    assert pip.read_line("  Downloading nvidia_nccl-2-py3-none-any.whl (100 MB)").downloaded == 500_000_000
+    assert pip.read_line("Installing collected packages: torch").downloaded == 600_000_000
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_a_cancelled_installation_ends_with_all_it_started_and_leaves_nothing(tm
     assert not path.exists()
     look = ["pgrep", "-f", f"sleep 100.{mark[2:]}$"]
     # What was killed is listed until the kernel has ended it.
-    until(lambda: subprocess.run(look, check=False, stdout=subprocess.DEVNULL).returncode, 5)
+    wait_until(lambda: subprocess.run(look, check=False, stdout=subprocess.DEVNULL).returncode, 5)
 
 
 def test_less_room_than_it_takes_is_said_before(tmp_path):

@@ -11,28 +11,28 @@ from pathlib import Path
 import msgspec
 import pytest
 import warm
-from fake_driver import MACHINES, driver_environment
+from fake_driver import MACHINES_FOLDER, driver_environment
 from msgspec import structs
-from support import facts, profile, tui, until
+from support import facts, profile, run_cli, wait_until
 
 from tui_train.actions.cards import memory, samples
-from tui_train.actions.cards.claims import compared_claim
+from tui_train.actions.cards.claims import checked_claim
 from tui_train.actions.cards.exchange import exchange_claims, rank_claims
 from tui_train.actions.cards.kernels import kernel_claims
 from tui_train.actions.cards.out_of_memory import out_of_memory_claims
-from tui_train.actions.cards.proof import STAGE_BY_NAME, Proof, Stage, load_proof, prove, proved_machine
+from tui_train.actions.cards.proof import STAGE_BY_NAME, Proof, Stage, load_proof, prove_stages, proved_machine
 from tui_train.actions.cards.training_kinds import training_kind_claims
 from tui_train.actions.cards.tuning import tuning_claims
-from tui_train.actions.doctor.short_runs import Observer, Workbench
+from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver
 from tui_train.base.errors import Unavailable
 from tui_train.facts.machine.probe import probe_machine
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.workload import new_model_dimensions
 from tui_train.places.place import Place
 from tui_train.profile.types import Recipe
 from tui_train.runs.interrupts import Interrupts
 from tui_train.runs.rundir import list_runs
-from tui_train.views.cards_report import report_markdown
+from tui_train.views.proof_report import proof_markdown
 
 PRETENDED = Path(__file__).parents[1] / "pretended_cuda"
 CU130 = {"cuda": "13.0", "arch_list": tuple(f"sm_{arch}" for arch in (75, 80, 86, 90, 100, 120))}
@@ -40,9 +40,9 @@ CU130 = {"cuda": "13.0", "arch_list": tuple(f"sm_{arch}" for arch in (75, 80, 86
 
 @pytest.fixture
 def pretended(tmp_path, monkeypatch):
-    """Makes a bench on a machine of the fake driver whose CUDA is the CPU."""
+    """Makes a run_context on a machine of the fake driver whose CUDA is the CPU."""
 
-    def bench(machine):
+    def run_context(machine):
         archs = " ".join(arch.removeprefix("sm_") for arch in CU130["arch_list"])
         pretends = {"PYTHONPATH": str(PRETENDED), "PRETEND": "cuda", "PRETEND_ARCHS": archs}
         for name, value in (driver_environment(machine) | pretends).items():
@@ -55,9 +55,9 @@ def pretended(tmp_path, monkeypatch):
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{says}\n")
         (tmp_path / "nvidia-smi").chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-        return Workbench(Place(), found, Observer())
+        return ShortRunContext(Place(), found, ShortRunObserver())
 
-    return bench
+    return run_context
 
 
 def verdicts(claims):
@@ -67,14 +67,14 @@ def verdicts(claims):
 
 
 def on_cpu():
-    return Workbench(Place(), facts(), Observer())
+    return ShortRunContext(Place(), facts(), ShortRunObserver())
 
 
 @pytest.mark.whole
 @pytest.mark.training
 def test_a_card_that_this_torch_has_no_code_for_fails_as_foreseen(pretended):
-    bench = pretended("seed-3090-gt1030-3090")
-    made = [*kernel_claims(profile(), bench)]
+    run_context = pretended("seed-3090-gt1030-3090")
+    made = [*kernel_claims(profile(), run_context)]
     assert {claim.verdict for claim in made} == {"ok"}, made
     (blocked,) = [claim for claim in made if "GT 1030" in claim.claim]
     assert "cannot compute" in blocked.expected
@@ -84,17 +84,17 @@ def test_a_card_that_this_torch_has_no_code_for_fails_as_foreseen(pretended):
 @pytest.mark.whole
 @pytest.mark.training
 def test_cards_that_do_otherwise_than_foreseen_differ(pretended, monkeypatch):
-    bench = pretended("seed-3090-gt1030-3090")
+    run_context = pretended("seed-3090-gt1030-3090")
     monkeypatch.setenv("PRETEND_ARCHS", "61")
-    made = [claim.verdict for claim in kernel_claims(profile(), bench) if claim.claim.endswith("the verdict")]
+    made = [claim.verdict for claim in kernel_claims(profile(), run_context) if claim.claim.endswith("the verdict")]
     assert made == ["differs", "differs", "differs"]
 
 
 @pytest.mark.whole
 @pytest.mark.training
 def test_each_process_uses_the_card_of_the_plan(pretended):
-    bench = pretended("seed-3090-gt1030-3090")
-    assert verdicts(rank_claims(profile(), bench)) == {
+    run_context = pretended("seed-3090-gt1030-3090")
+    assert verdicts(rank_claims(profile(), run_context)) == {
         f"Process {rank} of 2 uses the device of the plan": "ok" for rank in (0, 1)
     }
 
@@ -121,7 +121,7 @@ def test_what_is_estimated_and_traced_is_measured_on_the_card(pretended, monkeyp
     small = new_model_dimensions(Recipe(layers=2, hidden_size=128, heads=2))
     monkeypatch.setattr(memory, "_CARD_MODELS", ("small",))
     monkeypatch.setattr(memory, "dimensions_by_name", lambda _: small)
-    monkeypatch.setattr(memory, "_ON_CARD", structs.replace(memory._ON_CARD, sequence_length=64))
+    monkeypatch.setattr(memory, "_CARD_SETTINGS", structs.replace(memory._CARD_SETTINGS, sequence_length=64))
     made = {claim.claim: claim for claim in memory.memory_claims(profile(), pretended("seed-3090-gt1030-3090"))}
     kinds = [claim.rpartition(": ")[2] for claim in made]
     assert kinds[:7] == ["estimate", "trace", "reserved", "CUDA context", "estimate", "trace", "reserved"]
@@ -149,21 +149,23 @@ def test_tuning_is_compared_with_every_setting(pretended):
 def test_samples_are_compared_with_nvidia_smi(pretended, tmp_path, monkeypatch):
     monkeypatch.setattr(samples, "_BUSY_SECONDS", 5)
     text = (
-        (MACHINES / "two-3090.txt").read_text().replace("driver = 570.133.20\ncuda = 12.8", "driver = 580\ncuda = 13.0")
+        (MACHINES_FOLDER / "two-3090.txt")
+        .read_text()
+        .replace("driver = 570.133.20\ncuda = 12.8", "driver = 580\ncuda = 13.0")
     )
     always_busy = text.replace("mode = default", "mode = default\nuse = 97\ntemperature = 71")
     (tmp_path / "busy.txt").write_text(always_busy)
-    bench = pretended(str(tmp_path / "busy.txt"))
-    assert [claim.verdict for claim in samples.sample_claims(profile(), bench)] == ["ok", "ok"]
+    run_context = pretended(str(tmp_path / "busy.txt"))
+    assert [claim.verdict for claim in samples.sample_claims(profile(), run_context)] == ["ok", "ok"]
     smi = tmp_path / "nvidia-smi"
     smi.write_text(smi.read_text().replace(", 97, 71", ", 12, 71"))
-    assert [claim.verdict for claim in samples.sample_claims(profile(), bench)] == ["differs", "differs"]
+    assert [claim.verdict for claim in samples.sample_claims(profile(), run_context)] == ["differs", "differs"]
 
 
 @pytest.mark.whole
 @pytest.mark.training
 def test_what_has_no_nemo_is_not_tested(pretended):
-    results = [*prove(stages("nemo"), profile(), pretended("seed-3090-gt1030-3090"))]
+    results = [*prove_stages(stages("nemo"), profile(), pretended("seed-3090-gt1030-3090"))]
     assert [claim.verdict for claim in results[-1].claims] == ["not tested"]
 
 
@@ -172,7 +174,7 @@ def stages(*names):
 
 
 def test_a_machine_without_cards_says_what_it_could_not_test():
-    results = [*prove(stages("out-of-memory", "samples", "nemo"), profile(), on_cpu())]
+    results = [*prove_stages(stages("out-of-memory", "samples", "nemo"), profile(), on_cpu())]
     assert [(result.name, result.complete) for result in results if result.complete] == [
         ("out-of-memory", True), ("samples", True), ("nemo", True),
     ]  # fmt: skip
@@ -191,31 +193,31 @@ def stage_of(*made, name="kernels"):
     return Stage(name, "what it is about", claims)
 
 
-OK = compared_claim("a", "1", "1", holds=True)
-OFF = compared_claim("b", "1", "2", holds=False)
+OK = checked_claim("a", "1", "1", holds=True)
+OFF = checked_claim("b", "1", "2", holds=False)
 
 
 def test_a_stage_that_cannot_go_on_says_why():
-    *_, last = prove([stage_of(OK, Unavailable("no bash", "Install it."))], profile(), on_cpu())
+    *_, last = prove_stages([stage_of(OK, Unavailable("no bash", "Install it."))], profile(), on_cpu())
     assert last.complete
     assert [(claim.verdict, claim.why) for claim in last.claims] == [("ok", ""), ("not tested", "no bash")]
 
 
 def test_what_was_broken_off_is_no_claim():
     interrupts = Interrupts()
-    bench = on_cpu()._replace(interrupts=interrupts)
+    run_context = on_cpu()._replace(interrupts=interrupts)
     made = []
-    for result in prove([stage_of(OK, OFF), stage_of(OK, name="ranks")], profile(), bench):
+    for result in prove_stages([stage_of(OK, OFF), stage_of(OK, name="ranks")], profile(), run_context):
         made.append(result)
-        interrupts.record(2, None)
+        interrupts.record_signal(2, None)
     assert [(result.name, result.claims, result.complete) for result in made] == [("kernels", (OK,), False)]
 
 
 def test_results_are_kept_for_this_machine_alone(tmp_path):
-    machine = proved_machine(set_up(profile(), facts()))
+    machine = proved_machine(make_setup(profile(), facts()))
     proof = Proof(machine=machine)
     for stage in (stage_of(OK, name="memory"), stage_of(OFF)):
-        for result in prove([stage], profile(), on_cpu()):
+        for result in prove_stages([stage], profile(), on_cpu()):
             proof = proof.with_result(result)
     assert [stage.name for stage in proof.stages] == ["kernels", "memory"]
     assert not proof.holds
@@ -229,9 +231,9 @@ def test_results_are_kept_for_this_machine_alone(tmp_path):
 
 
 def test_what_a_card_says_stays_in_its_cell():
-    hostile = compared_claim("a | b", "<b>x</b>", "line\nbreak \x1b[31m", holds=False, why="c|d")
-    result = next(prove([stage_of(hostile)], profile(), on_cpu()))
-    text = report_markdown(Proof(machine=proved_machine(set_up(profile(), facts()))).with_result(result))
+    hostile = checked_claim("a | b", "<b>x</b>", "line\nbreak \x1b[31m", holds=False, why="c|d")
+    result = next(prove_stages([stage_of(hostile)], profile(), on_cpu()))
+    text = proof_markdown(Proof(machine=proved_machine(make_setup(profile(), facts()))).with_result(result))
     (row,) = [line for line in text.splitlines() if line.startswith("| a")]
     assert len(re.findall(r"(?<!\\)\|", row)) == 5
     assert "<b>" not in text
@@ -241,7 +243,7 @@ def test_what_a_card_says_stays_in_its_cell():
 @pytest.mark.whole
 def test_a_second_call_goes_on_where_the_first_ended(tmp_path):
     words = ("doctor", "--cards", "--stage", "out-of-memory", "--stage", "nemo", "--output", tmp_path)
-    shown = tui(*words).stdout
+    shown = run_cli(*words).stdout
     assert "not tested" in shown
     report = tmp_path / "report.json"
     kept = json.loads(report.read_text())
@@ -249,16 +251,16 @@ def test_a_second_call_goes_on_where_the_first_ended(tmp_path):
     assert "| Claim | Expected | Seen | Verdict |" in (tmp_path / "REPORT.md").read_text()
     kept["stages"][0]["claims"][0]["verdict"] = "differs"
     report.write_text(json.dumps(kept))
-    assert "proved before" in tui(*words, code=69).stdout
-    assert json.loads(tui(*words, "--json", code=69).stdout) == kept
-    tui(*words, "--again")
-    tui(*words[:4], "--skip", "out-of-memory", *words[6:])
+    assert "proved before" in run_cli(*words, code=69).stdout
+    assert json.loads(run_cli(*words, "--json", code=69).stdout) == kept
+    run_cli(*words, "--again")
+    run_cli(*words[:4], "--skip", "out-of-memory", *words[6:])
     assert json.loads(report.read_text())["stages"][0]["claims"][0]["verdict"] == "not tested"
 
 
 @pytest.mark.parametrize("words", [(), ("--cards", "--stage", "nothing"), ("quickstart", "--again")])
 def test_wrong_words_are_refused(words):
-    tui("doctor", *words, code=64)
+    run_cli("doctor", *words, code=64)
 
 
 @pytest.mark.parametrize(
@@ -271,12 +273,12 @@ def test_wrong_words_are_refused(words):
     ],
 )
 def test_what_is_not_one_machine_that_can_be_asked_is_refused(words, remedy):
-    assert remedy in tui("doctor", "--cards", *words, code=65).stderr
+    assert remedy in run_cli("doctor", "--cards", *words, code=65).stderr
 
 
 def test_a_host_says_what_is_proved_only_there():
-    bench = Workbench(Place("box"), facts(), Observer())
-    results = [*prove(stages("memory", "tune", "samples"), profile(), bench)]
+    run_context = ShortRunContext(Place("box"), facts(), ShortRunObserver())
+    results = [*prove_stages(stages("memory", "tune", "samples"), profile(), run_context)]
     for result in results:
         (claim,) = result.claims
         assert claim.verdict == "not tested"
@@ -288,9 +290,9 @@ def test_a_host_says_what_is_proved_only_there():
 def test_an_interrupt_leaves_the_results_so_far_and_no_process(tmp_path):
     words = ["doctor", "--cards", "--stage", "kernels", "--stage", "trainings", "--output", tmp_path]
     report = tmp_path / "report.json"
-    with subprocess.Popen(warm.program(*words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        until(lambda: report.exists() and '"trainings"' in report.read_text(), 120)
-        until(list_runs, 60)
+    with subprocess.Popen(warm.cli_command(*words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        wait_until(lambda: report.exists() and '"trainings"' in report.read_text(), 120)
+        wait_until(list_runs, 60)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
     assert not list_runs()

@@ -4,8 +4,8 @@ import sys
 
 import msgspec
 import pytest
-from pilot import opened, settle, until_shown
-from support import RECIPE, facts, gpu, profile, tui, until
+from pilot import open_wizard, wait_for_text, wait_for_workers
+from support import FULL_RECIPE, facts, gpu, profile, run_cli, wait_until
 
 from tui_train.actions.run_array import prepare_members
 from tui_train.base.errors import BadInput
@@ -47,13 +47,13 @@ def script(tmp_path):
 
 def ended():
     """The runs by their notes, once none is live."""
-    until(lambda: not any(read_status(run).live for run in rundir.list_runs()), 120)
+    wait_until(lambda: not any(read_status(run).live for run in rundir.list_runs()), 120)
     return {folders.read_note(run): read_status(run) for run in rundir.list_runs()}
 
 
 @pytest.mark.whole
 def test_each_value_is_trained_with_in_order_and_a_failure_stops_none(script):
-    said = tui("run", "job", "--array", "recipe.seed=4,3,5", cwd=script.parent).stdout
+    said = run_cli("run", "job", "--array", "recipe.seed=4,3,5", cwd=script.parent).stdout
     states = {note: status.state for note, status in ended().items()}
     assert states == {"recipe.seed=4": "finished", "recipe.seed=3": "failed", "recipe.seed=5": "finished"}
     assert (script.parent / "seeds").read_text().split() == ["4", "3", "5"]
@@ -62,20 +62,20 @@ def test_each_value_is_trained_with_in_order_and_a_failure_stops_none(script):
 
 @pytest.mark.whole
 async def test_an_array_is_started_on_preview_and_compared(script):
-    async with opened(size=(80, 24)) as pilot:
+    async with open_wizard(size=(80, 24)) as pilot:
         pilot.app.open_saved_profile("job")
         pilot.app.action_go_to_step("preview")
-        await until_shown(pilot, "Enter writes the run folder")
-        await settle(pilot)
+        await wait_for_text(pilot, "Enter writes the run folder")
+        await wait_for_workers(pilot)
         await pilot.press("a")
-        await until_shown(pilot, "A run for each value")
+        await wait_for_text(pilot, "A run for each value")
         await pilot.press("home", "ctrl+k", *"recipe.seed=1,2,2", "enter")
-        await until_shown(pilot, "there twice")
+        await wait_for_text(pilot, "there twice")
         await pilot.press("home", "ctrl+k", *"recipe.seed=1,2,3,4,5", "enter")
-        await until_shown(pilot, "Compare", "A", "E", seconds=60)
+        await wait_for_text(pilot, "Compare", "A", "E", seconds=60)
         states = [status.state for status in ended().values()]
         assert sorted(states) == ["failed", *["finished"] * 4]
-        await until_shown(pilot, "failed")
+        await wait_for_text(pilot, "failed")
 
 
 def cards(*names):
@@ -89,7 +89,7 @@ def cards(*names):
 )  # fmt: skip
 def test_what_is_no_array_is_refused(array):
     with pytest.raises(BadInput):
-        prepare_members(profile(RECIPE), array, facts())
+        prepare_members(profile(FULL_RECIPE), array, facts())
 
 
 def test_members_are_planned_as_if_nobody_used_the_gpus():
@@ -97,17 +97,17 @@ def test_members_are_planned_as_if_nobody_used_the_gpus():
 
     free = gpu(0)
     busy = msgspec.structs.replace(free, processes=(GpuProcess(7, "python", "ann", 9 << 30),))
-    plans = [prepare_members(profile(RECIPE), "recipe.steps=5,6", facts(gpus=(card,))) for card in (free, busy)]
+    plans = [prepare_members(profile(FULL_RECIPE), "recipe.steps=5,6", facts(gpus=(card,))) for card in (free, busy)]
     assert plans[0] == plans[1]
     assert [member.edit for member in plans[0]] == ["recipe.steps=5", "recipe.steps=6"]
 
 
 def test_an_output_that_all_would_share_is_refused(tmp_path):
     with pytest.raises(BadInput, match="write to"):
-        prepare_members(profile(RECIPE | {"trainer.output": str(tmp_path)}), "recipe.steps=5,6", facts())
+        prepare_members(profile(FULL_RECIPE | {"trainer.output": str(tmp_path)}), "recipe.steps=5,6", facts())
 
 
 def test_trainings_on_several_machines_are_no_array():
-    values = RECIPE | {"trainer.launcher": "torchrun", "nodes.count": 2, "nodes.address": "10.0.0.1"}
+    values = FULL_RECIPE | {"trainer.launcher": "torchrun", "nodes.count": 2, "nodes.address": "10.0.0.1"}
     with pytest.raises(BadInput, match="several machines"):
         prepare_members(profile(values), "recipe.steps=5,6", facts())

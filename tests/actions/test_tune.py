@@ -11,11 +11,23 @@ from pathlib import Path
 import msgspec
 import pytest
 import warm
-from support import GIB, SCRIPTS, examples, facts, gpu, marked, plain_environment, profile, ready, sample, until
+from support import (
+    GIB,
+    SCRIPTS,
+    example_count,
+    facts,
+    gpu,
+    living_run_pids,
+    plain_environment,
+    prepare_without_errors,
+    profile,
+    sample,
+    wait_until,
+)
 
-from tests.fake_driver import MACHINES, driver_environment
+from tests.fake_driver import MACHINES_FOLDER, driver_environment
 from tui_train.actions.tune.search import MAX_TRIALS, SearchSpace, Trial, TrialSetting, next_setting, recommended_trial
-from tui_train.actions.tune.space import change_to_setting, search_space, trial_profile
+from tui_train.actions.tune.space import change_to_setting, make_search_space, trial_profile
 from tui_train.actions.tune.trial import PeakMemoryWatcher, TrialStepPace
 from tui_train.actions.tune.tune import TuningState, result_sentence, trial_rows
 from tui_train.base.app_paths import trials_folder
@@ -73,10 +85,10 @@ class Card:
             micro_batches=self.micros,
             precisions=("bf16",),
             checkpointing=True,
-            bands={
+            fit_bands={
                 one: judge_memory(size, size, 24 * GIB, several_processes=False).band for one, size in sizes.items()
             },
-            cannot_fit=frozenset(one for one, size in sizes.items() if size * 0.85 > 24 * GIB),
+            settings_that_cannot_fit=frozenset(one for one, size in sizes.items() if size * 0.85 > 24 * GIB),
         )
 
     def tried(self, one):
@@ -88,13 +100,13 @@ class Card:
 def test_few_trials_find_what_a_full_grid_would():
     chance = random.Random(7)
     most = 0
-    for _ in range(examples(1500)):
+    for _ in range(example_count(1500)):
         card = Card(chance)
         grid, among = card.space()
         fitting = [card.rate(one) for one in grid if card.memory(one) <= 24]
         trials = ()
         while wanted := next_setting(among, trials):
-            assert wanted not in {trial.setting for trial in trials} | among.cannot_fit
+            assert wanted not in {trial.setting for trial in trials} | among.settings_that_cannot_fit
             trials += (card.tried(wanted),)
         most = max(most, len(trials))
         found = recommended_trial(trials)
@@ -116,19 +128,19 @@ def test_of_those_as_fast_the_one_with_most_room_is_best():
 
 def test_where_the_first_fails_by_itself_nothing_else_is_tried():
     chosen = profile()
-    among = search_space(Setup(chosen, CARD))
+    among = make_search_space(Setup(chosen, CARD))
     assert next_setting(among, (Trial(setting=among.profile_setting, outcome="failed"),)) is None
     assert next_setting(among, (Trial(setting=among.profile_setting, outcome="out of memory"),))
 
 
 def test_another_precision_is_tried_only_when_it_is_named():
     chosen = profile()
-    among = search_space(Setup(chosen, CARD), ("bf16", "fp32"))
+    among = make_search_space(Setup(chosen, CARD), ("bf16", "fp32"))
     assert among.precisions == ("fp32", "bf16")
     trials = (measured(8, 10.0), measured(16, 11.0), measured(16, 20.0, precision="bf16"))
     assert next_setting(among, trials[:1]).precision == "bf16"
     assert next_setting(among, trials) == TrialSetting(8, checkpointing=False, precision="bf16")
-    assert search_space(Setup(chosen, CARD)).precisions == ("fp32",)
+    assert make_search_space(Setup(chosen, CARD)).precisions == ("fp32",)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +157,7 @@ def test_micro_batches_divide_and_lie_apart(values, micros):
     chosen = profile({"recipe.micro_batch": 4, **values})
     here = facts()
     here = msgspec.structs.replace(here, machine=msgspec.structs.replace(here.machine, memory_available=4 * GIB))
-    found = search_space(Setup(chosen, here)).micro_batches
+    found = make_search_space(Setup(chosen, here)).micro_batches
     assert list(found) == micros
     assert all(values["recipe.global_batch"] % micro == 0 for micro in found)
 
@@ -166,28 +178,28 @@ def test_micro_batches_divide_and_lie_apart(values, micros):
 def test_what_cannot_be_tuned_is_refused(values, said):
     chosen = profile(values)
     with pytest.raises(TuiTrainError, match=said):
-        search_space(Setup(chosen, facts()))
+        make_search_space(Setup(chosen, facts()))
 
 
 def test_an_own_script_may_need_less_than_is_predicted():
     """It is tried although nothing of it is predicted to fit, about as large as it is."""
     words = {"trainer.preset": "hf-trainer", "trainer.arguments": ("--model_name_or_path=NousResearch/Llama-2-7b-hf",)}
     chosen = profile({**SCRIPT, **words, "recipe.micro_batch": 1, "recipe.global_batch": 64})
-    among = search_space(Setup(chosen, CARD))
-    assert {*among.bands.values()} == {"will not fit"}
+    among = make_search_space(Setup(chosen, CARD))
+    assert {*among.fit_bands.values()} == {"will not fit"}
     assert next_setting(among, ()) == among.profile_setting
 
 
 def test_where_nothing_is_predicted_steps_stay_small():
     chosen = profile({**SCRIPT, "trainer.arguments": WORDS, "recipe.micro_batch": 4, "recipe.global_batch": 4096})
-    assert search_space(Setup(chosen, CARD)).micro_batches == (1, 2, 4, 8, 16, 32)
+    assert make_search_space(Setup(chosen, CARD)).micro_batches == (1, 2, 4, 8, 16, 32)
     with pytest.raises(TuiTrainError, match="passes no precision"):
-        search_space(Setup(chosen, CARD), ("bf16",))
+        make_search_space(Setup(chosen, CARD), ("bf16",))
 
 
 def test_too_slow_is_no_lack_of_memory():
     chosen = profile({"recipe.global_batch": 8})
-    among = search_space(Setup(chosen, CARD))
+    among = make_search_space(Setup(chosen, CARD))
     slow = Trial(setting=TrialSetting(8, checkpointing=False, precision="fp32"), outcome="failed", why="no two steps")
     assert next_setting(among, (measured(4, 10.0), slow, measured(2, 9.0))) is None
 
@@ -195,12 +207,12 @@ def test_too_slow_is_no_lack_of_memory():
 def test_trials_have_one_global_batch_and_a_folder_of_their_own():
     values = {"trainer.output": "/mine", "recipe.global_batch": 96, "recipe.micro_batch": 4, "hardware.processes": 2}
     chosen = profile({**values, "trainer.launcher": "torchrun", "recipe.lr_scaling": "linear"})
-    among = search_space(Setup(chosen, facts()))
+    among = make_search_space(Setup(chosen, facts()))
     batches = set()
     for micro in among.micro_batches:
         one = TrialSetting(micro, checkpointing=False, precision="fp32")
         short = trial_profile(one, among, Setup(chosen, facts()), "/trial")
-        made = ready(short, facts()).plan
+        made = prepare_without_errors(short, facts()).plan
         said = dict(word.split("=", 1) for word in argv(made.attempts[0].command, "/run") if "=" in word)
         assert len(made.attempts) == 1
         assert said["--output_dir"] == "/run/output"
@@ -245,7 +257,7 @@ def test_the_change_says_what_it_gains():
         micro_batches=(8,),
         precisions=("fp32",),
         checkpointing=True,
-        bands={},
+        fit_bands={},
     )
     change = change_to_setting(measured(16, 150.0), among, own)
     assert change.title == "micro batch 8 -> 16, without activation checkpointing"
@@ -270,14 +282,14 @@ def test_words_of_a_trial_are_safe_to_show(tmp_path):
 def test_the_fullest_of_the_chosen_cards_counts(tmp_path, monkeypatch):
     """The real sampler on a fake driver: the card that shows the desktop is not one of those that train."""
     path = tmp_path / "machine.txt"
-    path.write_text((MACHINES / "two-3090-display-and-busy.txt").read_text())
+    path.write_text((MACHINES_FOLDER / "two-3090-display-and-busy.txt").read_text())
     for name, value in driver_environment(path).items():
         monkeypatch.setenv(name, value)
     both = {card.uuid: card for card in next(live_samples.yield_changed_samples(lambda: False))}
     idle, busy = sorted(both, key=lambda uuid: both[uuid].memory_total - both[uuid].memory_free)
     for cards, fullest in (((idle,), idle), ((idle, busy), busy)):
         memory = PeakMemoryWatcher(RunDir(tmp_path), cards)
-        until(lambda memory=memory: memory.peak is not None)
+        wait_until(lambda memory=memory: memory.peak is not None)
         memory.end()
         assert memory.peak == both[fullest].memory_total - both[fullest].memory_free
 
@@ -320,7 +332,7 @@ def test_real_trials_find_what_fits_and_leave_nothing_behind(tmp_path):
     assert not rundir.list_runs()
     for trial in Path(told["folder"]).glob("trial-*"):
         assert not (trial / "output").exists()
-        assert not marked(read_status(RunDir(trial)).mark)
+        assert not living_run_pids(read_status(RunDir(trial)).mark)
 
 
 @pytest.mark.whole
@@ -330,9 +342,9 @@ def test_real_trials_find_what_fits_and_leave_nothing_behind(tmp_path):
 def test_whoever_ends_it_ends_the_trial_as_well(tmp_path, number, code):
     path = tunes(tmp_path, **{"recipe.steps": 1000})
     process = started(path)
-    until(lambda: [*trials_folder().glob("*/trial-1/attempt-1.log")], 60)
+    wait_until(lambda: [*trials_folder().glob("*/trial-1/attempt-1.log")], 60)
     run = RunDir(next(trials_folder().glob("*/trial-1")))
-    until(lambda: read_status(run).leader, 20)
+    wait_until(lambda: read_status(run).leader, 20)
     # Nobody else would end it, were this program killed.
     parent = Path(f"/proc/{read_status(run).pid}/stat").read_text().rpartition(")")[2].split()[1]
     assert Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")[2] == b"240"
@@ -340,7 +352,7 @@ def test_whoever_ends_it_ends_the_trial_as_well(tmp_path, number, code):
     said, wrong = process.communicate(timeout=60)
     assert (process.returncode, wrong) == (code, "")
     assert ("Stopped before a trial was timed." in said) == (number == signal.SIGINT)
-    assert not marked(read_status(run).mark)
+    assert not living_run_pids(read_status(run).mark)
 
 
 @pytest.fixture
@@ -362,7 +374,7 @@ def names_in_queue():
 
 def test_trials_wait_for_their_turn_and_ctrl_c_leaves_the_queue(tmp_path, taken):
     process = started(tunes(tmp_path), "--when-free")
-    until(lambda: process.poll() is not None or names_in_queue(), 60)
+    wait_until(lambda: process.poll() is not None or names_in_queue(), 60)
     ((name, waits),) = names_in_queue()
     assert (name.endswith("-slow"), waits) == (True, True)
     assert "before (" in process.stdout.readline()
@@ -377,18 +389,18 @@ def test_trials_wait_for_their_turn_and_ctrl_c_leaves_the_queue(tmp_path, taken)
 @pytest.mark.whole
 def test_who_kills_what_waits_takes_it_out_of_the_queue(tmp_path, taken):
     process = started(tunes(tmp_path), "--when-free")
-    until(lambda: process.poll() is not None or names_in_queue(), 60)
+    wait_until(lambda: process.poll() is not None or names_in_queue(), 60)
     process.kill()
     process.communicate(timeout=60)
-    until(lambda: not names_in_queue(), 60)
+    wait_until(lambda: not names_in_queue(), 60)
 
 
 @pytest.mark.whole
 def test_trials_hold_their_turn_until_all_are_done(tmp_path, taken):
     process = started(tunes(tmp_path, **{"trainer.python": sys.executable}), "--when-free", "--json")
-    until(lambda: process.poll() is not None or names_in_queue(), 60)
+    wait_until(lambda: process.poll() is not None or names_in_queue(), 60)
     taken.change(cores=0)
-    until(lambda: [*trials_folder().glob("*/trial-2/events.jsonl")], 120)
+    wait_until(lambda: [*trials_folder().glob("*/trial-2/events.jsonl")], 120)
     assert [waits for name, waits in names_in_queue() if name.endswith("-slow")] == [False]
     said, wrong = process.communicate(timeout=240)
     assert process.returncode == 0, wrong

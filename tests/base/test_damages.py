@@ -5,39 +5,49 @@ import json
 import shutil
 
 import pytest
-from forks import carried_out
+from damaged_runs import (
+    ENDED_RUN_EVENTS,
+    UNEXPECTED_ERROR_PATTERN,
+    UNPRIVILEGED_COMMAND,
+    content_writer,
+    replace_by_endless_file,
+    replace_by_fifo,
+    replace_by_folder,
+    safetensors_with_header,
+    tensor_header,
+)
+from forked_commands import run_commands_in_forks
 from msgspec import structs
-from spoiled import ENDED, POWERLESS, UNFORESEEN, endless, fifo, folder, header, holds, tensor
-from support import executable, exported, facts, profile, sample
+from support import export_run, facts, make_executable, profile, sample
 
 from tui_train.facts.other_machines import machine_files
 from tui_train.profile import store
 from tui_train.profile.presets import shipped_preset_texts
-from tui_train.runs.elsewhere import read_host_report
+from tui_train.runs.remote_run import read_host_report
 
 WRONG = (
     b'{"attempts": [1, {"a": null}], "status": {"state": 1}, "at": "x", "r": [], "weight_map": {"a": 1, "b": [2]}, '
     b'"host": {}, "folder": 3, "event": [], "number": [], "log": 1, "model_type": {}, "architectures": 5, "time": {}}'
 )
 DAMAGES = {
-    "empty": holds(b""),
-    "null": holds(b"null"),
-    "list": holds(b"[]"),
-    "text": holds(b'"x"'),
-    "number": holds(b"1"),
-    "nan": holds(b"NaN"),
-    "bytes": holds(b'{"a": "\xff\xfe\x00"}'),
-    "deep": holds(b"[" * 10_000),
-    "deep inside": holds(b'{"attempts": ' + b"[" * 10_000),
-    "many": holds(b'{"attempts": [' + b"[]," * 5_000_000),
-    "large": holds(b" " * (100 << 20)),
-    "wrong": holds(WRONG),
-    "half a character": holds(b'{"attempts": ["\\ud800"], "name": "\\udfff", "event": "\\ud800"}'),
-    "digits": holds(b'{"at": ' + b"9" * 5000 + b', "time": 1e999}'),
+    "empty": content_writer(b""),
+    "null": content_writer(b"null"),
+    "list": content_writer(b"[]"),
+    "text": content_writer(b'"x"'),
+    "number": content_writer(b"1"),
+    "nan": content_writer(b"NaN"),
+    "bytes": content_writer(b'{"a": "\xff\xfe\x00"}'),
+    "deep": content_writer(b"[" * 10_000),
+    "deep inside": content_writer(b'{"attempts": ' + b"[" * 10_000),
+    "many": content_writer(b'{"attempts": [' + b"[]," * 5_000_000),
+    "large": content_writer(b" " * (100 << 20)),
+    "wrong": content_writer(WRONG),
+    "half a character": content_writer(b'{"attempts": ["\\ud800"], "name": "\\udfff", "event": "\\ud800"}'),
+    "digits": content_writer(b'{"at": ' + b"9" * 5000 + b', "time": 1e999}'),
     "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
-    "folder": folder,
-    "pipe": fifo,
-    "endless": endless,
+    "folder": replace_by_folder,
+    "pipe": replace_by_fifo,
+    "endless": replace_by_endless_file,
     "no rights": lambda path: path.chmod(0),
 }
 RUN = "20260101-000000-a"
@@ -86,11 +96,11 @@ MOST_MEMORY = 300 << 10
 def world(tmp_path_factory):
     """What the commands read: a run that failed and another one, a profile, its model, and a cache of the Hub."""
     home = tmp_path_factory.mktemp("world")
-    weights = header(tensor(), bytes(8))
+    weights = safetensors_with_header(tensor_header(), bytes(8))
     model = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     model |= {"intermediate_size": 128, "vocab_size": 100, "architectures": ["LlamaForCausalLM"]}
     config, index = json.dumps(model).encode(), b'{"weight_map": {"a": "model-1.safetensors"}}'
-    python = executable(home / "python", "#!/bin/sh\nexit 3\n")
+    python = make_executable(home / "python", "#!/bin/sh\nexit 3\n")
     chosen = profile({
         "name": "p", "trainer.kind": "script", "trainer.preset": "trl", "trainer.model": f"{home}/model",
         "hardware.device": "cpu", "trainer.python": str(python),
@@ -98,7 +108,7 @@ def world(tmp_path_factory):
     packages = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0"}
     text, machine = store.profile_to_toml(chosen).encode(), facts(python=str(python), packages=packages)
     of_run = {
-        "events.jsonl": ENDED.replace(b'"exit_code":0', b'"exit_code":3').replace(b"finished", b"failed"),
+        "events.jsonl": ENDED_RUN_EVENTS.replace(b'"exit_code":0', b'"exit_code":3').replace(b"finished", b"failed"),
         "attempt-1.log": b"{'loss': 1.5}\nValueError: x\n",
         "launch.log": b"launch.sh: said\n",
         "note.txt": b"mine\n",
@@ -132,7 +142,7 @@ def world(tmp_path_factory):
     here = structs.replace(machine, paths={chosen.trainer.model: "folder"})
     for name in (RUN, "20260101-000000-b"):
         files |= {f"{RUNS}{name}/{file}": data for file, data in of_run.items()}
-        exported(home / RUNS / name, chosen, here)
+        export_run(home / RUNS / name, chosen, here)
     for name, data in files.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_bytes(data)
@@ -160,8 +170,8 @@ def test_no_command_breaks_waits_or_swells_at_a_damaged_file(world, tmp_path):
         asked.append([str(home), *(word.replace("{}", str(home)) for word in words)])
     wrong = [
         (*case[:2], *one)
-        for case, one in zip(cases, carried_out(asked, tmp_path, POWERLESS), strict=True)
-        if one.code < 0 or one.code in {1, 70, 99} or UNFORESEEN.search(one.said)
+        for case, one in zip(cases, run_commands_in_forks(asked, tmp_path, UNPRIVILEGED_COMMAND), strict=True)
+        if one.code < 0 or one.code in {1, 70, 99} or UNEXPECTED_ERROR_PATTERN.search(one.said)
         or one.memory > MOST_MEMORY or one.seconds > 10
     ]  # fmt: skip
     assert not wrong, "\n".join(map(str, wrong))

@@ -9,7 +9,7 @@ import pytest
 from tui_train.runner.system.processes import machine_boot_id, process_with_pid
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_listed_run, read_status
-from tui_train.views import show
+from tui_train.views import plain_text
 
 HOUR = 3600.0
 BACK, FORWARD = -HOUR, HOUR
@@ -40,7 +40,7 @@ def test_of_a_run_that_has_ended(run, by):
     happened(run, *ended(by))
     now = read_status(run)
     assert (now.seconds, now.attempts[0].seconds) == (90.0, 60.0)
-    assert show.listed_run_row(read_listed_run(run))[3] == "1 min 30 s"
+    assert plain_text.listed_run_row(read_listed_run(run))[3] == "1 min 30 s"
 
 
 def test_events_without_a_time_since_boot_are_never_negative(run):

@@ -12,14 +12,14 @@ import warnings
 from pathlib import Path
 
 import pytest
-from counting import tries
-from support import facts, profile, ready
+from support import facts, prepare_without_errors, profile
+from try_counts import count_tries
 
 from tui_train.base import secrets
 from tui_train.base.app_paths import presets_folder, profiles_folder
 from tui_train.base.errors import TuiTrainError
 from tui_train.facts.machine.child_process import ChildResult
-from tui_train.facts.machine.inherited_settings import find_sources_of_inherited_variables, starts_without_wandb_prompt
+from tui_train.facts.machine.inherited_settings import read_inherited_variables, starts_without_wandb_prompt
 from tui_train.facts.machine.probe import ProbeAnswer
 from tui_train.facts.models import model_folders
 from tui_train.facts.other_machines import machine_files
@@ -41,7 +41,7 @@ from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.ranks import parse_planned_ranks, parse_rank_devices
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_listed_run
-from tui_train.views import show
+from tui_train.views import plain_text
 
 HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_FUZZ", "600"))
 SEED = int(os.environ.get("TUI_TRAIN_TEST_SEED", "1"))
@@ -51,7 +51,7 @@ PATIENCE = 5.0
 EVENTS = (
     b'{"time":1700000000.5,"event":"run_started","mark":"m","pid":12,"start_ticks":3,"boot_id":"b","grace":20}\n'
     b'{"time":1700000001,"event":"attempt_started","attempt":1,"position":1,"resumed":20}\n'
-    b'{"time":1700000002,"event":"attempt_ended","attempt":1,"exit_code":1,"out_of_memory":true,"phase":"forward"}\n'
+    b'{"time":1700000002,"event":"attempt_ended","attempt":1,"exit_code":1,"out_of_memory":true,"phase":"lines_from"}\n'
     b'{"time":1700000003,"event":"run_ended","state":"failed","exit_code":1}\n'
 )
 LOG = (
@@ -99,7 +99,7 @@ def damaged(random_, data):
 def originals():
     """What each reader is given when all is well."""
     chosen = profile({"trainer.arguments": ("--a", "b c"), "trainer.environment": {"A": "b"}, "recipe.steps": 5})
-    prepared = ready(profile({"hardware.device": "cpu"}), facts())
+    prepared = prepare_without_errors(profile({"hardware.device": "cpu"}), facts())
     plan = next(file.text for file in prepared.files if file.path == "launch.sh")
     machine_file = machine_files.machine_file_text(facts())
     config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -156,9 +156,9 @@ class Places:
 
     def listed(self):
         run = read_listed_run(self.run)
-        show.listed_run_row(run)
+        plain_text.listed_run_row(run)
         self.run.plan()
-        self.run.log_reading()
+        self.run.log_reading_options()
         self.run.attempt_titles()
         planned_resources(self.run)
         read_attempt_ranks(self.run, 1)
@@ -193,7 +193,7 @@ class Places:
         elif kind == "netrc":
             self.netrc.write_bytes(data)
             starts_without_wandb_prompt()
-            find_sources_of_inherited_variables()
+            read_inherited_variables()
         else:
             readers = {"yaml": read_document, "script": read_source}
             readers["probe"] = lambda answer: ChildResult(answer).last_answer(ProbeAnswer)
@@ -213,10 +213,10 @@ class Places:
         shown = [*LogTail(log).remaining_lines(), *LogTail(log, last_bytes=100).remaining_lines()]
         assert not [line for line in shown if {"\x1b", "\x00", "\n"} & set(line)]
         file = LogFile(log)
-        there = [line.start for line in file.forward(0)]
-        assert there == [line.start for line in file.backward(file.size())][::-1]
+        there = [line.start for line in file.lines_from(0)]
+        assert there == [line.start for line in file.lines_before(file.size())][::-1]
         parse_rank_devices(shown)
-        first_logged_step(str(log), self.run.log_reading())
+        first_logged_step(str(log), self.run.log_reading_options())
         read_attempt_ranks(self.run, 1)
         text = data.decode("utf-8", "replace")
         masked, _ = secrets.mask_secrets(text)
@@ -238,7 +238,7 @@ def test_whatever_a_file_holds_its_reader_answers_or_gives_a_reason(
     places = Places(tmp_path, monkeypatch)
     # As it is, it is read.
     places.read(kind, originals[kind])
-    with tries(record_property, "damaged input of every reader") as made:
+    with count_tries(record_property, "damaged input of every reader") as made:
         for number in range(max(1, -(-HOW_MANY // len(KINDS)))):
             seed = f"{SEED}-{kind}-{number}"
             data = damaged(random.Random(seed), originals[kind])

@@ -8,43 +8,50 @@ import sys
 import threading
 
 import pytest
-from forks import carried_out
-from spoiled import (
-    DEEP,
-    ENDED,
-    EVENT,
-    POWERLESS,
-    UNFORESEEN,
-    endless,
-    fifo,
-    folder,
-    header,
-    holds,
-    large,
+from damaged_runs import (
+    DEEPLY_NESTED,
+    ENDED_RUN_EVENTS,
+    START_EVENT_LINE,
+    UNEXPECTED_ERROR_PATTERN,
+    UNPRIVILEGED_COMMAND,
+    content_writer,
     loop,
     new_run,
     no_rights,
-    tensor,
+    replace_by_endless_file,
+    replace_by_fifo,
+    replace_by_folder,
+    replace_by_huge_file,
+    safetensors_with_header,
+    tensor_header,
 )
-from support import exported, facts, holder, profile, sample
+from forked_commands import run_commands_in_forks
+from support import export_run, facts, profile, sample, start_folder_holder
 
 from tui_train.actions import image_check, nemo_files
 from tui_train.actions.tune.trial import _outcome_and_reason_of_failure
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
-from tui_train.base.parse import MissingFile, Unparsable, json_as, json_table, read_file_to_parse, toml_table
+from tui_train.base.parse import (
+    MissingFile,
+    Unparsable,
+    parse_json_as,
+    parse_json_object,
+    parse_toml_table,
+    read_file_to_parse,
+)
 from tui_train.diagnose import diagnose_run
 from tui_train.diagnose.evidence import diagnose_log
 from tui_train.facts import yaml_documents
 from tui_train.facts.models.safetensors import read_tensor_descriptions
 from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.programs import probe
-from tui_train.runner import view
+from tui_train.runner import viewer_commands
 from tui_train.runner.logs.log_head import has_each_process_trained_alone
-from tui_train.runner.logs.memory_end import read_memory_end
+from tui_train.runner.logs.memory_failure import read_memory_failure
 from tui_train.runner.questions import survey
 from tui_train.runner.run_folder.checkpoints import is_complete_file
-from tui_train.runner.run_folder.fill import fill_config_files
-from tui_train.runner.run_folder.planned import read_plan
+from tui_train.runner.run_folder.fill_config import fill_config_files
+from tui_train.runner.run_folder.supervisor_plan import read_plan
 from tui_train.runner.system.refused import Refused
 from tui_train.runs.logs.search import start_nearest_search
 from tui_train.runs.start import start_run
@@ -54,12 +61,12 @@ pytestmark = pytest.mark.timeout(60)
 
 
 PLACES = {
-    "pipe": fifo,
-    "endless": endless,
-    "large": large,
-    "folder": folder,
-    "deep": holds(DEEP),
-    "bytes": holds(b"\xff\xfe\x00"),
+    "pipe": replace_by_fifo,
+    "endless": replace_by_endless_file,
+    "large": replace_by_huge_file,
+    "folder": replace_by_folder,
+    "deep": content_writer(DEEPLY_NESTED),
+    "bytes": content_writer(b"\xff\xfe\x00"),
     "no rights": no_rights,
     "loop": loop,
 }
@@ -83,9 +90,9 @@ def test_no_command_hangs_or_breaks_at_a_path(tmp_path):
     for odd in ("x" * 300, "/" + "y/" * 3000, f"{tmp_path}/a\nb", "", "\udcff/x", f"{tmp_path}/pipe.toml/x"):
         asked += [[word.replace("{}", odd) for word in words] for words in COMMANDS]
     asked = sample(asked, 3)
-    ended = carried_out([["", *words] for words in asked], tmp_path, POWERLESS)
+    ended = run_commands_in_forks([["", *words] for words in asked], tmp_path, UNPRIVILEGED_COMMAND)
     assert [one.words for one in ended] == asked
-    wrong = [one for one in ended if one.code < 0 or one.code in {1, 99} or UNFORESEEN.search(one.said)]
+    wrong = [one for one in ended if one.code < 0 or one.code in {1, 99} or UNEXPECTED_ERROR_PATTERN.search(one.said)]
     assert not wrong, "\n".join(map(str, wrong[:8]))
 
 
@@ -101,7 +108,9 @@ def test_a_launcher_log_that_is_no_file_starts_nothing(place):
 @pytest.mark.parametrize("place", ["pipe", "endless", "large", "folder", "loop"])
 def test_a_diagnosis_never_waits_for_what_is_no_file(place, tmp_path):
     run = new_run()
-    run.events_file.write_bytes(ENDED.replace(b'"exit_code":0', b'"exit_code":1').replace(b"finished", b"failed"))
+    run.events_file.write_bytes(
+        ENDED_RUN_EVENTS.replace(b'"exit_code":0', b'"exit_code":1').replace(b"finished", b"failed")
+    )
     run.plan_file.unlink()
     PLACES[place](run.plan_file)
     run.attempt_log(1).write_bytes(b"ValueError: x\n")
@@ -136,7 +145,7 @@ def test_a_question_of_any_size_is_compared(tmp_path):
     text.write_text("x")
     work.mkdir()
     (tmp_path / "tokenizer.json").write_text("{}")
-    large(work / "question.json")
+    replace_by_huge_file(work / "question.json")
     data = nemo_files.NemoTextToPrepare(splits={"train": (text,)}, tokenizer=tmp_path, out=tmp_path / "out")
     with pytest.raises(Unavailable):
         nemo_files.prepare_nemo_data(data, "/nowhere/python", lambda _: None)
@@ -146,7 +155,7 @@ def test_an_image_with_pipes_among_its_recipes_is_looked_through(tmp_path):
     recipes = tmp_path / "megatron" / "bridge" / "recipes"
     recipes.mkdir(parents=True)
     (tmp_path / "megatron" / "__init__.py").touch()
-    for name, make in (("a", fifo), ("b", endless), ("c", large)):
+    for name, make in (("a", replace_by_fifo), ("b", replace_by_endless_file), ("c", replace_by_huge_file)):
         make(recipes / f"{name}.py")
     (recipes / "z.py").write_text("def tiny_pretrain_config(): ...\n")
     done = subprocess.run(
@@ -172,8 +181,8 @@ def test_the_supervisor_waits_for_no_file_of_its_folder(place, tmp_path):
     PLACES[place](path)
     assert not is_complete_file(str(path))
     assert not has_each_process_trained_alone(str(path), 2)
-    assert not read_memory_end(str(path), ()).phase
-    run, _ = exported(tmp_path / "run", profile({"trainer.launcher": "accelerate"}), facts())
+    assert not read_memory_failure(str(path), ()).phase
+    run, _ = export_run(tmp_path / "run", profile({"trainer.launcher": "accelerate"}), facts())
     plan = read_plan(str(run.path))
     attempt = plan.attempts[0]._replace(fills=(("accelerate.yaml", None),))
     (run.path / "accelerate.yaml").unlink()
@@ -207,16 +216,16 @@ NOT_JSON = {
 @pytest.mark.parametrize("data", NOT_JSON, ids=lambda data: repr(data[:20]))
 def test_json_that_is_damaged_is_said_in_a_sentence(data):
     with pytest.raises(Unparsable, match=NOT_JSON[data]):
-        json_table(data)
+        parse_json_object(data)
     with pytest.raises(Unparsable) as error:
-        json_as(data, dict[str, int])
+        parse_json_as(data, dict[str, int])
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 250
 
 
 def test_what_python_writes_as_json_is_read():
-    assert json_table('\ufeff{"a": "\\ud83d\\ude00", "b": Infinity}'.encode()) == {"a": "😀", "b": float("inf")}
-    assert len(json_table(json.dumps({f"model.layers.{n}.x": "a" for n in range(100_000)}).encode())) == 100_000
+    assert parse_json_object('\ufeff{"a": "\\ud83d\\ude00", "b": Infinity}'.encode()) == {"a": "😀", "b": float("inf")}
+    assert len(parse_json_object(json.dumps({f"model.layers.{n}.x": "a" for n in range(100_000)}).encode())) == 100_000
 
 
 def test_a_file_that_is_absent_is_told_from_one_that_is_damaged(tmp_path):
@@ -224,7 +233,7 @@ def test_a_file_that_is_absent_is_told_from_one_that_is_damaged(tmp_path):
         read_file_to_parse(tmp_path / "none", 9)
     (tmp_path / "file").write_bytes(b"\xff")
     with pytest.raises(Unparsable, match="UTF-8"):
-        toml_table(read_file_to_parse(tmp_path / "file", 9))
+        parse_toml_table(read_file_to_parse(tmp_path / "file", 9))
     with pytest.raises(Unparsable, match="larger than"):
         read_file_to_parse(tmp_path / "file", 0)
 
@@ -232,20 +241,20 @@ def test_a_file_that_is_absent_is_told_from_one_that_is_damaged(tmp_path):
 DAMAGED_WEIGHTS = {
     "empty": (b"", "empty"),
     "text": (b"x" * 20, "not a safetensors file"),
-    "long": (header(b"{}", length=2**63), "not a safetensors file"),
-    "list": (header(b"[]"), "header"),
-    "null": (header(b"null"), "header"),
-    "nan": (header(tensor(data_offsets=[0, float("nan")]), bytes(8)), "header"),
-    "mixed": (header(tensor(data_offsets=[0, "8"]), bytes(8)), "a: "),
-    "numbers": (header(b'{"a": 1}'), "a: "),
-    "deep": (header(b'{"a": ' + b"[" * 10_000), "header"),
-    "bytes": (header(b'{"\xff": {}}'), "header"),
-    "negative": (header(tensor(data_offsets=[0, -8])), "header"),
-    "huge": (header(tensor(shape=[2**62] * 60)), "size or place"),
-    "dimensions": (header(tensor(shape=[1] * 10_000), bytes(8)), "header"),
-    "overlap": (header(tensor(data_offsets=[4, 12]), bytes(12)), "size or place"),
-    "size": (header(tensor(shape=[3]), bytes(8)), "size or place"),
-    "short": (header(tensor(), bytes(7)), "it has only"),
+    "long": (safetensors_with_header(b"{}", length=2**63), "not a safetensors file"),
+    "list": (safetensors_with_header(b"[]"), "header"),
+    "null": (safetensors_with_header(b"null"), "header"),
+    "nan": (safetensors_with_header(tensor_header(data_offsets=[0, float("nan")]), bytes(8)), "header"),
+    "mixed": (safetensors_with_header(tensor_header(data_offsets=[0, "8"]), bytes(8)), "a: "),
+    "numbers": (safetensors_with_header(b'{"a": 1}'), "a: "),
+    "deep": (safetensors_with_header(b'{"a": ' + b"[" * 10_000), "header"),
+    "bytes": (safetensors_with_header(b'{"\xff": {}}'), "header"),
+    "negative": (safetensors_with_header(tensor_header(data_offsets=[0, -8])), "header"),
+    "huge": (safetensors_with_header(tensor_header(shape=[2**62] * 60)), "size or place"),
+    "dimensions": (safetensors_with_header(tensor_header(shape=[1] * 10_000), bytes(8)), "header"),
+    "overlap": (safetensors_with_header(tensor_header(data_offsets=[4, 12]), bytes(12)), "size or place"),
+    "size": (safetensors_with_header(tensor_header(shape=[3]), bytes(8)), "size or place"),
+    "short": (safetensors_with_header(tensor_header(), bytes(7)), "it has only"),
 }
 
 
@@ -263,10 +272,10 @@ def test_weights_that_are_damaged_are_said_in_a_sentence(name, tmp_path):
 @pytest.mark.parametrize("place", ["pipe", "endless", "folder", "no rights", "loop"])
 def test_the_supervisor_says_which_log_cannot_be_read(place):
     run = new_run()
-    run.events_file.write_bytes(ENDED)
+    run.events_file.write_bytes(ENDED_RUN_EVENTS)
     PLACES[place](run.attempt_log(1))
     for word in ("tail", "follow"):
-        command = [*POWERLESS, sys.executable, str(run.path / RUNNER_ZIP_FILE_NAME), word]
+        command = [*UNPRIVILEGED_COMMAND, sys.executable, str(run.path / RUNNER_ZIP_FILE_NAME), word]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert ("attempt-1.log" in done.stderr, "Traceback" in done.stderr) == (True, False)
         assert len(done.stdout) < 200
@@ -274,21 +283,25 @@ def test_the_supervisor_says_which_log_cannot_be_read(place):
 
 def test_a_log_without_newlines_is_followed_in_pieces():
     run = new_run()
-    run.events_file.write_bytes(ENDED)
+    run.events_file.write_bytes(ENDED_RUN_EVENTS)
     run.attempt_log(1).write_bytes(b"x" * (48 << 20))
-    lines = [line for _, line in view._follow_lines(str(run.path))]
+    lines = [line for _, line in viewer_commands._follow_lines(str(run.path))]
     assert sum(map(len, lines)) == 48 << 20
     assert max(map(len, lines)) <= 1 << 16
 
 
 def test_a_progress_bar_without_an_end_is_shown_while_it_goes_on(monkeypatch):
     run = new_run()
-    run.events_file.write_bytes(EVENT[:-2] + b"," + json.dumps(holder(run.path)).encode()[1:] + b"\n")
+    run.events_file.write_bytes(
+        START_EVENT_LINE[:-2] + b"," + json.dumps(start_folder_holder(run.path)).encode()[1:] + b"\n"
+    )
     assert read_status(run).live
     run.attempt_log(1).write_bytes(b"\r 1/9 [00:01\r 2/9 [00:02\r 3/9 [00:03")
-    monkeypatch.setattr(view, "_PROGRESS_BAR_REFRESH_SECONDS", 0.2)
+    monkeypatch.setattr(viewer_commands, "_PROGRESS_BAR_REFRESH_SECONDS", 0.2)
     shown = []
-    thread = threading.Thread(target=lambda: shown.append(next(view._follow_lines(str(run.path)))), daemon=True)
+    thread = threading.Thread(
+        target=lambda: shown.append(next(viewer_commands._follow_lines(str(run.path)))), daemon=True
+    )
     thread.start()
     thread.join(20)
     os.kill(read_status(run).pid, 9)
@@ -297,9 +310,9 @@ def test_a_progress_bar_without_an_end_is_shown_while_it_goes_on(monkeypatch):
 
 def test_the_last_words_of_an_attempt_are_shown_before_the_next_one():
     run = new_run()
-    run.events_file.write_bytes(ENDED)
+    run.events_file.write_bytes(ENDED_RUN_EVENTS)
     run.attempt_log(1).write_bytes(b"first\nno end")
-    source = view._follow_lines(str(run.path))
+    source = viewer_commands._follow_lines(str(run.path))
     assert next(source) == (1, "first")
     run.attempt_log(2).write_bytes(b"second\n")
     assert [*source] == [(1, "no end"), (2, "second")]
@@ -326,14 +339,14 @@ THREADS = """
 import sys, threading
 sys.setswitchinterval(1e-7)
 import msgspec
-from tui_train.base.parse import prepared_for_msgspec
+from tui_train.base.parse import type_prepared_for_msgspec
 inner = [msgspec.defstruct(f"I{n}", [(f"a{k}", int, 0) for k in range(20)]) for n in range(60)]
 Big = msgspec.defstruct("Big", [(f"f{n}", kind, msgspec.field(default_factory=kind)) for n, kind in enumerate(inner)])
 data = {f"f{n}": {"a1": 1} for n in range(60)}
 barrier = threading.Barrier(4)
 def one():
     barrier.wait()
-    msgspec.convert(data, prepared_for_msgspec(Big))
+    msgspec.convert(data, type_prepared_for_msgspec(Big))
 threads = [threading.Thread(target=one) for _ in range(4)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()

@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from support import SCRIPTS, exported, facts, plain_environment, sleeping, until
+from support import SCRIPTS, export_run, facts, plain_environment, sleeper_profile, wait_until
 
 from tui_train.actions import nemo_files
 from tui_train.actions.merge import _apply_umask
@@ -95,7 +95,7 @@ def shared(request):
                 "trainer.script": str(folder / "sleeper.py"),
                 "trainer.python": python,
             }
-            run, _ = exported(folder / f"run-{user}", sleeping(**values), facts(python=python))
+            run, _ = export_run(folder / f"run-{user}", sleeper_profile(**values), facts(python=python))
             for path in (run.path, *run.path.rglob("*")):
                 os.chown(path, user, user)
             return run
@@ -145,7 +145,7 @@ def test_another_users_lock_is_respected_and_his_dead_one_is_left_to_him(shared)
         **as_user(OTHERS),
     )  # fmt: skip
     with process:
-        trains = until(lambda: [event.leader for event in of_others.events() if event.leader])
+        trains = wait_until(lambda: [event.leader for event in of_others.events() if event.leader])
         refused = start(run, **as_user(MINE))
         assert refused.returncode == BUSY_RESOURCE_EXIT_CODE
         assert f"already (process {process.pid} of user {OTHERS})" in refused.stderr
@@ -201,7 +201,7 @@ def test_a_lock_that_became_another_users_is_not_touched_any_more(tmp_path):
 
 def test_a_training_leaves_the_folder_that_a_link_at_its_locks_name_leads_to(tmp_path, precious):
     values = {"trainer.output": str(tmp_path / "all/out"), "trainer.arguments": ("--seconds=0.1", "{output}")}
-    run, _ = exported(tmp_path / "run", sleeping(**values), facts())
+    run, _ = export_run(tmp_path / "run", sleeper_profile(**values), facts())
     at = lock_of(tmp_path / "all/out")
     at.parent.mkdir()
     at.symlink_to(precious)

@@ -10,8 +10,21 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from spoiled import DEEP, ENDED, EVENT, POWERLESS, endless, fifo, folder, holds, large, loop, new_run, no_rights
-from support import facts, profile, ready, sample, tui
+from damaged_runs import (
+    DEEPLY_NESTED,
+    ENDED_RUN_EVENTS,
+    START_EVENT_LINE,
+    UNPRIVILEGED_COMMAND,
+    content_writer,
+    loop,
+    new_run,
+    no_rights,
+    replace_by_endless_file,
+    replace_by_fifo,
+    replace_by_folder,
+    replace_by_huge_file,
+)
+from support import facts, prepare_without_errors, profile, run_cli, sample
 
 from tui_train.base.app_paths import profiles_folder, runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound, TuiTrainError
@@ -22,23 +35,23 @@ from tui_train.runs import incomplete_runs, rundir
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import read_attempt_ranks
 from tui_train.runs.status import read_listed_runs
-from tui_train.views import show
+from tui_train.views import plain_text
 
 SOMEBODY = 65534
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: who owns what, which takes root")
 
 
 DAMAGE = {
-    "bytes": holds(EVENT + b'{"time":1,"event":"\xff"}\n'),
-    "number": holds(EVENT.replace(b"1700000000", b"100000000000000000000")),
-    "pid": holds(EVENT.replace(b'"pid":1', b'"pid":' + b"9" * 20)),
-    "digits": holds(b'{"time":' + b"9" * 5000 + b"}\n"),
-    "deep": holds(DEEP + b"\n"),
-    "deep inside": holds(b'{"time":1,"event":"a","x":' + DEEP + b"\n"),
-    "pipe": fifo,
-    "endless": endless,
-    "large": large,
-    "folder": folder,
+    "bytes": content_writer(START_EVENT_LINE + b'{"time":1,"event":"\xff"}\n'),
+    "number": content_writer(START_EVENT_LINE.replace(b"1700000000", b"100000000000000000000")),
+    "pid": content_writer(START_EVENT_LINE.replace(b'"pid":1', b'"pid":' + b"9" * 20)),
+    "digits": content_writer(b'{"time":' + b"9" * 5000 + b"}\n"),
+    "deep": content_writer(DEEPLY_NESTED + b"\n"),
+    "deep inside": content_writer(b'{"time":1,"event":"a","x":' + DEEPLY_NESTED + b"\n"),
+    "pipe": replace_by_fifo,
+    "endless": replace_by_endless_file,
+    "large": replace_by_huge_file,
+    "folder": replace_by_folder,
 }
 
 
@@ -56,31 +69,33 @@ def test_a_damaged_run_is_listed_with_the_reason_and_hides_no_other(name, damage
     listed = {each.run: each for each in read_listed_runs()}
     assert [bool(listed[run].damage) for run in (before, broken, after)] == [False, True, False]
     assert name in listed[broken].damage
-    assert all(show.listed_run_row(each) for each in listed.values())
+    assert all(plain_text.listed_run_row(each) for each in listed.values())
     # What plans and watches goes on, too.
     assert resources_in_use() == ()
     read_attempt_ranks(broken, 1)
-    broken.log_reading()
+    broken.log_reading_options()
     broken.attempt_titles()
 
 
 def test_a_damaged_line_leaves_the_state_that_the_others_tell():
     run = new_run()
-    run.events_file.write_bytes(EVENT + b"no event\n" + b'{"time":1700000009,"event":"run_ended","state":"failed"')
+    run.events_file.write_bytes(
+        START_EVENT_LINE + b"no event\n" + b'{"time":1700000009,"event":"run_ended","state":"failed"'
+    )
     assert [event.event for event in run.events()] == ["run_started"]
     listed = read_listed_runs()[0]
-    assert show.listed_run_row(listed)[1] == "lost, damaged"
+    assert plain_text.listed_run_row(listed)[1] == "lost, damaged"
     assert "line 2" in listed.damage
-    run.events_file.write_bytes(EVENT + b'{"time":1700000009,"eve')
+    run.events_file.write_bytes(START_EVENT_LINE + b'{"time":1700000009,"eve')
     assert read_listed_runs()[0].damage == ""
 
 
 def test_a_number_that_no_time_has_is_damage_where_it_would_end_the_list():
     run = new_run()
     for number in ("1e300", "-5", "99999999999999999999"):
-        run.events_file.write_bytes(EVENT.replace(b"1700000000", number.encode()))
+        run.events_file.write_bytes(START_EVENT_LINE.replace(b"1700000000", number.encode()))
         listed = read_listed_runs()[0]
-        assert (listed.status, show.listed_run_row(listed)[1]) == (None, "damaged"), number
+        assert (listed.status, plain_text.listed_run_row(listed)[1]) == (None, "damaged"), number
 
 
 def test_a_regular_file_is_read_up_to_its_limit(tmp_path):
@@ -102,7 +117,7 @@ def test_a_regular_file_is_read_up_to_its_limit(tmp_path):
 
 @AS_ROOT
 def test_nothing_is_exported_into_another_users_folder(tmp_path):
-    files = ready(profile({"hardware.device": "cpu"}), facts()).files
+    files = prepare_without_errors(profile({"hardware.device": "cpu"}), facts()).files
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     os.chown(theirs, SOMEBODY, SOMEBODY)
@@ -116,7 +131,7 @@ def test_nothing_is_exported_into_another_users_folder(tmp_path):
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_nothing_is_exported_through_a_link_that_leaves_the_folder(tmp_path, overwrite):
-    files = ready(profile({"hardware.device": "cpu"}), facts()).files
+    files = prepare_without_errors(profile({"hardware.device": "cpu"}), facts()).files
     inner = sorted({file.path.partition("/")[0] for file in files if "/" in file.path})
     assert inner
     target, elsewhere = tmp_path / "target", tmp_path / "elsewhere"
@@ -130,7 +145,7 @@ def test_nothing_is_exported_through_a_link_that_leaves_the_folder(tmp_path, ove
 
 
 def test_a_link_in_the_place_of_a_file_is_replaced_and_never_followed(tmp_path):
-    files = ready(profile({"hardware.device": "cpu"}), facts()).files
+    files = prepare_without_errors(profile({"hardware.device": "cpu"}), facts()).files
     (tmp_path / "mine").write_text("mine")
     target = tmp_path / "target"
     target.mkdir()
@@ -169,7 +184,7 @@ def test_of_many_profiles_saved_at_once_under_one_name_none_is_lost():
 
 
 def test_of_many_exports_at_once_into_one_folder_one_is_whole(tmp_path):
-    files = ready(profile({"hardware.device": "cpu"}), facts()).files
+    files = prepare_without_errors(profile({"hardware.device": "cpu"}), facts()).files
     for round_ in range(10):
         results = at_once(4, lambda _, to=tmp_path / str(round_): rundir.export_plan_files(to, files))
         assert sum(isinstance(result, tuple) for result in results) <= 1
@@ -193,7 +208,7 @@ def test_names_never_reach_the_terminal_raw():
     profiles_folder().mkdir(parents=True)
     (profiles_folder() / "evil\x1b]0;owned\x07\u202e.toml").write_text("")
     for arguments, code in ((("profiles",), 0), (("plan", "nope"), NotFound.exit_code)):
-        done = tui(*arguments, code=code)
+        done = run_cli(*arguments, code=code)
         said = done.stdout + done.stderr
         assert "evil" in said
         assert not {"\x1b", "\x07", "\u202e"} & set(said)
@@ -255,9 +270,11 @@ def test_runs_that_were_never_started_are_removed_after_a_day(monkeypatch):
     killed, spoke = new_run("killed"), new_run("spoke")
     killed.launcher_log.touch()
     spoke.launcher_log.write_text("launch.sh: no GPU\n")
-    started.events_file.write_bytes(EVENT)
+    started.events_file.write_bytes(START_EVENT_LINE)
     mine = runs_folder() / "my own folder"
-    exported = rundir.export_plan_files(mine, ready(profile({"hardware.device": "cpu"}), facts()).files)
+    exported = rundir.export_plan_files(
+        mine, prepare_without_errors(profile({"hardware.device": "cpu"}), facts()).files
+    )
     real = time.time
     os.utime(used.path, (real() + 60, real() + 60))
     incomplete_runs.remove_abandoned_runs(runs_folder())
@@ -291,7 +308,13 @@ def test_a_run_that_is_not_there_is_told_with_names_made_visible():
     assert "\x1b" not in caught.value.remedy
 
 
-NO_LOGS = {"mode": no_rights, "folder": folder, "pipe": fifo, "endless": endless, "loop": loop}
+NO_LOGS = {
+    "mode": no_rights,
+    "folder": replace_by_folder,
+    "pipe": replace_by_fifo,
+    "endless": replace_by_endless_file,
+    "loop": loop,
+}
 
 
 @pytest.mark.parametrize(
@@ -299,9 +322,9 @@ NO_LOGS = {"mode": no_rights, "folder": folder, "pipe": fifo, "endless": endless
 )
 def test_a_log_that_cannot_be_read_is_told_at_once(kind, command):
     run = new_run()
-    run.events_file.write_bytes(ENDED)
+    run.events_file.write_bytes(ENDED_RUN_EVENTS)
     NO_LOGS[kind](run.attempt_log(1))
-    words = [*POWERLESS, sys.executable, "-m", "tui_train", command[0], "last", *command[1:]]
+    words = [*UNPRIVILEGED_COMMAND, sys.executable, "-m", "tui_train", command[0], "last", *command[1:]]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=15, check=False)
     told = done.stdout + done.stderr
     assert "attempt-1.log" in told or "attempt 1" in told, told
@@ -312,4 +335,4 @@ def test_a_log_that_cannot_be_read_is_told_at_once(kind, command):
 def test_logs_of_a_run_whose_events_cannot_be_read_say_so():
     run = new_run()
     run.events_file.write_bytes(b"no event\n")
-    assert "damaged: events.jsonl, line 1" in tui("logs", run.name, code=BadInput.exit_code).stderr
+    assert "damaged: events.jsonl, line 1" in run_cli("logs", run.name, code=BadInput.exit_code).stderr

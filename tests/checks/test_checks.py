@@ -7,12 +7,12 @@ import pytest
 from faults import error, note, warning
 from msgspec.structs import replace
 from nemo_faults import FAULTS as NEMO_FAULTS
-from support import UUIDS, boxed, check, facts, gpu, inside, machine, plan, prepare, profile, toolchain
+from support import UUIDS, boxed, facts, findings_of, gpu, inside, machine, plan, prepare, profile, toolchain
 
 from tui_train.checks import CHECKS
-from tui_train.facts.data.data_report import AnswersOnlyAbility, DataProblem, DataQuestion, DataReport, TokenCounts
+from tui_train.facts.data.data_report import AnswersOnlySupport, DataProblem, DataQuestion, DataReport, TokenCounts
 from tui_train.facts.data.data_use import facts_key_of_question as data_key
-from tui_train.facts.machine.communication_tests import CommunicationResult, Examination, TriedCure
+from tui_train.facts.machine.communication_tests import CommunicationTestResult, Examination, TriedFix
 from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.facts.models.hub import CachedModel, HubCache, HubModel
 from tui_train.facts.models.model_folders import ModelFolder
@@ -35,13 +35,13 @@ from tui_train.facts.types import (
     TrainingHost,
     YamlDocument,
 )
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import Preset, PresetArgument, UserPreset
 from tui_train.profile.types import SCHEMA_VERSION, Profile
 from tui_train.trainers import profile_paths_to_check
 from tui_train.trainers.finetune import Finetune
-from tui_train.views import show
+from tui_train.views import plain_text
 
 GIB = 2**30
 # What finds no fault with them, so that one value can be wrong at a time.
@@ -53,7 +53,7 @@ SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py", "ladder.rungs": (
 FALLS = SCRIPT | {"ladder.rungs": ("micro_batch",)}
 OWN_OUTPUT = {SCRIPT["trainer.script"]: ScriptSource(parameters=(ScriptParameter(name="--out", type="str"),))}
 TORCHRUN = {"trainer.launcher": "torchrun"}
-ALONE = {SCRIPT["trainer.script"]: ScriptSource(trains_alone=True)}
+ALONE = {SCRIPT["trainer.script"]: ScriptSource(no_process_group=True)}
 FSDP2 = {"trainer.strategy": "fsdp2"}
 ACCELERATE = SCRIPT | {"trainer.preset": "custom", "trainer.launcher": "accelerate"}
 MACHINES = {"nodes.count": 2}
@@ -92,7 +92,7 @@ def made_of(values):
 
 
 def found(values, where):
-    return check(made_of(values), where)
+    return findings_of(made_of(values), where)
 
 
 def paths(**states):
@@ -120,13 +120,13 @@ def source_of(where, **found):
 
 def examined():
     """Two cards, and a test of their communication that failed, and worked without something of NCCL."""
-    failed = CommunicationResult(processes=2, works=False, cause="it broke")
-    cure = TriedCure(
+    failed = CommunicationTestResult(processes=2, works=False, cause="it broke")
+    cure = TriedFix(
         change=Change("without it", "costs nothing", (("communication.without", ("shm",)),)),
-        result=CommunicationResult(processes=2, works=True),
+        result=CommunicationTestResult(processes=2, works=True),
     )
     return replace(
-        TWO, communication={set_up(profile(), TWO).communication_key: Examination(result=failed, cures=(cure,))}
+        TWO, communication={make_setup(profile(), TWO).communication_key: Examination(result=failed, cures=(cure,))}
     )
 
 
@@ -197,7 +197,9 @@ def on_host(available):
 
 
 # A model whose weights were read.
-LAYERS = replace(tuned(), models={"/m": ModelFolder(layers=("model.embed_tokens", "model.layers.0.self_attn.q_proj"))})
+LAYERS = replace(
+    tuned(), models={"/m": ModelFolder(layer_paths=("model.embed_tokens", "model.layers.0.self_attn.q_proj"))}
+)
 CLUSTERED = replace(
     facts(),
     scheduler="slurm",
@@ -215,18 +217,18 @@ FAULTS = [
         fix=True),
     warning(FINE, tuned(limit=512), "recipe.sequence_length", "limit of 512", fix=True),
     warning(FINE | {"recipe.learning_rate": 3e-3}, tuned(), "recipe.learning_rate", "is high", fix=True),
-    error(FINE | {"recipe.sequence_length": 100_000}, replace(tuned(), models={"/m": ModelFolder(limit=1024)}),
+    error(FINE | {"recipe.sequence_length": 100_000}, replace(tuned(), models={"/m": ModelFolder(max_tokens=1024)}),
         "recipe.sequence_length", "is beyond the model's limit of 1", fix=True),
     error(TRL | {"trainer.model": "/m", "recipe.sequence_length": 100_000}, replace(facts(packages=TUNED),
-        models={"/m": ModelFolder(limit=1024)}), "recipe.sequence_length", "is beyond the model's limit of 1",
+        models={"/m": ModelFolder(max_tokens=1024)}), "recipe.sequence_length", "is beyond the model's limit of 1",
         fix=True),
     error({"recipe.learning_rate": 3.0}, facts(), "recipe.learning_rate", "000 x the usual", fix=True),
     note(FINE | {"recipe.checkpoint_every": 60}, tuned(usable=320, rows=320), "recipe.checkpoint_every",
         "no checkpoint is saved before the end, at step 60", fix=True),
-    error(FINE, replace(tuned(), models={"/m": ModelFolder(damaged="model.safetensors: it has only 5 of 9 bytes")}),
+    error(FINE, replace(tuned(), models={"/m": ModelFolder(bad_weights="model.safetensors: it has only 5 of 9 bytes")}),
         "trainer.model", "the weights of the model cannot be loaded: model.safetensors: it has only 5 of 9 bytes"),
     error(SCRIPT | {"trainer.arguments": ("--model_name_or_path=/m",)}, replace(facts(), models={"/m": ModelFolder(
-        damaged="a.safetensors is missing")}), "trainer.arguments", "cannot be loaded: a.safetensors is missing"),
+        bad_weights="a.safetensors is missing")}), "trainer.arguments", "cannot be loaded: a.safetensors is missing"),
     error(FINE | {"trainer.model": "/m", "finetune.targets": ("query_key_value", "dense")}, LAYERS, "finetune.targets",
         "the model has no layer called query_key_value or dense: LoRA would have nothing to train", fix=True),
     warning(FINE | {"trainer.model": "/m", "finetune.targets": ("q_proj", "c_attn")}, LAYERS, "finetune.targets",
@@ -243,7 +245,7 @@ FAULTS = [
         "whether this TRL takes --nonsense=1"),
     warning(FINE, tuned(options={"": tuple(TRL_NAMES.split()), "sft": ()}), "trainer.python",
         "ignores 1 value of the plan: packing"),
-    note(FINE, tuned(format="messages", chat=True, answers=AnswersOnlyAbility(why="the template does not mark answers"),
+    note(FINE, tuned(format="messages", chat=True, answers=AnswersOnlySupport(why="the template does not mark answers"),
         tokens=TOKENS), "finetune.answers_only", "the users' words are learned too: "),
     warning(FINE | {"data.evaluation": 0.1, "recipe.evaluate_every": 30, "recipe.checkpoint_every": 100}, tuned(),
         "recipe.checkpoint_every", "the best checkpoint may be lost", fix=True),
@@ -580,7 +582,7 @@ FAULTS = [
     error(SCRIPT | BATCH_OF_TWO | {"trainer.preset": "total-batch", "recipe.lr_scaling": "linear"}, facts(),
         "recipe.lr_scaling", "the trainer's learning rate is not known", fix=True),
     error(SCRIPT | {"trainer.launcher": "python", "trainer.preset": "custom"}, replace(facts(),
-        sources={"/t.py": ScriptSource(rank_line=3, rank="LOCAL_RANK")}), "trainer.launcher",
+        sources={"/t.py": ScriptSource(rank_line=3, rank_name="LOCAL_RANK")}), "trainer.launcher",
         "line 3 of t.py reads LOCAL_RANK, and python does not set", fix=True),
     error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(
         train_switch_line=9)}), "trainer.arguments", "line 9 of the script trains only with --do_train", fix=True),
@@ -590,7 +592,7 @@ FAULTS = [
                 ScriptParameter(name="--base_model"), ScriptParameter(name="--flag")))}),
         "trainer.arguments", "no parameter of the script takes --bogus: Fire would train to the end"),
     error(SCRIPT | {"trainer.preset": "custom", "hardware.processes": 2}, replace(facts(),
-        sources={"/t.py": ScriptSource(trains_alone=True)}), "hardware.processes",
+        sources={"/t.py": ScriptSource(no_process_group=True)}), "hardware.processes",
         "the script cannot share its work: each of 2 processes", fix=True),
     *(error(SCRIPT | {"trainer.preset": "custom"} | several, replace(TWO, sources=ALONE), "hardware.processes",
         "the script cannot share its work: each of 2 processes", fix=True)
@@ -602,7 +604,7 @@ FAULTS = [
         source_of(facts(), kind="argparse", parameters=(ScriptParameter(name="--train_file"),)),
         paths={"/d.json": "missing"}), "trainer.arguments", "--train_file: /d.json does not exist"),
     error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(
-        problem="it is not Python", not_python="a notebook")}), "trainer.script", "/t.py is a notebook"),
+        problem="it is not Python", non_python_label="a notebook")}), "trainer.script", "/t.py is a notebook"),
     error(SCRIPT | {"trainer.python": "/p"}, source_of(facts(python="/p", modules=("torch",)), imports=NEEDED),
         "trainer.python", "/p has no cv2 (t.py, line 3), yaml (net.py, line 2)", machine=True),
     error(SCRIPT | {"trainer.python": "/p"}, source_of(facts(python="/p", modules=("torch", "pip")),
@@ -612,14 +614,14 @@ FAULTS = [
     error(SCRIPT | inside(), source_of(boxed(modules=("torch",)), imports=NEEDED), "container.image",
         "the image nemo:25.04 has no cv2", machine=True),
     warning(SCRIPT, source_of(facts(modules=("torch",)), imports=(ScriptImport("net", 4),),
-        packages_above={"net": "/project"}), "trainer.script", "imports net (t.py, line 4) from /project", fix=True),
+        parent_packages={"net": "/project"}), "trainer.script", "imports net (t.py, line 4) from /project", fix=True),
     error(SCRIPT | {"trainer.python": "/p"}, source_of(facts(python="/p", version="3.9.1"), minor_version=10,
         minor_version_line=7), "trainer.python", "line 7 of t.py needs Python 3.10", machine=True),
     warning({"trainer.preset": "hf-trainer", "ladder.rungs": ()} | SCRIPT, replace(facts(),
         help={"/t.py": ScriptHelp(flags=(HelpFlag("--batch_size"), HelpFlag("--bs")))}), "trainer.preset",
         "the script does not take --output_dir, --logging_steps, ", fix=True),
     warning({"trainer.preset": "hf-trainer"} | SCRIPT, replace(facts(), sources={"/t.py": ScriptSource(
-        bare_train_line=7, corrected_train="trainer.train(last)")}), "trainer.script",
+        train_without_checkpoint_line=7, corrected_train_call="trainer.train(last)")}), "trainer.script",
         "train() on line 7 of the script is given no checkpoint"),
     warning({"trainer.preset": "custom", "trainer.launcher": "torchrun"} | SCRIPT, replace(facts(),
         sources={"/t.py": ScriptSource(local_rank_line=3)}), "trainer.script",
@@ -635,10 +637,10 @@ FAULTS = [
         sources={"/t.py": ScriptSource(parameters=(ScriptParameter(name="--eta", type="float", default="0.1"),))}),
         "trainer.arguments", "--eta looks like the learning rate", fix=True),
     error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(kind="click",
-        subcommands=("export", "train"), needs_command=True)}), "trainer.arguments",
+        subcommands=("export", "train"), requires_subcommand=True)}), "trainer.arguments",
         "the script needs a subcommand, one of export, train", fix=True),
     error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(kind="argparse",
-        parameters=(ScriptParameter(name="--eta", required=True, type="float", line=9),))}), "trainer.arguments",
+        parameters=(ScriptParameter(name="--eta", is_required=True, type="float", line=9),))}), "trainer.arguments",
         "missing required argument: --eta (line 9)"),
     warning({"recipe.lr_base_batch": 8}, facts(), "recipe.lr_base_batch", "has no effect", fix=True),
     error({"trainer.kind": "script", "trainer.preset": "llama-factory", "trainer.config": "/c.yaml"},
@@ -659,7 +661,7 @@ TAKEN = [fault for fault in FAULTS if fault.facts.resources_in_use]
 def test_a_model_folder_that_is_not_there_is_told_once():
     chosen = made_of(FINE)
     paths = dict.fromkeys(("/m", *Finetune(chosen).own_paths()), "missing")
-    found = check(chosen, msgspec.structs.replace(tuned(), paths=paths))
+    found = findings_of(chosen, msgspec.structs.replace(tuned(), paths=paths))
     assert [one.message for one in found if one.key == "trainer.model"] == ["model: /m does not exist"]
 
 
@@ -673,7 +675,7 @@ def test_a_fault_is_found_alone_and_what_is_offered_fixes_it(fault):
     assert (finding.change is not None) == fault.fix
     if finding.change:
         changed = apply_change(finding.change, made_of(fault.values))
-        assert check(changed, fault.facts) == ()
+        assert findings_of(changed, fault.facts) == ()
         assert plan(changed, fault.facts).attempts
         assert finding.change.title
         assert finding.change.why
@@ -761,7 +763,7 @@ NO_SECRETS = ("TOKENIZERS_PARALLELISM", "WANDB_MODE", "MONKEY", "HF_HUB_OFFLINE"
 @pytest.mark.parametrize("name", [*SECRETS, *NO_SECRETS])
 def test_secrets_are_known_by_their_names(name):
     chosen = profile({"trainer.environment": {name: "value", "A": "1"}})
-    findings = check(chosen, facts())
+    findings = findings_of(chosen, facts())
     assert bool(findings) == (name in SECRETS)
     for item in findings:
         assert "value" not in item.message + item.remedy + item.change.title
@@ -1041,7 +1043,7 @@ def test_the_line_that_installs_what_a_script_imports_can_be_pasted(modules):
 @pytest.mark.parametrize("strategy", ["zero1", "zero2", "zero3", "fsdp2"])
 def test_without_gpus_sharding_is_refused_whatever_is_installed(strategy):
     chosen = profile({"trainer.strategy": strategy})
-    assert "needs GPUs" in next(finding.message for finding in check(chosen, facts()) if finding.forbids_plan)
+    assert "needs GPUs" in next(finding.message for finding in findings_of(chosen, facts()) if finding.forbids_plan)
     assert prepare(chosen, facts()).plan is None
 
 
@@ -1080,7 +1082,7 @@ ALLOWED = ("length", "learning_rate")
 
 def test_what_is_far_beyond_the_usual_trains_by_consent_alone():
     far = FINE | {"recipe.sequence_length": 100_000, "recipe.learning_rate": 2e-2}
-    where = msgspec.structs.replace(tuned(), models={"/m": ModelFolder(limit=1024)})
+    where = msgspec.structs.replace(tuned(), models={"/m": ModelFolder(max_tokens=1024)})
     keys = {"recipe.sequence_length", "recipe.learning_rate"}
     refused = [each for each in found(far, where) if each.key in keys]
     assert [each.forbids_plan for each in refused] == [True, True]
@@ -1100,6 +1102,6 @@ def test_what_forbids_a_plan_comes_first_then_what_forbids_a_start_here_and_all_
 @pytest.mark.parametrize("word", ["--eta={learning_rate}", "a b", "it's", "$HOME", "a!b", 'say "x"'])
 def test_the_options_of_a_fix_are_read_back_by_a_shell(word):
     change = Change("", "", (("trainer.arguments", (word,)),))
-    option, edit = shlex.split(show.command_line_options_of_change(change))
+    option, edit = shlex.split(plain_text.command_line_options_of_change(change))
     key, _, value = edit.partition("=")
     assert (option, key, shlex.split(value)) == ("--set", "trainer.arguments", [word])

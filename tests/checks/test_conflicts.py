@@ -9,9 +9,21 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fake_driver import MACHINES, driver_environment
-from ssh import surveyed
-from support import SCRIPTS, UUIDS, attempted, check, executable, facts, gpu, profile, ready, tui, until
+from fake_driver import MACHINES_FOLDER, driver_environment
+from ssh import survey_this_machine
+from support import (
+    SCRIPTS,
+    UUIDS,
+    facts,
+    findings_of,
+    gpu,
+    make_executable,
+    prepare_without_errors,
+    profile,
+    run_cli,
+    wait_until,
+    write_attempt_events,
+)
 
 from tui_train.base.app_paths import trials_folder
 from tui_train.base.errors import Unavailable
@@ -29,7 +41,7 @@ from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.views.show import after_stop_text
+from tui_train.views.plain_text import stop_result_text
 
 
 @pytest.fixture
@@ -42,7 +54,7 @@ def begun():
             "trainer.script": str(SCRIPTS / "sleeper.py"),
             **{key.replace("__", "."): value for key, value in values.items()},
         })  # fmt: skip
-        prepared = ready(chosen, where)
+        prepared = prepare_without_errors(chosen, where)
         return Place().submit(prepared, prepared.plan)
 
     yield make
@@ -71,7 +83,7 @@ def test_a_card_is_had_by_one_run_at_a_time(begun):
 def test_a_trial_has_its_card_as_well(begun):
     """It lies in a folder of its own, in which every first trial has the same name."""
     run = begun(CARDS, hardware__gpus=UUIDS[:1])
-    until(lambda: read_status(run).leader)
+    wait_until(lambda: read_status(run).leader)
     moved = run.path
     trial = trials_folder() / "20260101-120000-x" / "trial-1"
     trial.parent.mkdir(parents=True)
@@ -117,7 +129,7 @@ def test_a_path_of_the_scripts_own_that_a_live_run_writes_is_warned_of(begun, tm
         where = msgspec.structs.replace(
             facts(), resources_in_use=resources_in_use(), sources=read_script_sources(chosen)
         )
-        found = [each for each in check(chosen, where) if "is already writing to" in each.message]
+        found = [each for each in findings_of(chosen, where) if "is already writing to" in each.message]
         assert [(each.level, each.key) for each in found] == [("warning", "trainer.arguments")] * expected
 
 
@@ -135,9 +147,9 @@ def test_of_two_that_start_at_once_one_is_refused(begun):
 
 def test_what_is_left_of_a_lost_run_still_has_its_card(begun):
     first = begun(CARDS, hardware__gpus=UUIDS[:1])
-    until(lambda: b"tick" in first.attempt_log(1).read_bytes())
+    wait_until(lambda: b"tick" in first.attempt_log(1).read_bytes())
     os.kill(read_status(first).pid, signal.SIGKILL)
-    until(lambda: read_status(first).state == "lost")
+    wait_until(lambda: read_status(first).state == "lost")
     with pytest.raises(Unavailable, match="is already training on 1 GPU"):
         begun(CARDS, hardware__gpus=UUIDS[:1])
 
@@ -160,7 +172,7 @@ def test_the_command_line_tells_it_and_plans_all_the_same(begun, tmp_path):
     output = f"--set=trainer.output={tmp_path / 'out'}"
     begun(facts(), trainer__output=str(tmp_path / "out"))
     for command, code in (("plan", 0), ("run", 69)):
-        said = tui(command, "quickstart", output, "--set=hardware.device=cpu", code=code).stderr
+        said = run_cli(command, "quickstart", output, "--set=hardware.device=cpu", code=code).stderr
         assert "error: the run" in said
         assert "is already writing to" in said
     assert len(list_runs()) == 1
@@ -195,7 +207,7 @@ def logind(tmp_path, monkeypatch):
     def answers(script=None, **settings):
         lines = [f"{name}) echo '{value}' ;;" for name, value in {**IN_FORCE, **settings}.items()]
         body = script or "\n".join(["for name; do case $name in", *lines, "esac; done"])
-        executable(tmp_path / "bin/busctl", f"#!/bin/bash\n{body}\n")
+        make_executable(tmp_path / "bin/busctl", f"#!/bin/bash\n{body}\n")
         return tmp_path
 
     return answers
@@ -254,7 +266,7 @@ def test_without_busctl_it_is_unknown_and_without_systemd_it_is_no_question(tmp_
 def test_this_machine_and_a_host_are_asked():
     found = read_host().logout
     assert (found is None) == (not Path("/run/systemd/system").is_dir())
-    assert surveyed({"probe": "", "hub": ""}).machine.logout == found
+    assert survey_this_machine({"probe": "", "hub": ""}).machine.logout == found
 
 
 SILENT = Machine(hostname="box", gaps=(FactGap("The NVIDIA driver does not respond", "", "", hides=True),))
@@ -264,10 +276,10 @@ SILENT = Machine(hostname="box", gaps=(FactGap("The NVIDIA driver does not respo
 @pytest.mark.parametrize("holds", [True, False])
 def test_a_stop_tells_of_memory_that_stays_taken(begun, tmp_path, monkeypatch, holds):
     run = begun(CARDS, hardware__gpus=UUIDS[:1])
-    until(lambda: b"tick" in run.attempt_log(1).read_bytes())
+    wait_until(lambda: b"tick" in run.attempt_log(1).read_bytes())
     now = read_status(run)
     file = tmp_path / "machine.txt"
-    text = (MACHINES / "two-3090-one-busy.txt").read_text()
+    text = (MACHINES_FOLDER / "two-3090-one-busy.txt").read_text()
     file.write_text(text.replace("5000010", str(now.leader)) if holds else text)
     for name, value in driver_environment(file).items():
         monkeypatch.setenv(name, value)
@@ -286,20 +298,20 @@ def test_a_stop_tells_of_memory_that_stays_taken(begun, tmp_path, monkeypatch, h
 
 def test_a_stop_says_that_the_driver_does_not_answer(begun, monkeypatch):
     run = begun(CARDS, hardware__gpus=UUIDS[:1])
-    until(lambda: read_status(run).leader)
+    wait_until(lambda: read_status(run).leader)
     asked = []
     monkeypatch.setattr(probe, "probe_machine", lambda: asked.append(SILENT) or SILENT)
     words = "stopped; no process of it is left; the NVIDIA driver does not answer"
-    assert after_stop_text(stop_run(run)) == f"{words}, so its GPU memory may still be in use"
+    assert stop_result_text(stop_run(run)) == f"{words}, so its GPU memory may still be in use"
     assert len(asked) == 2
 
 
 @pytest.mark.whole
 def test_what_has_finished_is_not_started_again_to_do_nothing(tmp_path):
-    prepared = ready(profile(), facts())
+    prepared = prepare_without_errors(profile(), facts())
     run = rundir.create_run_folder("done", prepared.files)
-    attempted(run, 1.0)
+    write_attempt_events(run, 1.0)
     with pytest.raises(Unavailable, match="nothing left to train"):
         start_run(run)
-    assert f"tui-train run {run.profile}" in tui("resume", run.name).stdout
+    assert f"tui-train run {run.profile}" in run_cli("resume", run.name).stdout
     assert (read_status(run).state, read_status(run).ended) == ("finished", 1001.0)

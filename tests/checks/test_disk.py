@@ -2,11 +2,11 @@
 
 import msgspec
 import pytest
-from ssh import surveyed
-from support import check, facts, gpu, profile
+from ssh import survey_this_machine
+from support import facts, findings_of, gpu, profile
 
 from screens.discovery.machine_queries import facts_with_answer
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.disk import checkpoint_disk_use
 from tui_train.places.profile_facts import probe_profile_facts, read_profile_files
 from tui_train.profile.changes import apply_change
@@ -28,7 +28,7 @@ def where(free=None):
 
 def needs(values):
     chosen = profile(values)
-    return checkpoint_disk_use(set_up(chosen, where()))
+    return checkpoint_disk_use(make_setup(chosen, where()))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def needs(values):
 )
 def test_a_checkpoint_has_what_is_trained_and_the_states_of_its_optimizer(values, weights, states):
     found = needs(values)
-    assert (found.weights, found.states) == (weights, states)
+    assert (found.weight_bytes, found.state_bytes) == (weights, states)
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_a_checkpoint_has_what_is_trained_and_the_states_of_its_optimizer(values
 )
 def test_how_many_checkpoints_there_are_at_a_time(values, made, kept, at_once):
     found = needs(values)
-    assert (found.written, found.kept, found.max_count_at_once) == (made, kept, at_once)
+    assert (found.written_count, found.kept_count, found.max_count_at_once) == (made, kept, at_once)
 
 
 def of_disk(values, free):
-    return [one for one in check(profile(values), where(free)) if one.key == "trainer.output"]
+    return [one for one in findings_of(profile(values), where(free)) if one.key == "trainer.output"]
 
 
 def test_what_is_kept_is_lowered_to_what_there_is_room_for():
@@ -79,7 +79,7 @@ def test_what_is_kept_is_lowered_to_what_there_is_room_for():
     assert finding.level == "warning"
     assert finding.change.edits == (("trainer.arguments", ("--save_total_limit=4",)),)
     chosen = apply_change(finding.change, profile(TRL))
-    assert [one for one in check(chosen, where(500 * GIB)) if one.key == "trainer.output"] == []
+    assert [one for one in findings_of(chosen, where(500 * GIB)) if one.key == "trainer.output"] == []
     (finding,) = of_disk(FULL | {"trainer.arguments": ("--save_total_limit=5", "--lr_scheduler_kwargs={}")}, 200 * GIB)
     assert finding.change.edits == (("trainer.arguments", ("--lr_scheduler_kwargs={}", "--save_total_limit=1")),)
 
@@ -99,7 +99,7 @@ def test_where_there_is_room_or_nothing_is_known_nothing_is_said(values, free):
 def test_a_run_that_goes_on_has_its_checkpoints_there_already():
     chosen = profile(FULL | {"trainer.output": "/o"})
     there = msgspec.structs.replace(where(), free={"/o": 100 * GIB}, paths={"/o": "folder"})
-    assert not any("needed for" in one.message for one in check(chosen, there))
+    assert not any("needed for" in one.message for one in findings_of(chosen, there))
 
 
 def test_what_is_free_is_read_where_the_output_will_be(tmp_path):
@@ -115,6 +115,6 @@ def test_what_is_free_is_read_where_the_output_will_be(tmp_path):
 def test_another_host_says_what_is_free_there(tmp_path):
     out = str(tmp_path / "new" / "out")
     question = {"pythons": (), "only_named": True, "paths": (out,), "files": ()}
-    answer = surveyed(question)
+    answer = survey_this_machine(question)
     assert set(answer.free) == {"", out}
     assert all(answer.free.values())

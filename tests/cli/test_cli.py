@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import click
 import pexpect
 import pytest
-from support import SCRIPTS, facts, marked, sample, tui, until
+from support import SCRIPTS, facts, living_run_pids, run_cli, sample, wait_until
 
-from screens.run.run_end import explain_end
+from screens.run.run_end import explain_run_end
 from tui_train import __main__, __version__, wizard
 from tui_train.cli import app as cli
 from tui_train.cli.results.diagnose import retry_command
@@ -69,12 +69,12 @@ def one_python(tools, tmp_path, monkeypatch):
 
 def told(*arguments, code=0):
     """What a command says in JSON."""
-    return json.loads(tui(*arguments, "--json", code=code).stdout)
+    return json.loads(run_cli(*arguments, "--json", code=code).stdout)
 
 
 def refused(*arguments, code):
     """What a command that is refused says: nothing on stdout, what is wrong on stderr, and what to do."""
-    done = tui(*arguments, code=code)
+    done = run_cli(*arguments, code=code)
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) >= 2
     return done.stderr
@@ -84,16 +84,16 @@ def refused(*arguments, code):
 
 
 def test_version_and_help():
-    assert tui("--version").stdout == f"tui-train {__version__}\n"
-    shown = tui("--help").stdout
-    assert tui("-h").stdout == shown
+    assert run_cli("--version").stdout == f"tui-train {__version__}\n"
+    shown = run_cli("--help").stdout
+    assert run_cli("-h").stdout == shown
     words = " ".join(shown.split())
     for code, meaning in cli.MEANING_BY_EXIT_CODE.items():
         assert f"{code} {meaning}" in words
     for name, command in cli.cli.commands.items():
         assert f"  {name} " in shown
         assert command.help
-        assert "Usage: " in tui(name, "--help").stdout
+        assert "Usage: " in run_cli(name, "--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -138,12 +138,12 @@ def test_the_plan_is_what_export_writes(tmp_path):
     words = found["plan"]["attempts"][0]["argv"]
     assert words[:2] == [sys.executable, "$RUN_DIR/pretrain.py"]
     assert "--max_steps=30" in words
-    *files, last = tui("export", "quickstart", "out dir", *sets).stdout.splitlines()
+    *files, last = run_cli("export", "quickstart", "out dir", *sets).stdout.splitlines()
     assert last == f"Run it with: bash {shlex.quote(str(tmp_path / 'out dir' / 'launch.sh'))}"
     assert sorted(files) == sorted(f"{tmp_path}/out dir/{name}" for name in found["files"])
     for name in found["files"].keys() - {"plan.json", "runner.pyz"}:
         assert (tmp_path / "out dir" / name).read_bytes() == found["files"][name].encode()
-    shown = tui("plan", "quickstart", "--set=hardware.device=cpu").stdout
+    shown = run_cli("plan", "quickstart", "--set=hardware.device=cpu").stdout
     assert "quickstart: the built-in trainer under python, 1 process on the CPU" in shown
     assert "after out of memory, attempt 2, micro batch 8 → 4: micro batch 4 × accumulation 4" in shown
     assert "launch.sh" in shown
@@ -155,11 +155,11 @@ def test_the_plan_is_what_export_writes(tmp_path):
 def test_export_overwrites_only_when_told(tmp_path):
     (tmp_path / "mine.toml").write_text(SLEEPER)
     script = tmp_path / "out" / "launch.sh"
-    tui("export", "mine.toml", "out")
+    run_cli("export", "mine.toml", "out")
     before = script.read_bytes()
     assert "--force" in refused("export", "mine.toml", "out", "--set", "name=other", code=73)
     assert script.read_bytes() == before
-    tui("export", "mine.toml", "out", "--set", "name=other", "--force")
+    run_cli("export", "mine.toml", "out", "--set", "name=other", "--force")
     assert script.read_bytes() != before
 
 
@@ -186,7 +186,7 @@ def test_an_edit_that_cannot_be_made(edit):
 
 def test_a_script_that_is_named_alone_is_what_trains(tmp_path):
     (tmp_path / "mine.py").write_text("print('trained')\n")
-    tui("new", "mine", f"--set=trainer.script={tmp_path / 'mine.py'}")
+    run_cli("new", "mine", f"--set=trainer.script={tmp_path / 'mine.py'}")
     assert store.load_profile_file("mine").trainer.kind == "script"
 
 
@@ -230,8 +230,8 @@ def test_what_nobody_foresaw_is_two_lines(monkeypatch, capsys):
 @pytest.mark.whole
 def test_a_terminal_of_few_letters(mine):
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
-    tui("run", mine)
-    tui("resume", "last", "--force")
+    run_cli("run", mine)
+    run_cli("resume", "last", "--force")
     done = subprocess.run([*TUI_TRAIN, "attach", "last"], env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"\\u2014 attempt 2: " in done.stdout
@@ -250,14 +250,14 @@ def test_no_such_run():
 @pytest.mark.whole
 def test_profiles_are_saved_and_listed():
     assert told("profiles") == []
-    tui("new", "first", "--set", "recipe.steps=5")
-    tui("new", "second", "--like", "first", "--set", "recipe.seed=3")
+    run_cli("new", "first", "--set", "recipe.steps=5")
+    run_cli("new", "second", "--like", "first", "--set", "recipe.seed=3")
     listed = told("profiles")
     assert [row["name"] for row in listed] == ["first", "second"]
     assert Path(listed[0]["path"]).is_file()
-    assert "first  " in tui("profiles").stdout
+    assert "first  " in run_cli("profiles").stdout
     refused("new", "first", code=73)
-    tui("new", "first", "--force")
+    run_cli("new", "first", "--force")
     refused("new", "../first", code=65)
     plan = told("plan", "second")["plan"]
     assert (plan["name"], plan["steps"]) == ("second", 5)
@@ -275,7 +275,7 @@ def mine(tmp_path):
     yield str(path)
     for run in rundir.list_runs():
         for pid in (
-            (read_status(run).pid, *marked(read_status(run).mark))
+            (read_status(run).pid, *living_run_pids(read_status(run).mark))
             if read_status(run).live or read_status(run).leftover
             else ()
         ):
@@ -292,7 +292,7 @@ def newest():
 
 
 def test_a_run_is_shown_listed_and_resumed(mine):
-    lines = tui("run", mine).stdout.splitlines()
+    lines = run_cli("run", mine).stdout.splitlines()
     name = newest().name
     assert name.endswith("-my-sleeper")
     assert lines[0].startswith(f"{name} runs in ")
@@ -301,38 +301,38 @@ def test_a_run_is_shown_listed_and_resumed(mine):
     (row,) = told("runs")
     assert (row["run"], row["state"], row["exit_code"], len(row["attempts"])) == (name, "finished", 0, 1)
     assert row["path"] == str(newest().path)
-    assert re.search(rf"^{name} +finished +\d\d-\d\d \d\d:\d\d +\d+ s$", tui("runs").stdout, re.MULTILINE)
+    assert re.search(rf"^{name} +finished +\d\d-\d\d \d\d:\d\d +\d+ s$", run_cli("runs").stdout, re.MULTILINE)
     for reference in (name, name[:15], "last", str(newest().path)):
-        assert tui("logs", reference).stdout.startswith("tick 1\n")
-    assert tui("attach", name).stdout.startswith("tick 1\n")
-    assert tui("stop", name).stdout == f"{name} is not running: finished\n"
-    assert f"tui-train resume {name} --force" in tui("resume", "last").stdout
-    assert tui("resume", "last", "--force").stdout.splitlines()[-1] == f"{name}: finished"
+        assert run_cli("logs", reference).stdout.startswith("tick 1\n")
+    assert run_cli("attach", name).stdout.startswith("tick 1\n")
+    assert run_cli("stop", name).stdout == f"{name} is not running: finished\n"
+    assert f"tui-train resume {name} --force" in run_cli("resume", "last").stdout
+    assert run_cli("resume", "last", "--force").stdout.splitlines()[-1] == f"{name}: finished"
     assert len(told("runs")[0]["attempts"]) == 2
-    assert re.search(rf"^run .* attempts *\n{name} .* s +2$", tui("runs").stdout, re.MULTILINE)
-    assert tui("logs", "last", "--attempt", "2").stdout.startswith("tick 1\n")
+    assert re.search(rf"^run .* attempts *\n{name} .* s +2$", run_cli("runs").stdout, re.MULTILINE)
+    assert run_cli("logs", "last", "--attempt", "2").stdout.startswith("tick 1\n")
     refused("logs", "last", "--attempt", "3", code=65)
     newest().attempt_log(2).write_bytes(
         b"\x1b[31mred\x1b[0m \xff\n" + b"x" * (3 << 20) + b"\n10%\r20%\nlast without newline"
     )
-    shown = tui("logs", "last").stdout.splitlines()[-4:]
+    shown = run_cli("logs", "last").stdout.splitlines()[-4:]
     assert [shown[0], shown[1][:3], *shown[2:]] == ["red \ufffd", "xxx", "20%", "last without newline"]
 
 
 @pytest.mark.whole
 def test_it_ends_as_the_training_ends(mine):
-    done = tui("run", mine, *arguments("--seconds=0.1", "--code=7"), code=7)
+    done = run_cli("run", mine, *arguments("--seconds=0.1", "--code=7"), code=7)
     state, following = done.stdout.splitlines()[-2:]
     assert state.endswith(": failed, exit code 7")
     assert "cannot resume" in following
     assert told("runs")[0]["exit_code"] == 7
     for command, code in ((("attach",), 7), (("logs", "--follow"), 7), (("logs",), 0)):
-        tui(*command, "last", code=code)
+        run_cli(*command, "last", code=code)
     said = refused("resume", "last", code=69)
     assert "cannot resume: its preset passes no checkpoint" in said
     assert f"tui-train resume {newest().name} --force" in said
     assert len(read_status(newest()).attempts) == 1
-    tui("resume", "last", "--force", code=7)
+    run_cli("resume", "last", "--force", code=7)
 
 
 @pytest.mark.whole
@@ -341,7 +341,7 @@ def test_what_would_fail_again_is_not_resumed(tmp_path):
     script, profile = tmp_path / "strict.py", tmp_path / "strict.toml"
     script.write_text("import argparse\np = argparse.ArgumentParser()\np.add_argument(*['--eta'])\np.parse_args()\n")
     profile.write_text(SLEEPER.replace(str(SCRIPTS / "sleeper.py"), str(script)).replace("--seconds=0.3", "--nope"))
-    following = tui("run", str(profile), code=2).stdout.splitlines()[-1]
+    following = run_cli("run", str(profile), code=2).stdout.splitlines()[-1]
     assert following.startswith("Unchanged, it would fail again.")
     name = newest().name
     said = refused("resume", "last", code=69)
@@ -351,8 +351,8 @@ def test_what_would_fail_again_is_not_resumed(tmp_path):
     assert len(read_status(newest()).attempts) == 1
     digests = DigestCache()
     assert digests.explain_failure(digests.read_digest(newest())).why_not_resumable.startswith("would fail again. ")
-    assert explain_end(newest(), 1, None).why_not_resumable.startswith("would fail again. ")
-    tui("resume", "last", "--force", code=2)
+    assert explain_run_end(newest(), 1, None).why_not_resumable.startswith("would fail again. ")
+    run_cli("resume", "last", "--force", code=2)
     assert len(read_status(newest()).attempts) == 2
     assert failure_that_would_repeat(newest(), read_status(newest())) is not None
     script.write_text("print('trained')\n")
@@ -360,27 +360,27 @@ def test_what_would_fail_again_is_not_resumed(tmp_path):
 
 
 def test_a_detached_run_is_watched_and_stopped(mine):
-    shown = tui("run", mine, "--detach", *arguments("--seconds=600")).stdout
+    shown = run_cli("run", mine, "--detach", *arguments("--seconds=600")).stdout
     run = newest()
     assert shown == f"{run.name} runs. Watch it: tui-train attach {run.name}; end it: tui-train stop {run.name}\n"
     assert told("runs")[0]["state"] == "running"
     refused("resume", "last", code=69)
     with subprocess.Popen([*TUI_TRAIN, "logs", "-f", "last"], stdout=subprocess.PIPE, text=True) as viewer:
         assert viewer.stdout.readline() == "tick 1\n"
-        assert "no process of it is left" in tui("stop", "last").stdout
+        assert "no process of it is left" in run_cli("stop", "last").stdout
         viewer.stdout.read()
     assert viewer.returncode == 143
     assert read_status(run).state == "stopped"
-    assert not marked(read_status(run).mark)
+    assert not living_run_pids(read_status(run).mark)
 
 
 def test_a_stop_without_time_to_save_is_asked_for(mine, monkeypatch):
     """Long before the time to save is over, which is longer than what waits here."""
     monkeypatch.setenv("TUI_TRAIN_GRACE", "600")
-    tui("run", mine, "--detach", *arguments("--ignore-signals"))
+    run_cli("run", mine, "--detach", *arguments("--ignore-signals"))
     run = newest()
-    until(lambda: b"tick" in run.attempt_log(1).read_bytes())
-    state, following = tui("stop", "last", "--now").stdout.splitlines()
+    wait_until(lambda: b"tick" in run.attempt_log(1).read_bytes())
+    state, following = run_cli("stop", "last", "--now").stdout.splitlines()
     assert state == "stopped; no process of it is left"
     assert "cannot resume" in following
     assert f"tui-train logs {run.name}" in following
@@ -396,7 +396,7 @@ def viewing(*words):
         text=True,
         start_new_session=True,
     )
-    until(lambda: viewer.stdout.readline() == "tick 1\n")
+    wait_until(lambda: viewer.stdout.readline() == "tick 1\n")
     return viewer
 
 
@@ -406,32 +406,32 @@ def test_ctrl_c_without_a_terminal_ends_the_run(mine):
         assert viewer.stderr.read() == ""
     assert viewer.returncode == 143
     assert read_status(newest()).state == "stopped"
-    assert not marked(read_status(newest()).mark)
+    assert not living_run_pids(read_status(newest()).mark)
 
 
 def test_ctrl_c_on_a_viewer_leaves_the_run_alone(mine):
-    tui("run", mine, "--detach", *arguments("--seconds=60"))
+    run_cli("run", mine, "--detach", *arguments("--seconds=60"))
     for command in (("logs", "--follow", "last"), ("attach", "last")):
         with viewing(*command) as viewer:
             viewer.send_signal(signal.SIGINT)
             assert viewer.stderr.read().strip() == ""
         assert viewer.returncode == 130
         assert read_status(newest()).state == "running"
-    tui("stop", "last")
+    run_cli("stop", "last")
 
 
 @pytest.mark.whole
 def test_a_folder_is_a_run_where_no_id_is_meant(mine):
-    tui("export", mine, "mine")
+    run_cli("export", mine, "mine")
     for more in ([], ["--follow"]):
         assert "mine has no attempts yet" in refused("logs", "mine", *more, code=65)
     subprocess.run(["bash", "mine/launch.sh"], stdout=subprocess.DEVNULL, check=True)
     for command in ("logs", "attach"):
-        assert tui(command, "mine").stdout.startswith("tick 1\n")
-    tui("run", mine)
+        assert run_cli(command, "mine").stdout.startswith("tick 1\n")
+    run_cli("run", mine)
     name = newest().name
-    tui("export", mine, name)
-    assert tui("logs", name).stdout.startswith("tick 1\n")
+    run_cli("export", mine, name)
+    assert run_cli("logs", name).stdout.startswith("tick 1\n")
 
 
 def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys):
@@ -458,8 +458,8 @@ def test_a_lost_quickstart_has_no_duration(monkeypatch, capsys):
 def test_export_for_several_machines_says_how_each_is_started():
     values = ("hardware.device=cpu", "hardware.processes=2", "nodes.count=2", "nodes.address=10.0.0.1")
     sets = [f"--set={value}" for value in (*values, "recipe.global_batch=32")]
-    assert "launch.sh --node-rank=N" in tui("export", "quickstart", "two", *sets).stdout
-    assert "2 processes on the CPU of each of 2 machines" in tui("plan", "quickstart", *sets).stdout
+    assert "launch.sh --node-rank=N" in run_cli("export", "quickstart", "two", *sets).stdout
+    assert "2 processes on the CPU of each of 2 machines" in run_cli("plan", "quickstart", *sets).stdout
 
 
 def test_the_fix_of_a_finding_repeats_no_secret(tmp_path):
@@ -505,7 +505,7 @@ def test_ctrl_c_that_was_noted_while_a_run_started_asks_as_any_other(monkeypatch
     monkeypatch.setattr(start, "ask_then_detach_or_stop", asked.append)
     monkeypatch.setattr(start, "stream_run", lambda run, started_here: (Progress(), RunStatus(state="stopped")))
     run, noted = rundir.RunDir(Path("/runs/mine")), Interrupts()
-    noted.install()
+    noted.start_recording()
     noted.record(signal.SIGINT, None)
     assert start._stream_started_run(run, noted)[1].state == "stopped"
     assert asked == [run]
@@ -528,28 +528,28 @@ def test_a_terminal_that_is_lost_when_a_run_has_started_ends_as_its_signal_says(
 def test_a_run_that_is_lost_is_no_success(mine):
     with viewing("run", mine, *arguments("--seconds=60")) as viewer:
         os.kill(read_status(newest()).pid, signal.SIGKILL)
-        until(lambda: read_status(newest()).trains_unsupervised)
-        assert f"it trains on alone: `tui-train stop {newest().name}` ends it" in tui("diagnose", "last").stdout
+        wait_until(lambda: read_status(newest()).trains_unsupervised)
+        assert f"it trains on alone: `tui-train stop {newest().name}` ends it" in run_cli("diagnose", "last").stdout
         # Its training still writes, and so it is still followed.
         log = newest().attempt_log(1)
-        until(lambda: len(log.read_text().splitlines()) > 2)
+        wait_until(lambda: len(log.read_text().splitlines()) > 2)
         written = log.read_text().rpartition("\n")[0].splitlines()[-1]
-        until(lambda: viewer.stdout.readline() == f"{written}\n")
+        wait_until(lambda: viewer.stdout.readline() == f"{written}\n")
         assert viewer.stdout.readline().startswith("tick")
-        assert "lost" in tui("runs").stdout
+        assert "lost" in run_cli("runs").stdout
         # What it says besides is known to the stop alone: whether the run's cgroup was empty.
-        assert tui("stop", "last").stdout.splitlines()[-2].startswith("lost; no process")
+        assert run_cli("stop", "last").stdout.splitlines()[-2].startswith("lost; no process")
         shown = viewer.stdout.read()
     assert shown.splitlines()[-2].endswith(": lost")
     assert viewer.returncode == 137
-    assert not marked(read_status(newest()).mark)
+    assert not living_run_pids(read_status(newest()).mark)
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("command", sample(["keys", "plan quickstart --json", "logs last", "logs -f last"], 2, 1))
 def test_a_reader_that_leaves_is_no_error(mine, command):
     if "last" in command:
-        tui("run", mine, *arguments("--seconds=0.1", "--lines=20000"))
+        run_cli("run", mine, *arguments("--seconds=0.1", "--lines=20000"))
     line = f"set -o pipefail; {shlex.join(TUI_TRAIN)} {command} | head -1"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -560,12 +560,12 @@ def test_a_reader_that_leaves_is_no_error(mine, command):
 @pytest.mark.training
 def test_quickstart_goes_the_whole_way(tmp_path):
     sizes = ("layers=1", "hidden_size=16", "heads=2", "sequence_length=16", "steps=4", "checkpoint_every=2")
-    done = tui("quickstart", *[word for size in sizes for word in ("--set", f"recipe.{size}")])
+    done = run_cli("quickstart", *[word for size in sizes for word in ("--set", f"recipe.{size}")])
     shown = done.stdout
     for part in ("1 Looking at this machine", "\n2 The plan\n", "\n3 Running in ", "\n4 finished after ", "in 4 steps"):
         assert part in shown
     assert float(re.search(r"loss from (\S+) to", shown)[1]) > 4
-    assert "nothing is left to train" in tui("resume", "last").stdout
+    assert "nothing is left to train" in run_cli("resume", "last").stdout
     assert (newest().path / "output" / "checkpoint-4" / "trainer_state.json").is_file()
 
 
@@ -581,13 +581,13 @@ def test_image_says_what_it_holds(tmp_path):
     tool = {"python": "/p", "version": "3.12.3", "torch": "2.7.0"}
     told_inside = json.dumps({"prefix": "/usr", "executable": "/p", "toolchain": tool})
     docker(f"image) echo sha256:abcdef;; run) echo '{told_inside}';;")
-    shown = tui(*words, env=environment).stdout
+    shown = run_cli(*words, env=environment).stdout
     assert shown.startswith("nemo:25.04, by docker\n")
     assert "torch   2.7.0" in shown
     assert shown.endswith("It can train.\n")
-    assert json.loads(tui(*words, "--json", env=environment).stdout)["image"]["toolchain"]["torch"] == "2.7.0"
+    assert json.loads(run_cli(*words, "--json", env=environment).stdout)["image"]["toolchain"]["torch"] == "2.7.0"
     docker(f'*) echo "$*" >> {tmp_path}/asked; echo Error: No such image >&2; exit 1;;')
-    assert "not on this machine: docker pull nemo:25.04" in tui(*words, code=69, env=environment).stdout
+    assert "not on this machine: docker pull nemo:25.04" in run_cli(*words, code=69, env=environment).stdout
     assert "pull" not in (tmp_path / "asked").read_text().replace("--pull=never", "")
 
 
@@ -617,10 +617,10 @@ def test_a_second_ctrl_c_takes_the_grace_away(mine, monkeypatch):
     terminal.expect("etach.*or.*top it")
     terminal.send("s\r")
     terminal.expect("it gets 600 s to save and end")
-    until(lambda: read_status(newest()).state == "stopping")
+    wait_until(lambda: read_status(newest()).state == "stopping")
     terminal.sendintr()
     terminal.expect("ending it at once")
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert (terminal.exitstatus, read_status(newest()).state) == (143, "stopped")
-    assert not marked(read_status(newest()).mark)
+    assert not living_run_pids(read_status(newest()).mark)

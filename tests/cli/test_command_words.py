@@ -11,22 +11,35 @@ import time
 import pexpect
 import pytest
 from click.testing import CliRunner
-from support import attempted, boxed, check, exported, facts, gpu, holder, inside, profile, ready, sleeping, until
+from support import (
+    boxed,
+    export_run,
+    facts,
+    findings_of,
+    gpu,
+    inside,
+    prepare_without_errors,
+    profile,
+    sleeper_profile,
+    start_folder_holder,
+    wait_until,
+    write_attempt_events,
+)
 
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import number_ranges_text, sparkline, text_table
 from tui_train.cli.app import cli
 from tui_train.cli.plans.plans import apply_edits, apply_fixes_of_errors
-from tui_train.diagnose.advice import innermost_user_frame
 from tui_train.diagnose.evidence import diagnose_run
-from tui_train.diagnose.reader import read_log_lines
+from tui_train.diagnose.log_reader import read_log_lines
+from tui_train.diagnose.remedy_texts import innermost_user_frame
 from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
-from tui_train.views import choices, show
+from tui_train.views import choices, plain_text
 
 EIGHT = facts(gpus=[gpu(number, f"GPU-{number:08}") for number in range(8)])
 
@@ -93,9 +106,9 @@ def test_set_takes_a_label(edit, value):
 @pytest.mark.parametrize("whole", [8, 24, 128])
 def test_a_default_micro_batch_follows_a_chosen_global_batch(whole):
     chosen = apply_edits(Profile(), (f"recipe.global_batch={whole}",))
-    assert check(chosen, EIGHT) == ()
+    assert findings_of(chosen, EIGHT) == ()
     assert apply_fixes_of_errors(chosen, EIGHT, (f"recipe.global_batch={whole}",)) == (chosen, ())
-    plan = ready(chosen, EIGHT).plan
+    plan = prepare_without_errors(chosen, EIGHT).plan
     assert plan.global_batch == whole == plan.micro_batch * plan.accumulation * 8
     assert plan.micro_batch == max(size for size in range(1, 9) if whole // 8 % size == 0)
 
@@ -133,12 +146,12 @@ def test_ranges():
 
 def test_equal_cards_are_one_row_at_a_terminal():
     many = facts(gpus=[gpu(n, f"GPU-{n:08}", name="Tesla P40", compute_capability="6.1") for n in range(64)])
-    folded = show.facts_text(many, many.toolchains[0], (), 80)
+    folded = plain_text.facts_text(many, many.toolchains[0], (), 80)
     tables, _, _ = folded.partition("\n--json")
     assert "0-63" in tables
     assert tables.count("Tesla P40") == 1
     assert max(map(len, tables.splitlines())) <= 80
-    whole = show.facts_text(many, many.toolchains[0], ())
+    whole = plain_text.facts_text(many, many.toolchains[0], ())
     assert all(card.uuid in whole for card in many.machine.gpus), "a program reads all of them"
 
 
@@ -170,7 +183,7 @@ def shell(tmp_path):
 @pytest.mark.whole
 def test_profiles_runs_keys_and_values_complete(shell):
     store.save_profile(Profile(name="mine"))
-    run = rundir.create_run_folder("quickstart", ready(Profile(), facts()).files)
+    run = rundir.create_run_folder("quickstart", prepare_without_errors(Profile(), facts()).files)
     assert shell("tui-train", "plan", "m") == ["mine"]
     assert run.name in shell("tui-train", "logs", "20")
     assert shell("tui-train", "plan", "mine", "--set", "recipe.preci") == ["recipe.precision="]
@@ -210,25 +223,27 @@ def test_new_warns_of_a_script_that_is_not_there(tmp_path):
 
 
 def test_a_live_run_is_not_exported_over(tmp_path):
-    run, _ = exported(tmp_path / "run", Profile(), facts())
-    rundir.export_plan_files(run.path, ready(Profile(), facts()).files, overwrite=True)
+    run, _ = export_run(tmp_path / "run", Profile(), facts())
+    rundir.export_plan_files(run.path, prepare_without_errors(Profile(), facts()).files, overwrite=True)
     before = run.script.read_bytes()
-    event = {"time": time.time(), "event": "run_started", **holder(run.path)}
+    event = {"time": time.time(), "event": "run_started", **start_folder_holder(run.path)}
     run.events_file.write_text(json.dumps(event) + "\n")
     assert read_status(run).live
     with pytest.raises(Unavailable):
-        rundir.export_plan_files(run.path, ready(profile({"recipe.steps": 3}), facts()).files, overwrite=True)
+        rundir.export_plan_files(
+            run.path, prepare_without_errors(profile({"recipe.steps": 3}), facts()).files, overwrite=True
+        )
     assert run.script.read_bytes() == before
 
 
 def test_launch_says_how_to_watch_and_stop_and_plain_that_one_runs(tmp_path):
-    run, _ = exported(tmp_path / "run", sleeping("--seconds=30"), facts())
+    run, _ = export_run(tmp_path / "run", sleeper_profile("--seconds=30"), facts())
     started = ["bash", str(run.script)]
     with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
         said = first.stdout.readline()
         assert f"{run.path}/runner.pyz follow" in said
         assert f"{run.path}/runner.pyz stop" in said
-        until(lambda: read_status(run).attempts)
+        wait_until(lambda: read_status(run).attempts)
         with subprocess.Popen([*started, "--plain"], stderr=subprocess.PIPE, text=True) as beside:
             assert "already" in beside.stderr.readline()
             beside.kill()
@@ -258,8 +273,8 @@ def test_the_innermost_own_frame_of_the_same_rank(tmp_path):
 @pytest.mark.parametrize(("micro", "position"), [(1, 3), (4, 1)])
 def test_halving_is_not_proposed_where_it_was_tried_to_the_end(micro, position):
     chosen = profile({"recipe.micro_batch": 4, "recipe.global_batch": 4, "ladder.rungs": ("micro_batch",)})
-    run = rundir.create_run_folder("oom", ready(chosen, facts(gpus=(gpu(0),))).files)
-    attempted(run, 0, "failed", position=position, exit_code=1, out_of_memory=True, phase="loss")
+    run = rundir.create_run_folder("oom", prepare_without_errors(chosen, facts(gpus=(gpu(0),))).files)
+    write_attempt_events(run, 0, "failed", position=position, exit_code=1, out_of_memory=True, phase="loss")
     run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
     diagnosis = diagnose_run(run)
     title = diagnosis.change.title if diagnosis.change else ""

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tui_train.diagnose import Evidence, diagnose
-from tui_train.diagnose.details import load_details
-from tui_train.diagnose.reader import lines_that_matter
+from tui_train.diagnose.failure_details import load_details
+from tui_train.diagnose.log_reader import relevant_log_lines
 from tui_train.diagnose.required_words import required_words
 from tui_train.diagnose.signatures import load_signatures
 from tui_train.diagnose.types import HEADING_BY_FAILURE, failure_heading
 
 
 def said(text, code=1):
-    return diagnose(Evidence(lines=lines_that_matter(io.BytesIO(text.encode())), exit_code=code))
+    return diagnose(Evidence(lines=relevant_log_lines(io.BytesIO(text.encode())), exit_code=code))
 
 
 NAMED = [

@@ -22,8 +22,8 @@ from tui_train.base.errors import BadInput
 from tui_train.cli.app import cli
 from tui_train.cli.results.diagnose import print_diagnosis
 from tui_train.diagnose import Evidence, diagnose, diagnose_log, diagnose_run
-from tui_train.diagnose.reader import lines_that_matter
-from tui_train.diagnose.remedies import make_named_change
+from tui_train.diagnose.log_reader import relevant_log_lines
+from tui_train.diagnose.named_changes import make_named_change
 from tui_train.diagnose.signatures import load_signatures
 from tui_train.facts.scripts.script_source import read_source
 from tui_train.facts.types import ScriptSource
@@ -36,12 +36,12 @@ from tui_train.runner.logs.lines import rank_in_line
 from tui_train.runs.rundir import RunDir
 
 # As the built-in trainer would train, every value named.
-WHOLE = support.profile(support.RECIPE)
+WHOLE = support.profile(support.FULL_RECIPE)
 LOGS = sorted((Path(__file__).parents[1] / "logs").glob("*.log"))
 
 
 def said(text, code=1, profile=None, **more):
-    return diagnose(Evidence(lines=lines_that_matter(io.BytesIO(text.encode())), exit_code=code, **more), profile)
+    return diagnose(Evidence(lines=relevant_log_lines(io.BytesIO(text.encode())), exit_code=code, **more), profile)
 
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)
@@ -201,11 +201,13 @@ def test_what_lies_beside_the_log_decides():
     assert said(bus, free_disk=0, free_shm=0).failure == "shm_too_small"
     assert said("Aborted (core dumped)\n", 134, free_disk=0).failure == "disk_full"
     assert said("Aborted (core dumped)\n", 134, free_disk=2**40).failure == "abort"
-    lost = said("step 7 loss 1.5\nstep 8 loss nan\n", None, lost=True, checkpoint="/out/checkpoint-5")
+    lost = said(
+        "step 7 loss 1.5\nstep 8 loss nan\n", None, ended_unobserved=True, newest_checkpoint="/out/checkpoint-5"
+    )
     told = {"exit code unknown", "the last good step was 7", "the newest checkpoint is /out/checkpoint-5"}
     assert told <= set(lost.evidence)
-    assert said("starting\n", None, lost=True).failure == "session_killed"
-    assert said("starting\n", None, lost=True, oom_kills=2).failure == "host_oom"
+    assert said("starting\n", None, ended_unobserved=True).failure == "session_killed"
+    assert said("starting\n", None, ended_unobserved=True, oom_kills=2).failure == "host_oom"
 
 
 @pytest.mark.parametrize(
@@ -271,7 +273,7 @@ def test_what_only_tells_is_no_failure():
     ids=["a", "blank", "0", "mixed"],
 )
 def test_a_hostile_log_costs_seconds_at_most(line):
-    log = lines_that_matter(io.BytesIO("\n".join([line] * 400).encode()))
+    log = relevant_log_lines(io.BytesIO("\n".join([line] * 400).encode()))
     begin = time.process_time()
     diagnose(Evidence(lines=log, exit_code=1))
     assert time.process_time() - begin < 3
@@ -297,19 +299,23 @@ def test_a_loss_that_is_no_number_is_a_failure_though_it_ended_well():
 
 def test_a_change_mends_the_profile():
     profile, takes = WHOLE, frozenset({"micro_batch", "accumulation"})
-    found = said("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n", 1, profile, takes=takes)
+    found = said(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n", 1, profile, accepted_recipe_names=takes
+    )
     assert apply_change(found.change, profile).recipe.micro_batch == 4
     named = {signature.change for signature, _ in load_signatures() if signature.change}
     lower = support.profile({
-        **support.RECIPE, "recipe.precision": "bf16", "recipe.fused_cross_entropy": True,
+        **support.FULL_RECIPE, "recipe.precision": "bf16", "recipe.fused_cross_entropy": True,
         "recipe.activation_checkpointing": True, "communication.interface": "eth7", "container.engine": "docker",
         "container.shared_memory": "1g", "nodes.count": 2, "trainer.strategy": "zero2",
         "trainer.arguments": ("--nope",),
     })  # fmt: skip
     passed = takes | {"precision", "learning_rate", "fused_cross_entropy", "activation_checkpointing"}
     refused = b"t.py: error: unrecognized arguments: --nope\nModuleNotFoundError: No module named 'net'\n"
-    above = ScriptSource(packages_above={"net": "/project"})
-    evidence = Evidence(lines=lines_that_matter(io.BytesIO(refused)), takes=passed, world_size=3, source=above)
+    above = ScriptSource(parent_packages={"net": "/project"})
+    evidence = Evidence(
+        lines=relevant_log_lines(io.BytesIO(refused)), accepted_recipe_names=passed, world_size=3, script_source=above
+    )
     tuned = support.profile({
         "trainer.kind": "finetune", "finetune.tuning": "qlora", "finetune.targets": ("c_attn",),
         "finetune.answers_only": True,
@@ -328,7 +334,7 @@ def test_no_change_is_offered_that_the_training_would_not_notice():
     names = ("less_memory", "precision", "steadier", "no_fused_kernels", "no_activation_checkpointing", "no_deepspeed")
     names += ("all_linear_layers", "no_quantization", "whole_conversations")
     assert [make_named_change(name, nothing, WHOLE) for name in names] == [None] * len(names)
-    assert make_named_change("less_memory", Evidence(lines=(), cuda=True), Profile()).title == "expandable segments"
+    assert make_named_change("less_memory", Evidence(lines=(), on_gpus=True), Profile()).title == "expandable segments"
 
 
 @pytest.mark.parametrize(
@@ -337,7 +343,7 @@ def test_no_change_is_offered_that_the_training_would_not_notice():
 )
 def test_less_memory_is_offered_where_it_ran_out(phase, title):
     takes = frozenset({"micro_batch", "accumulation", "eval_batch"})
-    evidence = Evidence(lines=(), takes=takes, cuda=True, phase=phase, eval_batch=8)
+    evidence = Evidence(lines=(), accepted_recipe_names=takes, on_gpus=True, phase=phase, eval_batch=8)
     assert make_named_change("less_memory", evidence, WHOLE).title == title
 
 
@@ -375,7 +381,7 @@ def test_a_module_of_the_project_above_the_script_is_put_on_the_path(tmp_path):
         "trainer.kind": "script", "trainer.script": str(script), "trainer.environment": {"PYTHONPATH": "/other"},
     })  # fmt: skip
     failed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    found = said(failed.stderr, failed.returncode, chosen, source=read_source(str(script)))
+    found = said(failed.stderr, failed.returncode, chosen, script_source=read_source(str(script)))
     assert (found.failure, str(tmp_path) in found.remedy) == ("missing_module", True)
     variables = apply_change(found.change, chosen).trainer.environment
     assert variables == {"PYTHONPATH": f"{tmp_path}:/other"}
@@ -396,8 +402,8 @@ def test_a_folder_that_would_not_help_is_not_put_on_the_path(name, folder, on_pa
         "trainer.kind": "script", "trainer.script": "/project/t.py",
         "trainer.environment": {"PYTHONPATH": on_path},
     })  # fmt: skip
-    source = ScriptSource(packages_above={name: folder})
-    found = said(f"ModuleNotFoundError: No module named '{name}'\n", 1, chosen, source=source)
+    source = ScriptSource(parent_packages={name: folder})
+    found = said(f"ModuleNotFoundError: No module named '{name}'\n", 1, chosen, script_source=source)
     assert found.failure == "missing_module"
     assert found.change is None
     assert ("pip install evaluate" in found.remedy) == (name == "evaluate")
@@ -405,8 +411,8 @@ def test_a_folder_that_would_not_help_is_not_put_on_the_path(name, folder, on_pa
 
 def test_the_change_that_puts_a_folder_on_the_path_shows_its_name_as_it_is():
     chosen = support.profile({"trainer.kind": "script", "trainer.script": "/t.py"})
-    source = ScriptSource(packages_above={"net": "/a\x1b[1mb"})
-    found = said("ModuleNotFoundError: No module named 'net'\n", 1, chosen, source=source)
+    source = ScriptSource(parent_packages={"net": "/a\x1b[1mb"})
+    found = said("ModuleNotFoundError: No module named 'net'\n", 1, chosen, script_source=source)
     assert found.change.title.isprintable()
     assert dict(found.change.edits) == {"trainer.environment": {"PYTHONPATH": "/a\x1b[1mb"}}
 
@@ -440,7 +446,7 @@ def test_unknown_arguments_are_told_with_who_passes_them_and_what_was_meant(  # 
         "trainer.arguments": arguments,
     })  # fmt: skip
     done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=False)
-    more = {"source": read_source(str(script)), "preset": shipped_presets()[preset]}
+    more = {"script_source": read_source(str(script)), "preset": shipped_presets()[preset]}
     found = said(done.stderr, done.returncode, chosen, **more)
     assert found.failure == "user_args"
     assert says in found.remedy
@@ -574,12 +580,12 @@ def test_expressions_and_classes_are_well_formed():
 def test_the_lines_around_a_mistake_are_shown_while_the_script_is_as_it_was(tmp_path):
     script = tmp_path / "t.py"
     script.write_text("rows = {}\nfor step in range(3):\n\tvalue = rows['lbl\\x1b']\n\tprint(value)\n")
-    run, _ = support.exported(
+    run, _ = support.export_run(
         tmp_path / "run",
         support.profile({"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(script)}),
         support.facts(),
     )
-    assert support.bash(run).returncode == 1
+    assert support.run_launch_script(run).returncode == 1
     found = diagnose_run(run)
     assert (found.failure, found.source_file, found.source_line) == ("user_exception", str(script), 3)
     assert [number for number, _ in found.source] == [1, 2, 3, 4]
@@ -666,7 +672,9 @@ def test_a_run_is_diagnosed_with_its_profile(tmp_path):
     note_attempt(run, 1)
     trained = support.profile({"recipe.precision": "fp16", "trainer.output": str(tmp_path / "out")})
     run.profile.write_text(profile_to_toml(trained))
-    planned = support.ready(profile_with_value(trained, "recipe.precision", "fp32"), support.facts()).plan
+    planned = support.prepare_without_errors(
+        profile_with_value(trained, "recipe.precision", "fp32"), support.facts()
+    ).plan
     run.plan_file.write_bytes(msgspec.json.encode(planned))
     for name in ("checkpoint-5", "checkpoint-12", "checkpoint-x"):
         (tmp_path / "out" / name).mkdir(parents=True)
@@ -692,8 +700,8 @@ def fill_checkpoint(folder):
 def test_the_checkpoint_is_that_of_the_attempt_that_failed(tmp_path, position):
     """What another optimizer, method or sharding saved lies in a folder of its own."""
     output, rungs = tmp_path / "out", ("layers",)
-    values = {**support.RECIPE, "trainer.output": str(output), "ladder.rungs": rungs, "ladder.consent": rungs}
-    prepared = support.ready(support.profile(values), support.facts())
+    values = {**support.FULL_RECIPE, "trainer.output": str(output), "ladder.rungs": rungs, "ladder.consent": rungs}
+    prepared = support.prepare_without_errors(support.profile(values), support.facts())
     run = failed(tmp_path, {}, position=position)
     run.profile.write_text(profile_to_toml(support.profile(values)))
     run.plan_file.write_bytes(msgspec.json.encode(prepared.plan))

@@ -6,14 +6,14 @@ import time
 
 import msgspec
 import pytest
-from results import ended
-from support import bash, executable, exported, facts, sleeping
+from support import export_run, facts, make_executable, run_launch_script, sleeper_profile
+from training_results import ended_run
 
 from tui_train.diagnose import diagnose_run, evidence
-from tui_train.runner import evidence as runner_evidence
-from tui_train.runner.evidence import MachineEvidence, read_machine_evidence
+from tui_train.runner import machine_evidence as runner_evidence
+from tui_train.runner.machine_evidence import MachineEvidence, read_machine_evidence
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runs.elsewhere import HostReport, write_host_report
+from tui_train.runs.remote_run import HostReport, write_host_report
 from tui_train.runs.status import read_status
 
 FULL = {"host": "box", "free_disk": 0, "free_tmp": 2**34, "free_shm": 2**34, "memory_limit": 2**34, "oom_kills": 0}
@@ -39,7 +39,7 @@ CASES = [
 def test_the_machine_of_the_failure_counts(tmp_path, monkeypatch, case):
     (line, code), there, here, failure = case
     monkeypatch.setattr(evidence, "read_machine_evidence", lambda *_: MachineEvidence(**here))
-    run = ended(tmp_path / "run", [line], state="failed")
+    run = ended_run(tmp_path / "run", [line], state="failed")
     events = [json.loads(each) for each in run.events_file.read_text().splitlines()]
     for event in events:
         ends = {"attempt_ended": {"exit_code": code, **there}, "run_ended": {"exit_code": code}}
@@ -53,8 +53,8 @@ def test_the_machine_of_the_failure_counts(tmp_path, monkeypatch, case):
 
 
 def test_the_supervisor_notes_how_its_machine_stands(tmp_path):
-    run, _ = exported(tmp_path / "run", sleeping("--seconds=0.1", "--code=7"), facts())
-    assert bash(run).returncode == 7
+    run, _ = export_run(tmp_path / "run", sleeper_profile("--seconds=0.1", "--code=7"), facts())
+    assert run_launch_script(run).returncode == 7
     end = next(event for event in run.events() if event.event == "attempt_ended")
     assert end.host == os.uname().nodename
     assert min(end.free_disk, end.free_tmp, end.free_shm) > 0
@@ -84,7 +84,7 @@ def test_an_error_of_a_card_is_read_from_the_kernels_log(tmp_path, monkeypatch, 
 def test_an_error_of_a_card_is_read_from_the_journal_where_the_kernels_log_is_closed(tmp_path, monkeypatch):
     """A user of the group adm may read that."""
     said = "NVRM: Xid (PCI:0000:65:00): 79, GPU lost"
-    executable(tmp_path / "journalctl", f"#!/bin/sh\necho \"$@\" > {tmp_path}/asked\necho '{said}'\n")
+    make_executable(tmp_path / "journalctl", f"#!/bin/sh\necho \"$@\" > {tmp_path}/asked\necho '{said}'\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(runner_evidence, "KERNEL_LOG_PATH", str(tmp_path / "none"))
     assert runner_evidence.gpu_error_since(time.monotonic() - 60).startswith("NVRM: Xid (PCI:0000:65:00): 79")
@@ -98,5 +98,5 @@ def test_an_error_of_a_card_is_read_from_the_journal_where_the_kernels_log_is_cl
 
 
 def test_a_disk_that_calls_itself_endless_costs_no_event(tmp_path, monkeypatch):
-    monkeypatch.setattr("tui_train.runner.evidence.free_bytes_for_path", lambda _: 2**63)
+    monkeypatch.setattr("tui_train.runner.machine_evidence.free_bytes_for_path", lambda _: 2**63)
     assert read_machine_evidence(str(tmp_path), None).free_disk == 2**53 - 1

@@ -8,8 +8,8 @@ import pytest
 from support import sample
 
 from tui_train.diagnose import Evidence, diagnose
-from tui_train.diagnose.progress import last_step_with_finite_numbers
-from tui_train.diagnose.reader import lines_that_matter
+from tui_train.diagnose.log_progress import last_step_with_finite_numbers
+from tui_train.diagnose.log_reader import relevant_log_lines
 
 HERE = Path(__file__).parents[1]
 _ALL = msgspec.toml.decode((HERE / "messages.toml").read_bytes())
@@ -25,7 +25,7 @@ NOISE = "".join(f"step {number} took 1.2 s, the next batch is read\n" for number
 
 
 def said(text, code=1):
-    return diagnose(Evidence(lines=lines_that_matter(io.BytesIO(text.encode())), exit_code=code))
+    return diagnose(Evidence(lines=relevant_log_lines(io.BytesIO(text.encode())), exit_code=code))
 
 
 @pytest.mark.parametrize("failure", sorted(_ALL))
@@ -67,7 +67,7 @@ def test_what_a_healthy_library_prints_is_not_why_a_later_error_ended_the_run(li
 @pytest.mark.parametrize(("before", "step"), [("", None), (" 12%|█▏  | 12/100 [00:03<00:22, 4.0it/s]\n", 12)])
 def test_a_bar_of_the_data_is_no_step(before, step):
     text = before + "Map: 100%|███| 400/400 [00:00<00:00, 9000 examples/s]\n"
-    assert last_step_with_finite_numbers(lines_that_matter(io.BytesIO(text.encode()))) == step
+    assert last_step_with_finite_numbers(relevant_log_lines(io.BytesIO(text.encode()))) == step
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_a_bar_of_the_data_is_no_step(before, step):
     ],
 )
 def test_which_number_of_a_line_is_its_step(line, step):
-    assert last_step_with_finite_numbers(lines_that_matter(io.BytesIO(line.encode()))) == step
+    assert last_step_with_finite_numbers(relevant_log_lines(io.BytesIO(line.encode()))) == step

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from support import sample
 
-from tui_train.diagnose import Evidence, diagnose, diagnose_log, reader
-from tui_train.diagnose.middle import KeptMiddleLines, _all_single_line_expressions, _possible_expression_numbers
-from tui_train.diagnose.reader import lines_that_matter
+from tui_train.diagnose import Evidence, diagnose, diagnose_log, log_reader
+from tui_train.diagnose.log_middle import KeptMiddleLines, _all_single_line_expressions, _possible_expression_numbers
+from tui_train.diagnose.log_reader import relevant_log_lines
 from tui_train.diagnose.required_words import normalized_for_required_words, required_words
 
 STEP = "step {} | loss 2.5 | lr 1.0e-03\n"
@@ -31,12 +31,12 @@ def repeated(line, size):
 
 
 def said(text, code=1):
-    return diagnose(Evidence(lines=lines_that_matter(io.BytesIO(text.encode())), exit_code=code))
+    return diagnose(Evidence(lines=relevant_log_lines(io.BytesIO(text.encode())), exit_code=code))
 
 
 # Beyond what is kept whole at each end.
-BEFORE = repeated(STEP, reader._BLOCK_BYTES + 20_000)
-AFTER = repeated(FRAMES, (reader._TAIL_BLOCK_COUNT + 1) * reader._BLOCK_BYTES)
+BEFORE = repeated(STEP, log_reader._BLOCK_BYTES + 20_000)
+AFTER = repeated(FRAMES, (log_reader._TAIL_BLOCK_COUNT + 1) * log_reader._BLOCK_BYTES)
 
 
 def around(text, before=BEFORE, after=AFTER):
@@ -109,7 +109,7 @@ def test_a_healthy_log_stays_healthy():
 
 def test_many_kinds_of_lines_are_kept_few_of():
     middle = KeptMiddleLines()
-    middle.keep_lines_that_matter(
+    middle.keep_relevant_lines(
         0, b"\n".join(b"RuntimeError: CUDA error: invalid device ordinal %d" % number for number in range(5000))
     )
     kept = [number for number, _ in middle.kept_lines()]
@@ -131,7 +131,7 @@ class Log(io.RawIOBase):
             line = b"step %d | loss %.4f | RuntimeError: id %x\\n" % (self.step, 1 / self.step, self.step)
             lines.append(line); size -= len(line); self.left -= len(line)
         return b"".join(lines)
-found = reader.lines_that_matter(Log())
+found = reader.relevant_log_lines(Log())
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, len(found))
 """
 
@@ -197,13 +197,13 @@ def test_what_an_expression_matches_is_looked_at(part):
 # ---- a log so large that its end is read first
 
 
-class Noted(reader.LogReadObserver):
+class Noted(log_reader.LogReadObserver):
     """Notes what it is told, and leaves after so many bytes."""
 
-    def __init__(self, leaves=1 << 60, by=reader.StopReading):
+    def __init__(self, leaves=1 << 60, by=log_reader.StopReading):
         self.ends, self.read, self.leaves, self.by = [], [], leaves, by
 
-    def note_diagnosis_of_ends(self, found):
+    def note_early_diagnosis(self, found):
         self.ends.append(found and found.failure)
 
     def note_bytes_read(self, done, total):
@@ -215,9 +215,9 @@ class Noted(reader.LogReadObserver):
 @pytest.fixture
 def small(monkeypatch):
     """A log of some hundred KB counts as large."""
-    monkeypatch.setattr(reader, "_BLOCK_BYTES", 8 << 10)
-    monkeypatch.setattr(reader, "_MIN_LARGE_LOG_BYTES", 200_000)
-    monkeypatch.setattr(reader, "_LARGE_LOG_END_BYTES", 60_000)
+    monkeypatch.setattr(log_reader, "_BLOCK_BYTES", 8 << 10)
+    monkeypatch.setattr(log_reader, "_MIN_LARGE_LOG_BYTES", 200_000)
+    monkeypatch.setattr(log_reader, "_LARGE_LOG_END_BYTES", 60_000)
 
 
 LOGS = sorted((Path(__file__).parents[1] / "logs").glob("*.log"))
@@ -234,17 +234,17 @@ def test_a_large_log_has_the_verdict_of_one_read_in_order(path, where, tmp_path)
     (tmp_path / "log").write_bytes(data)
     watch = Noted()
     found = diagnose_log(str(tmp_path / "log"), 1, watch)
-    assert found == diagnose(Evidence(lines=lines_that_matter(io.BytesIO(data)), exit_code=1))
+    assert found == diagnose(Evidence(lines=relevant_log_lines(io.BytesIO(data)), exit_code=1))
     assert len(watch.ends) == 1
     assert where != "before" or watch.ends == [found and found.failure]
     done, totals = zip(*watch.read, strict=True)
     assert [*done] == sorted(done)
     assert {*totals} == {len(data)}
-    assert done[-1] > len(data) - 2 * reader._TAIL_BLOCK_COUNT * reader._BLOCK_BYTES
+    assert done[-1] > len(data) - 2 * log_reader._TAIL_BLOCK_COUNT * log_reader._BLOCK_BYTES
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("by", [reader.StopReading, KeyboardInterrupt])
+@pytest.mark.parametrize("by", [log_reader.StopReading, KeyboardInterrupt])
 def test_a_large_log_that_is_left_tells_what_was_read_and_its_end(by, tmp_path):
     steps = repeated(STEP, 150_000)
     rank = f"{steps}[rank3]: {OOM}\n{steps}"
@@ -272,7 +272,7 @@ def test_a_compressed_log_is_read_from_its_start_alone(tmp_path):
 @pytest.mark.usefixtures("small")
 def test_a_list_reads_the_end_of_a_large_log_alone(tmp_path):
     (tmp_path / "log").write_text(f"{repeated(STEP, 300_000)}{OOM}\n")
-    watch = reader.LargeLogStopper()
+    watch = log_reader.LargeLogStopper()
     assert diagnose_log(str(tmp_path / "log"), 1, watch).failure == "cuda_oom"
     assert watch.stopped
 

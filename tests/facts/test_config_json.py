@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import warm
 
-from tui_train.facts.models.config_json import parse_dimensions
+from tui_train.facts.models.config_json import parse_model_dimensions
 
 # As they stand on the Hub, without what has no weights; counted by transformers 5.23.
 MODELS = json.loads(Path(__file__).with_name("model_configs.json").read_text())
@@ -33,7 +33,7 @@ PLAIN = {
 
 @pytest.mark.parametrize("row", MODELS, ids=lambda row: row["name"])
 def test_a_config_alone_tells_the_parameters(row):
-    assert parse_dimensions(row["config"]).parameters == pytest.approx(row["parameters"], rel=0.02)
+    assert parse_model_dimensions(row["config"]).parameters == pytest.approx(row["parameters"], rel=0.02)
 
 
 @pytest.mark.training
@@ -44,7 +44,7 @@ def test_transformers_counts_as_many():
 
 
 def test_a_type_that_nobody_wrote_down_is_counted_where_all_its_fields_are_understood():
-    known, other = parse_dimensions(PLAIN), parse_dimensions(PLAIN | {"model_type": "acme"})
+    known, other = parse_model_dimensions(PLAIN), parse_model_dimensions(PLAIN | {"model_type": "acme"})
     assert other.parameters == known.parameters
     assert not known.caveats
     assert "acme" in other.caveats[0]
@@ -71,7 +71,7 @@ def test_a_type_that_nobody_wrote_down_is_counted_where_all_its_fields_are_under
 )
 def test_what_it_does_not_tell_is_named(config, part):
     with pytest.raises(ValueError, match=part):
-        parse_dimensions(config)
+        parse_model_dimensions(config)
 
 
 @pytest.mark.parametrize(
@@ -85,19 +85,19 @@ def test_what_it_does_not_tell_is_named(config, part):
 )  # fmt: skip
 def test_an_odd_value_is_left_out_or_refused(more):
     try:
-        found = parse_dimensions(PLAIN | more)
+        found = parse_model_dimensions(PLAIN | more)
     except ValueError:
         return
-    assert found.parameters == pytest.approx(parse_dimensions(PLAIN).parameters, rel=0.02)
+    assert found.parameters == pytest.approx(parse_model_dimensions(PLAIN).parameters, rel=0.02)
 
 
 def test_experts_are_counted_with_those_that_all_tokens_share():
-    found = parse_dimensions(CONFIG_BY_NAME["deepseek-ai/DeepSeek-V3"])
-    assert (found.experts, found.experts_used, found.dense_layers, found.sparse_layers) == (256, 8, 3, 58)
-    assert (found.expert_ffn, found.shared_ffn, found.ffn_per_token) == (2048, 2048, 9 * 2048)
-    assert parse_dimensions(CONFIG_BY_NAME["meta-llama/Llama-4-Maverick-17B-128E"]).sparse_layers == 24
+    found = parse_model_dimensions(CONFIG_BY_NAME["deepseek-ai/DeepSeek-V3"])
+    assert (found.experts, found.experts_per_token, found.dense_layers, found.expert_layers) == (256, 8, 3, 58)
+    assert (found.expert_ffn, found.shared_ffn, found.ffn_width_per_token) == (2048, 2048, 9 * 2048)
+    assert parse_model_dimensions(CONFIG_BY_NAME["meta-llama/Llama-4-Maverick-17B-128E"]).expert_layers == 24
 
 
 def test_mxfp4_is_counted_as_it_is_trained():
-    found = parse_dimensions(CONFIG_BY_NAME["openai/gpt-oss-20b"])
+    found = parse_model_dimensions(CONFIG_BY_NAME["openai/gpt-oss-20b"])
     assert (found.dtype, "mxfp4" in found.caveats[0]) == ("bf16", True)

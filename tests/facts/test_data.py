@@ -9,8 +9,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from chats import CHAT, MARKED, PLAIN, ROWS, STRICT, look, says, user, written
-from support import SCRIPTS, TRL, executable, tui, with_trl
+from chat_data import (
+    ANSWER_MARKING_TEMPLATE,
+    CHAT_ROW,
+    PLAIN_TEMPLATE,
+    ROW_BY_FORMAT,
+    USER_FIRST_TEMPLATE,
+    assistant_message,
+    probe_files,
+    user_message,
+    write_rows,
+)
+from support import SCRIPTS, TRL_PYTHON, make_executable, needs_trl, run_cli
 
 from tui_train.checks.recipe.data import data_findings
 from tui_train.facts.data.data_report import DataQuestion, DataReport, TurnEndTokens, parse_data_answer, probe_data
@@ -20,7 +30,7 @@ from tui_train.facts.machine.child_process import ChildResult
 CHILD = Path(__file__).parents[2] / "tui_train" / "programs" / "data"
 
 
-GOOD = json.dumps(CHAT).encode() + b"\n"
+GOOD = json.dumps(CHAT_ROW).encode() + b"\n"
 
 
 def places(found):
@@ -34,19 +44,19 @@ def levels(found, question):
 # ---- formats -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", ROW_BY_FORMAT)
 def test_each_format(tmp_path, name):
-    other = {key: f"{value}!" if isinstance(value, str) else value for key, value in ROWS[name].items()}
-    found = look(written(tmp_path / "d.jsonl", [ROWS[name], other]))
+    other = {key: f"{value}!" if isinstance(value, str) else value for key, value in ROW_BY_FORMAT[name].items()}
+    found = probe_files(write_rows(tmp_path / "d.jsonl", [ROW_BY_FORMAT[name], other]))
     assert (found.format, found.rows, found.usable, found.all_read) == (name, 2, 2, True)
-    assert found.columns == tuple(sorted(ROWS[name]))
+    assert found.columns == tuple(sorted(ROW_BY_FORMAT[name]))
     assert found.samples[0].pieces
     for method in ("sft", "dpo", "kto", "reward"):
         assert bool(why_method_unsuitable(found, method)) == (method not in suitable_methods(found))
         errors = levels(found, DataQuestion(files=(), method=method)).count("error")
         assert errors == (method not in suitable_methods(found))
     assert suitable_methods(found) == {"preference": ("dpo", "kto", "reward"), "kto": ("kto",)}.get(name, ("sft",))
-    assert set(ROWS) == set(FORMAT_LABELS)
+    assert set(ROW_BY_FORMAT) == set(FORMAT_LABELS)
 
 
 @pytest.mark.parametrize("name", ["D.JSONL", "d.ndjson", "d.json", "d.csv", "d.txt"])
@@ -59,16 +69,16 @@ def test_each_kind_of_file(tmp_path, name):
     }
     path = tmp_path / name
     path.write_text(texts.get(path.suffix) or "".join(f"{json.dumps(row)}\n" for row in rows))
-    found = look(path)
+    found = probe_files(path)
     assert (found.usable, found.problems) == (3, ())
     assert found.format == ("text" if name == "d.txt" else "prompt_completion")
 
 
 def test_a_folder_and_several_files(tmp_path):
-    written(tmp_path / "a.jsonl", [CHAT])
-    written(tmp_path / "b.jsonl", [CHAT, {"messages": []}])
+    write_rows(tmp_path / "a.jsonl", [CHAT_ROW])
+    write_rows(tmp_path / "b.jsonl", [CHAT_ROW, {"messages": []}])
     (tmp_path / "README.md").write_text("no data")
-    found = look(tmp_path)
+    found = probe_files(tmp_path)
     assert [(Path(file.path).name, file.rows) for file in found.files] == [("a.jsonl", 1), ("b.jsonl", 2)]
     assert found.size == found.done == sum(path.stat().st_size for path in tmp_path.glob("*.jsonl"))
     assert sorted(places(found)) == [("duplicate", 1), ("empty", 2)]
@@ -76,15 +86,18 @@ def test_a_folder_and_several_files(tmp_path):
 
 
 def test_a_json_object_with_one_list(tmp_path):
-    for data, rows in ({"version": 1, "data": [CHAT, {"messages": [user("x"), says("y")]}]}, 2), (CHAT, 1):
+    for data, rows in (
+        ({"version": 1, "data": [CHAT_ROW, {"messages": [user_message("x"), assistant_message("y")]}]}, 2),
+        (CHAT_ROW, 1),
+    ):
         (tmp_path / "d.json").write_text(json.dumps(data, indent=1))
-        found = look(tmp_path / "d.json")
+        found = probe_files(tmp_path / "d.json")
         assert (found.usable, [conversion.rows for conversion in found.conversions]) == (rows, [2] * (rows == 2))
 
 
 # ---- damage ------------------------------------------------------------------------------------------------------
 
-TWO = json.dumps({"messages": [user("other"), says("one")]}).encode() + b"\n"
+TWO = json.dumps({"messages": [user_message("other"), assistant_message("one")]}).encode() + b"\n"
 
 
 def chat(*messages):
@@ -108,13 +121,13 @@ DAMAGED = {
     "an empty file": (b"", 0, "unreadable", 0),
     "no messages": (chat(), 2, "empty", 2),
     "messages are null": (GOOD + b'{"messages": null}\n' + TWO, 2, "wrong", 2),
-    "no role": (chat({"content": "hi"}, says("x")), 2, "wrong", 2),
-    "an unknown role": (chat({"role": "narrator", "content": "hi"}, says("x")), 2, "wrong", 2),
-    "a message is text": (chat("hi", says("x")), 2, "wrong", 2),
-    "a number as content": (chat(user(3), says("x")), 2, "wrong", 2),
-    "null as content": (chat(user("hi"), says(None)), 2, "wrong", 2),
-    "an answer of blanks": (chat(user("hi"), says(" \n\t")), 2, "empty", 2),
-    "nobody answers": (chat(user("hi")), 2, "wrong", 2),
+    "no role": (chat({"content": "hi"}, assistant_message("x")), 2, "wrong", 2),
+    "an unknown role": (chat({"role": "narrator", "content": "hi"}, assistant_message("x")), 2, "wrong", 2),
+    "a message is text": (chat("hi", assistant_message("x")), 2, "wrong", 2),
+    "a number as content": (chat(user_message(3), assistant_message("x")), 2, "wrong", 2),
+    "null as content": (chat(user_message("hi"), assistant_message(None)), 2, "wrong", 2),
+    "an answer of blanks": (chat(user_message("hi"), assistant_message(" \n\t")), 2, "empty", 2),
+    "nobody answers": (chat(user_message("hi")), 2, "wrong", 2),
     "another format": (GOOD + b'{"text": "hi"}\n' + TWO, 2, "other", 2),
     "twice the same": (GOOD + TWO + GOOD.replace(b", ", b","), 3, "duplicate", 3),
     "chosen is rejected": (b'{"prompt": "a", "chosen": "b", "rejected": "b"}\n', 0, "wrong", 1),
@@ -155,7 +168,7 @@ def test_damaged(tmp_path, name):
     content, usable, kind, line = DAMAGED.get(name) or OTHERS[name]
     path = tmp_path / (name if name in OTHERS else "d.jsonl")
     path.write_bytes(content)
-    found = look(path)
+    found = probe_files(path)
     assert found.usable == usable
     if kind:
         assert places(found)[0] == (kind, line), found.problems
@@ -173,7 +186,7 @@ def test_damaged(tmp_path, name):
 def test_a_bom_is_no_damage(tmp_path):
     for name, content in {"a.jsonl": GOOD, "b.csv": b"prompt,completion\na,b\n", "c.txt": b"a\n"}.items():
         (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + content)
-        assert (look(tmp_path / name).usable, look(tmp_path / name).problems) == (1, ())
+        assert (probe_files(tmp_path / name).usable, probe_files(tmp_path / name).problems) == (1, ())
 
 
 def folder_with(*names):
@@ -202,21 +215,23 @@ def test_what_is_no_file(tmp_path, kind):
         pytest.skip("NOT TESTED: a file that may not be read, for root reads all")
     path = tmp_path / ("a\0b.jsonl" if kind == "named" else "d.jsonl")
     NO_FILES.get(kind, NO_FILES["missing"])(path)
-    found = look(path)
+    found = probe_files(path)
     assert places(found) == [("unreadable", 0)]
     assert levels(found, DataQuestion(files=())) == ["error"]
 
 
 def test_a_file_that_cannot_be_read_hides_no_other(tmp_path):
-    written(tmp_path / "a.jsonl", [CHAT])
+    write_rows(tmp_path / "a.jsonl", [CHAT_ROW])
     (tmp_path / "b.jsonl").write_bytes(GOOD.decode().encode("utf-16"))
-    found = look(tmp_path)
+    found = probe_files(tmp_path)
     assert (found.usable, places(found)) == (1, [("unreadable", 0)])
 
 
 def test_problems_are_counted_and_the_first_are_named(tmp_path):
-    found = look(
-        written(tmp_path / "d.jsonl", [CHAT, *({"messages": []} for _ in range(100)), *({"a": 1},) * 90, *({},) * 50])
+    found = probe_files(
+        write_rows(
+            tmp_path / "d.jsonl", [CHAT_ROW, *({"messages": []} for _ in range(100)), *({"a": 1},) * 90, *({},) * 50]
+        )
     )
     assert (found.format, found.usable) == ("messages", 1)
     assert found.counts["empty"] == 100
@@ -241,68 +256,77 @@ def test_the_end_that_is_passed(monkeypatch, turn, eos, stops, passed):
 
     assert data_turns.end_token_to_pass(turn, eos, stops) == passed
     own = {"<|im_end|>", "<|im_start|>", "<end_of_turn>", "<|im"}
-    assert data_turns.first_token_in(f"{turn}\n<|im_start|>", own) == (turn or "<|im_start|>")
+    assert data_turns.first_known_token(f"{turn}\n<|im_start|>", own) == (turn or "<|im_start|>")
 
 
 @pytest.mark.whole
 def test_the_token_that_ends_a_turn(tmp_path, tokenizer, warm_python):
-    path = written(tmp_path / "d.jsonl", [CHAT])
-    ended = look(path, python=warm_python, model=tokenizer(PLAIN.replace("}}</s>", "}}<sep>"))).ends
+    path = write_rows(tmp_path / "d.jsonl", [CHAT_ROW])
+    ended = probe_files(path, python=warm_python, model=tokenizer(PLAIN_TEMPLATE.replace("}}</s>", "}}<sep>"))).ends
     assert ended == TurnEndTokens(turn="<sep>", eos="</s>", passed="<sep>")
-    assert look(path, python=warm_python, model=tokenizer(PLAIN)).ends == TurnEndTokens(turn="</s>", eos="</s>")
-    (tmp_path / "t.jinja").write_text(PLAIN)
-    model = tokenizer(PLAIN.replace("}}</s>", "}}<sep>"))
-    assert look(path, python=warm_python, model=model, chat_template=f"{tmp_path}/t.jinja").ends.passed == ""
+    assert probe_files(path, python=warm_python, model=tokenizer(PLAIN_TEMPLATE)).ends == TurnEndTokens(
+        turn="</s>", eos="</s>"
+    )
+    (tmp_path / "t.jinja").write_text(PLAIN_TEMPLATE)
+    model = tokenizer(PLAIN_TEMPLATE.replace("}}</s>", "}}<sep>"))
+    assert probe_files(path, python=warm_python, model=model, chat_template=f"{tmp_path}/t.jinja").ends.passed == ""
 
 
 @pytest.mark.whole
 def test_what_each_length_cuts(tmp_path, tokenizer, warm_python):
     rows = [{"prompt": "a", "completion": "the quick brown fox " * number} for number in range(1, 101)]
-    path = written(tmp_path / "d.jsonl", rows)
-    found = look(path, python=warm_python, model=tokenizer(PLAIN))
+    path = write_rows(tmp_path / "d.jsonl", rows)
+    found = probe_files(path, python=warm_python, model=tokenizer(PLAIN_TEMPLATE))
     lengths = found.lengths
     assert (lengths.longest, lengths.at[0].length) == (found.tokens.longest, 64)
     assert not lengths.estimated
     for length in (64, 192):
-        asked = look(path, python=warm_python, model=tokenizer(PLAIN), length=length)
-        cut = lengths.effect_of(length)
+        asked = probe_files(path, python=warm_python, model=tokenizer(PLAIN_TEMPLATE), length=length)
+        cut = lengths.effect_of_length(length)
         assert (cut.rows, cut.lost, cut.epoch) == (asked.tokens.cut, asked.tokens.lost, asked.tokens.epoch)
     # Before a model is here, by the bytes.
-    guessed = look(path).lengths
+    guessed = probe_files(path).lengths
     assert guessed.estimated
     assert 0.5 < guessed.longest / (len("the quick brown fox ") * 100 / 3) < 1.5
     question = DataQuestion(files=(str(path),), length=64)
-    (finding,) = data_findings(look(path), question)
+    (finding,) = data_findings(probe_files(path), question)
     assert (finding.level, "estimated from bytes" in finding.message) == ("warning", True)
 
 
 # ---- what TRL cannot take ----------------------------------------------------------------------------------------
 
 CONVERTED = {
-    "alpaca": ROWS["alpaca"],
-    "sharegpt": ROWS["sharegpt"],
-    "roles in conversations": {"conversations": [user("hi"), says("yo")]},
-    "a text before messages": {"prompt": "hi", "completion": [says("yo")]},
-    "a prompt beside messages": {"prompt": "hi", "prompt_id": "7", "messages": [user("hi"), says("yo")]},
+    "alpaca": ROW_BY_FORMAT["alpaca"],
+    "sharegpt": ROW_BY_FORMAT["sharegpt"],
+    "roles in conversations": {"conversations": [user_message("hi"), assistant_message("yo")]},
+    "a text before messages": {"prompt": "hi", "completion": [assistant_message("yo")]},
+    "a prompt beside messages": {
+        "prompt": "hi",
+        "prompt_id": "7",
+        "messages": [user_message("hi"), assistant_message("yo")],
+    },
     "a prompt that messages hold": {
         "prompt": "hi",
-        "chosen": [user("hi"), says("yo")],
-        "rejected": [user("hi"), says("no")],
+        "chosen": [user_message("hi"), assistant_message("yo")],
+        "rejected": [user_message("hi"), assistant_message("no")],
     },
 }
 TAKEN = {
-    "messages": CHAT,
+    "messages": CHAT_ROW,
     "plain names": {"conversations": [{"from": "user", "value": "hi"}, {"from": "assistant", "value": "yo"}]},
-    "messages on both sides": {"prompt": [user("hi")], "completion": [says("yo")]},
-    "pairs without a prompt": {"chosen": [user("hi"), says("yo")], "rejected": [user("hi"), says("no")]},
-    "kto": ROWS["kto"],
+    "messages on both sides": {"prompt": [user_message("hi")], "completion": [assistant_message("yo")]},
+    "pairs without a prompt": {
+        "chosen": [user_message("hi"), assistant_message("yo")],
+        "rejected": [user_message("hi"), assistant_message("no")],
+    },
+    "kto": ROW_BY_FORMAT["kto"],
 }
 
 
 @pytest.mark.parametrize("name", [*CONVERTED, *TAKEN])
 def test_what_must_be_converted(tmp_path, name):
     row = CONVERTED.get(name) or TAKEN[name]
-    found = look(written(tmp_path / "d.jsonl", [row]))
+    found = probe_files(write_rows(tmp_path / "d.jsonl", [row]))
     assert found.usable == 1
     assert [conversion.rows for conversion in found.conversions] == [1] * (name in CONVERTED)
     question = DataQuestion(files=(), method=suitable_methods(found)[0])
@@ -322,26 +346,30 @@ def whole(sample):
 
 
 def test_what_is_learned_of_a_chat(tmp_path, tokenizer, warm_python):
-    path = written(tmp_path / "d.jsonl", [CHAT])
-    found = look(path, python=warm_python, model=tokenizer(MARKED), answers_only=True)
+    path = write_rows(tmp_path / "d.jsonl", [CHAT_ROW])
+    found = probe_files(path, python=warm_python, model=tokenizer(ANSWER_MARKING_TEMPLATE), answers_only=True)
     (sample,) = found.samples
     assert learned(sample) == ["A fox.\nA quick one: 狐.</s>", "Yes</s>"]
     assert found.answers.possible
-    assert look(path, python=warm_python, model=tokenizer(MARKED)).samples == found.samples
-    everything = look(path, python=warm_python, model=tokenizer(MARKED), answers_only=False)
+    assert probe_files(path, python=warm_python, model=tokenizer(ANSWER_MARKING_TEMPLATE)).samples == found.samples
+    everything = probe_files(path, python=warm_python, model=tokenizer(ANSWER_MARKING_TEMPLATE), answers_only=False)
     assert learned(everything.samples[0]) == [whole(sample)]
     assert everything.answers.possible
 
 
 def test_answers_that_a_template_does_not_mark(tmp_path, tokenizer, warm_python):
-    path = written(tmp_path / "d.jsonl", [CHAT])
-    question = DataQuestion(files=(str(path),), model=tokenizer(PLAIN), answers_only=True)
+    path = write_rows(tmp_path / "d.jsonl", [CHAT_ROW])
+    question = DataQuestion(files=(str(path),), model=tokenizer(PLAIN_TEMPLATE), answers_only=True)
     found = probe_data(warm_python, question)
     assert not found.answers.possible
     assert found.answers.why
     assert levels(found, question) == ["error"]
     assert levels(found, msgspec.structs.replace(question, answers_only=False)) == []
-    text = look(written(tmp_path / "t.jsonl", [ROWS["text"]]), python=warm_python, model=tokenizer(MARKED))
+    text = probe_files(
+        write_rows(tmp_path / "t.jsonl", [ROW_BY_FORMAT["text"]]),
+        python=warm_python,
+        model=tokenizer(ANSWER_MARKING_TEMPLATE),
+    )
     assert not text.answers.possible
 
 
@@ -354,8 +382,8 @@ MARKS = {
 @pytest.mark.parametrize("name", MARKS)
 def test_what_is_learned_of_each_format(tmp_path, tokenizer, warm_python, name):
     method = {"preference": "dpo", "kto": "kto"}.get(name, "sft")
-    path = written(tmp_path / "d.jsonl", [ROWS[name]])
-    found = look(path, python=warm_python, model=tokenizer(PLAIN), method=method)
+    path = write_rows(tmp_path / "d.jsonl", [ROW_BY_FORMAT[name]])
+    found = probe_files(path, python=warm_python, model=tokenizer(PLAIN_TEMPLATE), method=method)
     assert learned(found.samples[0]) == [MARKS[name]]
     if name == "preference":
         assert learned(found.samples[0], "rejected") == [" green</s>"]
@@ -371,14 +399,17 @@ print(json.dumps([len(made.apply_chat_template(row["messages"], return_dict=True
 
 
 def test_tokens_are_the_tokenizers_own(tmp_path, tokenizer, warm_python):
-    rows = [{"messages": [user("the quick fox " * number), says(f"jumps 狐 {number}")]} for number in range(1, 60)]
-    path = written(tmp_path / "d.jsonl", rows)
+    rows = [
+        {"messages": [user_message("the quick fox " * number), assistant_message(f"jumps 狐 {number}")]}
+        for number in range(1, 60)
+    ]
+    path = write_rows(tmp_path / "d.jsonl", rows)
     done = subprocess.run(
-        [warm_python, "-c", COUNT, tokenizer(PLAIN), str(path)], capture_output=True, text=True, check=True
+        [warm_python, "-c", COUNT, tokenizer(PLAIN_TEMPLATE), str(path)], capture_output=True, text=True, check=True
     )
     lengths = sorted(json.loads(done.stdout))
     limit = lengths[40]
-    found = look(path, python=warm_python, model=tokenizer(PLAIN), length=limit)
+    found = probe_files(path, python=warm_python, model=tokenizer(PLAIN_TEMPLATE), length=limit)
     tokens = found.tokens
     assert (tokens.counted, tokens.total) == (59, sum(lengths))
     assert (tokens.shortest, tokens.median, tokens.p95, tokens.longest) == tuple(lengths[at] for at in (0, 29, 56, 58))
@@ -392,8 +423,8 @@ def test_tokens_are_the_tokenizers_own(tmp_path, tokenizer, warm_python):
 
 def test_rows_of_which_nothing_is_left_to_learn(tmp_path, tokenizer, warm_python):
     rows = [{"prompt": "the quick brown fox " * 20, "completion": "so"}, {"prompt": "a", "completion": "b"}]
-    path = written(tmp_path / "d.jsonl", rows)
-    question = DataQuestion(files=(str(path),), model=tokenizer(PLAIN), length=20)
+    path = write_rows(tmp_path / "d.jsonl", rows)
+    question = DataQuestion(files=(str(path),), model=tokenizer(PLAIN_TEMPLATE), length=20)
     found = probe_data(warm_python, question)
     assert (found.tokens.cut, found.tokens.lost) == (1, 1)
     assert epoch_size(found, "sft").rows == 1
@@ -403,22 +434,24 @@ def test_rows_of_which_nothing_is_left_to_learn(tmp_path, tokenizer, warm_python
 
 
 def test_a_reward_model_leaves_out_what_is_too_long(tmp_path, tokenizer, warm_python):
-    rows = [{"prompt": "a", "chosen": "the quick " * 30, "rejected": "no"}, ROWS["preference"]]
-    path = written(tmp_path / "d.jsonl", rows)
-    found = look(path, python=warm_python, model=tokenizer(PLAIN), method="reward", length=30)
+    rows = [{"prompt": "a", "chosen": "the quick " * 30, "rejected": "no"}, ROW_BY_FORMAT["preference"]]
+    path = write_rows(tmp_path / "d.jsonl", rows)
+    found = probe_files(path, python=warm_python, model=tokenizer(PLAIN_TEMPLATE), method="reward", length=30)
     assert (found.tokens.cut, found.tokens.lost, epoch_size(found, "reward").rows) == (1, 1, 1)
     assert epoch_size(found, "kto").rows == 2
 
 
 def test_rows_that_the_template_refuses(tmp_path, tokenizer, warm_python):
-    refused = {"messages": [{"role": "system", "content": "s"}, user("a"), says("b")]}
-    question = DataQuestion(files=(str(written(tmp_path / "d.jsonl", [CHAT, refused])),), model=tokenizer(STRICT))
+    refused = {"messages": [{"role": "system", "content": "s"}, user_message("a"), assistant_message("b")]}
+    question = DataQuestion(
+        files=(str(write_rows(tmp_path / "d.jsonl", [CHAT_ROW, refused])),), model=tokenizer(USER_FIRST_TEMPLATE)
+    )
     found = probe_data(warm_python, question)
     assert (found.usable, places(found), found.template) == (1, [("refused", 2)], "a user must begin")
     assert levels(found, question) == ["warning"]
-    written(tmp_path / "d.jsonl", [CHAT, *[refused] * 10])
+    write_rows(tmp_path / "d.jsonl", [CHAT_ROW, *[refused] * 10])
     assert "error" in levels(probe_data(warm_python, question), question), "nearly no row is left"
-    written(tmp_path / "d.jsonl", [refused])
+    write_rows(tmp_path / "d.jsonl", [refused])
     none = probe_data(warm_python, question)
     assert none.tokens is None
     assert "error" in levels(none, question)
@@ -426,13 +459,13 @@ def test_rows_that_the_template_refuses(tmp_path, tokenizer, warm_python):
 
 @pytest.mark.whole
 def test_without_a_template_or_a_tokenizer(tmp_path, tokenizer, warm_python):
-    path = written(tmp_path / "d.jsonl", [CHAT])
+    path = write_rows(tmp_path / "d.jsonl", [CHAT_ROW])
     question = DataQuestion(files=(str(path),), model=tokenizer())
     assert levels(probe_data(warm_python, question), question) == ["error"]
-    text = written(tmp_path / "t.jsonl", [ROWS["text"]])
-    assert look(text, python=warm_python, model=tokenizer()).tokens.total
+    text = write_rows(tmp_path / "t.jsonl", [ROW_BY_FORMAT["text"]])
+    assert probe_files(text, python=warm_python, model=tokenizer()).tokens.total
     for model in (str(tmp_path), "nobody/none", "/no/such"):
-        found = look(path, python=warm_python, model=model)
+        found = probe_files(path, python=warm_python, model=model)
         assert found.tokenizer
         assert found.samples
         is_folder = model == str(tmp_path)
@@ -445,11 +478,11 @@ def test_without_a_template_or_a_tokenizer(tmp_path, tokenizer, warm_python):
 @pytest.mark.whole
 def test_much_data_is_read_up_to_a_limit(tmp_path, tokenizer, warm_python):
     rows = (
-        {"messages": [user(f"the quick brown fox {number}"), says("jumps " * (number % 9 + 1))]}
+        {"messages": [user_message(f"the quick brown fox {number}"), assistant_message("jumps " * (number % 9 + 1))]}
         for number in range(200_000)
     )
-    path = written(tmp_path / "d.jsonl", rows)
-    found = look(path, python=warm_python, model=tokenizer(PLAIN), rows=150_000, seconds=60)
+    path = write_rows(tmp_path / "d.jsonl", rows)
+    found = probe_files(path, python=warm_python, model=tokenizer(PLAIN_TEMPLATE), rows=150_000, seconds=60)
     assert (found.rows, found.all_read, found.usable) == (150_000, False, 150_000)
     assert 0.74 < found.done / found.size < 0.76
     one = epoch_size(found, "sft", 100)
@@ -461,21 +494,21 @@ def test_much_data_is_read_up_to_a_limit(tmp_path, tokenizer, warm_python):
 
 @pytest.mark.whole
 def test_reading_ends_when_its_time_is_over(tmp_path):
-    path = written(tmp_path / "d.jsonl", ({"text": f"{number}"} for number in range(100_000)))
-    found = look(path, seconds=0)
+    path = write_rows(tmp_path / "d.jsonl", ({"text": f"{number}"} for number in range(100_000)))
+    found = probe_files(path, seconds=0)
     assert 0 < found.rows < 1000
     assert not found.all_read
-    exactly = look(path, rows=100_000)
+    exactly = probe_files(path, rows=100_000)
     assert (exactly.rows, exactly.all_read) == (100_000, True)
 
 
 def test_an_answer_is_bounded_and_safe(tmp_path):
     hostile = "\x1b[31m\u202e\x07" * 5000
-    rows = [{"messages": [user(f"{hostile}{number}"), says(hostile)]} for number in range(6)]
+    rows = [{"messages": [user_message(f"{hostile}{number}"), assistant_message(hostile)]} for number in range(6)]
     rows += [{hostile[:99] + str(number): hostile} for number in range(200)]
     rows += [{"messages": [{"role": hostile, "content": "x"}]}] * 50
-    path = written(tmp_path / "\x1b[2J.jsonl", rows)
-    found = look(path)
+    path = write_rows(tmp_path / "\x1b[2J.jsonl", rows)
+    found = probe_files(path)
     everything = msgspec.json.encode(found).decode()
     assert len(everything) < 2**20
     assert found.counts["other"] == 200
@@ -486,7 +519,7 @@ def test_an_answer_is_bounded_and_safe(tmp_path):
 
 @pytest.mark.parametrize("line", [b"", b"[]", b'{"samples": [1]}', b"\xff\xfe"])
 def test_an_answer_that_is_none(line):
-    assert parse_data_answer(ChildResult(out=line + b"\n", code=0)).problem
+    assert parse_data_answer(ChildResult(stdout=line + b"\n", exit_code=0)).problem
 
 
 def test_a_python_that_cannot_be_asked(tmp_path):
@@ -501,30 +534,39 @@ def test_a_python_that_cannot_be_asked(tmp_path):
 
 
 def test_the_command(tmp_path, tokenizer, warm_python):
-    rows = [{"messages": [user("the quick " * number), says("fox")]} for number in range(1, 50)]
-    path = written(tmp_path / "d.jsonl", [*rows, {"messages": []}])
-    words = [path, "--python", warm_python, "--model", tokenizer(MARKED), "--answers-only", "--length=60", "--batch=10"]
-    done = tui("data", *words)
+    rows = [{"messages": [user_message("the quick " * number), assistant_message("fox")]} for number in range(1, 50)]
+    path = write_rows(tmp_path / "d.jsonl", [*rows, {"messages": []}])
+    words = [
+        path,
+        "--python",
+        warm_python,
+        "--model",
+        tokenizer(ANSWER_MARKING_TEMPLATE),
+        "--answers-only",
+        "--length=60",
+        "--batch=10",
+    ]
+    done = run_cli("data", *words)
     path_line, *rest = done.stdout.splitlines()
     assert path_line.startswith(str(path))
     assert max(map(len, rest)) <= 80
     assert "▌ fox</s>" in done.stdout
     assert re.search("[▁▂▃▄▅▆▇█]", done.stdout)
     assert "line 50: " in done.stderr
-    told = json.loads(tui("data", *words, "--json").stdout)
+    told = json.loads(run_cli("data", *words, "--json").stdout)
     assert told["epoch"]["steps"] == -(-told["epoch"]["rows"] // 10)
     assert told["look"]["tokens"]["counted"] == told["look"]["usable"] == 49
     assert [finding["level"] for finding in told["findings"]].count("warning") >= 2
 
 
 def test_the_command_refuses_what_cannot_be_trained_on(tmp_path):
-    path = written(tmp_path / "d.jsonl", [ROWS["preference"]])
+    path = write_rows(tmp_path / "d.jsonl", [ROW_BY_FORMAT["preference"]])
     python = ["--python", sys.executable]
-    tui("data", path, *python, "--method=dpo")
-    tui("data", tmp_path / "none.jsonl", code=66)
-    tui("data", path, "--python=/no/python", code=69)
-    tui("data", code=64)
-    told = json.loads(tui("data", path, *python, "--json", code=65).stdout)
+    run_cli("data", path, *python, "--method=dpo")
+    run_cli("data", tmp_path / "none.jsonl", code=66)
+    run_cli("data", path, "--python=/no/python", code=69)
+    run_cli("data", code=64)
+    told = json.loads(run_cli("data", path, *python, "--json", code=65).stdout)
     assert told["look"]["format"] == "preference"
 
 
@@ -558,13 +600,13 @@ print(data_template.first_line_of_error(MemoryError()))
 
 def small(folder, mib):
     """A Python that has so little memory."""
-    return executable(folder / "python", f'#!/bin/sh\nulimit -d {mib << 10}\nexec {sys.executable} "$@"\n')
+    return make_executable(folder / "python", f'#!/bin/sh\nulimit -d {mib << 10}\nexec {sys.executable} "$@"\n')
 
 
 def test_a_json_list_is_read_a_row_at_a_time(tmp_path):
     path = tmp_path / "d.json"
     path.write_bytes(b'[{"text": "a"},' + b"{},".ljust(3 * 2**16) * 200 + b"{},\n" * 2**22 + b'{"text": "b"}]')
-    found = look(path, python=small(tmp_path, 200), rows=1000)
+    found = probe_files(path, python=small(tmp_path, 200), rows=1000)
     assert (found.rows, found.usable, found.all_read) == (1000, 1, False)
 
 
@@ -572,7 +614,7 @@ def test_a_json_list_is_read_a_row_at_a_time(tmp_path):
 def test_a_damaged_json_list_is_an_error_with_its_first_rows(tmp_path, more):
     path = tmp_path / "d.json"
     path.write_text('[{"text": "a"}, {"text": "b"}' + more)
-    found = look(path)
+    found = probe_files(path)
     assert (found.usable, places(found)) == (2, [("unreadable", 0)])
     assert levels(found, DataQuestion(files=(str(path),)))[0] == "error"
 
@@ -589,7 +631,7 @@ def test_rows_of_a_json_list_are_whole_wherever_it_is_cut_into_pieces(tmp_path):
 def test_a_value_that_takes_too_much_memory_is_named(tmp_path):
     path = tmp_path / "d.json"
     path.write_bytes(b'{"a": [' + b"[]," * 2**21 + b"0]}")
-    (problem,) = look(path, python=small(tmp_path, 100)).problems
+    (problem,) = probe_files(path, python=small(tmp_path, 100)).problems
     assert (problem.kind, problem.file) == ("unreadable", str(path))
     assert "of memory" in problem.why
 
@@ -599,13 +641,13 @@ def test_a_value_that_takes_too_much_memory_is_named(tmp_path):
 def test_a_sparse_file_without_a_line_break_ends_soon(tmp_path, name):
     with (tmp_path / name).open("wb") as file:
         file.truncate(2**40)
-    assert not look(tmp_path / name, python=small(tmp_path, 300)).usable
+    assert not probe_files(tmp_path / name, python=small(tmp_path, 300)).usable
 
 
 def test_a_child_that_ends_while_it_reads_says_what(tmp_path):
-    path = written(tmp_path / "d.jsonl", [ROWS["text"]])
+    path = write_rows(tmp_path / "d.jsonl", [ROW_BY_FORMAT["text"]])
     text = '#!/bin/sh\necho \'{"reading": "\'"$0"\'"}\'; echo memory allocation of 9 bytes failed >&2; kill -6 $$\n'
-    python = executable(tmp_path / "python", text)
+    python = make_executable(tmp_path / "python", text)
     found = probe_data(str(python), DataQuestion(files=(str(path),)))
     assert re.fullmatch(f"{re.escape(str(python))}: it took more than the \\d+ GiB of memory.*", found.problem)
 
@@ -619,33 +661,38 @@ def test_bounds_hold_for_their_work_alone():
 
 @pytest.mark.whole
 def test_a_template_that_doubles_a_text_is_refused(tmp_path, warm_python, tokenizer):
-    path = written(tmp_path / "d.jsonl", [CHAT] * 4)
-    found = look(path, python=warm_python, model=tokenizer(DOUBLES))
+    path = write_rows(tmp_path / "d.jsonl", [CHAT_ROW] * 4)
+    found = probe_files(path, python=warm_python, model=tokenizer(DOUBLES))
     assert found.template == "it took more than 512 MiB of memory"
     assert found.counts["refused"] == 2, "it is not tried on each row"
 
 
 @pytest.mark.whole
 def test_a_template_without_an_end_is_refused(tmp_path, warm_python, tokenizer):
-    path = written(tmp_path / "d.jsonl", [CHAT] * 4)
-    assert look(path, python=warm_python, model=tokenizer(ENDLESS)).template == "it took more than 5 seconds"
+    path = write_rows(tmp_path / "d.jsonl", [CHAT_ROW] * 4)
+    assert probe_files(path, python=warm_python, model=tokenizer(ENDLESS)).template == "it took more than 5 seconds"
 
 
 # ---- TRL itself --------------------------------------------------------------------------------------------------
 
 
-@with_trl
+@needs_trl
 def test_trl_itself_learns_what_is_marked(tmp_path, tokenizer):
-    rows = {**CONVERTED, **TAKEN, "text": ROWS["text"], "prompt_completion": ROWS["prompt_completion"]}
+    rows = {
+        **CONVERTED,
+        **TAKEN,
+        "text": ROW_BY_FORMAT["text"],
+        "prompt_completion": ROW_BY_FORMAT["prompt_completion"],
+    }
     rows["pair"] = {"chosen": "the sky is blue", "rejected": "the sky is green"}
     cases = [
         {"name": name, "method": "dpo" if "chosen" in row else "kto" if "label" in row else "sft", "rows": [row]}
         for name, row in rows.items()
     ]
-    cases += [{"name": "answers", "method": "sft", "rows": [CHAT], "answers_only": True}]
+    cases += [{"name": "answers", "method": "sft", "rows": [CHAT_ROW], "answers_only": True}]
     asked = "".join(json.dumps({"answers_only": False} | case) + "\n" for case in cases)
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
-    words = [TRL, "-B", str(SCRIPTS / "trl_labels.py"), str(CHILD), tokenizer(MARKED)]
+    words = [TRL_PYTHON, "-B", str(SCRIPTS / "trl_labels.py"), str(CHILD), tokenizer(ANSWER_MARKING_TEMPLATE)]
     done = subprocess.run(words, input=asked, capture_output=True, text=True, check=False, env=environment, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
     told = [json.loads(line) for line in done.stdout.splitlines()]
@@ -656,28 +703,28 @@ def test_trl_itself_learns_what_is_marked(tmp_path, tokenizer):
     assert refused == CONVERTED.keys() - {"sharegpt"}
 
 
-@with_trl
+@needs_trl
 def test_trl_patches_templates_that_it_knows(tmp_path, tokenizer):
-    command = [TRL, "-c", "import trl; print(trl.__path__[0])"]
+    command = [TRL_PYTHON, "-c", "import trl; print(trl.__path__[0])"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     known = (Path(found) / "chat_templates" / "qwen2_5.jinja").read_text()
-    path = written(tmp_path / "d.jsonl", [CHAT])
-    patched = look(path, python=TRL, model=tokenizer(known), answers_only=True)
+    path = write_rows(tmp_path / "d.jsonl", [CHAT_ROW])
+    patched = probe_files(path, python=TRL_PYTHON, model=tokenizer(known), answers_only=True)
     assert patched.answers.possible
     assert [text.strip() for text in learned(patched.samples[0])][1] == "Yes<|im_end|>"
-    assert not look(path, python=TRL, model=tokenizer(PLAIN)).answers.possible
+    assert not probe_files(path, python=TRL_PYTHON, model=tokenizer(PLAIN_TEMPLATE)).answers.possible
 
 
-@with_trl
+@needs_trl
 def test_parquet(tmp_path):
     code = (
         "import json, sys, pyarrow as pa, pyarrow.parquet as pq; "
         "pq.write_table(pa.Table.from_pylist(json.loads(sys.argv[1])), sys.argv[2])"
     )
     path = tmp_path / "d.parquet"
-    rows = [CHAT, {"messages": []}, {"messages": None}]
-    subprocess.run([TRL, "-c", code, json.dumps(rows), str(path)], check=True)
-    found = look(path, python=TRL)
+    rows = [CHAT_ROW, {"messages": []}, {"messages": None}]
+    subprocess.run([TRL_PYTHON, "-c", code, json.dumps(rows), str(path)], check=True)
+    found = probe_files(path, python=TRL_PYTHON)
     assert (found.format, found.usable, places(found)) == ("messages", 1, [("empty", 2), ("wrong", 3)])
     (tmp_path / "no.parquet").write_bytes(b"PAR1 it is not")
-    assert places(look(tmp_path / "no.parquet", python=TRL)) == [("unreadable", 0)]
+    assert places(probe_files(tmp_path / "no.parquet", python=TRL_PYTHON)) == [("unreadable", 0)]

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from chats import CHAT, PLAIN, written
+from chat_data import CHAT_ROW, PLAIN_TEMPLATE, write_rows
 from msgspec.structs import replace
-from support import executable, toolchain
+from support import make_executable, toolchain
 
 from tui_train.base.app_paths import data_summaries_folder
 from tui_train.facts.answer_cache import MAX_CACHED_ANSWERS
@@ -27,8 +27,8 @@ def reader(tmp_path):
     (tmp_path / "env/lib/python3.11/site-packages").mkdir(parents=True)
     count = tmp_path / "count"
     starts = f'echo x >> {shlex.quote(str(count))}\nexec {shlex.quote(sys.executable)} "$@"'
-    python = executable(tmp_path / "env/bin/python", f"#!/bin/sh\n{starts}\n")
-    data = written(tmp_path / "d.jsonl", [CHAT])
+    python = make_executable(tmp_path / "env/bin/python", f"#!/bin/sh\n{starts}\n")
+    data = write_rows(tmp_path / "d.jsonl", [CHAT_ROW])
     settled(tmp_path)
     return toolchain(python), DataQuestion(files=(str(data),)), lambda: len(count.read_text().split())
 
@@ -54,7 +54,7 @@ def test_the_same_is_read_once(reader):
 
 
 def longer(path):
-    written(path, [CHAT, CHAT])
+    write_rows(path, [CHAT_ROW, CHAT_ROW])
     os.utime(path, (LONG_AGO, LONG_AGO))
 
 
@@ -82,7 +82,7 @@ def test_a_folder_of_data_is_read_again_for_a_new_file(tmp_path, reader):
     question = DataQuestion(files=(str(tmp_path / "many"),))
     (tmp_path / "many").mkdir()
     for number in (1, 2):
-        written(tmp_path / "many" / f"{number}.jsonl", [CHAT])
+        write_rows(tmp_path / "many" / f"{number}.jsonl", [CHAT_ROW])
         settled(tmp_path / "many")
         assert [(read_data_report(tool, question).rows, starts()) for _ in range(2)] == [(number, number)] * 2
 
@@ -90,12 +90,12 @@ def test_a_folder_of_data_is_read_again_for_a_new_file(tmp_path, reader):
 def test_a_model_is_read_again_for_a_new_template(tmp_path, tokenizer, warm_python):
     import shutil
 
-    model = Path(shutil.copytree(tokenizer(PLAIN), tmp_path / "model"))
-    data = written(tmp_path / "d.jsonl", [CHAT])
+    model = Path(shutil.copytree(tokenizer(PLAIN_TEMPLATE), tmp_path / "model"))
+    data = write_rows(tmp_path / "d.jsonl", [CHAT_ROW])
     settled(tmp_path)
     question = DataQuestion(files=(str(data),), model=str(model))
     before = read_data_report(toolchain(warm_python), question)
-    (model / "chat_template.jinja").write_text(PLAIN + "the end")
+    (model / "chat_template.jinja").write_text(PLAIN_TEMPLATE + "the end")
     settled(model)
     after = read_data_report(toolchain(warm_python), question)
     assert before.tokens.total < after.tokens.total

@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from ssh import asked_by
-from support import executable, old_python, sample, until
+from ssh import survey_with_python
+from support import make_executable, old_python, sample, wait_until
 
-from tests.fake_driver import MACHINES, driver_environment
-from tui_train.facts.machine import host, memory_bound, probe, trusted_pythons
+from tests.fake_driver import MACHINES_FOLDER, driver_environment
+from tui_train.facts.machine import child_memory_limit, host, probe, trusted_pythons
 from tui_train.facts.machine.child_process import ChildResult, run_child
-from tui_train.facts.other_machines.remote import CARDS_QUESTION, surveyed_machine
+from tui_train.facts.other_machines.remote import CARDS_SURVEY_QUESTION, surveyed_machine
 from tui_train.facts.other_machines.training_hosts import probe_hosts
 from tui_train.facts.types import Gpu, Machine, PcieLink, Toolchain
 from tui_train.runner.gpus import nvml, pci
@@ -58,8 +58,8 @@ def gone(pid: int) -> bool:
 def test_the_runner_alone_reads_the_cards_of_a_host_as_this_machine_reads_its_own(on, machine, python):
     if python != sys.executable and not (python := old_python()):
         pytest.skip("NOT TESTED, for want of Python 3.8: how it reads NVIDIA cards")
-    question = {"probe": "", "hub": "", **CARDS_QUESTION}
-    survey = asked_by(python, question, driver_environment(machine))
+    question = {"probe": "", "hub": "", **CARDS_SURVEY_QUESTION}
+    survey = survey_with_python(python, question, driver_environment(machine))
     found, here = surveyed_machine("there", survey), on(machine)
     assert here.gpus
     assert (found.gpus, found.driver_version, found.driver_cuda) == (here.gpus, here.driver_version, here.driver_cuda)
@@ -70,10 +70,12 @@ def test_the_runner_alone_reads_the_cards_of_a_host_as_this_machine_reads_its_ow
 
 @pytest.mark.parametrize("machine", ["load-hangs", "version-mismatch"])
 def test_a_host_whose_driver_library_fails_is_asked_by_nvidia_smi(tmp_path, machine):
-    executable(tmp_path / "nvidia-smi", "#!/bin/sh\necho '0, GPU-1, A, 00000000:01:00.0, 8.6, 9, 9, Disabled, 580.1'\n")
+    make_executable(
+        tmp_path / "nvidia-smi", "#!/bin/sh\necho '0, GPU-1, A, 00000000:01:00.0, 8.6, 9, 9, Disabled, 580.1'\n"
+    )
     variables = driver_environment(machine) | {"PATH": f"{tmp_path}:/bin:/usr/bin"}
-    question = {"probe": "", "hub": "", **CARDS_QUESTION, "cards": 1.0}
-    survey = asked_by(sys.executable, question, variables)
+    question = {"probe": "", "hub": "", **CARDS_SURVEY_QUESTION, "cards": 1.0}
+    survey = survey_with_python(sys.executable, question, variables)
     assert (survey.cards, survey.knows_cards) == (None, True)
     assert [gpu.name for gpu in surveyed_machine("there", survey).gpus] == ["A"]
 
@@ -237,7 +239,7 @@ except pynvml.NVMLError as error:
 
 
 def test_a_card_that_is_lost_under_a_running_program(on, tmp_path):
-    text = (MACHINES / "two-3090-one-busy.txt").read_text()
+    text = (MACHINES_FOLDER / "two-3090-one-busy.txt").read_text()
     assert [card.problem for card in on(text).gpus] == ["", ""]
     command = [sys.executable, "-c", WATCHER]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as watcher:
@@ -309,8 +311,8 @@ def test_a_driver_that_hangs_costs_the_cards_only(on, machine, deadline, told):
 def test_the_child_itself_does_not_wait_for_the_driver():
     command = [sys.executable, "-m", "tui_train.facts.machine.machine_child", "0.5"]
     answer = run_child(command, 60, {**driver_environment("init-hangs"), "PYTHONPATH": str(Path(__file__).parents[2])})
-    assert answer.code == 0
-    machine = msgspec.json.decode(answer.out, type=Machine)
+    assert answer.exit_code == 0
+    machine = msgspec.json.decode(answer.stdout, type=Machine)
     assert machine.memory_total
     assert [gap.what for gap in machine.gaps] == ["The NVIDIA driver does not respond"]
 
@@ -529,8 +531,8 @@ def test_a_hostile_folder_is_not_imported(on, monkeypatch, tmp_path):
     hostile = tmp_path / "hostile"
     trap = f"open({str(tmp_path / 'sprung')!r}, 'a').write(__name__ + chr(10))\n"
     for name in ("psutil", "pynvml", "msgspec", "json", "re", "ast", "pathlib", "platform", "torch", "sitecustomize"):
-        executable(hostile / f"{name}.py", trap)
-    executable(hostile / "tui_train" / "__init__.py", trap)
+        make_executable(hostile / f"{name}.py", trap)
+    make_executable(hostile / "tui_train" / "__init__.py", trap)
     expected = probe.probe_toolchain(sys.executable)
     monkeypatch.chdir(hostile)
     # `python -m tui_train`, started there, has that folder on its own path.
@@ -556,30 +558,30 @@ def test_a_hostile_folder_is_not_imported(on, monkeypatch, tmp_path):
     ],
 )
 def test_a_broken_interpreter_is_a_problem(tmp_path, script, words):
-    python = str(executable(tmp_path / "python", script))
+    python = str(make_executable(tmp_path / "python", script))
     found = probe.probe_toolchain(python)
     assert found == Toolchain(python=python, problem=found.problem)
     assert found.problem.startswith(words)
 
 
 def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
-    limit = memory_bound.reading_memory_limit()
+    limit = child_memory_limit.reading_memory_limit()
     hungry = run_child([sys.executable, "-c", f"import time; time.sleep(0.1); bytearray({2 * limit})"], 20)
     assert hungry.why_unusable() == f"it took more than the {limit / 2**30:.0f} GiB of memory that it may"
-    assert run_child(["sh", "-c", "sleep 0.1; cat /proc/$$/oom_score_adj"], 20).out == b"1000\n"
+    assert run_child(["sh", "-c", "sleep 0.1; cat /proc/$$/oom_score_adj"], 20).stdout == b"1000\n"
 
 
 @pytest.mark.parametrize("total", [2**30, 2**33, 2**36, 2**40, None])
 def test_reading_may_take_half_of_a_small_machine(monkeypatch, total):
-    monkeypatch.setattr(memory_bound, "usable_memory_total", lambda: total)
+    monkeypatch.setattr(child_memory_limit, "usable_memory_total", lambda: total)
     threads = 2**24 * (os.cpu_count() or 1)
-    assert memory_bound.reading_memory_limit.__wrapped__() - threads == (2 << 30 if total == 2**30 else 4 << 30)
+    assert child_memory_limit.reading_memory_limit.__wrapped__() - threads == (2 << 30 if total == 2**30 else 4 << 30)
 
 
 def test_loading_may_take_several_times_the_weights(tmp_path):
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.truncate(2**37)
-    assert memory_bound.loading_memory_limit((str(tmp_path), "/no/folder", ""), uses_cuda=False) > 2**39
+    assert child_memory_limit.loading_memory_limit((str(tmp_path), "/no/folder", ""), uses_cuda=False) > 2**39
 
 
 def test_an_interpreter_that_is_none(tmp_path):
@@ -590,22 +592,22 @@ def test_an_interpreter_that_is_none(tmp_path):
 
 
 def test_an_interpreter_that_hangs_is_killed_with_all_it_started(tmp_path):
-    python = executable(
+    python = make_executable(
         tmp_path / "python", f"#!/bin/sh\necho $$ > {tmp_path}/own\nsleep 100 &\necho $! > {tmp_path}/child\nwait\n"
     )
     assert probe.probe_toolchain(str(python), deadline=0.7).problem == "no answer in time"
-    until(lambda: all(gone(int((tmp_path / name).read_text())) for name in ("own", "child")))
+    wait_until(lambda: all(gone(int((tmp_path / name).read_text())) for name in ("own", "child")))
 
 
 def test_an_answer_is_not_held_up_by_what_the_child_left_behind(tmp_path):
     answer = run_child(["/bin/sh", "-c", f"sleep 100 & echo $! > {tmp_path}/child; echo done"], 90)
-    assert (answer.out, answer.code, answer.timed_out) == (b"done\n", 0, False)
-    until(lambda: gone(int((tmp_path / "child").read_text())))
+    assert (answer.stdout, answer.exit_code, answer.timed_out) == (b"done\n", 0, False)
+    wait_until(lambda: gone(int((tmp_path / "child").read_text())))
 
 
 def test_an_ending_is_waited_for():
     answer = run_child(["/bin/sh", "-c", "exec >&- 2>&-; sleep 0.3; exit 3"], 20)
-    assert (answer.code, answer.failure) == (3, "")
+    assert (answer.exit_code, answer.failure) == (3, "")
 
 
 # Toolchains
@@ -616,8 +618,8 @@ def environment(folder: Path, torch="", cuda="", flags="", packages=()) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     for name in packages:
-        executable(site / name / "__init__.py", "raise SystemExit('imported')")
-        executable(
+        make_executable(site / name / "__init__.py", "raise SystemExit('imported')")
+        make_executable(
             site / f"{name}-1.2.3.dist-info" / "METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2.3\n"
         )
     if torch:
@@ -626,12 +628,12 @@ def environment(folder: Path, torch="", cuda="", flags="", packages=()) -> Path:
 
 
 def install_torch(site: Path, torch: str, cuda: str = "", flags: str = "", table: str = "") -> None:
-    executable(site / "torch" / "__init__.py", "raise SystemExit('imported')")
-    executable(
+    make_executable(site / "torch" / "__init__.py", "raise SystemExit('imported')")
+    make_executable(
         site / "torch" / "version.py",
         f"from typing import Optional\n__version__ = '{torch}'\ncuda: Optional[str] = {cuda or None!r}\n",
     )
-    executable(site / "torch" / "cuda" / "__init__.py", table)
+    make_executable(site / "torch" / "cuda" / "__init__.py", table)
     (site / "torch" / "lib").mkdir()
     with (site / "torch" / "lib" / "libtorch_python.so").open("wb") as library:
         library.write(b"\x7fELF\0sm_\0compute_ \0xsm_99\0")
@@ -658,11 +660,11 @@ def test_toolchains_are_found_once_and_the_best_comes_first(bare, monkeypatch, t
     here = environment(bare / ".venv", "2.13.0+cu130", "13.0", "sm_75 sm_120 compute_120", whole)
     conda = environment(tmp_path / "conda" / "envs" / "llm", "2.9.1+cu128", "12.8", "sm_70 sm_90a")
     noted = environment(tmp_path / "conda" / "envs" / "old")
-    executable(tmp_path / "home" / ".conda" / "environments.txt", f"{conda}\n\n{noted}\n{tmp_path}/removed\n")
+    make_executable(tmp_path / "home" / ".conda" / "environments.txt", f"{conda}\n\n{noted}\n{tmp_path}/removed\n")
     monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "stale"))
     monkeypatch.setenv("CONDA_PREFIX", str(conda))
     # The same environment by another name, through a shim.
-    executable(tmp_path / "shims" / "python3", f'#!/bin/sh\nexec "{here}/bin/python" "$@"\n')
+    make_executable(tmp_path / "shims" / "python3", f'#!/bin/sh\nexec "{here}/bin/python" "$@"\n')
     monkeypatch.setenv("PATH", f"{tmp_path}/shims:/bin:/usr/bin")
     (tmp_path / "shims" / "python").symlink_to(conda / "bin" / "python")
     trusted_pythons.remember_chosen_python(f"{here}/bin/python")
@@ -696,7 +698,7 @@ def marking(prefix, mark):
     python = prefix / "bin" / "python"
     real = python.resolve()
     python.unlink()
-    executable(python, f'#!/bin/sh\n: > "{mark}"\nexec "{real}" "$@"\n')
+    make_executable(python, f'#!/bin/sh\n: > "{mark}"\nexec "{real}" "$@"\n')
     return python
 
 
@@ -721,7 +723,7 @@ def theirs(path):
             (lambda prefix: (prefix / "bin").chmod(0o777), "other users may write"),
             (lambda prefix: (prefix / "bin" / "python").chmod(0o757), "other users may write"),
             (lambda prefix: site_of(prefix).chmod(0o777), "other users may write"),
-            (lambda prefix: theirs(executable(site_of(prefix) / "x.pth", "")), "belongs"),
+            (lambda prefix: theirs(make_executable(site_of(prefix) / "x.pth", "")), "belongs"),
         ],
         3,
     ),
@@ -786,12 +788,14 @@ def test_nothing_of_a_cloned_folder_is_run(bare, tmp_path, monkeypatch):
         marking(bare / name, mark)
     for folder in (bare, bare / "bin"):
         for name in ("python3", "python", "uv", "docker", "podman", "apptainer", "sbatch", "nvidia-smi", "busctl"):
-            executable(folder / name, f'#!/bin/sh\n: > "{mark}-{name}"\nexit 1\n')
+            make_executable(folder / name, f'#!/bin/sh\n: > "{mark}-{name}"\nexit 1\n')
     for name in ("json", "torch", "pip", "platform", "uuid", "venv_", "msgspec", "psutil", "click", "textual"):
-        executable(bare / f"{name}.py", f"open({str(tmp_path / 'started')!r} + '-{name}.py', 'w')")
+        make_executable(bare / f"{name}.py", f"open({str(tmp_path / 'started')!r} + '-{name}.py', 'w')")
     # As asdf's, which obeys a path.
     shim = tmp_path / "shims" / "python3"
-    executable(shim, f'#!/bin/sh\n[ -e .tool-versions ] && exec ./.venv/bin/python "$@"\nexec {sys.executable} "$@"\n')
+    make_executable(
+        shim, f'#!/bin/sh\n[ -e .tool-versions ] && exec ./.venv/bin/python "$@"\nexec {sys.executable} "$@"\n'
+    )
     (bare / ".tool-versions").write_text("python path:./.venv\n")
     monkeypatch.setenv("PATH", f"bin:.::{shim.parent}:/usr/bin:/bin")
     monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[2]}:")
@@ -807,7 +811,9 @@ def test_nothing_of_a_cloned_folder_is_run(bare, tmp_path, monkeypatch):
 
 def test_a_shim_on_path_gives_the_interpreter_behind_it(bare, monkeypatch, tmp_path):
     real = environment(tmp_path / "real", "2.13.0+cpu")
-    executable(tmp_path / "shims" / "python3", f'#!/bin/sh\n[ "$PWD" = "{bare}" ] && exec "{real}/bin/python" "$@"\n')
+    make_executable(
+        tmp_path / "shims" / "python3", f'#!/bin/sh\n[ "$PWD" = "{bare}" ] && exec "{real}/bin/python" "$@"\n'
+    )
     monkeypatch.setenv("PATH", f"{tmp_path / 'shims'}:/bin")
     by_label = {toolchain.label: toolchain for toolchain in probe.probe_toolchains()}
     assert by_label["PATH"].python == f"{real}/bin/python"
@@ -895,7 +901,7 @@ def test_the_real_torch_of_this_environment():
 def test_many_slow_interpreters_are_asked_at_once_and_share_one_deadline(bare, tmp_path, monkeypatch):
     met = f"$(/bin/ls {tmp_path} | /bin/grep -c here)"
     meets = f"#!/bin/sh\n: > {tmp_path}/$$.here\nwhile [ {met} -lt 8 ]; do /bin/sleep 0.05; done\nexit 3\n"
-    slow = [str(executable(tmp_path / f"slow{n}" / "python", meets)) for n in range(8)]
+    slow = [str(make_executable(tmp_path / f"slow{n}" / "python", meets)) for n in range(8)]
     found = probe.probe_toolchains(slow, deadline=100)
     assert [t.problem for t in found if t.label == "chosen"] == ["it ended with exit code 3"] * 8
     clock, given = itertools.chain([0.0], itertools.repeat(1.5)), []
@@ -925,7 +931,7 @@ def test_paths(tmp_path, monkeypatch):
 def test_hosts_are_asked_at_a_lower_priority_and_a_shared_connection_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    executable(tmp_path / "ssh", f"#!/bin/sh\nnice >> {tmp_path}/nice\necho nobody answers >&2\nexit 255\n")
+    make_executable(tmp_path / "ssh", f"#!/bin/sh\nnice >> {tmp_path}/nice\necho nobody answers >&2\nexit 255\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     own = os.getpriority(os.PRIO_PROCESS, 0)
     answers = [probe_hosts(["a", "b"], "/py", []), probe_hosts(["b"], "/py", [], asking_host="a")]

@@ -11,7 +11,7 @@ import pytest
 import warm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import GIB, UUIDS, examples, executable, facts, gpu, machine, toolchain
+from support import GIB, UUIDS, example_count, facts, gpu, machine, make_executable, toolchain
 
 from tests.fake_driver import driver_environment
 from tui_train.base.errors import BadInput, CannotWrite, Unavailable
@@ -22,7 +22,7 @@ from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.types import FactGap, Facts, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.toolchain import pick_toolchain
-from tui_train.views import show
+from tui_train.views import plain_text
 
 ROOT = Path(__file__).parents[2]
 SEED = "seed-3090-gt1030-3090"
@@ -42,7 +42,7 @@ def here(tmp_path, monkeypatch):
 def tui(*arguments, code=0, on="", **environment):
     """Run `tui-train facts` on a machine; nothing it says is ever a traceback."""
     done = subprocess.run(
-        warm.program("facts", *arguments),
+        warm.cli_command("facts", *arguments),
         env={**os.environ, "PYTHONPATH": str(ROOT), **(driver_environment(on) if on else {}), **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -124,7 +124,7 @@ def test_a_build_without_cuda(tmp_path):
 @pytest.mark.whole
 def test_shared_memory_is_shown_with_what_is_wrong_with_it():
     states = ({}, {"shm_free": 3 << 30}, {"shm_free": 3 << 30, "shm_problem": "is read-only"})
-    shown = [show.shared_memory_text(Machine(hostname="box", **state)).partition("shm")[2] for state in states]
+    shown = [plain_text.shared_memory_text(Machine(hostname="box", **state)).partition("shm")[2] for state in states]
     assert shown == ["", " 3.0 GiB free", " is read-only"]
 
 
@@ -207,10 +207,10 @@ strange \x1b[31mline
 
 @pytest.fixture
 def ssh(tmp_path, monkeypatch):
-    program = executable(tmp_path / "bin" / "ssh", SSH)
+    program = make_executable(tmp_path / "bin" / "ssh", SSH)
     for name in ("NOTES", "SMI", "THERE"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
-    executable(tmp_path / "there" / "nvidia-smi", NVIDIA_SMI)
+    make_executable(tmp_path / "there" / "nvidia-smi", NVIDIA_SMI)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     return tmp_path
 
@@ -297,7 +297,9 @@ MACHINES_OF_ANY_KIND = st.builds(
 
 
 @settings(
-    deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    deadline=None,
+    max_examples=example_count(200),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(MACHINES_OF_ANY_KIND, TOOLCHAINS)
 @pytest.mark.whole
@@ -311,7 +313,7 @@ def test_no_machine_brings_a_traceback_or_a_control_byte(any_machine, any_toolch
         assert one.uuids
         assert set(one.uuids) <= {card.uuid for card in usable} - {""}
     assert bool(offered) == bool(usable) or not all(card.uuid for card in usable)
-    shown = show.facts_text(found, picked, gpu_sets.recommended_uuids(any_machine.gpus, verdicts))
+    shown = plain_text.facts_text(found, picked, gpu_sets.recommended_uuids(any_machine.gpus, verdicts))
     assert not UNSAFE.search(shown.replace("\n", ""))
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.fake_driver import driver_environment
 from tui_train.facts.gpus import gpu_sets
 from tui_train.facts.gpus.capability import any_arch_runs_on, do_all_support_bf16
-from tui_train.facts.gpus.verdicts import gpu_verdicts, sentence_if_torch_blocks_all
+from tui_train.facts.gpus.verdicts import all_gpus_blocked_by_torch_sentence, gpu_verdicts
 from tui_train.facts.machine import probe
 from tui_train.facts.types import Gpu, GpuProcess, GpuVerdict, Toolchain
 
@@ -330,7 +330,7 @@ def test_who_keeps_a_card_busy():
 )
 def test_one_sentence_where_all_are_blocked(cards, wheel, words):
     cards = machine_of(cards)
-    found = sentence_if_torch_blocks_all(cards, gpu_verdicts(cards, TOOLCHAINS[wheel]), TOOLCHAINS[wheel], "13.0")
+    found = all_gpus_blocked_by_torch_sentence(cards, gpu_verdicts(cards, TOOLCHAINS[wheel]), TOOLCHAINS[wheel], "13.0")
     assert words in found
     assert bool(found) == bool(words)
 
@@ -338,8 +338,9 @@ def test_one_sentence_where_all_are_blocked(cards, wheel, words):
 def test_a_lost_card_is_not_blamed_on_the_wheel():
     lost = Gpu(index=1, problem="lost")
     assert (
-        sentence_if_torch_blocks_all([lost], gpu_verdicts([lost], TOOLCHAINS["cu126"]), TOOLCHAINS["cu126"], None) == ""
+        all_gpus_blocked_by_torch_sentence([lost], gpu_verdicts([lost], TOOLCHAINS["cu126"]), TOOLCHAINS["cu126"], None)
+        == ""
     )
     cards = [lost, *machine_of("p40")]
     verdicts = gpu_verdicts(cards, TOOLCHAINS["cu130"])
-    assert "CUDA 12.6" in sentence_if_torch_blocks_all(cards, verdicts, TOOLCHAINS["cu130"], "13.0")
+    assert "CUDA 12.6" in all_gpus_blocked_by_torch_sentence(cards, verdicts, TOOLCHAINS["cu130"], "13.0")

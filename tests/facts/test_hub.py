@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hub import SHA, Hub, commit_of, files, tensors
-from pilot import SEED, keys, settle, to
-from support import boxed, check, facts, inside, plan, prepare, profile, sample, until
+from hub import MAIN_COMMIT, FakeHub, commit_of_revision, model_files, safetensors_bytes
+from pilot import THREE_CARD_MACHINE, go_to_fields, press_keys, wait_for_workers
+from support import boxed, facts, findings_of, inside, plan, prepare, profile, sample, wait_until
 
 from tui_train.diagnose import diagnose_run
 from tui_train.facts.models import hub as hub_facts
@@ -35,7 +35,7 @@ MIB = 2**20
 def kept(cache, name, content, *, main=True):
     """Lay a model into a cache, as huggingface_hub does: links to blobs."""
     model = cache / f"models--{name.replace('/', '--')}"
-    snapshot = model / "snapshots" / SHA
+    snapshot = model / "snapshots" / MAIN_COMMIT
     snapshot.mkdir(parents=True)
     (model / "blobs").mkdir()
     for number, (file, data) in enumerate(content.items()):
@@ -43,7 +43,7 @@ def kept(cache, name, content, *, main=True):
         (snapshot / file).symlink_to(f"../../blobs/{number}")
     if main:
         (model / "refs").mkdir()
-        (model / "refs" / "main").write_text(SHA)
+        (model / "refs" / "main").write_text(MAIN_COMMIT)
     return snapshot
 
 
@@ -55,11 +55,11 @@ def cache_of(path, **more):
 
 
 def test_a_cached_model_is_complete_with_its_size_and_type(tmp_path):
-    snapshot = kept(tmp_path, "acme/tiny", files())
+    snapshot = kept(tmp_path, "acme/tiny", model_files())
     (model,) = cache_of(tmp_path).models
     assert (model.id, model.folder, model.is_complete, model.causal) == ("acme/tiny", str(snapshot), True, True)
     assert (model.dtype, model.kind) == ("bf16", "llama")
-    assert model.size == sum(map(len, files().values()))
+    assert model.size == sum(map(len, model_files().values()))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_cached_model_is_complete_with_its_size_and_type(tmp_path):
     ],
 )
 def test_the_type_is_that_of_the_config_or_else_of_the_weights(tmp_path, config, dtype):
-    kept(tmp_path, "acme/tiny", files(**config))
+    kept(tmp_path, "acme/tiny", model_files(**config))
     assert cache_of(tmp_path).models[0].dtype == dtype
 
 
@@ -95,25 +95,25 @@ INDEX = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     ],
 )  # fmt: skip
 def test_what_a_model_lacks_is_named(tmp_path, change, missing):
-    content = {name: data for name, data in (files() | change).items() if data is not None}
+    content = {name: data for name, data in (model_files() | change).items() if data is not None}
     kept(tmp_path, "acme/tiny", content)
     assert cache_of(tmp_path).models[0].missing == missing
 
 
 def test_a_file_whose_link_leads_nowhere_is_missing(tmp_path):
-    snapshot = kept(tmp_path, "acme/tiny", files())
+    snapshot = kept(tmp_path, "acme/tiny", model_files())
     (snapshot / "model.safetensors").resolve().rename(tmp_path / "models--acme--tiny" / "blobs" / "9.incomplete")
     (model,) = cache_of(tmp_path).models
-    assert (model.missing, model.partial) == (("weights",), len(files()["model.safetensors"]))
+    assert (model.missing, model.partial) == (("weights",), len(model_files()["model.safetensors"]))
 
 
 def test_a_revision_that_main_does_not_name_is_not_complete(tmp_path):
-    kept(tmp_path, "acme/tiny", files(), main=False)
+    kept(tmp_path, "acme/tiny", model_files(), main=False)
     assert cache_of(tmp_path).models[0].missing == ("refs/main",)
 
 
 def test_hostile_and_damaged_folders_are_passed_over(tmp_path):
-    kept(tmp_path, "acme/good", files())
+    kept(tmp_path, "acme/good", model_files())
     for name in ("models--", "models--..--etc", "models--a--b--c", "models--\x1b[31m", "models--x", "datasets--a--b"):
         (tmp_path / name).mkdir()
     (tmp_path / "models--file--file").write_text("no folder")
@@ -122,7 +122,7 @@ def test_hostile_and_damaged_folders_are_passed_over(tmp_path):
         os.mkfifo(pipes / name)
     up = tmp_path / "models--evil--up"
     (up / "refs").mkdir(parents=True)
-    (up / "refs" / "main").write_text("../../models--acme--good/snapshots/" + SHA)
+    (up / "refs" / "main").write_text("../../models--acme--good/snapshots/" + MAIN_COMMIT)
     endless = kept(tmp_path, "evil/endless", {})
     (endless / "config.json").symlink_to("/dev/zero")
     (endless / "loop").symlink_to("loop")
@@ -150,7 +150,7 @@ def test_no_cache_is_no_problem(tmp_path):
 
 
 def test_what_takes_too_long_is_left_out_and_said(tmp_path):
-    kept(tmp_path, "acme/tiny", files())
+    kept(tmp_path, "acme/tiny", model_files())
     assert hub_cache.read({"HF_HUB_CACHE": str(tmp_path)}, -1)["problem"]
 
 
@@ -213,7 +213,7 @@ def test_an_id_stays_and_a_folder_becomes_absolute(tmp_path, monkeypatch):
 def test_the_profile_decides_whether_the_hub_is_asked():
     where = msgspec.structs.replace(facts(), hub=HubCache(folder="/hub", free=2**40))
     values = TRL | {"trainer.model": "acme/new", "trainer.environment": {"HF_HUB_OFFLINE": "1"}}
-    (finding,) = check(profile(values), where)
+    (finding,) = findings_of(profile(values), where)
     assert (finding.level, finding.change.edits) == ("error", (("trainer.environment", {}),))
 
 
@@ -225,7 +225,7 @@ def test_a_gated_model_needs_a_token_by_its_name(values, token, found):
     where = msgspec.structs.replace(
         facts(), hub=HubCache(folder="/hub", free=2**40, token=token), hub_models={"a/b": HubModel(size=1, gated=True)}
     )
-    first = check(profile(TRL | {"trainer.model": "a/b"} | values), where)[0]
+    first = findings_of(profile(TRL | {"trainer.model": "a/b"} | values), where)[0]
     assert first.level == found
     if found == "error":
         assert first.start
@@ -241,16 +241,16 @@ def test_each_of_several_machines_fetches_what_it_lacks():
     made = plan(profile(chosen | several), where)
     assert [item.name for item in made.preparations] == ["model"]
     assert {"prepare/hub_download.py", "prepare/hub_cache.py"} <= {program.path for program in made.programs}
-    assert not [one for one in check(profile(chosen | several), where) if one.key == "trainer.model"]
+    assert not [one for one in findings_of(profile(chosen | several), where) if one.key == "trainer.model"]
 
 
 @pytest.mark.parametrize("name", ["HF_HOME", "HF_HUB_CACHE"])
 def test_a_cache_that_a_container_would_lose_is_an_error(name):
     values = TRL | inside() | {"trainer.model": "a/b", "trainer.environment": {name: "/big/hf", "KEPT": "1"}}
-    (finding,) = [one for one in check(profile(values), boxed()) if one.key == "trainer.environment"]
+    (finding,) = [one for one in findings_of(profile(values), boxed()) if one.key == "trainer.environment"]
     assert (finding.level, finding.change.edits) == ("error", (("trainer.environment", {"KEPT": "1"}),))
     for more in ({"container.mounts": ("/big:/big",)}, {"container.engine": "none", "container.image": ""}):
-        found = check(profile(values | more), boxed())
+        found = findings_of(profile(values | more), boxed())
         assert not [one for one in found if one.key == "trainer.environment" and one.level == "error"]
 
 
@@ -258,7 +258,7 @@ def test_a_full_disk_has_a_remedy_that_holds_in_a_container():
     here = {"hub": HubCache(folder="/hub", free=1), "hub_models": {"a/b": HubModel(size=2**30)}}
     remedies = []
     for more, where in (({}, facts()), (inside(), boxed())):
-        found = check(profile(TRL | {"trainer.model": "a/b"} | more), msgspec.structs.replace(where, **here))
+        found = findings_of(profile(TRL | {"trainer.model": "a/b"} | more), msgspec.structs.replace(where, **here))
         remedies += [one.remedy for one in found if one.key == "trainer.model" and one.level == "error"]
     assert ["trainer.environment" in remedy for remedy in remedies] == [True, False]
 
@@ -268,10 +268,10 @@ def test_a_full_disk_has_a_remedy_that_holds_in_a_container():
 
 def test_the_hub_is_asked_for_size_and_access():
     more = {"model.gguf": bytes(10 * MIB), "pytorch_model.bin": bytes(MIB), "onnx/model.onnx": bytes(MIB)}
-    with Hub({"acme/tiny": files() | more, "acme/gated": files()}, gated=["acme/gated"]) as hub:
+    with FakeHub({"acme/tiny": model_files() | more, "acme/gated": model_files()}, gated=["acme/gated"]) as hub:
         tiny, gated = (hub_facts.query_hub_model(name, hub.url) for name in ("acme/tiny", "acme/gated"))
         none = hub_facts.query_hub_model("acme/none", hub.url)
-    assert (tiny.size, tiny.gated, tiny.refusal) == (sum(map(len, files().values())), False, "")
+    assert (tiny.size, tiny.gated, tiny.refusal) == (sum(map(len, model_files().values())), False, "")
     assert (gated.gated, none.refusal) == (True, "missing")
 
 
@@ -307,11 +307,11 @@ def run(home, hub, *words, python=sys.executable, before=None, **more):
 @pytest.mark.whole
 def test_a_model_is_downloaded_once(tmp_path):
     more = {"model.gguf": b"gg", "pytorch_model.bin": b"old"}
-    with Hub({"acme/tiny": files() | more}) as hub:
+    with FakeHub({"acme/tiny": model_files() | more}) as hub:
         assert run(tmp_path, hub, "acme/tiny").returncode == 0
         (model,) = cache_of(tmp_path / "hub").models
         assert model.is_complete
-        assert {path.name for path in Path(model.folder).iterdir()} == set(files())
+        assert {path.name for path in Path(model.folder).iterdir()} == set(model_files())
         hub.asked.clear()
         assert run(tmp_path, hub, "acme/tiny").returncode == 0
         assert hub.asked == []
@@ -321,21 +321,24 @@ def test_a_model_is_downloaded_once(tmp_path):
         assert cache_of(tmp_path / "hub").models[0].is_complete
 
 
-PINNED = ("v1", "refs/pr/1", commit_of("v1"))
+PINNED = ("v1", "refs/pr/1", commit_of_revision("v1"))
 
 
 @pytest.mark.parametrize("revision", PINNED[1:])
 @pytest.mark.whole
 def test_a_revision_is_downloaded_once_beside_main(tmp_path, revision):
-    older = files(32)
-    with Hub({"acme/tiny": files()}, revisions={("acme/tiny", name): older for name in PINNED[:2]}) as hub:
+    older = model_files(32)
+    with FakeHub({"acme/tiny": model_files()}, revisions={("acme/tiny", name): older for name in PINNED[:2]}) as hub:
         asked = hub_facts.query_hub_model("acme/tiny", hub.url, revision)
         assert asked.size == sum(map(len, older.values()))
         assert hub_facts.query_hub_model("acme/tiny", hub.url, "v9").refusal == "revision"
         assert run(tmp_path, hub, "acme/tiny", "v9").returncode == 1
         assert run(tmp_path, hub, "acme/tiny", revision).returncode == 0
         found = cache_of(tmp_path / "hub").find_model("acme/tiny", revision)
-        assert (found.is_complete, Path(found.folder, "model.safetensors").read_bytes()) == (True, tensors(32))
+        assert (found.is_complete, Path(found.folder, "model.safetensors").read_bytes()) == (
+            True,
+            safetensors_bytes(32),
+        )
         assert hub_facts.snapshot_folder({"HF_HOME": str(tmp_path)}, "acme/tiny", revision) == found.folder
         # Of main only its configuration is there.
         assert cache_of(tmp_path / "hub").find_model("acme/tiny").missing == ("weights", "tokenizer")
@@ -364,8 +367,8 @@ def test_a_revision_is_a_name_that_git_takes(text, valid):
 
 
 def test_a_model_that_is_here_needs_no_hub(tmp_path):
-    kept(tmp_path / "hub", "acme/tiny", files())
-    with Hub({"acme/tiny": files()}) as hub:
+    kept(tmp_path / "hub", "acme/tiny", model_files())
+    with FakeHub({"acme/tiny": model_files()}) as hub:
         assert run(tmp_path, hub, "acme/tiny").returncode == 0
         assert hub.asked == []
         (tmp_path / "done.begun").touch()
@@ -375,7 +378,7 @@ def test_a_model_that_is_here_needs_no_hub(tmp_path):
 
 @pytest.mark.whole
 def test_a_connection_that_breaks_goes_on_where_it_was(tmp_path):
-    with Hub({"acme/tiny": files(24 * MIB)}) as hub:
+    with FakeHub({"acme/tiny": model_files(24 * MIB)}) as hub:
         hub.cut["model.safetensors"] = (1, 22 * MIB)
         assert run(tmp_path, hub, "acme/tiny").returncode == 0
         first, second, *_ = hub.ranges("model.safetensors")
@@ -386,18 +389,18 @@ def test_a_connection_that_breaks_goes_on_where_it_was(tmp_path):
 
 @pytest.mark.whole
 def test_a_second_run_fetches_only_what_the_first_did_not(tmp_path):
-    shards = {"model-1.safetensors": tensors(MIB), "model-2.safetensors": tensors(2 * MIB)}
-    content = {name: data for name, data in files().items() if name != "model.safetensors"} | shards
+    shards = {"model-1.safetensors": safetensors_bytes(MIB), "model-2.safetensors": safetensors_bytes(2 * MIB)}
+    content = {name: data for name, data in model_files().items() if name != "model.safetensors"} | shards
     content["model.safetensors.index.json"] = json.dumps(INDEX).encode()
-    with Hub({"acme/tiny": content}) as hub:
+    with FakeHub({"acme/tiny": content}) as hub:
         hub.held["model-2.safetensors"] = MIB
         environment = os.environ | {"HF_HOME": str(tmp_path), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
         command = [sys.executable, str(PROGRAM), "acme/tiny", str(tmp_path / "done.json")]
         with subprocess.Popen(command, env=environment) as downloading:
             # Before the list of the parts is there, the weights are missing as such.
             lacking = ("model-2.safetensors",)
-            until(lambda: [one for one in cache_of(tmp_path / "hub").models if one.missing == lacking], 60)
-            until(lambda: hub.ranges("model-2.safetensors"), 60)
+            wait_until(lambda: [one for one in cache_of(tmp_path / "hub").models if one.missing == lacking], 60)
+            wait_until(lambda: hub.ranges("model-2.safetensors"), 60)
             downloading.kill()
         hub.held.clear()
         hub.released.set()
@@ -420,8 +423,10 @@ print("read", len(open(try_to_load_from_cache(model, "model.safetensors", revisi
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """A Hub with a model, one that is gated, and a cache of this test's own."""
-    older = {("acme/tiny", "v1"): files(2 * MIB)}
-    with Hub({"acme/tiny": files(3 * MIB), "acme/gated": files()}, revisions=older, gated=["acme/gated"]) as stood_in:
+    older = {("acme/tiny", "v1"): model_files(2 * MIB)}
+    with FakeHub(
+        {"acme/tiny": model_files(3 * MIB), "acme/gated": model_files()}, revisions=older, gated=["acme/gated"]
+    ) as stood_in:
         for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
@@ -447,13 +452,15 @@ def trained(chosen):
     prepared = prepare(chosen, probe_profile_facts(chosen))
     assert prepared.plan, prepared.findings
     run_dir = Place().submit(prepared, prepared.plan)
-    until(lambda: not read_status(run_dir).live, 90)
+    wait_until(lambda: not read_status(run_dir).live, 90)
     return run_dir
 
 
 def test_a_run_downloads_its_model_and_then_trains(tmp_path, hub):
     chosen = loading(tmp_path, "acme/tiny")
-    (note,) = [finding for finding in check(chosen, probe_profile_facts(chosen)) if finding.key == "trainer.model"]
+    (note,) = [
+        finding for finding in findings_of(chosen, probe_profile_facts(chosen)) if finding.key == "trainer.model"
+    ]
     assert note.level == "note"
     first = trained(chosen)
     log = first.attempt_log(1).read_text()
@@ -474,12 +481,14 @@ def test_a_run_downloads_the_revision_that_is_pinned(tmp_path, hub):
     pinned = profile_with_value(
         profile_with_value(chosen, "trainer.revision", "v1"), "trainer.arguments", ("{model}", "{revision}")
     )
-    (note,) = [finding for finding in check(pinned, probe_profile_facts(pinned)) if finding.key == "trainer.model"]
+    (note,) = [
+        finding for finding in findings_of(pinned, probe_profile_facts(pinned)) if finding.key == "trainer.model"
+    ]
     assert (note.level, "acme/tiny@v1 is downloaded" in note.message, "2 MiB" in note.message) == ("note", True, True)
     done = trained(pinned)
     log = done.attempt_log(1).read_text()
     assert read_status(done).state == "finished", log
-    assert f"read {len(tensors(2 * MIB))} bytes" in log
+    assert f"read {len(safetensors_bytes(2 * MIB))} bytes" in log
     assert prepare(pinned, probe_profile_facts(pinned)).plan.preparations == ()
     # Main is another one.
     assert prepare(chosen, probe_profile_facts(chosen)).plan.preparations
@@ -504,7 +513,7 @@ def test_a_revision_that_cannot_be_taken_is_an_error(hub, revision, values, why)
     chosen = profile(TRL | {"trainer.model": "acme/tiny", "trainer.revision": revision} | values)
     found = [
         one
-        for one in check(chosen, probe_profile_facts(chosen))
+        for one in findings_of(chosen, probe_profile_facts(chosen))
         if (one.key, one.level) == ("trainer.revision", "error")
     ]
     assert [why in one.message for one in found] == [True]
@@ -544,35 +553,35 @@ async def test_a_model_is_chosen_from_the_cache_or_typed_by_its_id(tmp_path, hub
 
     from tui_train.wizard import make_wizard
 
-    machine(SEED)
+    machine(THREE_CARD_MACHINE)
     pause = "tui_train.screens.app.profile_edits._TYPING_PAUSE_SECONDS"
     monkeypatch.setattr(pause, 600.0)
-    kept(tmp_path / "hf" / "hub", "acme/kept", files(dtype="float32", torch_dtype=None))
+    kept(tmp_path / "hf" / "hub", "acme/kept", model_files(dtype="float32", torch_dtype=None))
     kept(tmp_path / "hf" / "hub", "acme/part", {"config.json": b"{}"})
     app = make_wizard()
     async with app.run_test(size=(80, 40)) as pilot:
-        await keys("enter")(pilot)
+        await press_keys("enter")(pilot)
         app.edits.set_profile(profile(TRL))
-        await keys("enter", "m")(pilot)
+        await press_keys("enter", "m")(pilot)
         shown = [str(option.prompt).split() for option in app.screen.query_one(OptionList).options]
         assert [(words[0], "fp32" in words, "lacks" in words) for words in shown] == [
             ("acme/kept", True, False),
             ("acme/part", False, True),
         ]
-        await keys("enter")(pilot)
+        await press_keys("enter")(pilot)
         assert app.profile.trainer.model == "acme/kept"
-        await to(pilot, "trainer.model")
-        await keys("ctrl+u", *"acme/k", "tab")(pilot)
+        await go_to_fields(pilot, "trainer.model")
+        await press_keys("ctrl+u", *"acme/k", "tab")(pilot)
         assert app.profile.trainer.model == "acme/kept"
-        await keys("ctrl+u")(pilot)
+        await press_keys("ctrl+u")(pilot)
         # What is asked waits until nothing more is typed, here for a time that no machine takes for a key.
         monkeypatch.setattr(pause, 3.0)
         for letter in "acme/tiny":
             app.post_message(Key("slash" if letter == "/" else letter, letter))
-        await settle(pilot)
+        await wait_for_workers(pilot)
         assert app.profile.trainer.model == "acme/tiny"
         for _ in range(100):
-            await settle(pilot)
+            await wait_for_workers(pilot)
             if "acme/tiny" in app.facts.hub_models:
                 break
             await pilot.pause(0.1)

@@ -12,15 +12,15 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from support import sample, until
+from support import sample, wait_until
 
-from tests.fake_driver import MACHINES, driver_environment
+from tests.fake_driver import MACHINES_FOLDER, driver_environment
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, CardSample
 from tui_train.facts.machine.child_process import set_children_cancelled
 
 MIB = 2**20
-TWO = (MACHINES / "two-3090-display-and-busy.txt").read_text()
+TWO = (MACHINES_FOLDER / "two-3090-display-and-busy.txt").read_text()
 BUSY, IDLE = (f"GPU-00003090-0000-4000-8000-00000000000{number}" for number in (1, 2))
 # A test waits this long for what has to come; a loaded machine may need it.
 SOON = 60.0
@@ -64,7 +64,7 @@ def on(monkeypatch, tmp_path):
     made = []
 
     def begin(machine):
-        text = machine if "=" in machine else (MACHINES / f"{machine}.txt").read_text()
+        text = machine if "=" in machine else (MACHINES_FOLDER / f"{machine}.txt").read_text()
         made.append(Sampling(tmp_path))
         made[-1].put(text)
         for name, value in driver_environment(tmp_path / "machine.txt").items():
@@ -204,7 +204,7 @@ def test_a_card_that_cannot_be_opened_is_tried_again(on):
 
 
 def test_instances_of_a_divided_card(on):
-    text = (MACHINES / "a100-mig.txt").read_text()
+    text = (MACHINES_FOLDER / "a100-mig.txt").read_text()
     text = text.replace("mig = on\n", "mig = on\ntemperature = 44\npower = 130\nuse = 9\n")
     cards = on(text).until(lambda cards: len(cards) == 4)
     small, large, undivided, empty = cards.values()
@@ -233,7 +233,7 @@ def test_a_driver_that_hangs_is_left_at_once(on, machine):
     sampling._samples = live_samples.yield_changed_samples(cancelled.is_set)
     watcher = threading.Thread(target=lambda: ended.append(list(sampling._samples)), daemon=True)
     watcher.start()
-    until(children)
+    wait_until(children)
     cancelled.set()
     watcher.join(SOON)
     assert (ended, children()) == ([[]], [])
@@ -352,9 +352,9 @@ def test_the_process_ends_with_its_reader(machine):
     environment = {**os.environ, **driver_environment(machine), "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen([sys.executable, "-c", READER], env=environment, stdout=subprocess.PIPE) as reader:
         try:
-            (child,) = until(lambda: children(reader.pid))
+            (child,) = wait_until(lambda: children(reader.pid))
             # Its watch over its input has to be there.
-            until(lambda: child.num_threads() > 1)
+            wait_until(lambda: child.num_threads() > 1)
         finally:
             reader.kill()
     psutil.wait_procs([child], timeout=3)

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 import msgspec
 import pytest
-from hub import SHA, Hub
-from pilot import PRETRAIN, SEED, keys, settle, shows
+from hub import MAIN_COMMIT, FakeHub
+from pilot import PRETRAIN_KEY, THREE_CARD_MACHINE, press_keys, screen_text, wait_for_workers
 from support import facts, gpu, profile
 
 from tui_train.actions import model_config
@@ -17,7 +17,7 @@ from tui_train.cli.plans.plans import facts_with_fetched_config
 from tui_train.facts.models import hub as hub_facts
 from tui_train.facts.models.hub import MAX_CONFIG_BYTES
 from tui_train.facts.models.hub_child import ask_hub_for_config
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.predict import predict_memory
 from tui_train.wizard import make_wizard
 
@@ -41,7 +41,7 @@ def hub(tmp_path, monkeypatch):
         "acme/large": {"config.json": b"[" * (MAX_CONFIG_BYTES + 1)},
         "acme/odd": {"config.json": b"<html>"},
     }
-    with Hub(models, revisions={("acme/new", "v1"): {"config.json": CONFIG}}, gated=["acme/gated"]) as stood_in:
+    with FakeHub(models, revisions={("acme/new", "v1"): {"config.json": CONFIG}}, gated=["acme/gated"]) as stood_in:
         for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
@@ -61,13 +61,13 @@ def fetched(chosen):
 def test_config_json_alone_is_fetched_and_gives_the_estimate(hub, capsys):
     chosen = profile(CHOSEN)
     before = here(chosen)
-    assert predict_memory(set_up(chosen, before)).workload.unknown_model == "acme/new"
+    assert predict_memory(make_setup(chosen, before)).workload.unknown_model == "acme/new"
     after = facts_with_fetched_config(chosen, before, FactsSource())
-    found = predict_memory(set_up(chosen, after))
+    found = predict_memory(make_setup(chosen, after))
     assert (found.workload.model.name, found.workload.model.layers, found.band) == ("acme/new", 8, "fits")
     assert hub.asked == [("GET", "/acme/new/resolve/main/config.json", None)]
     cached = here(chosen).hub.find_model("acme/new")
-    assert (cached.folder.endswith(SHA), "weights" in cached.missing, cached.kind) == (True, True, "llama")
+    assert (cached.folder.endswith(MAIN_COMMIT), "weights" in cached.missing, cached.kind) == (True, True, "llama")
     assert "config.json (0.2 KiB)" in capsys.readouterr().err
     # It is known now, and the Hub is not asked again.
     facts_with_fetched_config(chosen, after, FactsSource())
@@ -132,25 +132,25 @@ def test_a_hub_that_is_not_there_is_said():
 def test_it_is_not_fetched_for_another_machine(hub):
     chosen = profile(CHOSEN)
     with pytest.raises(click.UsageError, match="leave out --machine"):
-        facts_with_fetched_config(chosen, here(chosen), FactsSource(machine=Path("box.json")))
+        facts_with_fetched_config(chosen, here(chosen), FactsSource(machine_file=Path("box.json")))
     assert hub.asked == []
 
 
 @pytest.mark.whole
 async def test_f3_asks_and_fetches(hub, machine):
-    machine(SEED)
+    machine(THREE_CARD_MACHINE)
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys(PRETRAIN, "enter", "enter")(pilot)
+        await press_keys(PRETRAIN_KEY, "enter", "enter")(pilot)
         app.edits.set_profile(profile({**CHOSEN, "recipe.global_batch": 2}))
-        await settle(pilot)
-        assert "its sizes are not known here" in shows(pilot)
-        assert "F3 Fetch config.json" in shows(pilot)
-        await keys("f3")(pilot)
-        assert hub.url in shows(pilot)
-        await keys("escape")(pilot)
+        await wait_for_workers(pilot)
+        assert "its sizes are not known here" in screen_text(pilot)
+        assert "F3 Fetch config.json" in screen_text(pilot)
+        await press_keys("f3")(pilot)
+        assert hub.url in screen_text(pilot)
+        await press_keys("escape")(pilot)
         assert hub.ranges("config.json") == []
-        await keys("f3", "enter")(pilot)
-        await settle(pilot)
-        assert "GiB reserved ±" in shows(pilot)
-        assert "F3 Trace memory" in shows(pilot)
+        await press_keys("f3", "enter")(pilot)
+        await wait_for_workers(pilot)
+        assert "GiB reserved ±" in screen_text(pilot)
+        assert "F3 Trace memory" in screen_text(pilot)

@@ -1,8 +1,8 @@
 """Cards are named as people name them, and the plan has their whole UUIDs."""
 
 import pytest
-from fake_driver import tui
-from support import UUIDS, bash, check, exported, facts, gpu, plain_environment, plan, profile
+from fake_driver import run_cli_on_machine
+from support import UUIDS, export_run, facts, findings_of, gpu, plain_environment, plan, profile, run_launch_script
 
 from tui_train.facts.gpus.verdicts import find_gpus_by_name
 
@@ -31,25 +31,25 @@ def test_a_card_is_called_by(name):
 def test_the_plan_and_the_script_have_the_whole_uuids(tmp_path):
     for names in (("01:00.0",), ("1", UUIDS[1], "GPU-ff67")):
         chosen = profile({"hardware.gpus": names})
-        assert check(chosen, WHERE) == ()
+        assert findings_of(chosen, WHERE) == ()
         assert plan(chosen, WHERE).gpus == UUIDS[1:]
-    run, made = exported(tmp_path / "run", profile({"hardware.gpus": ("1", "0")}), WHERE)
+    run, made = export_run(tmp_path / "run", profile({"hardware.gpus": ("1", "0")}), WHERE)
     assert made.gpus == UUIDS
-    shown = bash(run, "--dry-run", env=plain_environment()).stdout.decode()
+    shown = run_launch_script(run, "--dry-run", env=plain_environment()).stdout.decode()
     assert f"CUDA_VISIBLE_DEVICES={','.join(UUIDS)}" in shown.replace("\\,", ",")
     assert made.launcher == "torchrun"
 
 
 def test_what_is_not_plain_is_refused_with_the_cards_to_choose_from():
-    (error,) = check(profile({"hardware.gpus": ("2",)}), WHERE)
+    (error,) = findings_of(profile({"hardware.gpus": ("2",)}), WHERE)
     assert f"GPU 1 00000000:01:00.0 {UUIDS[1]} NVIDIA GeForce RTX 3090" in error.remedy
-    (error,) = check(profile({"hardware.gpus": ("7",)}), facts(gpus=CARDS))
+    (error,) = findings_of(profile({"hardware.gpus": ("7",)}), facts(gpus=CARDS))
     assert ("MIG-1aaaa" in error.remedy, UUIDS[0] in error.remedy) == (True, False)
 
 
 @pytest.mark.whole
 def test_facts_print_the_names_that_plan_takes():
-    shown = tui("facts", on="two-3090").stdout
+    shown = run_cli_on_machine("facts", on="two-3090").stdout
     assert all(uuid in shown for uuid in UUIDS)
-    said = tui("plan", "quickstart", "--set=hardware.gpus=1", on="two-3090", code=69).stderr
+    said = run_cli_on_machine("plan", "quickstart", "--set=hardware.gpus=1", on="two-3090", code=69).stderr
     assert "GPU 1 NVIDIA GeForce RTX 3090 cannot train" in said

@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 import pytest
-from support import SCRIPTS, check, facts, plan, profile, toolchain, tui
+from support import SCRIPTS, facts, findings_of, plan, profile, run_cli, toolchain
 
 from tui_train.base.errors import BadInput
 from tui_train.facts.machine import probe
@@ -48,7 +48,7 @@ def known(chosen):
 
 def of_key(chosen, key, where=None):
     """What is found of a key of a profile."""
-    return [one for one in check(chosen, where or known(chosen)) if one.key == key]
+    return [one for one in findings_of(chosen, where or known(chosen)) if one.key == key]
 
 
 def test_a_train_without_a_checkpoint_is_told_with_the_line_to_write(tmp_path):
@@ -76,7 +76,7 @@ def test_a_train_without_a_checkpoint_is_told_with_the_line_to_write(tmp_path):
 )  # fmt: skip
 def test_what_a_text_tells_of_train(text, line, words):
     told = parse_source(text.encode())
-    assert (told.bare_train_line, told.corrected_train) == (line, words)
+    assert (told.train_without_checkpoint_line, told.corrected_train_call) == (line, words)
 
 
 def test_an_accelerate_script_that_never_reads_the_checkpoint(tmp_path):
@@ -109,7 +109,7 @@ def test_a_script_that_waits_for_local_rank(tmp_path):
 )
 def test_any_text_is_read_without_an_end_of_the_program(data):
     told = parse_source(data)
-    assert told.problem or not told.bare_train_line
+    assert told.problem or not told.train_without_checkpoint_line
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):
@@ -140,7 +140,7 @@ def reported(*, transformers="5.23.0", installed=True, config=None, **trainer):
 
 
 def of_wandb(chosen, where):
-    return [one for one in check(chosen, where) if "W&B" in one.message]
+    return [one for one in findings_of(chosen, where) if "W&B" in one.message]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_the_nearest_of_all_keys_and_none_where_none_is_near(key, remedy):
 
 @pytest.mark.parametrize(("option", "words"), [("--stepz=3", "--set recipe.steps=VALUE"), ("--block=3", "")])
 def test_a_key_that_is_written_as_an_option(option, words):
-    said = tui("plan", option, "x", code=64).stderr
+    said = run_cli("plan", option, "x", code=64).stderr
     assert ("Did you mean" in said) is bool(words)
     assert words in said
 
@@ -270,7 +270,7 @@ def test_a_key_that_is_written_as_an_option(option, words):
 )
 def test_the_line_that_cannot_do_without_a_rank(text, line, rank):
     told = parse_source(text.encode())
-    assert (told.rank_line, told.rank) == (line, rank)
+    assert (told.rank_line, told.rank_name) == (line, rank)
 
 
 RANKED = "import os\nimport sys\nprint('rank', os.environ['RANK'], sys.argv[1:])\n"
@@ -283,13 +283,13 @@ def test_a_script_that_reads_its_rank_is_started_by_torchrun(tmp_path):
     assert made.launcher == "torchrun"
     assert "Launcher torchrun: line 3 of train.py reads RANK." in made.notes
     by_hand = fields.profile_with_value(chosen, "trainer.launcher", "python")
-    (finding,) = [one for one in check(by_hand, known(by_hand)) if "RANK" in one.message]
+    (finding,) = [one for one in findings_of(by_hand, known(by_hand)) if "RANK" in one.message]
     assert finding.forbids_plan
     changed = apply_change(finding.change, by_hand)
     assert changed.trainer.launcher == "torchrun"
-    assert not [one for one in check(changed, known(changed)) if one.level == "error"]
+    assert not [one for one in findings_of(changed, known(changed)) if one.level == "error"]
     accelerated = fields.profile_with_value(chosen, "trainer.launcher", "accelerate")
-    assert [one for one in check(accelerated, known(accelerated)) if "accelerate does not set" in one.message]
+    assert [one for one in findings_of(accelerated, known(accelerated)) if "accelerate does not set" in one.message]
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_arguments_of_a_preset_that_the_script_does_not_take_are_told_before_it_
     ],
 )
 def test_a_script_that_knows_of_no_other_process(text, alone):
-    assert parse_source(text.encode()).trains_alone == alone
+    assert parse_source(text.encode()).no_process_group == alone
 
 
 def test_what_a_script_imports_from_above_its_folder(tmp_path):
@@ -359,15 +359,15 @@ def test_what_a_script_imports_from_above_its_folder(tmp_path):
         (tmp_path / name).touch()
     (folder / "beside.py").touch()
     text = b"import net.layers, beside, outside, json, torch\nfrom shapes import one\nfrom . import net\n"
-    assert parse_source(text, str(folder)).packages_above == {}
+    assert parse_source(text, str(folder)).parent_packages == {}
     (tmp_path / "project/setup.py").touch()
     project = str(tmp_path / "project")
-    assert parse_source(text, str(folder)).packages_above == {"shapes": f"{project}/tools", "net": project}
+    assert parse_source(text, str(folder)).parent_packages == {"shapes": f"{project}/tools", "net": project}
     (tmp_path / "project/src/mynet").mkdir(parents=True)
     (tmp_path / "project/src/mynet/__init__.py").touch()
-    assert parse_source(b"import mynet.data", str(folder)).packages_above == {"mynet": f"{project}/src"}
-    assert parse_source(b"import mynet.data", project).packages_above == {"mynet": f"{project}/src"}
-    assert parse_source(text).packages_above == {}
+    assert parse_source(b"import mynet.data", str(folder)).parent_packages == {"mynet": f"{project}/src"}
+    assert parse_source(b"import mynet.data", project).parent_packages == {"mynet": f"{project}/src"}
+    assert parse_source(text).parent_packages == {}
 
 
 ABSENT = "import absent_module\n"

@@ -11,18 +11,18 @@ from typing import get_args
 import msgspec
 import pytest
 from support import (
+    RUN_WHOLE_MATRICES,
     SCRIPTS,
     UUIDS,
-    WHOLE,
-    alone,
-    check,
     facts,
+    findings_of,
     free_port,
     gpu,
-    parsed,
+    package_folder,
+    parse_command_lines,
     plain_environment,
+    prepare_without_errors,
     profile,
-    ready,
 )
 
 from tui_train.base.command import ADDRESS_VARIABLE, Command, argv
@@ -49,9 +49,9 @@ def planned(folder, launcher):
             "recipe.global_batch": 16, "nodes.count": nodes, "nodes.address": "127.0.0.1", "nodes.port": port,
         }  # fmt: skip
         found = facts(gpus=[gpu(place) for place in range(cards)], packages={"deepspeed": "0.19.8"})
-        if any(finding.level == "error" for finding in check(profile(values), found)):
+        if any(finding.level == "error" for finding in findings_of(profile(values), found)):
             continue
-        prepared = ready(profile(values), found)
+        prepared = prepare_without_errors(profile(values), found)
         run = folder / str(number)
         run.mkdir()
         for file in prepared.files:
@@ -67,18 +67,20 @@ def older(tmp_path_factory):
     """Where another version of accelerate lies, installed beside this one's other libraries."""
 
     def make(version):
-        return alone(f"accelerate=={version}", f"accelerate {version}", tmp_path_factory.mktemp("pip"))
+        return package_folder(f"accelerate=={version}", f"accelerate {version}", tmp_path_factory.mktemp("pip"))
 
     return make
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("version", ["installed", *(["1.6.0", "1.10.0"] if WHOLE else [])])
+@pytest.mark.parametrize("version", ["installed", *(["1.6.0", "1.10.0"] if RUN_WHOLE_MATRICES else [])])
 def test_accelerate_understands_every_configuration(tmp_path, older, version):
     cases = [*planned(tmp_path, "accelerate")]
     assert {WAYS[number][0] for number, *_ in cases} == {"ddp", "fsdp2", "zero1", "zero2", "zero3"}
     assert len(cases) > 100
-    told = parsed("accelerate", [words for *_, words in cases], "" if version == "installed" else older(version))
+    told = parse_command_lines(
+        "accelerate", [words for *_, words in cases], "" if version == "installed" else older(version)
+    )
     assert version in {"installed", told["version"]}
     for (number, made, words), found in zip(cases, told["found"], strict=True):
         strategy, offload, cards, precision, nodes = WAYS[number]
@@ -121,7 +123,7 @@ def test_accelerate_understands_every_configuration(tmp_path, older, version):
 def test_torchrun_understands_every_command(tmp_path):
     cases = [*planned(tmp_path, "torchrun")]
     assert len(cases) >= 12
-    told = parsed("torchrun", [words for *_, words in cases])
+    told = parse_command_lines("torchrun", [words for *_, words in cases])
     for (number, made, _), found in zip(cases, told["found"], strict=True):
         nodes = WAYS[number][-1]
         assert "refused" not in found, (WAYS[number], found)
@@ -136,8 +138,8 @@ def test_torchrun_understands_every_command(tmp_path):
 
 def test_a_flag_that_is_not_there_is_refused_by_these_parsers():
     """Or the tests above could not fail."""
-    assert "refused" in parsed("torchrun", [["--standaloner", "t.py"]])["found"][0]
-    assert "refused" in parsed("accelerate", [["--config_file=/nowhere.yaml", "t.py"]])["found"][0]
+    assert "refused" in parse_command_lines("torchrun", [["--standaloner", "t.py"]])["found"][0]
+    assert "refused" in parse_command_lines("accelerate", [["--config_file=/nowhere.yaml", "t.py"]])["found"][0]
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +181,7 @@ def test_torchrun_is_given_its_flags_as_it_spells_them(nodes, offered):
     older = torchrun_words(underscored, nodes)
     assert any("_" in word for word in older)
     assert not any("-" in word.partition("=")[0][2:] for word in older)
-    first, second = parsed("torchrun", [[*newest, "/t.py"], [*older, "/t.py"]])["found"]
+    first, second = parse_command_lines("torchrun", [[*newest, "/t.py"], [*older, "/t.py"]])["found"]
     assert first == second
     assert "refused" not in first
 
@@ -206,7 +208,7 @@ def test_deepspeed_trains_as_it_is_told(tmp_path, stage, offload):
         "trainer.launcher": "accelerate", "trainer.strategy": stage, "trainer.offload": offload,
         "recipe.precision": "fp32", "recipe.micro_batch": 2, "recipe.global_batch": 8, "recipe.steps": 4,
     }  # fmt: skip
-    prepared = ready(profile(chosen), facts(gpus=[gpu(0), gpu(1)], packages={"deepspeed": "0.19.8"}))
+    prepared = prepare_without_errors(profile(chosen), facts(gpus=[gpu(0), gpu(1)], packages={"deepspeed": "0.19.8"}))
     words = argv(prepared.plan.attempts[0].command, str(tmp_path))
     words[0] = os.environ["TUI_TRAIN_TEST_DEEPSPEED"]
     words.insert(words.index(chosen["trainer.script"]), str(SCRIPTS / "deepspeed_on_cpu.py"))
@@ -234,7 +236,7 @@ def test_a_launcher_can_do_what_it_declares(name, strategy, nodes):
     launcher = LAUNCHERS[name]
     able = strategy in {"ddp", *launcher.shards}
     assert (name in launchers_supporting(strategy)) == (strategy in launcher.shards)
-    if not able or (nodes > 1 and not launcher.spans_machines):
+    if not able or (nodes > 1 and not launcher.starts_on_several_machines):
         assert choose_launcher(1, strategy, nodes) != name
         return
     job = LauncherJob(

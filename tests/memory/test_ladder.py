@@ -8,7 +8,16 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import check, examples, facts, gpu, plan, profile, ready, taken
+from support import (
+    example_count,
+    facts,
+    findings_of,
+    gpu,
+    plan,
+    prepare_without_errors,
+    profile,
+    values_taken_by_preset,
+)
 
 from tui_train.base.command import argv, word_in_run_dir
 from tui_train.base.errors import BadInput
@@ -20,7 +29,7 @@ from tui_train.profile.presets import shipped_presets
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.setup import Setup
-from tui_train.views import show
+from tui_train.views import plain_text
 
 ALL = tuple(RUNGS)
 CARDS = facts(gpus=(gpu(0),), python="/py")
@@ -39,8 +48,8 @@ def tried(chosen, found=CARDS):
 def way_down(tries, phase, start=0):
     """The attempts that follow each other while memory runs out in one phase."""
     way = [tries[start]]
-    while phase in way[-1].then:
-        way.append(tries[way[-1].then[phase]])
+    while phase in way[-1].next_attempt_by_phase:
+        way.append(tries[way[-1].next_attempt_by_phase[phase]])
     return way
 
 
@@ -82,7 +91,7 @@ def test_each_rung_builds_on_the_one_before():
 
 
 @pytest.mark.whole
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=example_count(200), deadline=None)
 @given(
     world=st.integers(1, 9),
     micro=st.integers(1, 100),
@@ -103,7 +112,7 @@ def test_the_global_batch_is_exact_on_every_rung(world, micro, steps, rungs, con
         accumulation = batch.gradient_accumulation(recipe.global_batch, recipe.micro_batch, world)
         assert accumulation
         assert recipe.micro_batch * accumulation * world == micro * world * steps
-        for place in one.then.values():
+        for place in one.next_attempt_by_phase.values():
             # Something became less, and nothing became more.
             needs = [
                 (r.micro_batch, r.sequence_length, r.layers, not r.activation_checkpointing)
@@ -144,24 +153,24 @@ def test_an_optimizer_step_leaves_the_batch_alone():
 
 def test_the_phases_without_a_fallback_are_one_line():
     planned = plan(profile({**SHARES, "ladder.rungs": ("micro_batch",)}), OLD)
-    said = [line for line in show.plan_text(planned).splitlines() if "no fallback helps" in line]
+    said = [line for line in plain_text.plan_text(planned).splitlines() if "no fallback helps" in line]
     where = "in the optimizer step, while the model was loaded, in the evaluation"
     assert said == [f"out of memory {where}: no fallback helps there"]
-    assert "out of memory in the forward or backward pass: attempts 1, 2, " in show.plan_text(planned)
+    assert "out of memory in the forward or backward pass: attempts 1, 2, " in plain_text.plan_text(planned)
 
 
 def test_after_another_phase_both_are_kept():
     tries = tried(profile({**SHARES, "ladder.rungs": ("fused_optimizer", "micro_batch")}), OLD)
-    step = tries[tries[0].then["step"]]
-    both = tries[step.then["loss"]]
+    step = tries[tries[0].next_attempt_by_phase["step"]]
+    both = tries[step.next_attempt_by_phase["loss"]]
     assert [(one.profile.recipe.fused_optimizer, one.profile.recipe.micro_batch) for one in (step, both)] == [
         (True, 8), (True, 4),
     ]  # fmt: skip
     # The other way round it is the same attempt.
-    assert tries[tries[tries[0].then["loss"]].then["step"]] == both
+    assert tries[tries[tries[0].next_attempt_by_phase["loss"]].next_attempt_by_phase["step"]] == both
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(
     micro=st.integers(1, 64),
     rungs=st.permutations(ALL),
@@ -172,26 +181,26 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
     values = {**SHARES, "ladder.rungs": tuple(rungs), "ladder.consent": tuple(consent), "recipe.micro_batch": micro}
     values |= {"recipe.global_batch": micro * 6, "trainer.preset": preset}
     values |= {"trainer.kind": "builtin", "trainer.script": ""} if preset == "builtin" else {}
-    chosen = profile(taken(values))
+    chosen = profile(values_taken_by_preset(values))
     context = Setup(chosen, OLD).ladder_context
     usable = {name for name in rungs if not why_rung_unusable(name, context)}
     usable -= {name for name in usable if RUNGS[name].changes_training and name not in consent}
     found = tried(chosen, OLD)
-    before = {(one.key, one.level) for one in check(chosen, OLD)}
+    before = {(one.key, one.level) for one in findings_of(chosen, OLD)}
     for one in found:
-        names = [name for name, _ in one.changes]
+        names = [name for name, _ in one.rungs_and_changes]
         assert set(names) <= usable
-        assert {(new.key, new.level) for new in check(one.profile, OLD)} <= before
-        for phase, place in one.then.items():
-            more = Counter(name for name, _ in found[place].changes) - Counter(names)
+        assert {(new.key, new.level) for new in findings_of(one.profile, OLD)} <= before
+        for phase, place in one.next_attempt_by_phase.items():
+            more = Counter(name for name, _ in found[place].rungs_and_changes) - Counter(names)
             # Ever more changes: no way leads back.
             assert any(rung_helps_phase(name, phase, chosen, context) for name in more)
-            assert Counter(names) <= Counter(name for name, _ in found[place].changes)
+            assert Counter(names) <= Counter(name for name, _ in found[place].rungs_and_changes)
     assert ("eval" in context.out_of_memory_phases) == (preset != "builtin")
     for phase in context.out_of_memory_phases:
         # While one phase fails, nothing is changed that does not help it, and nothing that helps is left out.
         way = way_down(found, phase)
-        names = [name for name, _ in way[-1].changes]
+        names = [name for name, _ in way[-1].rungs_and_changes]
         assert len(names) == len(way) - 1
         assert all(rung_helps_phase(name, phase, chosen, context) for name in names)
         never = {"sharding", "optimizer_8bit"} & {*names}
@@ -210,9 +219,9 @@ def test_all_ways_fit_where_there_are_many():
     )
     assert len(found) == 24
     # Those of one phase are all there; where the mixed one is not, one with more changes takes its place.
-    assert all(found[0].then.get(phase) for phase in FALLBACK_PHASES)
+    assert all(found[0].next_attempt_by_phase.get(phase) for phase in FALLBACK_PHASES)
     last = found[-1]
-    assert not last.then or max(last.then.values()) < 24
+    assert not last.next_attempt_by_phase or max(last.next_attempt_by_phase.values()) < 24
 
 
 @pytest.mark.parametrize("rungs", [Profile().ladder.rungs, ALL])
@@ -224,7 +233,7 @@ def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
     assert len(found) == 24 or micro == 8
     for start in range(len(found)):
         for phase, name in (("eval", "eval_batch"), ("step", "fused_optimizer")):
-            assert name in dict(way_down(found, phase, start)[-1].changes)
+            assert name in dict(way_down(found, phase, start)[-1].rungs_and_changes)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +263,7 @@ def test_what_has_no_use_here_is_not_offered(values, more, name, why):
     chosen = profile({**SHARES, "trainer.launcher": "auto", "ladder.consent": ALL, **values})
     said = why_rung_unusable(name, Setup(chosen, found).ladder_context)
     assert why in said if why else not said
-    assert (name in {attempt[0] for one in tried(chosen, found) for attempt in one.changes}) is not bool(why)
+    assert (name in {attempt[0] for one in tried(chosen, found) for attempt in one.rungs_and_changes}) is not bool(why)
 
 
 @pytest.mark.parametrize(("optimizer", "able"), [("adamw_torch", True), ("paged_adamw_8bit", False), (None, True)])
@@ -326,8 +335,8 @@ def test_an_evaluation_batch_of_your_file_is_taken_for_what_it_is(preset, told, 
     chosen, found = filed(preset, told, ("eval_batch", "micro_batch"))
     chosen = profile({"recipe.micro_batch": 4}, chosen)
     tries = tried(chosen, found)
-    after = tries[tries[0].then["eval"]] if "eval" in tries[0].then else tries[0]
-    assert {name: change.title for name, change in after.changes} == way
+    after = tries[tries[0].next_attempt_by_phase["eval"]] if "eval" in tries[0].next_attempt_by_phase else tries[0]
+    assert {name: change.title for name, change in after.rungs_and_changes} == way
     key = "eval_batch_size" if preset == "axolotl" else "per_device_eval_batch_size"
     values = plan(chosen, found).configs[tries.index(after)].values
     assert values.get(key) == (1 if way else told.get(key))
@@ -353,10 +362,10 @@ def filed(preset, told, rungs):
 def test_an_evaluation_takes_smaller_batches_of_its_own(preset, names):
     """The training keeps its micro batch, unless that is what the evaluation takes as well."""
     rungs = ("expandable_segments", "micro_batch", "activation_checkpointing", "eval_batch")
-    chosen = profile(taken({**HF, "trainer.preset": preset, "ladder.rungs": rungs}))
+    chosen = profile(values_taken_by_preset({**HF, "trainer.preset": preset, "ladder.rungs": rungs}))
     tries = tried(chosen)
     end = way_down(tries, "eval")[-1]
-    assert [name for name, _ in end.changes] == names
+    assert [name for name, _ in end.rungs_and_changes] == names
     last = end.profile.recipe
     assert (last.eval_batch, last.micro_batch) == ((1, 8) if "eval_batch" in names else (0, 1))
     if "eval_batch" in names:
@@ -411,7 +420,7 @@ def test_another_model_has_another_output_folder(output, wanted):
 )
 def test_a_rung_that_the_preset_cannot_pass_is_left_out(preset, arguments, usable):
     values = {**HF, "trainer.preset": preset, "trainer.arguments": arguments}
-    chosen = profile(taken({**values, "ladder.rungs": ALL, "ladder.consent": ALL}))
+    chosen = profile(values_taken_by_preset({**values, "ladder.rungs": ALL, "ladder.consent": ALL}))
     context = Setup(chosen, CARDS).ladder_context
     assert {name for name in ALL if not why_rung_unusable(name, context)} == usable
     attempts = plan(chosen, CARDS).attempts
@@ -435,7 +444,7 @@ def test_every_preset_and_rung_fits_together():
         if shipped_presets()[name].file:
             values["trainer.config"] = "/t.yaml"
         values = values if name != "builtin" else {"trainer.preset": name}
-        chosen = profile(taken({**values, "ladder.rungs": ALL, "ladder.consent": ALL}))
+        chosen = profile(values_taken_by_preset({**values, "ladder.rungs": ALL, "ladder.consent": ALL}))
         made = plan(chosen, msgspec.structs.replace(CARDS, documents={"/t.yaml": YamlDocument(values=DO_TRAIN)}))
         files = {config.path: config.values for config in made.configs}
         assert bool(files) == bool(shipped_presets()[name].file)
@@ -453,7 +462,7 @@ def test_every_preset_and_rung_fits_together():
 
 def forbidden(chosen, found):
     """What a check forbids of a profile."""
-    return {(finding.key, finding.message) for finding in check(chosen, found) if finding.forbids_plan}
+    return {(finding.key, finding.message) for finding in findings_of(chosen, found) if finding.forbids_plan}
 
 
 @pytest.mark.parametrize("capability", ["6.1", "7.5", "9.0"])
@@ -461,7 +470,7 @@ def forbidden(chosen, found):
 def test_no_attempt_is_what_a_check_forbids(kind, capability):
     values = {"trainer.kind": kind} if kind in {"builtin", "finetune"} else {"trainer.preset": kind}
     values |= {"trainer.model": "/m"} if kind != "builtin" else {}
-    chosen = profile(taken({**SHARES, "ladder.consent": ALL, **values}))
+    chosen = profile(values_taken_by_preset({**SHARES, "ladder.consent": ALL, **values}))
     cards = tuple(gpu(index, compute_capability=capability) for index in range(2))
     found = facts(gpus=cards, torch="2.7.1", packages=LIBRARIES)
     attempts = tried(chosen, found)
@@ -524,7 +533,7 @@ ACCELERATE = {"trainer.launcher": "accelerate", "ladder.rungs": ("micro_batch", 
 
 def config(chosen, attempt, found=SHARED):
     """The configuration that an attempt names, as it is written, and its path."""
-    prepared = ready(chosen, found)
+    prepared = prepare_without_errors(chosen, found)
     words = argv(prepared.plan.attempts[attempt].command, "/run")
     path = next(word for word in words if word.startswith("--config_file=")).removeprefix("--config_file=/run/")
     return path, yaml.safe_load(next(file.text for file in prepared.files if file.path == path))
@@ -566,5 +575,5 @@ def test_offload_is_for_what_is_sharded():
 
 def test_an_own_script_may_need_less_than_is_foretold():
     named = ("--model_name_or_path=meta-llama/Llama-3.1-8B",)
-    found = titles(profile(taken({**HF, **LARGE, "trainer.arguments": named})))
+    found = titles(profile(values_taken_by_preset({**HF, **LARGE, "trainer.arguments": named})))
     assert found[:3] == ["as planned", "expandable segments", "micro batch 16 -> 8"]

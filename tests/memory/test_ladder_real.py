@@ -17,10 +17,22 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from chats import written
-from fine_tuning import LIBRARIES
-from support import SCRIPTS, TRL, bash, exported, facts, gpu, plain_environment, profile, ready, taken, with_trl
-from trainings import TINY, log_of, losses
+from chat_data import write_rows
+from fine_tuning import TUNING_LIBRARIES
+from support import (
+    SCRIPTS,
+    TRL_PYTHON,
+    export_run,
+    facts,
+    gpu,
+    needs_trl,
+    plain_environment,
+    prepare_without_errors,
+    profile,
+    run_launch_script,
+    values_taken_by_preset,
+)
+from tiny_trainings import TINY_RECIPE, attempt_log_text, checkpoint_losses
 
 from tui_train.profile.presets import CheckpointRules, UserPreset, shipped_presets
 from tui_train.runs.status import read_status
@@ -41,7 +53,7 @@ WORDS = {
 # Where memory can run out, and the phase that it is.
 PHASE_OF = {"forward": "loss", "backward": "loss", "state": "step", "step": "step", "load": "load", "resume": "load"}
 PHASES = ("loss", "step", "load")
-WITH = {"finetune": (with_trl,)}
+WITH = {"finetune": (needs_trl,)}
 # What the default run of the tests has of all this.
 USUAL = {
     ("builtin", "python", "load"),
@@ -66,7 +78,9 @@ class Trained(NamedTuple):
 
     @property
     def told(self):
-        return "\n".join([self.said, *(log_of(self.run, number + 1) for number in range(len(self.positions)))])
+        return "\n".join(
+            [self.said, *(attempt_log_text(self.run, number + 1) for number in range(len(self.positions)))]
+        )
 
 
 def cells():
@@ -84,10 +98,10 @@ def small_model():
     """The folder of a small model that is fine-tuned, and a file of rows that are equally long."""
     folder = Path(tempfile.mkdtemp(prefix="tui-train-model-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    words = [TRL, str(SCRIPTS / "tokenizer.py"), str(folder / "model"), "--with-model"]
+    words = [TRL_PYTHON, str(SCRIPTS / "tokenizer.py"), str(folder / "model"), "--with-model"]
     subprocess.run(words, check=True, capture_output=True)
     rows = ({"text": f"{number:03d} the quick brown fox"} for number in range(GLOBAL * STEPS))
-    written(folder / "rows.jsonl", rows)
+    write_rows(folder / "rows.jsonl", rows)
     return folder
 
 
@@ -100,7 +114,7 @@ def train(folder, cell, *, faults=(), micro=0):
     world = 1 if launcher == "python" else 2
     cards = phase != "loss"
     values = {
-        **TINY, "trainer.launcher": launcher, "trainer.arguments": WORDS.get(trainer, ()),
+        **TINY_RECIPE, "trainer.launcher": launcher, "trainer.arguments": WORDS.get(trainer, ()),
         "hardware.processes": world, "recipe.micro_batch": micro or GLOBAL // world, "recipe.global_batch": GLOBAL,
         "recipe.steps": STEPS, "recipe.checkpoint_every": SAVED,
         "ladder.rungs": ("micro_batch", "expandable_segments", "fused_optimizer"),
@@ -121,7 +135,7 @@ def train(folder, cell, *, faults=(), micro=0):
         sizes = {f"recipe.{name}": None for name in ("layers", "hidden_size", "heads")}
         values |= sizes | {
             "trainer.kind": "finetune",
-            "trainer.python": TRL,
+            "trainer.python": TRL_PYTHON,
             "trainer.model": str(small_model() / "model"),
             "trainer.data": (str(small_model() / "rows.jsonl"),),
             "finetune.dropout": 0.0,
@@ -133,11 +147,11 @@ def train(folder, cell, *, faults=(), micro=0):
     # The optimizer of a newer one is fused by itself.
     transformers = "4.57.0" if phase == "step" else "5.23.0"
     found = msgspec.structs.replace(
-        facts(python=values["trainer.python"], gpus=gpus, transformers=transformers, packages=LIBRARIES),
+        facts(python=values["trainer.python"], gpus=gpus, transformers=transformers, packages=TUNING_LIBRARIES),
         presets={"own": own},
     )
-    run, plan = exported(
-        folder / "run", profile(taken(values, own.preset if trainer == "total-batch" else None)), found
+    run, plan = export_run(
+        folder / "run", profile(values_taken_by_preset(values, own.preset if trainer == "total-batch" else None)), found
     )
     half = run.path / "output" / "checkpoint-99"
     half.mkdir(parents=True)
@@ -148,7 +162,7 @@ def train(folder, cell, *, faults=(), micro=0):
         HF_HUB_OFFLINE="1", ACCELERATE_USE_CPU="true", PYTHONPATH=str(SCRIPTS / "faults"),
         FAULTS=json.dumps(faults), NOTES=str(notes),
     )  # fmt: skip
-    done = bash(run, env=environment, timeout=580)
+    done = run_launch_script(run, env=environment, timeout=580)
     return Trained(run, plan, done.returncode, done.stdout.decode() + done.stderr.decode(), noted(notes))
 
 
@@ -180,7 +194,7 @@ def micro_batches(attempt):
 def learned(trainer, run):
     """The loss of each step, the newest where a step was done again."""
     if trainer in BY_TRANSFORMERS:
-        return losses(run.path / "output")
+        return checkpoint_losses(run.path / "output")
     records = [json.loads(line) for line in (run.path / "output" / "losses.jsonl").read_text().splitlines()]
     return {record["step"]: record["loss"] for record in records}
 
@@ -190,7 +204,7 @@ def _python(warm_python):
     """They train with a Python that has imported the libraries; where all are asked for, with one that has not."""
     with pytest.MonkeyPatch.context() as patch:
         if os.environ.get("TUI_TRAIN_TEST_LADDER") != "all":
-            patch.setitem(TINY, "trainer.python", warm_python)
+            patch.setitem(TINY_RECIPE, "trainer.python", warm_python)
         yield
 
 
@@ -201,7 +215,7 @@ def undisturbed(tmp_path_factory):
     @cache
     def trained(trainer, launcher):
         found = train(tmp_path_factory.mktemp("whole"), (trainer, launcher, "loss"))
-        assert found.code == 0, log_of(found.run, 1)
+        assert found.code == 0, attempt_log_text(found.run, 1)
         return found
 
     return trained
@@ -269,7 +283,7 @@ def test_another_failure_stops_at_once(tmp_path, trainer, launcher, phase):
     assert found.positions == [1]
     assert len(found.plan.attempts) > 2
     assert f"failed with exit code {found.code}: see attempt-1.log" in found.said
-    assert "shapes cannot be multiplied" in log_of(found.run, 1)
+    assert "shapes cannot be multiplied" in attempt_log_text(found.run, 1)
 
 
 @pytest.mark.whole
@@ -292,11 +306,11 @@ def test_the_ladder_ends(tmp_path, trainer, place, phase):
 def test_an_older_trainer_resumes_with_the_micro_batch_that_it_is_told(tmp_path, warm_python):
     """Its own choice is the checkpoint's, with the accumulation of the smaller one: another global batch."""
     values = {"trainer.kind": "script", "trainer.preset": "hf-trainer", "trainer.script": "/t.py"}
-    chosen = profile(taken(values) | {"recipe.micro_batch": 8, "ladder.rungs": ("micro_batch",)})
-    run, plan = exported(tmp_path / "run", chosen, facts(transformers="5.1.0"))
+    chosen = profile(values_taken_by_preset(values) | {"recipe.micro_batch": 8, "ladder.rungs": ("micro_batch",)})
+    run, plan = export_run(tmp_path / "run", chosen, facts(transformers="5.1.0"))
     told = [{one.name: one.value for one in attempt.command.env} for attempt in plan.attempts]
     assert [names["TUI_TRAIN_MICRO_BATCH"] for names in told] == ["8", "4", "2", "1"]
-    newer = ready(chosen, facts(transformers="5.2.0")).plan.attempts
+    newer = prepare_without_errors(chosen, facts(transformers="5.2.0")).plan.attempts
     assert not any(one.name == "TUI_TRAIN_MICRO_BATCH" for attempt in newer for one in attempt.command.env)
     for batch in (8, None):
         (tmp_path / f"{batch}.json").write_text(json.dumps({"train_batch_size": batch}))

@@ -12,9 +12,14 @@ import msgspec
 import psutil
 import pytest
 import warm
-from support import GIB, TRL, facts, gpu, profile, sample, tui, until, with_trl
+from support import GIB, TRL_PYTHON, facts, gpu, needs_trl, profile, run_cli, sample, wait_until
 
-from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name, known_models, layer_structure_by_type
+from tui_train.facts.models.dimensions import (
+    ModelDimensions,
+    dimensions_by_name,
+    known_models,
+    layer_structure_by_model_type,
+)
 from tui_train.facts.models.model_folders import ModelFolder, read_model_folder
 from tui_train.facts.types import YamlDocument
 from tui_train.memory import trace as traces
@@ -93,7 +98,7 @@ def test_a_model_is_known_by_its_names(name, found):
     ("sizes", "batch", "more", "error"),
     [
         ((3, 256, 4), (4, 256), {"autocast": "bf16"}, 0.01),
-        ((4, 256, 4), (8, 256), {"checkpointing": True, "gather": True}, 0.06),
+        ((4, 256, 4), (8, 256), {"checkpoints_activations": True, "accumulates_gradients": True}, 0.06),
     ],
 )
 def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more, error):
@@ -101,30 +106,30 @@ def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more, error)
     model = own(*sizes)
     how = MemorySettings(micro_batch=batch[0], sequence_length=batch[1], optimizer="adamw_fused", **more)
     question = traces.memory_child_request(model, how)
-    measured = traces.run_measurement(warm.training(), question)
+    measured = traces.run_memory_measurement(warm.training(), question)
     assert not measured.problem
     assert measured.parameters == model.parameters
     most = measured.peak_phase_and_bytes[1]
     assert estimate_memory(model, how).peak_phase.total_bytes == pytest.approx(most, rel=error)
-    traced = traces.run_trace(warm.training(), question)
+    traced = traces.run_memory_trace(warm.training(), question)
     assert traced.peak_phase_and_bytes[1] == pytest.approx(most, rel=0.02), traced.problem
 
 
 @pytest.mark.whole
-@with_trl
+@needs_trl
 @pytest.mark.parametrize("packed", ["nf4", "nf4-dq"])
 def test_weights_that_bitsandbytes_quantizes_are_measured_as_estimated(packed):
     model = own(3, 256, 4)
     how = MemorySettings(
-        micro_batch=4, sequence_length=128, method="lora", packed=packed, targets=ALL_LORA_TARGETS,
+        micro_batch=4, sequence_length=128, trained="lora", quantization=packed, lora_targets=ALL_LORA_TARGETS,
         optimizer="adamw_fused",
     )  # fmt: skip
     question = traces.memory_child_request(model, how)
-    measured = traces.run_measurement(TRL, question)
+    measured = traces.run_memory_measurement(TRL_PYTHON, question)
     assert not measured.problem
     most = measured.peak_phase_and_bytes[1]
     assert estimate_memory(model, how).peak_phase.total_bytes == pytest.approx(most, rel=0.06)
-    assert traces.run_trace(TRL, question).peak_phase_and_bytes[1] == pytest.approx(most, rel=0.02)
+    assert traces.run_memory_trace(TRL_PYTHON, question).peak_phase_and_bytes[1] == pytest.approx(most, rel=0.02)
 
 
 @pytest.fixture(scope="module")
@@ -148,74 +153,94 @@ TOKENS = {"micro_batch": 2, "sequence_length": 512}
 
 
 # Weights of four bits beside LoRA, as bitsandbytes computes with them.
-PACKED = {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4"}
+PACKED = {"weight_dtype": "bf16", "autocast": "bf16", "trained": "lora", "quantization": "nf4"}
 SHORT_SGD = {"optimizer": "sgd", "sequence_length": 16}
-TABLE = {"tied": True, "vocab": 50000}
+TABLE = {"ties_embeddings": True, "vocab": 50000}
 
 
 def like(name, **sizes):
     """The sizes of a model whose layers are built like those of a type."""
-    built = {key: value for key, value in layer_structure_by_type()[name].items() if key != "absent"}
+    built = {key: value for key, value in layer_structure_by_model_type()[name].items() if key != "absent"}
     return {"type": name, **built, **sizes}
 
 
 SUMMED = [
     # Its head's gradient waits for the embedding's, and they are added in a third place.
     (TABLE, {"optimizer": "sgd", "sequence_length": 64}, 0.02),
-    (TABLE, {"optimizer": "sgd", "sequence_length": 64, "gather": True}, 0.02),
-    ({"vocab": 50000}, {"optimizer": "adafactor", "weights": "bf16", "sequence_length": 16}, 0.02),
+    (TABLE, {"optimizer": "sgd", "sequence_length": 64, "accumulates_gradients": True}, 0.02),
+    ({"vocab": 50000}, {"optimizer": "adafactor", "weight_dtype": "bf16", "sequence_length": 16}, 0.02),
     # DistributedDataParallel copies the gradients; FSDP shares them out once they are whole.
-    ({}, SHORT_SGD | {"sharding": "ddp", "shards": 2}, 0.05),
-    (TABLE, SHORT_SGD | {"sharding": "fsdp", "shards": 8}, 0.15),
+    ({}, SHORT_SGD | {"sharding": "ddp", "shard_count": 2}, 0.05),
+    (TABLE, SHORT_SGD | {"sharding": "fsdp", "shard_count": 8}, 0.15),
     # It caps the weights of attention, and so computes them one by one.
     (like("gemma2", heads=16, head_dim=16), {"sequence_length": 1024}, 0.1),
     # Its activation is written out, with a power that autocast takes in fp32.
-    (like("gpt2", positions=512, ffn=2048), {"autocast": "bf16"}, 0.05),
+    (like("gpt2", learned_positions=512, ffn=2048), {"autocast": "bf16"}, 0.05),
     (like("phi", ffn=2048, layers=16), PACKED, 0.05),
-    (like("gpt2", positions=1024), {"attention": "eager", "sequence_length": 1024}, 0.05),
+    (like("gpt2", learned_positions=1024), {"attention": "eager", "sequence_length": 1024}, 0.05),
     # Under autocast its norms give fp32, of which each linear layer keeps a copy.
-    (like("starcoder2"), {"weights": "bf16", "autocast": "bf16"}, 0.03),
+    (like("starcoder2"), {"weight_dtype": "bf16", "autocast": "bf16"}, 0.03),
     # Frozen weights are cast for each pass.
-    ({"ffn": 4096, "layers": 6}, {"autocast": "bf16", "method": "lora", "sequence_length": 32}, 0.05),
+    ({"ffn": 4096, "layers": 6}, {"autocast": "bf16", "trained": "lora", "sequence_length": 32}, 0.05),
     # Its norms keep one input; of fp32 from bitsandbytes, attention keeps values and no view of all three.
-    (like("gpt_neox", ffn=2048, layers=16), PACKED | {"rank": 1}, 0.05),
+    (like("gpt_neox", ffn=2048, layers=16), PACKED | {"lora_rank": 1}, 0.05),
     # One head of values, which are a copy, and a softmax in 16 bits.
     (
-        like("falcon", norms=1, kv=1, heads=16, ffn=2048, layers=8),
-        {"weights": "bf16", "method": "lora", "attention": "eager", "targets": ALL_LORA_TARGETS, "dropout": 0.1},
+        like("falcon", norms_per_layer=1, kv_heads=1, heads=16, ffn=2048, layers=8),
+        {
+            "weight_dtype": "bf16",
+            "trained": "lora",
+            "attention": "eager",
+            "lora_targets": ALL_LORA_TARGETS,
+            "lora_dropout": 0.1,
+        },
         0.05,
     ),
     # Each of its heads of queries gets keys and values of its own, whatever attends.
-    (like("falcon", kv=4, heads=16, ffn=1024, layers=16), {"attention": "flash"}, 0.01),
+    (like("falcon", kv_heads=4, heads=16, ffn=1024, layers=16), {"attention": "flash"}, 0.01),
     # Eager attention copies its values, which keeps no view of all three.
     ({"type": "phi3", "layers": 16}, {"attention": "eager", "sequence_length": 64, "micro_batch": 32}, 0.05),
     # Their norms multiply with the weight in fp32, or have none.
-    (like("gemma3_text", heads=4, head_dim=64, layers=8), {"weights": "bf16"}, 0.05),
-    (like("olmo", layers=8), {"weights": "bf16"}, 0.05),
+    (like("gemma3_text", heads=4, head_dim=64, layers=8), {"weight_dtype": "bf16"}, 0.05),
+    (like("olmo", layers=8), {"weight_dtype": "bf16"}, 0.05),
     ({"heads": 16}, {"attention": "eager"}, 0.05),
     # What bitsandbytes gives on in fp32 is kept so by what is gated as well.
-    (like("stablelm", ffn=1024, layers=8), PACKED | {"targets": ALL_LORA_TARGETS}, 0.05),
+    (like("stablelm", ffn=1024, layers=8), PACKED | {"lora_targets": ALL_LORA_TARGETS}, 0.05),
     # Autocast copies weights of other 16 bits too.
-    ({"ffn": 4096, "layers": 6}, {"weights": "bf16", "autocast": "fp16", "method": "lora"}, 0.05),
+    ({"ffn": 4096, "layers": 6}, {"weight_dtype": "bf16", "autocast": "fp16", "trained": "lora"}, 0.05),
     # Liger's norms are also those of queries and keys.
-    (like("qwen3", heads=16, head_dim=64, layers=8), {"weights": "bf16", "kernels": "liger", "loss": "fused"}, 0.05),
+    (
+        like("qwen3", heads=16, head_dim=64, layers=8),
+        {"weight_dtype": "bf16", "fused_kernels": "liger", "loss": "fused"},
+        0.05,
+    ),
     # Kept in fp32 beside packed weights, all that goes from layer to layer is.
-    ({"layers": 8}, {"autocast": "bf16", "method": "lora", "packed": "nf4"}, 0.05),
+    ({"layers": 8}, {"autocast": "bf16", "trained": "lora", "quantization": "nf4"}, 0.05),
     # TRL's losses, with all that is trained, and with less.
     *(
-        ({"tied": tied, "vocab": 90000}, {"loss": loss, "micro_batch": 5, "optimizer": "sgd", **more}, 0.06)
+        ({"ties_embeddings": tied, "vocab": 90000}, {"loss": loss, "micro_batch": 5, "optimizer": "sgd", **more}, 0.06)
         for loss in ("tiled", "checkpointed")
         for tied, more in (
             (False, {"autocast": "bf16"}),
-            (True, {"weights": "bf16"}),
-            (True, {"autocast": "bf16", "method": "lora"}),
+            (True, {"weight_dtype": "bf16"}),
+            (True, {"autocast": "bf16", "trained": "lora"}),
         )
     ),
-    ({}, {"attention": "eager", "checkpointing": True, "sequence_length": 1024}, 0.05),
+    ({}, {"attention": "eager", "checkpoints_activations": True, "sequence_length": 1024}, 0.05),
     # Pairs of answers, and the frozen copy that DPO compares with.
     *(
-        ({"layers": 6}, {"rows": 2, "reference": True, "loss": "tiled", "checkpointing": checkpointing, **more}, 0.05)
-        for checkpointing, more in ((True, {"autocast": "bf16"}), (False, {"weights": "bf16"}))
+        (
+            {"layers": 6},
+            {
+                "sequences_per_sample": 2,
+                "has_reference_model": True,
+                "loss": "tiled",
+                "checkpoints_activations": checkpointing,
+                **more,
+            },
+            0.05,
+        )
+        for checkpointing, more in ((True, {"autocast": "bf16"}), (False, {"weight_dtype": "bf16"}))
     ),
 ]
 
@@ -256,7 +281,7 @@ def test_what_a_config_alone_tells_is_what_the_models_own_code_keeps(counted, tm
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(sizes | more))
     model = read_model_folder(str(tmp_path)).dimensions
-    how = MemorySettings(micro_batch=2, sequence_length=512, weights="bf16", optimizer="sgd")
+    how = MemorySettings(micro_batch=2, sequence_length=512, weight_dtype="bf16", optimizer="sgd")
     traced = counted(traces.memory_child_request(model, how, str(tmp_path)))
     # gpt_oss clamps inside its experts, which keeps some more.
     error = 0.1 if kind == "gpt_oss" else 0.05
@@ -276,10 +301,10 @@ def test_what_a_config_alone_tells_is_what_the_models_own_code_keeps(counted, tm
     ],
 )
 def test_what_is_not_quantized_decides_how_wide_all_between_is(weights, attention, checkpointing, measured):
-    model = ModelDimensions(layers=4, hidden=128, heads=4, kv=2, ffn=384, vocab=1000)
+    model = ModelDimensions(layers=4, hidden=128, heads=4, kv_heads=2, ffn=384, vocab=1000)
     how = MemorySettings(
-        micro_batch=2, sequence_length=256, weights=weights, autocast="bf16", method="lora", packed="nf4",
-        targets=ALL_LORA_TARGETS, attention=attention, checkpointing=checkpointing, optimizer="sgd",
+        micro_batch=2, sequence_length=256, weight_dtype=weights, autocast="bf16", trained="lora", quantization="nf4",
+        lora_targets=ALL_LORA_TARGETS, attention=attention, checkpoints_activations=checkpointing, optimizer="sgd",
     )  # fmt: skip
     assert estimate_memory(model, how).peak_phase.total_bytes / 2**20 == pytest.approx(measured, rel=0.03)
 
@@ -287,43 +312,54 @@ def test_what_is_not_quantized_decides_how_wide_all_between_is(weights, attentio
 def test_experts_in_one_tensor_are_neither_quantized_nor_adapted():
     model = dimensions_by_name("Mixtral-8x7B")
     each = MemorySettings(
-        micro_batch=1, sequence_length=64, weights="bf16", method="lora", packed="nf4", targets=ALL_LORA_TARGETS
+        micro_batch=1,
+        sequence_length=64,
+        weight_dtype="bf16",
+        trained="lora",
+        quantization="nf4",
+        lora_targets=ALL_LORA_TARGETS,
     )
     fused = msgspec.structs.replace(each, fused_experts=True)
     one, other = (estimate_memory(model, how) for how in (each, fused))
     unpacked = model.layers * model.expert_parameters_per_layer * (2 - 0.5625)
     adapters = model.layers * model.experts * 3 * 16 * (model.hidden + model.expert_ffn)
-    assert one.trained - other.trained == adapters
+    assert one.trained_count - other.trained_count == adapters
     assert other.phases[0].total_bytes - one.phases[0].total_bytes == pytest.approx(unpacked - 4 * adapters, rel=1e-6)
 
 
 def test_the_optimizer_holds_what_torch_does():
     """Weights, gradients, two states and foreach's square roots: five times the weights in bf16, four when fused."""
-    how = MemorySettings(micro_batch=1, sequence_length=512, weights="bf16", checkpointing=True)
+    how = MemorySettings(micro_batch=1, sequence_length=512, weight_dtype="bf16", checkpoints_activations=True)
     step = estimate_memory(MISTRAL, how)
     weights = 2 * MISTRAL.parameters
     assert step.peak_phase.name == "optimizer step"
     assert step.peak_phase.total_bytes == 5 * weights
     fused = msgspec.structs.replace(how, optimizer="adamw_fused")
     assert estimate_memory(MISTRAL, fused).phases[3].total_bytes == 4 * weights
-    halved = msgspec.structs.replace(how, sharding="fsdp", shards=2)
+    halved = msgspec.structs.replace(how, sharding="fsdp", shard_count=2)
     assert estimate_memory(MISTRAL, halved).phases[3].total_bytes == pytest.approx(2.5 * weights)
-    copied = msgspec.structs.replace(how, sharding="ddp", shards=2)
+    copied = msgspec.structs.replace(how, sharding="ddp", shard_count=2)
     assert estimate_memory(MISTRAL, copied).phases[3].total_bytes == 6 * weights
 
 
 def test_each_saving_saves():
     how = MemorySettings(micro_batch=4, sequence_length=2048)
-    savings = {"checkpointing": True, "method": "lora", "loss": "fused", "kernels": "liger", "attention": "flash"}
-    for name, value in (*savings.items(), ("weights", "bf16")):
+    savings = {
+        "checkpoints_activations": True,
+        "trained": "lora",
+        "loss": "fused",
+        "fused_kernels": "liger",
+        "attention": "flash",
+    }
+    for name, value in (*savings.items(), ("weight_dtype", "bf16")):
         less = msgspec.structs.replace(how, **{name: value})
         assert (
             estimate_memory(MISTRAL, less).peak_phase.total_bytes < estimate_memory(MISTRAL, how).peak_phase.total_bytes
         ), name
-    packed = msgspec.structs.replace(how, weights="bf16", method="lora")
+    packed = msgspec.structs.replace(how, weight_dtype="bf16", trained="lora")
     saving = (
         estimate_memory(MISTRAL, packed).phases[0].total_bytes
-        - estimate_memory(MISTRAL, msgspec.structs.replace(packed, packed="nf4")).phases[0].total_bytes
+        - estimate_memory(MISTRAL, msgspec.structs.replace(packed, quantization="nf4")).phases[0].total_bytes
     )
     assert saving == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters_per_layer * (2 - 0.5625), rel=0.001)
 
@@ -351,7 +387,7 @@ def test_what_is_reserved_is_more_than_the_tensors_by_their_logits_and_processes
 def test_the_card_with_the_least_free_memory_decides():
     where = facts(gpus=(gpu(0), gpu(1, memory_total=20 * GIB)))
     found = told({"recipe.global_batch": 16}, where)
-    assert [place.free for place, _ in found.place_verdicts] == [20 * GIB, 24 * GIB]
+    assert [place.free_bytes for place, _ in found.place_verdicts] == [20 * GIB, 24 * GIB]
 
 
 @pytest.mark.whole
@@ -361,7 +397,9 @@ def test_a_trace_counts_what_is_trained_not_what_the_files_hold(tmp_path):
     chosen = profile({"trainer.model": str(tmp_path)})
     where = msgspec.structs.replace(facts(), models={str(tmp_path): read_model_folder(str(tmp_path))})
     found = derive_workload(Setup(chosen, where))
-    told = traces.run_trace(warm.training(), traces.memory_child_request(found.model, found.settings, found.folder))
+    told = traces.run_memory_trace(
+        warm.training(), traces.memory_child_request(found.model, found.settings, found.folder)
+    )
     assert told.peak_phase_and_bytes[1] == pytest.approx(
         estimate_memory(found.model, found.settings).peak_phase.total_bytes, rel=0.1
     )
@@ -401,13 +439,13 @@ def test_arguments_and_yaml_tell_how():
              "--torch_compile", "--optim", "adamw_bnb_8bit", "--max_seq_length=777",
              "--attn_implementation=flash_attention_2")  # fmt: skip
     how = told(SCRIPT | {"trainer.arguments": words, "recipe.precision": "bf16"}, facts()).workload.settings
-    assert (how.method, how.rank, how.packed, how.optimizer) == ("lora", 64, "nf4", "adamw_8bit")
+    assert (how.trained, how.lora_rank, how.quantization, how.optimizer) == ("lora", 64, "nf4", "adamw_8bit")
     assert (how.sequence_length, how.attention, how.autocast) == (777, "flash", "bf16")
     assert any("torch.compile" in words for words in how.caveats)
     yaml = YamlDocument(values={"base_model": "meta-llama/Llama-3.2-1B", "adapter": "qlora", "load_in_4bit": True})
     where = msgspec.structs.replace(facts(), documents={"/c.yaml": yaml})
     found = told(SCRIPT | {"trainer.preset": "axolotl", "trainer.config": "/c.yaml"}, where).workload
-    assert (found.model.name, found.settings.packed) == ("meta-llama/Llama-3.2-1B", "nf4")
+    assert (found.model.name, found.settings.quantization) == ("meta-llama/Llama-3.2-1B", "nf4")
 
 
 LOADED = ("--model_name_or_path=Qwen/Qwen2.5-0.5B", "--dtype=float32")
@@ -462,7 +500,7 @@ def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
     chosen = profile(SCRIPT | values)
     full, lora = (told({"recipe.lora": yes}, where, chosen) for yes in (False, True))
     how = lora.workload.settings
-    assert (full.workload.settings.method, how.method, how.rank, how.targets) == (
+    assert (full.workload.settings.trained, how.trained, how.lora_rank, how.lora_targets) == (
         "full",
         "lora",
         rank,
@@ -472,11 +510,16 @@ def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
     assert lora.estimate.peak_phase.total_bytes < full.estimate.peak_phase.total_bytes / 2
     (effect,) = (one for one in rung_effects(Setup(chosen, where)) if one.change.title == "LoRA")
     # What is reserved is what is shown and judged.
-    assert effect.peak_difference == lora.place_verdicts[0][1].reserved - full.place_verdicts[0][1].reserved
-    assert effect.peak_difference < lora.estimate.peak_phase.total_bytes - full.estimate.peak_phase.total_bytes
+    assert (
+        effect.peak_difference_bytes
+        == lora.place_verdicts[0][1].reserved_bytes - full.place_verdicts[0][1].reserved_bytes
+    )
+    assert effect.peak_difference_bytes < lora.estimate.peak_phase.total_bytes - full.estimate.peak_phase.total_bytes
     assert effect.changes_training
     # Where a trainer is not told, it is none.
-    assert told({"recipe.lora": True, "trainer.preset": "hf-trainer"}, where, chosen).workload.settings.method == "full"
+    assert (
+        told({"recipe.lora": True, "trainer.preset": "hf-trainer"}, where, chosen).workload.settings.trained == "full"
+    )
 
 
 def safetensors(path, tensors, length=None, data=b""):
@@ -501,7 +544,7 @@ def test_a_folder_tells_shape_and_exact_count(tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     read = read_model_folder(str(tmp_path))
     found = read.dimensions
-    assert (found.parameters, found.dtype, found.qkv_bias, read.layers) == (207, "bf16", True, ("w",))
+    assert (found.parameters, found.dtype, found.qkv_bias, read.layer_paths) == (207, "bf16", True, ("w",))
     where = msgspec.structs.replace(facts(), models={"/m": ModelFolder(found)})
     assert told({"trainer.model": "/m"}, where).estimate.parameters == 207
 
@@ -510,15 +553,15 @@ def test_a_model_without_some_of_its_files_is_damaged(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     index = {"weight_map": {"w": "a.safetensors", "v": "b.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert read_model_folder(str(tmp_path)).damaged == "", "its weights may have another format"
+    assert read_model_folder(str(tmp_path)).bad_weights == "", "its weights may have another format"
     safetensors(tmp_path / "a.safetensors", {"w": bf16(10, 20)}, data=bytes(400))
     read = read_model_folder(str(tmp_path))
-    assert read.damaged == "b.safetensors is missing (1 of 2 files are)"
-    assert (read.dimensions.exact, read.layers) == (0, ())
+    assert read.bad_weights == "b.safetensors is missing (1 of 2 files are)"
+    assert (read.dimensions.exact_parameters, read.layer_paths) == (0, ())
     (tmp_path / "b.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 14\n")
-    assert "git lfs pull" in read_model_folder(str(tmp_path)).damaged
+    assert "git lfs pull" in read_model_folder(str(tmp_path)).bad_weights
     safetensors(tmp_path / "b.safetensors", {"v": bf16(7)}, data=bytes(14))
-    assert read_model_folder(str(tmp_path)).damaged == ""
+    assert read_model_folder(str(tmp_path)).bad_weights == ""
 
 
 def test_layers_of_an_unknown_kind_are_told_not_raised(tmp_path):
@@ -533,11 +576,11 @@ def test_files_in_mxfp4_are_not_counted_by_their_elements(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(made | {"quantization_config": {"quant_method": "mxfp4"}}))
     safetensors(tmp_path / "model.safetensors", {"w": {**bf16(5), "dtype": "U16"}}, data=bytes(10))
     found = read_model_folder(str(tmp_path))
-    assert (found.problem, found.dimensions.exact, found.dimensions.dtype) == ("", 0, "bf16")
+    assert (found.problem, found.dimensions.exact_parameters, found.dimensions.dtype) == ("", 0, "bf16")
 
 
 def test_a_layer_is_found_by_the_end_of_its_path():
-    model = ModelFolder(layers=("model.layers.0.mlp.up_proj",))
+    model = ModelFolder(layer_paths=("model.layers.0.mlp.up_proj",))
     assert all(map(model.has_layer, ("up_proj", "mlp.up_proj", "layers.7.mlp.up_proj")))
     assert not any(map(model.has_layer, ("proj", "mlp", "up_proj.weight", "")))
 
@@ -571,23 +614,23 @@ def test_a_damaged_folder_is_a_problem_in_words(tmp_path, spoil):
 
 @pytest.mark.whole
 def test_the_command_prints_phases_and_json():
-    shown = tui("estimate", "quickstart", "--set", "recipe.layers=3").stdout
+    shown = run_cli("estimate", "quickstart", "--set", "recipe.layers=3").stdout
     assert max(map(len, shown.splitlines())) <= 80
     assert "Estimated: at most" in shown
     quick = f"--set=trainer.python={warm.training()}"
-    data = json.loads(tui("estimate", "quickstart", "--json", "--measure", quick).stdout)
+    data = json.loads(run_cli("estimate", "quickstart", "--json", "--measure", quick).stdout)
     assert data["peak"]["bytes"] == pytest.approx(max(data["measure"]["phases"].values()), rel=0.15)
     mine = ("kind=script", "script=/t.py", "preset=hf-trainer")
-    failed = tui("estimate", "quickstart", *(f"--set=trainer.{setting}" for setting in mine), code=69)
+    failed = run_cli("estimate", "quickstart", *(f"--set=trainer.{setting}" for setting in mine), code=69)
     assert "the script's own model is not known" in failed.stderr
 
 
 def test_a_trace_that_fails_or_is_cancelled_says_so():
     model = ModelDimensions(type="nothing", layers=1, hidden=8, heads=1, ffn=8, vocab=8)
     question = traces.memory_child_request(model, MemorySettings(micro_batch=1, sequence_length=8))
-    assert "nothing" in traces.run_trace(warm.training(), question).problem
-    assert traces.run_trace(warm.training(), question, lambda: True).problem
-    assert "cannot be started" in traces.run_trace("/no/python", question).problem
+    assert "nothing" in traces.run_memory_trace(warm.training(), question).problem
+    assert traces.run_memory_trace(warm.training(), question, lambda: True).problem
+    assert "cannot be started" in traces.run_memory_trace("/no/python", question).problem
 
 
 @pytest.mark.whole
@@ -596,10 +639,10 @@ def test_what_measures_ends_with_whoever_asked_for_it():
     asked = traces.memory_child_request(
         ModelDimensions(type="llama", layers=40, hidden=1024, heads=8, ffn=4096, vocab=32000), how
     )
-    asks = f"from tui_train.memory import trace; trace.run_measurement({sys.executable!r}, {asked!r})"
+    asks = f"from tui_train.memory import trace; trace.run_memory_measurement({sys.executable!r}, {asked!r})"
     asking = subprocess.Popen([sys.executable, "-c", asks])
     started = lambda: psutil.Process(asking.pid).children()  # noqa: E731
-    until(lambda: started() and any("libtorch" in mapped.path for mapped in started()[0].memory_maps()), 60)
+    wait_until(lambda: started() and any("libtorch" in mapped.path for mapped in started()[0].memory_maps()), 60)
     (child,) = started()
     asking.kill()
     asking.wait()

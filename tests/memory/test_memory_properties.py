@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import GIB, UUIDS, check, examples, facts, gpu, profile
+from support import GIB, UUIDS, example_count, facts, findings_of, gpu, profile
 
 from tui_train.memory.ladder.attempt_order import attempts_with_fallbacks
 from tui_train.memory.ladder.rungs import RUNGS
@@ -54,7 +54,7 @@ def profiles(draw):
 
 
 def errors(chosen, where):
-    return {finding.message for finding in check(chosen, where) if finding.level == "error"}
+    return {finding.message for finding in findings_of(chosen, where) if finding.level == "error"}
 
 
 def may_rise(before, after):
@@ -62,29 +62,29 @@ def may_rise(before, after):
     then, model = after.workload.settings, after.workload.model
     now = before.workload.settings
     cost = 0
-    if then.gather and not now.gather:
+    if then.accumulates_gradients and not now.accumulates_gradients:
         # The gradients of one micro batch are there while the next is computed.
         cost += dict(next(each for each in after.estimate.phases if each.name == "optimizer step").parts)["gradients"]
         # Of a tied table the sum of its two gradients, beside what the micro batches before gave.
-        cost += model.embedding_parameters * 4 if model.tied else 0
+        cost += model.embedding_parameters * 4 if model.ties_embeddings else 0
     if then.loss == "fused" != now.loss:
         # It computes gradients with the loss: of the head, and of what goes into it.
         cost += (model.embedding_parameters + then.micro_batch_tokens * model.hidden) * then.compute_value_bytes
-    if then.checkpointing and not now.checkpointing:
+    if then.checkpoints_activations and not now.checkpoints_activations:
         # The input of a layer, beside all of that layer.
         cost += then.micro_batch_tokens * model.hidden * then.residual_value_bytes
     return cost
 
 
 @pytest.mark.whole
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(profiles())
 def test_no_rung_raises_what_it_is_there_to_lower_nor_makes_a_profile_wrong(made):
     chosen, where = made
     tries = attempts_with_fallbacks(chosen, Setup(chosen, where).ladder_context)
     found = [predict_memory(Setup(each.profile, where)) for each in tries]
     for before, attempt in zip(found, tries, strict=True):
-        for phase, place in attempt.then.items():
+        for phase, place in attempt.next_attempt_by_phase.items():
             after, changed = found[place], tries[place]
             assert errors(changed.profile, where) <= errors(attempt.profile, where), changed.title
             assert after.estimate.peak_phase.total_bytes <= before.estimate.peak_phase.total_bytes + may_rise(

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from support import GIB, facts, gpu, profile
 
-from screens.widgets.memory import memory_lines
+from screens.widgets.memory_lines import memory_lines
 from tui_train.base.text import size_text
 from tui_train.memory.predict import predict_memory
 from tui_train.setup.setup import Setup
@@ -29,10 +29,10 @@ def test_what_is_reserved_is_shown_and_its_parts_add_up_to_it(values, where, wid
     found = predict_memory(Setup(profile(values), where))
     _, bar, key = (line.plain for line in memory_lines(found, (), None, note="", width=width))
     verdict = found.place_verdicts[0][1]
-    assert f"{size_text(verdict.reserved)} of {size_text(verdict.available)}" in bar
+    assert f"{size_text(verdict.reserved_bytes)} of {size_text(verdict.available_bytes)}" in bar
     assert (" reserved" in bar) == (width >= 70)
     assert bar.endswith(verdict.band)
     assert len(bar) <= width
     parts = [float(held) for held in re.findall(r"([\d.]+) GiB", key)]
     if len(parts) == len(re.findall("GiB|MiB", key)) == 4:
-        assert sum(parts) == pytest.approx(verdict.reserved / GIB, abs=0.2)
+        assert sum(parts) == pytest.approx(verdict.reserved_bytes / GIB, abs=0.2)

@@ -89,9 +89,15 @@ def test_only_fsdps_first_version_holds_the_gradients_of_frozen_layers_inputs():
     assert second == pytest.approx(alone, abs=1)
     model = ModelDimensions(layers=12, hidden=256, heads=4, ffn=256, vocab=8)
     how = MemorySettings(
-        micro_batch=1, sequence_length=512, method="lora", rank=4, checkpointing=True, sharding="fsdp", shards=2
+        micro_batch=1,
+        sequence_length=512,
+        trained="lora",
+        lora_rank=4,
+        checkpoints_activations=True,
+        sharding="fsdp",
+        shard_count=2,
     )
-    held = replace(how, holds_layers=True)
+    held = replace(how, holds_frozen_layers=True)
     difference = (
         estimate_memory(model, held).peak_phase.total_bytes - estimate_memory(model, how).peak_phase.total_bytes
     )
@@ -99,27 +105,29 @@ def test_only_fsdps_first_version_holds_the_gradients_of_frozen_layers_inputs():
 
 
 MISTRAL = dimensions_by_name("mistralai/Mistral-7B-v0.1")
-LORA = MemorySettings(micro_batch=1, sequence_length=1024, weights="bf16", method="lora", sharding="fsdp", shards=2)
+LORA = MemorySettings(
+    micro_batch=1, sequence_length=1024, weight_dtype="bf16", trained="lora", sharding="fsdp", shard_count=2
+)
 
 
 def test_a_shared_out_model_is_loaded_by_shares_or_whole_once():
     parts = estimate_memory(MISTRAL, LORA).phases[0].total_bytes
-    whole = estimate_memory(MISTRAL, replace(LORA, loads_whole=True)).phases[0].total_bytes
+    whole = estimate_memory(MISTRAL, replace(LORA, loads_whole_model=True)).phases[0].total_bytes
     assert whole == pytest.approx(3 * parts)
 
 
 def test_packed_weights_that_fsdp_2_leaves_out_are_on_each_card():
-    packed = replace(LORA, packed="nf4")
+    packed = replace(LORA, quantization="nf4")
     shared = estimate_memory(MISTRAL, packed).phases[0].total_bytes
-    whole = estimate_memory(MISTRAL, replace(packed, keeps_packed=True)).phases[0].total_bytes
+    whole = estimate_memory(MISTRAL, replace(packed, keeps_quantized_unsharded=True)).phases[0].total_bytes
     assert whole - shared == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters_per_layer * 0.5625 / 2, rel=0.001)
 
 
 def test_what_scales_the_layers_instead_of_lora_keeps_what_goes_out_of_them():
-    alone = replace(LORA, sharding="", shards=1, targets=())
-    scaled = replace(alone, targets=ALL_LORA_TARGETS, scales=True)
+    alone = replace(LORA, sharding="", shard_count=1, lora_targets=())
+    scaled = replace(alone, lora_targets=ALL_LORA_TARGETS, trains_output_scales=True)
     out = sum(width for _, width in MISTRAL.linear_shapes_per_layer.values())
-    assert estimate_memory(MISTRAL, scaled).trained == MISTRAL.layers * out
+    assert estimate_memory(MISTRAL, scaled).trained_count == MISTRAL.layers * out
     difference = (
         estimate_memory(MISTRAL, scaled).peak_phase.total_bytes - estimate_memory(MISTRAL, alone).peak_phase.total_bytes
     )
@@ -127,29 +135,32 @@ def test_what_scales_the_layers_instead_of_lora_keeps_what_goes_out_of_them():
 
 
 def test_recomputing_only_every_second_product_is_between_all_and_none():
-    how = MemorySettings(micro_batch=1, sequence_length=4096, weights="bf16")
-    some = replace(how, checkpointing=True, whole_layers=False)
+    how = MemorySettings(micro_batch=1, sequence_length=4096, weight_dtype="bf16")
+    some = replace(how, checkpoints_activations=True, checkpoints_whole_layers=False)
     sizes = [
-        estimate_memory(MISTRAL, each).phases[1].total_bytes for each in (replace(some, whole_layers=True), some, how)
+        estimate_memory(MISTRAL, each).phases[1].total_bytes
+        for each in (replace(some, checkpoints_whole_layers=True), some, how)
     ]
     assert sizes == sorted(set(sizes))
 
 
 def test_layer_norm_and_bitsandbytes_give_on_fp32():
     phi = dimensions_by_name("microsoft/phi-2")
-    how = replace(LORA, packed="nf4", autocast="bf16", sharding="", shards=1, checkpointing=True)
-    same = replace(how, packed="gptq")
+    how = replace(LORA, quantization="nf4", autocast="bf16", sharding="", shard_count=1, checkpoints_activations=True)
+    same = replace(how, quantization="gptq")
     kept = [dict(estimate_memory(phi, each).phases[1].parts)["activations"] for each in (how, same)]
     assert kept[0] > 1.9 * kept[1]
     assert estimate_memory(MISTRAL, how).phases[1].parts[-2] == estimate_memory(MISTRAL, same).phases[1].parts[-2]
 
 
 def test_what_waits_in_the_hosts_memory_or_is_stepped_at_once_is_not_held():
-    how = MemorySettings(micro_batch=2, sequence_length=4096, weights="bf16", checkpointing=True, loss="compiled")
-    offloads = estimate_memory(MISTRAL, replace(how, offloads=True)).phases[1]
+    how = MemorySettings(
+        micro_batch=2, sequence_length=4096, weight_dtype="bf16", checkpoints_activations=True, loss="compiled"
+    )
+    offloads = estimate_memory(MISTRAL, replace(how, offloads_activations=True)).phases[1]
     kept = dict(estimate_memory(MISTRAL, how).phases[1].parts)["activations"] - dict(offloads.parts)["activations"]
     assert kept == (MISTRAL.layers - 2) * how.micro_batch_tokens * MISTRAL.hidden * 2
-    at_once = estimate_memory(MISTRAL, replace(how, steps_at_once=True)).phases[3]
+    at_once = estimate_memory(MISTRAL, replace(how, steps_in_backward_pass=True)).phases[3]
     assert at_once.total_bytes < 3.2 * 2 * MISTRAL.parameters, "weights and two states"
     logits = dict(estimate_memory(MISTRAL, how).phases[4].parts)["logits"]
     assert logits == how.micro_batch_tokens * MISTRAL.vocab * 2 * 9 / 8, "nor does evaluation hold more"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from support import GIB, SCRIPTS, UUIDS, facts, gpu, profile, with_trl
-from support import TRL as PYTHON_TRL
+from support import GIB, SCRIPTS, UUIDS, facts, gpu, needs_trl, profile
+from support import TRL_PYTHON as PYTHON_TRL
 
 import tui_train
 from tui_train.facts.machine import probe
@@ -38,13 +38,13 @@ def told(words, more=(), sources=None, **values):
 def test_a_profile_tells_which_fsdp_shares_out_and_how_layers_are_recomputed():
     words = ("--fsdp=full_shard auto_wrap", "--use_peft", "--gradient_checkpointing", "--dtype=bfloat16")
     old = told(words, transformers="4.45.0")
-    assert (old.sharding, old.holds_layers, old.weights) == ("fsdp", True, "bf16")
+    assert (old.sharding, old.holds_frozen_layers, old.weight_dtype) == ("fsdp", True, "bf16")
     assert any("full model" in caveat for caveat in old.caveats)
-    assert not told(words).holds_layers, "transformers 5 recomputes otherwise"
+    assert not told(words).holds_frozen_layers, "transformers 5 recomputes otherwise"
     other = (*words, "--gradient_checkpointing_kwargs={'use_reentrant': False}")
-    assert not told(other, transformers="4.45.0").holds_layers
+    assert not told(other, transformers="4.45.0").holds_frozen_layers
     full = told((words[0], "--dtype=bfloat16"))
-    assert full.weights == "fp32", "accelerate keeps in fp32 what FSDP trains in mixed precision"
+    assert full.weight_dtype == "fp32", "accelerate keeps in fp32 what FSDP trains in mixed precision"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_profile_tells_which_fsdp_shares_out_and_how_layers_are_recomputed():
 )
 def test_versions_and_kernels_tell_how_the_logits_are_treated(words, version, loss, kernels):
     how = told(words, transformers=version)
-    assert (how.loss, how.kernels) == (loss, kernels)
+    assert (how.loss, how.fused_kernels) == (loss, kernels)
 
 
 MISTRAL_IN = "Mistral-7B-v0.1"
@@ -101,7 +101,7 @@ FULL = {"trainer.config": "/c.yaml", "trainer.arguments": ("finetuning_type=full
 )
 def test_each_trainer_loads_weights_and_computes_the_loss_in_its_own_way(values, packages, transformers, weights, loss):
     how = told((), values, transformers=transformers, packages=packages)
-    assert (how.weights, how.loss) == (weights, loss)
+    assert (how.weight_dtype, how.loss) == (weights, loss)
 
 
 def test_only_weights_that_nobody_knows_are_a_guess():
@@ -115,10 +115,10 @@ def test_only_weights_that_nobody_knows_are_a_guess():
 def test_what_is_not_quantized_is_fp32_where_peft_prepares_the_model():
     packed = ("--load_in_4bit=True", "--dtype=bfloat16")
     sources = {"/t.py": parse_source(b"import peft\nmodel = peft.prepare_model_for_kbit_training(model)")}
-    assert (told(packed).weights, told(packed, sources=sources).weights) == ("bf16", "fp32")
-    assert told(("--auto_gptq=triton_v2", "--dtype=bfloat16"), sources=sources).weights == "bf16"
+    assert (told(packed).weight_dtype, told(packed, sources=sources).weight_dtype) == ("bf16", "fp32")
+    assert told(("--auto_gptq=triton_v2", "--dtype=bfloat16"), sources=sources).weight_dtype == "bf16"
     by_trl = {**TRL, "trainer.arguments": (*TRL["trainer.arguments"], *packed)}
-    versions = {version: told((), by_trl, packages={"trl": version}).weights for version in ("0.23.0", "1.16.0")}
+    versions = {version: told((), by_trl, packages={"trl": version}).weight_dtype for version in ("0.23.0", "1.16.0")}
     assert versions == {"0.23.0": "fp32", "1.16.0": "bf16"}
 
 
@@ -127,8 +127,8 @@ def test_transformers_5_has_the_experts_of_a_layer_as_one_tensor():
 
 
 def test_packed_weights_are_known_by_the_words_of_their_library():
-    assert told(("--auto_gptq=triton_v2", "--peft_method=lora", "--r=4")).packed == "gptq"
-    assert told(("--bitsandbytes=nf4", "--r=4")).rank == 4
+    assert told(("--auto_gptq=triton_v2", "--peft_method=lora", "--r=4")).quantization == "gptq"
+    assert told(("--bitsandbytes=nf4", "--r=4")).lora_rank == 4
 
 
 # A small vocabulary: on the CPU TRL computes its tiles by several operators, on GPUs by one kernel.
@@ -150,7 +150,7 @@ def pairs_model(tmp_path_factory):
     return made
 
 
-@with_trl
+@needs_trl
 @pytest.mark.whole
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("checkpointing", [True, False])
@@ -177,7 +177,7 @@ def test_a_step_of_trls_dpo_takes_what_is_estimated(tmp_path, pairs_model, lora,
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "ACCELERATE_USE_CPU": "true"}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     measured = json.loads(done.stdout.splitlines()[-1])
-    assert measured["reference"] == asked_for.settings.reference == (not lora)
+    assert measured["reference"] == asked_for.settings.has_reference_model == (not lora)
     estimated = estimate_memory(asked_for.model, asked_for.settings)
     assert estimated.peak_phase.total_bytes == pytest.approx(measured["peak"], rel=estimated.relative_error)
 
@@ -197,4 +197,4 @@ def test_adapters_are_of_the_type_that_trl_gives_them(values, becomes):
     chosen = profile({"trainer.kind": "finetune", "trainer.model": "Qwen/Qwen2.5-7B", **values})
     packages = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0", "deepspeed": "0.19.0"}
     where = facts(gpus=(gpu(0), gpu(1)), packages=packages)
-    assert derive_workload(Setup(chosen, where)).settings.adapters == becomes
+    assert derive_workload(Setup(chosen, where)).settings.adapter_dtype == becomes

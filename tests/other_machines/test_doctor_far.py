@@ -7,13 +7,13 @@ from pathlib import Path
 import psutil
 import pytest
 import ssh as secure_shell
-from ssh import runs_there
-from support import prepare, profile, tui, until
+from ssh import runs_of_host
+from support import prepare, profile, run_cli, wait_until
 
 from tui_train.base.errors import Unavailable
-from tui_train.places.asking import ask_child, ask_removal
+from tui_train.places.host_questions import ask_child, ask_removal
 from tui_train.places.place import Place
-from tui_train.runs.elsewhere import read_run_place
+from tui_train.runs.remote_run import read_run_place
 from tui_train.runs.rundir import list_runs
 
 PRETENDED = Path(__file__).parents[1] / "pretended_cuda"
@@ -33,17 +33,17 @@ def host(tmp_path, monkeypatch):
 @pytest.mark.whole
 @pytest.mark.training
 def test_a_test_that_works_leaves_nothing_there(host):
-    made = json.loads(tui("doctor", "quickstart", *ON_BOX, "--json").stdout)
+    made = json.loads(run_cli("doctor", "quickstart", *ON_BOX, "--json").stdout)
     assert (made["result"]["works"], made["result"]["processes"]) == (True, 2)
-    assert (runs_there(host), list_runs()) == ([], ())
+    assert (runs_of_host(host), list_runs()) == ([], ())
 
 
 @pytest.mark.whole
 @pytest.mark.training
 def test_the_folder_of_one_that_fails_stays_there_and_is_named(host):
     fault = [f"--set=trainer.environment={value}" for value in (f"PYTHONPATH={PRETENDED}", "FAULT=die")]
-    said = tui("doctor", "quickstart", *ON_BOX, *fault, code=69).stdout
-    (kept,) = runs_there(host)
+    said = run_cli("doctor", "quickstart", *ON_BOX, *fault, code=69).stdout
+    (kept,) = runs_of_host(host)
     assert said.rstrip().endswith(f"Its run folder stays there: box:{kept}")
     assert "process group" in (kept / "attempt-1.log").read_text()
     assert list_runs() == ()
@@ -53,11 +53,11 @@ def test_the_folder_of_one_that_fails_stays_there_and_is_named(host):
 @pytest.mark.training
 def test_the_proof_of_a_host(host, tmp_path):
     chosen = [f"--stage={name}" for name in ("kernels", "ranks", "memory")]
-    tui("doctor", "--cards", *ON_BOX, *chosen, "--output", tmp_path / "proof")
+    run_cli("doctor", "--cards", *ON_BOX, *chosen, "--output", tmp_path / "proof")
     proof = json.loads((tmp_path / "proof" / "report.json").read_text())
     verdicts = {stage["name"]: [claim["verdict"] for claim in stage["claims"]] for stage in proof["stages"]}
     assert verdicts == {"kernels": ["ok"], "ranks": ["ok", "ok"], "memory": ["not tested"]}
-    assert (runs_there(host), list_runs()) == ([], ())
+    assert (runs_of_host(host), list_runs()) == ([], ())
 
 
 @pytest.mark.whole
@@ -72,10 +72,10 @@ def test_a_run_that_is_at_work_there_is_not_removed(host):
     run = place.submit(prepared, prepared.plan)
     with pytest.raises(Unavailable, match="at work"):
         ask_removal(read_run_place(run.path), ended=True)
-    assert runs_there(host)
+    assert runs_of_host(host)
     place.stop(run, at_once=True)
     place.remove(run)
-    assert (runs_there(host), list_runs()) == ([], ())
+    assert (runs_of_host(host), list_runs()) == ([], ())
 
 
 def child(code, seconds=60):
@@ -85,7 +85,7 @@ def child(code, seconds=60):
 
 def test_a_program_that_was_sent_along_prints_its_answer():
     made = child("import os, sys; print(os.environ['SENT']); print('why', file=sys.stderr); sys.exit(3)")
-    assert (made.out, made.error, made.code, made.failure) == (b"along\n", b"why\n", 3, "")
+    assert (made.stdout, made.stderr, made.exit_code, made.failure) == (b"along\n", b"why\n", 3, "")
     assert "cannot be started" in ask_child("", ["/nowhere"], 60, {}).why_unusable()
 
 
@@ -93,7 +93,7 @@ def test_a_program_that_was_sent_along_prints_its_answer():
 def test_a_program_that_hangs_is_ended(tmp_path):
     made = child(hangs(tmp_path / "pid"), seconds=3)
     assert (made.timed_out, made.failure) == (True, "no answer in time")
-    until(lambda: not psutil.pid_exists(int((tmp_path / "pid").read_text())), 30)
+    wait_until(lambda: not psutil.pid_exists(int((tmp_path / "pid").read_text())), 30)
 
 
 @pytest.mark.whole
@@ -101,7 +101,7 @@ def test_a_program_for_whose_answer_nobody_waits_is_ended(host, tmp_path):
     file = tmp_path / "pid"
     made = ask_child("box", [sys.executable, "-c", hangs(file)], 600, {}, file.exists)
     assert "was not waited for" in made.failure
-    until(lambda: not psutil.pid_exists(int(file.read_text())), 30)
+    wait_until(lambda: not psutil.pid_exists(int(file.read_text())), 30)
 
 
 def hangs(file):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import netns
 import pytest
-from support import until
+from support import wait_until
 
 pytestmark = [pytest.mark.training, pytest.mark.whole, pytest.mark.xdist_group("netns")]
 
@@ -22,7 +22,7 @@ TWO_HOSTS = (
 
 @pytest.fixture
 def pair():
-    with netns.short_folder() as folder, netns.pair(folder) as made:
+    with netns.short_folder() as folder, netns.run_two_hosts(folder) as made:
         yield made
 
 
@@ -42,7 +42,7 @@ def outcome(process, pair, code):
     _, hosts, folder = pair
     out, said = process.communicate(timeout=150)
     assert process.returncode == code, out + said
-    until(lambda: not netns.training_processes(hosts), 30)
+    wait_until(lambda: not netns.training_processes(hosts), 30)
     assert not [*(folder / "data").rglob("communication-test*")]
     return json.loads(out) if out else said
 
@@ -82,14 +82,14 @@ def cut_once_they_have_met(pair):
     _, hosts, folder = pair
 
     def cut():
-        until(lambda: any("process group" in log.read_text() for log in folder.rglob("attempt-1.log")), 100)
-        hosts[1].cut()
+        wait_until(lambda: any("process group" in log.read_text() for log in folder.rglob("attempt-1.log")), 100)
+        hosts[1].unplug()
 
     cutting = threading.Thread(target=cut)
     cutting.start()
     yield
     cutting.join()
-    hosts[1].cut(off=False)
+    hosts[1].unplug(off=False)
 
 
 def test_a_link_that_is_cut_ends_in_time(pair):

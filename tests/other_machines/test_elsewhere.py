@@ -13,8 +13,8 @@ import msgspec
 import pytest
 import ssh as secure_shell
 import support
-from pilot import PRETRAIN, keys, settle, shows
-from support import GIB, UUIDS, check, gpu, inside, machine, plan, profile, sample, toolchain
+from pilot import PRETRAIN_KEY, press_keys, screen_text, wait_for_workers
+from support import GIB, UUIDS, findings_of, gpu, inside, machine, plan, profile, sample, toolchain
 
 from tui_train.actions import machine_facts
 from tui_train.actions.machine_facts import FactsSource
@@ -37,7 +37,7 @@ BOX = Facts(
 
 
 def tui(*words, code=0, **more):
-    return support.tui(*words, code=code, env={**os.environ, "PYTHONPATH": str(ROOT), **more})
+    return support.run_cli(*words, code=code, env={**os.environ, "PYTHONPATH": str(ROOT), **more})
 
 
 @pytest.fixture
@@ -109,8 +109,8 @@ def test_a_file_that_is_none_is_refused(tmp_path):
 
 
 def test_an_image_there_is_not_guessed_at(box):
-    where = machine_facts.probe_facts_for_profile(profile(inside()), FactsSource(machine=box))
-    (error,) = [found for found in check(profile(inside()), where) if found.key.startswith("container")]
+    where = machine_facts.probe_facts_for_profile(profile(inside()), FactsSource(machine_file=box))
+    (error,) = [found for found in findings_of(profile(inside()), where) if found.key.startswith("container")]
     assert "can only be looked into" in error.message
 
 
@@ -118,15 +118,15 @@ def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
     monkeypatch.setenv("USER", "ann")
     tools = (toolchain("/scratch/ann/env/bin/python"), toolchain(f"{Path.home()}/env/bin/python"))
     machine_files.save_machine_file(tmp_path / "box.json", msgspec.structs.replace(BOX, toolchains=tools))
-    where = machine_facts.probe_facts_for_profile(profile(), FactsSource(machine=tmp_path / "box.json"))
+    where = machine_facts.probe_facts_for_profile(profile(), FactsSource(machine_file=tmp_path / "box.json"))
     assert plan(profile(), where).python == "~/env/bin/python"
     only = msgspec.structs.replace(where, toolchains=where.toolchains[:1])
-    assert "facts --json" in check(profile(), only)[0].message
+    assert "facts --json" in findings_of(profile(), only)[0].message
 
 
 def test_this_machine_is_not_taken_for_the_other(box, monkeypatch):
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
-    where = machine_facts.probe_facts_for_profile(profile(), FactsSource(machine=box))
+    where = machine_facts.probe_facts_for_profile(profile(), FactsSource(machine_file=box))
     assert (where.variables, where.resources_in_use, where.engines) == ((), (), ())
     assert where.other_machine == str(box)
 
@@ -180,8 +180,8 @@ def host(tmp_path, monkeypatch):
     (env / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (env / "python").chmod(0o755)
     (home / "c.yaml").write_text("learning_rate: 1.0e-5\n")
-    with secure_shell.server(tmp_path, what="plans for a host over ssh") as words:
-        secure_shell.lead_ssh_to(home, words, tmp_path / "client", monkeypatch)
+    with secure_shell.run_sshd(tmp_path, what="plans for a host over ssh") as words:
+        secure_shell.redirect_ssh(home, words, tmp_path / "client", monkeypatch)
         yield home
 
 
@@ -246,24 +246,24 @@ def test_a_named_python_there_is_asked_and_a_script_read(host):
 async def test_the_wizard_shows_that_machine_and_exports(box, tmp_path, monkeypatch, size):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    async with make_wizard(source=FactsSource(machine=box)).run_test(size=size) as pilot:
+    async with make_wizard(source=FactsSource(machine_file=box)).run_test(size=size) as pilot:
         for step in ("", "Hardware", "Backend", "Recipe", "Preview"):
             if step:
-                await keys(PRETRAIN if step == "Hardware" else "enter")(pilot)
-            await settle(pilot)
-            text = shows(pilot)
+                await press_keys(PRETRAIN_KEY if step == "Hardware" else "enter")(pilot)
+            await wait_for_workers(pilot)
+            text = screen_text(pilot)
             assert "box.json" in text.splitlines()[0]
             assert step in text
             if step == "Hardware":
                 assert "gpu-box" in text
                 assert text.count("GeForce RTX 3090") == 2 + (size[0] >= 110), "one is shown beside the list as well"
             assert "Tune speed" not in text
-        assert "⏎ Run" not in shows(pilot)
-        assert "Export" in shows(pilot)
-        await keys("enter")(pilot)
-        assert "Preview" in shows(pilot).splitlines()[0]
+        assert "⏎ Run" not in screen_text(pilot)
+        assert "Export" in screen_text(pilot)
+        await press_keys("enter")(pilot)
+        assert "Preview" in screen_text(pilot).splitlines()[0]
         assert not (tmp_path / "quickstart").exists()
-        await keys("e", "enter")(pilot)
+        await press_keys("e", "enter")(pilot)
     assert UUIDS[1] in (tmp_path / "quickstart" / "launch.sh").read_text()
 
 
@@ -274,8 +274,8 @@ async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
     monkeypatch.setattr(
         machine_facts, "probe_facts_for_profile", lambda chosen, source: asked.append(chosen) or whole(chosen, source)
     )
-    async with make_wizard(source=FactsSource(machine=box)).run_test(size=(80, 24)) as pilot:
-        await keys(PRETRAIN, "enter")(pilot)
+    async with make_wizard(source=FactsSource(machine_file=box)).run_test(size=(80, 24)) as pilot:
+        await press_keys(PRETRAIN_KEY, "enter")(pilot)
         before = len(asked)
         for text in ("/d", "/da", "/data"):
             pilot.app.edits.set_profile(profile_with_value(pilot.app.profile, "trainer.data", (text,)), "trainer.data")
@@ -291,12 +291,12 @@ async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
 
 async def test_a_machine_that_can_no_longer_be_read_is_no_machine_without_cards(box):
     box.write_text("{")
-    async with make_wizard(source=FactsSource(machine=box)).run_test(size=(80, 24)) as pilot:
-        await settle(pilot, refused=True)
+    async with make_wizard(source=FactsSource(machine_file=box)).run_test(size=(80, 24)) as pilot:
+        await wait_for_workers(pilot, refused=True)
         await pilot.press("enter")
-        await settle(pilot, refused=True)
-        assert "training runs on the CPU" not in shows(pilot)
-        assert "No GPU can be used as it is" in shows(pilot)
+        await wait_for_workers(pilot, refused=True)
+        assert "training runs on the CPU" not in screen_text(pilot)
+        assert "No GPU can be used as it is" in screen_text(pilot)
 
 
 def test_what_keeps_a_machine_from_being_known_is_said_before_the_wizard_opens(tmp_path, monkeypatch):
@@ -306,4 +306,4 @@ def test_what_keeps_a_machine_from_being_known_is_said_before_the_wizard_opens(t
     monkeypatch.setattr(door, "make_wizard", lambda *_: pytest.fail("it opened"))
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(BadInput):
-        door.open_wizard(source=FactsSource(machine=tmp_path / "bad.json"))
+        door.open_wizard(source=FactsSource(machine_file=tmp_path / "bad.json"))

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import ssh as secure_shell
 from fake_driver import driver_environment
-from pilot import keys, reached, settle, shows, to, until_shown, until_true
-from ssh import runs_there
-from support import prepare, profile, sleeping, tui, until
+from pilot import go_to_fields, press_keys, screen_text, until_true, wait_for_step, wait_for_text, wait_for_workers
+from ssh import runs_of_host
+from support import prepare, profile, run_cli, sleeper_profile, wait_until
 from textual.widgets import Input
 from tui_train.screens.run import run_end
 from tui_train.screens.widgets.form.entry import Entry
@@ -26,9 +26,9 @@ from tui_train.base.errors import BadInput, NoAnswer, Unavailable
 from tui_train.channel.runner_zip import runner_modules
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.folder_names import RemoteFolderNames
-from tui_train.places import asking, place_of_run
-from tui_train.places.fetching import fetch_results
-from tui_train.places.mirror import RunMirror
+from tui_train.places import host_questions, place_of_run
+from tui_train.places.fetched_results import fetch_results
+from tui_train.places.run_mirror import RunMirror
 from tui_train.plan.render import RenderedFile
 from tui_train.profile import hosts
 from tui_train.profile.fields import profile_with_value
@@ -36,10 +36,10 @@ from tui_train.profile.store import save_profile
 from tui_train.runner.machines.ssh import ssh_failure_advice
 from tui_train.runner.system.processes import Process
 from tui_train.runs import rundir
-from tui_train.runs.elsewhere import RunPlace, read_place_elsewhere, read_unconfirmed_start
+from tui_train.runs.remote_run import RunPlace, read_remote_place, read_unconfirmed_start
 from tui_train.runs.results.resuming import are_results_here
 from tui_train.runs.status import read_listed_run, read_status
-from tui_train.views import show
+from tui_train.views import plain_text
 from tui_train.wizard import make_wizard
 
 pytestmark = pytest.mark.training
@@ -65,39 +65,39 @@ def host(tmp_path, monkeypatch):
 
 def sleeper(host, ticks=3, **values):
     """The saved profile `far` of a script on the host, which counts, and writes a file at its end."""
-    chosen = sleeping(str(ticks), "{output}", **{"name": "far", "trainer.script": f"{host}/train.py"} | values)
+    chosen = sleeper_profile(str(ticks), "{output}", **{"name": "far", "trainer.script": f"{host}/train.py"} | values)
     save_profile(chosen, overwrite=True)
     return chosen
 
 
 def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):
     sleeper(host, ticks=12)
-    lines = tui("run", "far", "--host", "box").stdout.splitlines()
-    (there,) = runs_there(host)
+    lines = run_cli("run", "far", "--host", "box").stdout.splitlines()
+    (there,) = runs_of_host(host)
     assert lines[0].startswith(f"{there.name} runs on box, in {there};")
     assert lines[1:-1] == [f"tick {number}" for number in range(1, 13)]
     assert lines[-1] == f"{there.name}: finished on box"
     run = rundir.find_run("last")
-    assert (read_place_elsewhere(run.path).folder, run.events()[-1].state) == (str(there), "finished")
-    assert tui("logs", "last").stdout.splitlines()[-1] == "tick 12"
-    assert json.loads(tui("runs", "--json").stdout)[0]["host"] == "box"
+    assert (read_remote_place(run.path).folder, run.events()[-1].state) == (str(there), "finished")
+    assert run_cli("logs", "last").stdout.splitlines()[-1] == "tick 12"
+    assert json.loads(run_cli("runs", "--json").stdout)[0]["host"] == "box"
     assert not (run.path / "output").exists()
-    assert "KiB fetched from box" in tui("fetch", "last").stdout
+    assert "KiB fetched from box" in run_cli("fetch", "last").stdout
     assert (run.path / "output" / "made.txt").read_text() == "x" * 2000
     assert are_results_here(run)
     assert run.attempt_log(1).read_bytes().endswith(b"tick 12\n")
     run.path.rename(run.path.with_name(".gone"))
-    listed = tui("runs", "--on", "box").stdout.splitlines()[1].split()
+    listed = run_cli("runs", "--on", "box").stdout.splitlines()[1].split()
     assert listed[:2] == [there.name, "finished"], "what another machine started is listed as well"
 
 
 @pytest.mark.whole
 def test_a_report_of_a_run_holds_the_facts_of_its_host_or_none(host, tmp_path):
     sleeper(host, ticks=1)
-    tui("run", "far", "--host", "box")
-    tui("report", "last", str(tmp_path / "with.tar.gz"))
+    run_cli("run", "far", "--host", "box")
+    run_cli("report", "last", str(tmp_path / "with.tar.gz"))
     (tmp_path / "client" / "ssh").write_text("#!/bin/sh\nexit 255\n")
-    assert "box" in tui("report", "last", str(tmp_path / "without.tar.gz")).stderr
+    assert "box" in run_cli("report", "last", str(tmp_path / "without.tar.gz")).stderr
     with tarfile.open(tmp_path / "with.tar.gz") as one, tarfile.open(tmp_path / "without.tar.gz") as other:
         held, left = ({Path(name).name for name in archive.getnames()} for archive in (one, other))
     assert held - left == {"machine.json"}
@@ -106,31 +106,31 @@ def test_a_report_of_a_run_holds_the_facts_of_its_host_or_none(host, tmp_path):
 @pytest.mark.whole
 def test_a_detached_run_is_listed_as_it_was_heard_of_last_stopped_and_started_again(host, monkeypatch):
     sleeper(host, ticks=600)
-    tui("run", "far", "--host", "box", "--detach")
+    run_cli("run", "far", "--host", "box", "--detach")
     run = rundir.find_run("last")
     assert read_status(run).state == "running"
-    listed = tui("runs").stdout
+    listed = run_cli("runs").stdout
     assert ("running on box" in listed, "as of" in listed) == (True, False)
     with monkeypatch.context() as patch:
         later = time.time() + 120
-        patch.setattr(show.time, "time", lambda: later)
-        assert "running on box, as of" in show.listed_run_row(read_listed_run(run))[1]
-    assert "still trains" in tui("fetch", "last", code=69).stderr
+        patch.setattr(plain_text.time, "time", lambda: later)
+        assert "running on box, as of" in plain_text.listed_run_row(read_listed_run(run))[1]
+    assert "still trains" in run_cli("fetch", "last", code=69).stderr
     assert not are_results_here(run)
-    assert "is running" in tui("resume", "last", code=69).stderr
-    assert "no process of it is left" in tui("stop", "last").stdout
+    assert "is running" in run_cli("resume", "last", code=69).stderr
+    assert "no process of it is left" in run_cli("stop", "last").stdout
     assert read_status(run).state == "stopped"
     # The supervisor has said its last, and is about to end.
-    until(lambda: not far_processes(run))
-    assert "cannot resume" in tui("resume", "last", "--detach", code=69).stderr
-    tui("resume", "last", "--detach", "--force")
+    wait_until(lambda: not far_processes(run))
+    assert "cannot resume" in run_cli("resume", "last", "--detach", code=69).stderr
+    run_cli("resume", "last", "--detach", "--force")
     assert (read_status(run).state, len(read_status(run).attempts)) == ("running", 2)
     assert place_of_run(run).stop(run, at_once=True).state == "stopped"
-    until(lambda: not far_processes(run))
+    wait_until(lambda: not far_processes(run))
 
 
 def far_processes(run):
-    mark = read_place_elsewhere(run.path).folder.encode()
+    mark = read_remote_place(run.path).folder.encode()
     return [process for process in Path("/proc").glob("[0-9]*") if mark in _words(process)]
 
 
@@ -144,12 +144,12 @@ def _words(process):
 @pytest.mark.whole
 def test_a_lost_link_is_told_and_changes_nothing_of_the_run(host):
     sleeper(host, ticks=80)
-    tui("run", "far", "--host", "box", "--detach")
+    run_cli("run", "far", "--host", "box", "--detach")
     run, told = rundir.find_run("last"), []
     mirror = RunMirror(run, told.append)
-    until(lambda: told and "tick 9" in run.attempt_log(1).read_text())
+    wait_until(lambda: told and "tick 9" in run.attempt_log(1).read_text())
     mirror._session.kill()
-    until(lambda: any(told))
+    wait_until(lambda: any(told))
     mirror.wait()
     assert read_status(run).state == "finished"
     assert run.attempt_log(1).read_text().splitlines() == [f"tick {number}" for number in range(1, 81)]
@@ -168,7 +168,7 @@ def test_what_does_not_start_leaves_no_folder_on_either_side(host):
     with pytest.raises(Unavailable):
         source.place.submit(prepared, prepared.plan)
     assert rundir.list_runs() == ()
-    assert runs_there(host) == []
+    assert runs_of_host(host) == []
 
 
 @pytest.mark.whole
@@ -183,37 +183,37 @@ def test_a_start_that_hangs_before_its_report_is_stopped_and_made_no_more(host, 
         records = (json.loads(path.read_text()) for path in host.glob(".local/state/tui-train/runs/*/.start-*[!w]"))
         return [Process(*record["launcher"]) for record in records if "launcher" in record]
 
-    cut = threading.Thread(target=lambda: until(launchers, 60) and secure_shell.cut_later(tmp_path, 0))
+    cut = threading.Thread(target=lambda: wait_until(launchers, 60) and secure_shell.cut_connections_later(tmp_path, 0))
     cut.start()
     with pytest.raises(NoAnswer, match="did not confirm"):
         box.submit(prepared, prepared.plan)
     cut.join()
     run, (launcher,) = rundir.find_run("last"), launchers()
     asked = read_unconfirmed_start(run.path)
-    assert (read_status(run).state, launcher.alive) == ("unconfirmed", True)
-    assert "had not started" in tui("stop", "last").stdout
-    assert (read_status(run).state, launcher.alive) == ("new", False)
+    assert (read_status(run).state, launcher.is_alive) == ("unconfirmed", True)
+    assert "had not started" in run_cli("stop", "last").stdout
+    assert (read_status(run).state, launcher.is_alive) == ("new", False)
     bash.unlink()
-    assert not asking.ask_start(read_place_elsewhere(run.path), asked).started
+    assert not host_questions.ask_start(read_remote_place(run.path), asked).started
     assert far_processes(run) == []
 
 
 def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
     sleeper(host)
-    unknown = tui("run", "far", "--host", "no-such-host-at-all", code=69).stderr
+    unknown = run_cli("run", "far", "--host", "no-such-host-at-all", code=69).stderr
     assert "no-such-host-at-all" in unknown
     with pytest.raises(BadInput):
-        asking.ask_report(RunPlace("-oProxyCommand=x", "/"))
-    tui("run", "far", "--host", "box")
+        host_questions.ask_report(RunPlace("-oProxyCommand=x", "/"))
+    run_cli("run", "far", "--host", "box")
     run = rundir.find_run("last")
-    (there,) = runs_there(host)
+    (there,) = runs_of_host(host)
     there.rename(there.with_name("gone"))
     with pytest.raises(Unavailable, match="is gone"):
         fetch_results(run)
     with pytest.raises(Unavailable, match="is gone"):
         place_of_run(run).resume(run)
-    assert "finished on box" in tui("runs").stdout
-    assert "tick 3" in tui("logs", "last").stdout
+    assert "finished on box" in run_cli("runs").stdout
+    assert "tick 3" in run_cli("logs", "last").stdout
 
 
 @pytest.mark.parametrize(
@@ -242,8 +242,8 @@ def test_what_ssh_says_has_a_remedy(said, part):
 
 def test_files_that_lead_elsewhere_are_not_put(host):
     with pytest.raises(Unavailable, match="no file of a run"):
-        asking.create_run_folder_on_host("box", rundir.create_run_folder("x", []), [RenderedFile("../x", "x")])
-    assert runs_there(host) == []
+        host_questions.create_run_folder_on_host("box", rundir.create_run_folder("x", []), [RenderedFile("../x", "x")])
+    assert runs_of_host(host) == []
 
 
 def test_the_cards_of_a_host_are_read_from_its_driver(host):
@@ -253,7 +253,7 @@ def test_the_cards_of_a_host_are_read_from_its_driver(host):
     python.unlink()
     python.write_text(f'#!/bin/sh\nexport {variables}\nexec {real} "$@"\n')
     python.chmod(0o755)
-    gpus = json.loads(tui("facts", "--host", "box", "--json").stdout)["gpus"]
+    gpus = json.loads(run_cli("facts", "--host", "box", "--json").stdout)["gpus"]
     assert [gpu["sm_count"] for gpu in gpus] == [82, 82], "nvidia-smi does not report it"
 
 
@@ -267,21 +267,21 @@ def test_the_program_that_is_sent_runs_in_old_pythons():
 
 @pytest.mark.whole
 def test_a_host_is_saved_by_name_and_a_profile_trains_on_it(host):
-    assert "add" in tui("hosts").stdout
-    tui("hosts", "add", "lab", "box")
-    assert json.loads(tui("hosts", "--json").stdout) == [{"name": "lab", "address": "box"}]
-    assert "lab is box" in tui("hosts", "add", "lab", "other", code=73).stderr
-    assert "not a host name" in tui("hosts", "add", "bad", "x y", code=65).stderr
-    assert tui("hosts", "rm", "none", code=66).stderr
+    assert "add" in run_cli("hosts").stdout
+    run_cli("hosts", "add", "lab", "box")
+    assert json.loads(run_cli("hosts", "--json").stdout) == [{"name": "lab", "address": "box"}]
+    assert "lab is box" in run_cli("hosts", "add", "lab", "other", code=73).stderr
+    assert "not a host name" in run_cli("hosts", "add", "bad", "x y", code=65).stderr
+    assert run_cli("hosts", "rm", "none", code=66).stderr
     sleeper(host, **{"hardware.host": "lab"})
-    assert "tick 3" in tui("run", "far").stdout
-    assert read_place_elsewhere(rundir.find_run("last").path).host == "box"
-    assert json.loads(tui("plan", "far", "--json").stdout)["plan"]["notes"][0].endswith("box.")
-    assert "--set hardware.host=" in tui("tune", "far", code=65).stderr
-    tui("run", "far", "--on", "lab")
-    assert len(runs_there(host)) == 2
-    tui("hosts", "rm", "lab")
-    assert tui("hosts", "--json").stdout.split() == ["[]"]
+    assert "tick 3" in run_cli("run", "far").stdout
+    assert read_remote_place(rundir.find_run("last").path).host == "box"
+    assert json.loads(run_cli("plan", "far", "--json").stdout)["plan"]["notes"][0].endswith("box.")
+    assert "--set hardware.host=" in run_cli("tune", "far", code=65).stderr
+    run_cli("run", "far", "--on", "lab")
+    assert len(runs_of_host(host)) == 2
+    run_cli("hosts", "rm", "lab")
+    assert run_cli("hosts", "--json").stdout.split() == ["[]"]
 
 
 @pytest.mark.parametrize("text", ["lab = 3\n", "lab = ''\n", "\udcff"])
@@ -291,13 +291,13 @@ def test_a_damaged_list_of_hosts_is_named_and_kept(host, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, errors="surrogateescape")
     for words in (("hosts",), ("hosts", "add", "lab"), ("plan", "quickstart", "--on", "lab")):
-        assert str(path) in tui(*words, code=65).stderr
+        assert str(path) in run_cli(*words, code=65).stderr
     assert path.read_text(errors="surrogateescape") == text
 
 
 def test_an_export_for_the_host_of_a_profile_is_to_be_copied_there(host, tmp_path):
     sleeper(host, **{"hardware.host": "box"})
-    assert "to box." in tui("export", "far", str(tmp_path / "out")).stdout
+    assert "to box." in run_cli("export", "far", str(tmp_path / "out")).stdout
 
 
 # The wizard
@@ -308,24 +308,24 @@ async def test_hardware_goes_to_another_host_and_back(host):
     hosts.save_host("lab", "box")
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys("enter", "h", "down", "enter")(pilot)
-        await reached(pilot, "Hardware")
+        await press_keys("enter", "h", "down", "enter")(pilot)
+        await wait_for_step(pilot, "Hardware")
         assert (app.profile.hardware.host, app.facts.other_machine) == ("lab", "box")
-        assert "for lab" in shows(pilot)
+        assert "for lab" in screen_text(pilot)
         assert not app.place_for(profile()).name
-        await keys("h", "down", "down", "enter", *"lab", "enter")(pilot)
+        await press_keys("h", "down", "down", "enter", *"lab", "enter")(pilot)
         assert [*hosts.address_by_saved_host()] == ["lab"]
-        await keys("h", "down", "down", "enter", *"nowhere-at-all", "enter")(pilot)
-        await reached(pilot, "Hardware")
-        assert "nowhere-at-all is not known" in " ".join(shows(pilot).split())
+        await press_keys("h", "down", "down", "enter", *"nowhere-at-all", "enter")(pilot)
+        await wait_for_step(pilot, "Hardware")
+        assert "nowhere-at-all is not known" in " ".join(screen_text(pilot).split())
         assert "nowhere-at-all" not in hosts.address_by_saved_host(), "it has not answered"
-        assert "CPU" not in shows(pilot).split("nowhere-at-all is not known")[1], "nothing is known of its CPU"
-        await keys("h", "enter")(pilot)
-        await reached(pilot, "Hardware")
+        assert "CPU" not in screen_text(pilot).split("nowhere-at-all is not known")[1], "nothing is known of its CPU"
+        await press_keys("h", "enter")(pilot)
+        await wait_for_step(pilot, "Hardware")
         assert (app.profile.hardware.host, app.facts.other_machine) == ("", "")
         assert app.facts.machine.hostname == probe.probe_machine().hostname
         app.edits.set_profile(profile({"hardware.host": "lab"}))
-        await reached(pilot, "Hardware")
+        await wait_for_step(pilot, "Hardware")
         assert (app.profile.hardware.host, app.facts.other_machine) == ("lab", "box")
 
 
@@ -333,36 +333,36 @@ async def test_hardware_goes_to_another_host_and_back(host):
 async def test_other_hosts_are_asked_once_their_names_stand(host):
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys("enter", "enter")(pilot)
-        await reached(pilot, "Backend")
+        await press_keys("enter", "enter")(pilot)
+        await wait_for_step(pilot, "Backend")
         app.edits.set_profile(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
-        await reached(pilot, "Backend")
-        await to(pilot, "start", "nodes.hosts")
-        await keys(*"me,box,nowhere")(pilot)
+        await wait_for_step(pilot, "Backend")
+        await go_to_fields(pilot, "start", "nodes.hosts")
+        await press_keys(*"me,box,nowhere")(pilot)
         assert (app.profile.nodes.hosts, app.facts.training_hosts) == (("me", "box", "nowhere"), {})
         await pilot.press("enter")
-        await reached(pilot, "Recipe")
+        await wait_for_step(pilot, "Recipe")
         box, nowhere = app.facts.training_hosts["box"], app.facts.training_hosts["nowhere"]
         assert (box.problem, box.toolchain.python) == ("", sys.executable)
         assert nowhere.problem
-        await keys("escape")(pilot)
-        await reached(pilot, "Backend")
+        await press_keys("escape")(pilot)
+        await wait_for_step(pilot, "Backend")
         # It is this machine itself.
-        await keys("f2")(pilot)
-        await reached(pilot, "Backend")
+        await press_keys("f2")(pilot)
+        await wait_for_step(pilot, "Backend")
         assert app.profile.nodes.hosts == ("box", "me", "nowhere")
         app.edits.set_profile(
             profile({"trainer.python": sys.executable, "hardware.device": "cpu", "nodes.hosts": ("me", "box")})
         )
-        await reached(pilot, "Backend")
+        await wait_for_step(pilot, "Backend")
         assert [*app.facts.training_hosts] == ["me", "box"]
         # What was said of its Python is nothing to an image.
         app.edits.set_profile(profile_with_value(app.profile, "container.engine", "docker"))
-        await reached(pilot, "Backend")
+        await wait_for_step(pilot, "Backend")
         assert app.facts.training_hosts == {}
         app.edits.set_profile(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
-        await reached(pilot, "Backend")
-        assert "answered" not in shows(pilot)
+        await wait_for_step(pilot, "Backend")
+        assert "answered" not in screen_text(pilot)
 
 
 @pytest.mark.whole
@@ -371,18 +371,18 @@ async def test_paths_are_completed_by_the_names_on_the_host(host):
     (host / "only-there" / "train.py").touch()
     app = make_wizard(source=FactsSource(host="box"))
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys("enter", "enter")(pilot)
-        await reached(pilot, "Backend")
+        await press_keys("enter", "enter")(pilot)
+        await wait_for_step(pilot, "Backend")
         app.edits.set_profile(profile({"trainer.kind": "script"}))
-        await settle(pilot)
-        await to(pilot, "trainer.script")
+        await wait_for_workers(pilot)
+        await go_to_fields(pilot, "trainer.script")
         entry = app.screen.query_one(Entry)
         for typed, whole in (("~/on", "~/only-there/"), ("t", "~/only-there/train.py")):
-            await keys(*typed)(pilot)
-            await keys("tab")(pilot)
+            await press_keys(*typed)(pilot)
+            await press_keys("tab")(pilot)
             assert entry.value == whole
         app.screen.action_ask_other_python()
-        await keys(*"~/only-t", "tab")(pilot)
+        await press_keys(*"~/only-t", "tab")(pilot)
         assert app.screen.query_one(Input).value == "~/only-there/"
     assert RemoteFolderNames("box")("~/nothing") == []
     assert not RemoteFolderNames("not-a-host")("/")
@@ -391,21 +391,21 @@ async def test_paths_are_completed_by_the_names_on_the_host(host):
 @pytest.mark.whole
 async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
     sleeper(host)
-    tui("run", "far", "--host", "box")
-    run, (there,) = rundir.find_run("last"), runs_there(host)
+    run_cli("run", "far", "--host", "box")
+    run, (there,) = rundir.find_run("last"), runs_of_host(host)
     (there / "output" / "large").write_bytes(bytes(64 << 20))
     monkeypatch.setattr(run_end, "PROGRESS_INTERVAL_SECONDS", 0.0)
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+        await wait_for_workers(pilot)
         app.open_run(run)
-        await until_shown(pilot, "fetch the result")
+        await wait_for_text(pilot, "fetch the result")
         await pilot.press("enter")
-        await until_shown(pilot, "fetched …", during=True)
+        await wait_for_text(pilot, "fetched …", during=True)
         with pytest.raises(Unavailable, match="is being fetched"):
             fetch_results(run)
         await pilot.press("escape")
-        await asyncio.to_thread(until, lambda: are_results_here(run), 60)
+        await asyncio.to_thread(wait_until, lambda: are_results_here(run), 60)
     assert (run.path / "output" / "large").stat().st_size == 64 << 20
     assert not list(run.path.rglob("*.part"))
 
@@ -414,67 +414,67 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host):
     chosen = sleeper(host, ticks=30)
     app = make_wizard(source=FactsSource(host="box"))
     async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+        await wait_for_workers(pilot)
         app.edits.set_profile(chosen, save_as_draft=False)
-        await settle(pilot)
+        await wait_for_workers(pilot)
         await pilot.press("n", "enter")
         app.edits.set_profile(chosen, save_as_draft=False)
         for step in ("Hardware", "Backend", "Recipe"):
-            await reached(pilot, step)
+            await wait_for_step(pilot, step)
             await pilot.press("enter")
-        await reached(pilot, "Preview")
-        assert "on box and starts it" in " ".join(shows(pilot).split())
+        await wait_for_step(pilot, "Preview")
+        assert "on box and starts it" in " ".join(screen_text(pilot).split())
         await pilot.press("enter")
-        await until_shown(pilot, "finished", "tick 30", seconds=60)
-        await until_shown(pilot, "fetch the result")
-        assert "on box" in shows(pilot).split("Outcome")[1]
+        await wait_for_text(pilot, "finished", "tick 30", seconds=60)
+        await wait_for_text(pilot, "fetch the result")
+        assert "on box" in screen_text(pilot).split("Outcome")[1]
         await pilot.press("enter")
-        await until_shown(pilot, "Fetched ")
+        await wait_for_text(pilot, "Fetched ")
         assert (rundir.find_run("last").path / "output" / "made.txt").read_text() == "x" * 2000
-        await settle(pilot)
+        await wait_for_workers(pilot)
         assert not app.screen.check_action("show_result", ()), "there is no model in it"
-    (there,) = runs_there(host)
-    assert read_place_elsewhere(rundir.find_run("last").path).folder == str(there)
+    (there,) = runs_of_host(host)
+    assert read_remote_place(rundir.find_run("last").path).folder == str(there)
 
 
 @pytest.mark.whole
 async def test_run_says_when_its_host_was_heard_last(host, tmp_path):
     sleeper(host, ticks=600)
-    tui("run", "far", "--host", "box", "--detach")
+    run_cli("run", "far", "--host", "box", "--detach")
     run, client = rundir.find_run("last"), tmp_path / "client" / "ssh"
     honest = client.read_text()
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+        await wait_for_workers(pilot)
         app.open_run(run)
-        await until_shown(pilot, "tick 9", during=True)
+        await wait_for_text(pilot, "tick 9", during=True)
         client.write_text("#!/bin/sh\nexit 255\n")
         await asyncio.to_thread(subprocess.run, ["pkill", "-f", f"{tmp_path}/config.*box"], check=False)
-        await until_shown(pilot, "last heard", "goes on there", seconds=60, during=True)
+        await wait_for_text(pilot, "last heard", "goes on there", seconds=60, during=True)
         client.write_text(honest)
-        await until_true(pilot, lambda: "last heard" not in shows(pilot))
+        await until_true(pilot, lambda: "last heard" not in screen_text(pilot))
         assert read_status(run).live
-    tui("stop", "last")
+    run_cli("stop", "last")
 
 
 def test_runs_on_a_host_wait_there_and_its_queue_is_listed_and_ordered_from_here(host):
     all_cores = {"trainer.environment": {"OMP_NUM_THREADS": "9999"}}
     sleeper(host, ticks=600, **all_cores)
-    tui("run", "far", "--host", "box", "--detach")
+    run_cli("run", "far", "--host", "box", "--detach")
     for name in ("one", "two"):
         save_profile(profile_with_value(sleeper(host, ticks=600, **all_cores), "name", name), overwrite=True)
-        said = tui("run", name, "--host", "box", "--when-free", "--detach").stdout
+        said = run_cli("run", name, "--host", "box", "--when-free", "--detach").stdout
         assert f"-{name} waits for its GPUs or CPU cores." in said
 
     def order():
-        return [each["run"].rpartition("-")[2] for each in json.loads(tui("queue", "--on", "box", "--json").stdout)]
+        return [each["run"].rpartition("-")[2] for each in json.loads(run_cli("queue", "--on", "box", "--json").stdout)]
 
     assert order() == ["one", "two"]
-    assert tui("queue", "first", "two").stdout.splitlines()[1].split()[1].endswith("-two")
+    assert run_cli("queue", "first", "two").stdout.splitlines()[1].split()[1].endswith("-two")
     assert order() == ["two", "one"]
-    assert "waiting on box" in tui("runs").stdout
-    tui("stop", "two")
+    assert "waiting on box" in run_cli("runs").stdout
+    run_cli("stop", "two")
     assert order() == ["one"]
     assert read_status(rundir.find_run("two")).never_had_turn
     for name in ("far", "one"):
-        tui("stop", "--now", name)
+        run_cli("stop", "--now", name)

@@ -17,22 +17,22 @@ from pathlib import Path
 import pytest
 import warm
 from msgspec import structs
-from support import sample, tui, until
+from support import run_cli, sample, wait_until
 
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, TuiTrainError, Unavailable
 from tui_train.channel import session, ssh
 from tui_train.channel.session import PYTHON_COMMAND
 from tui_train.cli.runs import send
-from tui_train.places import asking, fetching, place_of_run
+from tui_train.places import fetched_results, host_questions, place_of_run
 from tui_train.places import place as place_module
-from tui_train.places.fetching import fetch_results
-from tui_train.places.mirror import RunMirror, update_copy
+from tui_train.places.fetched_results import fetch_results
+from tui_train.places.run_mirror import RunMirror, update_copy
 from tui_train.plan.render import RUNNER_ZIP_FILE_NAME, RenderedFile, runner_file
 from tui_train.profile import hosts
 from tui_train.runner.questions import run_output
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import incomplete_runs, rundir
-from tui_train.runs.elsewhere import (
+from tui_train.runs.remote_run import (
     HostReport,
     RunPlace,
     UnconfirmedStart,
@@ -40,7 +40,7 @@ from tui_train.runs.elsewhere import (
     read_host_report,
     read_run_place,
     write_host_report,
-    write_place,
+    write_run_place,
 )
 from tui_train.runs.results.resuming import are_results_here
 from tui_train.runs.status import read_status
@@ -150,7 +150,7 @@ def test_what_a_host_sends_takes_the_place_of_nothing_but_fetched_files(box, run
     assert sorted(
         path.relative_to(run.path / "output").as_posix() for path in (run.path / "output").rglob("*.*")
     ) == sorted(own)
-    assert not list((run.path / fetching._FETCH_FOLDER_NAME).iterdir())
+    assert not list((run.path / fetched_results._FETCH_FOLDER_NAME).iterdir())
 
 
 # What a host sends for an output folder, and why nothing is taken.
@@ -196,7 +196,7 @@ def test_what_no_honest_host_sends_is_refused_and_changes_nothing(box, run, sent
         fetch_results(run)
     assert "\x1b" not in raised.value.message + raised.value.remedy
     assert snapshot(run.path) == before
-    assert not list((run.path / fetching._FETCH_FOLDER_NAME).iterdir())
+    assert not list((run.path / fetched_results._FETCH_FOLDER_NAME).iterdir())
 
 
 def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_not_there_any_more(run, tmp_path):
@@ -267,7 +267,7 @@ def test_fetches_at_once_are_refused_because_of_each_other_and_for_nothing_else(
     def ask():
         for _ in range(150):
             try:
-                with fetching._lock_fetch_folder(run.path):
+                with fetched_results._lock_fetch_folder(run.path):
                     pass
             except Unavailable:
                 pass
@@ -290,7 +290,8 @@ def test_a_fetch_says_what_it_leaves_out(run, tmp_path):
     (output / "logs" / "old").mkdir(parents=True)
     os.mkfifo(output / "pipe")
     assert (
-        "Left out, for only files are fetched: 2 links, 1 empty folder, 1 special file" in tui("fetch", "last").stdout
+        "Left out, for only files are fetched: 2 links, 1 empty folder, 1 special file"
+        in run_cli("fetch", "last").stdout
     )
 
 
@@ -327,7 +328,7 @@ one("a", b"a" * 1000, 1000); one("gone.txt", b"gone", 4); one("b", b"b" * 500, 1
         "a": 1000, "b": 1000, "c": 1000, "model.txt": 5,
     }  # fmt: skip
     assert fetch_results(run).size == 0
-    assert not (run.path / fetching._PART_FILE_NAME).exists()
+    assert not (run.path / fetched_results._PART_FILE_NAME).exists()
 
 
 @pytest.mark.whole
@@ -335,17 +336,21 @@ def test_a_fetch_that_is_killed_leaves_the_earlier_results_and_room_for_the_next
     fetch_results(run)
     before = snapshot(run.path)
     box["fetch"] = "say(files=1, total=9); named(b'model.txt', b'xx', size=9); time.sleep(60)"
-    child = subprocess.Popen(warm.program("fetch", "last"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    until((run.path / fetching._PART_FILE_NAME).exists)
+    child = subprocess.Popen(warm.cli_command("fetch", "last"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until((run.path / fetched_results._PART_FILE_NAME).exists)
     with pytest.raises(Unavailable, match="is being fetched"):
         fetch_results(run)
     child.send_signal(signal.SIGKILL)
     child.communicate()
-    left = {name: data for name, data in snapshot(run.path).items() if not name.startswith(fetching._FETCH_FOLDER_NAME)}
+    left = {
+        name: data
+        for name, data in snapshot(run.path).items()
+        if not name.startswith(fetched_results._FETCH_FOLDER_NAME)
+    }
     assert left == before
     del box["fetch"]
     (tmp_path / "there" / "output" / "model.txt").write_text("again")
-    assert until(lambda: _fetches(run)) == 5
+    assert wait_until(lambda: _fetches(run)) == 5
     assert snapshot(local_output_folder(run.path, "")) == {"model.txt": b"again"}
 
 
@@ -405,10 +410,10 @@ def test_a_piece_that_cannot_be_written_is_an_error(box, run):
         update_copy(run)
     told = []
     mirror = RunMirror(run, told.append)
-    until(lambda: any(told))
+    wait_until(lambda: any(told))
     mirror.close()
     assert "cannot write" in told[-1]
-    assert "may be older than the run: cannot write" in tui("logs", "last", code=65).stderr
+    assert "may be older than the run: cannot write" in run_cli("logs", "last", code=65).stderr
 
 
 @pytest.mark.parametrize(
@@ -438,7 +443,7 @@ def new(box):
     """A run whose folder is on the host, not started, and trains until it is stopped."""
     started = """printf '{"event":"run_started","pid":%d}\\n' $$ >> events.jsonl"""
     script = f'#!/bin/bash\ncd "${{0%/*}}"; echo $$ >> pids\n{started}\nexec sleep 60\n'
-    place = asking.create_run_folder_on_host(
+    place = host_questions.create_run_folder_on_host(
         "box", rundir.create_run_folder("there", []), [RenderedFile("launch.sh", script)]
     )
     (Path(place.folder) / RUNNER_ZIP_FILE_NAME).write_bytes(runner_file().content)
@@ -454,7 +459,7 @@ def test_a_folder_of_an_earlier_version_says_how_it_stands(new):
         packed.extractall(folder)
     (folder / "runner").rename(folder / "supervisor")
     (folder / RUNNER_ZIP_FILE_NAME).unlink()
-    assert asking.ask_report(new).status.state == "new"
+    assert host_questions.ask_report(new).status.state == "new"
 
 
 def pids(place):
@@ -464,15 +469,15 @@ def pids(place):
 
 def test_a_start_that_is_asked_for_several_times_is_made_once(new):
     start = UnconfirmedStart("0a" * 8)
-    asks = [threading.Thread(target=asking.ask_start, args=(new, start)) for _ in range(4)]
+    asks = [threading.Thread(target=host_questions.ask_start, args=(new, start)) for _ in range(4)]
     for ask in asks:
         ask.start()
     for ask in asks:
         ask.join()
     assert len(pids(new)) == 1
-    assert [asking.ask_start(new, start, only_look=look).started for look in (False, True)] == [True, True]
+    assert [host_questions.ask_start(new, start, only_look=look).started for look in (False, True)] == [True, True]
     assert len(pids(new)) == 1
-    assert asking.ask_report(new).starts == 1
+    assert host_questions.ask_report(new).starts == 1
 
 
 def submitted(box, monkeypatch, new):
@@ -511,9 +516,9 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
     run = rundir.find_run("last")
     assert run.name in raised.value.remedy
     assert read_status(run).state == "unconfirmed"
-    assert "unconfirmed on box" in tui("runs").stdout
+    assert "unconfirmed on box" in run_cli("runs").stdout
     for word in ("stop", "resume"):
-        assert f"it is not known whether {run.name} trains" in tui(word, "last", code=69).stderr
+        assert f"it is not known whether {run.name} trains" in run_cli(word, "last", code=69).stderr
     with pytest.raises(Unavailable, match="already writing to /data/out"):
         submitted(box, monkeypatch, RunPlace("box", "/nowhere"))
     assert rundir.list_runs() == (run,)
@@ -521,7 +526,7 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: time.monotonic() + 10**10)
     incomplete_runs.remove_abandoned_runs(run.path.parent)
     assert run.path.exists()
-    until(lambda: pids(new))
+    wait_until(lambda: pids(new))
     for question in ("start", "status", "feed"):
         del box[question]
     assert place_of_run(run).ask_state(run, with_log=False).state != "new"
@@ -537,9 +542,9 @@ def test_a_start_whose_answer_alone_is_lost_has_started(box, new, monkeypatch):
 
 def test_a_start_that_did_not_arrive_is_made_no_more(box, new):
     start = UnconfirmedStart("0b" * 8)
-    assert not asking.ask_start(new, start, only_look=True).started
-    assert not asking.ask_start(new, start).started
-    assert asking.ask_start(new, UnconfirmedStart("0c" * 8)).started
+    assert not host_questions.ask_start(new, start, only_look=True).started
+    assert not host_questions.ask_start(new, start).started
+    assert host_questions.ask_start(new, UnconfirmedStart("0c" * 8)).started
     assert len(pids(new)) == 1
 
 
@@ -565,7 +570,7 @@ def test_two_names_of_a_machine_are_one(box, new, run, monkeypatch):
     with pytest.raises(Unavailable, match="already writing to /data/out"):
         submitted(box, monkeypatch, structs.replace(new, host="lab", folder="/nowhere"))
     assert {each.path for each in rundir.list_runs()} == {run.path, first.path}
-    write_place(run.path, structs.replace(read_run_place(run.path), host="earlier", node=new.node))
+    write_run_place(run.path, structs.replace(read_run_place(run.path), host="earlier", node=new.node))
     box["feed"] = 'sys.exit("ssh: Could not resolve hostname earlier")  # before honest()'
     with pytest.raises(Unavailable, match="name is unknown") as raised:
         place_of_run(run).ask_state(run)
@@ -574,20 +579,20 @@ def test_two_names_of_a_machine_are_one(box, new, run, monkeypatch):
 
 
 def test_a_name_that_leads_to_another_machine_is_refused(run):
-    write_place(run.path, RunPlace("box", "/nowhere", node="another one"))
+    write_run_place(run.path, RunPlace("box", "/nowhere", node="another one"))
     with pytest.raises(Unavailable, match="box is another machine than the one on which"):
         place_of_run(run).ask_state(run, with_log=False)
 
 
 def test_a_run_that_its_host_has_as_well_is_removed_once_that_was_asked(box, run):
-    write_place(run.path, RunPlace("box", str(run.path), shared=True, node="another one"))
+    write_run_place(run.path, RunPlace("box", str(run.path), shared=True, node="another one"))
     rm = ("runs", "rm", "-y", run.name)
     for said, why in (("os._exit(255)", "it is not known how"), ("say(status=['running'])", "runs on box")):
         box["status"] = said
-        assert why in tui(*rm, code=69).stderr
+        assert why in run_cli(*rm, code=69).stderr
         assert run.path.exists()
     box["status"] = "say(status=['finished'])"
-    tui(*rm)
+    run_cli(*rm)
     assert not run.path.exists()
 
 
@@ -618,7 +623,7 @@ def test_a_stop_does_not_wait_for_the_log(box, run):
     box["status"] = "say(status=['running'])"
     box["feed"] = "say(beat=True); time.sleep(120); open(path + '.ended', 'w')"
     box["stop"] = "os._exit(255)"
-    assert re.search(r"it is not known how.*running \d+ s ago", tui("stop", "last", code=69).stderr)
+    assert re.search(r"it is not known how.*running \d+ s ago", run_cli("stop", "last", code=69).stderr)
     assert not (box.answers / "feed.ended").exists()
 
 
@@ -637,14 +642,14 @@ def test_a_stop_that_is_done_waits_some_seconds_for_the_log_and_is_kept(box, run
 def test_what_a_stop_learns_of_a_run_is_kept(box, run):
     write_host_report(run.path, HostReport(at=time.time(), status=RunStatus("running")))
     box["status"] = "say(status=['stopped'])"
-    assert "is not running: stopped on box" in tui("stop", "last").stdout
-    assert "stopped on box" in tui("runs").stdout
+    assert "is not running: stopped on box" in run_cli("stop", "last").stdout
+    assert "stopped on box" in run_cli("runs").stdout
 
 
 @pytest.mark.parametrize("now", [True, False])
 def test_a_stop_on_a_host_that_does_not_answer_ends(box, run, monkeypatch, now):
-    monkeypatch.setattr(asking, "_STATUS_TIMEOUT_SECONDS", 0.5)
-    monkeypatch.setattr(asking, "_ANSWER_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(host_questions, "_STATUS_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(host_questions, "_ANSWER_TIMEOUT_SECONDS", 0.5)
     write_host_report(run.path, HostReport(at=time.time() - 65, status=RunStatus("running", grace=0)))
     box["status"] = box["stop"] = "time.sleep(1000)"
     target = place_of_run(run)

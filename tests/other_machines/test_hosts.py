@@ -14,15 +14,15 @@ import pytest
 from psutil import process_iter
 from support import (
     SCRIPTS,
-    bash,
-    change_runner,
-    exported,
+    export_run,
     facts,
-    marked,
+    living_run_pids,
     old_python,
+    patch_runner_module,
     plain_environment,
-    sleeping,
-    until,
+    run_launch_script,
+    sleeper_profile,
+    wait_until,
 )
 
 from tui_train.base.errors import Unavailable
@@ -31,7 +31,7 @@ from tui_train.runner.run_folder import lock, lock_owner
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.views.show import run_state_text
+from tui_train.views.plain_text import run_state_text
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can make namespaces, or be another user")
 OTHER = ("unshare", "--uts", "--pid", "--net", "--mount-proc", "--fork", "--kill-child", "sh", "-c")
@@ -39,7 +39,7 @@ OTHER = ("unshare", "--uts", "--pid", "--net", "--mount-proc", "--fork", "--kill
 
 @pytest.fixture
 def run(tmp_path):
-    return exported(tmp_path / "run", sleeping("--seconds=120"), facts())[0]
+    return export_run(tmp_path / "run", sleeper_profile("--seconds=120"), facts())[0]
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def elsewhere():
 
 
 def trains(folder):
-    return until(
+    return wait_until(
         lambda: RunDir(folder).attempt_log(1).exists() and b"tick" in RunDir(folder).attempt_log(1).read_bytes()
     )
 
@@ -81,7 +81,7 @@ def test_a_run_of_another_host_is_named_and_never_lost(run, elsewhere):
     trains(run.path)
     now = read_status(run)
     assert (now.state, now.host, run_state_text(now)) == ("running", "node7", "running on node7")
-    refused = bash(run)
+    refused = run_launch_script(run)
     assert refused.returncode == 75
     assert "runs in this folder already, on node7" in refused.stderr.decode()
     with pytest.raises(Unavailable, match="it runs on node7"):
@@ -98,7 +98,9 @@ def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
     other.kill()
     other.wait()
     # The kernel ends the processes of that host one by one, and its supervisor may touch the lock until then.
-    until(lambda: not any(str(run.path) in str(process.info["cmdline"]) for process in process_iter(["cmdline"])), 60)
+    wait_until(
+        lambda: not any(str(run.path) in str(process.info["cmdline"]) for process in process_iter(["cmdline"])), 60
+    )
     assert read_status(run).state == "running", "nobody here can know yet"
     long_ago = time.time() - lock_owner.LOCK_LEASE_SECONDS - 1
     for owner in (run.path / ".lock" / "owner", *run.path.glob(".tui-train-*/owner")):
@@ -106,7 +108,7 @@ def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
     assert read_status(run).state == "lost"
     again = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with again:
-        until(lambda: len(read_status(run).attempts) == 2, seconds=120)
+        wait_until(lambda: len(read_status(run).attempts) == 2, seconds=120)
         assert read_status(run).host == ""
         again.terminate()
     assert read_status(run).state == "stopped"
@@ -165,9 +167,9 @@ def test_events_that_are_lost_under_a_live_run(run, gone):
             run.events_file.write_bytes(b"")
         now = read_status(run)
         assert (now.state, now.host) == ("running", "")
-        assert marked(now.mark)
+        assert living_run_pids(now.mark)
         assert stop_run(run).state == "stopped"
-        assert not marked(now.mark)
+        assert not living_run_pids(now.mark)
 
 
 def test_a_double_fork_with_a_cleared_environment_does_not_escape(tmp_path):
@@ -183,9 +185,9 @@ def test_a_double_fork_with_a_cleared_environment_does_not_escape(tmp_path):
         "print('tick', flush=True)\n"
         "time.sleep(600)\n"
     )
-    run, _ = exported(tmp_path / "run", sleeping(**{"trainer.script": str(script)}), facts())
+    run, _ = export_run(tmp_path / "run", sleeper_profile(**{"trainer.script": str(script)}), facts())
     with training(run, TUI_TRAIN_GRACE="2") as child:
-        until(escaped)
+        wait_until(escaped)
         child.terminate()
     assert child.returncode == 143
     assert not escaped()
@@ -214,7 +216,7 @@ def test_the_oldest_python_is_remote_control_and_supervisor(run):
 
 @ROOT
 def test_another_user_runs_an_exported_folder(tmp_path):
-    run, _ = exported(tmp_path / "run", sleeping("--seconds=0.2"), facts())
+    run, _ = export_run(tmp_path / "run", sleeper_profile("--seconds=0.2"), facts())
     own = Path(subprocess.run(["mktemp", "-d"], capture_output=True, text=True, check=True).stdout.strip())
     try:
         theirs = Path(shutil.copytree(run.path, own / "run"))
@@ -237,8 +239,8 @@ def test_another_user_runs_an_exported_folder(tmp_path):
 
 @pytest.mark.parametrize("locale", ["C", "nothing_of_the_kind"])
 def test_any_locale_will_do(tmp_path, locale):
-    run, _ = exported(tmp_path / "模型 é", sleeping("--seconds=0.1", "--word=模型", name="模型"), facts())
-    done = bash(run, env=plain_environment(LC_ALL=locale, LANG=locale))
+    run, _ = export_run(tmp_path / "模型 é", sleeper_profile("--seconds=0.1", "--word=模型", name="模型"), facts())
+    done = run_launch_script(run, env=plain_environment(LC_ALL=locale, LANG=locale))
     assert done.returncode == 0, done.stderr
     assert read_status(run).state == "finished"
 
@@ -246,13 +248,15 @@ def test_any_locale_will_do(tmp_path, locale):
 @pytest.mark.parametrize("ends", ["stopped", "failed"])
 def test_a_folder_that_is_moved_under_a_live_run(tmp_path, ends):
     go = tmp_path / "go"
-    run, _ = exported(tmp_path / "run", sleeping(f"--until={go}", "--code=7"), facts())
+    run, _ = export_run(tmp_path / "run", sleeper_profile(f"--until={go}", "--code=7"), facts())
     child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
-        until(lambda: marked(read_status(run).mark) if read_status(run).mark else ())
+        wait_until(lambda: living_run_pids(read_status(run).mark) if read_status(run).mark else ())
         mark = read_status(run).mark
         # Before that, launch.sh itself is on its way through the folder.
-        until(lambda: [pid for pid in marked(mark) if b"sleeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()])
+        wait_until(
+            lambda: [pid for pid in living_run_pids(mark) if b"sleeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        )
         moved = RunDir(Path(shutil.move(run.path, tmp_path / "moved")))
         assert read_status(moved).state == "running"
         if ends == "stopped":
@@ -261,7 +265,7 @@ def test_a_folder_that_is_moved_under_a_live_run(tmp_path, ends):
             go.touch()
     assert child.returncode == (143 if ends == "stopped" else 7)
     assert (read_status(moved).state, read_status(moved).exit_code) == (ends, child.returncode)
-    assert not marked(mark)
+    assert not living_run_pids(mark)
 
 
 def test_a_copy_of_a_live_folder_has_no_power_over_it(run, tmp_path):
@@ -276,11 +280,11 @@ def test_a_copy_of_a_live_folder_has_no_power_over_it(run, tmp_path):
 
 @pytest.mark.whole
 def test_a_lock_that_is_removed_under_a_live_run_is_made_again(run):
-    change_runner(run, "lock.py", "RENEW_INTERVAL_SECONDS = 10.0", "RENEW_INTERVAL_SECONDS = 0.2")
+    patch_runner_module(run, "lock.py", "RENEW_INTERVAL_SECONDS = 10.0", "RENEW_INTERVAL_SECONDS = 0.2")
     with training(run):
         shutil.rmtree(run.path / ".lock")
-        until((run.path / ".lock" / "owner").exists)
-        assert bash(run).returncode == 75
+        wait_until((run.path / ".lock" / "owner").exists)
+        assert run_launch_script(run).returncode == 75
         assert stop_run(run).state == "stopped"
 
 
@@ -293,7 +297,7 @@ def test_what_a_killed_supervisor_left_is_seen_without_its_lock(run, lock_is):
         shutil.rmtree(run.path / ".lock")
     else:
         (run.path / ".lock" / "owner").write_text("garbage")
-    refused = bash(run)
+    refused = run_launch_script(run)
     assert (refused.returncode, b"still train" in refused.stderr) == (75, True)
     assert stop_run(run).leftover == ()
 
@@ -302,7 +306,7 @@ def test_an_owner_of_a_later_version_is_believed(run):
     me = lock_owner.this_process_as_owner("m", str(run.path))
     (run.path / ".lock").mkdir()
     (run.path / ".lock" / "owner").write_text(json.dumps(me._asdict() | {"more": [1]}))
-    refused = bash(run)
+    refused = run_launch_script(run)
     assert (refused.returncode, f"already (process {me.pid})" in refused.stderr.decode()) == (75, True)
 
 
@@ -318,15 +322,15 @@ def test_the_script_that_is_started_is_what_runs(run):
 @pytest.mark.whole
 def test_a_stop_while_it_starts_is_heard(run, tmp_path):
     """nvidia-smi may take its time before the run reports itself."""
-    change_runner(
+    patch_runner_module(
         run,
         "launch.py",
-        "    gpus.require_cards_present(",
-        "    import time; time.sleep(3); gpus.require_cards_present(",
+        "    training_cards.require_cards_present(",
+        "    import time; time.sleep(3); training_cards.require_cards_present(",
     )
     child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
-        until(lambda: read_status(run).live)
+        wait_until(lambda: read_status(run).live)
         stop_run(run)
     assert child.returncode == 143
     assert not run.attempt_log(1).exists()

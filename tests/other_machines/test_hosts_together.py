@@ -11,9 +11,9 @@ from pathlib import Path
 
 import netns
 import pytest
-from support import bash, exported, facts, profile, taken, until
-from trainings import TINY, failing
-from trainings import losses as checkpointed
+from support import export_run, facts, profile, run_launch_script, values_taken_by_preset, wait_until
+from tiny_trainings import TINY_RECIPE, fault_variables
+from tiny_trainings import checkpoint_losses as checkpointed
 
 from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.profile import fields
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("netns")]
 
 VALUES = {
-    **TINY,
+    **TINY_RECIPE,
     "trainer.python": sys.executable,
     "trainer.launcher": "torchrun",
     "hardware.device": "cpu",
@@ -40,9 +40,9 @@ def folder():
 def exported_for(folder, hosts, **values):
     """A run folder for these hosts, and its plan."""
     names = tuple(host.name for host in hosts)
-    chosen = profile(taken({**VALUES, "nodes.hosts": names, **values}))
+    chosen = profile(values_taken_by_preset({**VALUES, "nodes.hosts": names, **values}))
     name = f"my run {len([*(folder / 'runs').glob('*')])}"
-    return exported(folder / "runs" / name, chosen, facts(python=chosen.trainer.python))
+    return export_run(folder / "runs" / name, chosen, facts(python=chosen.trainer.python))
 
 
 def start(host, run, environment, *words, **more):
@@ -74,7 +74,7 @@ def losses(run, number=1):
 
 def copied(folder, *names):
     """Hosts of which only the first sees the run folders."""
-    return netns.network(folder, *(names or ("gpu-a", "gpu-b")), hidden=(folder / "runs",))
+    return netns.run_hosts(folder, *(names or ("gpu-a", "gpu-b")), hidden=(folder / "runs",))
 
 
 LONG = {"recipe.steps": 400, "recipe.checkpoint_every": 5}
@@ -90,7 +90,7 @@ def test_a_stop_saves_on_all_and_a_second_start_resumes_on_all(folder, launcher)
     with copied(folder) as (environment, hosts):
         run, _ = exported_for(folder, hosts, **LONG, **{"trainer.launcher": launcher})
         first = start(hosts[0], run, environment)
-        until(lambda: len(losses(run)) > 6, 120)
+        wait_until(lambda: len(losses(run)) > 6, 120)
         stop(hosts[0], run)
         code, said = ended(first)
         assert (code, state(hosts[0], run)["state"]) == (143, "stopped"), said + log_of(run)
@@ -98,7 +98,7 @@ def test_a_stop_saves_on_all_and_a_second_start_resumes_on_all(folder, launcher)
         saved = max(int(path.name.rpartition("-")[2]) for path in run.path.glob("output/checkpoint-*"))
         assert saved >= len(losses(run)) - 1
         second = start(hosts[0], run, environment)
-        until(lambda: len(losses(run, 2)) > 3, 120)
+        wait_until(lambda: len(losses(run, 2)) > 3, 120)
         assert "trainer_state.json" in hosts[1].run("ls", f"{run.path}/output/checkpoint-{saved}")
         stop(hosts[0], run, "--now")
         ended(second)
@@ -131,7 +131,7 @@ def test_a_checkpoint_is_copied_unless_each_process_has_a_part_of_it(folder, nam
         run, _ = exported_for(folder, hosts, **script)
         for number, begins in enumerate((0, step), start=1):
             started = start(hosts[0], run, environment)
-            until(lambda number=number: log_of(run, number).count("begins at") == 2, 120)
+            wait_until(lambda number=number: log_of(run, number).count("begins at") == 2, 120)
             stop(hosts[0], run)
             _, said = ended(started)
             assert log_of(run, number).count(f"begins at {begins} of gpu-") == 2, said + log_of(run, number)
@@ -157,10 +157,12 @@ def test_four_hosts_train_together(folder):
 @pytest.mark.whole
 @pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
 def test_after_out_of_memory_on_one_all_fall_back_and_learn_the_same(folder, launcher):
-    alone, _ = exported(folder / "alone", profile(taken({**VALUES, "trainer.launcher": "python"})), facts())
-    assert bash(alone).returncode == 0
+    alone, _ = export_run(
+        folder / "alone", profile(values_taken_by_preset({**VALUES, "trainer.launcher": "python"})), facts()
+    )
+    assert run_launch_script(alone).returncode == 0
     (folder / "notes").mkdir()
-    faults = failing(folder / "notes", {"in": "forward", "step": 5, "above": 2})
+    faults = fault_variables(folder / "notes", {"in": "forward", "step": 5, "above": 2})
     with copied(folder) as (environment, hosts):
         run, _ = exported_for(folder, hosts, **{"trainer.launcher": launcher, "trainer.environment": faults})
         code, said = ended(start(hosts[0], run, environment))
@@ -177,14 +179,14 @@ def test_where_a_host_fails_or_is_switched_off_all_end_and_the_log_names_it(fold
     with copied(folder, "gpu-a", "gpu-b", "gpu-c") as (environment, hosts):
         run, _ = exported_for(folder, hosts, **LONG, **{"recipe.micro_batch": 1, "recipe.global_batch": 6})
         started = start(hosts[0], run, environment)
-        until(lambda: len(losses(run)) > 3, 120)
+        wait_until(lambda: len(losses(run)) > 3, 120)
         hosts[1].power_off()
         code, said = ended(started)
         assert code != 0
         assert state(hosts[0], run)["state"] == "failed", said
         named = re.findall(r"launch\.sh: machine (\d) \((\S+)\)", log_of(run))
         assert named == [("1", "gpu-b")]
-        until(lambda: not netns.training_processes((hosts[0], hosts[2])), 20)
+        wait_until(lambda: not netns.training_processes((hosts[0], hosts[2])), 20)
 
 
 @pytest.mark.whole
@@ -193,18 +195,18 @@ def test_a_link_that_is_cut_for_a_while_changes_nothing_and_one_that_stays_cut_e
     with copied(folder) as (environment, hosts):
         run, _ = exported_for(folder, hosts, **{**LONG, "recipe.steps": 4000})
         started = start(hosts[0], run, environment)
-        until(lambda: len(losses(run)) > 3, 120)
-        hosts[1].cut()
+        wait_until(lambda: len(losses(run)) > 3, 120)
+        hosts[1].unplug()
         time.sleep(30)
-        hosts[1].cut(off=False)
+        hosts[1].unplug(off=False)
         before = len(losses(run))
-        until(lambda: len(losses(run)) > before + 5, 120)
+        wait_until(lambda: len(losses(run)) > before + 5, 120)
         assert started.poll() is None
-        hosts[1].cut()
+        hosts[1].unplug()
         code, said = ended(started, 240)
         assert code == 255, said
         assert "machine 1 (gpu-b) was lost" in log_of(run)
-        until(lambda: not netns.training_processes(hosts), 60)
+        wait_until(lambda: not netns.training_processes(hosts), 60)
 
 
 @pytest.mark.whole
@@ -212,13 +214,13 @@ def test_what_kills_the_supervisor_or_the_fan_leaves_no_process_on_the_others(fo
     with copied(folder) as (environment, hosts):
         run, _ = exported_for(folder, hosts, **LONG)
         started = start(hosts[0], run, environment)
-        until(lambda: len(losses(run)) > 2, 120)
+        wait_until(lambda: len(losses(run)) > 2, 120)
         hosts[0].run("pkill", "-KILL", "-f", "runner.pyz fan")
         code, _ = ended(started)
         assert code == 137
-        until(lambda: not netns.training_processes(hosts), 30)
+        wait_until(lambda: not netns.training_processes(hosts), 30)
         started = start(hosts[0], run, environment)
-        until(lambda: len(losses(run, 2)) > 2, 120)
+        wait_until(lambda: len(losses(run, 2)) > 2, 120)
         hosts[0].run("pkill", "-KILL", "-f", "runner.pyz launch")
         ended(started)
         assert netns.training_processes(hosts[1:])
@@ -234,7 +236,7 @@ def test_what_a_lost_keeper_leaves_is_named_at_the_next_start(folder):
     with copied(folder) as (environment, hosts):
         run, _ = exported_for(folder, hosts, **LONG)
         started = start(hosts[0], run, environment, TUI_TRAIN_GRACE="2")
-        until(lambda: len(losses(run)) > 2, 120)
+        wait_until(lambda: len(losses(run)) > 2, 120)
         hosts[1].run("pkill", "-STOP", "-f", "torch.distributed.run|--expect")
         hosts[1].run("pkill", "-KILL", "-f", "runner.pyz keep")
         code, said = ended(started)
@@ -251,7 +253,7 @@ def test_what_a_lost_keeper_leaves_is_named_at_the_next_start(folder):
 
 @pytest.fixture
 def pair(folder):
-    with netns.pair(folder) as made:
+    with netns.run_two_hosts(folder) as made:
         yield made
 
 
@@ -342,7 +344,7 @@ def test_a_closed_random_port_is_named_with_its_direction_before_the_start(pair,
     # A training that names its network interface may use another network than the one that would be tried.
     run, _ = exported_for(folder, hosts, **{"communication.interface": "eth0"})
     started = start(hosts[0], run, environment)
-    until(lambda: "attempt_started" in run.events_file.read_text(), 60)
+    wait_until(lambda: "attempt_started" in run.events_file.read_text(), 60)
     stop(hosts[0], run, "--now")
     ended(started)
 
@@ -355,7 +357,7 @@ def test_a_host_that_gets_no_answer_is_named_while_it_waits(pair):
         netns.close_random_ports(host, but=(29500,), target="DROP")
     run, _ = exported_for(folder, hosts, **{"communication.interface": "eth0"})
     started = start(hosts[0], run, environment)
-    until(lambda: "and got no answer: " in log_of(run), 180)
+    wait_until(lambda: "and got no answer: " in log_of(run), 180)
     assert started.poll() is None
     named = re.search(r"launch\.sh: (\S+) waits for (.+) at port (\d+)", log_of(run))
     assert named[1] in {"gpu-a", "gpu-b"}
@@ -444,7 +446,7 @@ def tui(host, environment, *words, code=0):
 @pytest.mark.parametrize("host", ["", "gpu-a"])
 def test_the_program_starts_stops_resumes_and_shows_it(folder, host):
     """On the first host, or from another machine that has a copy of the run."""
-    with netns.network(folder, "gpu-a", "gpu-b", "laptop", hidden=(folder / "runs",)) as (environment, hosts):
+    with netns.run_hosts(folder, "gpu-a", "gpu-b", "laptop", hidden=(folder / "runs",)) as (environment, hosts):
         at = hosts[2] if host else hosts[0]
         own = folder / "laptop"
         places = {f"XDG_{name}_HOME": str(own / name.lower()) for name in ("CONFIG", "STATE", "CACHE", "DATA")}
@@ -456,7 +458,7 @@ def test_the_program_starts_stops_resumes_and_shows_it(folder, host):
         assert "Slurm" not in tui(at, environment, "plan", "both")
         tui(at, environment, "run", "both", "--detach")
         # Where it runs, and, from another machine, in the copy there.
-        until(lambda: sum(path.read_text().count("'loss'") > 2 for path in folder.rglob("attempt-1.log")), 120)
+        wait_until(lambda: sum(path.read_text().count("'loss'") > 2 for path in folder.rglob("attempt-1.log")), 120)
         assert "running" in tui(at, environment, "runs")
         assert "no process of it is left" in tui(at, environment, "stop", "last")
         assert not netns.training_processes(hosts)

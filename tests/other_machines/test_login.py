@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import ssh as secure_shell
-from support import tui, until
+from support import run_cli, wait_until
 from terminal import Terminal
 
 from tui_train.profile import hosts
@@ -29,7 +29,7 @@ def asking_host(tmp_path, monkeypatch, **server):
     client.mkdir()
     short = tempfile.mkdtemp(prefix="t", dir="/tmp")
     monkeypatch.setenv("XDG_CACHE_HOME", short)
-    with secure_shell.server(tmp_path, what="hosts that ask who logs in", **server) as words:
+    with secure_shell.run_sshd(tmp_path, what="hosts that ask who logs in", **server) as words:
         (client / "ssh").write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')
         (client / "ssh").chmod(0o755)
         monkeypatch.setenv("PATH", f"{client}:{os.environ['PATH']}")
@@ -51,17 +51,17 @@ def box(tmp_path, monkeypatch):
 
 
 def facts_of_box(code=0):
-    return tui("facts", "--host", "box", "--json", code=code)
+    return run_cli("facts", "--host", "box", "--json", code=code)
 
 
 @pytest.mark.whole
 def test_a_login_by_hand_opens_the_way_for_hours(box):
     assert "To log in: tui-train hosts login box" in facts_of_box(69).stderr
     terminal = Terminal("hosts", "login", "box")
-    terminal.see("Enter passphrase")
+    terminal.wait_for_any("Enter passphrase")
     terminal.press(f"{PASSPHRASE}\r", "logged in to box")
     assert json.loads(facts_of_box().stdout)["machine"]["cpu_count"]
-    assert "logged in to box" in tui("hosts", "login", "box").stdout, "nothing is asked again"
+    assert "logged in to box" in run_cli("hosts", "login", "box").stdout, "nothing is asked again"
 
 
 SECRET = "JBSWY3DPEHPK3PXPJBSWY3DPEH"  # noqa: S105 - of a server that is thrown away
@@ -103,7 +103,7 @@ session required pam_permit.so
         (tmp_path / "id.pub").unlink()
         assert "To log in: tui-train hosts login box" in facts_of_box(69).stderr
         terminal = Terminal("hosts", "login", "box")
-        terminal.see("Password:")
+        terminal.wait_for_any("Password:")
         terminal.press(f"{PASSPHRASE}\r", "Verification code:" if with_code else "logged in to box")
         if with_code:
             terminal.press(f"{code_now()}\r", "logged in to box")
@@ -114,25 +114,25 @@ session required pam_permit.so
 def test_a_login_that_fails_is_said(box):
     terminal = Terminal("hosts", "login", "box")
     for number in range(1, 4):
-        until(lambda number=number: terminal.text().count("Enter passphrase") == number, 60)
+        wait_until(lambda number=number: terminal.text().count("Enter passphrase") == number, 60)
         terminal.child.send("wrong\r")
-    until(lambda: "ssh did not come in to box" in terminal.text(), 60)
+    wait_until(lambda: "ssh did not come in to box" in terminal.text(), 60)
 
 
 @pytest.mark.whole
 def test_the_wizard_hands_the_terminal_to_ssh(box):
     hosts.save_host("lab", "box")
     terminal = Terminal()
-    terminal.see("See it work")
+    terminal.wait_for_any("See it work")
     terminal.press("\r", "● 1 Hardware")
-    terminal.see("No GPU")
+    terminal.wait_for_any("No GPU")
     terminal.press("h", "Where does it train?")
     terminal.press("\x1b[B\r", "l Log in")
     assert "lab is not known" in terminal.text()
     terminal.press("l", "Enter passphrase")
     terminal.press(f"{PASSPHRASE}\r", "for lab")
-    terminal.see("nvidia-smi was not found on that host")
-    until(lambda: "Log in" not in terminal.text())
+    terminal.wait_for_any("nvidia-smi was not found on that host")
+    wait_until(lambda: "Log in" not in terminal.text())
 
 
 @pytest.mark.whole
@@ -145,8 +145,10 @@ def test_the_users_own_connection_is_used(box, monkeypatch):
     monkeypatch.setenv("HOME", str(box / "home"))
     assert "Log in once" in facts_of_box(69).stderr
     terminal = Terminal(command=["ssh", "-M", "-N", "box"])
-    terminal.see("Enter passphrase")
+    terminal.wait_for_any("Enter passphrase")
     terminal.child.send(f"{PASSPHRASE}\r")
-    until(lambda: subprocess.run(["ssh", "-O", "check", "box"], capture_output=True, check=False).returncode == 0, 60)
+    wait_until(
+        lambda: subprocess.run(["ssh", "-O", "check", "box"], capture_output=True, check=False).returncode == 0, 60
+    )
     assert json.loads(facts_of_box().stdout)["machine"]["cpu_count"]
     terminal.child.close(force=True)

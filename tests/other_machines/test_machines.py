@@ -11,12 +11,23 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support import bash, exported, facts, free_port, noted, plain_environment, profile, stub, taken, until
+from support import (
+    export_run,
+    facts,
+    free_port,
+    make_stub,
+    plain_environment,
+    profile,
+    run_launch_script,
+    stub_calls,
+    values_taken_by_preset,
+    wait_until,
+)
 
 from tui_train.runner import attempt as attempts
 from tui_train.runner import run as supervised
-from tui_train.runner.machines import machines, unanswered
-from tui_train.runner.run_folder.planned import SupervisorPlan
+from tui_train.runner.machines import node_network, unanswered
+from tui_train.runner.run_folder.supervisor_plan import SupervisorPlan
 from tui_train.runner.system.refused import Refused
 
 TWO = SupervisorPlan(nodes=2, world_size=2, address="first", find_interface=True, backend="gloo")
@@ -27,7 +38,7 @@ THREE = SupervisorPlan(nodes=3, world_size=6)
     ("option", "environment", "rank"), [("0", "", 0), ("2", "", 2), ("02", "", 2), ("", "1", 1), ("2", "1", 2)]
 )
 def test_which_machine_this_is(option, environment, rank):
-    assert machines.own_node_rank(THREE, option, {"TUI_TRAIN_NODE_RANK": environment}) == rank
+    assert node_network.own_node_rank(THREE, option, {"TUI_TRAIN_NODE_RANK": environment}) == rank
 
 
 @pytest.mark.parametrize(
@@ -44,7 +55,7 @@ def test_which_machine_this_is(option, environment, rank):
 )
 def test_a_machine_must_be_named(option, part):
     with pytest.raises(Refused) as refused:
-        machines.own_node_rank(THREE, option, {})
+        node_network.own_node_rank(THREE, option, {})
     assert (refused.value.code, part in refused.value.message) == (64, True), refused.value.message
 
 
@@ -111,12 +122,12 @@ def test_a_port_that_is_taken_after_the_export(family, place):
         other.listen(1)
         port = other.getsockname()[1]
         with pytest.raises(Refused) as refused:
-            machines.require_free_port(planned_at(port), 0)
+            node_network.require_free_port(planned_at(port), 0)
         assert refused.value.code == 75
         assert f"port {port} of this machine is in use by another program: choose another" in refused.value.message
-        machines.require_free_port(planned_at(port), 1)
-    machines.require_free_port(planned_at(port), 0)
-    machines.require_free_port(planned_at(0), 0)
+        node_network.require_free_port(planned_at(port), 1)
+    node_network.require_free_port(planned_at(port), 0)
+    node_network.require_free_port(planned_at(0), 0)
 
 
 def test_a_port_that_a_connection_goes_out_from_is_taken_too():
@@ -124,7 +135,7 @@ def test_a_port_that_a_connection_goes_out_from_is_taken_too():
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         port = client.getsockname()[1]
         with pytest.raises(Refused, match="in use by another program"):
-            machines.require_free_port(planned_at(port), 0)
+            node_network.require_free_port(planned_at(port), 0)
 
 
 def test_what_is_left_of_a_connection_is_not_in_the_way():
@@ -136,8 +147,8 @@ def test_what_is_left_of_a_connection_is_not_in_the_way():
         accepted.close()
         client.recv(1)
     # The state of a connection that waits for late packets.
-    until(lambda: re.search(rf":{port:04X} [0-9A-F:]+ 06 ", Path("/proc/net/tcp").read_text()))
-    machines.require_free_port(planned_at(port), 0)
+    wait_until(lambda: re.search(rf":{port:04X} [0-9A-F:]+ 06 ", Path("/proc/net/tcp").read_text()))
+    node_network.require_free_port(planned_at(port), 0)
 
 
 # ---- the interface by which the first machine is reached
@@ -173,18 +184,18 @@ def network(tmp_path, monkeypatch):
 def test_the_interface_that_leads_to_the_first_machine(network, answers, interface):
     network(**answers)
     told = {"GLOO_SOCKET_IFNAME": interface} if interface else {}
-    assert machines.network_interface_variables(TWO, {}) == told
-    assert machines.network_interface_variables(TWO._replace(find_interface=False), {}) == {}
+    assert node_network.network_interface_variables(TWO, {}) == told
+    assert node_network.network_interface_variables(TWO._replace(find_interface=False), {}) == {}
 
 
 def test_nccl_is_told_only_where_it_is_used_and_what_is_exported_wins(network):
     network(known="10.9.9.9", route="10.9.9.9 dev eth7 src 10.1.1.5")
     nccl = TWO._replace(backend="nccl")
     gloo = {"GLOO_SOCKET_IFNAME": "eth7"}
-    assert machines.network_interface_variables(nccl, {}) == {"NCCL_SOCKET_IFNAME": "=eth7", **gloo}
-    assert machines.network_interface_variables(TWO, {}) == gloo
-    assert machines.network_interface_variables(nccl, {"NCCL_SOCKET_IFNAME": "ib"}) == gloo
-    assert machines.network_interface_variables(TWO, {"GLOO_SOCKET_IFNAME": "mine"}) == {}
+    assert node_network.network_interface_variables(nccl, {}) == {"NCCL_SOCKET_IFNAME": "=eth7", **gloo}
+    assert node_network.network_interface_variables(TWO, {}) == gloo
+    assert node_network.network_interface_variables(nccl, {"NCCL_SOCKET_IFNAME": "ib"}) == gloo
+    assert node_network.network_interface_variables(TWO, {"GLOO_SOCKET_IFNAME": "mine"}) == {}
 
 
 @pytest.mark.parametrize(
@@ -199,7 +210,7 @@ def test_an_address_that_leads_nowhere_is_refused(network, known, said):
     """Debian's /etc/hosts gives a machine's own name the address 127.0.1.1: the others would wait for minutes."""
     network(known)
     with pytest.raises(Refused) as refused:
-        machines.network_interface_variables(TWO, {})
+        node_network.network_interface_variables(TWO, {})
     assert refused.value.code == 69
     assert said in refused.value.message
     assert "IP address" in refused.value.message
@@ -207,9 +218,9 @@ def test_an_address_that_leads_nowhere_is_refused(network, known, said):
 
 def test_a_machine_without_these_tools_asks_its_library(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert machines.network_interface_variables(TWO._replace(address="127.0.0.1"), {}) == {}
+    assert node_network.network_interface_variables(TWO._replace(address="127.0.0.1"), {}) == {}
     with pytest.raises(Refused, match=r"no address is known here for no\.such\.invalid"):
-        machines.network_interface_variables(TWO._replace(address="no.such.invalid"), {})
+        node_network.network_interface_variables(TWO._replace(address="no.such.invalid"), {})
 
 
 @pytest.mark.parametrize(
@@ -217,7 +228,9 @@ def test_a_machine_without_these_tools_asks_its_library(tmp_path, monkeypatch):
 )
 def test_an_address_that_is_known_only_at_the_start_and_one_that_is_an_option(planned, told, unknown):
     with pytest.raises(Refused, match=f"no address is known here for {re.escape(unknown)}"):
-        machines.network_interface_variables(TWO._replace(address=planned), {"TUI_TRAIN_ADDRESS": told} if told else {})
+        node_network.network_interface_variables(
+            TWO._replace(address=planned), {"TUI_TRAIN_ADDRESS": told} if told else {}
+        )
 
 
 IN_A_NETWORK = """
@@ -228,10 +241,10 @@ exec "$@"
 """
 ASKED = """
 import json, sys
-from tui_train.runner.machines import machines
-from tui_train.runner.run_folder.planned import SupervisorPlan
+from tui_train.runner.machines import node_network
+from tui_train.runner.run_folder.supervisor_plan import SupervisorPlan
 two = SupervisorPlan(nodes=2, world_size=2, find_interface=True, backend="gloo")
-print(json.dumps([machines.network_interface_variables(two._replace(address=one), {}) for one in sys.argv[1:]]))
+print(json.dumps([node_network.network_interface_variables(two._replace(address=one), {}) for one in sys.argv[1:]]))
 """
 
 
@@ -263,16 +276,17 @@ def test_a_stop_on_another_machine_is_seen_in_a_folder_that_they_share(tmp_path)
     happened(tmp_path / "node-1", ("run_started", 400.0))
     earlier = (("run_started", 10.0), ("stopping", 20.0), began)
     happened(tmp_path / "node-2", *earlier)
-    before = [machines.stop_count_of_each_machine(THREE, folder, rank) for rank in range(3)]
+    before = [node_network.stop_count_of_each_machine(THREE, folder, rank) for rank in range(3)]
     happened(tmp_path / "node-1", ("run_started", 400.0), ("stopping", 500.0))
     # Its own stop is no other's, and that of an earlier start is over.
-    seen = [machines.other_rank_asked_to_stop(THREE, folder, rank, before[rank]) for rank in range(3)]
+    seen = [node_network.other_rank_asked_to_stop(THREE, folder, rank, before[rank]) for rank in range(3)]
     assert seen == [1, None, 1]
     happened(tmp_path, began, ("stopping", 4200.0))
-    assert machines.other_rank_asked_to_stop(THREE, folder, 1, before[1]) == 0
+    assert node_network.other_rank_asked_to_stop(THREE, folder, 1, before[1]) == 0
     alone = str(tmp_path / "a folder of its own")
     assert (
-        machines.other_rank_asked_to_stop(THREE, alone, 1, machines.stop_count_of_each_machine(THREE, alone, 1)) is None
+        node_network.other_rank_asked_to_stop(THREE, alone, 1, node_network.stop_count_of_each_machine(THREE, alone, 1))
+        is None
     )
 
 
@@ -280,7 +294,7 @@ def test_a_stop_on_another_machine_is_seen_in_a_folder_that_they_share(tmp_path)
 def test_a_stop_elsewhere_counts_only_before_the_end(tmp_path, elsewhere, state, code):
     """A training whose ranks agree to stop may end with 0; one that had finished before the stop has finished."""
     start = SimpleNamespace(planned=THREE, run_dir=str(tmp_path), signals=SimpleNamespace(stop=""))
-    ended = attempts.AttemptEnd(0, stopped_rank=elsewhere)
+    ended = attempts.AttemptEnd(0, rank_asked_to_stop=elsewhere)
     outcome = supervised._outcome_after_attempt(start, ended, 1, 1)
     assert (outcome.state, outcome.code) == (state, code)
 
@@ -293,49 +307,49 @@ def resuming(tmp_path, **more):
     (tmp_path / "train.py").write_text("")
     values = {
         "trainer.kind": "script", "trainer.launcher": "torchrun", "trainer.preset": "hf-trainer",
-        "trainer.python": str(stub(tmp_path / "python")), "trainer.script": str(tmp_path / "train.py"),
+        "trainer.python": str(make_stub(tmp_path / "python")), "trainer.script": str(tmp_path / "train.py"),
         "trainer.output": str(tmp_path / "out"), "hardware.processes": 1, "nodes.count": 2,
         "nodes.address": "127.0.0.1", "nodes.port": free_port(), "recipe.global_batch": 16, **more,
     }  # fmt: skip
-    run, made = exported(tmp_path / "run", profile(taken(values)), facts(python=tmp_path / "python"))
+    run, made = export_run(tmp_path / "run", profile(values_taken_by_preset(values)), facts(python=tmp_path / "python"))
     return run, made, plain_environment(STUB_NOTES=str(tmp_path / "notes"))
 
 
 def test_a_taken_port_is_said_before_anything_starts(tmp_path):
     run, made, environment = resuming(tmp_path)
     with socket.create_server(("127.0.0.1", made.port)):
-        done = bash(run, "--node-rank=0", env=environment)
+        done = run_launch_script(run, "--node-rank=0", env=environment)
         assert done.returncode == 75
         assert f"port {made.port} of this machine is in use by another program" in done.stderr.decode()
         assert not run.events_file.exists()
-        assert bash(run, "--node-rank=1", env=environment).returncode == 0
-    assert bash(run, "--node-rank=0", env=environment).returncode == 0
+        assert run_launch_script(run, "--node-rank=1", env=environment).returncode == 0
+    assert run_launch_script(run, "--node-rank=0", env=environment).returncode == 0
 
 
 def test_machines_resume_only_together(tmp_path):
     """One that sees no checkpoint would begin with the first step while the others go on: each has to see one."""
     run, _, environment = resuming(tmp_path)
     output = tmp_path / "out"
-    alone = bash(run, "--node-rank=1", "--resume", env=environment)
+    alone = run_launch_script(run, "--node-rank=1", "--resume", env=environment)
     assert alone.returncode == 69
     assert f"this machine sees no complete checkpoint in {output}" in alone.stderr.decode()
-    assert bash(run, "--node-rank=1", env=environment).returncode == 0
+    assert run_launch_script(run, "--node-rank=1", env=environment).returncode == 0
     (output / "checkpoint-20").mkdir(parents=True)
     (output / "checkpoint-20" / "trainer_state.json").write_text("{}")
-    unasked = bash(run, "--node-rank=0", env=environment)
+    unasked = run_launch_script(run, "--node-rank=0", env=environment)
     assert unasked.returncode == 64
     assert f"there is a checkpoint at {output}/checkpoint-20: add --resume on every" in unasked.stderr.decode()
     assert not run.events_file.exists()
-    assert bash(run, "--node-rank=0", "--resume", env=environment).returncode == 0
-    assert f"--resume_from_checkpoint={output}/checkpoint-20" in noted(tmp_path / "notes")[-1]["argv"]
+    assert run_launch_script(run, "--node-rank=0", "--resume", env=environment).returncode == 0
+    assert f"--resume_from_checkpoint={output}/checkpoint-20" in stub_calls(tmp_path / "notes")[-1]["argv"]
 
 
 def test_what_cannot_resume_says_so(tmp_path):
     run, _, environment = resuming(tmp_path, **{"trainer.preset": "custom"})
-    done = bash(run, "--node-rank=0", "--resume", env=environment)
+    done = run_launch_script(run, "--node-rank=0", "--resume", env=environment)
     assert (done.returncode, b"--resume: this training cannot resume" in done.stderr) == (64, True)
-    one, _ = exported(tmp_path / "one", profile(), facts())
-    done = bash(one, "--resume")
+    one, _ = export_run(tmp_path / "one", profile(), facts())
+    done = run_launch_script(one, "--resume")
     assert (done.returncode, b"this trains on one" in done.stderr) == (64, True)
 
 
@@ -349,5 +363,5 @@ def test_resume_of_what_cannot_resume_begins_with_the_first_step(tmp_path, monke
     assert done.returncode == 0, done.stderr
     assert "cannot resume: it begins with the first step" in done.stdout
     assert "bash launch.sh --node-rank=N\n" in done.stdout
-    until(lambda: run.events()[-1].event == "run_ended")
+    wait_until(lambda: run.events()[-1].event == "run_ended")
     assert run.events()[-1].state == "finished"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import netns
 import pytest
-from support import sleeping, until
+from support import sleeper_profile, wait_until
 
 from tui_train.profile.store import profile_to_toml
 
@@ -31,7 +31,7 @@ def machines():
     home = Path(tempfile.mkdtemp(prefix="tt"))
     (home / "train.py").write_text(SLEEPER)
     try:
-        with netns.network(home, "laptop", "box") as (environment, hosts):
+        with netns.run_hosts(home, "laptop", "box") as (environment, hosts):
 
             def tui(host, *words):
                 command = [sys.executable, "-m", "tui_train", *words]
@@ -43,7 +43,7 @@ def machines():
 
 
 def saved(home, ticks):
-    chosen = sleeping(str(ticks), name="far", **{"trainer.script": f"{home}/train.py"})
+    chosen = sleeper_profile(str(ticks), name="far", **{"trainer.script": f"{home}/train.py"})
     (home / "far.toml").write_text(profile_to_toml(chosen))
     return str(home / "far.toml")
 
@@ -69,7 +69,7 @@ def test_it_is_stopped_and_resumed_from_either(machines):
     tui(0, "run", saved(home, 600), "--on", "box", "--detach")
     assert "running on box" in tui(0, "runs")
     (run,) = (home / ".local/state/tui-train/runs").glob("[!.]*")
-    until(lambda: "tick 3" in (run / "attempt-1.log").read_text())
+    wait_until(lambda: "tick 3" in (run / "attempt-1.log").read_text())
     assert "no process of it is left" in tui(0, "stop", "last")
     tui(1, "resume", "last", "--force", "--detach")
     assert "running on box" in tui(0, "runs")

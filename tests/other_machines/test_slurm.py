@@ -11,16 +11,16 @@ from pathlib import Path
 import msgspec
 import pytest
 import slurm
-from slurm import saver, steps_of, tui
-from support import check, facts, gpu, plan, profile, until
-from trainings import TINY, failing
-from trainings import losses as checkpointed
+from slurm import logged_steps, run_cli, save_saving_profile
+from support import facts, findings_of, gpu, plan, profile, wait_until
+from tiny_trainings import TINY_RECIPE, fault_variables
+from tiny_trainings import checkpoint_losses as checkpointed
 
 from tui_train.places import place_of_run
 from tui_train.places.place import Place
 from tui_train.plan.render.slurm import render_batch_script
 from tui_train.profile.store import save_profile
-from tui_train.runner.questions.lines import TIME_LIMIT_FILE_NAME
+from tui_train.runner.questions.answer_lines import TIME_LIMIT_FILE_NAME
 from tui_train.runs import rundir, slurm_job
 from tui_train.runs.status import read_status
 
@@ -29,7 +29,10 @@ pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
 
 @pytest.fixture(scope="module")
 def cluster():
-    with tempfile.TemporaryDirectory(prefix="tui-train-slurm-") as folder, slurm.cluster(Path(folder)) as environment:
+    with (
+        tempfile.TemporaryDirectory(prefix="tui-train-slurm-") as folder,
+        slurm.run_cluster(Path(folder)) as environment,
+    ):
         yield environment
 
 
@@ -44,74 +47,74 @@ def in_queue(run):
 
 
 def test_a_job_is_watched_to_its_end(nodes, tmp_path):
-    saver(tmp_path, 12)
-    lines = tui("run", "job", "--slurm").stdout.splitlines()
+    save_saving_profile(tmp_path, 12)
+    lines = run_cli("run", "job", "--slurm").stdout.splitlines()
     run = rundir.find_run("last")
     number = slurm_job.read_known_job(run.path).number
     assert lines[0].startswith(f"{run.name} is job {number}")
     assert [line for line in lines if line.startswith("step ")] == [f"step {step}" for step in range(1, 13)]
     assert read_status(run).state == "finished"
-    until(lambda: in_queue(run).state == "finished" and not slurm_job.read_known_job(run.path).state)
+    wait_until(lambda: in_queue(run).state == "finished" and not slurm_job.read_known_job(run.path).state)
     assert (run.path / "output" / "made.txt").read_text() == "done"
 
 
 def test_a_job_that_waits_says_why_is_not_its_copy_and_is_cancelled(nodes, tmp_path):
-    saver(tmp_path, 3)
-    tui("run", "job", "--slurm", "--detach", "--set", "slurm.options=--begin=now+3600")
+    save_saving_profile(tmp_path, 3)
+    run_cli("run", "job", "--slurm", "--detach", "--set", "slurm.options=--begin=now+3600")
     run = rundir.find_run("last")
     assert (read_status(run).state, in_queue(run).state) == ("queued", "queued")
-    assert "waits: BeginTime" in tui("runs").stdout
-    assert "queued or running already" in tui("resume", "last", code=69).stderr or read_status(run).live
+    assert "waits: BeginTime" in run_cli("runs").stdout
+    assert "queued or running already" in run_cli("resume", "last", code=69).stderr or read_status(run).live
     copy = rundir.RunDir(Path(shutil.copytree(run.path, run.path.with_name(f"{run.name}-copy"))))
     assert (in_queue(copy).state, in_queue(run).state) == ("new", "queued")
     place_of_run(copy).stop(copy)
     assert in_queue(run).state == "queued"
     (copy.path / slurm_job.SLURM_JOB_FILE_NAME).write_text('{"number": "--user=root", "starts": 0}')
     assert slurm_job.read_known_job(copy.path) is None
-    assert "had not started" in tui("stop", run.name).stdout
+    assert "had not started" in run_cli("stop", run.name).stdout
     assert (in_queue(run).state, run.events()) == ("new", ())
 
 
 @pytest.mark.whole
 def test_what_slurm_refuses_leaves_no_run(nodes, tmp_path):
-    saver(tmp_path, 3)
+    save_saving_profile(tmp_path, 3)
     for wrong in ("slurm.partition=nope", "nodes.count=3", "slurm.time=2-0"):
-        assert tui("run", "job", "--slurm", "--set", wrong, code=69).stderr.startswith("error: ")
+        assert run_cli("run", "job", "--slurm", "--set", wrong, code=69).stderr.startswith("error: ")
     refused = ("run", "job", "--slurm", "--set")
-    assert "feature" in tui(*refused, "slurm.options=--constraint=nope", code=69).stderr
+    assert "feature" in run_cli(*refused, "slurm.options=--constraint=nope", code=69).stderr
     # The limit of a quality of service may be above the partition's, so that only Slurm knows.
     longer = ("slurm.options=--qos=any", "--set", "slurm.time=2-0")
-    assert "PartitionTimeLimit" in tui(*refused, *longer, code=69).stderr
+    assert "PartitionTimeLimit" in run_cli(*refused, *longer, code=69).stderr
     assert rundir.list_runs() == ()
 
 
 @pytest.mark.whole
 def test_a_job_that_cannot_start_says_why(nodes, tmp_path):
-    saver(tmp_path, 3)
-    done = tui("run", "job", "--slurm", "--set", "trainer.secrets=NOT_SET_ANYWHERE", code=69)
+    save_saving_profile(tmp_path, 3)
+    done = run_cli("run", "job", "--slurm", "--set", "trainer.secrets=NOT_SET_ANYWHERE", code=69)
     assert "NOT_SET_ANYWHERE is not set" in done.stderr
 
 
 @pytest.mark.whole
 def test_scancel_by_hand_saves_too(nodes, tmp_path):
-    saver(tmp_path, 600)
-    tui("run", "job", "--slurm", "--detach")
+    save_saving_profile(tmp_path, 600)
+    run_cli("run", "job", "--slurm", "--detach")
     run = rundir.find_run("last")
-    until(lambda: run.attempt_log(1).exists() and steps_of(run, 1), 60)
+    wait_until(lambda: run.attempt_log(1).exists() and logged_steps(run, 1), 60)
     subprocess.run(["scancel", slurm_job.read_known_job(run.path).number], check=True)
-    until(lambda: read_status(run).state == "stopped", 60)
-    saved = steps_of(run, 1)[-1]
+    wait_until(lambda: read_status(run).state == "stopped", 60)
+    saved = logged_steps(run, 1)[-1]
     assert (run.path / "output" / f"checkpoint-{saved}" / "trainer_state.json").is_file()
 
 
 @pytest.mark.whole
 def test_near_its_time_limit_a_job_saves_is_queued_again_and_resumes(nodes, tmp_path):
     """Whoever follows it sees all of it."""
-    saver(tmp_path, 700, **{"slurm.time": "2"})
-    said = tui("run", "job", "--slurm", timeout=290).stdout
+    save_saving_profile(tmp_path, 700, **{"slurm.time": "2"})
+    said = run_cli("run", "job", "--slurm", timeout=290).stdout
     run = rundir.find_run("last")
     assert (read_status(run).state, len(read_status(run).attempts) > 1) == ("finished", True)
-    every = [step for attempt in read_status(run).attempts for step in steps_of(run, attempt.number)]
+    every = [step for attempt in read_status(run).attempts for step in logged_steps(run, attempt.number)]
     assert every == [*range(1, 701)]
     assert re.findall(r"^step (\d+)$", said, re.MULTILINE) == [str(step) for step in every]
     assert not (run.path / TIME_LIMIT_FILE_NAME).exists()
@@ -139,14 +142,14 @@ def test_two_nodes_train_together_stop_and_resume(nodes):
         "recipe.checkpoint_every": 10,
     })  # fmt: skip
     save_profile(chosen, overwrite=True)
-    tui("run", "two", "--slurm", "--detach")
+    run_cli("run", "two", "--slurm", "--detach")
     run = rundir.find_run("last")
-    until(lambda: run.attempt_log(1).exists() and len(losses(run, 1)) > 2, 180)
-    assert "Resume it" in tui("stop", "last").stdout
+    wait_until(lambda: run.attempt_log(1).exists() and len(losses(run, 1)) > 2, 180)
+    assert "Resume it" in run_cli("stop", "last").stdout
     assert read_status(run).state == "stopped"
     text = run.attempt_log(1).read_text(errors="replace")
     assert {"rank 0/2", "rank 1/2"} <= set(re.findall(r"rank \d+/\d+", text))
-    tui("resume", "last")
+    run_cli("resume", "last")
     assert (read_status(run).state, read_status(run).attempts[-1].resumed > 0) == ("finished", True)
     assert losses(run, 2)[-1] < losses(run, 1)[0]
 
@@ -155,7 +158,7 @@ def test_two_nodes_train_together_stop_and_resume(nodes):
 @pytest.mark.parametrize("values", [("hardware.processes=2",), ("hardware.processes=1", "nodes.count=2")])
 def test_processes_of_a_job_reach_each_other(nodes, values):
     chosen = [f"--set={value}" for value in (f"trainer.python={sys.executable}", *values)]
-    made = json.loads(tui("doctor", "quickstart", "--slurm", *chosen, "--json").stdout)
+    made = json.loads(run_cli("doctor", "quickstart", "--slurm", *chosen, "--json").stdout)
     assert (made["result"]["works"], made["result"]["processes"], made["cures"]) == (True, 2, [])
     assert rundir.list_runs() == ()
 
@@ -163,13 +166,13 @@ def test_processes_of_a_job_reach_each_other(nodes, values):
 @pytest.mark.whole
 def test_two_nodes_fall_back_together_after_out_of_memory(nodes, tmp_path, monkeypatch):
     """Memory runs out on one of them; the next attempt resumes on both, with the same global batch."""
-    values = {**TINY, "name": "two", "hardware.device": "cpu", "hardware.processes": 1, "nodes.count": 2}
+    values = {**TINY_RECIPE, "name": "two", "hardware.device": "cpu", "hardware.processes": 1, "nodes.count": 2}
     save_profile(profile({**values, "recipe.micro_batch": 4}), overwrite=True)
-    tui("run", "two", "--slurm")
+    run_cli("run", "two", "--slurm")
     undisturbed = rundir.find_run("last")
-    for name, value in failing(tmp_path, {"in": "forward", "step": 5, "above": 2}).items():
+    for name, value in fault_variables(tmp_path, {"in": "forward", "step": 5, "above": 2}).items():
         monkeypatch.setenv(name, value)
-    tui("run", "two", "--slurm")
+    run_cli("run", "two", "--slurm")
     run = rundir.find_run("last")
     assert [(each.position, each.out_of_memory) for each in read_status(run).attempts] == [(1, True), (2, False)]
     assert read_status(run).attempts[1].resumed == 3
@@ -209,7 +212,7 @@ REFUSED_OPTIONS = ("--wait", "--clusters=b", "--partitio=x", "--arra=1-9", "--gp
 )
 def test_what_a_job_cannot_have_is_refused_before(values, key):
     cluster = msgspec.structs.replace(facts(), scheduler="slurm")
-    errors = [finding.key for finding in check(profile(values), cluster) if finding.level == "error"]
+    errors = [finding.key for finding in findings_of(profile(values), cluster) if finding.level == "error"]
     assert key in errors
 
 
@@ -217,7 +220,7 @@ def test_what_a_job_cannot_have_is_refused_before(values, key):
 def test_other_options_of_a_job_are_passed_on(option):
     cluster = msgspec.structs.replace(facts(gpus=[gpu(0), gpu(1)]), scheduler="slurm")
     chosen = profile({"slurm.options": (option,), "slurm.time": "1-0"})
-    assert not [each for each in check(chosen, cluster) if each.level == "error" and each.key.startswith("slurm")]
+    assert not [each for each in findings_of(chosen, cluster) if each.level == "error" and each.key.startswith("slurm")]
     made = plan(chosen, cluster)
     assert f"#SBATCH {option}" in render_batch_script(made, made.slurm).splitlines()
 
@@ -228,7 +231,7 @@ def test_here_the_keys_of_slurm_change_nothing():
 
 
 def test_the_facts_of_a_node_are_read_from_its_file(tmp_path, monkeypatch):
-    tui("facts", "--save", str(tmp_path / "node.json"))
+    run_cli("facts", "--save", str(tmp_path / "node.json"))
     seen = Place(slurm=True, machine_file=tmp_path / "node.json").probe_facts_for(
         profile({"trainer.script": "/nowhere/train.py"})
     )

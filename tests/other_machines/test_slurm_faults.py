@@ -6,8 +6,8 @@ import subprocess
 
 import msgspec
 import pytest
-from slurm import saver as saved_profile
-from slurm import tui
+from slurm import run_cli
+from slurm import save_saving_profile as saved_profile
 from support import facts, gpu, plan, profile
 
 from tui_train.base.errors import Unavailable
@@ -73,7 +73,7 @@ def submitted(fake, tmp_path, state="PENDING", **more):
     saved_profile(tmp_path, 3)
     fake.takes(**more)
     fake.lists(state)
-    tui("run", "job", "--slurm", "--detach")
+    run_cli("run", "job", "--slurm", "--detach")
     return rundir.find_run("last")
 
 
@@ -88,7 +88,7 @@ def test_a_job_that_was_taken_is_kept_though_squeue_fails(fake, tmp_path):
     saved_profile(tmp_path, 3)
     fake.takes()
     fake.says("squeue", _TIMED_OUT)
-    assert "job 4712" in tui("run", "job", "--slurm", "--detach").stdout
+    assert "job 4712" in run_cli("run", "job", "--slurm", "--detach").stdout
     run = rundir.find_run("last")
     assert (slurm_job.read_known_job(run.path).number, fake.calls("scancel")) == ("4712", [])
 
@@ -97,11 +97,11 @@ def test_a_job_that_may_be_queued_is_found_by_its_folder(fake, tmp_path):
     """The controller took it, but sbatch did not hear so in time."""
     saved_profile(tmp_path, 3)
     fake.says("sbatch", f"case $all in *--test-only*) ;; *) {_TIMED_OUT} ;; esac")
-    assert "did not confirm" in tui("run", "job", "--slurm", code=69).stderr
+    assert "did not confirm" in run_cli("run", "job", "--slurm", code=69).stderr
     run = rundir.find_run("last")
     assert read_status(run).state == "unconfirmed"
     fake.lists("PENDING", 77)
-    assert "job 77" in tui("runs").stdout
+    assert "job 77" in run_cli("runs").stdout
     assert slurm_job.read_known_job(run.path).number == "77"
     fake.lists("")
     jobs.refresh_jobs([run])
@@ -115,14 +115,14 @@ def test_sbatch_that_is_late_or_says_no_number_has_a_job(fake, tmp_path, said):
     saved_profile(tmp_path, 3)
     fake.says("sbatch", said)
     fake.lists("PENDING", 78)
-    assert "job 78" in tui("run", "job", "--slurm", "--detach").stdout
+    assert "job 78" in run_cli("run", "job", "--slurm", "--detach").stdout
 
 
 def test_what_was_refused_has_the_job_that_it_had(fake, tmp_path):
     run = submitted(fake, tmp_path)
     fake.lists("")
     fake.says("sbatch", "echo 'error: Invalid account' >&2; exit 1")
-    assert "Invalid account" in tui("resume", "last", code=69).stderr
+    assert "Invalid account" in run_cli("resume", "last", code=69).stderr
     assert (slurm_job.read_known_job(run.path).number, slurm_job.read_queued_job(run.path)) == ("4712", None)
 
 
@@ -131,7 +131,7 @@ def test_a_job_that_cannot_be_cancelled_keeps_its_folder(fake, tmp_path):
     fake.takes()
     fake.lists("PENDING", reason="PartitionTimeLimit")
     fake.says("scancel", _TIMED_OUT)
-    tui("run", "job", "--slurm", code=69)
+    run_cli("run", "job", "--slurm", code=69)
     assert slurm_job.read_queued_job(rundir.find_run("last").path)
 
 
@@ -145,7 +145,7 @@ def test_a_lost_run_whose_job_slurm_has_is_not_submitted_again(fake, tmp_path, s
     with pytest.raises(Unavailable, match=f"4712.*{state}"):
         place_of_run(run).resume(run)
     assert fake.calls("sbatch") == before
-    assert "is not running" not in tui("stop", "last").stdout
+    assert "is not running" not in run_cli("stop", "last").stdout
     assert any(call.endswith("4712") for call in fake.calls("scancel"))
 
 
@@ -173,7 +173,7 @@ def test_a_job_of_another_cluster_is_asked_for_there(fake, tmp_path, monkeypatch
     fake.says("scancel", f"case $all in *--clusters=hpc2*) : > {fake.gone} ;; esac")
     jobs.refresh_jobs([run])
     assert slurm_job.read_known_job(run.path).cluster == "hpc2"
-    assert "had not started" in tui("stop", "last").stdout
+    assert "had not started" in run_cli("stop", "last").stdout
     assert not slurm_job.read_queued_job(run.path)
 
 
@@ -187,12 +187,12 @@ def test_a_job_that_one_of_several_clusters_may_have_is_looked_for_in_each(fake,
         assert find_job(tmp_path, 0.0)["unclear"].startswith("sacctmgr: ")
     fake.says("sacctmgr", "printf 'hpc1\\nhpc2\\n'")
     fake.says("squeue", f"case $all in *--clusters=hpc1*) {_TIMED_OUT} ;; esac")
-    assert "did not confirm" in tui("run", "job", "--slurm", code=69).stderr
+    assert "did not confirm" in run_cli("run", "job", "--slurm", code=69).stderr
     run = rundir.find_run("last")
     assert "Socket timed out" in find_job(run.path, 0.0)["unclear"], "hpc1 may have it"
     listed = 'echo "79|PENDING|Priority|N/A|$folder"'
     fake.says("squeue", f"case $all in *--clusters=hpc1*) {_TIMED_OUT} ;; *--clusters=hpc2*) {listed} ;; esac")
-    assert "job 79" in tui("runs").stdout
+    assert "job 79" in run_cli("runs").stdout
     assert slurm_job.read_known_job(run.path).cluster == "hpc2"
 
 
@@ -211,10 +211,10 @@ def test_resume_asks_slurm_before_it_refuses(fake, tmp_path):
     """Somebody else cancelled the job: what was known of it is not true any more."""
     run = submitted(fake, tmp_path)
     fake.says("squeue", _TIMED_OUT)
-    assert "Socket timed out" in tui("resume", "last", code=69).stderr
+    assert "Socket timed out" in run_cli("resume", "last", code=69).stderr
     fake.lists("")
     assert slurm_job.read_queued_job(run.path)
-    tui("resume", "last", "--detach")
+    run_cli("resume", "last", "--detach")
     assert len(fake.calls("sbatch")) == 2
 
 
@@ -222,7 +222,7 @@ def test_variables_of_sbatch_do_not_have_it_wait(fake, tmp_path, monkeypatch):
     monkeypatch.setenv("SBATCH_WAIT", "1")
     saved_profile(tmp_path, 3)
     fake.says("sbatch", f'[ -z "${{SBATCH_WAIT-}}" ] || exit 1; {_TAKES.format(said="4712")}')
-    tui("run", "job", "--slurm", "--detach")
+    run_cli("run", "job", "--slurm", "--detach")
 
 
 # It writes a checkpoint where the test names one, as the time limit ends it; slurm.sh may not know its number at first.

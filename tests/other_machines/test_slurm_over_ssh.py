@@ -14,20 +14,20 @@ from pathlib import Path
 import pytest
 import slurm
 import ssh as secure_shell
-from counting import tries
-from slurm import SAVES, saver, steps_of, tui
-from ssh import runs_there
-from support import prepare, profile, until
+from slurm import SAVING_SCRIPT, logged_steps, run_cli, save_saving_profile
+from ssh import runs_of_host
+from support import prepare, profile, wait_until
+from try_counts import count_tries
 
 from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.base.errors import Unavailable
 from tui_train.channel.session import PYTHON_COMMAND, ask_host
 from tui_train.places import jobs
-from tui_train.places.mirror import RunMirror
 from tui_train.places.place import Place
+from tui_train.places.run_mirror import RunMirror
 from tui_train.profile import hosts, store
 from tui_train.runs import rundir, slurm_job
-from tui_train.runs.elsewhere import read_place_elsewhere
+from tui_train.runs.remote_run import read_remote_place
 from tui_train.runs.status import read_status
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
@@ -38,7 +38,7 @@ SEED = int(os.environ.get("TUI_TRAIN_TEST_SEED", "1"))
 @pytest.fixture(scope="module")
 def cluster():
     temporary = tempfile.TemporaryDirectory(prefix="tui-train-slurm-")
-    with temporary as folder, slurm.cluster(Path(folder), gpus="a100:4") as environment:
+    with temporary as folder, slurm.run_cluster(Path(folder), gpus="a100:4") as environment:
         yield environment
 
 
@@ -90,11 +90,11 @@ def login(cluster, tmp_path, monkeypatch):
     home.symlink_to(tmp_path / "disk")
     client.mkdir()
     (home / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
-    (home / "train.py").write_text(SAVES)
+    (home / "train.py").write_text(SAVING_SCRIPT)
     for name in slurm.COMMANDS:
         (client / name).write_text("#!/bin/sh\necho this is not the login node >&2; exit 1\n")
         (client / name).chmod(0o755)
-    with secure_shell.server(tmp_path, what="jobs of Slurm over ssh") as words:
+    with secure_shell.run_sshd(tmp_path, what="jobs of Slurm over ssh") as words:
         there = {"HOME": home, "XDG_STATE_HOME": "", "XDG_CONFIG_HOME": "", "XDG_CACHE_HOME": "", **cluster}
         exports = " ".join(f"{name}={value}" for name, value in there.items())
         (client / "ssh").write_text(_SSH.format(folder=tmp_path, words=" ".join(words), there=exports))
@@ -110,18 +110,18 @@ RUN = ("run", "job", "--on", "box", "--slurm")
 
 @pytest.mark.whole
 def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
-    saver(login.home, 3)
+    save_saving_profile(login.home, 3)
     blocking = login.says(*BLOCKING)
-    said = tui(*RUN, "--detach").stdout
+    said = run_cli(*RUN, "--detach").stdout
     run = rundir.find_run("last")
-    (folder,) = runs_there(login.home)
+    (folder,) = runs_of_host(login.home)
     number = slurm_job.read_known_job(run.path).number
     assert said.startswith(f"{run.name} is job {number}, waits: ")
-    assert (read_place_elsewhere(run.path).folder, read_status(run).host) == (str(folder), "box (Slurm)")
+    assert (read_remote_place(run.path).folder, read_status(run).host) == (str(folder), "box (Slurm)")
     assert store.load_profile_file(str(run.profile)).hardware.host == "box"
-    assert f"job {number}, waits: " in tui("runs").stdout
+    assert f"job {number}, waits: " in run_cli("runs").stdout
     login.says("scancel", blocking)
-    assert tui("logs", "last", "--follow").stdout.splitlines() == ["step 1", "step 2", "step 3"]
+    assert run_cli("logs", "last", "--follow").stdout.splitlines() == ["step 1", "step 2", "step 3"]
     assert read_status(run).state == "finished"
     assert (folder / "output" / "made.txt").exists()
     assert not (run.path / "output").exists()
@@ -129,51 +129,51 @@ def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
 
 @pytest.mark.whole
 def test_a_job_over_ssh_is_stopped_and_resumed(login):
-    saver(login.home, 200)
-    tui(*RUN, "--detach")
+    save_saving_profile(login.home, 200)
+    run_cli(*RUN, "--detach")
     run = rundir.find_run("last")
     number = slurm_job.read_known_job(run.path).number
-    assert "is running" in tui("resume", "last", code=69).stderr or read_status(run).state == "queued"
-    until(lambda: jobs.refresh_jobs([run]) or (run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3), 60)
-    assert "running on box (Slurm)" in tui("runs").stdout
-    assert "Resume it" in tui("stop", "last").stdout
+    assert "is running" in run_cli("resume", "last", code=69).stderr or read_status(run).state == "queued"
+    wait_until(lambda: jobs.refresh_jobs([run]) or (run.attempt_log(1).exists() and len(logged_steps(run, 1)) > 3), 60)
+    assert "running on box (Slurm)" in run_cli("runs").stdout
+    assert "Resume it" in run_cli("stop", "last").stdout
     assert (read_status(run).state, slurm_job.read_known_job(run.path).state, login.jobs()) == ("stopped", "", [])
-    saved = steps_of(run, 1)[-1]
-    assert (Path(read_place_elsewhere(run.path).folder) / "output" / f"checkpoint-{saved}").is_dir()
-    assert tui("resume", "last").stdout.count("step 200") == 1
-    assert steps_of(run, 2) == [*range(saved + 1, 201)]
+    saved = logged_steps(run, 1)[-1]
+    assert (Path(read_remote_place(run.path).folder) / "output" / f"checkpoint-{saved}").is_dir()
+    assert run_cli("resume", "last").stdout.count("step 200") == 1
+    assert logged_steps(run, 2) == [*range(saved + 1, 201)]
     assert (read_status(run).state, slurm_job.read_known_job(run.path).number != number) == ("finished", True)
-    assert "nothing is left to train" in tui("resume", "last").stdout
+    assert "nothing is left to train" in run_cli("resume", "last").stdout
 
 
 @pytest.mark.whole
 def test_a_link_that_is_lost_while_a_job_waits_changes_nothing_of_it(login):
-    saver(login.home, 30)
+    save_saving_profile(login.home, 30)
     blocking = login.says(*BLOCKING)
-    tui(*RUN, "--detach")
+    run_cli(*RUN, "--detach")
     run, told = rundir.find_run("last"), []
     mirror = RunMirror(run, told.append)
-    until(lambda: told)
+    wait_until(lambda: told)
     login.cut()
-    until(lambda: any(told), 30)
+    wait_until(lambda: any(told), 30)
     assert read_status(run).state == "queued"
-    lost = tui("runs")
+    lost = run_cli("runs")
     assert ("queued" in lost.stdout, "Connection refused" in lost.stderr) == (True, True)
-    assert tui("stop", "last", code=69).stderr
-    assert tui("resume", "last", code=69).stderr
+    assert run_cli("stop", "last", code=69).stderr
+    assert run_cli("resume", "last", code=69).stderr
     login.says("scancel", blocking)
-    until(lambda: "RUNNING" in login.says("squeue", "-h", "-o", "%T"), 60)
+    wait_until(lambda: "RUNNING" in login.says("squeue", "-h", "-o", "%T"), 60)
     login.joined()
     mirror.wait()
     assert told[-1] == ""
-    assert (read_status(run).state, steps_of(run, 1)) == ("finished", [*range(1, 31)])
+    assert (read_status(run).state, logged_steps(run, 1)) == ("finished", [*range(1, 31)])
 
 
 @pytest.mark.whole
 def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
-    saver(login.home, 3)
+    save_saving_profile(login.home, 3)
     login.cut(after=True)
-    found = tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
+    found = run_cli(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
     run = rundir.find_run("last")
     assert [slurm_job.read_known_job(run.path).number] == login.jobs()
     assert login.jobs()[0] in found.stdout
@@ -182,29 +182,29 @@ def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
     login.cut()
     assert slurm_job.read_queued_job(run.path)
     login.joined()
-    assert f"job {login.jobs()[0]}, " in tui("runs").stdout
-    tui("stop", "last")
+    assert f"job {login.jobs()[0]}, " in run_cli("runs").stdout
+    run_cli("stop", "last")
     assert login.jobs() == []
 
 
 @pytest.mark.whole
 @pytest.mark.timeout(300 + CUTS * 30)
 def test_a_link_that_is_cut_while_a_job_is_submitted_leaves_one_job_or_none(login, tmp_path, record_property):
-    saver(login.home, 3, **{"slurm.options": ("--begin=now+3600",)})
+    save_saving_profile(login.home, 3, **{"slurm.options": ("--begin=now+3600",)})
     place, chosen = Place("box", slurm=True), store.load_profile_file("job")
     prepared = prepare(chosen, place.probe_facts_for(chosen))
     began = time.monotonic()
     place.submit(prepared, prepared.plan)
     took = time.monotonic() - began
-    with tries(record_property, "cuts of a submission") as made:
+    with count_tries(record_property, "cuts of a submission") as made:
         for number in range(CUTS):
             moment = random.Random(f"submission {SEED} {number}").uniform(0.0, took)
             with made.one(f"cut {number}, seed {SEED}: after {moment:.2f} s of {took:.2f} s"):
-                timer = secure_shell.cut_later(tmp_path, moment)
+                timer = secure_shell.cut_connections_later(tmp_path, moment)
                 with contextlib.suppress(Unavailable):
                     place.submit(prepared, prepared.plan)
                 timer.join()
-                until(lambda: settled(rundir.list_runs()), 60)
+                wait_until(lambda: settled(rundir.list_runs()), 60)
                 known = [slurm_job.read_queued_job(run.path) for run in rundir.list_runs()]
                 assert sorted(login.jobs()) == sorted(job.number for job in known if job)
     for job in login.jobs():
@@ -242,7 +242,7 @@ def test_a_home_that_a_laptop_shares_with_a_login_node_has_each_job_once(login, 
         runs = [json.loads(tui("runs", "--json")) for tui in (laptop, node)]
         return [[(run["state"], run["host"]) for run in of_machine] for of_machine in runs]
 
-    saver(login.home, 30)
+    save_saving_profile(login.home, 30)
     assert "step 30" in laptop(*RUN)
     assert len(list(login.home.glob(".local/state/tui-train/runs/*/output/made.txt"))) == 1
     assert listed() == [[("finished", "box (Slurm)")], [("finished", "")]]
@@ -256,29 +256,29 @@ def test_a_home_that_a_laptop_shares_with_a_login_node_has_each_job_once(login, 
 
 @pytest.mark.whole
 def test_a_job_over_ssh_that_fails_is_diagnosed_and_what_it_made_is_fetched(login):
-    saver(login.home, 3)
-    (login.home / "train.py").write_text(f"{SAVES}\nimport not_there_anywhere\n")
-    tui(*RUN, code=1)
+    save_saving_profile(login.home, 3)
+    (login.home / "train.py").write_text(f"{SAVING_SCRIPT}\nimport not_there_anywhere\n")
+    run_cli(*RUN, code=1)
     run = rundir.find_run("last")
     assert read_status(run).state == "failed"
-    assert "not_there_anywhere" in tui("diagnose", "last").stdout
-    assert "step 3" in tui("attach", "last", code=1).stdout
-    assert "fetched from box" in tui("fetch", "last").stdout
+    assert "not_there_anywhere" in run_cli("diagnose", "last").stdout
+    assert "step 3" in run_cli("attach", "last", code=1).stdout
+    assert "fetched from box" in run_cli("fetch", "last").stdout
     assert (run.path / "output" / "made.txt").exists()
 
 
 @pytest.mark.whole
 def test_a_run_whose_folder_there_is_gone_is_let_go_and_hides_no_other(login):
     for steps in (3, 4):
-        saver(login.home, steps)
-        tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
+        save_saving_profile(login.home, steps)
+        run_cli(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
     other, run = sorted(rundir.list_runs(), key=lambda run: slurm_job.read_known_job(run.path).number)
-    shutil.rmtree(read_place_elsewhere(run.path).folder)
+    shutil.rmtree(read_remote_place(run.path).folder)
     login.says("scancel", slurm_job.read_known_job(run.path).number)
-    assert tui("runs").stderr == ""
+    assert run_cli("runs").stderr == ""
     assert (slurm_job.read_queued_job(run.path), bool(slurm_job.read_queued_job(other.path))) == (None, True)
-    assert "is gone" in tui("logs", run.name, code=65).stderr
-    assert tui("runs", "rm", "-y", run.name).stdout
+    assert "is gone" in run_cli("logs", run.name, code=65).stderr
+    assert run_cli("runs", "rm", "-y", run.name).stdout
     login.says("scancel", slurm_job.read_known_job(other.path).number)
 
 
@@ -287,15 +287,15 @@ def test_a_host_without_sbatch_is_named_and_one_where_only_a_login_shell_finds_i
     for name in ("bash", "env", "cat"):
         (login.home / "bin" / name).symlink_to(f"/usr/bin/{name}")
     login.path(f"{login.home}/bin")
-    known = json.loads(tui("facts", "--slurm", "--on", "box", "--json").stdout)["cluster"]
+    known = json.loads(run_cli("facts", "--slurm", "--on", "box", "--json").stdout)["cluster"]
     assert [part["name"] for part in known["partitions"]] == ["debug", "long", "gpu"]
     (login.home / ".bash_profile").write_text(f"PATH={login.home}/bin\n")
-    saver(login.home, 3)
-    said = tui(*RUN, code=69).stderr
+    save_saving_profile(login.home, 3)
+    said = run_cli(*RUN, code=69).stderr
     assert "sbatch cannot be started on box" in said
     assert "ssh box sbatch --version" in said
-    assert (rundir.list_runs(), runs_there(login.home)) == ((), [])
-    assert "sinfo" in tui("facts", "--slurm", "--on", "box").stdout
+    assert (rundir.list_runs(), runs_of_host(login.home)) == ((), [])
+    assert "sinfo" in run_cli("facts", "--slurm", "--on", "box").stdout
 
 
 # The rules
@@ -312,7 +312,7 @@ def test_a_host_without_sbatch_is_named_and_one_where_only_a_login_shell_finds_i
         (("", "slurm"), FactsSource(host="box"), ("box", False)),
         (("lab", "none"), FactsSource(slurm=True), ("lab", True)),
         (("lab", "slurm"), FactsSource(host="box", slurm=True), ("box", True)),
-        (("lab", "none"), FactsSource(machine=Path("m.json")), ("", False)),
+        (("lab", "none"), FactsSource(machine_file=Path("m.json")), ("", False)),
     ],
 )
 def test_where_a_profile_goes(own, named, goes):

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 import slurm
-from pilot import keys, reached, settle, shows, until_shown
-from slurm import saver, steps_of, tui
-from support import GIB, check, facts, plan, profile, until
+from pilot import press_keys, screen_text, wait_for_step, wait_for_text, wait_for_workers
+from slurm import logged_steps, run_cli, save_saving_profile
+from support import GIB, facts, findings_of, plan, profile, wait_until
 
 from tui_train.facts.gpus.known_gpus import gpu_of_slurm_type
 from tui_train.facts.other_machines.cluster import (
@@ -156,13 +156,13 @@ def on_cluster(chosen, cluster=CLUSTER):
 )  # fmt: skip
 def test_what_the_cluster_does_not_have_is_found_before(values, key, level, fixed):
     chosen = profile({"hardware.device": "cpu", **values})
-    findings = [each for each in check(chosen, on_cluster(chosen)) if (each.key, each.level) == (key, level)]
+    findings = [each for each in findings_of(chosen, on_cluster(chosen)) if (each.key, each.level) == (key, level)]
     assert findings
     changes = [each.change for each in findings if each.change]
     assert bool(changes) == fixed
     for change in changes:
         after = apply_change(change, chosen)
-        left = check(after, on_cluster(after))
+        left = findings_of(after, on_cluster(after))
         assert not {each.message for each in left} & {each.message for each in findings if each.change == change}
 
 
@@ -176,7 +176,7 @@ def test_what_the_cluster_does_not_have_is_found_before(values, key, level, fixe
 )
 def test_what_the_cluster_has_is_no_finding(values):
     chosen = profile({"recipe.global_batch": 512, "recipe.micro_batch": 8, **values})
-    keys_found = {each.key for each in check(chosen, on_cluster(chosen)) if each.level != "note"}
+    keys_found = {each.key for each in findings_of(chosen, on_cluster(chosen)) if each.level != "note"}
     assert not {key for key in keys_found if key.startswith(("slurm.", "nodes."))}
 
 
@@ -193,7 +193,7 @@ def test_the_cards_of_the_partition_are_asked_for():
 @pytest.fixture(scope="module")
 def cluster():
     temporary = tempfile.TemporaryDirectory(prefix="tui-train-slurm-")
-    with temporary as folder, slurm.cluster(Path(folder), gpus="a100:4") as environment:
+    with temporary as folder, slurm.run_cluster(Path(folder), gpus="a100:4") as environment:
         yield environment
 
 
@@ -209,110 +209,110 @@ def said(*words):
 
 
 async def test_the_wizard_chooses_slurm_submits_and_shows_the_queue_and_the_log(nodes, tmp_path):
-    saver(tmp_path, 12)
+    save_saving_profile(tmp_path, 12)
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
+        await wait_for_workers(pilot)
         chosen = store.load_profile_file("job")
         await pilot.press("n", "enter")
         app.edits.set_profile(chosen, save_as_draft=False)
-        await reached(pilot, "Hardware")
-        await keys("h", "up", "enter")(pilot)
-        await reached(pilot, "Hardware")
+        await wait_for_step(pilot, "Hardware")
+        await press_keys("h", "up", "enter")(pilot)
+        await wait_for_step(pilot, "Hardware")
         assert (app.profile.hardware.scheduler, app.facts.scheduler) == ("slurm", "slurm")
         assert [part.name for part in app.facts.cluster.partitions] == ["debug", "long", "gpu"]
         for words in ("for Slurm", "debug*", "2 of 2", "4 a100", "Partition"):
-            assert words in shows(pilot)
+            assert words in screen_text(pilot)
         for step in ("Hardware", "Backend", "Recipe"):
-            await reached(pilot, step)
+            await wait_for_step(pilot, step)
             await pilot.press("enter")
-        await reached(pilot, "Preview")
+        await wait_for_step(pilot, "Preview")
         blocking = said("sbatch", "--parsable", "-N2", "--exclusive", "-o/dev/null", "--wrap=sleep 99")
         await pilot.press("enter")
-        await until_shown(pilot, "queued on Slurm", "job ", "waits: ", seconds=90)
+        await wait_for_text(pilot, "queued on Slurm", "job ", "waits: ", seconds=90)
         said("scancel", blocking)
-        await until_shown(pilot, "finished", "step 12", seconds=90)
+        await wait_for_text(pilot, "finished", "step 12", seconds=90)
     run = rundir.find_run("last")
     assert slurm_job.read_known_job(run.path).number
-    assert steps_of(run, 1) == [*range(1, 13)]
+    assert logged_steps(run, 1) == [*range(1, 13)]
 
 
 @pytest.mark.whole
 async def test_the_values_of_a_field_are_what_the_cluster_has(nodes, tmp_path):
-    saver(tmp_path, 3, **{"hardware.scheduler": "slurm"})
+    save_saving_profile(tmp_path, 3, **{"hardware.scheduler": "slurm"})
     app = make_wizard()
     async with app.run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
+        await wait_for_workers(pilot)
         await pilot.press("n", "enter")
         app.edits.set_profile(store.load_profile_file("job"), save_as_draft=False)
-        await reached(pilot, "Hardware")
+        await wait_for_step(pilot, "Hardware")
         app.screen.form.go_to_row("slurm.partition")
-        await keys("f3", "down", "down", "enter")(pilot)
+        await press_keys("f3", "down", "down", "enter")(pilot)
         assert app.profile.slurm.partition == "gpu"
         assert [card.name for card in app.facts.machine.gpus] == ["A100"] * 4
         app.screen.form.go_to_row("slurm.time")
-        await keys(*"9-0")(pilot)
-        assert "2-00:00:00" in shows(pilot)
-        await keys("f2")(pilot)
+        await press_keys(*"9-0")(pilot)
+        assert "2-00:00:00" in screen_text(pilot)
+        await press_keys("f2")(pilot)
         assert app.profile.slurm.time == "2-00:00:00"
         app.screen.form.go_to_row("slurm.partition")
-        await keys(*"x")(pilot)
+        await press_keys(*"x")(pilot)
         assert any(each.key == "slurm.partition" for each in app.screen.findings())
-        await keys("f2")(pilot)
+        await press_keys("f2")(pilot)
         assert app.profile.slurm.partition == ""
         app.screen.form.go_to_row("hardware.device")
-        await keys("h", "enter")(pilot)
-        await reached(pilot, "Hardware")
+        await press_keys("h", "enter")(pilot)
+        await wait_for_step(pilot, "Hardware")
         assert (app.profile.hardware.scheduler, app.facts.scheduler, app.facts.cluster) == ("none", "", None)
-        assert "for Slurm" not in shows(pilot)
+        assert "for Slurm" not in screen_text(pilot)
 
 
 @pytest.mark.whole
 def test_a_profile_for_slurm_goes_there_and_the_command_says_so(nodes, tmp_path):
-    saver(tmp_path, 3, **{"hardware.scheduler": "slurm"})
-    assert "hardware.scheduler" in tui("run", "job").stdout
+    save_saving_profile(tmp_path, 3, **{"hardware.scheduler": "slurm"})
+    assert "hardware.scheduler" in run_cli("run", "job").stdout
     run = rundir.find_run("last")
     assert (read_status(run).state, bool(slurm_job.read_known_job(run.path))) == ("finished", True)
-    tui("run", "job", "--set", "hardware.scheduler=none")
+    run_cli("run", "job", "--set", "hardware.scheduler=none")
     assert slurm_job.read_known_job(rundir.find_run("last").path) is None
-    tui("run", "job", "--set", "hardware.scheduler=none", "--slurm")
+    run_cli("run", "job", "--set", "hardware.scheduler=none", "--slurm")
     assert store.load_profile_file(str(rundir.find_run("last").profile)).hardware.scheduler == "slurm"
-    assert "hardware.scheduler=none" in tui("tune", "job", code=65).stderr
+    assert "hardware.scheduler=none" in run_cli("tune", "job", code=65).stderr
 
 
 @pytest.mark.whole
 def test_an_array_is_a_job_and_a_run_for_each_value(nodes, tmp_path):
-    saver(tmp_path, 3)
+    save_saving_profile(tmp_path, 3)
     shared = ("run", "job", "--slurm", "--array", "recipe.steps=4,9", "--set", f"trainer.output={tmp_path}/out")
-    assert str(tmp_path / "out") in tui(*shared, code=65).stderr
+    assert str(tmp_path / "out") in run_cli(*shared, code=65).stderr
     assert rundir.list_runs() == ()
-    said_of_all = tui("run", "job", "--slurm", "--array", "recipe.steps=4,300,9").stdout
+    said_of_all = run_cli("run", "job", "--slurm", "--array", "recipe.steps=4,300,9").stdout
     runs = sorted(rundir.list_runs(), key=lambda run: run.name)
     assert [folders.read_note(run) for run in runs] == ["recipe.steps=4", "recipe.steps=300", "recipe.steps=9"]
     assert all(run.name in said_of_all for run in runs)
     assert len({slurm_job.read_known_job(run.path).number for run in runs}) == 3
     short, long, last = runs
-    until(lambda: jobs.refresh_jobs([long]) or read_status(long).state == "running", 60)
-    until(lambda: long.attempt_log(1).exists() and steps_of(long, 1), 60)
-    tui("stop", long.name)
+    wait_until(lambda: jobs.refresh_jobs([long]) or read_status(long).state == "running", 60)
+    wait_until(lambda: long.attempt_log(1).exists() and logged_steps(long, 1), 60)
+    run_cli("stop", long.name)
     for run, steps in ((short, 4), (last, 9)):
-        until(lambda run=run: jobs.refresh_jobs([run]) or read_status(run).state == "finished", 60)
-        assert steps_of(run, 1) == [*range(1, steps + 1)]
+        wait_until(lambda run=run: jobs.refresh_jobs([run]) or read_status(run).state == "finished", 60)
+        assert logged_steps(run, 1) == [*range(1, steps + 1)]
     assert read_status(long).state == "stopped"
-    tui("resume", long.name, "--detach")
-    until(lambda: long.attempt_log(2).exists() and steps_of(long, 2), 60)
-    assert steps_of(long, 2)[0] == steps_of(long, 1)[-1] + 1
-    tui("stop", long.name)
+    run_cli("resume", long.name, "--detach")
+    wait_until(lambda: long.attempt_log(2).exists() and logged_steps(long, 2), 60)
+    assert logged_steps(long, 2)[0] == logged_steps(long, 1)[-1] + 1
+    run_cli("stop", long.name)
 
 
 @pytest.mark.whole
 def test_the_command_line_has_the_cluster_too(nodes, tmp_path):
-    known_here = json.loads(tui("facts", "--slurm", "--json").stdout)
+    known_here = json.loads(run_cli("facts", "--slurm", "--json").stdout)
     partitions = {part["name"]: part for part in known_here["cluster"]["partitions"]}
     assert (partitions["debug"]["limit"], partitions["gpu"]["nodes"][0]["cards"]) == (3600, [["a100", 4]])
-    assert all(name in tui("facts", "--slurm").stdout for name in ("debug*", "long", "4 a100"))
-    saver(tmp_path, 3)
-    wrong = tui("plan", "job", "--slurm", "--set", "slurm.partition=gpux", code=69).stderr
+    assert all(name in run_cli("facts", "--slurm").stdout for name in ("debug*", "long", "4 a100"))
+    save_saving_profile(tmp_path, 3)
+    wrong = run_cli("plan", "job", "--slurm", "--set", "slurm.partition=gpux", code=69).stderr
     assert "debug, long, gpu" in wrong
 
 
@@ -321,10 +321,10 @@ def test_the_command_line_has_the_cluster_too(nodes, tmp_path):
 def test_a_run_whose_node_goes_down_is_queued_again_or_says_why_it_ended(nodes, tmp_path, resumes):
     """Draining alone changes nothing of a job that runs."""
     own = {"trainer.preset": "custom", "trainer.arguments": ("{output}", "900"), "recipe.steps": None}
-    saver(tmp_path, 600, **({} if resumes else own))
-    tui("run", "job", "--slurm", "--detach")
+    save_saving_profile(tmp_path, 600, **({} if resumes else own))
+    run_cli("run", "job", "--slurm", "--detach")
     run = rundir.find_run("last")
-    until(lambda: run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3, 60)
+    wait_until(lambda: run.attempt_log(1).exists() and len(logged_steps(run, 1)) > 3, 60)
     node = said("squeue", "-h", "-o", "%N", f"--jobs={slurm_job.read_known_job(run.path).number}")
     drain = ("scontrol", "update", f"nodename={node}", "reason=fan")
     try:
@@ -332,22 +332,22 @@ def test_a_run_whose_node_goes_down_is_queued_again_or_says_why_it_ended(nodes, 
         jobs.refresh_jobs([run])
         assert read_status(run).state == "running"
         said(*drain, "state=down")
-        until(lambda: read_status(run).state == "stopped", 60)
+        wait_until(lambda: read_status(run).state == "stopped", 60)
         assert f"{node}: node failure" in slurm_end_reason(run.path)
         jobs.refresh_jobs([run])
         if resumes:
             assert read_status(run).state == "queued"
-            assert f"{node}: node failure" in tui("runs").stdout
-            until(lambda: jobs.refresh_jobs([run]) or (run.attempt_log(2).exists() and steps_of(run, 2)), 60)
-            assert steps_of(run, 2)[0] == steps_of(run, 1)[-1] + 1
+            assert f"{node}: node failure" in run_cli("runs").stdout
+            wait_until(lambda: jobs.refresh_jobs([run]) or (run.attempt_log(2).exists() and logged_steps(run, 2)), 60)
+            assert logged_steps(run, 2)[0] == logged_steps(run, 1)[-1] + 1
             assert slurm_end_reason(run.path) == ""
         else:
-            until(lambda: jobs.refresh_jobs([run]) or slurm_job.read_known_job(run.path).state == "", 60)
+            wait_until(lambda: jobs.refresh_jobs([run]) or slurm_job.read_known_job(run.path).state == "", 60)
             for words in (("runs",), ("diagnose", "last")):
-                assert f"{node}: node failure" in tui(*words).stdout
+                assert f"{node}: node failure" in run_cli(*words).stdout
     finally:
         said("scontrol", "update", f"nodename={node}", "state=resume")
-    tui("stop", "last")
+    run_cli("stop", "last")
 
 
 def test_why_slurm_ended_a_job_is_that_of_its_last_start(tmp_path):

@@ -10,9 +10,9 @@ import time
 
 import pytest
 import ssh as secure_shell
-from counting import tries
-from ssh import runs_there
-from support import prepare, sleeping, until, with_word
+from ssh import runs_of_host
+from support import pids_with_argument, prepare, sleeper_profile, wait_until
+from try_counts import count_tries
 
 from tui_train.base.errors import Unavailable
 from tui_train.places import place_of_run
@@ -20,7 +20,7 @@ from tui_train.places.jobs import refresh_jobs
 from tui_train.places.place import Place
 from tui_train.runner.run_folder import state
 from tui_train.runs import rundir
-from tui_train.runs.elsewhere import read_run_place
+from tui_train.runs.remote_run import read_run_place
 from tui_train.runs.status import read_status
 
 pytestmark = pytest.mark.training
@@ -44,7 +44,7 @@ def settled(run):
             refresh_jobs([run])
         return read_status(run).state != "unconfirmed"
 
-    until(known, 60)
+    wait_until(known, 60)
 
 
 def started_here():
@@ -55,28 +55,28 @@ def started_here():
 @pytest.mark.timeout(300 + HOW_MANY * 30)
 def test_what_trains_is_known_and_trains_once(host, tmp_path, record_property):
     word = f"--word={tmp_path.name}-{os.getpid()}"
-    chosen = sleeping(word, name="far", **{"trainer.script": f"{host}/train.py"})
+    chosen = sleeper_profile(word, name="far", **{"trainer.script": f"{host}/train.py"})
     place = Place("box")
     prepared = prepare(chosen, place.probe_facts_for(chosen))
     began = time.monotonic()
     first = place.submit(prepared, prepared.plan)
     took = time.monotonic() - began
     assert place_of_run(first).stop(first, at_once=True).state == "stopped"
-    with tries(record_property, "cuts of a start on a host") as made:
+    with count_tries(record_property, "cuts of a start on a host") as made:
         for number in range(HOW_MANY):
             moment = random.Random(f"start {SEED} {number}").uniform(0.0, took)
             with made.one(f"cut {number}, seed {SEED}: after {moment:.2f} s of {took:.2f} s"):
-                timer = secure_shell.cut_later(tmp_path, moment)
+                timer = secure_shell.cut_connections_later(tmp_path, moment)
                 with contextlib.suppress(Unavailable):
                     place.submit(prepared, prepared.plan)
                 timer.join()
                 for run in started_here().values():
                     settled(run)
                 here = {folder for folder, run in started_here().items() if read_status(run).live}
-                there = {str(folder) for folder in runs_there(host) if state.read_status(str(folder)).live}
+                there = {str(folder) for folder in runs_of_host(host) if state.read_status(str(folder)).live}
                 assert there == here
-                until(lambda there=there: len(with_word(word)) == len(there))
+                wait_until(lambda there=there: len(pids_with_argument(word)) == len(there))
                 for folder in there:
                     stopped = place_of_run(started_here()[folder]).stop(started_here()[folder], at_once=True)
                     assert stopped.state == "stopped"
-                assert with_word(word) == []
+                assert pids_with_argument(word) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support import engine_stub, noted, plain_environment, prepare, sample, stub
+from support import make_engine_stub, make_stub, plain_environment, prepare, sample, stub_calls
 
 from tui_train.base.command import argv, expand_word, word_in_run_dir
 from tui_train.facts.types import Facts
@@ -102,10 +102,10 @@ def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
     environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), XDG_CACHE_HOME=str(tmp_path))
     environment |= dict.fromkeys(plan.secrets, "x")
     if engine:
-        engine_stub(tmp_path / "bin" / engine)
+        make_engine_stub(tmp_path / "bin" / engine)
         environment |= {**TOLD, "PATH": f"{tmp_path / 'bin'}:{environment['PATH']}"}
     else:
-        environment["TUI_TRAIN_PYTHON"] = str(stub(tmp_path / "python"))
+        environment["TUI_TRAIN_PYTHON"] = str(make_stub(tmp_path / "python"))
     first = plan.address or next(iter(plan.hosts), "")
     values = {"RUN_DIR": str(run), "PYTHONPATH": "", "NODE_RANK": "1", "ADDRESS": first, **MACHINE}
     values["GPUS"] = ",".join(plan.gpus)
@@ -114,7 +114,7 @@ def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
     for number, attempt in sample([*enumerate(plan.attempts, start=1)], 3):
         started = ["bash", run / "launch.sh", "--plain", f"--attempt={number}", *given, *several]
         subprocess.run(started, env=environment, check=True, stdout=subprocess.DEVNULL)
-        note = noted(tmp_path / "notes")[-1]
+        note = stub_calls(tmp_path / "notes")[-1]
         told = [f"{setting.name}={expand_word(setting.value, values)}" for setting in attempt.command.env]
         if engine:
             wanted = container_command(

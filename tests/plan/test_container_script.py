@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from support import bash, boxed, executable, exported, inside, plain_environment, profile
+from support import boxed, export_run, inside, make_executable, plain_environment, profile, run_launch_script
 
 from tui_train.runner.containers import container
-from tui_train.runner.run_folder.planned import SupervisorPlan
+from tui_train.runner.run_folder.supervisor_plan import SupervisorPlan
 from tui_train.runner.system import other_programs
 from tui_train.runner.system.refused import Refused
 
@@ -26,7 +26,7 @@ def engine(tmp_path, monkeypatch):
     monkeypatch.delenv("HF_HOME", raising=False)
 
     def put(name="docker", does=""):
-        executable(folder / name, f'#!/bin/bash\necho "$*" >> {tmp_path}/asked\n{does}\n')
+        make_executable(folder / name, f'#!/bin/bash\necho "$*" >> {tmp_path}/asked\n{does}\n')
 
         def asked():
             file = tmp_path / "asked"
@@ -79,7 +79,7 @@ def test_a_docker_without_roots_rights_is_its_user_and_locks_no_more_than_you(tm
     engine("docker", "case $1 in info) echo '[name=seccomp name=rootless]' ;; esac")
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 19, 1 << 19));"
-        "from tui_train.runner.containers import container as c; from tui_train.runner.run_folder import planned as p;"
+        "import tui_train.runner.containers.container as c; import tui_train.runner.run_folder.supervisor_plan as p;"
         f"told = c.prepare_container_variables(p.SupervisorPlan(engine='docker', image='x'), {str(tmp_path)!r});"
         "print(told['TUI_TRAIN_CONTAINER_USER'], told['TUI_TRAIN_MEMLOCK'])"
     )
@@ -223,9 +223,9 @@ def test_what_an_earlier_start_left_is_named_or_removed(engine):
         f"case $* in 'ps -a'*) printf '%s\\n' {NAME} {NAME}2 {other} ;; ps*) printf '%s\\n' {NAME} {other} ;;"
         " *ExitCode*) echo false 0 ;; esac",
     )
-    assert container.remove_ended_and_list_running("podman", MARK) == (NAME,)
+    assert container.remove_ended_containers_and_list_running("podman", MARK) == (NAME,)
     assert [words for words in asked() if words.startswith("rm")] == [f"rm {NAME}2"]
-    assert container.remove_ended_and_list_running("apptainer", MARK) == ()
+    assert container.remove_ended_containers_and_list_running("apptainer", MARK) == ()
 
 
 # ---- the whole of it
@@ -239,8 +239,10 @@ container) case "$* " in *ExitCode*) [ ! -e {tmp_path}/gone ] && echo false 5 ;;
 rm) cat {tmp_path}/run/attempt-1.log > {tmp_path}/written; touch {tmp_path}/gone ;;
 esac"""
     asked = engine("docker", does)
-    run, _ = exported(tmp_path / "run", profile(inside()), boxed())
-    done = bash(run, env=plain_environment(PATH=os.environ["PATH"], XDG_CACHE_HOME=str(tmp_path / "cache")))
+    run, _ = export_run(tmp_path / "run", profile(inside()), boxed())
+    done = run_launch_script(
+        run, env=plain_environment(PATH=os.environ["PATH"], XDG_CACHE_HOME=str(tmp_path / "cache"))
+    )
     assert done.returncode == 5, done.stderr
     words = (tmp_path / "words").read_text().splitlines()
     (name,) = (word.removeprefix("--name=") for word in words if word.startswith("--name="))

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from tui_train.base.command import ConfigFile
 from tui_train.plan.render.config_yaml import render_config_yaml
-from tui_train.runner.run_folder.fill import (
+from tui_train.runner.run_folder.fill_config import (
     CHECKPOINT_PLACEHOLDER,
     RUN_DIR_PLACEHOLDER,
     fill_config_files,
     filled_config_path,
     yaml_text,
 )
-from tui_train.runner.run_folder.planned import PlannedAttempt, SupervisorPlan
+from tui_train.runner.run_folder.supervisor_plan import PlannedAttempt, SupervisorPlan
 from tui_train.runner.system.refused import Refused
 
 VALUES = {

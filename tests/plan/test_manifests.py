@@ -16,22 +16,22 @@ import pytest
 import yaml
 from msgspec.structs import replace
 from support import (
-    HOSTILE,
+    HOSTILE_VALUES,
     UUIDS,
     boxed,
-    executable,
     facts,
     free_port,
     gpu,
     inside,
-    noted,
+    make_executable,
+    make_stub,
     plain_environment,
+    prepare_without_errors,
     profile,
-    ready,
+    run_cli,
     sample,
-    stub,
-    tui,
-    until,
+    stub_calls,
+    wait_until,
 )
 
 from tui_train.base.command import argv
@@ -59,7 +59,9 @@ def made(kind, values, found=None, claims=None):
     default = (DATA,) if MANIFESTS[kind].ACCEPTS_CLAIMS else ()
     asked = default if claims is None else claims
     toolchain = Setup(chosen, found).toolchain
-    cluster = plan_for_cluster(ready(chosen, found).plan, chosen, claims=asked, paths=found.paths, toolchain=toolchain)
+    cluster = plan_for_cluster(
+        prepare_without_errors(chosen, found).plan, chosen, claims=asked, paths=found.paths, toolchain=toolchain
+    )
     manifest = MANIFESTS[kind].render_manifest(cluster)
     return cluster, manifest, read(manifest.text)
 
@@ -277,7 +279,7 @@ def test_another_plan_has_another_run_folder():
     assert first.name == other.name
 
 
-@pytest.mark.parametrize(("kind", "text"), sample(product(MANIFESTS, HOSTILE), 11))
+@pytest.mark.parametrize(("kind", "text"), sample(product(MANIFESTS, HOSTILE_VALUES), 11))
 def test_hostile_names_stay_text(kind, text):
     values = {**IMAGE, "name": text or "x", "trainer.environment": {"A": text}}
     _, manifest, documents = made(kind, values)
@@ -346,7 +348,7 @@ def test_a_machine_starts_what_the_plan_says(tmp_path, kind, name):
     environment["TUI_TRAIN_PYTHON"] = str(python_that_notes(tmp_path / "python"))
     done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    note = noted(tmp_path / "notes")[-1]
+    note = stub_calls(tmp_path / "notes")[-1]
     assert note["argv"][1:] == argv(cluster.plan.attempts[0].command, str(run), "", 1, "127.0.0.1")[1:]
     assert note["env"]["PYTHONPATH"] == f"{run}/shim"
     assert "CUDA_VISIBLE_DEVICES" not in note["env"]
@@ -357,9 +359,9 @@ def test_a_machine_starts_what_the_plan_says(tmp_path, kind, name):
 
 def python_that_notes(path):
     """A Python that notes how a training was started, and runs everything else."""
-    noting = stub(path.with_name("noting"))
+    noting = make_stub(path.with_name("noting"))
     case = f'case $1 in -I | -c) exec {sys.executable} "$@" ;; *) exec {noting} "$@" ;; esac'
-    return executable(path, f"#!/bin/sh\n{case}\n")
+    return make_executable(path, f"#!/bin/sh\n{case}\n")
 
 
 TINY = {
@@ -411,7 +413,7 @@ def test_a_pod_that_is_stopped_saves_and_its_next_one_goes_on(tmp_path, warm_pyt
         with subprocess.Popen(
             words, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as first:
-            until(lambda: "'loss'" in (run / f"attempt-{number}.log").read_text(), 120)
+            wait_until(lambda: "'loss'" in (run / f"attempt-{number}.log").read_text(), 120)
             first.send_signal(signal.SIGTERM)
             said = first.communicate(timeout=120)[0]
         return first.returncode, said
@@ -446,7 +448,7 @@ def test_a_pod_waits_until_the_first_one_has_its_name(tmp_path, kind):
     environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), **there(kind, 1))
     python, asked = python_that_notes(tmp_path / "python"), tmp_path / "asked"
     first = f"[ $1 != -c ] || [ -e {asked} ] || {{ echo >> {asked}; exit 1; }}"
-    slow = executable(tmp_path / "slow", f'#!/bin/sh\n{first}\nexec {python} "$@"\n')
+    slow = make_executable(tmp_path / "slow", f'#!/bin/sh\n{first}\nexec {python} "$@"\n')
     environment["TUI_TRAIN_PYTHON"] = str(slow)
     done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -472,7 +474,7 @@ def test_a_webhook_in_a_file_here_is_refused_for_a_cluster(webhook):
 
 def test_the_command_writes_the_manifest_beside_the_script(tmp_path):
     chosen = ("--set", "container.image=ghcr.io/acme/train:1", "--set", "hardware.device=cpu")
-    done = tui("export", "quickstart", tmp_path / "run", "--for", "jobset", "--claim", "data:/data", *chosen)
+    done = run_cli("export", "quickstart", tmp_path / "run", "--for", "jobset", "--claim", "data:/data", *chosen)
     accept("jobset", read((tmp_path / "run" / "jobset.yaml").read_text()))
     assert (tmp_path / "run" / "launch.sh").is_file()
     assert "--server-side" in done.stdout

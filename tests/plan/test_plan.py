@@ -4,7 +4,18 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import RECIPE, UUIDS, examples, facts, gpu, plan, profile, ready, taken, toolchain
+from support import (
+    FULL_RECIPE,
+    UUIDS,
+    example_count,
+    facts,
+    gpu,
+    plan,
+    prepare_without_errors,
+    profile,
+    toolchain,
+    values_taken_by_preset,
+)
 
 from tui_train.base.command import argv, expand_word
 from tui_train.base.errors import BadInput, Unavailable
@@ -61,7 +72,9 @@ def test_processes_follow_the_devices(launcher, gpus, processes, world):
 
 
 def configuration(chosen, found):
-    return yaml.safe_load(next(file.text for file in ready(chosen, found).files if file.path == "accelerate.yaml"))
+    return yaml.safe_load(
+        next(file.text for file in prepare_without_errors(chosen, found).files if file.path == "accelerate.yaml")
+    )
 
 
 @pytest.mark.parametrize("launcher", ["python", "torchrun", "accelerate"])
@@ -95,7 +108,7 @@ def test_a_python_whose_torch_can_use_the_cards_goes_before_one_that_cannot():
 
 def test_a_script_starts_in_its_own_folder_with_the_presets_words():
     mine = {"trainer.preset": "hf-trainer", "trainer.arguments": ("--model_name", "gpt2")} | SCRIPT
-    chosen = profile(taken(mine))
+    chosen = profile(values_taken_by_preset(mine))
     command = plan(chosen, facts()).attempts[0].command
     assert command.cwd == "/src"
     # What was not chosen is the script's own: only where it writes and how often it logs is this program's.
@@ -125,7 +138,7 @@ def test_precision_reaches_the_hf_trainer(precision, flags):
 def test_custom_passes_what_is_typed_with_the_numbers_filled_in():
     mine = ("-b", "{micro_batch}", "--in={data}", "--lr={learning_rate},{precision}", "{nothing}", "--m={model}", "{}")
     values = {"trainer.preset": "custom", "trainer.arguments": mine, "trainer.data": ("/a b", "/c")}
-    chosen = profile(taken(values | {"trainer.model": "/m"} | SCRIPT))
+    chosen = profile(values_taken_by_preset(values | {"trainer.model": "/m"} | SCRIPT))
     expected = ["-b", "8", "--in=/a b", "--in=/c", "--lr=0.003,fp32", "{nothing}", "--m=/m", "{}"]
     assert words(chosen)[2:] == expected
     for key, empty in (("trainer.model", ""), ("trainer.data", ()), ("recipe.micro_batch", None)):
@@ -136,7 +149,7 @@ def test_custom_passes_what_is_typed_with_the_numbers_filled_in():
 @pytest.mark.parametrize(
     ("values", "numbers"),
     [
-        (RECIPE, (8, 16, 2, 60)),
+        (FULL_RECIPE, (8, 16, 2, 60)),
         (SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ()}, (0, 0, 0, 0)),
     ],
     ids=["whole", "unknown"],
@@ -188,7 +201,7 @@ def test_the_learning_rate_follows_the_global_batch(scaling, base, rate):
     assert f"--learning_rate={made.learning_rate!r}" in words(profile(values), attempt=len(made.attempts) - 1)
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=example_count(300), deadline=None)
 @given(total=st.integers(1, 5000), micro=st.integers(1, 600), world=st.integers(1, 17))
 def test_batch_arithmetic_is_exact(total, micro, world):
     steps = batch.gradient_accumulation(total, micro, world)
@@ -208,11 +221,13 @@ def test_batch_arithmetic_is_exact(total, micro, world):
 
 def test_only_what_reaches_the_training_is_said_of_it():
     two = {"trainer.launcher": "torchrun", "hardware.processes": 2, "hardware.device": "cpu"} | SCRIPT
-    hf = plan(profile(taken(two)), facts())
+    hf = plan(profile(values_taken_by_preset(two)), facts())
     assert hf.numbers == ("learning rate 0.003", "60 steps")
     assert hf.attempts[0].batch == "micro batch 8 x accumulation 1 x 2 processes = global batch 16"
-    assert {"--per_device_train_batch_size=8", "--gradient_accumulation_steps=1"} <= {*words(profile(taken(two)))}
-    total = plan(profile(taken({"trainer.preset": "total-batch"} | two)), facts())
+    assert {"--per_device_train_batch_size=8", "--gradient_accumulation_steps=1"} <= {
+        *words(profile(values_taken_by_preset(two)))
+    }
+    total = plan(profile(values_taken_by_preset({"trainer.preset": "total-batch"} | two)), facts())
     assert total.numbers == ("learning rate 0.003",)
     custom = profile({"trainer.preset": "custom"} | two)
     assert plan(custom, facts()).numbers == ()

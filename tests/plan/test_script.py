@@ -11,27 +11,27 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hostile import WAYS, as_name, built
+from hostile_profiles import LAUNCHERS_AND_PRESETS, as_file_name, hostile_profile_and_facts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import (
-    HOSTILE,
-    OF_BASH,
+    BASH_OWN_VARIABLES,
+    HOSTILE_VALUES,
     UUIDS,
-    bash,
-    examples,
-    executable,
-    exported,
+    example_count,
+    export_run,
     facts,
     gpu,
-    noted,
+    make_executable,
+    make_stub,
     plain_environment,
     plan,
+    prepare_without_errors,
     profile,
-    ready,
+    run_launch_script,
     sample,
-    stub,
-    until,
+    stub_calls,
+    wait_until,
 )
 
 from tui_train import runner
@@ -59,13 +59,15 @@ def assert_same(note, command, run, environment, checkpoint=""):
     assert note["cwd"] == expand_word(command.cwd, {"RUN_DIR": str(run.path)})
     values = {"RUN_DIR": str(run.path), "PYTHONPATH": ""}
     wanted = environment | {setting.name: expand_word(setting.value, values) for setting in command.env}
-    found = {name: value for name, value in note["env"].items() if name not in OF_BASH | {"TUI_TRAIN_RUN_ID"}}
-    assert found == {name: value for name, value in wanted.items() if name not in OF_BASH}
+    found = {
+        name: value for name, value in note["env"].items() if name not in BASH_OWN_VARIABLES | {"TUI_TRAIN_RUN_ID"}
+    }
+    assert found == {name: value for name, value in wanted.items() if name not in BASH_OWN_VARIABLES}
 
 
 def plain(run, *arguments, attempt=1, env=None):
     """Run an attempt of a run folder's launch.sh without the supervisor."""
-    return bash(run, "--plain", f"--attempt={attempt}", *arguments, env=env)
+    return run_launch_script(run, "--plain", f"--attempt={attempt}", *arguments, env=env)
 
 
 def each(run, plan, env, *arguments):
@@ -76,12 +78,12 @@ def each(run, plan, env, *arguments):
 def assert_handed_over(folder, launcher, preset, values, run_name):
     """Export a hostile profile, run each of its attempts, and compare it with the plan."""
     folder = folder.resolve()
-    chosen, found = built(folder, launcher, preset, values)
-    run, plan = exported(folder / run_name, chosen, found)
+    chosen, found = hostile_profile_and_facts(folder, launcher, preset, values)
+    run, plan = export_run(folder / run_name, chosen, found)
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), MINE=values[0], **OOM)
     for done in each(run, plan, environment):
         assert (done.returncode, done.stderr) == (1, b"")
-    notes = noted(folder / "notes")
+    notes = stub_calls(folder / "notes")
     for note, attempt in zip(notes, plan.attempts, strict=True):
         assert_same(note, attempt.command, run, environment)
     assert not [*folder.rglob("pwned")]
@@ -91,48 +93,52 @@ def assert_handed_over(folder, launcher, preset, values, run_name):
 
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
 def test_bytes_of_any_kind_in_your_variables_arrive(tmp_path, locale):
-    chosen, found = built(tmp_path, "python", "builtin", ["中\n\u202e é"])
-    run, plan = exported(tmp_path.resolve() / "run 中\n", chosen, found)
+    chosen, found = hostile_profile_and_facts(tmp_path, "python", "builtin", ["中\n\u202e é"])
+    run, plan = export_run(tmp_path.resolve() / "run 中\n", chosen, found)
     odd = os.fsdecode(bytes(range(1, 256)) + b"\n\n")
     environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), micro_batch=odd, ODD=odd, LC_ALL=locale, _x="")
     environment["not.a-name"] = odd
     done = plain(run, env=environment)
     assert (done.returncode, done.stderr) == (0, b"")
-    (note,) = noted(tmp_path / "notes")
+    (note,) = stub_calls(tmp_path / "notes")
     assert_same(note, plan.attempts[0].command, run, environment)
 
 
-@pytest.mark.parametrize("number", sample(range(len(HOSTILE)), 3), ids=lambda number: ascii(HOSTILE[number]))
+@pytest.mark.parametrize(
+    "number", sample(range(len(HOSTILE_VALUES)), 3), ids=lambda number: ascii(HOSTILE_VALUES[number])
+)
 def test_every_text_field_reaches_the_training_as_it_is(tmp_path, number):
-    launcher, preset = WAYS[number % len(WAYS)]
-    values = [*HOSTILE[number:], *HOSTILE[:number]]
-    assert_handed_over(tmp_path, launcher, preset, values, f"run {as_name(HOSTILE[number])}")
+    launcher, preset = LAUNCHERS_AND_PRESETS[number % len(LAUNCHERS_AND_PRESETS)]
+    values = [*HOSTILE_VALUES[number:], *HOSTILE_VALUES[:number]]
+    assert_handed_over(tmp_path, launcher, preset, values, f"run {as_file_name(HOSTILE_VALUES[number])}")
 
 
-@pytest.mark.parametrize(("launcher", "preset"), WAYS)
+@pytest.mark.parametrize(("launcher", "preset"), LAUNCHERS_AND_PRESETS)
 def test_one_value_in_every_field_at_once(tmp_path, launcher, preset):
     value = 'it\'s $(touch pwned) `touch pwned` "x"\n\\ 中 *'
-    assert_handed_over(tmp_path, launcher, preset, [value], as_name(value))
+    assert_handed_over(tmp_path, launcher, preset, [value], as_file_name(value))
 
 
 def test_scripts_are_clean(tmp_path):
     """With hostile words; test_cases.py has those with GPUs, machines and shards."""
     scripts = []
-    for number, (launcher, preset) in enumerate(sample(WAYS, 3)):
-        chosen, found = built(tmp_path, launcher, preset, [*HOSTILE[number:], *HOSTILE])
-        scripts.append(exported(tmp_path / f"run-{number}", chosen, found)[0].script)
+    for number, (launcher, preset) in enumerate(sample(LAUNCHERS_AND_PRESETS, 3)):
+        chosen, found = hostile_profile_and_facts(
+            tmp_path, launcher, preset, [*HOSTILE_VALUES[number:], *HOSTILE_VALUES]
+        )
+        scripts.append(export_run(tmp_path / f"run-{number}", chosen, found)[0].script)
     tool = Path(sys.executable).with_name("shellcheck")
     done = subprocess.run([tool, "--norc", *scripts], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[:4000]
 
 
 def test_people_are_shown_the_plan_in_a_line_and_what_the_runner_holds(tmp_path):
-    prepared = ready(profile(), facts())
+    prepared = prepare_without_errors(profile(), facts())
     shown = {file.path: file.text for file in files_with_plan_described(prepared.files)}
     assert shown.keys() == {file.path for file in prepared.files}
     assert len(shown[PLAN_JSON_FILE_NAME].splitlines()) == 1
     # What is written is whole.
-    run, made = exported(tmp_path / "run", profile(), facts())
+    run, made = export_run(tmp_path / "run", profile(), facts())
     assert msgspec.json.decode(run.plan_file.read_bytes(), type=Plan) == made
     with zipfile.ZipFile(run.path / RUNNER_ZIP_FILE_NAME) as packed:
         assert [line.partition("  ")[0] for line in shown[RUNNER_ZIP_FILE_NAME].splitlines()] == packed.namelist()
@@ -141,14 +147,16 @@ def test_people_are_shown_the_plan_in_a_line_and_what_the_runner_holds(tmp_path)
             assert packed.read(f"runner/{module.relative_to(folder)}") == module.read_bytes()
 
 
-@pytest.mark.parametrize(("launcher", "preset"), sample(WAYS, 3))
+@pytest.mark.parametrize(("launcher", "preset"), sample(LAUNCHERS_AND_PRESETS, 3))
 def test_dry_run_prints_what_would_be_started(tmp_path, launcher, preset):
     folder = tmp_path.resolve()
-    chosen, found = built(folder, launcher, preset, [*HOSTILE[WAYS.index((launcher, preset)) :], *HOSTILE])
-    run, plan = exported(folder / "a $(touch pwned) run", chosen, found)
+    chosen, found = hostile_profile_and_facts(
+        folder, launcher, preset, [*HOSTILE_VALUES[LAUNCHERS_AND_PRESETS.index((launcher, preset)) :], *HOSTILE_VALUES]
+    )
+    run, plan = export_run(folder / "a $(touch pwned) run", chosen, found)
     environment = plain_environment(STUB_NOTES=str(folder / "notes"))
     before = sorted(run.path.rglob("*"))
-    shown = bash(run, "--dry-run", env=environment)
+    shown = run_launch_script(run, "--dry-run", env=environment)
     assert shown.returncode == 0
     assert shown.stderr == b""
     assert sorted(run.path.rglob("*")) == before
@@ -159,7 +167,7 @@ def test_dry_run_prints_what_would_be_started(tmp_path, launcher, preset):
         subprocess.run(
             ["bash", "-c", 'eval "$1"', "bash", block], env=environment, check=True, stdout=subprocess.DEVNULL
         )
-    for note, attempt in zip(noted(folder / "notes"), plan.attempts, strict=True):
+    for note, attempt in zip(stub_calls(folder / "notes"), plan.attempts, strict=True):
         assert_same(note, attempt.command, run, environment)
 
 
@@ -174,16 +182,19 @@ def checkpoint(folder, step, *files):
 @pytest.mark.parametrize("preset", ["builtin", "hf-trainer"])
 def test_it_resumes_from_the_checkpoint_that_it_is_given(tmp_path, preset):
     folder = tmp_path.resolve()
-    chosen, found = built(folder, "torchrun", preset, ["it's $(touch pwned)", "中 文"])
-    run, plan = exported(folder / "run", chosen, found)
+    chosen, found = hostile_profile_and_facts(folder, "torchrun", preset, ["it's $(touch pwned)", "中 文"])
+    run, plan = export_run(folder / "run", chosen, found)
     environment = plain_environment(STUB_NOTES=str(folder / "notes"))
     given = "/my *out/it's \n$(touch pwned)/checkpoint-20"
     each(run, plan, environment, f"--checkpoint={given}")
     assert "--resume" in " ".join(argv(plan.attempts[0].command, str(run.path), "x"))
-    for note, attempt in zip(noted(folder / "notes"), plan.attempts, strict=True):
+    for note, attempt in zip(stub_calls(folder / "notes"), plan.attempts, strict=True):
         assert_same(note, attempt.command, run, environment, given)
-    assert b"checkpoint-20" in bash(run, "--plain", "--dry-run", f"--checkpoint={given}", env=environment).stdout
-    assert b"--resume" not in bash(run, "--dry-run", env=environment).stdout
+    assert (
+        b"checkpoint-20"
+        in run_launch_script(run, "--plain", "--dry-run", f"--checkpoint={given}", env=environment).stdout
+    )
+    assert b"--resume" not in run_launch_script(run, "--dry-run", env=environment).stdout
 
 
 def test_it_needs_bash_and_coreutils_only(tmp_path):
@@ -193,29 +204,29 @@ def test_it_needs_bash_and_coreutils_only(tmp_path):
     for name in sorted(COREUTILS | {"bash"}):
         (tools / name).symlink_to(shutil.which(name))
     folder = tmp_path.resolve()
-    chosen, found = built(folder, "python", "builtin", ["x"])
-    run, plan = exported(folder / "run", chosen, found)
+    chosen, found = hostile_profile_and_facts(folder, "python", "builtin", ["x"])
+    run, plan = export_run(folder / "run", chosen, found)
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), PATH=str(tools))
-    for done in (*each(run, plan, environment), bash(run, "--dry-run", env=environment)):
+    for done in (*each(run, plan, environment), run_launch_script(run, "--dry-run", env=environment)):
         assert (done.returncode, done.stderr) == (0, b"")
-    assert len(noted(folder / "notes")) == len(plan.attempts) > 1
+    assert len(stub_calls(folder / "notes")) == len(plan.attempts) > 1
 
 
 def test_variables_may_have_any_name(tmp_path):
     """Those of the profile and those around it, whatever launch.sh and bash call their own."""
     folder = tmp_path.resolve()
-    chosen, found = built(folder, "torchrun", "custom", ["x"])
-    script = exported(folder / "run", chosen, found)[0].script.read_text()
+    chosen, found = hostile_profile_and_facts(folder, "torchrun", "custom", ["x"])
+    script = export_run(folder / "run", chosen, found)[0].script.read_text()
     names = {*re.findall(r"\b([a-z][a-z0-9_]*)\+?=", script), "caller_env", "option", *NAMES}
     assert {"python", "run_dir", "batch", "settings", "command", "title", "dry_run"} <= names
     yours = {name: f"it's\nmine {name} $(touch pwned)" for name in names}
     for number, (table, around) in enumerate([(yours, {}), ({}, yours | {"HF_TOKEN": "1"})]):
         values = {"trainer.environment": table, "trainer.secrets": ("HF_TOKEN",) if around else ()}
-        run, plan = exported(folder / f"run-{number}", profile(values, chosen), found)
+        run, plan = export_run(folder / f"run-{number}", profile(values, chosen), found)
         environment = plain_environment(STUB_NOTES=str(folder / f"notes-{number}"), **around)
         for done in each(run, plan, environment):
             assert (done.returncode, done.stderr) == (0, b"")
-        for note, attempt in zip(noted(folder / f"notes-{number}"), plan.attempts, strict=True):
+        for note, attempt in zip(stub_calls(folder / f"notes-{number}"), plan.attempts, strict=True):
             assert_same(note, attempt.command, run, environment)
     assert not [*folder.rglob("pwned")]
 
@@ -224,33 +235,33 @@ def test_variables_may_have_any_name(tmp_path):
 def test_it_finds_its_folder_however_it_is_named(tmp_path, given):
     """Also where CDPATH would lead `cd` elsewhere, and through a link."""
     folder = tmp_path.resolve()
-    chosen, found = built(folder, "python", "builtin", ["x"])
-    run, plan = exported(folder / "run dir", chosen, found)
+    chosen, found = hostile_profile_and_facts(folder, "python", "builtin", ["x"])
+    run, plan = export_run(folder / "run dir", chosen, found)
     (folder / "elsewhere" / "run dir").mkdir(parents=True)
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), CDPATH=str(folder / "elsewhere"))
     (folder / "a link").symlink_to(run.script)
     where = run.path if given.endswith("launch.sh") and "run dir" not in given else folder
     done = subprocess.run(["bash", given, "--plain"], cwd=where, env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert_same(noted(folder / "notes")[0], plan.attempts[0].command, run, environment)
+    assert_same(stub_calls(folder / "notes")[0], plan.attempts[0].command, run, environment)
 
 
 def test_a_secret_must_be_there_and_is_written_nowhere(tmp_path):
     folder = tmp_path.resolve()
     value = "s3cret $(touch pwned) 'x'\n\"中"
-    chosen, found = built(folder, "torchrun", "builtin", ["x"])
-    run, _ = exported(folder / "run", profile({"trainer.secrets": ("HF_TOKEN", "DB_KEY")}, chosen), found)
+    chosen, found = hostile_profile_and_facts(folder, "torchrun", "builtin", ["x"])
+    run, _ = export_run(folder / "run", profile({"trainer.secrets": ("HF_TOKEN", "DB_KEY")}, chosen), found)
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), DB_KEY=value, **OOM)
     for lacking in (environment, environment | {"HF_TOKEN": ""}):
-        for done in (bash(run, env=lacking), plain(run, env=lacking)):
+        for done in (run_launch_script(run, env=lacking), plain(run, env=lacking)):
             assert done.returncode == 69
             assert done.stderr.decode() == "launch.sh: HF_TOKEN is not set: export it, then start again\n"
         assert not run.events_file.exists()
         assert not (folder / "notes").exists()
     done = plain(run, env=environment | {"HF_TOKEN": value})
     assert done.returncode == 1
-    assert noted(folder / "notes")[0]["env"]["HF_TOKEN"] == value
-    shown = bash(run, "--dry-run", env=environment | {"HF_TOKEN": value})
+    assert stub_calls(folder / "notes")[0]["env"]["HF_TOKEN"] == value
+    shown = run_launch_script(run, "--dry-run", env=environment | {"HF_TOKEN": value})
     written = [path.read_bytes() for path in run.path.rglob("*") if path.is_file()]
     for text in (*written, done.stdout, done.stderr, shown.stdout):
         assert b"s3cret" not in text
@@ -258,35 +269,35 @@ def test_a_secret_must_be_there_and_is_written_nowhere(tmp_path):
 
 def test_another_python_can_be_named_where_it_is_started(tmp_path):
     folder = tmp_path.resolve()
-    chosen, found = built(folder, "torchrun", "builtin", ["x"])
-    run, plan = exported(folder / "run", chosen, found)
-    other = stub(folder / "other = $(touch pwned)" / "python")
+    chosen, found = hostile_profile_and_facts(folder, "torchrun", "builtin", ["x"])
+    run, plan = export_run(folder / "run", chosen, found)
+    other = make_stub(folder / "other = $(touch pwned)" / "python")
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), TUI_TRAIN_PYTHON=str(other))
     assert plain(run, env=environment).returncode == 0
-    assert noted(folder / "notes")[0]["argv"] == [str(other), *argv(plan.attempts[0].command, str(run.path))[1:]]
-    words = noted(folder / "notes")[0]["argv"][1:]
+    assert stub_calls(folder / "notes")[0]["argv"] == [str(other), *argv(plan.attempts[0].command, str(run.path))[1:]]
+    words = stub_calls(folder / "notes")[0]["argv"][1:]
     relative = environment | {"TUI_TRAIN_PYTHON": "./other = $(touch pwned)/python"}
     started = ["bash", run.script, "--plain"]
     subprocess.run(started, cwd=folder, env=relative, check=True, stdout=subprocess.DEVNULL)
-    assert noted(folder / "notes")[1]["argv"][1:] == words
+    assert stub_calls(folder / "notes")[1]["argv"][1:] == words
     (folder / "no-x").write_text("")
     for wrong in ("/nowhere/python", str(folder), str(folder / "no-x"), "no-such-python"):
         for arguments in ((), ("--plain",)):
-            done = bash(run, *arguments, env=environment | {"TUI_TRAIN_PYTHON": wrong})
+            done = run_launch_script(run, *arguments, env=environment | {"TUI_TRAIN_PYTHON": wrong})
             assert done.returncode == 69
             assert done.stderr.decode().startswith(f"launch.sh: cannot run {wrong}: set TUI_TRAIN_PYTHON")
-    shown = bash(run, "--dry-run", env=environment | {"TUI_TRAIN_PYTHON": "/nowhere/python"})
+    shown = run_launch_script(run, "--dry-run", env=environment | {"TUI_TRAIN_PYTHON": "/nowhere/python"})
     assert (shown.returncode, b"/nowhere/python" in shown.stdout) == (0, True)
 
 
 def test_a_python_below_your_home_is_found_in_any_home(tmp_path):
     folder = tmp_path.resolve()
-    python = stub(folder / "a home" / "my env" / "python")
+    python = make_stub(folder / "a home" / "my env" / "python")
     made = plan(profile(), facts(python=python))
     (folder / "launch.sh").write_text(render_launch_script(msgspec.structs.replace(made, python="~/my env/python")))
     environment = plain_environment(HOME=str(folder / "a home"), STUB_NOTES=str(folder / "notes"))
     subprocess.run(["bash", folder / "launch.sh", "--plain"], env=environment, check=True, stdout=subprocess.DEVNULL)
-    assert noted(folder / "notes")[0]["argv"][0] == str(python)
+    assert stub_calls(folder / "notes")[0]["argv"][0] == str(python)
 
 
 @pytest.mark.parametrize(
@@ -300,8 +311,8 @@ def test_a_python_below_your_home_is_found_in_any_home(tmp_path):
     ],
 )
 def test_an_option_that_it_does_not_have_is_named(tmp_path, arguments, named):
-    run, _ = exported(tmp_path, profile(), facts())
-    done = bash(run, *arguments)
+    run, _ = export_run(tmp_path, profile(), facts())
+    done = run_launch_script(run, *arguments)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (64, b"", 1)
     assert f" {named}: " in done.stderr.decode()
     assert not run.events_file.exists()
@@ -309,8 +320,8 @@ def test_an_option_that_it_does_not_have_is_named(tmp_path, arguments, named):
 
 @pytest.mark.parametrize("argument", ["--help", "-h"])
 def test_its_help_is_the_head_of_the_file(tmp_path, argument):
-    run, _ = exported(tmp_path, profile(), facts())
-    done = bash(run, argument)
+    run, _ = export_run(tmp_path, profile(), facts())
+    done = run_launch_script(run, argument)
     head = run.script.read_text().partition("\n\n")[0].splitlines()[1:]
     assert done.stdout.decode().splitlines() == [line.removeprefix("#").removeprefix(" ") for line in head]
     assert (done.returncode, done.stderr) == (0, b"")
@@ -319,9 +330,9 @@ def test_its_help_is_the_head_of_the_file(tmp_path, argument):
 
 @pytest.mark.parametrize("number", ["0", "6", "-1", "01", "1x", "99999999999999999999", "$(touch pwned)"])
 def test_an_attempt_must_be_there(tmp_path, number):
-    run, _ = exported(tmp_path, profile(), facts())
+    run, _ = export_run(tmp_path, profile(), facts())
     for arguments in ((), ("--plain",), ("--dry-run",)):
-        done = bash(run, *arguments, f"--attempt={number}")
+        done = run_launch_script(run, *arguments, f"--attempt={number}")
         assert (done.returncode, done.stdout) == (64, b"")
         assert done.stderr.decode() == f"launch.sh: there is no attempt {number} of 5\n"
 
@@ -336,7 +347,7 @@ sys.exit(7)
 def test_it_hands_over_to_the_supervisor_beside_it(tmp_path):
     """With every word, in the caller's folder and environment; --plain and --dry-run need none."""
     folder = tmp_path.resolve() / "run\n"
-    run, _ = exported(folder, profile(), facts())
+    run, _ = export_run(folder, profile(), facts())
     (folder / RUNNER_ZIP_FILE_NAME).write_text(TELLS)
     words = ["--attempt=3", "--resume"]
     yours = plain_environment(run_dir="it's\nmine", python="mine")
@@ -346,15 +357,15 @@ def test_it_hands_over_to_the_supervisor_beside_it(tmp_path):
     assert given == [f"{folder}/{RUNNER_ZIP_FILE_NAME}", "launch", f"{folder}/launch.sh", *words]
     assert flags == [1, 1, 1]
     assert where == str(tmp_path)
-    assert {name: value for name, value in environment.items() if name not in OF_BASH} == {
-        name: value for name, value in yours.items() if name not in OF_BASH
+    assert {name: value for name, value in environment.items() if name not in BASH_OWN_VARIABLES} == {
+        name: value for name, value in yours.items() if name not in BASH_OWN_VARIABLES
     }
 
 
 def test_alone_it_runs_the_planned_command_and_says_what_is_missing(tmp_path):
     folder = tmp_path.resolve()
-    python = stub(folder / "python")
-    _, plan = exported(folder / "run", profile(), facts(python=python))
+    python = make_stub(folder / "python")
+    _, plan = export_run(folder / "run", profile(), facts(python=python))
     alone = folder / "elsewhere"
     alone.mkdir()
     shutil.copy(folder / "run/launch.sh", alone)
@@ -363,11 +374,11 @@ def test_alone_it_runs_the_planned_command_and_says_what_is_missing(tmp_path):
     assert done.returncode == 3
     (line,) = done.stderr.decode().splitlines()
     assert line.startswith("launch.sh: no runner.pyz beside")
-    assert noted(folder / "notes")[0]["argv"] == argv(plan.attempts[0].command, str(alone))
+    assert stub_calls(folder / "notes")[0]["argv"] == argv(plan.attempts[0].command, str(alone))
     waits = ["bash", alone / "launch.sh", "--when-free"]
     done = subprocess.run(waits, env=environment, capture_output=True, check=False)
     assert (done.returncode, b"no runner.pyz, which waits" in done.stderr) == (69, True)
-    assert len(noted(folder / "notes")) == 1, "it has not started"
+    assert len(stub_calls(folder / "notes")) == 1, "it has not started"
     done = subprocess.run(["bash", alone / "launch.sh", "--plain"], env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (3, b"")
 
@@ -383,12 +394,12 @@ PARTS = st.lists(
 )
 
 
-@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=example_count(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(attempts=st.lists(st.tuples(PARTS, st.sampled_from(WORDS)), min_size=1, max_size=4))
 def test_whatever_attempts_differ_in_each_is_what_the_plan_says(tmp_path_factory, attempts):
     """One command and a table stand for any attempts, even where they have nothing in common."""
     folder = tmp_path_factory.mktemp("any").resolve()
-    python = stub(folder / "python")
+    python = make_stub(folder / "python")
     base = plan(profile(), facts(python=python))
     made = []
     for parts, value in attempts:
@@ -407,21 +418,21 @@ def test_whatever_attempts_differ_in_each_is_what_the_plan_says(tmp_path_factory
             subprocess.run(
                 started, env=plain_environment(STUB_NOTES=str(folder / "notes")), check=True, stdout=subprocess.DEVNULL
             )
-            note = noted(folder / "notes")[-1]
+            note = stub_calls(folder / "notes")[-1]
             assert note["argv"] == argv(attempt.command, str(folder), checkpoint)
             found = {name: note["env"][name] for name in ("ALL", "SOME") if name in note["env"]}
             assert found == {setting.name: setting.value for setting in attempt.command.env}
 
 
 def test_read_from_a_pipe_it_refuses(tmp_path):
-    run, _ = exported(tmp_path, profile(), facts())
+    run, _ = export_run(tmp_path, profile(), facts())
     done = subprocess.run(["bash"], input=run.script.read_bytes(), capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (64, b"")
     assert b"was read from a pipe" in done.stderr
 
 
 def test_sh_is_told_to_be_bash(tmp_path):
-    run, _ = exported(tmp_path, profile(), facts())
+    run, _ = export_run(tmp_path, profile(), facts())
     done = subprocess.run(["dash", run.script], capture_output=True, check=False)
     assert done.returncode == 69
     assert b'start it as "bash launch.sh"' in done.stderr
@@ -429,13 +440,13 @@ def test_sh_is_told_to_be_bash(tmp_path):
 
 def test_gpus_are_chosen_by_uuid_and_others_where_it_is_started(tmp_path):
     folder = tmp_path.resolve()
-    python = stub(folder / "python")
+    python = make_stub(folder / "python")
     found = facts(python=python, gpus=[gpu(0), gpu(1)])
-    run, _ = exported(folder / "run", profile({"trainer.launcher": "torchrun"}), found)
+    run, _ = export_run(folder / "run", profile({"trainer.launcher": "torchrun"}), found)
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), CUDA_VISIBLE_DEVICES="7")
     plain(run, env=environment)
     plain(run, "--gpus=GPU-x,GPU-y", env=environment)
-    note, other = noted(folder / "notes")
+    note, other = stub_calls(folder / "notes")
     assert other["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-x,GPU-y"
     assert note["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(UUIDS)
     assert note["env"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
@@ -447,14 +458,14 @@ MACHINES = {"nodes.count": 3, "nodes.address": "10.0.0.1", "recipe.global_batch"
 
 def machines(folder, gpus=2, **more):
     """A run folder for three machines, and an environment in which nvidia-smi lists the cards in `there`."""
-    python = stub(folder / "python")
+    python = make_stub(folder / "python")
     found = facts(python=python, gpus=[gpu(number) for number in range(gpus)])
     chosen = profile({"trainer.launcher": "torchrun", "hardware.processes": 0 if gpus else 2, **MACHINES, **more})
     lists = 'n=0\nfor one in $THERE; do echo "GPU $n: NVIDIA X (UUID: $one)"; n=$((n + 1)); done'
-    tool = executable(folder / "bin" / "nvidia-smi", f"#!/bin/bash\n{lists}\n")
+    tool = make_executable(folder / "bin" / "nvidia-smi", f"#!/bin/bash\n{lists}\n")
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), THERE="GPU-a GPU-b")
     environment["PATH"] = f"{tool.parent}:{environment['PATH']}"
-    return (*exported(folder / "run", chosen, found), environment)
+    return (*export_run(folder / "run", chosen, found), environment)
 
 
 @pytest.mark.parametrize(
@@ -469,7 +480,7 @@ def machines(folder, gpus=2, **more):
 )
 def test_a_machine_must_be_named(tmp_path, arguments, code, part):
     run, _, environment = machines(tmp_path)
-    done = bash(run, "--plain", *arguments, env=environment)
+    done = run_launch_script(run, "--plain", *arguments, env=environment)
     assert done.returncode == code
     assert part in done.stderr.decode()
     assert not (tmp_path / "notes").exists()
@@ -482,8 +493,8 @@ def test_each_machine_starts_its_own_number_of_processes(tmp_path):
     for rank, count in enumerate(counts):
         words = [f"--node-rank={rank}", *([f"--gpus={','.join(f'GPU-{one}' for one in range(count))}"] if rank else [])]
         assert plain(run, *words, env=environment).returncode == 0
-        assert f"--nproc-per-node={count}" in noted(folder / "notes")[-1]["argv"]
-    done = bash(run, "--node-rank=2", "--gpus=GPU-a", env=environment)
+        assert f"--nproc-per-node={count}" in stub_calls(folder / "notes")[-1]["argv"]
+    done = run_launch_script(run, "--node-rank=2", "--gpus=GPU-a", env=environment)
     assert (done.returncode, "--gpus names 1, and this trains on 3" in done.stderr.decode()) == (64, True)
 
 
@@ -492,9 +503,9 @@ def test_each_machine_takes_its_own_gpus(tmp_path):
     run, plan, environment = machines(folder)
 
     def started(*arguments, **more):
-        done = bash(run, *arguments, env=environment | more)
+        done = run_launch_script(run, *arguments, env=environment | more)
         assert done.returncode == 0, done.stderr
-        return noted(folder / "notes")[-1]
+        return stub_calls(folder / "notes")[-1]
 
     first = started("--node-rank=0", THERE=" ".join(UUIDS))
     assert first["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(UUIDS)
@@ -509,9 +520,9 @@ def test_each_machine_takes_its_own_gpus(tmp_path):
         assert (place / "events.jsonl").is_file()
         assert [path.name for path in place.glob("attempt-*")] == ["attempt-1.log"]
         assert not (place / ".lock").exists()
-    shown = bash(run, "--node-rank=1", "--dry-run", env=environment)
+    shown = run_launch_script(run, "--node-rank=1", "--dry-run", env=environment)
     assert b"# these GPUs are those of" in shown.stdout
-    shown = bash(run, "--node-rank=1", "--gpus=GPU-a,GPU-b", "--dry-run", env=environment)
+    shown = run_launch_script(run, "--node-rank=1", "--gpus=GPU-a,GPU-b", "--dry-run", env=environment)
     assert b"CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown.stdout
     assert b"--node-rank=1" in shown.stdout
     assert started(TUI_TRAIN_NODE_RANK="1")["argv"] == second["argv"]
@@ -520,17 +531,17 @@ def test_each_machine_takes_its_own_gpus(tmp_path):
 
 
 def test_ranks_mean_nothing_on_one_machine_and_cards_nothing_on_the_cpu(tmp_path):
-    run, _ = exported(tmp_path / "one", profile(), facts())
+    run, _ = export_run(tmp_path / "one", profile(), facts())
     for word in ("--node-rank=0", "--gpus=GPU-a"):
-        done = bash(run, word)
+        done = run_launch_script(run, word)
         assert (done.returncode, word.encode() in done.stderr) == (64, True)
-    options = bash(run, "--help").stdout
+    options = run_launch_script(run, "--help").stdout
     assert b"--attempt=N" in options
     assert b"--node-rank" not in options
     assert b"--gpus" not in options
     run, *_ = machines(tmp_path, gpus=0)
-    assert bash(run, "--node-rank=1", "--gpus=GPU-a").returncode == 64
-    assert b"--node-rank=N" in bash(run, "--help").stdout
+    assert run_launch_script(run, "--node-rank=1", "--gpus=GPU-a").returncode == 64
+    assert b"--node-rank=N" in run_launch_script(run, "--help").stdout
 
 
 def test_a_run_that_is_started_here_is_the_first_machine(tmp_path, monkeypatch):
@@ -538,5 +549,7 @@ def test_a_run_that_is_started_here_is_the_first_machine(tmp_path, monkeypatch):
     run, plan, _ = machines(folder, gpus=0)
     monkeypatch.setenv("STUB_NOTES", str(folder / "notes"))
     start_run(run)
-    until(lambda: run.events()[-1].event == "run_ended")
-    assert noted(folder / "notes")[0]["argv"] == argv(plan.attempts[0].command, str(run.path), address=plan.address)
+    wait_until(lambda: run.events()[-1].event == "run_ended")
+    assert stub_calls(folder / "notes")[0]["argv"] == argv(
+        plan.attempts[0].command, str(run.path), address=plan.address
+    )

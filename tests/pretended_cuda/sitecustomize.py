@@ -113,7 +113,7 @@ def pretend_cards(cards: list) -> None:
     from pretended_memory import CardMemory
 
     cuda, first = torch.cuda, cards[int(os.environ.get("LOCAL_RANK", "0"))]
-    no_cuda.pretend()
+    no_cuda.patch_out_cuda()
     memory = CardMemory(getattr(first, "total_memory", 1 << 40), has_code_for(first))
     torch.version.cuda = "13.0"
     cuda.is_available = cuda.is_initialized = lambda: True

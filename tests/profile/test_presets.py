@@ -16,20 +16,20 @@ import warm
 import yaml
 from support import (
     SCRIPTS,
-    bash,
-    check,
-    exported,
+    export_run,
     facts,
-    installed,
+    findings_of,
+    install_packages,
     plain_environment,
     plan,
+    prepare_without_errors,
     profile,
-    ready,
+    run_launch_script,
     sample,
-    taken,
-    until,
+    values_taken_by_preset,
+    wait_until,
 )
-from yaml_configs import FACTORY, filed
+from yaml_configs import LLAMA_FACTORY_CONFIG, profile_with_config
 
 from tui_train.base import app_paths
 from tui_train.base.command import ConfigFile, argv
@@ -103,7 +103,7 @@ PASSED = {
 
 def chosen_for(name, folder, **more):
     """A profile with this preset, and facts that know its YAML file, which is written to the folder."""
-    values = taken({**RECIPE, "trainer.preset": name, "trainer.python": sys.executable, **more})
+    values = values_taken_by_preset({**RECIPE, "trainer.preset": name, "trainer.python": sys.executable, **more})
     found = facts(python=values["trainer.python"])
     if (file := shipped_presets()[name].file) and file.needs_user_file:
         (folder / "mine.yaml").write_text(MINE)
@@ -121,7 +121,7 @@ def at(values, key):
 @pytest.mark.parametrize("name", sorted(set(shipped_presets()) - {"builtin"}))
 def test_each_preset_passes_the_recipe(name, tmp_path):
     chosen, found = chosen_for(name, tmp_path)
-    made = ready(chosen, found).plan
+    made = prepare_without_errors(chosen, found).plan
     expected = PASSED[name]
     for attempt, (micro, steps) in zip(made.attempts, ((4, 4), (2, 8), (1, 16)), strict=False):
         assert micro * steps * 2 == 32
@@ -172,8 +172,8 @@ def noted_run(folder, name, launcher, **more):
             **more,
         },
     )
-    run, made = exported(folder / "my run", chosen, found)
-    done = bash(run, "--plain", timeout=120)
+    run, made = export_run(folder / "my run", chosen, found)
+    done = run_launch_script(run, "--plain", timeout=120)
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
     told = [json.loads(path.read_text()) for path in sorted(notes.glob("*.json"))]
     assert [(one["rank"], one["world"]) for one in told] == [(str(rank), str(world)) for rank in range(world)]
@@ -243,22 +243,22 @@ def test_yours_come_first_where_they_hold_a_whole_configuration(tmp_path):
 def test_logs_are_read_as_the_preset_says(tmp_path, name, lines, expected):
     chosen, found = chosen_for(name, tmp_path)
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode(plan(chosen, found)))
-    progress = advance_progress(Progress(), lines, RunDir(tmp_path).log_reading())
+    progress = advance_progress(Progress(), lines, RunDir(tmp_path).log_reading_options())
     assert (progress.curve.points(), progress.step, progress.steps) == expected
 
 
 @pytest.mark.parametrize("log", [{"expressions": ["("]}, {"expressions": 5}, {"steps": "x"}, [], None, "x"])
 def test_a_plan_that_is_not_ours_says_nothing_of_lines(tmp_path, log):
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode({"log": log}))
-    assert RunDir(tmp_path).log_reading().expressions == ()
+    assert RunDir(tmp_path).log_reading_options().expressions == ()
 
 
 def newest(run):
     """The checkpoint from which the supervisor resumes the first attempt."""
-    from tui_train.runner.run_folder import checkpoints, planned
+    from tui_train.runner.run_folder import checkpoints, supervisor_plan
 
     return checkpoints.newest_complete_checkpoint(
-        planned.read_plan(str(run.path)).attempts[0].checkpoints, str(run.path)
+        supervisor_plan.read_plan(str(run.path)).attempts[0].checkpoints, str(run.path)
     )
 
 
@@ -266,8 +266,8 @@ def test_checkpoints_may_be_files_with_their_step_in_the_name(tmp_path):
     text = WHOLE + '[checkpoints]\nprefix = "it "\nsuffix = ".pt"\nresume = ["--from", "{checkpoint}"]\n'
     mine = UserPreset(path="/p", preset=user_module.parse_preset(text, "mine"))
     found = msgspec.structs.replace(facts(), presets={"mine": mine})
-    values = taken({**RECIPE, "trainer.preset": "mine"}, mine.preset)
-    run, _ = exported(tmp_path / "my run", profile(values), found)
+    values = values_taken_by_preset({**RECIPE, "trainer.preset": "mine"}, mine.preset)
+    run, _ = export_run(tmp_path / "my run", profile(values), found)
     output = run.path / "output"
     output.mkdir()
     archive = b"PK\x03\x04" + bytes(50)
@@ -281,7 +281,7 @@ def test_checkpoints_may_be_files_with_their_step_in_the_name(tmp_path):
         "it x.pt": archive + ending,
     }.items():
         (output / name).write_bytes(data)
-    said = bash(run, "--dry-run", f"--checkpoint={output}/it 010.pt")
+    said = run_launch_script(run, "--dry-run", f"--checkpoint={output}/it 010.pt")
     assert said.stderr == b""
     assert f"--from {output}/it\\ 010.pt".replace("my run", "my\\ run") in said.stdout.decode()
     assert newest(run) == f"{output}/it 010.pt"
@@ -543,7 +543,9 @@ def test_a_script_that_hangs_is_ended_with_all_it_started(tmp_path, monkeypatch)
     )
     assert "no answer in time" in found.problem
     state = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
-    until(lambda: not state.exists() or state.read_text().rpartition(")")[2].split()[0] in "ZX", what="it lives on")
+    wait_until(
+        lambda: not state.exists() or state.read_text().rpartition(")")[2].split()[0] in "ZX", what="it lives on"
+    )
 
 
 # ---- the real parsers --------------------------------------------------------------------------------------------
@@ -558,7 +560,7 @@ def real(tmp_path_factory):
               "axolotl==0.19.0",
               "pydantic==2.14.3", "pydantic-core==2.50.4", "annotated-types", "typing-inspection", "addict",
               "fire", "colorama", "termcolor", "python-dotenv", "posthog", "backoff", "distro"]  # fmt: skip
-    if said := installed(target, *wanted):
+    if said := install_packages(target, *wanted):
         pytest.skip(f"NOT TESTED against TRL, LLaMA-Factory and axolotl: {said}")
     return target
 
@@ -643,10 +645,10 @@ def test_the_accelerate_examples_understand_the_course(tmp_path):
         ({"recipe.epochs": 1.5, "recipe.steps": None}, "recipe.epochs", None),
     ):
         chosen, found = chosen_for("accelerate", tmp_path, **values)
-        (finding,) = [item for item in check(chosen, found) if item.level == "error"]
+        (finding,) = [item for item in findings_of(chosen, found) if item.level == "error"]
         assert finding.key == key
         changed = profile(fixed, chosen) if fixed else apply_change(finding.change, chosen)
-        assert not [item for item in check(changed, found) if item.level == "error"]
+        assert not [item for item in findings_of(changed, found) if item.level == "error"]
     unset = " ".join(argv(plan(*chosen_for("accelerate", tmp_path)).attempts[0].command, "/run"))
     assert not re.search("warmup|epochs|scheduler|decay", unset)
 
@@ -737,7 +739,7 @@ def test_trl_itself_reads_the_data_and_what_was_not_chosen(real, tmp_path):
         path.write_text(json.dumps({"text": f"sample {number}"}) + "\n")
     values = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.data": tuple(map(str, data)),
               "trainer.python": sys.executable}  # fmt: skip
-    run, made = exported(tmp_path / "run", profile(values), facts(paths=dict.fromkeys(map(str, data), "file")))
+    run, made = export_run(tmp_path / "run", profile(values), facts(paths=dict.fromkeys(map(str, data), "file")))
     words = argv(made.attempts[0].command, str(run.path))
     told = parsed(real, """
         import json, sys
@@ -754,8 +756,8 @@ def test_trl_itself_reads_the_data_and_what_was_not_chosen(real, tmp_path):
 @parsers
 @pytest.mark.whole
 def test_llama_factory_itself_reads_your_file_as_it_was(real, tmp_path):
-    text = FACTORY.replace("bf16: true", "bf16: false")
-    chosen, found = filed(tmp_path, "llama-factory", text)
+    text = LLAMA_FACTORY_CONFIG.replace("bf16: true", "bf16: false")
+    chosen, found = profile_with_config(tmp_path, "llama-factory", text)
     values = {**plan(chosen, found).configs[0].values, "resume_from_checkpoint": None}
     code = """
         import json

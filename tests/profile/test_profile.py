@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import HOSTILE, examples, executable, profile
+from support import HOSTILE_VALUES, example_count, make_executable, profile
 
 from tui_train.actions.last_profile import load_last_session_profile, remember_profile_without_secrets
 from tui_train.base.app_paths import last_profile_file, profiles_folder
@@ -24,7 +24,7 @@ from tui_train.profile.types import Profile
 
 # What TOML and a program's arguments can hold.
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=20) | st.sampled_from(
-    (*HOSTILE, "1,B=2", "x,", "--a=1,--b", "/a:/b,/c:/d", "'1,b.c=2", "\\,")
+    (*HOSTILE_VALUES, "1,B=2", "x,", "--a=1,--b", "/a:/b,/c:/d", "'1,b.c=2", "\\,")
 )
 
 
@@ -60,14 +60,14 @@ def values(row):
 PROFILES = st.fixed_dictionaries({key: values(row) for key, row in fields.FIELDS.items()})
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(PROFILES)
 def test_a_profile_is_read_back_as_it_was_written(chosen):
     made = profile(chosen)
     assert store.profile_from_toml(store.profile_to_toml(made), folder=Path("/elsewhere")) == made
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(PROFILES)
 def test_a_value_is_shown_as_it_would_be_typed(chosen):
     for key, value in chosen.items():
@@ -291,7 +291,7 @@ def test_a_change_is_applied_shown_and_can_be_undone():
         apply_change(Change("x", "y", (("recipe.steps", 0),)), before)
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=example_count(40), deadline=None)
 @given(PROFILES)
 def test_every_difference_is_shown(chosen):
     made = profile(chosen)
@@ -395,7 +395,7 @@ def test_the_last_profile_is_kept_without_secrets_and_for_its_user_only():
 
 
 def test_a_python_without_a_slash_is_the_one_on_path(tmp_path, monkeypatch):
-    python = executable(tmp_path / "python3", "#!/bin/sh\n")
+    python = make_executable(tmp_path / "python3", "#!/bin/sh\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     row = fields.get_field("trainer.python")
     monkeypatch.chdir("/")

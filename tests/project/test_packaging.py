@@ -13,7 +13,7 @@ from shutil import which
 
 import msgspec
 import pytest
-from support import copied
+from support import copy_checkout
 
 import tui_train
 from tui_train.actions.environments import pip_settings
@@ -54,7 +54,7 @@ def build(folder, *words):
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     """A copy of the sources: a build leaves nothing in the checkout, and takes nothing that an earlier one left."""
-    return copied(tmp_path_factory.mktemp("a copy"))
+    return copy_checkout(tmp_path_factory.mktemp("a copy"))
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ def environment(tree, python, *, code=0, **more):
 def test_make_run_installs_once_and_takes_the_torch_that_is_there(tmp_path):
     folder = tmp_path / "it's a folder"
     folder.mkdir()
-    tree = copied(folder)
+    tree = copy_checkout(folder)
     assert "Taking the torch" in environment(tree, sys.executable)
     assert run(tree / ".venv/bin/tui-train", "--version") == f"tui-train {tui_train.__version__}\n"
     assert not list(tree.glob(".venv/lib/*/site-packages/torch"))
@@ -173,7 +173,7 @@ def test_make_run_installs_once_and_takes_the_torch_that_is_there(tmp_path):
 
 
 def test_make_run_leaves_an_environment_of_the_user(tmp_path):
-    tree = copied(tmp_path)
+    tree = copy_checkout(tmp_path)
     (tree / ".venv").mkdir()
     (tree / ".venv/mine").touch()
     assert "It was not made by make" in environment(tree, sys.executable, code=1)
@@ -182,6 +182,6 @@ def test_make_run_leaves_an_environment_of_the_user(tmp_path):
 
 @pytest.mark.parametrize(("python", "message"), [("nope", "there is no nope"), ("false", "false does not run")])
 def test_make_run_needs_a_python(tmp_path, python, message):
-    tree = copied(tmp_path)
+    tree = copy_checkout(tmp_path)
     assert message in environment(tree, python, code=1)
     assert not (tree / ".venv").exists()

@@ -12,7 +12,7 @@ import click
 import msgspec
 import pytest
 import warm
-from chats import CHAT
+from chat_data import CHAT_ROW
 
 from tui_train.base import app_paths
 from tui_train.cli import app as cli
@@ -71,7 +71,7 @@ def run(words, folder):
         # Other trainers than the built-in one have numbers of their own.
         ours = {"quickstart", "mine"} & {*rest} and not any("trainer.kind=" in word for word in rest)
         python = ["--set", f"trainer.python={warm.training()}"] if ours else []
-        words = warm.program(*rest, *([*(SETTINGS if ours else CPU), *python] if takes_edits else []))
+        words = warm.cli_command(*rest, *([*(SETTINGS if ours else CPU), *python] if takes_edits else []))
         # What is installed takes minutes, and what fine-tunes is tested elsewhere.
         words += ["--dry-run", "--path", str(folder / "env")] if rest[:2] == ["env", "create"] else []
     elif name == "bash":
@@ -90,7 +90,7 @@ FINE_TUNING = ["tui-train", "run", "chat"]
 @pytest.mark.training
 def test_commands_without_the_wizard_run(tmp_path):
     (tmp_path / "train.py").write_text(OWN_SCRIPT)
-    (tmp_path / "chat.jsonl").write_text(json.dumps(CHAT) + "\n")
+    (tmp_path / "chat.jsonl").write_text(json.dumps(CHAT_ROW) + "\n")
     done = []
     for words in commands():
         if words[0] == "bash" or words[0] == "tui-train":

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from fake_driver import driver_environment
-from support import check, facts, gpu, plan, profile
+from support import facts, findings_of, gpu, plan, profile
 
 from tui_train.base.command import argv
 from tui_train.launchers import LAUNCHERS
@@ -39,7 +39,7 @@ def test_every_trainer_under_every_launcher_has_a_plan_or_a_reason(machine, kind
         "trainer.kind": kind, "trainer.launcher": launcher, "trainer.script": "/s/train.py" if kind == "script" else "",
         "nemo.recipe": "qwen25_500m" if kind == "nemo" else "", "nemo.mock_data": kind == "nemo",
     })  # fmt: skip
-    errors = [finding for finding in check(chosen, where) if finding.forbids_plan]
+    errors = [finding for finding in findings_of(chosen, where) if finding.forbids_plan]
     if errors:
         assert all(finding.message and finding.remedy for finding in errors)
         return
@@ -51,7 +51,7 @@ def test_every_trainer_under_every_launcher_has_a_plan_or_a_reason(machine, kind
     told = {word.replace("$RUN_DIR", "/run") for part in program for word in part.words if isinstance(word, str)}
     assert told <= set(words)
     assert trainer.title() in made.title
-    assert setup.ladder_context.accepted <= KEY_BY_PLACEHOLDER.keys()
+    assert setup.ladder_context.accepted_placeholders <= KEY_BY_PLACEHOLDER.keys()
     assert made.resumes_itself == trainer.resumes_itself
     assert {file.path for file in made.programs} == {file.path for file in trainer.program_files()}
 

@@ -7,7 +7,7 @@ import pytest
 from support import SCRIPTS
 
 from tui_train.plan.render import runner_file
-from tui_train.runner.system import program
+from tui_train.runner.system import runner_command
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +20,6 @@ def tracebacks(warm_python):
 @pytest.fixture
 def zipped_runner(tmp_path, monkeypatch):
     """The runner as a run folder has it: what is called in this process starts that one again."""
-    path = tmp_path / program.RUNNER_ZIP_NAME
+    path = tmp_path / runner_command.RUNNER_ZIP_NAME
     path.write_bytes(runner_file().content)
-    monkeypatch.setattr(program, "RUNNER_ZIP_PATH", str(path))
+    monkeypatch.setattr(runner_command, "RUNNER_ZIP_PATH", str(path))

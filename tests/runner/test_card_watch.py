@@ -10,7 +10,7 @@ from fake_driver import driver_environment
 from support import UUIDS, plain_environment
 
 from tui_train.channel.runner_zip import runner_zip
-from tui_train.runner.gpus.card_watch import CardLook, CardUser
+from tui_train.runner.gpus.card_watch import CardUsage, CardUser
 
 CARD = "[card]\nuuid = {}\nname = RTX\nmemory = 24576 MiB\nused = {} MiB\n{}\n"
 GIB = 2**30
@@ -30,7 +30,7 @@ def look(tmp_path):
             line = child.stdout.readline()
             child.kill()
         return {
-            uuid: CardLook(
+            uuid: CardUsage(
                 card["number"], card["total"], card["free"], tuple(CardUser(*user) for user in card["users"])
             )
             for uuid, card in json.loads(line)["cards"].items()
@@ -73,5 +73,5 @@ def test_a_process_that_can_be_seen_is_named_by_its_first_words_and_no_secret(lo
 
 
 def test_a_card_that_shares_the_memory_of_its_machine_may_have_enough():
-    assert CardLook(0, None, None).free_memory > 10**6 * GIB
-    assert CardLook(0, None, None, (CardUser(5),)).free_memory is None
+    assert CardUsage(0, None, None).free_memory > 10**6 * GIB
+    assert CardUsage(0, None, None, (CardUser(5),)).free_memory is None

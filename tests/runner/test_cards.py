@@ -8,12 +8,12 @@ import time
 
 import msgspec
 import pytest
-from support import UUIDS, facts, gpu, ready, sleeping, until
+from support import UUIDS, facts, gpu, prepare_without_errors, sleeper_profile, wait_until
 
 from tui_train.base.errors import Unavailable
 from tui_train.places.place import Place
-from tui_train.runner.gpus import gpus
-from tui_train.runner.run_folder.planned import SupervisorPlan
+from tui_train.runner.gpus import training_cards
+from tui_train.runner.run_folder.supervisor_plan import SupervisorPlan
 from tui_train.runner.system import other_programs
 from tui_train.runner.system.processes import process_start_ticks
 from tui_train.runner.system.refused import Refused
@@ -54,7 +54,7 @@ def smi(tmp_path, monkeypatch):
 def check(cards, planned=PLANNED):
     """Return what is said of cards that are looked at."""
     said = []
-    gpus.require_cards_present(planned, cards, said.append)
+    training_cards.require_cards_present(planned, cards, said.append)
     return said
 
 
@@ -105,7 +105,7 @@ UNEVEN = PLANNED._replace(nodes=3, world_size=5, uneven=(2, 1, 2))
 )
 def test_which_cards_are_taken(smi, planned, listed, asked, taken):
     smi(listed)
-    assert gpus.choose_cards(planned, *asked) == taken
+    assert training_cards.choose_cards(planned, *asked) == taken
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_which_cards_are_taken(smi, planned, listed, asked, taken):
 def test_what_is_no_choice_is_refused(smi, planned, listed, asked, refusal):
     smi(listed)
     with pytest.raises(Refused) as refused:
-        gpus.choose_cards(planned, *asked)
+        training_cards.choose_cards(planned, *asked)
     code, part = refusal
     assert (refused.value.code, part in refused.value.message) == (code, True), refused.value.message
     assert "\x1b" not in refused.value.message
@@ -137,14 +137,14 @@ def test_what_is_no_choice_is_refused(smi, planned, listed, asked, refusal):
 
 @pytest.mark.parametrize("before", ["exit 9", "exec sleep 600", "trap '' TERM; sleep 600 & sleep 600"])
 def test_an_nvidia_smi_that_does_not_answer_is_said_and_left_behind(smi, monkeypatch, before):
-    monkeypatch.setattr(gpus, "_NVIDIA_SMI_ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(training_cards, "_NVIDIA_SMI_ANSWER_SECONDS", 0.3)
     smi(WHOLE, before=before)
     assert check(UUIDS) == ["nvidia-smi does not answer: the GPUs are not looked at first"]
-    assert gpus.pids_computing_on(UUIDS) is None
+    assert training_cards.pids_computing_on(UUIDS) is None
     with pytest.raises(Refused, match="nvidia-smi does not answer: name the GPUs"):
-        gpus.choose_cards(SEVERAL, "", 1)
+        training_cards.choose_cards(SEVERAL, "", 1)
     said = []
-    gpus.wait_until_cards_free(UUIDS, (), 60.0, said.append)
+    training_cards.wait_until_cards_free(UUIDS, (), 60.0, said.append)
     assert said == ["nvidia-smi does not answer: goes on without a look whether the GPUs are empty"]
 
 
@@ -155,29 +155,29 @@ def test_a_machine_without_nvidia_smi_trains_all_the_same(monkeypatch, tmp_path)
 
 def test_who_computes_on_the_cards(smi):
     smi(users=f"{UUIDS[0]}, 42\nGPU-other, 7\n{UUIDS[1]}, 43\n{UUIDS[1]}, [N/A]\n")
-    assert gpus.pids_computing_on(UUIDS) == (42, 43)
-    assert gpus.pids_computing_on(UUIDS[1:]) == (43,)
-    assert gpus.pids_computing_on(()) == ()
+    assert training_cards.pids_computing_on(UUIDS) == (42, 43)
+    assert training_cards.pids_computing_on(UUIDS[1:]) == (43,)
+    assert training_cards.pids_computing_on(()) == ()
 
 
 def test_cards_are_waited_for_until_they_are_empty(smi):
     folder = smi(users=f"{UUIDS[0]}, 42\n{UUIDS[0]}, 7\n")
     said = []
-    gpus.wait_until_cards_free(UUIDS, (7,), 0.5, said.append)
+    training_cards.wait_until_cards_free(UUIDS, (7,), 0.5, said.append)
     assert said == ["a GPU is not empty after 0 s (process 42): goes on all the same"]
     # The next look finds it empty.
     smi(users=f"{UUIDS[0]}, 42\n", before=f'case $1 in -L) ;; *) trap "echo > {folder}/users" EXIT ;; esac')
-    gpus.wait_until_cards_free(UUIDS, (7,), 600.0, said.append)
+    training_cards.wait_until_cards_free(UUIDS, (7,), 600.0, said.append)
     assert len(said) == 1
-    assert gpus.pids_computing_on(UUIDS) == ()
+    assert training_cards.pids_computing_on(UUIDS) == ()
 
 
 def test_a_stop_ends_the_waiting(smi, monkeypatch):
     smi(WHOLE, users=f"{UUIDS[0]}, 42\n", before="exec sleep 600")
     monkeypatch.setattr(other_programs, "is_interrupted", lambda: True)
     said = []
-    gpus.wait_until_cards_free(UUIDS, (), 60.0, said.append)
-    gpus.require_cards_present(PLANNED, UUIDS, said.append)
+    training_cards.wait_until_cards_free(UUIDS, (), 60.0, said.append)
+    training_cards.require_cards_present(PLANNED, UUIDS, said.append)
     assert said == []
 
 
@@ -199,7 +199,7 @@ def test_a_program_answers_and_its_words_are_bounded():
 def test_a_program_that_is_out_of_time_goes_with_all_that_it_started():
     answer = other_programs.run_program(("sh", "-c", "trap '' TERM; sleep 600 & echo $!; wait; sleep 600"), 0.5)
     assert answer.code is None
-    until(lambda: process_start_ticks(int(answer.out)) is None)
+    wait_until(lambda: process_start_ticks(int(answer.out)) is None)
 
 
 def test_a_program_that_leaves_another_with_its_output_is_not_waited_for():
@@ -237,7 +237,7 @@ def test_an_answer_that_is_of_no_use_is_not_waited_for(monkeypatch):
 def test_asking_costs_little_at_the_start():
     """It stands between `bash launch.sh` and the training."""
     code = (
-        "import sys; from tui_train.runner.system import other_programs; from tui_train.runner.gpus import gpus;"
+        "import sys; from tui_train.runner.system import other_programs; import tui_train.runner.gpus.training_cards;"
         "from tui_train.runner.containers import container;"
         "print('subprocess' in sys.modules, 'threading' in sys.modules, 'socket' in sys.modules)"
     )
@@ -251,8 +251,8 @@ def test_asking_costs_little_at_the_start():
 def trains_on_a_card():
     """What a profile that sleeps on a card becomes on a machine that has it."""
     values = {"hardware.device": "auto", "hardware.gpus": UUIDS[:1], "ladder.rungs": ()}
-    chosen = sleeping("--seconds=60", **{"trainer.launcher": "python"}, **values)
-    return ready(chosen, facts(gpus=(gpu(0), gpu(1))))
+    chosen = sleeper_profile("--seconds=60", **{"trainer.launcher": "python"}, **values)
+    return prepare_without_errors(chosen, facts(gpus=(gpu(0), gpu(1))))
 
 
 @pytest.mark.whole
@@ -290,7 +290,7 @@ def test_a_start_that_is_broken_off_is_ended_and_keeps_its_folder(smi, tmp_path)
     run = RunDir(tmp_path / "run")
     rundir.export_plan_files(run.path, prepared.files)
     waiting = subprocess.Popen([sys.executable, "-c", code, str(run.path)], stderr=subprocess.PIPE, text=True)
-    until((tmp_path / "asked").exists, 60)
+    wait_until((tmp_path / "asked").exists, 60)
     waiting.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in waiting.communicate(timeout=60)[1]
     assert run.script.is_file()

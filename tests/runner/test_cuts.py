@@ -16,9 +16,9 @@ import uuid
 import psutil
 import pytest
 import ssh
-from counting import tries
-from support import XDG, exported, facts, marked, sleeping, until, with_word
-from terminal import Terminal, to_launch
+from support import XDG_VARIABLES, export_run, facts, living_run_pids, pids_with_argument, sleeper_profile, wait_until
+from terminal import Terminal, go_to_preview
+from try_counts import count_tries
 
 from tui_train.actions.last_profile import remember_profile_without_secrets
 from tui_train.runs.rundir import list_runs
@@ -43,8 +43,8 @@ def opened(words, way, box):
     """Open a wizard here, or on a host over ssh."""
     command = [sys.executable, "-m", "tui_train", *words]
     if way in AFAR:
-        kept = {name: os.environ[name] for name in XDG} | {"TEXTUAL_ANIMATIONS": "none"}
-        command = [*box, "-tt", "box", ssh.command(command, kept)]
+        kept = {name: os.environ[name] for name in XDG_VARIABLES} | {"TEXTUAL_ANIMATIONS": "none"}
+        command = [*box, "-tt", "box", ssh.shell_command(command, kept)]
     terminal = Terminal(command=command)
     terminal.child.logfile_read = io.BytesIO()
     return terminal
@@ -71,7 +71,7 @@ def cut(terminal, way):
     child = terminal.child
     # Without its sshd it lives on until its terminal is gone, and may start a run until then.
     # Before it is there, no sshd of its own can be found, and ssh knows no key that cuts.
-    known = until(remote, 30, "nothing was started over ssh") if way in AFAR else []
+    known = wait_until(remote, 30, "nothing was started over ssh") if way in AFAR else []
     if way in {"kill", "client"}:
         child.kill(signal.SIGKILL)
     elif way == "terminate":
@@ -89,10 +89,10 @@ def cut(terminal, way):
                 if process.name().startswith("sshd") and process.ppid() != os.getpid():
                     process.kill()
     if way not in AFAR:
-        until(lambda: not child.isalive(), 30, f"the wizard goes on after it was cut: {way}")
+        wait_until(lambda: not child.isalive(), 30, f"the wizard goes on after it was cut: {way}")
     else:
         gone = lambda: not remote() and not any(one.is_running() for one in known)  # noqa: E731
-        until(gone, 30, f"the wizard goes on after its connection was cut: {way}")
+        wait_until(gone, 30, f"the wizard goes on after its connection was cut: {way}")
 
 
 def restored(terminal):
@@ -116,7 +116,7 @@ def watch(terminal, seconds):
 
 @pytest.fixture
 def box(tmp_path):
-    with ssh.server(tmp_path, what="that runs survive whatever cuts a connection") as words:
+    with ssh.run_sshd(tmp_path, what="that runs survive whatever cuts a connection") as words:
         yield words
 
 
@@ -128,19 +128,19 @@ def word():
     for run in list_runs():
         with contextlib.suppress(Exception):
             stop_run(run, at_once=True)
-    for pid in with_word(made):
+    for pid in pids_with_argument(made):
         os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.whole
 @pytest.mark.timeout(600 + HOW_MANY * 30)
 def test_a_run_and_the_terminal_survive_whatever_ends_a_viewer(tmp_path, box, word, record_property):
-    run, _ = exported(tmp_path / "run", sleeping("--seconds=36000", word), facts())
+    run, _ = export_run(tmp_path / "run", sleeper_profile("--seconds=36000", word), facts())
     start_run(run)
     log = run.attempt_log(1)
     leader = read_status(run).pid
     try:
-        with tries(record_property, "cuts of a viewer") as made:
+        with count_tries(record_property, "cuts of a viewer") as made:
             for number in range(HOW_MANY - HOW_MANY // STARTS):
                 chance = random.Random(f"cut {SEED} {number}")
                 way, moment = (*HERE, *AFAR)[number % 7], chance.uniform(0.0, LATEST)
@@ -152,9 +152,9 @@ def test_a_run_and_the_terminal_survive_whatever_ends_a_viewer(tmp_path, box, wo
                         if way in {"terminate", "hang up"}:
                             restored(terminal)
                         before = log.stat().st_size
-                        until(lambda before=before: log.stat().st_size > before)
+                        wait_until(lambda before=before: log.stat().st_size > before)
                         assert (read_status(run).state, read_status(run).pid) == ("running", leader)
-                        assert len(with_word(word)) == 1
+                        assert len(pids_with_argument(word)) == 1
                     finally:
                         terminal.child.close(force=True)
     finally:
@@ -170,15 +170,15 @@ def settled(word):
     def known():
         live = [run for run in list_runs() if read_status(run).live]
         if live:
-            return read_status(live[0]).attempts and len(with_word(word)) == 1 and [live[0]]
+            return read_status(live[0]).attempts and len(pids_with_argument(word)) == 1 and [live[0]]
         # A launch.sh that has begun either reports itself or ends.
-        return not launchers() and not with_word(word) and [None]
+        return not launchers() and not pids_with_argument(word) and [None]
 
     try:
-        return until(known, 60)[0]
+        return wait_until(known, 60)[0]
     except AssertionError as error:
         seen = [(run.path.name, read_status(run), run.launcher_log.read_text()) for run in list_runs()[:2]]
-        raise AssertionError(f"{seen}, launch.sh: {launchers()}, with the word: {with_word(word)}") from error
+        raise AssertionError(f"{seen}, launch.sh: {launchers()}, with the word: {pids_with_argument(word)}") from error
 
 
 def launchers():
@@ -190,8 +190,8 @@ def launchers():
 
 @pytest.mark.timeout(600 + HOW_MANY * 60)
 def test_a_start_that_is_cut_is_a_run_or_nothing(box, word, record_property):
-    remember_profile_without_secrets(sleeping("--seconds=600", word))
-    with tries(record_property, "cuts of a start") as made:
+    remember_profile_without_secrets(sleeper_profile("--seconds=600", word))
+    with count_tries(record_property, "cuts of a start") as made:
         for number in range(max(2, HOW_MANY // STARTS)):
             chance = random.Random(f"start {SEED} {number}")
             way, moment = chance.choice((*HERE, *AFAR)), chance.uniform(0.0, 2.0)
@@ -201,10 +201,10 @@ def test_a_start_that_is_cut_is_a_run_or_nothing(box, word, record_property):
             with made.one(f"start {number}, seed {SEED}: {way} after {moment:.2f} s"):
                 terminal = opened((), way, box)
                 try:
-                    to_launch(terminal)
+                    go_to_preview(terminal)
                     terminal.child.send("\r")
                     if trains:
-                        terminal.see("tick")
+                        terminal.wait_for_any("tick")
                     else:
                         watch(terminal, moment)
                     cut(terminal, way)
@@ -214,10 +214,10 @@ def test_a_start_that_is_cut_is_a_run_or_nothing(box, word, record_property):
                     assert run or not trains
                     if run:
                         before = run.attempt_log(1).stat().st_size
-                        until(lambda run=run, before=before: run.attempt_log(1).stat().st_size > before)
+                        wait_until(lambda run=run, before=before: run.attempt_log(1).stat().st_size > before)
                         assert stop_run(run).state == "stopped"
-                        assert marked(read_status(run).mark) == ()
-                    assert with_word(word) == []
+                        assert living_run_pids(read_status(run).mark) == ()
+                    assert pids_with_argument(word) == []
                 finally:
                     terminal.child.close(force=True)
                     for run in list_runs():

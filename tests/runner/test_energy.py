@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fake_driver import driver_environment
 from psutil import Process, process_iter
-from support import exported, facts, gpu, plain_environment, profile, until
+from support import export_run, facts, gpu, plain_environment, profile, wait_until
 from tui_train.screens.result import result_lines
 
 from tui_train.base.text import energy_text as words
@@ -64,7 +64,7 @@ class Box:
         python.chmod(0o755)
         chosen = profile({"trainer.kind": "builtin", "recipe.global_batch": 16, "ladder.rungs": ()} | more)
         found = facts(gpus=CARDS, python=str(python), torch="2.7.1", transformers="4.57.6")
-        self.run, _ = exported(self.folder / "run", chosen, found)
+        self.run, _ = export_run(self.folder / "run", chosen, found)
         told = str(self.folder / "told")
         (self.folder / "told").mkdir()
         environment = plain_environment(TOLD=told, **driver_environment(str(self.machine)))
@@ -74,7 +74,7 @@ class Box:
 
     def metered(self, cards=2):
         """Wait until so many cards are metered, and return the meter."""
-        until(lambda: any(each.num_threads() == 1 + cards for each in self.meters()), 60)
+        wait_until(lambda: any(each.num_threads() == 1 + cards for each in self.meters()), 60)
         time.sleep(0.3)
         return self.meters()[0]
 
@@ -164,7 +164,7 @@ def test_a_card_that_is_not_metered_is_said_and_holds_nothing_up(box, hangs):
 def test_a_driver_that_does_not_answer_holds_nothing_up(box, head):
     box.cards({}, {}, head=head)
     box.begin()
-    until(lambda: read_status(box.run).attempts, 60)
+    wait_until(lambda: read_status(box.run).attempts, 60)
     found = box.ended()
     assert (found.state, found.joules, found.energy_text, drawn(box.run)) == ("finished", None, "", [])
     assert "energy" not in dict(labelled_result_texts(found))
@@ -187,7 +187,7 @@ def test_all_attempts_of_a_ladder_count(box):
     box.metered()
     box.cards({"energy": "10000"}, {"energy": "0"})
     box.end(1, OUT_OF_MEMORY)
-    until(lambda: len(read_status(box.run).attempts) == 2, 90)
+    wait_until(lambda: len(read_status(box.run).attempts) == 2, 90)
     box.metered()
     box.cards({"energy": "12000"}, {"energy": "3000"})
     box.end(2)
@@ -213,7 +213,7 @@ def test_a_meter_ends_with_its_supervisor(box):
 def test_without_a_whole_card_there_is_no_meter():
     for cards in ((), ("MIG-1234",)):
         made = energy.start_energy_metering(cards)
-        assert (made.answer, made.finish()) == (-1, None)
+        assert (made.answer_descriptor, made.finish()) == (-1, None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -224,7 +224,7 @@ def test_a_meter_that_does_not_answer_is_left_behind(number, monkeypatch):
     made = energy.start_energy_metering(UUIDS)
     os.kill(made.child.pid, number)
     assert made.finish() is None
-    assert not made.child.alive
+    assert not made.child.is_alive
 
 
 @pytest.mark.parametrize(

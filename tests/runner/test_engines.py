@@ -11,10 +11,22 @@ import tempfile
 import time
 from pathlib import Path
 
+import container_engines
 import msgspec
 import pytest
-import rig
-from support import SCRIPTS, UUIDS, gpu, inside, machine, marked, plain_environment, prepare, profile, sample, until
+from support import (
+    SCRIPTS,
+    UUIDS,
+    gpu,
+    inside,
+    living_run_pids,
+    machine,
+    plain_environment,
+    prepare,
+    profile,
+    sample,
+    wait_until,
+)
 
 from tui_train.base.command import CommandPart
 from tui_train.base.errors import Unavailable
@@ -37,7 +49,7 @@ NOBODY = 65534
 
 def made(folder, engine, values):
     """Export a profile that trains in the test image."""
-    chosen = profile(inside(engine, rig.IMAGE) | values)
+    chosen = profile(inside(engine, container_engines.IMAGE_NAME) | values)
     found = probe_profile_facts(chosen)
     prepared = prepare(chosen, found)
     assert prepared.plan is not None, prepared.findings
@@ -55,8 +67,8 @@ def sleeping(folder, engine, *arguments, **more):
 
 def training(run):
     """Wait until the newest attempt's training prints; return its processes."""
-    until(lambda: run.events() and b"tick" in newest_log(run), 60)
-    return marked(read_status(run).mark)
+    wait_until(lambda: run.events() and b"tick" in newest_log(run), 60)
+    return living_run_pids(read_status(run).mark)
 
 
 def started(run):
@@ -73,8 +85,8 @@ def newest_log(run):
 def gone(run, containers):
     """Nothing of the run is left: no container, no process, no lock."""
     assert containers() == []
-    assert not any(marked(event.mark) for event in run.events() if event.mark)
-    until(lambda: not (run.path / ".lock").exists())
+    assert not any(living_run_pids(event.mark) for event in run.events() if event.mark)
+    wait_until(lambda: not (run.path / ".lock").exists())
     return True
 
 
@@ -163,7 +175,7 @@ def test_a_second_interrupt_kills_at_once(tmp_path, engine, containers, monkeypa
     started(run)
     pid = read_status(run).pid
     os.kill(pid, signal.SIGTERM)
-    until(lambda: read_status(run).state == "stopping")
+    wait_until(lambda: read_status(run).state == "stopping")
     os.kill(pid, signal.SIGINT)
     assert wait_for_end(run).state == "stopped"
     assert gone(run, containers)
@@ -174,7 +186,7 @@ def test_a_stop_before_it_has_begun(tmp_path, engine, containers):
     """The engine may still be making the container: it must not train on unseen."""
     run = sleeping(tmp_path, engine)
     start_run(run)
-    until(lambda: any(event.event == "attempt_started" for event in run.events()))
+    wait_until(lambda: any(event.event == "attempt_started" for event in run.events()))
     assert stop_run(run).state == "stopped"
     time.sleep(1)
     assert gone(run, containers)
@@ -196,7 +208,7 @@ def test_it_trains_on_without_its_client(tmp_path, engine, containers):
     started(run)
     os.kill(client_of(run), signal.SIGKILL)
     before = len(ticks(run))
-    until(lambda: len(ticks(run)) > before + 10)
+    wait_until(lambda: len(ticks(run)) > before + 10)
     assert read_status(run).state == "running"
     now = wait_for_end(run)
     assert (now.state, now.exit_code, len(now.attempts)) == ("failed", 7, 1)
@@ -222,7 +234,7 @@ def test_it_is_stopped_without_its_supervisor(tmp_path, engine, containers, clie
     os.kill(read_status(run).pid, signal.SIGKILL)
     if client_too:
         os.kill(client_of(run), signal.SIGKILL)
-    now = until(lambda: read_status(run).state == "lost" and read_status(run))
+    now = wait_until(lambda: read_status(run).state == "lost" and read_status(run))
     assert now.container in containers()
     with pytest.raises(Unavailable, match="earlier start still train"):
         start_run(run)
@@ -232,7 +244,7 @@ def test_it_is_stopped_without_its_supervisor(tmp_path, engine, containers, clie
     assert stop_run(run).leftover == ()
     assert (tmp_path / "mine/saved").read_text() == "saved\n"
     assert containers() == []
-    assert not marked(now.mark)
+    assert not living_run_pids(now.mark)
 
 
 @pytest.mark.whole
@@ -242,8 +254,8 @@ def test_a_container_that_nobody_watched_to_its_end_is_removed_by_the_next_start
     now = read_status(run)
     os.kill(now.pid, signal.SIGKILL)
     os.kill(client_of(run), signal.SIGKILL)
-    until(lambda: not marked(now.mark))
-    assert until(containers) == [now.container]
+    wait_until(lambda: not living_run_pids(now.mark))
+    assert wait_until(containers) == [now.container]
     start_run(run)
     assert wait_for_end(run).state == "finished"
     assert gone(run, containers)
@@ -305,8 +317,8 @@ def test_the_chosen_cards_are_asked_for(tmp_path, engine, monkeypatch):
 def test_an_image_is_asked_what_it_holds(engine):
     (found,) = [known for known in container_images.read_engines() if known.name == engine]
     assert found.problem == ""
-    assert any(name.endswith(rig.IMAGE) for name in found.images)
-    known = container_images.read_image(engine, rig.IMAGE)
+    assert any(name.endswith(container_engines.IMAGE_NAME) for name in found.images)
+    known = container_images.read_image(engine, container_engines.IMAGE_NAME)
     assert known.problem == ""
     assert known.toolchain.torch == "2.13.0"
     assert container_images.read_image(engine, "not-there:1").missing

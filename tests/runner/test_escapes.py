@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support import change_runner, exported, facts, sleeping, until, with_word
+from support import export_run, facts, patch_runner_module, pids_with_argument, sleeper_profile, wait_until
 from tui_train.screens.run.run_state import run_state_lines
 from tui_train.screens.run.screen import RunScreen
 
@@ -18,11 +18,11 @@ from tui_train.runner.run_folder import lock_owner
 from tui_train.runner.system import cgroup
 from tui_train.runner.system.processes import process_with_pid
 from tui_train.runs.conflicts import resources_in_use
-from tui_train.runs.follow import follow_news
+from tui_train.runs.follow import follow_snapshots
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_listed_run, read_status
 from tui_train.runs.stop import stop_run
-from tui_train.views import show
+from tui_train.views import plain_text
 
 pytestmark = pytest.mark.training
 
@@ -45,14 +45,14 @@ def word():
     """Names the daemon among all processes; what is left of it is ended."""
     word = f"--word={uuid.uuid4().hex}"
     yield word
-    for pid in with_word(word):
+    for pid in pids_with_argument(word):
         os.kill(pid, signal.SIGKILL)
 
 
 def training(folder, word, seconds, into=None):
     script = folder / "daemon.py"
     script.write_text(DAEMON.format(word=word, seconds=seconds))
-    return exported(into or folder / "run", sleeping(**{"trainer.script": str(script)}), facts())[0]
+    return export_run(into or folder / "run", sleeper_profile(**{"trainer.script": str(script)}), facts())[0]
 
 
 @pytest.fixture
@@ -71,28 +71,28 @@ def own_cgroup():
 def test_a_daemon_that_outlives_a_finished_training_is_named_and_can_be_stopped(tmp_path, word):
     run = training(tmp_path, word, 0, runs_folder() / "run")
     start_run(run)
-    until(lambda: not read_status(run).live)
+    wait_until(lambda: not read_status(run).live)
     now = read_status(run)
-    assert (now.state, now.leftover) == ("finished", tuple(with_word(word)))
-    assert show.run_state_text(now) == "finished, 1 process left"
-    assert read_listed_run(run).stoppable
+    assert (now.state, now.leftover) == ("finished", tuple(pids_with_argument(word)))
+    assert plain_text.run_state_text(now) == "finished, 1 process left"
+    assert read_listed_run(run).is_stoppable
     # It trains no more, and so keeps no other run from anything.
     assert not now.trains_unsupervised
     assert not resources_in_use()
-    assert [*follow_news(run, lambda: False)][-1].status == now
+    assert [*follow_snapshots(run, lambda: False)][-1].status == now
     ended = stop_run(run)
-    assert (ended.state, ended.leftover, with_word(word)) == ("finished", (), [])
-    assert show.after_stop_text(ended).startswith("finished; no process")
+    assert (ended.state, ended.leftover, pids_with_argument(word)) == ("finished", (), [])
+    assert plain_text.stop_result_text(ended).startswith("finished; no process")
 
 
 def lost(run, word):
     """Kill the supervisor of a run without a word."""
     start_run(run)
-    until(lambda: with_word(word))
-    until(lambda: b"tick" in run.attempt_log(1).read_bytes())
+    wait_until(lambda: pids_with_argument(word))
+    wait_until(lambda: b"tick" in run.attempt_log(1).read_bytes())
     supervisor = process_with_pid(read_status(run).pid)
     os.kill(supervisor.pid, signal.SIGKILL)
-    until(lambda: not supervisor.alive)
+    wait_until(lambda: not supervisor.is_alive)
 
 
 def test_a_cgroup_shows_what_escaped_a_killed_supervisor(own_cgroup, tmp_path, word):
@@ -100,38 +100,38 @@ def test_a_cgroup_shows_what_escaped_a_killed_supervisor(own_cgroup, tmp_path, w
     lost(run, word)
     now = read_status(run)
     assert now.state == "lost"
-    assert set(with_word(word)) < set(now.leftover)
+    assert set(pids_with_argument(word)) < set(now.leftover)
     assert now.cgroup
     ended = stop_run(run, at_once=True)
-    assert not with_word(word)
+    assert not pids_with_argument(word)
     assert not Path(now.cgroup).exists()
-    assert show.after_stop_text(ended).startswith("lost; no process of it is left")
+    assert plain_text.stop_result_text(ended).startswith("lost; no process of it is left")
 
 
 def test_without_a_cgroup_nothing_is_claimed_of_what_cannot_be_seen(tmp_path, word):
     run = training(tmp_path, word, 600)
-    change_runner(
+    patch_runner_module(
         run,
         "cgroup.py",
         "    for mount, root in _cgroup_mounts_and_roots():\n        own",
         "    for mount, root in ():\n        own",
     )
     lost(run, word)
-    escaped = set(with_word(word))
+    escaped = set(pids_with_argument(word))
     assert not escaped & set(read_status(run).leftover)
     ended = stop_run(run, at_once=True)
-    assert escaped == set(with_word(word))
-    assert "is left" not in show.after_stop_text(ended)
-    assert show.after_stop_text(ended).startswith("lost; ")
+    assert escaped == set(pids_with_argument(word))
+    assert "is left" not in plain_text.stop_result_text(ended)
+    assert plain_text.stop_result_text(ended).startswith("lost; ")
 
 
 def test_the_cgroup_of_a_run_is_gone_with_it(own_cgroup, tmp_path, word):
     run = training(tmp_path, word, 600)
     start_run(run)
-    until(lambda: with_word(word))
-    folder = until(lambda: read_status(run).cgroup)
-    assert set(with_word(word)) < cgroup.cgroup_member_pids(folder, read_status(run).mark)
-    assert show.after_stop_text(stop_run(run, at_once=True)).startswith("stopped; no process")
+    wait_until(lambda: pids_with_argument(word))
+    folder = wait_until(lambda: read_status(run).cgroup)
+    assert set(pids_with_argument(word)) < cgroup.cgroup_member_pids(folder, read_status(run).mark)
+    assert plain_text.stop_result_text(stop_run(run, at_once=True)).startswith("stopped; no process")
     assert not Path(folder).exists()
 
 
@@ -152,9 +152,9 @@ def test_a_folder_that_a_file_names_is_not_believed(folder, tmp_path):
 def test_a_stop_after_a_finished_training_does_not_make_it_a_stopped_one(tmp_path, word):
     run = training(tmp_path, word, 0)
     ended = "    asked = stopped or"
-    change_runner(run, "attempt.py", ended, f"    os.kill(os.getpid(), signal.SIGTERM)\n{ended}")
+    patch_runner_module(run, "attempt.py", ended, f"    os.kill(os.getpid(), signal.SIGTERM)\n{ended}")
     start_run(run)
-    until(lambda: not read_status(run).live)
+    wait_until(lambda: not read_status(run).live)
     assert (read_status(run).state, read_status(run).exit_code) == ("finished", 0)
 
 
@@ -167,12 +167,12 @@ def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
     run = training(tmp_path, word, 600)
     lost(run, word)
     told = []
-    watching = threading.Thread(target=lambda: told.extend(follow_news(run, lambda: False)), daemon=True)
+    watching = threading.Thread(target=lambda: told.extend(follow_snapshots(run, lambda: False)), daemon=True)
     watching.start()
     screen = RunScreen(run)
     try:
-        until(lambda: len(told) >= 2, 30)
-        screen.view.news = told[-1]
+        wait_until(lambda: len(told) >= 2, 30)
+        screen.view.snapshot = told[-1]
         assert [bool(screen.check_action(name, ())) for name in ("stop", "resume")] == [True, False]
         shown = shown_of(run, told[-1])
         assert f"{len(told[-1].status.leftover)} process" in shown
@@ -189,7 +189,7 @@ def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
     shown = shown_of(run, told[-1])
     assert not shown.startswith("●")
     assert "s ends" not in shown
-    screen.view.news = told[-1]
+    screen.view.snapshot = told[-1]
     assert [bool(screen.check_action(name, ())) for name in ("stop", "resume")] == [False, False]
 
 
@@ -211,13 +211,13 @@ def test_processes_that_a_folder_of_another_user_names_are_not_ended(foreign, tm
         pytest.skip("NOT TESTED: only root can give a file away")
     run = training(tmp_path, word, 0.1)
     subprocess.run(["bash", run.script], check=True, stdout=subprocess.DEVNULL)
-    (pid,) = with_word(word)
+    (pid,) = pids_with_argument(word)
     assert read_status(run).leftover == (pid,)
     if foreign:
         os.chown(run.path, 65534, 65534)
     assert (read_status(run).leftover == ()) == foreign
     stop_run(run)
-    assert (with_word(word) == [pid]) == foreign
+    assert (pids_with_argument(word) == [pid]) == foreign
 
 
 @pytest.mark.whole
@@ -225,6 +225,6 @@ def test_a_run_that_left_a_process_can_be_started_again(tmp_path, word):
     run = training(tmp_path, word, 0.1)
     for count in (1, 2):
         subprocess.run(["bash", run.script], check=True, stdout=subprocess.DEVNULL)
-        assert (read_status(run).state, len(with_word(word))) == ("finished", count)
+        assert (read_status(run).state, len(pids_with_argument(word))) == ("finished", count)
     ended = stop_run(run)
-    assert ended.surely_ended == bool(ended.cgroup)
+    assert ended.has_surely_ended == bool(ended.cgroup)

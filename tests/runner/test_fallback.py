@@ -7,22 +7,22 @@ import pytest
 from support import (
     SCRIPTS,
     UUIDS,
-    bash,
-    change_runner,
-    exported,
+    export_run,
     facts,
     gpu,
-    noted,
+    make_stub,
+    patch_runner_module,
     plain_environment,
     profile,
-    stub,
-    taken,
+    run_launch_script,
+    stub_calls,
+    values_taken_by_preset,
 )
-from trainings import TINY, log_of, run_of
+from tiny_trainings import TINY_RECIPE, attempt_log_text, train_tiny_model
 
 from tui_train.base.command import argv
 from tui_train.diagnose import diagnose_log
-from tui_train.diagnose.remedies import OOM_REMEDY_BY_PHASE
+from tui_train.diagnose.named_changes import OOM_REMEDY_BY_PHASE
 from tui_train.diagnose.signatures import load_signatures
 from tui_train.runner.logs.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.runs.status import read_status
@@ -42,17 +42,17 @@ PLAIN = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
 
 def ran(folder, said, *, code="1", smi="", card_wait=60.0):
     """A run that says this in every attempt, with nvidia-smi as a script; its folder, its plan, and what it said."""
-    python = stub(folder / "python")
+    python = make_stub(folder / "python")
     found = facts(python=python, gpus=[gpu(0), gpu(1)], **OLD)
-    run, plan = exported(folder / "run", profile(MANY), found)
-    change_runner(run, "run.py", "\n_MAX_CARD_WAIT_SECONDS = 60.0\n", f"\n_MAX_CARD_WAIT_SECONDS = {card_wait}\n")
+    run, plan = export_run(folder / "run", profile(MANY), found)
+    patch_runner_module(run, "run.py", "\n_MAX_CARD_WAIT_SECONDS = 60.0\n", f"\n_MAX_CARD_WAIT_SECONDS = {card_wait}\n")
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), STUB_SAYS=said, STUB_CODE=code)
     tools = folder / "bin"
     tools.mkdir()
     (tools / "nvidia-smi").write_text(f"#!/bin/bash\n{smi or 'exit 9'}\n")
     (tools / "nvidia-smi").chmod(0o755)
     environment["PATH"] = f"{tools}:{environment['PATH']}"
-    done = bash(run, env=environment)
+    done = run_launch_script(run, env=environment)
     return run, plan, done.stdout.decode() + done.stderr.decode()
 
 
@@ -74,7 +74,7 @@ def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
     run, plan, said = ran(tmp_path, "\n".join(f"[rank1]: {line}" for line in lines))
     path = [*plan.fallback_path(phase)]
     assert tried(run) == path, said
-    started = [note["argv"] for note in noted(tmp_path / "notes")]
+    started = [note["argv"] for note in stub_calls(tmp_path / "notes")]
     assert started == [argv(plan.attempts[number - 1].command, str(run.path)) for number in path]
     micro = {word for words in started for word in words if word.startswith("--per_device_train_batch_size=")}
     assert len(micro) == (2 if phase == "loss" else 1)
@@ -131,7 +131,7 @@ def test_a_later_start_goes_on_where_the_phase_led(tmp_path, tracebacks):
     events = run.events_file.read_text().splitlines(keepends=True)
     ended = [number for number, line in enumerate(events) if "attempt_ended" in line]
     run.events_file.write_text("".join(events[: ended[1] + 1]))
-    done = bash(run, env=plain_environment(STUB_NOTES=str(tmp_path / "notes")))
+    done = run_launch_script(run, env=plain_environment(STUB_NOTES=str(tmp_path / "notes")))
     assert f"begins with attempt {path[2]} of {len(plan.attempts)}" in done.stdout.decode()
     assert tried(run)[-1] == path[2]
 
@@ -154,22 +154,22 @@ def test_a_card_that_stays_full_does_not_hold_it_for_ever(tmp_path):
 def _python(warm_python):
     """They train with a Python that has imported the libraries."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(TINY, "trainer.python", warm_python)
+        patch.setitem(TINY_RECIPE, "trainer.python", warm_python)
         yield
 
 
 @pytest.mark.training
 def test_the_batch_is_left_alone_where_nothing_helps_the_optimizer_step(tmp_path):
-    run, plan = run_of(tmp_path, faults=[{"in": "step", "step": 2}], code=1)
+    run, plan = train_tiny_model(tmp_path, faults=[{"in": "step", "step": 2}], code=1)
     assert len(plan.attempts) > 1
     assert (read_status(run).state, tried(run)) == ("failed", [1])
-    assert log_of(run, 1).count("{'loss'") == 1
+    assert attempt_log_text(run, 1).count("{'loss'") == 1
 
 
 def hf_trained(folder, rungs, *words):
     """A training by the Hugging Face Trainer, as if there was a card: its run, and what it logged at each step."""
     values = {
-        **TINY,
+        **TINY_RECIPE,
         "trainer.kind": "script",
         "trainer.preset": "hf-trainer",
         "trainer.launcher": "python",
@@ -179,9 +179,13 @@ def hf_trained(folder, rungs, *words):
         "recipe.checkpoint_every": 2,
         "ladder.rungs": rungs,
     }
-    run, _ = exported(folder, profile(taken(values)), facts(python=TINY["trainer.python"], gpus=(gpu(0),), **OLD))
-    done = bash(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
-    assert done.returncode == 0, log_of(run, 1)
+    run, _ = export_run(
+        folder,
+        profile(values_taken_by_preset(values)),
+        facts(python=TINY_RECIPE["trainer.python"], gpus=(gpu(0),), **OLD),
+    )
+    done = run_launch_script(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
+    assert done.returncode == 0, attempt_log_text(run, 1)
     state = json.loads((run.path / "output" / "checkpoint-4" / "trainer_state.json").read_text())
     return run, state["log_history"]
 
@@ -199,8 +203,8 @@ def test_the_hf_trainer_evaluates_less_at_a_time_and_learns_the_same(tmp_path):
     _, whole = hf_trained(tmp_path / "whole", (), *evaluating)
     run, fell = hf_trained(tmp_path / "fell", rungs, *evaluating, "--evaluates_for=2")
     assert [attempt.out_of_memory for attempt in read_status(run).attempts] == [True, False]
-    assert {*re.findall(r"evaluated (\d+) at a time", log_of(run, 2))} == {"1"}
-    assert re.findall(r"samples (\d+)", log_of(run, 2)) == ["8"]
+    assert {*re.findall(r"evaluated (\d+) at a time", attempt_log_text(run, 2))} == {"1"}
+    assert re.findall(r"samples (\d+)", attempt_log_text(run, 2)) == ["8"]
     for name in ("loss", "eval_loss"):
         assert logged(fell, name) == pytest.approx(logged(whole, name), rel=0, abs=1e-5)
         assert logged(fell, name)

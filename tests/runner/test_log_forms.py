@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_forms import FALSE_FRIENDS, FORMS
+from log_forms import MISLEADING_LINES, PROGRESS_FORMS
 from support import facts, plan, profile
 
 from tui_train.profile.presets.log_expression import why_expression_unusable
 from tui_train.runner.logs.lines import lines_left_on_terminal
-from tui_train.runner.logs.progress import LogReading, Progress, advance_progress
+from tui_train.runner.logs.progress import LogReadingOptions, Progress, advance_progress
 from tui_train.runner.logs.records import _build_record, parse_dictionary_record
 from tui_train.runs.health import no_step_read_text
 from tui_train.runs.rundir import RunDir
@@ -26,15 +26,15 @@ def points(curve):
     return [(point.step, point.loss) for point in curve.points()]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", PROGRESS_FORMS)
 def test_a_form_is_read(form):
-    lines, *expected = FORMS[form]
+    lines, *expected = PROGRESS_FORMS[form]
     found = read(lines)
     told = [found.step, found.steps, points(found.curve), points(found.evaluations)]
     assert str(told) == str(expected), "as text, in which one NaN is like another"
 
 
-@pytest.mark.parametrize("line", FALSE_FRIENDS)
+@pytest.mark.parametrize("line", MISLEADING_LINES)
 def test_what_only_looks_like_progress_gives_no_loss_of_the_training(line):
     assert points(read([line]).curve) == []
 
@@ -76,7 +76,7 @@ def test_an_expression_that_would_stop_the_supervisor_is_refused(expression, why
     assert why in why_expression_unusable(expression)
 
 
-OWN = LogReading(nameable=True)
+OWN = LogReadingOptions(nameable=True)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ OWN = LogReading(nameable=True)
         (200, 0, OWN, "trainer.progress"),
         (5, 5, OWN, "trainer.progress"),
         (199, 4, OWN, ""),
-        (500, 500, LogReading(), ""),
+        (500, 500, LogReadingOptions(), ""),
         (200, 0, OWN._replace(expressions=(re.compile("(?P<step>x)"),)), "none fits Progress lines (trainer.progress)"),
     ],
 )
@@ -102,7 +102,7 @@ def test_a_profiles_expression_comes_before_the_usual_forms(tmp_path):
     log = plan(chosen, facts()).log
     assert log.nameable
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode({"log": log}))
-    reading = RunDir(tmp_path).log_reading()
+    reading = RunDir(tmp_path).log_reading_options()
     found = advance_progress(Progress(), ["at 3 of 9: L 1.5"], reading)
     assert (found.step, found.steps, points(found.curve)) == (3, 9, [(3, 1.5)])
     assert reading.nameable

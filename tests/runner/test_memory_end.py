@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from tui_train.runner.logs.holders import largest_other_holder
-from tui_train.runner.logs.memory_end import MemoryEnd, read_memory_end
+from tui_train.runner.logs.memory_failure import MemoryFailure, read_memory_failure
+from tui_train.runner.logs.memory_holders import largest_other_holder
 from tui_train.runner.logs.memory_patterns import FALLBACK_PHASES, OUT_OF_MEMORY_PATTERNS, TEXT_BY_MEMORY_PHASE
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -14,7 +14,7 @@ OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
 def end(folder, text, own=()):
     (folder / "log").write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_memory_end(str(folder / "log"), own)
+    return read_memory_failure(str(folder / "log"), own)
 
 
 def traceback(error, *frames):
@@ -289,7 +289,7 @@ OURS = "Including non-PyTorch memory, this process has 2.00 GiB memory in use."
     ],
 )
 def test_another_process_that_fills_the_card(tmp_path, held, own, stranger):
-    assert end(tmp_path, MESSAGE.format(held), own) == MemoryEnd("loss", stranger)
+    assert end(tmp_path, MESSAGE.format(held), own) == MemoryFailure("loss", stranger)
 
 
 def test_in_a_container_the_holder_of_as_much_as_torch_has_is_torch_itself():
@@ -312,7 +312,7 @@ def test_in_a_container_the_holder_of_as_much_as_torch_has_is_torch_itself():
     ],
 )
 def test_the_hosts_memory_is_told_apart(tmp_path, said, on_host):
-    assert end(tmp_path, said).host_memory is on_host
+    assert end(tmp_path, said).maybe_out_of_host_memory is on_host
 
 
 # ---- any log at all
@@ -340,8 +340,8 @@ def test_of_a_long_log_the_end_is_read(tmp_path):
 
 
 def test_without_a_log_nothing_ended_it(tmp_path):
-    assert read_memory_end(str(tmp_path / "none"), ()) == MemoryEnd()
-    assert read_memory_end(str(tmp_path), ()) == MemoryEnd()
+    assert read_memory_failure(str(tmp_path / "none"), ()) == MemoryFailure()
+    assert read_memory_failure(str(tmp_path), ()) == MemoryFailure()
 
 
 @pytest.mark.parametrize("expression", [expression for _, expression in OUT_OF_MEMORY_PATTERNS])

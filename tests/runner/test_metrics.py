@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tui_train.runner.logs import metrics
 from tui_train.runner.logs.lines import lines_left_on_terminal
 from tui_train.runner.logs.metrics import Metrics, MetricsBuilder, build_metrics
-from tui_train.runner.logs.progress import LogReading, Progress, advance_progress
+from tui_train.runner.logs.progress import LogReadingOptions, Progress, advance_progress
 
 GRPO = (
     "{'loss': '0.01', 'grad_norm': '2.3', 'learning_rate': '9e-06', 'num_tokens': '2802', "
@@ -114,7 +114,7 @@ def test_a_table_gives_its_columns():
 
 
 def test_a_presets_expression_gives_its_groups():
-    reading = LogReading((re.compile(r"#(?P<step>\d+) L (?P<loss>\S+) r (?P<lr>\S+)"),))
+    reading = LogReadingOptions((re.compile(r"#(?P<step>\d+) L (?P<loss>\S+) r (?P<lr>\S+)"),))
     found = advance_progress(Progress(), ["#3 L 2.5 r 0.1"], reading)
     assert {each.name: each.last for each in found.metrics.series} == {"loss": (3, 2.5), "learning_rate": (3, 0.1)}
 

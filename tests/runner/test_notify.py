@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from support import bash, exported, facts, plain_environment, profile, sleeping, until
+from support import export_run, facts, plain_environment, profile, run_launch_script, sleeper_profile, wait_until
 
 from tui_train.actions import last_profile
 from tui_train.base import webhook
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.training
 def run_of(tmp_path, *words, **values):
     """A run folder whose training sleeps for a moment."""
     values = {f"notify.{name}": value for name, value in values.items()}
-    return exported(tmp_path / "my-run", profile(values, sleeping("--seconds=0.1", *words)), facts())[0]
+    return export_run(tmp_path / "my-run", profile(values, sleeper_profile("--seconds=0.1", *words)), facts())[0]
 
 
 def private(folder, text, mode=0o600):
@@ -68,16 +68,16 @@ def test_a_command_gets_the_run_and_its_state(tmp_path):
     out = tmp_path / "told"
     words = ("sh", "-c", 'printf "%s|%s|%s|%s" "$TUI_TRAIN_RUN" "$TUI_TRAIN_STATE" "$TUI_TRAIN_EXIT_CODE" "$1" > "$2"')
     run = run_of(tmp_path, command=(*words, "sh", "two words; $(false)", str(out)))
-    assert bash(run).returncode == 0
+    assert run_launch_script(run).returncode == 0
     assert out.read_text() == f"{run.path}|finished|0|two words; $(false)"
 
 
 def test_a_run_that_nobody_watches_tells_when_it_is_stopped(tmp_path, server):
     run = run_of(tmp_path, "--seconds=600", webhook=private(tmp_path, address_of(server)))
     start_run(run)
-    until(lambda: read_status(run).live and read_status(run).attempts, 60)
+    wait_until(lambda: read_status(run).live and read_status(run).attempts, 60)
     assert stop_run(run).state == "stopped"
-    until(lambda: server.got, 60)
+    wait_until(lambda: server.got, 60)
     assert (server.got[0]["run"], server.got[0]["state"]) == ("my-run", "stopped")
     assert server.got[0]["text"] == server.got[0]["content"] == "my-run stopped"
 
@@ -85,7 +85,7 @@ def test_a_run_that_nobody_watches_tells_when_it_is_stopped(tmp_path, server):
 def test_the_address_may_be_that_of_a_variable(tmp_path, server):
     run = run_of(tmp_path, webhook="$MY_HOOK")
     address = address_of(server)
-    done = bash(run, env=plain_environment(MY_HOOK=address))
+    done = run_launch_script(run, env=plain_environment(MY_HOOK=address))
     assert done.returncode == 0
     assert len(server.got) == 1
     assert address not in run.plan_file.read_text() + run.profile.read_text()
@@ -101,7 +101,7 @@ def test_the_address_may_be_that_of_a_variable(tmp_path, server):
 )
 def test_what_fails_is_said_and_changes_nothing(tmp_path, values, words):
     run = run_of(tmp_path, **values)
-    done = bash(run)
+    done = run_launch_script(run)
     said = (done.stdout + done.stderr).decode()
     assert done.returncode == 0
     assert words in said
@@ -112,7 +112,7 @@ def test_a_server_that_does_not_answer_is_said_without_the_address(tmp_path, ser
     run = run_of(tmp_path, webhook=str(tmp_path / "hook"))
     for address, words in ((address_of(server, 404), "the server answered 404"), ("http://127.0.0.1:9/planted", "")):
         private(tmp_path, address)
-        done = bash(run)
+        done = run_launch_script(run)
         said = (done.stdout + done.stderr).decode()
         assert done.returncode == 0
         assert f"notify.webhook: {words}" in said
@@ -161,7 +161,7 @@ def test_root_reads_the_file_of_another_in_a_folder_of_theirs(tmp_path):
 
 def test_a_variable_that_is_not_set_is_refused_before_the_start(tmp_path):
     run = run_of(tmp_path, webhook="$MY_HOOK")
-    done = bash(run)
+    done = run_launch_script(run)
     assert done.returncode != 0
     assert "$MY_HOOK is not set: export it" in done.stderr.decode()
     assert not read_status(run).attempts
@@ -203,7 +203,7 @@ def test_no_file_of_a_run_has_the_address(tmp_path, server):
     address = f"{address_of(server)}?planted0123456789=/200"
     run = run_of(tmp_path, webhook=address)
     assert store.load_profile_file(str(run.profile)).notify.webhook == webhook.store_webhook(address)
-    assert bash(run).returncode == 0
+    assert run_launch_script(run).returncode == 0
     assert len(server.got) == 1
     assert not [path for path in run.path.rglob("*") if path.is_file() and b"planted" in path.read_bytes()]
     files = archive.masked_archive_entries(run, "{}")
@@ -222,8 +222,8 @@ def test_another_start_does_not_wait_for_the_command(tmp_path):
     waits = f"until [ -e {tmp_path}/go ]; do sleep 0.1; done; touch {tmp_path}/went"
     run = run_of(tmp_path, command=("sh", "-c", waits))
     start_run(run)
-    until(lambda: read_status(run).state == "finished", 60)
+    wait_until(lambda: read_status(run).state == "finished", 60)
     start_run(run, resume=True)
-    until(lambda: len(read_status(run).attempts) == 2 and read_status(run).state == "finished", 60)
+    wait_until(lambda: len(read_status(run).attempts) == 2 and read_status(run).state == "finished", 60)
     assert not (tmp_path / "went").exists()
     (tmp_path / "go").touch()

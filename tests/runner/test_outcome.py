@@ -11,21 +11,30 @@ import sys
 import msgspec
 import pytest
 import warm
-from support import SCRIPTS, bash, exported, facts, plain_environment, profile, sleeping, until
+from support import (
+    SCRIPTS,
+    export_run,
+    facts,
+    plain_environment,
+    profile,
+    run_launch_script,
+    sleeper_profile,
+    wait_until,
+)
 
 from tui_train.cli.runs import watch as printed
 from tui_train.diagnose import Evidence, diagnose, diagnose_run
-from tui_train.diagnose.reader import lines_that_matter
+from tui_train.diagnose.log_reader import relevant_log_lines
 from tui_train.runner.logs.log_head import (
     first_logged_step,
     first_step_if_checkpoint_ignored,
     has_each_process_trained_alone,
     ignored_checkpoint_sentence,
 )
-from tui_train.runner.logs.memory_end import read_memory_end
+from tui_train.runner.logs.memory_failure import read_memory_failure
 from tui_train.runner.logs.memory_patterns import OUT_OF_MEMORY_PATTERNS
-from tui_train.runner.logs.progress import LogReading
-from tui_train.runs.follow import follow_news
+from tui_train.runner.logs.progress import LogReadingOptions
+from tui_train.runs.follow import follow_snapshots
 from tui_train.runs.health import health_problems
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
@@ -36,7 +45,7 @@ def begun(run):
     process = subprocess.Popen(
         ["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL, start_new_session=True
     )
-    until(lambda: read_status(run).attempts)
+    wait_until(lambda: read_status(run).attempts)
     return process
 
 
@@ -49,12 +58,12 @@ def ended(process):
 def test_the_output_folder_of_a_live_run_is_refused_however_it_is_spelled(tmp_path):
     output = tmp_path / "out"
     (tmp_path / "link").symlink_to(tmp_path)
-    first, _ = exported(tmp_path / "one", sleeping(**{"trainer.output": str(output)}), facts())
+    first, _ = export_run(tmp_path / "one", sleeper_profile(**{"trainer.output": str(output)}), facts())
     spelled = f"{tmp_path}/link/./out"
-    second, _ = exported(tmp_path / "two", sleeping(**{"trainer.output": spelled}), facts())
+    second, _ = export_run(tmp_path / "two", sleeper_profile(**{"trainer.output": spelled}), facts())
     process = begun(first)
     try:
-        done = bash(second)
+        done = run_launch_script(second)
         assert done.returncode == 75, done.stdout
         assert f"a training writes to {spelled} already (process {process.pid})" in done.stderr.decode()
         assert not second.events()
@@ -67,26 +76,26 @@ def test_the_output_folder_of_a_live_run_is_refused_however_it_is_spelled(tmp_pa
 
 
 def test_what_a_killed_run_left_of_its_output_folder_is_taken_over_once_nothing_trains(tmp_path):
-    chosen = sleeping(**{"trainer.output": str(tmp_path / "out")})
-    first, second = (exported(tmp_path / name, chosen, facts())[0] for name in ("one", "two"))
+    chosen = sleeper_profile(**{"trainer.output": str(tmp_path / "out")})
+    first, second = (export_run(tmp_path / name, chosen, facts())[0] for name in ("one", "two"))
     process = begun(first)
-    leader = until(lambda: read_status(first).leader)
+    leader = wait_until(lambda: read_status(first).leader)
     process.kill()
     process.wait()
     try:
         for _ in range(2):
-            done = bash(second)
+            done = run_launch_script(second)
             assert done.returncode == 75, "also the second time"
             assert "processes of an earlier start still train" in done.stderr.decode()
     finally:
         os.killpg(leader, signal.SIGKILL)
-    until(lambda: not read_status(first).leftover)
+    wait_until(lambda: not read_status(first).leftover)
     ended(begun(second))
     assert read_status(second).state == "stopped"
 
 
 def of_text(text):
-    return diagnose(Evidence(lines=lines_that_matter(io.BytesIO(text.encode())), exit_code=1))
+    return diagnose(Evidence(lines=relevant_log_lines(io.BytesIO(text.encode())), exit_code=1))
 
 
 # ---- a full card, in any wording
@@ -126,7 +135,7 @@ def test_ladder_and_diagnosis_agree_on_what_a_full_card_says(tmp_path, line):
     names = {failure for failure, _ in OUT_OF_MEMORY_PATTERNS}
     assert (found.failure in names) == (line in FULL), found
     (tmp_path / "log").write_text(f"{line}\n")
-    assert bool(read_memory_end(str(tmp_path / "log"), ()).phase) == (line in FULL)
+    assert bool(read_memory_failure(str(tmp_path / "log"), ()).phase) == (line in FULL)
 
 
 # ---- a checkpoint that is not loaded
@@ -148,10 +157,10 @@ def test_ladder_and_diagnosis_agree_on_what_a_full_card_says(tmp_path, line):
 def test_where_a_training_began(tmp_path, lines, loses):
     log = tmp_path / "log"
     log.write_text("\n".join(lines) + "\n")
-    first = first_logged_step(str(log), LogReading())
+    first = first_logged_step(str(log), LogReadingOptions())
     assert bool(ignored_checkpoint_sentence(first, 500)) == loses
-    assert first_step_if_checkpoint_ignored(str(log), 500, LogReading()) == (first if loses else 0)
-    assert first_step_if_checkpoint_ignored(str(log), 0, LogReading()) == 0
+    assert first_step_if_checkpoint_ignored(str(log), 500, LogReadingOptions()) == (first if loses else 0)
+    assert first_step_if_checkpoint_ignored(str(log), 0, LogReadingOptions()) == 0
 
 
 RANK = "rank {} | host box | device cpu | backend {}\n"
@@ -185,9 +194,9 @@ def trained(folder, steps, source, name):
         "trainer.script": str(script), "trainer.output": str(folder / "out"),
         "recipe.steps": steps, "recipe.checkpoint_every": 2, "recipe.micro_batch": 2, "recipe.global_batch": 2,
     })  # fmt: skip
-    run, plan = exported(folder / name, chosen, facts(python=warm.training()))
+    run, plan = export_run(folder / name, chosen, facts(python=warm.training()))
     run.plan_file.write_bytes(msgspec.json.encode(plan))
-    done = bash(run)
+    done = run_launch_script(run)
     assert done.returncode == 0, run.attempt_log(1).read_text()
     return run, done.stdout.decode()
 
@@ -211,8 +220,8 @@ def test_a_checkpoint_that_the_script_does_not_load_is_told_afterwards(tmp_path,
     events = [json.loads(line) for line in run.events_file.read_text().splitlines()]
     assert events[-2].get("ignored_checkpoint") is (None if loads else True)
     assert ("the training does not load it" in said) is not loads
-    told = [*follow_news(run, lambda: False)][-1]
-    worried = health_problems(told.progress, 0, None, told.not_resumed)
+    told = [*follow_snapshots(run, lambda: False)][-1]
+    worried = health_problems(told.progress, 0, None, told.why_not_resumed)
     assert any("began at step 1" in words for words in worried) is not loads
     found = diagnose_run(run)
     assert (found.failure if found else None) == (None if loads else "resume_ignored")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tui_train.runner.logs import curve
 from tui_train.runner.logs.curve import LossPoint
-from tui_train.runner.logs.progress import LogReading, Progress, advance_progress
+from tui_train.runner.logs.progress import LogReadingOptions, Progress, advance_progress
 from tui_train.runs.logs.tail import LogTail
 
 # As the built-in trainer writes, whose bar is too slow for its steps.
@@ -74,7 +74,7 @@ def test_the_hf_trainer_in_old_and_new_wording(tmp_path):
     assert found.learning_rate == pytest.approx(2.917e-05)
     assert found.gradient_norm == pytest.approx(0.8228)
     # The bar at work is ahead of the last line.
-    assert advance_progress(found, [tail.bar]).step == 7
+    assert advance_progress(found, [tail.progress_bar]).step == 7
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_number_without_end_is_not_told(line):
 
 
 def test_a_number_without_end_of_a_presets_own_is_not_told():
-    reading = LogReading((re.compile(r"s=(?P<step>\S+) l=(?P<loss>\S+) r=(?P<lr>\S+)"),))
+    reading = LogReadingOptions((re.compile(r"s=(?P<step>\S+) l=(?P<loss>\S+) r=(?P<lr>\S+)"),))
     found = advance_progress(
         Progress(step=4), [f"s={LONG} l={LONG} r={LONG}", "s=nan l=inf r=-", "s=1e300 l=2.5 r=1"], reading
     )
@@ -286,7 +286,7 @@ def test_a_curve_is_its_points(steps, before, most):
     found = growing.curve()
     assert found.points() == tuple(expected)
     assert begun.points() == tuple(LossPoint(step, 0.5) for step in range(1, before + 1)), "it stays what it was"
-    assert [*found.backwards()] == expected[::-1]
+    assert [*found.points_newest_first()] == expected[::-1]
     assert (found.size, found.first, found.last) == (
         len(expected),
         *(expected[:1] or [None]),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from fake_driver import driver_environment
-from support import UUIDS, change_runner, exported, facts, gpu, plain_environment, profile, until
+from support import UUIDS, export_run, facts, gpu, patch_runner_module, plain_environment, profile, wait_until
 
 from tui_train.runner.queue import tickets
 from tui_train.runner.queue.listing import CardInQueue, list_cards_in_queue
@@ -140,7 +140,7 @@ def test_others_can_read_what_a_user_with_a_strict_mask_leaves(folder):
     try:
         own = OwnTicket(QueueFolder(make=True), own_ticket("own"))
         own.keep_locks(folder.lock_cards_or_cores(["GPU-a"]))
-        folder.write_wishes(["run-own"])
+        folder.write_wished_order(["run-own"])
     finally:
         os.umask(before)
     modes = {path.name.partition("-")[0]: stat.S_IMODE(path.stat().st_mode) for path in Path(folder.path).iterdir()}
@@ -225,10 +225,10 @@ def test_two_users_share_the_queue_and_order_only_their_own(folder, holder):
     assert other.got_card == "True"
     own = OwnTicket(QueueFolder(make=False), own_ticket("own"))
     assert {ticket.owner.mark: ticket.uid for ticket in folder.tickets()} == {"theirs": STRANGER, "own": 0}
-    folder.write_wishes(["run-own"])
+    folder.write_wished_order(["run-own"])
     forged = Path(folder.path) / f"order-{STRANGER}"
     forged.write_text(json.dumps({"names": ["run-theirs"]}))
-    assert folder.wishes() == {0: ("run-own",)}, "a user's order is in a file of that user"
+    assert folder.wished_orders() == {0: ("run-own",)}, "a user's order is in a file of that user"
     os.chown(Path(folder.path) / own.ticket.name, STRANGER, -1)
     assert marks(folder) == ["theirs"], "its process is not its owner's"
     own.release()
@@ -263,11 +263,13 @@ class Box:
         python = str(self.tools / "python")
         cards = tuple(map(gpu, cards))
         chosen = profile({"trainer.kind": "builtin", "recipe.global_batch": 16, "ladder.rungs": ()} | more)
-        self.runs[name], _ = exported(
+        self.runs[name], _ = export_run(
             self.folder / name, chosen, facts(gpus=cards, python=python, torch="2.7.1", transformers="4.57.6")
         )
-        change_runner(self.runs[name], "card_watch.py", "LOOK_SECONDS = 4.0", "LOOK_SECONDS = 0.2")
-        change_runner(self.runs[name], "waiting.py", "_MIN_RECORD_SECONDS = 60.0", "_MIN_RECORD_SECONDS = 0.0")
+        patch_runner_module(
+            self.runs[name], "card_watch.py", "CARD_WATCH_INTERVAL_SECONDS = 4.0", "CARD_WATCH_INTERVAL_SECONDS = 0.2"
+        )
+        patch_runner_module(self.runs[name], "waiting.py", "_MIN_RECORD_SECONDS = 60.0", "_MIN_RECORD_SECONDS = 0.0")
 
     def start(self, name, *options):
         environment = plain_environment(END=str(self.folder / f"end-{name}"), **driver_environment(str(self.machine)))
@@ -286,7 +288,7 @@ class Box:
 
     def trains(self, name):
         log = self.runs[name].attempt_log(1)
-        return until(lambda: re.search("cards: (.*)\n", log.read_text()), 120, self.said(name))[1].split(",")
+        return wait_until(lambda: re.search("cards: (.*)\n", log.read_text()), 120, self.said(name))[1].split(",")
 
     def training(self):
         """Return the runs that train now; a training that is not alone on its cards fails."""
@@ -295,7 +297,7 @@ class Box:
         return [name for name, state in states.items() if state == "running" and self.trains(name)]
 
     def waits(self, name, why=""):
-        until(
+        wait_until(
             lambda: self.state(name) == "waiting" and why in read_status(self.runs[name]).waits_for,
             120,
             self.said(name),
@@ -339,7 +341,7 @@ def test_runs_on_one_card_wait_for_each_other_and_for_strangers(box):
     box.end("first")
     assert box.trains("second") == [UUIDS[0]]
     assert box.state("first") == "finished"
-    until(lambda: (box.folder / "notices").read_text().split() == ["running", "finished"], 60)
+    wait_until(lambda: (box.folder / "notices").read_text().split() == ["running", "finished"], 60)
     happened = [name for name in box.names("first") if name != "waiting"]
     assert happened == ["run_started", "wait_ended", "attempt_started", "attempt_ended", "run_ended"]
 
@@ -398,14 +400,14 @@ def test_of_many_that_wait_each_trains_alone_on_its_cards_in_the_order_of_asking
         box.export(name, (0, 1), **{"hardware.gpus": tuple(UUIDS[card] for card in cards)})
     for name in names:
         box.start(name, chance.choice(("--when-free", "--when-free=any")))
-        until(lambda run=box.runs[name]: read_status(run).state in {"waiting", "running"}, 120)
+        wait_until(lambda run=box.runs[name]: read_status(run).state in {"waiting", "running"}, 120)
     for name in chance.sample([name for name in names if box.state(name) == "waiting"], 2):
         os.kill(read_status(box.runs[name]).pid, signal.SIGKILL)
         names.remove(name)
     for _ in names:
-        (name,) = chance.sample(until(box.training, 120), 1)
+        (name,) = chance.sample(wait_until(box.training, 120), 1)
         box.end(name)
-        until(lambda run=box.runs[name]: read_status(run).state == "finished", 120, box.said(name))
+        wait_until(lambda run=box.runs[name]: read_status(run).state == "finished", 120, box.said(name))
     assert {box.state(name) for name in names} == {"finished"}
 
 

@@ -9,8 +9,8 @@ import threading
 import time
 
 import pytest
-from counting import tries
-from support import facts, marked, profile, ready, sample, sleeping, until
+from support import facts, living_run_pids, prepare_without_errors, profile, sample, sleeper_profile, wait_until
+from try_counts import count_tries
 
 from tui_train.base.app_paths import profiles_folder
 from tui_train.base.errors import TuiTrainError
@@ -78,15 +78,15 @@ def together(tmp_path):
 
 
 def new_run(chosen):
-    return rundir.create_run_folder(chosen.name, ready(chosen, facts()).files)
+    return rundir.create_run_folder(chosen.name, prepare_without_errors(chosen, facts()).files)
 
 
 def alone(run):
     """The run trains once: one supervisor, one attempt, and no line of another training in its log."""
-    until(lambda: "attempt_started" in {event.event for event in run.events()}, 60)
+    wait_until(lambda: "attempt_started" in {event.event for event in run.events()}, 60)
     names = [event.event for event in run.events()]
     assert names.count("run_started") == names.count("attempt_started") == 1, names
-    until(lambda: b"tick 1\n" in run.attempt_log(1).read_bytes(), 60)
+    wait_until(lambda: b"tick 1\n" in run.attempt_log(1).read_bytes(), 60)
     assert run.attempt_log(1).read_bytes().count(b"tick 1\n") == 1
     assert not run.attempt_log(2).exists()
 
@@ -105,7 +105,7 @@ def of_one_output(together, chance, number):
     """Of runs of one profile with an output folder of its own one starts."""
     name = f"output{number}"
     folder = profiles_folder() / f"out{number}"
-    store.save_profile(sleeping("--seconds=600", name=name, **{"trainer.output": str(folder)}))
+    store.save_profile(sleeper_profile("--seconds=600", name=name, **{"trainer.output": str(folder)}))
     before = set(list_runs())
     ended = together(*[("run", name, "--detach")] * RUNNERS)
     codes = [code for code, _ in ended]
@@ -122,7 +122,7 @@ def of_one_output(together, chance, number):
 def of_one_profile(together, chance, number):
     """Runs of one profile get a folder each, and all train, in it alone."""
     name = f"profile{number}"
-    store.save_profile(sleeping("--seconds=600", name=name))
+    store.save_profile(sleeper_profile("--seconds=600", name=name))
     before = set(list_runs())
     ended = together(*[("run", name, "--detach")] * RUNNERS)
     assert [code for code, _ in ended] == [0] * RUNNERS, ended
@@ -136,7 +136,7 @@ def of_one_profile(together, chance, number):
 
 def of_one_run(together, chance, number):
     """Of those that resume one run one does, whoever asks and by whatever program."""
-    run = new_run(sleeping("--seconds=600", name=f"run{number}"))
+    run = new_run(sleeper_profile("--seconds=600", name=f"run{number}"))
     scripts = [
         subprocess.Popen(
             ["bash", str(run.script)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -145,12 +145,12 @@ def of_one_run(together, chance, number):
         for _ in range(chance.choice((0, 0, 2)))
     ]  # fmt: skip
     ended = together(*[("resume", run.name, "--detach")] * (RUNNERS - len(scripts)))
-    until(lambda: read_status(run).live, 60)
+    wait_until(lambda: read_status(run).live, 60)
     winners = sum(code == 0 for code, _ in ended)
     assert winners <= 1 if scripts else winners == 1, ended
     assert not any("Traceback" in said for _, said in ended), ended
     if scripts:
-        until(lambda: sum(script.poll() is None for script in scripts) == 1 - winners, 60)
+        wait_until(lambda: sum(script.poll() is None for script in scripts) == 1 - winners, 60)
     alone(run)
     stop_run(run, at_once=True)
     for script in scripts:
@@ -160,7 +160,7 @@ def of_one_run(together, chance, number):
 def of_a_stop_and_the_end(together, chance, number):
     """Stops that come as a training ends find it finished or stop it; it ends once."""
     code = chance.choice((0, 3))
-    run = new_run(sleeping(f"--seconds={chance.uniform(0.2, 0.6):.2f}", f"--code={code}", name=f"end{number}"))
+    run = new_run(sleeper_profile(f"--seconds={chance.uniform(0.2, 0.6):.2f}", f"--code={code}", name=f"end{number}"))
     start_run(run)
     time.sleep(chance.uniform(0.0, 0.8))
     errors = []
@@ -183,7 +183,7 @@ def of_a_stop_and_the_end(together, chance, number):
     now = read_status(run)
     assert now.state in {"stopped", "failed" if code else "finished"}
     assert now.state != "finished" or now.exit_code == 0
-    assert marked(now.mark) == ()
+    assert living_run_pids(now.mark) == ()
 
 
 RACES = (of_one_output, of_replaced_profiles, of_one_run, of_one_profile, of_a_stop_and_the_end)
@@ -194,7 +194,7 @@ RACES = (of_one_output, of_replaced_profiles, of_one_run, of_one_profile, of_a_s
 @pytest.mark.parametrize("race", sample(RACES, 2), ids=lambda race: race.__name__)
 def test_of_many_at_once_one_gets_it(race, together, record_property, monkeypatch):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "2")
-    with tries(record_property, f"races: {race.__name__.replace('_', ' ')}") as made:
+    with count_tries(record_property, f"races: {race.__name__.replace('_', ' ')}") as made:
         for number in range(max(1, -(-HOW_MANY // len(RACES)))):
             with made.one(f"race {number}, seed {SEED}"):
                 race(together, random.Random(f"{SEED} {number}"), number)

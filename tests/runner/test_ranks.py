@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 import warm
-from support import UUIDS, bash, exported, facts, plain_environment, sample, sleeping
+from support import UUIDS, export_run, facts, plain_environment, run_launch_script, sample, sleeper_profile
 from tui_train.screens.run.run_state import run_state_lines
 
 import tui_train
 from tui_train.cli.runs import watch as printed
 from tui_train.diagnose import diagnose_run
-from tui_train.runs.follow import follow_news, read_attempt_ranks
+from tui_train.runs.follow import follow_snapshots, read_attempt_ranks
 from tui_train.runs.ranks import (
     MAX_RANKS,
     PlannedRanks,
@@ -63,13 +63,13 @@ def made(tmp_path, source, processes=1, launcher="python", python=None, **values
     python = python or warm.training()
     values = {key.replace("__", "."): value for key, value in values.items()} | {"trainer.python": python}
     values |= {"trainer.launcher": launcher, "trainer.script": str(source), "hardware.processes": processes}
-    run, plan = exported(tmp_path / "run", sleeping(**values), facts(python=python))
+    run, plan = export_run(tmp_path / "run", sleeper_profile(**values), facts(python=python))
     run.plan_file.write_bytes(msgspec.json.encode(plan))
     return run
 
 
 def trained(run, code=0, **environment):
-    done = bash(run, env=plain_environment(**environment))
+    done = run_launch_script(run, env=plain_environment(**environment))
     log = run.attempt_log(1).read_text()
     assert done.returncode == code, done.stdout.decode() + log
     return log
@@ -221,8 +221,8 @@ def test_plain_python_shows_its_device_once_at_the_first_gradients(tmp_path):
     assert lines(log) == [f"rank 0/1 | host {host} | device cpu | backend none"]
     assert log.index("rank 0/1") < log.index("done plain")
     found = read_attempt_ranks(run, 1)
-    assert [(one.device, one.world_size) for one in found.known] == [("cpu", 1)]
-    assert found.mismatch == ()
+    assert [(one.device, one.world_size) for one in found.ranks] == [("cpu", 1)]
+    assert found.rank_differences == ()
 
 
 @pytest.mark.training
@@ -233,9 +233,9 @@ def test_each_rank_of_a_group_shows_its_device_once(tmp_path, launcher, capsys):
     log = trained(run)
     host = os.uname().nodename
     assert lines(log) == [f"rank {number}/2 | host {host} | device cpu | backend gloo" for number in (0, 1)]
-    told = [*follow_news(run, lambda: False)][-1]
+    told = [*follow_snapshots(run, lambda: False)][-1]
     assert [one.rank for one in told.ranks] == [0, 1]
-    assert told.mismatch == ()
+    assert told.rank_differences == ()
     printed.print_logs(str(run.path), None, follow=False)
     assert capsys.readouterr().err == ""
 
@@ -246,9 +246,9 @@ def test_processes_that_do_not_know_each_other_are_found(tmp_path, capsys):
     run = made(tmp_path, script(tmp_path), 2, "torchrun")
     trained(run, code=70)
     assert read_status(run).state == "failed"
-    told = [*follow_news(run, lambda: False)][-1]
+    told = [*follow_snapshots(run, lambda: False)][-1]
     sentence = "the training sees 1 process, 2 were planned: the processes are not connected"
-    assert told.mismatch == (sentence,)
+    assert told.rank_differences == (sentence,)
     assert f"! {sentence}" in [line.plain for line in run_state_lines(run.name, told, (), 80)]
     printed.print_logs(str(run.path), None, follow=False)
     assert capsys.readouterr().err == f"error: {sentence}\n"
@@ -264,9 +264,9 @@ def test_processes_that_compute_before_they_meet_are_a_group(tmp_path):
     run = made(tmp_path, script(tmp_path, before), 2, "torchrun")
     log = trained(run)
     assert log.count("rank 0/1 |") == 2
-    told = [*follow_news(run, lambda: False)][-1]
+    told = [*follow_snapshots(run, lambda: False)][-1]
     assert [(one.rank, one.world_size) for one in told.ranks] == [(0, 2), (1, 2)]
-    assert told.mismatch == ()
+    assert told.rank_differences == ()
     assert diagnose_run(run) is None
 
 
@@ -296,10 +296,10 @@ def test_a_rank_that_sleeps_while_the_others_wait_is_named(tmp_path, capsys, slo
     assert {(rank, number) for rank in "01" for number in ("10", "100")} <= {
         *re.findall(r"rank (\d)/2 .* pass (\d+):", log)
     }, log
-    news = [*follow_news(run, lambda: False)][-1]
+    snapshot = [*follow_snapshots(run, lambda: False)][-1]
     printed.stream_run(run)
     named = f"rank 1 on {os.uname().nodename} is slow: the others wait 0."
-    assert {named in news.slow_rank, named in capsys.readouterr().err} == {slow == ("1",)}, log
+    assert {named in snapshot.slow_rank_sentence, named in capsys.readouterr().err} == {slow == ("1",)}, log
 
 
 def exchange_lines(number, *seconds):
@@ -529,10 +529,10 @@ def test_a_long_log_is_read_from_its_beginning_and_at_most_so_far(tmp_path):
     second = LINE.replace("0/2", "1/2")
     log.write_text(f"{LINE}\n" + "words\n" * 2_000_000 + f"{second}\n")
     found = read_attempt_ranks(run, 1)
-    assert [one.rank for one in found.known] == [0]
-    assert "the CPU was planned" in found.mismatch[0]
+    assert [one.rank for one in found.ranks] == [0]
+    assert "the CPU was planned" in found.rank_differences[0]
     found.read([second])
-    assert [one.rank for one in found.known] == [0, 1]
+    assert [one.rank for one in found.ranks] == [0, 1]
 
 
 def test_half_a_line_is_waited_for(tmp_path):
@@ -540,8 +540,8 @@ def test_half_a_line_is_waited_for(tmp_path):
     log = run.attempt_log(1)
     log.write_text(LINE[:-2])
     found = read_attempt_ranks(run, 1)
-    assert found.known == ()
+    assert found.ranks == ()
     with log.open("a") as file:
         file.write(LINE[-2:] + "\n")
     found.read()
-    assert found.known == (rank(),)
+    assert found.ranks == (rank(),)

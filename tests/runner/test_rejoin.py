@@ -12,13 +12,13 @@ from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
+import container_engines
 import pytest
-import rig
-from support import SCRIPTS, examples, until
+from support import SCRIPTS, example_count, wait_until
 
 from tui_train.runner import attempt as attempts
 from tui_train.runner.containers import container, rejoin
-from tui_train.runner.logs.overlap import ByteSource, LoggedTailFilter, skip_already_logged
+from tui_train.runner.logs.already_logged import ByteSource, LoggedTailFilter, skip_already_logged
 from tui_train.runner.system.processes import ProcessFamily
 from tui_train.runner.system.transport import LocalTransport, NodeCommand
 
@@ -64,7 +64,7 @@ def test_what_a_log_lacks(log, out, err, rest):
     assert beyond(log, out, err) == (rest, b"")
 
 
-@pytest.mark.parametrize("seed", range(examples(40)))
+@pytest.mark.parametrize("seed", range(example_count(40)))
 def test_no_line_is_lost_and_none_is_there_twice(seed):
     """However two streams of lines and bars came one between the other, in whatever pieces they were written."""
     chance = random.Random(seed)
@@ -156,7 +156,7 @@ def rejoined(log, engine="docker"):
 
 
 def ended(task, seconds=30):
-    return until(lambda: (code := task.poll()) is not None and (code,), seconds)[0]
+    return wait_until(lambda: (code := task.poll()) is not None and (code,), seconds)[0]
 
 
 def test_it_goes_on_and_ends_as_the_container_does(tmp_path, stub):
@@ -165,11 +165,11 @@ def test_it_goes_on_and_ends_as_the_container_does(tmp_path, stub):
     (stub / "out").write_bytes(b"step 1\nstep 2\n")
     (stub / "err").write_bytes(b"! 1\n! 2\n")
     task = rejoined(log)
-    until(lambda: log.read_bytes().endswith(b"step 1\n! 1\nstep 2\n! 2\n") or b"! 2\nep 2\n" in log.read_bytes())
+    wait_until(lambda: log.read_bytes().endswith(b"step 1\n! 1\nstep 2\n! 2\n") or b"! 2\nep 2\n" in log.read_bytes())
     assert task.poll() is None
     with (stub / "out").open("ab") as file:
         file.write(b"step 3\n")
-    until(lambda: b"step 3\n" in log.read_bytes())
+    wait_until(lambda: b"step 3\n" in log.read_bytes())
     (stub / "code").write_text("7")
     assert ended(task) == 7
     text = log.read_bytes()
@@ -192,7 +192,7 @@ def test_an_engine_that_keeps_no_log_says_so_and_the_code_is_the_containers(tmp_
     log.write_bytes(b"step 1\n")
     (stub / "no-logs").touch()
     task = rejoined(log)
-    until(lambda: b"does not support reading" in log.read_bytes())
+    wait_until(lambda: b"does not support reading" in log.read_bytes())
     (stub / "code").write_text("5")
     assert ended(task) == 5
     assert log.read_bytes().count(b"\n") == 3
@@ -215,7 +215,7 @@ def test_a_stop_after_the_end_of_a_container_does_not_make_it_a_stopped_one(stub
     start = SimpleNamespace(planned=SimpleNamespace(engine="docker", nodes=1), signals=signals)
     task = SimpleNamespace(poll=lambda: 0)
     monkeypatch.setattr(attempts, "_stop_attempt", lambda *_: 143)
-    assert attempts._wait_for_code_and_if_stopped(start, task, ProcessFamily("none"), NAME, "") == (
+    assert attempts._wait_for_attempt_end(start, task, ProcessFamily("none"), NAME, "") == (
         (143, True) if stops else (0, False)
     )
 
@@ -244,11 +244,18 @@ pytestmark = pytest.mark.xdist_group("engines")
 def without_client(log, engine, *arguments, told, wrapped=ONE_STREAM):
     """Start a container that tells its steps, and kill its client once it has written more than so many to a log."""
     words = [engine, "run", f"--name={NAME}", "--rm=false", "--init", "--pull=never", "--network=none"]
-    words += [f"--volume={SCRIPTS}:{SCRIPTS}:ro", rig.IMAGE, *wrapped, "python", f"{SCRIPTS}/teller.py", *arguments]
+    words += [
+        f"--volume={SCRIPTS}:{SCRIPTS}:ro",
+        container_engines.IMAGE_NAME,
+        *wrapped,
+        "python",
+        f"{SCRIPTS}/teller.py",
+        *arguments,
+    ]
     with log.open("ab") as file:
         client = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
     try:
-        until(lambda: len(steps(log)[0]) > told, 60)
+        wait_until(lambda: len(steps(log)[0]) > told, 60)
     finally:
         client.kill()
         client.wait()
@@ -270,7 +277,7 @@ def test_a_lost_client_loses_no_line(tmp_path, engine, containers, wrapped, end)
     before = len(steps(log)[0])
     assert container.must_rejoin_container(engine, NAME, 137, lambda: True)
     task = rejoined(log, engine)
-    until(lambda: len(steps(log)[0]) > before + 50)
+    wait_until(lambda: len(steps(log)[0]) > before + 50)
     assert ended(task) == 7
     assert steps(log) == ({b"%05d" % step: 1 for step in range(400)},) * 2
     # Of two streams, the engine decides which comes last.
@@ -286,7 +293,7 @@ def test_a_lost_client_loses_no_line(tmp_path, engine, containers, wrapped, end)
 def test_a_container_that_ended_before_it_was_rejoined(tmp_path, engine, containers):
     log = tmp_path / "attempt-1.log"
     without_client(log, engine, "60", "0.01", "3", told=0)
-    until(lambda: container.container_exit_code(engine, NAME) is not None)
+    wait_until(lambda: container.container_exit_code(engine, NAME) is not None)
     assert container.must_rejoin_container(engine, NAME, 137, lambda: True)
     assert ended(rejoined(log, engine)) == 3
     assert steps(log) == ({b"%05d" % step: 1 for step in range(60)},) * 2
@@ -300,7 +307,7 @@ def test_a_second_client_may_be_lost_as_well(tmp_path, engine, containers):
     without_client(log, engine, "300", "0.01", "0", told=20)
     task = rejoined(log, engine)
     before = len(steps(log)[0])
-    until(lambda: len(steps(log)[0]) > before + 20)
+    wait_until(lambda: len(steps(log)[0]) > before + 20)
     os.killpg(task.leader.pid, signal.SIGKILL)
     assert ended(task) == 137
     assert ended(rejoined(log, engine)) == 0
@@ -316,11 +323,13 @@ def test_what_an_earlier_start_left(engine, containers, tmp_path):
     other = container.container_name(engine, "another", 1)
     words = [engine, "run", "-d", "--pull=never", "--network=none"]
     for name, seconds in ((NAME, "60"), (container.container_name(engine, mark, 2), "0"), (other, "0")):
-        subprocess.run([*words, f"--name={name}", rig.IMAGE, "sleep", seconds], check=True, capture_output=True)
-    until(lambda: container.container_exit_code(engine, container.container_name(engine, mark, 2)) == 0)
-    assert container.remove_ended_and_list_running(engine, mark) == (NAME,)
+        subprocess.run(
+            [*words, f"--name={name}", container_engines.IMAGE_NAME, "sleep", seconds], check=True, capture_output=True
+        )
+    wait_until(lambda: container.container_exit_code(engine, container.container_name(engine, mark, 2)) == 0)
+    assert container.remove_ended_containers_and_list_running(engine, mark) == (NAME,)
     assert set(containers()) == {NAME, other}
     container.stop_container(engine, NAME, 1)
     assert not container.container_still_runs(engine, NAME, lambda: True)
-    assert container.remove_ended_and_list_running(engine, mark) == ()
+    assert container.remove_ended_containers_and_list_running(engine, mark) == ()
     assert containers() == [other]

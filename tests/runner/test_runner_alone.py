@@ -8,7 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import examples, exported, facts, old_python, plain_environment, profile, sleeping, until
+from support import (
+    example_count,
+    export_run,
+    facts,
+    old_python,
+    plain_environment,
+    profile,
+    sleeper_profile,
+    wait_until,
+)
 
 from tui_train.plan.render import RUNNER_ZIP_FILE_NAME, runner_file
 from tui_train.runs.status import read_status
@@ -30,14 +39,14 @@ CALLS = {
     "progress": "progress.advance_progress(progress.Progress(), ['step 3/9 | loss 2.0']).curve.last[:2] == (3, 2.0)",
     "memory_patterns": "set(memory_patterns.FALLBACK_PHASES) < set(memory_patterns.TEXT_BY_MEMORY_PHASE)",
     "tracebacks": "tracebacks.read_errors(open(log))[0].kind == 'memory'",
-    "memory_end": "memory_end.read_memory_end(log, ()) == ('loss', '', False)",
-    "holders": "holders.largest_other_holder('nobody') is None",
+    "memory_failure": "memory_failure.read_memory_failure(log, ()) == ('loss', '', False)",
+    "memory_holders": "memory_holders.largest_other_holder('nobody') is None",
     "log_head": (
-        "log_head.first_step_if_checkpoint_ignored(log, 5, log_head.LogReading()) == 0 and "
+        "log_head.first_step_if_checkpoint_ignored(log, 5, log_head.LogReadingOptions()) == 0 and "
         "log_head.has_each_process_trained_alone(log, 2) is False"
     ),
     "checkpoints": "checkpoints.step_in_name('/a/checkpoint-12') == 12 and checkpoints.is_complete_file(log)",
-    "fill": "fill.yaml_text([1e-05, 'a', None]) == '[1.0e-05, \"a\", null]'",
+    "fill_config": "fill_config.yaml_text([1e-05, 'a', None]) == '[1.0e-05, \"a\", null]'",
 }
 
 
@@ -114,7 +123,7 @@ def planted(path, _chance):
 @pytest.mark.whole
 @pytest.mark.parametrize("damage", [spoiled, planted, lambda path, _: path.write_bytes(path.read_bytes()[:9000])])
 def test_compiled_modules_are_kept_once_and_made_anew_where_they_are_damaged(tmp_path, damage):
-    (one, _), (other, _) = (exported(tmp_path / name, profile(), facts()) for name in ("one", "other"))
+    (one, _), (other, _) = (export_run(tmp_path / name, profile(), facts()) for name in ("one", "other"))
     assert asked(one, "status", XDG_CACHE_HOME=str(tmp_path))[0] == 0
     assert not (tmp_path / "tui-train").exists(), "whoever only asks writes nothing"
     assert asked(one, "launch", XDG_CACHE_HOME=str(tmp_path)) == NOTHING_TO_LAUNCH
@@ -122,7 +131,7 @@ def test_compiled_modules_are_kept_once_and_made_anew_where_they_are_damaged(tmp
     when = kept.stat().st_mtime_ns
     assert asked(other, "launch", XDG_CACHE_HOME=str(tmp_path)) == NOTHING_TO_LAUNCH
     assert kept.stat().st_mtime_ns == when
-    for chance in range(examples(20)):
+    for chance in range(example_count(20)):
         damage(kept, 7919 * chance)
         assert asked(one, "launch", XDG_CACHE_HOME=str(tmp_path)) == NOTHING_TO_LAUNCH
     assert kept.stat().st_mtime_ns != when
@@ -130,7 +139,7 @@ def test_compiled_modules_are_kept_once_and_made_anew_where_they_are_damaged(tmp
 
 @pytest.mark.parametrize("environment", [{}, {"XDG_CACHE_HOME": "relative"}, {"XDG_CACHE_HOME": "/proc/self/no"}])
 def test_where_nothing_can_be_kept_it_comes_from_the_zip(tmp_path, environment):
-    run, _ = exported(tmp_path / "run", profile(), facts())
+    run, _ = export_run(tmp_path / "run", profile(), facts())
     assert asked(run, "launch", HOME="", **environment) == NOTHING_TO_LAUNCH
 
 
@@ -138,11 +147,11 @@ def test_where_nothing_can_be_kept_it_comes_from_the_zip(tmp_path, environment):
 def test_a_run_goes_on_to_its_end_without_the_zip_that_it_came_from_and_what_was_kept(tmp_path, cache):
     """Also what is imported last, where that was kept: whoever notifies."""
     told, go = tmp_path / "told", tmp_path / "go"
-    chosen = sleeping(f"--until={go}", **({"notify.command": ("touch", str(told))} if cache else {}))
-    run, _ = exported(tmp_path / "run", chosen, facts())
+    chosen = sleeper_profile(f"--until={go}", **({"notify.command": ("touch", str(told))} if cache else {}))
+    run, _ = export_run(tmp_path / "run", chosen, facts())
     environment = plain_environment(XDG_CACHE_HOME=str(tmp_path / cache) if cache else "relative")
     with subprocess.Popen(["bash", run.script], env=environment, stdout=subprocess.DEVNULL) as training:
-        until(lambda: read_status(run).attempts)
+        wait_until(lambda: read_status(run).attempts)
         shutil.rmtree(tmp_path / "cache", ignore_errors=not cache)
         (run.path / RUNNER_ZIP_FILE_NAME).rename(tmp_path / "replaced")
         go.touch()

@@ -26,13 +26,13 @@ class Machine:
         self.random = random.Random(seed)
         self.cards = tuple(f"GPU-{number}" for number in range(self.random.choice((1, 2, 8))))
         self.core_count = 8
-        self.strangers, self.tickets, self.wishes, self.clock = set(), {}, {}, 0
+        self.strangers, self.tickets, self.wished_orders, self.clock = set(), {}, {}, 0
 
     def free(self):
         return {card: 24 * GIB for card in self.cards if card not in self.strangers}
 
     def waiting(self):
-        return waiting_in_order(self.tickets.values(), self.wishes)
+        return waiting_in_order(self.tickets.values(), self.wished_orders)
 
     def holding(self):
         return [ticket for ticket in self.tickets.values() if not ticket.waits]
@@ -62,10 +62,10 @@ class Machine:
         uid = self.random.choice((ANN, BOB))
         own = [ticket.name for ticket in self.waiting() if ticket.uid == uid]
         before = [ticket.uid for ticket in self.waiting()]
-        self.wishes[uid] = self.random.sample(own, len(own))
+        self.wished_orders[uid] = self.random.sample(own, len(own))
         after = self.waiting()
         assert [ticket.uid for ticket in after] == before, "nobody passes another user"
-        assert [ticket.name for ticket in after if ticket.uid == uid] == self.wishes[uid]
+        assert [ticket.name for ticket in after if ticket.uid == uid] == self.wished_orders[uid]
 
     def step(self):
         event = self.random.choices(

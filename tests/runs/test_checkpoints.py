@@ -6,11 +6,11 @@ import zipfile
 
 import msgspec
 import pytest
-from support import RECIPE, facts, profile, ready
+from support import FULL_RECIPE, facts, prepare_without_errors, profile
 
-from tui_train.runner.run_folder import planned
+from tui_train.runner.run_folder import supervisor_plan
 from tui_train.runner.run_folder.checkpoints import is_complete_file, newest_complete_checkpoint, step_in_name
-from tui_train.runner.run_folder.planned import CheckpointRule
+from tui_train.runner.run_folder.supervisor_plan import CheckpointRule
 
 
 def folder(path, files=("state.json",)):
@@ -105,8 +105,8 @@ def test_the_step_is_the_last_number_of_a_name(path, number):
 
 
 def test_the_rule_of_a_real_plan_finds_them(tmp_path):
-    made = ready(profile(RECIPE), facts()).plan
+    made = prepare_without_errors(profile(FULL_RECIPE), facts()).plan
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode(made))
-    rule = planned.read_plan(str(tmp_path)).attempts[0].checkpoints
+    rule = supervisor_plan.read_plan(str(tmp_path)).attempts[0].checkpoints
     folder(tmp_path / "output" / "checkpoint-7", rule.complete)
     assert newest_complete_checkpoint(rule, str(tmp_path)) == str(tmp_path / "output" / "checkpoint-7")

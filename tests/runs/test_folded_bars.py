@@ -30,8 +30,8 @@ def shown_lines(log):
     folded.refresh(log.change_stamp())
     return [
         text
-        for line in log.forward(0)
-        for text in lines_left_on_terminal(line.shown_data)[folded.begins_with_old_state(line) :]
+        for line in log.lines_from(0)
+        for text in lines_left_on_terminal(line.shown_data)[folded.begins_with_superseded_state(line) :]
     ]
 
 
@@ -87,22 +87,22 @@ def test_of_bars_alone_each_block_shows_one(tmp_path):
 
 def test_what_is_known_of_a_log_that_grows_is_read_again(tmp_path):
     log = log_of(tmp_path, bar(1), losses(1))
-    folded, line = FoldedBars(log), next(log.forward(0))
-    assert not folded.begins_with_old_state(line)
+    folded, line = FoldedBars(log), next(log.lines_from(0))
+    assert not folded.begins_with_superseded_state(line)
     with log.path.open("a") as file:
         file.write(f"{bar(2)}\n")
     folded.refresh(log.change_stamp())
-    assert folded.begins_with_old_state(line)
+    assert folded.begins_with_superseded_state(line)
     log.path.write_text(f"{bar(1)}\n")
     folded.refresh(log.change_stamp())
-    assert not folded.begins_with_old_state(line)
+    assert not folded.begins_with_superseded_state(line)
 
 
 def test_however_long_a_log_is_few_of_its_blocks_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(folded_bars, "_MAX_BLOCKS_KEPT", 3)
     log = log_of(tmp_path, *(bar(step, steps=8000) for step in range(8000)))
     folded = FoldedBars(log)
-    assert sum(folded.begins_with_old_state(line) for line in log.forward(0)) > 7900
+    assert sum(folded.begins_with_superseded_state(line) for line in log.lines_from(0)) > 7900
     assert log.size() > 7 * BLOCK_BYTES
     assert len(folded._blocks) == 3
 

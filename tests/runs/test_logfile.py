@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import examples
+from support import example_count
 
 from tui_train.runner.logs.lines import (
     RANK_PREFIX_PATTERN_TEMPLATE,
@@ -33,10 +33,10 @@ def log(tmp_path):
 
 
 def whole(log):
-    return [*log.forward(0)]
+    return [*log.lines_from(0)]
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=example_count(300))
 @given(data=LOGS)
 def test_every_place_of_a_log_gives_the_lines_of_the_whole_of_which_only_long_ones_are_cut(tmp_path_factory, data):
     with pytest.MonkeyPatch.context() as patch:
@@ -47,8 +47,8 @@ def test_every_place_of_a_log_gives_the_lines_of_the_whole_of_which_only_long_on
         lines = whole(log)
         assert b"".join(data[line.start : line.end] for line in lines) == data
         for offset in range(len(data) + 2):
-            assert [*log.forward(offset)] == [line for line in lines if line.end > offset]
-            assert [*log.backward(offset)] == [line for line in lines if line.start < offset][::-1]
+            assert [*log.lines_from(offset)] == [line for line in lines if line.end > offset]
+            assert [*log.lines_before(offset)] == [line for line in lines if line.start < offset][::-1]
     joined = [b""]
     for line in lines:
         joined[-1] += line.data
@@ -74,16 +74,16 @@ def test_an_endless_bar_shows_few_of_its_states(log):
 
 
 def test_what_is_not_there_has_no_lines(log, tmp_path):
-    assert (whole(log), [*log.backward(100)], log.size(), log.read_bytes(0, 9)) == ([], [], 0, b"")
+    assert (whole(log), [*log.lines_before(100)], log.size(), log.read_bytes(0, 9)) == ([], [], 0, b"")
     log.path.write_bytes(b"")
-    assert (whole(log), [*log.backward(100)]) == ([], [])
+    assert (whole(log), [*log.lines_before(100)]) == ([], [])
     folder = LogFile(tmp_path)
-    assert (whole(folder), [*folder.backward(5)], folder.read_bytes(0, 9)) == ([], [], b"")
+    assert (whole(folder), [*folder.lines_before(5)], folder.read_bytes(0, 9)) == ([], [], b"")
 
 
 def test_a_log_may_change_under_its_reader(log):
     log.path.write_bytes(b"one\n" * 100_000)
-    reading = log.forward(0)
+    reading = log.lines_from(0)
     assert next(reading) == LogLine(0, 4, b"one")
     os.truncate(log.path, 12)
     assert len([*reading]) < 100_000
@@ -92,8 +92,8 @@ def test_a_log_may_change_under_its_reader(log):
     beside.write_bytes(b"new\n" * 3)
     beside.rename(log.path)
     assert log.change_stamp() != before
-    assert [line.data for line in log.backward(log.size())] == [b"new"] * 3
-    assert next(log.backward(1 << 40)).data == b"new"
+    assert [line.data for line in log.lines_before(log.size())] == [b"new"] * 3
+    assert next(log.lines_before(1 << 40)).data == b"new"
     log.path.unlink()
     assert (log.change_stamp(), whole(log)) == ((0, 0), [])
 
@@ -105,12 +105,12 @@ def test_the_end_of_a_large_log_costs_no_more_than_that_of_a_small_one(log, monk
     read = []
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, count, at: read.append(count) or pread(fd, count, at))
-    assert len([*islice(log.backward(log.size()), 40)]) == 40
+    assert len([*islice(log.lines_before(log.size()), 40)]) == 40
     assert sum(read) < 1 << 20
-    assert [line.data for line in islice(log.forward((1 << 40) + 3), 2)] == [b"line", b"line"]
+    assert [line.data for line in islice(log.lines_from((1 << 40) + 3), 2)] == [b"line", b"line"]
 
 
-@settings(max_examples=examples(500))
+@settings(max_examples=example_count(500))
 @given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
 def test_colours_leave_the_text_as_it_is(text):
     line = text.encode()

@@ -5,7 +5,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from support import tui, until
+from support import run_cli, wait_until
 
 from tui_train.base.app_paths import runs_folder
 from tui_train.runs.rundir import RunDir
@@ -41,13 +41,13 @@ def run(request, tmp_path):
 
 @pytest.mark.whole
 def test_a_folder_of_an_earlier_version_is_a_run_like_any_other(run):
-    assert "20260101-120000-old  new" in " ".join(tui("runs").stdout.split("\n")).replace("   ", "  ")
-    tui("resume", run.name, "--detach")
-    until(lambda: "tick 3" in run.attempt_log(1).read_text())
-    assert "running" in tui("runs").stdout
-    assert "no process of it is left" in tui("stop", run.name).stdout
+    assert "20260101-120000-old  new" in " ".join(run_cli("runs").stdout.split("\n")).replace("   ", "  ")
+    run_cli("resume", run.name, "--detach")
+    wait_until(lambda: "tick 3" in run.attempt_log(1).read_text())
+    assert "running" in run_cli("runs").stdout
+    assert "no process of it is left" in run_cli("stop", run.name).stdout
     assert read_status(run).state == "stopped"
-    tui("resume", run.name, "--force", "--detach")
-    until(lambda: run.attempt_log(2).exists() and "tick 3" in run.attempt_log(2).read_text())
-    assert "no process of it is left" in tui("stop", run.name, "--now").stdout
+    run_cli("resume", run.name, "--force", "--detach")
+    wait_until(lambda: run.attempt_log(2).exists() and "tick 3" in run.attempt_log(2).read_text())
+    assert "no process of it is left" in run_cli("stop", run.name, "--now").stdout
     assert len(read_status(run).attempts) == 2

@@ -7,21 +7,26 @@ import re
 import tarfile
 from pathlib import Path
 
+import fake_secrets
 import msgspec
-import planted
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import SCRIPTS, examples, facts, profile, ready, sample, tui
+from support import SCRIPTS, example_count, facts, prepare_without_errors, profile, run_cli, sample
 
 from tui_train.base import secrets
-from tui_train.facts.machine.communication_tests import CommunicationResult, Examination, Exchange, keep_examination
+from tui_train.facts.machine.communication_tests import (
+    CommunicationTestResult,
+    Examination,
+    Exchange,
+    save_communication_examination,
+)
 from tui_train.facts.types import Facts
 from tui_train.profile import store
 from tui_train.runs import archive, rundir
 
 KINDS = ("huggingface", "openai project", "github", "gitlab", "jwt", "npm", "databricks", "pypi", "linear", "stripe")
-TOKENS = [planted.planted()[kind][1][0] for kind in KINDS]
+TOKENS = [fake_secrets.texts_with_secrets()[kind][1][0] for kind in KINDS]
 HF = TOKENS[0]
 VALUES = ["correct horse battery", 'it\'s $HOME\\n"quoted" 中文', "p4ss;w0rd&more"]
 FAILED = Exchange(rank=0, stage="all_reduce", problem="no answer", hangs=True)
@@ -97,10 +102,10 @@ def test_what_is_a_secret_among_arguments():
         ["db.pass_word=x", "db_pass=hunter2"],
         ["--pw", "hf_\x1b[1m" + HF[3:]],
     ):
-        assert [secret.certain for secret in secrets.find_secret_arguments(words)] == [True], words
+        assert [secret.certain for secret in secrets.find_possible_secret_arguments(words)] == [True], words
     none = ["--url=https://h/x?page=2", "--pass", "2", "--image", "docker://nemo@sha256:0123", "trainer.max_token=512"]
     none += ["--sort_key=length", "--repo", "git@github.com:a/b.git"]
-    assert [*secrets.find_secret_arguments(none)] == []
+    assert [*secrets.find_possible_secret_arguments(none)] == []
 
 
 def test_half_a_key_is_masked_too():
@@ -110,7 +115,7 @@ def test_half_a_key_is_masked_too():
     assert secrets.mask_secrets("a line\n" + end)[0].startswith("a line\n")
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=example_count(100))
 @given(st.text(), st.lists(st.text(min_size=6)))
 def test_known_values_are_gone_from_any_text(text, values):
     masked, _ = secrets.mask_secrets(text + "".join(values), values)
@@ -128,10 +133,10 @@ def test_no_text_takes_long(text):
     secrets.mask_secrets(begin + unit * (200_000 // len(unit)))
 
 
-@pytest.mark.parametrize("kind", planted.TEMPLATES)
+@pytest.mark.parametrize("kind", fake_secrets.SECRET_TEMPLATES)
 def test_a_planted_secret_is_gone(kind):
     for seed in range(3):
-        text, values = planted.planted(seed)[kind]
+        text, values = fake_secrets.texts_with_secrets(seed)[kind]
         masked, found = secrets.mask_secrets(f"before\n{text}\nafter")
         assert values
         # Not even most of one.
@@ -143,7 +148,7 @@ def test_a_planted_secret_is_gone(kind):
 
 def test_healthy_logs_stay_as_they_are():
     logs = [path.read_text(errors="replace") for path in (Path(__file__).parents[1] / "logs").glob("*.log")]
-    for text in (*logs, *(line for seed in range(5) for line in planted.healthy(seed))):
+    for text in (*logs, *(line for seed in range(5) for line in fake_secrets.harmless_lines(seed))):
         assert secrets.mask_secrets(text) == (text, {})
 
 
@@ -165,7 +170,7 @@ def run(tmp_path, monkeypatch):
             "trainer.secrets": ("PLANTED_PASSWORD",),
         }
     )
-    prepared = ready(chosen, facts())
+    prepared = prepare_without_errors(chosen, facts())
     run = rundir.create_run_folder("planted", prepared.files)
     # As one that was written by hand, which no check has seen.
     values = {"MY_TOKEN": second, "HARMLESS": "stays here"}
@@ -176,7 +181,7 @@ def run(tmp_path, monkeypatch):
     )
     run.events_file.write_text(json.dumps({"time": 1.0, "event": "run_started", "signal": HF}) + "\n")
     every = [
-        *(text for text, _ in planted.planted().values()),
+        *(text for text, _ in fake_secrets.texts_with_secrets().values()),
         *LINES,
         *VALUES,
         KEY,
@@ -199,7 +204,7 @@ def run(tmp_path, monkeypatch):
 
 
 def report(*arguments, code=0, folder=None):
-    done = tui("report", *arguments, code=code, cwd=folder)
+    done = run_cli("report", *arguments, code=code, cwd=folder)
     return done.stdout if code == 0 else done.stderr
 
 
@@ -220,7 +225,7 @@ def test_the_archive_has_what_tells_and_no_secret(run, tmp_path):
         "attempt-1.log", "node-1/events.jsonl",
     }  # fmt: skip
     together = "\n".join(files.values())
-    of_every_kind = [value for _, values in planted.planted().values() for value in values]
+    of_every_kind = [value for _, values in fake_secrets.texts_with_secrets().values() for value in values]
     for value in (*of_every_kind, *VALUES, "b3BlbnNz", *LINES.values()):
         for form in (value, json.dumps(value)[1:-1], repr(value)[1:-1]):
             assert form not in together, form
@@ -282,7 +287,7 @@ CASES = sorted(path.parent for path in (Path(__file__).parents[1] / "cases").glo
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_file_that_a_plan_becomes_is_there(case, tmp_path):
     found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
-    prepared = ready(store.load_profile_file(str(case / "profile.toml")), found)
+    prepared = prepare_without_errors(store.load_profile_file(str(case / "profile.toml")), found)
     run = rundir.RunDir(tmp_path)
     rundir.write_run_files(tmp_path, prepared.files)
     run.plan_file.write_bytes(msgspec.json.encode(prepared.plan))
@@ -303,8 +308,8 @@ def test_a_plan_that_names_files_of_others_does_not_get_them(tmp_path, path, nam
 
 def test_what_the_doctor_found_out_of_the_communication_is_there(tmp_path):
     (tmp_path / "launch.sh").write_text("#!/bin/bash\n")
-    failed = CommunicationResult(processes=2, works=False, exchanges=(FAILED,), cause=f"no route, {HF}")
-    keep_examination("key", Examination(result=failed))
+    failed = CommunicationTestResult(processes=2, works=False, exchanges=(FAILED,), cause=f"no route, {HF}")
+    save_communication_examination("key", Examination(result=failed))
     found = {entry.name: entry.text for entry in archive.masked_archive_entries(rundir.RunDir(tmp_path), "")}
     assert "no route" in found["communication.json"]
     assert HF not in found["communication.json"]

@@ -11,12 +11,21 @@ from pathlib import Path
 import pexpect
 import pytest
 import warm
-from results import ADAPTER, LOG, chat_model, ended, put_adapter, put_model, tensors, with_own_code
-from support import tui
+from support import run_cli
+from training_results import (
+    ADAPTER_CONFIG,
+    LOG_LINES,
+    copy_model_with_own_code,
+    ended_run,
+    make_chat_model,
+    safetensors_bytes,
+    write_adapter,
+    write_model,
+)
 
 from tui_train.actions.chat import AnswerEnd, AnswerPiece, Chat, visible_text_with_line_breaks
-from tui_train.actions.dialogue import ChildDialogue, TrainingPython
 from tui_train.actions.merge import MergeOptions, _apply_umask, merge_adapter
+from tui_train.actions.result_child import ResultChild, TrainingPython
 from tui_train.actions.serving import serve_commands
 from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.cli.runs.start import _outcome_text
@@ -35,17 +44,17 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS":
 
 
 def command(*words, **more):
-    return tui(*words, env={**os.environ, **OFFLINE}, **more)
+    return run_cli(*words, env={**os.environ, **OFFLINE}, **more)
 
 
 # ---- what a folder holds -----------------------------------------------------------------------------------------
 
 
 def test_an_adapter_and_a_model_are_told_apart(tmp_path):
-    adapter = read_weights(put_adapter(tmp_path / "a"))
+    adapter = read_weights(write_adapter(tmp_path / "a"))
     assert (adapter.kind, adapter.base, adapter.rank, adapter.problem) == ("adapter", "org/base", 32, "")
-    model = read_weights(put_model(tmp_path / "m"))
-    assert (model.kind, model.size, model.problem) == ("model", len(tensors()), "")
+    model = read_weights(write_model(tmp_path / "m"))
+    assert (model.kind, model.size, model.problem) == ("model", len(safetensors_bytes()), "")
     assert read_weights(tmp_path) is None
     (tmp_path / "config.json").write_text("{}")
     assert read_weights(tmp_path) is None
@@ -57,20 +66,23 @@ INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.saf
 @pytest.mark.parametrize(
     ("files", "problem"),
     [
-        ({"model.safetensors": tensors(cut=1)}, "it has only 75 of 76 bytes"),
+        ({"model.safetensors": safetensors_bytes(cut=1)}, "it has only 75 of 76 bytes"),
         ({"model.safetensors": b"x" * 20}, "not a safetensors file"),
-        ({"model.safetensors.index.json": INDEX, "model-1.safetensors": tensors()}, "model-2.safetensors is missing"),
+        (
+            {"model.safetensors.index.json": INDEX, "model-1.safetensors": safetensors_bytes()},
+            "model-2.safetensors is missing",
+        ),
         ({"model.safetensors.index.json": b"[]"}, "index.json"),
         ({"model.safetensors.index.json": b'{"weight_map": {"a": "../x"}}'}, "../x is missing"),
     ],
 )
 def test_a_model_that_is_not_whole(tmp_path, files, problem):
-    found = read_weights(put_model(tmp_path, **files))
+    found = read_weights(write_model(tmp_path, **files))
     assert problem in found.problem
 
 
 def test_a_broken_adapter(tmp_path):
-    assert read_weights(put_adapter(tmp_path, data=tensors(cut=3))).problem
+    assert read_weights(write_adapter(tmp_path, data=safetensors_bytes(cut=3))).problem
     (tmp_path / "adapter_model.safetensors").unlink()
     assert "missing" in read_weights(tmp_path).problem
     (tmp_path / "adapter_config.json").write_text('{"r": ')
@@ -81,9 +93,9 @@ def test_a_broken_adapter(tmp_path):
 
 
 def test_the_final_weights_and_the_losses(tmp_path):
-    run = ended(tmp_path / "run", LOG)
-    put_adapter(run.path / "output")
-    put_adapter(run.path / "output/checkpoint-20")
+    run = ended_run(tmp_path / "run", LOG_LINES)
+    write_adapter(run.path / "output")
+    write_adapter(run.path / "output/checkpoint-20")
     os.utime(run.path / "output/checkpoint-20/adapter_model.safetensors", (time.time() - 60,) * 2)
     found = read_result(run)
     assert (found.source, found.weights.path, found.base) == ("final", str(run.path / "output"), "org/base")
@@ -99,9 +111,9 @@ def test_the_final_weights_and_the_losses(tmp_path):
 
 
 def test_the_newest_checkpoint_where_nothing_is_final(tmp_path):
-    run = ended(tmp_path / "run", LOG, state="stopped")
+    run = ended_run(tmp_path / "run", LOG_LINES, state="stopped")
     for step in (10, 20):
-        put_model(run.path / f"output/checkpoint-{step}")
+        write_model(run.path / f"output/checkpoint-{step}")
         (run.path / f"output/checkpoint-{step}/trainer_state.json").write_text("{}")
     found = read_result(run)
     assert (found.source, found.step, Path(found.weights.path).name) == ("checkpoint", 20, "checkpoint-20")
@@ -110,12 +122,12 @@ def test_the_newest_checkpoint_where_nothing_is_final(tmp_path):
 
 @pytest.mark.parametrize("state", ["stopped", "failed"])
 def test_what_a_stopped_run_saved_is_not_final(tmp_path, state):
-    run = ended(tmp_path / "run", LOG[:2], state=state)
-    put_adapter(run.path / "output")
+    run = ended_run(tmp_path / "run", LOG_LINES[:2], state=state)
+    write_adapter(run.path / "output")
     found = read_result(run)
     assert (found.source, found.step) == ("stopped", 10)
     assert "stopped at step 10" in command("result", f"{run.path}/").stdout
-    saved = put_adapter(run.path / "output/checkpoint-12")
+    saved = write_adapter(run.path / "output/checkpoint-12")
     # A long training has logged each of its steps; its step is not that of the folder's name.
     logged = ('{"loss": 1, "step": 2, "epoch": 3}, ' * (600_000 if state == "failed" else 1)) + "{}"
     (saved / "trainer_state.json").write_text(f'{{"global_step": 13, "log_history": [{logged}]}}')
@@ -127,8 +139,8 @@ def test_what_a_stopped_run_saved_is_not_final(tmp_path, state):
 
 
 def test_what_another_run_left_in_the_output_folder_is_not_its_result(tmp_path):
-    run = ended(tmp_path / "run", **{"trainer.output": str(tmp_path / "out")})
-    put_model(tmp_path / "out")
+    run = ended_run(tmp_path / "run", **{"trainer.output": str(tmp_path / "out")})
+    write_model(tmp_path / "out")
     assert read_result(run).weights
     os.utime(tmp_path / "out/model.safetensors", (time.time() - 7200,) * 2)
     assert read_result(run).weights is None
@@ -142,7 +154,7 @@ def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
     )
     own = {"trainer.kind": "script", "trainer.script": str(tmp_path / "t.py"), "trainer.preset": "custom"}
     own |= {"trainer.model": "", "recipe.steps": None, "ladder.rungs": ()}
-    run = ended(tmp_path / "run", **own)
+    run = ended_run(tmp_path / "run", **own)
     (attempt,) = read_status(run).attempts
     written = {
         "made/model.pt": attempt.started + 1,
@@ -166,9 +178,9 @@ def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
     for weights in (saved, *(tmp_path / name for name in ("best.ckpt", "made/model.pt", "made/epoch-1/net.pth"))):
         weights.rename(weights.with_suffix(".txt"))
     assert f"no adapter or model; the script wrote in {tmp_path}/made" in command("result", f"{run.path}/").stdout
-    put_model(tmp_path / "made")
+    write_model(tmp_path / "made")
     assert read_result(run).weights.path == read_result(run).output == str(tmp_path / "made")
-    named = ended(tmp_path / "run2", **own, **{"trainer.arguments": ("--dest", str(tmp_path / "none"))})
+    named = ended_run(tmp_path / "run2", **own, **{"trainer.arguments": ("--dest", str(tmp_path / "none"))})
     assert read_result(named).written == ()
 
 
@@ -181,12 +193,12 @@ def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
     ],
 )
 def test_where_a_loss_was_told_is_called_as_its_log_calls_it(tmp_path, lines, told):
-    assert told in command("result", f"{ended(tmp_path / 'run', lines).path}/").stdout
+    assert told in command("result", f"{ended_run(tmp_path / 'run', lines).path}/").stdout
 
 
 def test_a_model_without_a_tokenizer_is_not_offered_to_talk_with(tmp_path):
-    run = ended(tmp_path / "run", **{"trainer.model": ""})
-    put_model(run.path / "output")
+    run = ended_run(tmp_path / "run", **{"trainer.model": ""})
+    write_model(run.path / "output")
     (run.path / "output/tokenizer.json").unlink(missing_ok=True)
     assert "needs a tokenizer beside it" in command("result", f"{run.path}/").stdout
     (run.path / "output/tokenizer.json").write_text("{}")
@@ -194,7 +206,7 @@ def test_a_model_without_a_tokenizer_is_not_offered_to_talk_with(tmp_path):
 
 
 def test_a_quantized_base_is_told(tmp_path):
-    run = ended(tmp_path / "run", **{"trainer.arguments": ("--load_in_4bit=True",)})
+    run = ended_run(tmp_path / "run", **{"trainer.arguments": ("--load_in_4bit=True",)})
     assert read_result(run).quantized
     text = run.profile.read_text().replace("--load_in_4bit", "--load_in_2bit")
     run.profile.write_text(text)
@@ -204,22 +216,22 @@ def test_a_quantized_base_is_told(tmp_path):
 
 
 def test_a_checkpoint_of_automodel(tmp_path):
-    run = ended(tmp_path / "run")
+    run = ended_run(tmp_path / "run")
     plan = json.loads(run.plan_file.read_text())
     for attempt in plan["attempts"]:
         attempt["checkpoints"] = None
     run.plan_file.write_text(json.dumps(plan))
-    put_adapter(run.path / "output/epoch_0_step_9/model")
-    put_adapter(run.path / "output/epoch_0_step_19/model")
+    write_adapter(run.path / "output/epoch_0_step_9/model")
+    write_adapter(run.path / "output/epoch_0_step_19/model")
     found = read_result(run)
     assert (found.step, found.weights.path) == (19, str(run.path / "output/epoch_0_step_19/model"))
-    put_model(run.path / "output/epoch_1_step_29/model/consolidated")
+    write_model(run.path / "output/epoch_1_step_29/model/consolidated")
     assert read_result(run).weights.kind == "model"
 
 
 def test_hostile_text_in_an_adapter_is_not_obeyed(tmp_path):
-    run = ended(tmp_path / "run")
-    put_adapter(run.path / "output", ADAPTER | {"base_model_name_or_path": "x\x1b[31m\n[bold]"})
+    run = ended_run(tmp_path / "run")
+    write_adapter(run.path / "output", ADAPTER_CONFIG | {"base_model_name_or_path": "x\x1b[31m\n[bold]"})
     shown = command("result", f"{run.path}/").stdout
     assert "\x1b" not in shown
     assert "\\x1b[31m\\n[bold]" in shown
@@ -272,8 +284,8 @@ def test_a_full_model_answers_as_transformers_does(full_run, models):
 
 @pytest.mark.whole
 def test_without_a_template_the_text_goes_on(tmp_path):
-    run = ended(tmp_path / "run", python=warm.training())
-    chat_model(run.path / "output", "--plain")
+    run = ended_run(tmp_path / "run", python=warm.training())
+    make_chat_model(run.path / "output", "--plain")
     told = command("try", f"{run.path}/", "--max-tokens", "24", "--prompt", "Once upon")
     assert told.stdout == f"{greedy(run.path / 'output', 'Once upon')}\n"
     assert "no chat template" in told.stderr
@@ -287,13 +299,13 @@ def test_an_answer_is_streamed_stopped_and_remembered(full_run):
         pieces = [*chat.ask("Tell me.", "result", 120)]
         assert len(pieces) > 20
         assert isinstance(pieces[-1], AnswerEnd)
-        assert pieces[-1].why in {"end", "length"}
+        assert pieces[-1].end_reason in {"end", "length"}
         second = chat.ask("And now?", "result", 200)
         assert isinstance(next(second), AnswerPiece)
         chat.stop_answer()
         *_, end = second
         assert end.tokens < 200
-        assert end.forgotten == 1, "both turns are more than the model takes"
+        assert end.forgotten_turns == 1, "both turns are more than the model takes"
         with pytest.raises(Unavailable, match="256"):
             next(chat.ask("x" * 300, "result"))
         assert isinstance(next(chat.ask("ok?", "result", 1)), AnswerPiece | AnswerEnd), "another prompt is answered"
@@ -328,28 +340,28 @@ def test_a_child_that_says_nothing_ends_or_breaks(tmp_path, full_run):
     for body, words in (*ends, ("yes oops | cat >&2", "64 MiB of errors")):
         silent.write_text(f"#!/bin/sh\n{body}\n")
         silent.chmod(0o755)
-        child = ChildDialogue(TrainingPython(str(silent)), "chat_child.py", {})
+        child = ResultChild(TrainingPython(str(silent)), "chat_child.py", {})
         try:
             with pytest.raises(Unavailable, match=words):
                 child.read_message(1.0)
         finally:
             child.close()
-        assert not child.alive
+        assert not child.is_alive
     words = ("try", f"{full_run.path}/", "--prompt", "x", "--python", "/no/python")
     assert "--python" in command(*words, code=69).stderr
 
 
 def test_code_of_a_model_runs_only_where_it_is_allowed_for_this_time(tmp_path, models):
     marker = tmp_path / "marker"
-    own = with_own_code(tmp_path / "own", models[0], marker)
-    run = ended(tmp_path / "run", python=warm.training())
+    own = copy_model_with_own_code(tmp_path / "own", models[0], marker)
+    run = ended_run(tmp_path / "run", python=warm.training())
     (run.path / "output").symlink_to(own)
     words = ("try", f"{run.path}/", "--prompt", "x", "--max-tokens", "1")
     refused = command(*words, code=69).stderr
     assert "modeling_own.py" in refused
     assert "--trust-remote-code" in refused
-    adapted = ended(tmp_path / "adapted", python=warm.training(), **{"trainer.model": str(own)})
-    put_adapter(adapted.path / "output", ADAPTER | {"base_model_name_or_path": str(own)})
+    adapted = ended_run(tmp_path / "adapted", python=warm.training(), **{"trainer.model": str(own)})
+    write_adapter(adapted.path / "output", ADAPTER_CONFIG | {"base_model_name_or_path": str(own)})
     refused = command("merge", f"{adapted.path}/", str(tmp_path / "merged"), code=69).stderr
     assert "modeling_own.py" in refused
     assert not marker.exists()
@@ -364,7 +376,7 @@ def test_a_child_that_does_not_talk_has_no_stdin(tmp_path):
     asks = tmp_path / "python"
     asks.write_text("#!/bin/sh\nread answer || echo closed >&2; exit 3\n")
     asks.chmod(0o755)
-    child = ChildDialogue(TrainingPython(str(asks)), "merge_child.py", {})
+    child = ResultChild(TrainingPython(str(asks)), "merge_child.py", {})
     try:
         with pytest.raises(Unavailable, match="closed"):
             child.read_message(5.0)
@@ -375,27 +387,27 @@ def test_a_child_that_does_not_talk_has_no_stdin(tmp_path):
 def test_what_cannot_be_tried_or_merged_is_said_before_anything_is_loaded(tmp_path, full_run):
     with pytest.raises(BadInput, match="nothing to merge"):
         merge_adapter(full_run, str(tmp_path / "new"), MergeOptions())
-    empty = ended(tmp_path / "empty")
+    empty = ended_run(tmp_path / "empty")
     acts = [lambda: merge_adapter(empty, str(tmp_path / "new"), MergeOptions()), lambda: Chat(empty, compare=False)]
     for act in acts:
         with pytest.raises(NotFound):
             act()
-    put_adapter(empty.path / "output", data=tensors(cut=2))
+    write_adapter(empty.path / "output", data=safetensors_bytes(cut=2))
     for act in acts:
         with pytest.raises(BadInput, match="bytes"):
             act()
-    put_adapter(empty.path / "output")
+    write_adapter(empty.path / "output")
     (tmp_path / "new").mkdir()
     command("merge", f"{empty.path}/", str(tmp_path / "new"), code=73)
     command("merge", f"{empty.path}/", str(tmp_path / "no/new"), code=66)
-    put_adapter(empty.path / "output", ADAPTER | {"task_type": "SEQ_CLS"})
+    write_adapter(empty.path / "output", ADAPTER_CONFIG | {"task_type": "SEQ_CLS"})
     with pytest.raises(BadInput, match="scores"):
         Chat(empty, compare=False)
 
 
 def test_a_base_that_is_not_here(tmp_path):
-    run = ended(tmp_path / "run")
-    put_adapter(run.path / "output")
+    run = ended_run(tmp_path / "run")
+    write_adapter(run.path / "output")
     told = command("try", f"{run.path}/", "--prompt", "x", code=69)
     assert "org/base" in told.stderr
     command("merge", f"{run.path}/", str(tmp_path / "new"), code=69)
@@ -429,7 +441,7 @@ print(merge_child._count_classification_labels(adapter))
 @pytest.mark.whole
 def test_the_labels_of_an_adapter_without_safetensors(tmp_path):
     pytest.importorskip("torch")
-    put_adapter(tmp_path, ADAPTER | {"task_type": "SEQ_CLS"})
+    write_adapter(tmp_path, ADAPTER_CONFIG | {"task_type": "SEQ_CLS"})
     (tmp_path / "adapter_model.safetensors").unlink()
     done = subprocess.run(
         [sys.executable, "-c", LABELS, str(PROGRAMS), str(tmp_path)], capture_output=True, text=True, check=False
@@ -438,15 +450,15 @@ def test_the_labels_of_an_adapter_without_safetensors(tmp_path):
 
 
 def test_no_room_for_a_merged_model(tmp_path):
-    base = put_model(tmp_path / "base")
+    base = write_model(tmp_path / "base")
     with (base / "model.safetensors").open("ab") as file:
         file.truncate(15 << 40)
-    run = ended(tmp_path / "run")
-    put_adapter(run.path / "output", ADAPTER | {"base_model_name_or_path": str(base)})
+    run = ended_run(tmp_path / "run")
+    write_adapter(run.path / "output", ADAPTER_CONFIG | {"base_model_name_or_path": str(base)})
     began = {*tmp_path.iterdir()}
     with pytest.raises(Unavailable, match="GiB are free"):
         merge_adapter(run, str(tmp_path / "new"), MergeOptions())
-    put_model(base, {"quantization_config": {"quant_method": "bitsandbytes"}})
+    write_model(base, {"quantization_config": {"quant_method": "bitsandbytes"}})
     with pytest.raises(Unavailable, match="bitsandbytes"):
         merge_adapter(run, str(tmp_path / "new"), MergeOptions())
     assert {*tmp_path.iterdir()} == began
@@ -513,7 +525,7 @@ def test_a_merge_that_is_interrupted_or_wrong_leaves_nothing(lora_run, tmp_path,
     process.communicate(timeout=60)
     assert process.returncode == 130
     assert [*tmp_path.iterdir()] == []
-    monkeypatch.setattr("tui_train.actions.dialogue.ChildDialogue.read_message", lambda *_: {
+    monkeypatch.setattr("tui_train.actions.result_child.ResultChild.read_message", lambda *_: {
         "event": "done", "dtype": "float32", "difference": 0.5, "tolerance": 1e-4, "change": 0.7,
     })  # fmt: skip
     with pytest.raises(Unavailable, match="50"):
@@ -523,8 +535,8 @@ def test_a_merge_that_is_interrupted_or_wrong_leaves_nothing(lora_run, tmp_path,
 
 @pytest.mark.parametrize(("state", "says"), [("finished", True), ("stopped", False)])
 def test_a_run_that_was_watched_ends_with_what_it_made(tmp_path, state, says):
-    run = ended(tmp_path / "run", LOG, state=state)
-    put_adapter(run.path / "output")
+    run = ended_run(tmp_path / "run", LOG_LINES, state=state)
+    write_adapter(run.path / "output")
     said = _outcome_text(run, read_status(run))
     assert (f"tui-train try {run.name}" in said) is says
     assert (f"tui-train merge {run.name}" in said) is says
@@ -532,8 +544,8 @@ def test_a_run_that_was_watched_ends_with_what_it_made(tmp_path, state, says):
 
 
 def test_a_run_that_made_nothing_loadable_does_not_offer_to_try_it(tmp_path):
-    run = ended(tmp_path / "run", LOG)
+    run = ended_run(tmp_path / "run", LOG_LINES)
     assert "try" not in _outcome_text(run, read_status(run))
-    put_adapter(run.path / "output", data=tensors(cut=1))
+    write_adapter(run.path / "output", data=safetensors_bytes(cut=1))
     assert "cannot be loaded" in _outcome_text(run, read_status(run))
     assert "try" not in _outcome_text(run, read_status(run))

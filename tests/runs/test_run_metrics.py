@@ -9,15 +9,15 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from results import LOG, ended
+from training_results import LOG_LINES, ended_run
 
 from tui_train.cli.app import cli
-from tui_train.runner.logs.metrics import Metrics, build_metrics, continued_metrics
+from tui_train.runner.logs.metrics import Metrics, build_metrics, joined_metrics
 from tui_train.runs.follow import read_progress
 from tui_train.runs.results.metrics import read_metrics
 from tui_train.runs.results.trainer_state import read_trainer_state
 from tui_train.runs.status import read_status
-from tui_train.views.metrics import metric_pairs, metric_text, ordered_metrics
+from tui_train.views.metrics import metric_pairs, metric_value_text, ordered_metrics
 
 # As a Trainer without bars writes: no line names a step.
 WITHOUT_STEPS = [
@@ -51,13 +51,13 @@ def put_trainer_state(folder, history=HISTORY, step=20):
 def test_a_log_is_read_from_its_first_line(tmp_path):
     # Longer than what a viewer reads of its end.
     lines = [f"step {step} | loss 1.0 | acc: 0.5" for step in range(1, 5)]
-    run = ended(tmp_path, [lines[0], *["x" * 1000] * 4500, *lines[1:]])
+    run = ended_run(tmp_path, [lines[0], *["x" * 1000] * 4500, *lines[1:]])
     assert points(read_metrics(run).named("acc")) == [(step, 0.5) for step in range(1, 5)]
     assert points(read_progress(run, read_status(run).attempts).metrics.named("acc"))[0] == (2, 0.5)
 
 
 def test_the_trainers_own_record_knows_steps_and_digits(tmp_path):
-    run = ended(tmp_path, WITHOUT_STEPS)
+    run = ended_run(tmp_path, WITHOUT_STEPS)
     assert points(read_metrics(run).named("reward")) == [(0, 0.1), (1, 0.3)]
     put_trainer_state(tmp_path / "output")
     found = read_metrics(run)
@@ -67,14 +67,14 @@ def test_the_trainers_own_record_knows_steps_and_digits(tmp_path):
 
 
 def test_a_newer_log_goes_on_from_a_checkpoints_record(tmp_path):
-    run = ended(tmp_path, LOG)
+    run = ended_run(tmp_path, LOG_LINES)
     put_trainer_state(tmp_path / "output" / "checkpoint-10", [{"loss": 1.50001, "step": 10}], 10)
     (tmp_path / "output" / "checkpoint-10" / "model.safetensors").write_bytes(b"")
     assert points(read_metrics(run).named("loss"))[-1] == (20, 2.0)
 
 
 def test_what_another_run_left_in_the_output_folder_is_not_taken(tmp_path):
-    run = ended(tmp_path, WITHOUT_STEPS)
+    run = ended_run(tmp_path, WITHOUT_STEPS)
     state = put_trainer_state(tmp_path / "output") / "trainer_state.json"
     os.utime(state, (1000, 1000))
     assert points(read_metrics(run).named("loss")) == [(0, 3.0), (1, 2.0)]
@@ -96,7 +96,7 @@ def test_a_record_with_nan_and_a_number_without_end_is_read(tmp_path):
 
 
 def test_a_table_names_each_metric_with_its_last_value_and_extremes(tmp_path):
-    run = ended(tmp_path, LOG)
+    run = ended_run(tmp_path, LOG_LINES)
     code, shown = run_command(str(tmp_path))
     assert code == 0
     rows = [line.split() for line in shown.splitlines()]
@@ -107,7 +107,7 @@ def test_a_table_names_each_metric_with_its_last_value_and_extremes(tmp_path):
 
 
 def test_json_and_csv_hold_every_bucket(tmp_path):
-    ended(tmp_path, [f"step {step} | loss {step}.0 | acc: 0.5" for step in range(1, 1001)])
+    ended_run(tmp_path, [f"step {step} | loss {step}.0 | acc: 0.5" for step in range(1, 1001)])
     (loss, acc) = json.loads(run_command(str(tmp_path), "--json")[1])["metrics"]
     assert (loss["metric"], loss["last"], loss["last_step"], loss["min"], loss["max"]) == ("loss", 1000, 1000, 1, 1000)
     assert loss["mean_of_last_tenth"] == pytest.approx(950.5, abs=2)
@@ -117,7 +117,7 @@ def test_json_and_csv_hold_every_bucket(tmp_path):
 
 
 def test_only_takes_names_and_patterns_and_says_which_there_are(tmp_path):
-    ended(tmp_path, ["{'loss': 1.0, 'step': 1, 'rewards/a': 1, 'rewards/b': 2, 'kl': 3}"])
+    ended_run(tmp_path, ["{'loss': 1.0, 'step': 1, 'rewards/a': 1, 'rewards/b': 2, 'kl': 3}"])
     shown = run_command(str(tmp_path), "--only", "Rewards/*", "--only", "kl")[1]
     assert [line.split()[0] for line in shown.splitlines()[1:]] == ["rewards/a", "rewards/b", "kl"]
     done = CliRunner().invoke(cli, ["metrics", str(tmp_path), "--only", "entropy"])
@@ -126,7 +126,7 @@ def test_only_takes_names_and_patterns_and_says_which_there_are(tmp_path):
 
 
 def test_a_run_without_metrics_says_so(tmp_path):
-    ended(tmp_path, ["nothing"])
+    ended_run(tmp_path, ["nothing"])
     assert run_command(str(tmp_path)) == (0, f"{tmp_path.name}: no metrics in its log\n")
     assert json.loads(run_command(str(tmp_path), "--json")[1])["metrics"] == []
 
@@ -152,14 +152,14 @@ def test_losses_come_first_and_speed_last_and_evaluations_join_their_metric():
     ],
 )  # fmt: skip
 def test_a_value_is_written_short(value, text):
-    assert metric_text(value) == text
+    assert metric_value_text(value) == text
 
 
 @given(st.lists(st.integers(1, 40), unique=True, min_size=1), st.lists(st.integers(1, 40), unique=True, min_size=1))
 def test_a_later_reading_adds_only_later_steps(first, second):
     earlier = build_metrics((step, {"x": 1.0}) for step in sorted(first))
     later = build_metrics((step, {"x": 2.0, "y": 3.0}) for step in sorted(second))
-    found = continued_metrics(earlier, later)
+    found = joined_metrics(earlier, later)
     newer = [step for step in sorted(second) if step > max(first)]
     # What the record does not have is only in the log.
     assert points(found.named("y")) == [(step, 3.0) for step in sorted(second)]

@@ -12,7 +12,18 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from support import bash, change_runner, exported, facts, marked, plain_environment, profile, ready, sleeping, until
+from support import (
+    export_run,
+    facts,
+    living_run_pids,
+    patch_runner_module,
+    plain_environment,
+    prepare_without_errors,
+    profile,
+    run_launch_script,
+    sleeper_profile,
+    wait_until,
+)
 
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
@@ -20,7 +31,7 @@ from tui_train.places.place import Place
 from tui_train.runner.run_folder import lock_owner
 from tui_train.runner.system.processes import process_start_ticks
 from tui_train.runs import rundir
-from tui_train.runs.follow import follow_lines, follow_news, wait_for_end
+from tui_train.runs.follow import follow_lines, follow_snapshots, wait_for_end
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
@@ -39,14 +50,14 @@ def made(tmp_path):
     runs = []
 
     def make(*arguments, name="run", **more):
-        run, _ = exported(tmp_path / name, sleeping(*arguments, **more), facts())
+        run, _ = export_run(tmp_path / name, sleeper_profile(*arguments, **more), facts())
         runs.append(run)
         return run
 
     yield make
     for run in runs:
         for mark in {event.mark for event in run.events() if event.mark}:
-            for pid in marked(mark):
+            for pid in living_run_pids(mark):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
             if read_status(run).live:
@@ -55,8 +66,8 @@ def made(tmp_path):
 
 def training(run):
     """Wait until the newest attempt's training prints; return its processes."""
-    until(lambda: b"tick" in newest_log(run))
-    return marked(read_status(run).mark)
+    wait_until(lambda: b"tick" in newest_log(run))
+    return living_run_pids(read_status(run).mark)
 
 
 def started(run):
@@ -72,8 +83,8 @@ def newest_log(run):
 
 def gone(run):
     """Nothing of the run is left: neither a process nor the lock."""
-    assert not any(marked(event.mark) for event in run.events() if event.mark)
-    until(lambda: process_start_ticks(read_status(run).pid) is None)
+    assert not any(living_run_pids(event.mark) for event in run.events() if event.mark)
+    wait_until(lambda: process_start_ticks(read_status(run).pid) is None)
     assert not (run.path / ".lock").exists()
     return True
 
@@ -86,8 +97,8 @@ def events(run):
 
 
 def test_a_run_is_started_followed_and_ends():
-    chosen = sleeping("--seconds=0.4")
-    prepared = ready(chosen, facts())
+    chosen = sleeper_profile("--seconds=0.4")
+    prepared = prepare_without_errors(chosen, facts())
     run = Place().submit(prepared, prepared.plan)
     assert read_status(run).state == "running"
     assert run.path.parent == runs_folder()
@@ -119,7 +130,7 @@ def test_it_climbs_after_out_of_memory_only(made):
     assert sum("CUDA out of memory" in line for line in lines) == 2
     assert gone(run)
     # Where every attempt ran out of memory, a second start begins with the first.
-    assert bash(run).returncode == 1
+    assert run_launch_script(run).returncode == 1
     assert positions(run) == [1, 2, 1, 2]
 
 
@@ -130,20 +141,20 @@ def positions(run):
 @pytest.mark.whole
 def test_a_second_start_begins_where_the_first_was(made):
     run = made("--seconds=0.1", "--memory-for=1", *CLIMBING, **TWO_ATTEMPTS)
-    assert bash(run).returncode == 0
+    assert run_launch_script(run).returncode == 0
     assert positions(run) == [1, 2]
-    again = bash(run)
+    again = run_launch_script(run)
     assert again.returncode == 0
     assert b"begins with attempt 2 of 2" in again.stdout
     assert positions(run) == [1, 2, 2]
-    assert bash(run, "--attempt=1").returncode == 0
+    assert run_launch_script(run, "--attempt=1").returncode == 0
     assert positions(run)[3:] == [1, 2]
     with run.script.open("a") as file:
         file.write("# another script has another ladder\n")
-    assert bash(run).returncode == 0
+    assert run_launch_script(run).returncode == 0
     assert positions(run)[5:] == [1, 2]
     for word in ("--attempt=0", "--attempt=3", "--attempt=1$(touch pwned)"):
-        assert bash(run, word).returncode == 64
+        assert run_launch_script(run, word).returncode == 64
     assert len(positions(run)) == 7
     assert not Path("pwned").exists()
 
@@ -151,7 +162,7 @@ def test_a_second_start_begins_where_the_first_was(made):
 def test_a_viewer_is_told_of_the_newest_attempt_until_the_run_ends(made):
     run = made("--seconds=0.5")
     start_run(run)
-    told = [*follow_news(run, lambda: False)]
+    told = [*follow_snapshots(run, lambda: False)]
     assert told[-1].status.state == "finished"
     assert told[-1].attempt == 1
     assert len(told) == len(set(map(repr, told))), "nothing is told twice"
@@ -205,9 +216,9 @@ def by_hand(run, **environment):
 def test_ctrl_c_ends_everything_that_may_save_before(made, tmp_path):
     run = made("--children-apart=2", f"--save-on-term={tmp_path / 'saved'}")
     terminal = by_hand(run, TUI_TRAIN_GRACE="08")
-    until(lambda: len(marked(read_status(run).mark)) == 3)
+    wait_until(lambda: len(living_run_pids(read_status(run).mark)) == 3)
     terminal.sendintr()
-    until(lambda: read_status(run).state == "stopping")
+    wait_until(lambda: read_status(run).state == "stopping")
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert (terminal.exitstatus, (tmp_path / "saved").read_text()) == (130, "saved\n")
@@ -222,7 +233,7 @@ def test_a_second_ctrl_c_kills_at_once(made):
     run = made("--ignore-signals")
     terminal = by_hand(run, TUI_TRAIN_GRACE="600")
     terminal.sendintr()
-    until(lambda: read_status(run).state == "stopping")
+    wait_until(lambda: read_status(run).state == "stopping")
     terminal.sendintr()
     terminal.expect(pexpect.EOF)
     assert read_status(run).state == "stopped"
@@ -233,7 +244,7 @@ def test_children_that_went_apart_are_asked_too(made, tmp_path):
     """They may save what they hold, and are not killed at once."""
     run = made("--children-apart=1", f"--children-save={tmp_path / 'saved'}")
     start_run(run)
-    until(lambda: newest_log(run).count(b"tick 1\n") == 2)
+    wait_until(lambda: newest_log(run).count(b"tick 1\n") == 2)
     assert stop_run(run).state == "stopped"
     assert (tmp_path / "saved").read_text() == "saved\n"
     assert gone(run)
@@ -255,7 +266,7 @@ def test_a_stop_between_two_attempts_is_not_missed(made):
     run = made("--out-of-memory=0.1", "--lines=200000", *CLIMBING, **TWO_ATTEMPTS)
     start_run(run)
     pid = read_status(run).pid
-    until(lambda: b"CUDA out of memory" in newest_log(run)[-200:] and not marked(read_status(run).mark))
+    wait_until(lambda: b"CUDA out of memory" in newest_log(run)[-200:] and not living_run_pids(read_status(run).mark))
     os.kill(pid, signal.SIGTERM)
     now = wait_for_end(run)
     assert (now.state, now.exit_code, len(now.attempts)) == ("stopped", 143, 1)
@@ -266,7 +277,7 @@ def test_a_stop_between_two_attempts_is_not_missed(made):
 def test_stopping_the_run_of_another_user_is_refused():
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        run, _ = exported(Path(folder) / "run", sleeping("--seconds=20"), facts())
+        run, _ = export_run(Path(folder) / "run", sleeper_profile("--seconds=20"), facts())
         start_run(run)
         training(run)
         reader, writer = os.pipe()
@@ -294,12 +305,12 @@ def test_without_its_launch_script_it_is_lost_and_what_is_left_may_save(made, tm
     run = made("--children-apart=1", f"--save-on-term={tmp_path / 'saved'}")
     before = started(run)
     os.kill(read_status(run).pid, signal.SIGKILL)
-    now = until(lambda: read_status(run).state == "lost" and read_status(run))
+    now = wait_until(lambda: read_status(run).state == "lost" and read_status(run))
     assert set(before) <= set(now.leftover)
     assert not now.live
     assert stop_run(run).leftover == ()
     assert read_status(run).state == "lost"
-    assert not marked(now.mark)
+    assert not living_run_pids(now.mark)
     assert (tmp_path / "saved").read_text() == "saved\n"
 
 
@@ -308,7 +319,7 @@ def test_what_is_left_and_does_not_listen_is_killed(made, monkeypatch):
     run = made("--children-apart=1", "--ignore-signals")
     started(run)
     os.kill(read_status(run).pid, signal.SIGKILL)
-    assert until(lambda: read_status(run).leftover)
+    assert wait_until(lambda: read_status(run).leftover)
     assert stop_run(run).leftover == ()
 
 
@@ -361,7 +372,7 @@ def test_the_lock_of_a_dead_one_is_taken_over(made, owner):
         owner = json.dumps(lock_owner.this_process_as_owner("m", str(run.path))._asdict() | owner)
     if owner is not None:
         (run.path / ".lock" / "owner").write_text(owner)
-    assert bash(run).returncode == 0
+    assert run_launch_script(run).returncode == 0
     assert gone(run)
 
 
@@ -372,12 +383,12 @@ def test_the_lock_of_a_zombie_is_taken_over(made):
     with process:
         training(run)
         process.send_signal(signal.SIGKILL)
-        until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+        wait_until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
         stop_run(run)
         (run.path / "profile.toml").touch()
         again = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
         with again:
-            until(lambda: len(read_status(run).attempts) == 2)
+            wait_until(lambda: len(read_status(run).attempts) == 2)
             again.terminate()
     assert read_status(run).state == "stopped"
 
@@ -390,8 +401,8 @@ def test_a_lock_that_nobody_can_take_is_said(made):
     (at / "owner").mkdir()
     (at / "heir").write_text("")
     # As it is, but for how long it waits in all.
-    change_runner(run, "lock.py", "\n_MAX_LOCK_WAIT_SECONDS = 30.0\n", "\n_MAX_LOCK_WAIT_SECONDS = 2.0\n")
-    done = bash(run)
+    patch_runner_module(run, "lock.py", "\n_MAX_LOCK_WAIT_SECONDS = 30.0\n", "\n_MAX_LOCK_WAIT_SECONDS = 2.0\n")
+    done = run_launch_script(run)
     assert done.returncode in {73, 75}, done.stderr
     assert str(run.path).encode() in done.stderr
     assert not run.events_file.exists()
@@ -407,7 +418,7 @@ def test_of_many_starts_at_once_one_wins(made, stale):
     several = [
         subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL) for _ in range(6)
     ]
-    until(lambda: [process.poll() for process in several].count(75) == 5, 60)
+    wait_until(lambda: [process.poll() for process in several].count(75) == 5, 60)
     assert stop_run(run).state == "stopped"
     assert sorted(process.wait(30) for process in several) == [*[75] * 5, 143]
     assert events(run).count("run_started") == 1
@@ -415,9 +426,9 @@ def test_of_many_starts_at_once_one_wins(made, stale):
 
 def test_a_second_start_keeps_the_logs_of_the_first(made):
     run = made("--seconds=0.2", *CLIMBING, **TWO_ATTEMPTS)
-    assert bash(run).returncode == 0
+    assert run_launch_script(run).returncode == 0
     first = run.attempt_log(1).read_bytes()
-    assert bash(run).returncode == 0
+    assert run_launch_script(run).returncode == 0
     assert run.attempt_log(1).read_bytes() == first
     assert b"tick" in run.attempt_log(2).read_bytes()
     now = read_status(run)
@@ -433,10 +444,10 @@ def test_a_folder_that_is_a_file(made, tmp_path, monkeypatch):
     (tmp_path / "state").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(CannotWrite) as caught:
-        rundir.create_run_folder("x", ready(sleeping(), facts()).files)
+        rundir.create_run_folder("x", prepare_without_errors(sleeper_profile(), facts()).files)
     assert caught.value.remedy == "A part of the path is a file: choose another path."
     with pytest.raises(CannotWrite):
-        rundir.export_plan_files(tmp_path / "state" / "x", ready(sleeping(), facts()).files)
+        rundir.export_plan_files(tmp_path / "state" / "x", prepare_without_errors(sleeper_profile(), facts()).files)
 
 
 @pytest.fixture
@@ -458,7 +469,7 @@ def test_a_full_disk(mounted, monkeypatch):
     folder = mounted("-t", "tmpfs", "-o", "size=64k", "tmpfs")
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     with pytest.raises(CannotWrite) as caught:
-        rundir.create_run_folder("x", ready(profile(), facts()).files)
+        rundir.create_run_folder("x", prepare_without_errors(profile(), facts()).files)
     assert caught.value.remedy.startswith("The disk is full")
     assert [*runs_folder().iterdir()] == []
 
@@ -473,16 +484,16 @@ def fill_disk(file, piece):
 @ROOT
 def test_a_disk_that_is_full_when_the_script_starts(mounted):
     folder = mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs")
-    run, _ = exported(folder / "run", sleeping("--seconds=0.1"), facts())
+    run, _ = export_run(folder / "run", sleeper_profile("--seconds=0.1"), facts())
     fill_disk(folder / "filler", b"x" * 4096)
-    done = bash(run)
+    done = run_launch_script(run)
     assert done.returncode == 73
     assert b"launch.sh: cannot write" in done.stderr
     assert not run.attempt_log(1).exists()
     with pytest.raises(Unavailable, match="cannot write"):
         start_run(run)
     (folder / "filler").unlink()
-    assert bash(run).returncode == 0
+    assert run_launch_script(run).returncode == 0
     assert read_status(run).state == "finished"
 
 
@@ -491,13 +502,13 @@ def test_a_disk_that_fills_up_meanwhile(mounted, tmp_path):
     """How it ended is known all the same."""
     folder = mounted("-t", "tmpfs", "-o", "size=2m", "tmpfs")
     go = tmp_path / "go on"
-    run, _ = exported(folder / "run", sleeping(f"--until={go}", "--code=3"), facts())
+    run, _ = export_run(folder / "run", sleeper_profile(f"--until={go}", "--code=3"), facts())
     started(run)
     fill_disk(folder / "filler", b"x" * 4096)
     # A file may have room left in its last page.
     fill_disk(run.events_file, b"\n")
     go.touch()
-    until(lambda: not read_status(run).live)
+    wait_until(lambda: not read_status(run).live)
     now = read_status(run)
     assert (now.state, now.exit_code) == ("failed", 3)
 
@@ -509,16 +520,16 @@ def test_a_folder_that_may_not_be_written(mounted, made):
     subprocess.run(["mount", "--bind", run.path, run.path.parent / "mounted"], check=True)
     folder = mounted("-o", "remount,ro,bind")
     read_only = RunDir(folder)
-    done = bash(read_only)
+    done = run_launch_script(read_only)
     assert done.returncode == 73
     assert done.stderr.decode().startswith(f"launch.sh: cannot write in {folder}")
     with pytest.raises(CannotWrite) as caught:
         start_run(read_only)
     assert caught.value.remedy == "That disk is read-only: choose another folder."
     with pytest.raises(CannotWrite):
-        rundir.export_plan_files(folder / "more", ready(sleeping(), facts()).files)
+        rundir.export_plan_files(folder / "more", prepare_without_errors(sleeper_profile(), facts()).files)
     assert sorted(run.path.iterdir()) == before
-    assert bash(read_only, "--dry-run").returncode == 0
+    assert run_launch_script(read_only, "--dry-run").returncode == 0
 
 
 def test_a_script_that_cannot_start_says_why(made):
@@ -532,7 +543,7 @@ def test_a_script_that_cannot_start_says_why(made):
 @pytest.mark.parametrize("grace", ["-1", "1.5", "a[$(touch pwned)]"])
 def test_a_grace_that_is_no_number_is_refused(made, grace):
     run = made()
-    done = bash(run, env=plain_environment(TUI_TRAIN_GRACE=grace))
+    done = run_launch_script(run, env=plain_environment(TUI_TRAIN_GRACE=grace))
     assert done.returncode == 64
     assert b"TUI_TRAIN_GRACE" in done.stderr
     assert not Path("pwned").exists()
@@ -542,7 +553,7 @@ def test_a_grace_that_is_no_number_is_refused(made, grace):
 
 
 def test_runs_are_found_by_id_beginning_last_and_folder(tmp_path, monkeypatch):
-    files = ready(sleeping(), facts()).files
+    files = prepare_without_errors(sleeper_profile(), facts()).files
 
     def created(stamp, name):
         monkeypatch.setattr(rundir.time, "strftime", lambda _: stamp)
@@ -567,7 +578,7 @@ def test_runs_are_found_by_id_beginning_last_and_folder(tmp_path, monkeypatch):
 
 
 def test_export_never_overwrites_unasked(tmp_path):
-    files = ready(sleeping(), facts()).files
+    files = prepare_without_errors(sleeper_profile(), facts()).files
     (tmp_path / "profile.toml").write_text("mine")
     with pytest.raises(CannotWrite, match="already exists"):
         rundir.export_plan_files(tmp_path, files)
@@ -585,13 +596,13 @@ def test_a_training_that_writes_over_its_mark_is_ended_all_the_same(made, monkey
     run = made("--seconds=60", "--hide", "--ignore-signals")
     started(run)
     now = read_status(run)
-    assert not marked(now.mark), "the test must hide the mark"
-    assert marked(now.mark, now.leader)
+    assert not living_run_pids(now.mark), "the test must hide the mark"
+    assert living_run_pids(now.mark, now.leader)
     if killed:
         os.kill(now.pid, signal.SIGKILL)
-        until(lambda: read_status(run).state == "lost")
+        wait_until(lambda: read_status(run).state == "lost")
     stop_run(run)
-    assert marked(now.mark, now.leader) == ()
+    assert living_run_pids(now.mark, now.leader) == ()
     assert process_start_ticks(now.leader) is None
 
 
@@ -600,10 +611,10 @@ def test_nothing_is_started_beside_what_an_earlier_start_left(made):
     started(run)
     now = read_status(run)
     os.kill(now.pid, signal.SIGKILL)
-    left = until(lambda: read_status(run).leftover)
+    left = wait_until(lambda: read_status(run).leftover)
     with pytest.raises(Unavailable, match="still train"):
         start_run(run)
-    done = bash(run)
+    done = run_launch_script(run)
     assert done.returncode == 75
     assert str(left[0]) in done.stderr.decode()
     stop_run(run)
@@ -613,5 +624,5 @@ def test_a_torn_line_does_not_swallow_the_next_start_and_what_does_not_run_can_b
     run = made("--seconds=0.1")
     assert stop_run(run).state == "new"
     run.events_file.write_text('{"time":1.0,"event":"run_st')
-    assert bash(run).returncode == 0
+    assert run_launch_script(run).returncode == 0
     assert stop_run(run).state == read_status(run).state == "finished"

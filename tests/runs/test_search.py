@@ -10,7 +10,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import until
+from support import wait_until
 
 from tui_train.runner.logs.lines import RANK_PREFIX_PATTERN_TEMPLATE, lines_left_on_terminal
 from tui_train.runs.logs import scan as scanning
@@ -34,7 +34,7 @@ def found(log, expressions, offset=0, *, up=False):
 
 
 def shown(filtered):
-    return [line.data.decode() for line in filtered.forward(0)]
+    return [line.data.decode() for line in filtered.lines_from(0)]
 
 
 @settings(max_examples=40)
@@ -47,7 +47,7 @@ def test_what_matches_is_what_matches_as_it_is_shown(tmp_path_factory, lines, ex
     log = LogFile(tmp_path_factory.mktemp("scan") / "log")
     log.path.write_text("\n".join(lines), newline="")
     search = re.compile(expression, re.IGNORECASE if expression == expression.lower() else 0).search
-    wanted = [line.start for line in log.forward(0) if any(map(search, lines_left_on_terminal(line.data)))]
+    wanted = [line.start for line in log.lines_from(0) if any(map(search, lines_left_on_terminal(line.data)))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scanning, "SCAN_WINDOW_BYTES", window)
         scan = LogScan(log, (expression,))
@@ -88,7 +88,7 @@ def test_an_expression_that_takes_for_ever_can_be_ended(log):
     log.path.write_bytes(b"a" * 60 + b"!\n")
     search = start_nearest_search(log.path, 0, ["(a+)+$"], upward=False)
     child = psutil.Process(search._child.pid)
-    until(lambda: sum(child.cpu_times()[:2]) > 0.3)
+    wait_until(lambda: sum(child.cpu_times()[:2]) > 0.3)
     search.cancel()
     assert not psutil.pid_exists(child.pid)
     assert [*search.updates()] == []
@@ -104,10 +104,10 @@ def test_a_search_ends_with_its_viewer(log, tmp_path):
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as viewer:
         child = int(viewer.stdout.readline())
-        until(lambda: sum(psutil.Process(child).cpu_times()[:2]) > 0.3)
+        wait_until(lambda: sum(psutil.Process(child).cpu_times()[:2]) > 0.3)
         viewer.send_signal(signal.SIGKILL)
         viewer.wait()
-    until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
 
 
 @pytest.mark.whole
@@ -120,12 +120,12 @@ def test_a_filter_follows_the_log(log):
         assert shown(filtered) == wanted
         with log.path.open("ab") as file:
             file.write(b"9\nno\nline 19\n")
-        until(lambda: filtered.line_count() == len(wanted) + 2)
+        wait_until(lambda: filtered.line_count() == len(wanted) + 2)
         wanted += ["line 99", "line 19"]
         assert shown(filtered) == wanted
-        assert [line.data.decode() for line in filtered.backward(log.size())] == wanted[::-1]
-        middle = next(log.forward(1_000_000)).start
-        assert next(filtered.forward(middle)).start >= middle > next(filtered.backward(middle)).start
+        assert [line.data.decode() for line in filtered.lines_before(log.size())] == wanted[::-1]
+        middle = next(log.lines_from(1_000_000)).start
+        assert next(filtered.lines_from(middle)).start >= middle > next(filtered.lines_before(middle)).start
     finally:
         filtered.close()
 

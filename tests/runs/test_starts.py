@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from support import change_runner, exported, facts, sleeping, until, with_word
+from support import export_run, facts, patch_runner_module, pids_with_argument, sleeper_profile, wait_until
 
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import StartInterrupted
@@ -35,7 +35,7 @@ WAYS = (("--detach",), ())
 def word(tmp_path):
     """A saved profile of a sleeper, known by a word of its own among the arguments."""
     word = f"--word={uuid.uuid4().hex}"
-    (tmp_path / "sleeper.toml").write_text(store.profile_to_toml(sleeping("--seconds=600", word)))
+    (tmp_path / "sleeper.toml").write_text(store.profile_to_toml(sleeper_profile("--seconds=600", word)))
     yield word
     for run in list_runs():
         stop_run(run, at_once=True)
@@ -63,9 +63,9 @@ def launchers():
 
 def truth(word):
     """What is so: `trains`, `ended`, `never` for a folder that was not started, or `nothing`."""
-    until(lambda: with_word(word) or not launchers(), 60)
+    wait_until(lambda: pids_with_argument(word) or not launchers(), 60)
     runs = list_runs()
-    if with_word(word):
+    if pids_with_argument(word):
         return "trains"
     if not runs:
         return "nothing"
@@ -90,7 +90,7 @@ def agrees(said, so):
 
 
 def folder_is_there():
-    """Wait until the run's folder is being made; more often than `until` looks."""
+    """Wait until the run's folder is being made; more often than `wait_until` looks."""
     deadline = time.monotonic() + 60
     while not (runs_folder().is_dir() and any(runs_folder().iterdir())):
         assert time.monotonic() < deadline
@@ -120,35 +120,35 @@ def noted(number, after):
     found = Interrupts()
 
     def wait():
-        until(after, 60)
-        found.record(number, None)
+        wait_until(after, 60)
+        found.record_signal(number, None)
 
     threading.Thread(target=wait, daemon=True).start()
     return found
 
 
 def test_a_run_that_had_started_when_a_signal_came_is_stopped_and_kept(tmp_path, word):
-    run, _ = exported(tmp_path / "run", store.load_profile_file(str(tmp_path / "sleeper.toml")), facts())
+    run, _ = export_run(tmp_path / "run", store.load_profile_file(str(tmp_path / "sleeper.toml")), facts())
     # The signal comes between the last look at it and its first event.
     looks = "        if signals.stop:\n            return signals.code\n        outcome = _run_supervised"
     waits = "        while not signals.stop:\n            signals.wait(1)\n        outcome = _run_supervised"
-    change_runner(run, "launch.py", looks, waits)
+    patch_runner_module(run, "launch.py", looks, waits)
     with pytest.raises(StartInterrupted) as caught:
         start_run(run, interrupts=noted(signal.SIGTERM, (run.path / ".lock" / "owner").exists))
     assert caught.value.exit_code == 143
     assert claim(caught.value.message) == "ended"
     assert read_status(run).state == "stopped"
-    assert not with_word(word)
+    assert not pids_with_argument(word)
 
 
 def test_a_signal_while_another_run_starts_ends_the_waiting(tmp_path, word):
-    run, _ = exported(tmp_path / "run", store.load_profile_file(str(tmp_path / "sleeper.toml")), facts())
+    run, _ = export_run(tmp_path / "run", store.load_profile_file(str(tmp_path / "sleeper.toml")), facts())
     runs_folder().mkdir(parents=True)
     with lock_run_starts(), pytest.raises(StartInterrupted) as caught:
         start_run(run, interrupts=noted(signal.SIGINT, lambda: True))
     assert claim(caught.value.message) == "nothing"
     assert not run.events()
-    assert not with_word(word)
+    assert not pids_with_argument(word)
 
 
 def test_a_command_that_is_killed_leaves_a_run_or_a_folder_that_is_listed_as_new(tmp_path, word):
@@ -168,7 +168,7 @@ def test_a_command_that_is_ended_before_it_starts_anything_says_so(tmp_path, wor
     python.write_text(f"#!/bin/sh\ntouch {asked}\nexec sleep 60\n")
     python.chmod(0o755)
     process = command(tmp_path, "--set", f"trainer.python={python}", verb=verb)
-    until(asked.exists, 60)
+    wait_until(asked.exists, 60)
     process.send_signal(number)
     assert claim(process.communicate(timeout=60)[0]) == "nothing"
     assert process.returncode == 128 + number
@@ -184,7 +184,7 @@ class Broken(Interrupts):
 
     @property
     def number(self):
-        until(self._after, 60)
+        wait_until(self._after, 60)
         raise KeyboardInterrupt
 
     @number.setter
@@ -200,15 +200,15 @@ def test_a_start_that_is_broken_off_when_it_trains_gives_the_training_its_time(t
     monkeypatch.setattr(detached_start, "_MAX_END_SECONDS", 0.2)
     monkeypatch.setenv("TUI_TRAIN_GRACE", "3")
     word = f"--word={uuid.uuid4().hex}"
-    run, _ = exported(tmp_path / "run", sleeping("--seconds=600", "--ignore-signals", word), facts())
+    run, _ = export_run(tmp_path / "run", sleeper_profile("--seconds=600", "--ignore-signals", word), facts())
     log = run.attempt_log(1)
     try:
         with pytest.raises(KeyboardInterrupt):
             start_run(run, interrupts=Broken(lambda: log.exists() and b"tick" in log.read_bytes()))
         assert read_status(run).state == "stopped"
-        assert not with_word(word)
+        assert not pids_with_argument(word)
     finally:
-        for pid in with_word(word):
+        for pid in pids_with_argument(word):
             os.kill(pid, signal.SIGKILL)
 
 
@@ -216,7 +216,7 @@ def test_a_lost_terminal_does_not_keep_a_run_from_being_stopped():
     def lost(_text):
         raise OSError(5, "Input/output error")
 
-    Interrupts(lost).say("stopping")
+    Interrupts(lost).report("stopping")
 
 
 def test_ctrl_c_that_falls_into_a_destructor_is_not_lost():

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from counting import tries
-from support import SCRIPTS, exported, facts, marked, sleeping, until
+from support import SCRIPTS, export_run, facts, living_run_pids, sleeper_profile, wait_until
+from try_counts import count_tries
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
@@ -56,9 +56,9 @@ class Stopping:
         self.at_once = chance.choice((None, None, 0.0, 0.3))
         self.who = [chance.choice(("here", "supervisor", "signal")) for _ in range(chance.choice((1, 2, 4)))]
         self.delays = [chance.choice((0.0, 0.0, 0.1, 0.4)) for _ in self.who]
-        chosen = sleeping(*words, **{"trainer.script": str(SCRIPTS / "hostile.py")})
+        chosen = sleeper_profile(*words, **{"trainer.script": str(SCRIPTS / "hostile.py")})
         self.words = f"seed {seed}: {words}, by {self.who} after {self.delays}, at once after {self.at_once}"
-        self.run, _ = exported(folder / "run", chosen, facts())
+        self.run, _ = export_run(folder / "run", chosen, facts())
         self.ended = []
 
     def one(self, who, delay):
@@ -77,7 +77,7 @@ class Stopping:
         """Start it, stop it in every way at once, and look at what is left."""
         try:
             start_run(self.run)
-            until(lambda: b"ready" in self.run.attempt_log(1).read_bytes(), 90)
+            wait_until(lambda: b"ready" in self.run.attempt_log(1).read_bytes(), 90)
             self.noted()
             stops = [threading.Thread(target=self.one, args=pair) for pair in zip(self.who, self.delays, strict=True)]
             for thread in stops:
@@ -87,10 +87,10 @@ class Stopping:
                 assert stop_run(self.run, at_once=True).state == "stopped"
             for thread in stops:
                 thread.join()
-            until(lambda: not read_status(self.run).live, 90)
+            wait_until(lambda: not read_status(self.run).live, 90)
             self.check_nothing_is_left()
         finally:
-            for pid in (*living(self.noted()), *marked(read_status(self.run).mark or "-")):
+            for pid in (*living(self.noted()), *living_run_pids(read_status(self.run).mark or "-")):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -99,7 +99,7 @@ class Stopping:
 
     def check_nothing_is_left(self):
         assert living(self.noted()) == [], "processes are left"
-        assert marked(read_status(self.run).mark) == ()
+        assert living_run_pids(read_status(self.run).mark) == ()
         names = [event.event for event in self.run.events()]
         assert names.count("run_started") == names.count("run_ended") == names.count("attempt_ended") == 1, names
         assert names[-1] == "run_ended"
@@ -118,7 +118,7 @@ def test_stops_at_once_lose_no_save_and_leave_nothing(tmp_path, monkeypatch, rec
     runs = [Stopping(folder, SEED * 1000 + number) for number, folder in enumerate(folders)]
     # The grace is read from the environment when a run starts, so those of one grace go together.
     groups = [[run for run in runs if run.grace == grace] for grace in (6, GRACE)]
-    with tries(record_property, "stops at once of hostile workers") as made:
+    with count_tries(record_property, "stops at once of hostile workers") as made:
         for together in [group[at : at + TOGETHER] for group in groups for at in range(0, len(group), TOGETHER)]:
             monkeypatch.setenv("TUI_TRAIN_GRACE", str(together[0].grace))
             with ThreadPoolExecutor(TOGETHER) as pool:

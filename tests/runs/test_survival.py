@@ -7,7 +7,7 @@ import uuid
 
 import psutil
 import pytest
-from support import exported, facts, marked, sleeping, until, with_word
+from support import export_run, facts, living_run_pids, pids_with_argument, sleeper_profile, wait_until
 
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
@@ -36,21 +36,21 @@ def test_a_stop_leaves_no_process(tmp_path, monkeypatch, number):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
     word = f"--word={uuid.uuid4().hex}"
     values = {"trainer.launcher": launcher, **(TWO if launcher != "python" else {})}
-    run, _ = exported(tmp_path / "run", sleeping(*arguments, word, "--seconds=600", **values), facts())
+    run, _ = export_run(tmp_path / "run", sleeper_profile(*arguments, word, "--seconds=600", **values), facts())
     ranks = 1 if launcher == "python" else 2
     apart = ranks * (2 if arguments is APART else 0)
     try:
         start_run(run)
-        until(lambda: run.attempt_log(1).read_bytes().count(b"tick 1\n") == ranks + apart, 90)
+        wait_until(lambda: run.attempt_log(1).read_bytes().count(b"tick 1\n") == ranks + apart, 90)
         # Those that went apart do not carry the word, which the sleeper does not hand on.
-        before = {*with_word(word), *marked(read_status(run).mark, read_status(run).leader)}
+        before = {*pids_with_argument(word), *living_run_pids(read_status(run).mark, read_status(run).leader)}
         assert len(before) >= ranks + apart
         now = stop_run(run)
         assert (now.state, now.leftover) == ("stopped", ())
-        assert with_word(word) == []
+        assert pids_with_argument(word) == []
         assert not [
             pid for pid in before if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
         ]
     finally:
-        for pid in (*with_word(word), *marked(read_status(run).mark or "-", read_status(run).leader)):
+        for pid in (*pids_with_argument(word), *living_run_pids(read_status(run).mark or "-", read_status(run).leader)):
             os.kill(pid, signal.SIGKILL)

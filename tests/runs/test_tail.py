@@ -6,7 +6,7 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import examples
+from support import example_count
 
 from tui_train.runner.logs.lines import MAX_LINE_LENGTH, lines_left_on_terminal
 from tui_train.runs.logs.tail import LogTail
@@ -42,7 +42,7 @@ def test_lines_come_when_they_are_whole(log):
     assert (tail.next_lines(), tail.unfinished_line, tail.unread_bytes) == (["two", "", "three"], "", 0)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=example_count(200))
 @given(st.lists(st.binary(max_size=30)), st.lists(st.integers(1, 40)))
 def test_how_a_log_is_cut_makes_no_difference(tmp_path_factory, lines, cuts):
     log = tmp_path_factory.mktemp("tail") / "log"
@@ -98,13 +98,13 @@ def test_a_line_is_shown_as_a_terminal_would_leave_it(line, shown):
 def test_a_bar_at_work_is_the_unfinished_line(log):
     tail = LogTail(log)
     written(log, BAR)
-    assert (tail.next_lines(), tail.unfinished_line, tail.bar) == ([], SHOWN, SHOWN)
+    assert (tail.next_lines(), tail.unfinished_line, tail.progress_bar) == ([], SHOWN, SHOWN)
     written(log, b"\r  0%|   | 0/8 [00:00<?, ?it/s]\x1b[A")
     tail.next_lines()
     # The bar of an evaluation is shown while it works, but tells nothing of the training.
-    assert (tail.unfinished_line, tail.bar) == ("  0%|   | 0/8 [00:00<?, ?it/s]", SHOWN)
+    assert (tail.unfinished_line, tail.progress_bar) == ("  0%|   | 0/8 [00:00<?, ?it/s]", SHOWN)
     written(log, b"\n")
-    assert (tail.next_lines(), tail.unfinished_line, tail.bar) == ([SHOWN], "", "")
+    assert (tail.next_lines(), tail.unfinished_line, tail.progress_bar) == ([SHOWN], "", "")
 
 
 def test_reading_takes_bounded_memory_however_long_the_line(log):

@@ -6,7 +6,7 @@ import sys
 
 import pexpect
 import pytest
-from support import bash, facts, profile, ready, sleeping, tui, until
+from support import facts, prepare_without_errors, profile, run_cli, run_launch_script, sleeper_profile, wait_until
 
 from tui_train.base.app_paths import profiles_folder, runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound, Unavailable
@@ -21,23 +21,25 @@ COMMAND = [sys.executable, "-m", "tui_train"]
 
 def ended(name="sleeper", *arguments):
     """A run that has ended."""
-    chosen = sleeping("--seconds=0", *arguments, name=name)
-    run = rundir.create_run_folder(name, ready(chosen, facts()).files)
-    bash(run)
+    chosen = sleeper_profile("--seconds=0", *arguments, name=name)
+    run = rundir.create_run_folder(name, prepare_without_errors(chosen, facts()).files)
+    run_launch_script(run)
     return run
 
 
 @pytest.fixture
 def live():
     """A run that trains until the test has ended."""
-    run = rundir.create_run_folder("live", ready(sleeping("--seconds=100", name="live"), facts()).files)
+    run = rundir.create_run_folder(
+        "live", prepare_without_errors(sleeper_profile("--seconds=100", name="live"), facts()).files
+    )
     start_run(run)
     yield run
     stop_run(run, at_once=True)
 
 
 def said(*words, **more):
-    done = tui(*words, **more)
+    done = run_cli(*words, **more)
     return done.stdout + done.stderr
 
 
@@ -52,7 +54,7 @@ def test_a_removed_run_is_gone_with_what_it_took_and_nothing_else(tmp_path):
     (run.path / "link").symlink_to(outside)
     (run.path / "output").mkdir()
     (run.path / "output" / "big").write_bytes(os.urandom(3 << 20))
-    taken = folders.folder_extent(run).size
+    taken = folders.run_folder_usage(run).size
     assert 3 << 20 <= taken < 5 << 20
     assert folders.remove_run(run) == taken
     assert [left.name for left in rundir.list_runs()] == [other.name]
@@ -79,8 +81,8 @@ def test_only_folders_of_the_runs_folder_are_removed(tmp_path):
     for path in (elsewhere, link):
         with pytest.raises(BadInput):
             folders.remove_run(rundir.RunDir(path))
-        tui("runs", "rm", str(path), "--yes", code=65)
-    tui("runs", "rm", str(tmp_path), "--yes", code=66)
+        run_cli("runs", "rm", str(path), "--yes", code=65)
+    run_cli("runs", "rm", str(tmp_path), "--yes", code=66)
     assert (elsewhere / "launch.sh").is_file()
     assert link.is_symlink()
 
@@ -108,7 +110,7 @@ def test_several_are_removed_together_or_not_at_all():
 
 def test_a_profile_name_removes_no_run():
     ended("mine")
-    tui("runs", "rm", "mine", "--yes", code=66)
+    run_cli("runs", "rm", "mine", "--yes", code=66)
     assert len(rundir.list_runs()) == 1
 
 
@@ -133,7 +135,7 @@ def test_a_renamed_run_keeps_its_time_its_place_and_its_state():
     assert [run.name for run in rundir.list_runs()] == [second.name, renamed.name]
     assert (read_status(renamed).state, read_status(renamed).exit_code) == ("failed", 3)
     start_run(renamed, resume=True)
-    until(lambda: not read_status(renamed).live)
+    wait_until(lambda: not read_status(renamed).live)
     assert len(read_status(renamed).attempts) == 2
 
 
@@ -159,15 +161,15 @@ def test_a_list_says_how_far_runs_are():
 
 def test_notes_are_one_line_in_the_run_and_in_lists():
     run = ended()
-    tui("runs", "note", "last", "batch 32\n\x1b[31mred")
+    run_cli("runs", "note", "last", "batch 32\n\x1b[31mred")
     assert "\x1b" in folders.read_note(run)
     listed = said("runs")
     assert "batch 32" in listed
     assert "\x1b" not in listed
     assert json.loads(said("runs", "--json"))[0]["note"].startswith("batch 32")
     assert "batch 32" in said("runs", "note", run.name)
-    tui("runs", "note", run.name, "x" * 500, code=65)
-    tui("runs", "note", run.name, "")
+    run_cli("runs", "note", run.name, "x" * 500, code=65)
+    run_cli("runs", "note", run.name, "")
     assert "has no note" in said("runs", "note", run.name)
     assert not (run.path / folders.NOTE_FILE_NAME).exists()
 
@@ -198,25 +200,25 @@ def test_stop_last_ends_the_newest_live_run(live):
 
 def test_profiles_are_copied_renamed_and_removed():
     store.save_profile(profile({"name": "a", "recipe.steps": 7}))
-    tui("profiles", "cp", "a", "b")
-    tui("profiles", "mv", "a", "c")
+    run_cli("profiles", "cp", "a", "b")
+    run_cli("profiles", "mv", "a", "c")
     assert store.saved_profile_names() == ("b", "c")
     assert store.load_profile_file("c") == profile({"name": "c", "recipe.steps": 7})
     assert "Add --yes" in said("profiles", "rm", "b", code=69)
-    tui("profiles", "rm", "b", "nobody", "--yes", code=66)
+    run_cli("profiles", "rm", "b", "nobody", "--yes", code=66)
     assert store.saved_profile_names() == ("b", "c")
-    tui("profiles", "rm", "b", "c", "--yes")
+    run_cli("profiles", "rm", "b", "c", "--yes")
     assert json.loads(said("profiles", "--json")) == []
 
 
 def test_values_of_a_saved_profile_change_and_the_others_stay():
     store.save_profile(profile({"name": "a", "recipe.steps": 7, "recipe.seed": 3}))
     assert "profiles change a --set" in said("new", "a", code=73)
-    tui("profiles", "change", "a", "--set", "recipe.steps=9")
+    run_cli("profiles", "change", "a", "--set", "recipe.steps=9")
     assert store.load_profile_file("a") == profile({"name": "a", "recipe.steps": 9, "recipe.seed": 3})
     assert "nothing to change" in said("profiles", "change", "a", code=64)
-    tui("profiles", "change", "nobody", "--set", "recipe.steps=9", code=66)
-    tui("profiles", "change", "a", "--set", "recipe.steps=x", code=65)
+    run_cli("profiles", "change", "nobody", "--set", "recipe.steps=9", code=66)
+    run_cli("profiles", "change", "a", "--set", "recipe.steps=x", code=65)
     assert store.load_profile_file("a").recipe.steps == 9
 
 

@@ -11,12 +11,23 @@ import fake_driver
 import msgspec
 import pytest
 from click.testing import CliRunner
-from support import GIB, UUIDS, change_runner, check, facts, gpu, profile, ready, sleeping, until
+from support import (
+    GIB,
+    UUIDS,
+    facts,
+    findings_of,
+    gpu,
+    patch_runner_module,
+    prepare_without_errors,
+    profile,
+    sleeper_profile,
+    wait_until,
+)
 
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.cli.app import cli
 from tui_train.cli.runs.queue import move_run
-from tui_train.facts.gpus.gpu_sets import facts_with_free_gpus, is_busy
+from tui_train.facts.gpus.gpu_sets import facts_with_idle_gpus, is_busy
 from tui_train.facts.other_machines.remote import survey_host
 from tui_train.facts.types import GpuProcess, ResourcesInUse
 from tui_train.places.place import Place
@@ -26,11 +37,11 @@ from tui_train.runs import rundir
 from tui_train.runs.archive import masked_archive_entries
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import follow_lines
-from tui_train.runs.start import start_run, unfinished_wait
+from tui_train.runs.start import start_run, unfinished_wait_mode
 from tui_train.runs.status import read_listed_run, read_status, waiting_or_end_reason
 from tui_train.runs.stop import stop_run
+from tui_train.views.plain_text import finding_text, listed_run_row
 from tui_train.views.run_digest import DigestCache, run_outcome_text
-from tui_train.views.show import finding_text, listed_run_row
 
 ALL_CORES = {"trainer.environment": {"OMP_NUM_THREADS": "9999"}}
 
@@ -40,8 +51,12 @@ def made():
     """Make runs that sleep on all CPU cores; they are ended after the test."""
 
     def make(name):
-        run = rundir.create_run_folder(name, ready(sleeping(**ALL_CORES, name=name), facts()).files)
-        change_runner(run, "card_watch.py", "LOOK_SECONDS = 4.0", "LOOK_SECONDS = 0.2")
+        run = rundir.create_run_folder(
+            name, prepare_without_errors(sleeper_profile(**ALL_CORES, name=name), facts()).files
+        )
+        patch_runner_module(
+            run, "card_watch.py", "CARD_WATCH_INTERVAL_SECONDS = 4.0", "CARD_WATCH_INTERVAL_SECONDS = 0.2"
+        )
         return run
 
     yield make
@@ -51,7 +66,7 @@ def made():
 
 
 def waits(run):
-    until(lambda: read_status(run).waits_for, 60)
+    wait_until(lambda: read_status(run).waits_for, 60)
     return read_status(run)
 
 
@@ -69,7 +84,7 @@ def test_waiting_runs_are_listed_moved_stopped_and_wait_again(made):
     assert "Nothing waits" in queue()
     trains, second, third = made("trains"), made("second"), made("third")
     start_run(trains)
-    until(lambda: read_status(trains).attempts, 60)
+    wait_until(lambda: read_status(trains).attempts, 60)
     for run in (second, third):
         start_run(run, when_free="chosen")
         assert waits(run).state == "waiting"
@@ -93,31 +108,31 @@ def test_waiting_runs_are_listed_moved_stopped_and_wait_again(made):
     assert "waits for its GPUs or CPU cores" in tui_resume.output
     assert waits(third).state == "waiting"
     stop_run(trains, at_once=True)
-    until(lambda: read_status(second).attempts, 60)
+    wait_until(lambda: read_status(second).attempts, 60)
     assert read_status(second).state == "running"
-    assert unfinished_wait(second) == ""
+    assert unfinished_wait_mode(second) == ""
 
 
 def test_a_wait_that_a_kill_or_a_restart_ended_is_told_and_begins_again(made):
     trains, killed = made("trains"), made("killed")
     start_run(trains)
-    until(lambda: read_status(trains).attempts, 60)
+    wait_until(lambda: read_status(trains).attempts, 60)
     start_run(killed, when_free="any")
     said = []
     with ThreadPoolExecutor(1) as viewer:
         lines = viewer.submit(lambda: [*follow_lines(killed, on_wait=said.append)])
-        until(lambda: said, 60)
+        wait_until(lambda: said, 60)
         os.kill(waits(killed).pid, signal.SIGKILL)
         assert lines.result(60) == []
     assert f"{trains.name} (" in said[0]
-    until(lambda: read_status(killed).state == "lost", 60)
+    wait_until(lambda: read_status(killed).state == "lost", 60)
     assert "while it waited" in listed_run_row(read_listed_run(killed))[1]
-    assert unfinished_wait(killed) == "any"
+    assert unfinished_wait_mode(killed) == "any"
     assert listed_order() == []
 
 
 def test_a_run_that_waits_keeps_its_output_but_no_gpu():
-    run = rundir.create_run_folder("waits", ready(profile(), facts(gpus=(gpu(0),))).files)
+    run = rundir.create_run_folder("waits", prepare_without_errors(profile(), facts(gpus=(gpu(0),))).files)
     with run.events_file.open("w") as events:
         for event in ({"event": "run_started", "waits": "any"}, {"event": "waiting", "why": "GPU 0: pid 812"}):
             events.write(json.dumps(event) + "\n")
@@ -128,12 +143,12 @@ def test_a_run_that_waits_keeps_its_output_but_no_gpu():
 def test_the_plan_names_all_gpus_of_the_kind_that_can_train_and_the_memory_that_each_needs():
     display = gpu(2, "GPU-display", name="NVIDIA GeForce GT 1030", compute_capability="6.1", memory_total=2 * GIB)
     found = facts(gpus=(gpu(0), gpu(1), display))
-    one = ready(profile({"hardware.gpus": (UUIDS[0],)}), found).plan
+    one = prepare_without_errors(profile({"hardware.gpus": (UUIDS[0],)}), found).plan
     assert (one.gpus, one.gpu_pool) == (UUIDS[:1], UUIDS)
     assert 0 < one.gpu_memory < 20 * GIB
-    both = ready(profile(), found).plan
+    both = prepare_without_errors(profile(), found).plan
     assert (both.gpus, both.gpu_pool) == (UUIDS, ())
-    assert ready(profile({"hardware.device": "cpu"}), found).plan.gpu_memory == 0
+    assert prepare_without_errors(profile({"hardware.device": "cpu"}), found).plan.gpu_memory == 0
 
 
 def test_a_report_names_no_other_user_and_none_of_their_runs(made):
@@ -154,25 +169,25 @@ def test_what_uses_the_gpus_is_no_obstacle_for_a_start_that_waits():
     busy = gpu(0, processes=(GpuProcess(pid=812, user="ann", name="python", memory=20 * 2**30),))
     found = facts(gpus=(busy, gpu(1)))
     assert [is_busy(card) for card in found.machine.gpus] == [True, False]
-    waits_for = facts_with_free_gpus(found)
+    waits_for = facts_with_idle_gpus(found)
     assert not any(map(is_busy, waits_for.machine.gpus))
     assert waits_for.machine.gpus[0].memory_free == busy.memory_total
     chosen = profile({"hardware.gpus": (UUIDS[0],)})
-    assert [each.key for each in check(chosen, found) if "--when-free" in each.remedy] == ["hardware.gpus"]
-    assert not [each for each in check(chosen, waits_for) if "--when-free" in each.remedy]
+    assert [each.key for each in findings_of(chosen, found) if "--when-free" in each.remedy] == ["hardware.gpus"]
+    assert not [each for each in findings_of(chosen, waits_for) if "--when-free" in each.remedy]
     used = (ResourcesInUse(run="other", gpus=(UUIDS[0],)),)
     found = msgspec.structs.replace(facts(gpus=(gpu(0),)), resources_in_use=used)
-    assert ["--when-free" in each.remedy for each in check(chosen, found) if each.level == "error"] == [True]
-    assert not [each for each in check(chosen, facts_with_free_gpus(found)) if each.level == "error"]
+    assert ["--when-free" in each.remedy for each in findings_of(chosen, found) if each.level == "error"] == [True]
+    assert not [each for each in findings_of(chosen, facts_with_idle_gpus(found)) if each.level == "error"]
 
 
 def test_a_card_that_a_run_has_taken_without_memory_on_it_yet_is_named_by_facts_here_and_of_a_host(queued):
     queued("mine", UUIDS[0])
     for name in ("next", "last"):
         queued(name, UUIDS[0], waits=True)
-    printed = " ".join(fake_driver.tui("facts").stdout.split())
+    printed = " ".join(fake_driver.run_cli_on_machine("facts").stdout.split())
     assert re.search(r", busy .*mine \(\w+\) trains; 2 runs wait for it, next \(\w+\) first", printed)
-    first, second = json.loads(fake_driver.tui("facts", "--json").stdout)["gpus"]
+    first, second = json.loads(fake_driver.run_cli_on_machine("facts", "--json").stdout)["gpus"]
     assert (first["queue"]["waiting"], second["queue"]) == (2, {"holder": "", "waiting": 0, "first_waiting": ""})
     survey = survey_host("", {}, 60)
     assert [(card.uuid, card.waiting) for card in survey.cards_in_queue] == [(UUIDS[0], 2)]
@@ -182,14 +197,16 @@ def test_a_card_that_a_run_has_taken_without_memory_on_it_yet_is_named_by_facts_
 def test_a_card_in_use_is_waited_for_or_changed_and_only_one_machine_can_wait(values, can_wait):
     taken = (CardInQueue(UUIDS[0], "mine (ann)"),)
     found = msgspec.structs.replace(facts(gpus=(gpu(0), gpu(1), gpu(2, "GPU-c"))), cards_in_queue=taken)
-    (busy,) = (each for each in check(profile({"hardware.gpus": UUIDS[:1], **values}), found) if "mine" in each.message)
+    (busy,) = (
+        each for each in findings_of(profile({"hardware.gpus": UUIDS[:1], **values}), found) if "mine" in each.message
+    )
     assert ("--when-free" in busy.remedy, "w on Preview" in busy.keys) == (can_wait, can_wait)
     assert f"Fix: --set hardware.gpus={UUIDS[1]}" in finding_text(busy), "as many as were chosen"
-    assert not [each for each in check(profile(), facts_with_free_gpus(found)) if "mine" in each.message]
+    assert not [each for each in findings_of(profile(), facts_with_idle_gpus(found)) if "mine" in each.message]
 
 
 def test_what_cannot_wait_is_refused_before_anything_is_written():
-    prepared = ready(profile({"nodes.count": 2, "nodes.address": "10.0.0.1"}), facts(gpus=(gpu(0),)))
+    prepared = prepare_without_errors(profile({"nodes.count": 2, "nodes.address": "10.0.0.1"}), facts(gpus=(gpu(0),)))
     with pytest.raises(Unavailable, match="several machines"):
         Place().submit(prepared, prepared.plan, when_free="chosen")
     assert not rundir.list_runs()

@@ -1,10 +1,10 @@
 """What the tests of screens share."""
 
 import pytest
-from pilot import SEED
+from pilot import THREE_CARD_MACHINE
 
 
 @pytest.fixture
 def seed(machine):
     """Make the machine one with two cards that train well, and one that does not."""
-    machine(SEED)
+    machine(THREE_CARD_MACHINE)

@@ -11,8 +11,17 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from chats import CHAT, ROWS, says, user, written
-from pilot import BARE, CPU, CUDA, settle, shows, to, until_shown, until_true
+from chat_data import CHAT_ROW, ROW_BY_FORMAT, assistant_message, user_message, write_rows
+from pilot import (
+    BARE_PYTHON,
+    CPU_MACHINE,
+    CUDA_PYTHON,
+    go_to_fields,
+    screen_text,
+    until_true,
+    wait_for_text,
+    wait_for_workers,
+)
 from support import facts, gpu, profile, sample
 from textual.pilot import Pilot
 from tui_train.screens.messages import OpenStep, ValueChosen
@@ -40,10 +49,10 @@ def tuner(monkeypatch: pytest.MonkeyPatch, warm_python: str) -> Callable[..., To
     monkeypatch.setattr(live_samples, "yield_changed_samples", lambda _cancelled: iter(()))
     monkeypatch.setattr(container_images, "read_engines", lambda: ())
 
-    def be(found: Any = CPU, packages: dict[str, str] = LIBRARIES, python: str = warm_python) -> Toolchain:
-        able = msgspec.structs.replace(CUDA, python=python, label="conda: train", packages=packages)
+    def be(found: Any = CPU_MACHINE, packages: dict[str, str] = LIBRARIES, python: str = warm_python) -> Toolchain:
+        able = msgspec.structs.replace(CUDA_PYTHON, python=python, label="conda: train", packages=packages)
         monkeypatch.setattr(probe, "probe_machine", lambda *_args, **_named: found)
-        monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (BARE, able))
+        monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (BARE_PYTHON, able))
         return able
 
     be()
@@ -52,8 +61,11 @@ def tuner(monkeypatch: pytest.MonkeyPatch, warm_python: str) -> Callable[..., To
 
 def chats(folder: Path, count: int = 40, name: str = "chat.jsonl") -> Path:
     """A chat file of different rows."""
-    rows = [{"messages": [user(f"the quick {n} " * (n % 9 + 1)), says(f"jumps {n}")]} for n in range(count)]
-    return written(folder / name, rows)
+    rows = [
+        {"messages": [user_message(f"the quick {n} " * (n % 9 + 1)), assistant_message(f"jumps {n}")]}
+        for n in range(count)
+    ]
+    return write_rows(folder / name, rows)
 
 
 def last_values(model: Path | str, *data: Path, **more: Any) -> None:
@@ -66,7 +78,7 @@ async def read(pilot: Pilot[Any]) -> None:
     """Wait until the data is read."""
     await pilot.pause(0.05)
     await until_true(pilot, lambda: not pilot.app.awaited_parts)
-    await settle(pilot)
+    await wait_for_workers(pilot)
 
 
 @contextlib.asynccontextmanager
@@ -93,7 +105,7 @@ async def press(pilot: Pilot[Any], *keys: str) -> None:
 async def begin(pilot: Pilot[Any]) -> None:
     """Go to Hardware with the values that were used last, and wait until the machine is known."""
     await settle_but_data(pilot)
-    await until_shown(pilot, "Continue the draft")
+    await wait_for_text(pilot, "Continue the draft")
     await press(pilot, "end", "enter")
     await settle_but_data(pilot)
 
@@ -108,14 +120,16 @@ def gutter(pilot: Pilot[Any], mark: str) -> list[str]:
     """The lines of the screen that stand beside a mark."""
     return [
         line[3:].partition("│")[0].rstrip()
-        for line in shows(pilot).splitlines()
+        for line in screen_text(pilot).splitlines()
         if line[1:2] == mark and line[2:3] == " "
     ]
 
 
 @pytest.mark.whole
 async def test_the_data_is_read_in_the_background_and_said_below_its_field(tmp_path, model, tuner):
-    path = written(tmp_path / "chat.jsonl", [CHAT, {"messages": []}, {"messages": [user("q"), says("a")]}])
+    path = write_rows(
+        tmp_path / "chat.jsonl", [CHAT_ROW, {"messages": []}, {"messages": [user_message("q"), assistant_message("a")]}]
+    )
     waiting, go = tmp_path / "waiting-python", tmp_path / "go"
     wait = f'case "$*" in *chat.jsonl*) until [ -e {go} ]; do sleep 0.05; done;; esac'
     waiting.write_text(f'#!/bin/sh\n{wait}\nexec "{sys.executable}" "$@"\n')
@@ -125,11 +139,11 @@ async def test_the_data_is_read_in_the_background_and_said_below_its_field(tmp_p
     async with make_wizard().run_test(size=(80, 24)) as pilot:
         await begin(pilot)
         await press(pilot, "enter")
-        await until_shown(pilot, "reading chat.jsonl …", during=True)
-        assert "could not be read" not in shows(pilot)
+        await wait_for_text(pilot, "reading chat.jsonl …", during=True)
+        assert "could not be read" not in screen_text(pilot)
         go.touch()
         await read(pilot)
-        line = next(line for line in shows(pilot).splitlines() if "tokens median" in line)
+        line = next(line for line in screen_text(pilot).splitlines() if "tokens median" in line)
         assert "messages" in line
         assert "1 left out" in line
         assert len(pilot.app.facts.data) == 1
@@ -169,14 +183,14 @@ async def test_it_is_read_again_by_another_python_and_when_one_looks_again_at_a_
     able = tuner()
     last_values(model, chats(tmp_path, 10))
     async with on_backend("f5") as pilot:
-        assert "10 rows" in shows(pilot)
+        assert "10 rows" in screen_text(pilot)
         chats(tmp_path, 12)
         await press(pilot, "r")
         await read(pilot)
-        assert "12 rows" in shows(pilot)
+        assert "12 rows" in screen_text(pilot)
         (before,) = pilot.app.facts.data.values()
         assert before.tokens
-        for python in (BARE.python, able.python):
+        for python in (BARE_PYTHON.python, able.python):
             pilot.app.post_message(ValueChosen("trainer.python", python))
             await read(pilot)
         (after,) = pilot.app.facts.data.values()
@@ -185,11 +199,15 @@ async def test_it_is_read_again_by_another_python_and_when_one_looks_again_at_a_
 
 @pytest.mark.parametrize(("size", "theme"), sample(product(SIZES, ["dark", "light", "plain"]), 5), ids=str)
 async def test_the_screen(tmp_path, model, tuner, size, theme):
-    rows = [CHAT, {"messages": []}, *({"messages": [user("the quick " * n), says("fox")]} for n in range(1, 30))]
-    path = written(tmp_path / "chat.jsonl", rows)
+    rows = [
+        CHAT_ROW,
+        {"messages": []},
+        *({"messages": [user_message("the quick " * n), assistant_message("fox")]} for n in range(1, 30)),
+    ]
+    path = write_rows(tmp_path / "chat.jsonl", rows)
     last_values(model, path, finetune__answers_only=True, recipe__sequence_length=40)
     async with on_backend("f5", size=size, theme=theme) as pilot:
-        text = shows(pilot)
+        text = screen_text(pilot)
         for words in ("Backend › Data", "31 rows", "1 left out", "Findings"):
             assert words in text
         assert any(set(line) & set("▃▄▅▆▇█") for line in text.splitlines()[2:9])
@@ -198,16 +216,16 @@ async def test_the_screen(tmp_path, model, tuner, size, theme):
         assert not [line for line in gutter(pilot, LEARNED) if "What is it?" in line]
         assert max(len(line) for line in text.splitlines()) == size[0]
         await press(pilot, "right")
-        assert "Sample 2" in shows(pilot)
+        assert "Sample 2" in screen_text(pilot)
         await press(pilot, "left", "left")
-        assert "Sample 4" in shows(pilot)
+        assert "Sample 4" in screen_text(pilot)
         if size[0] >= 140:
             assert "line 2 " in text
         else:
             await press(pilot, "home", "b")
-            assert "no messages" in shows(pilot)
+            assert "no messages" in screen_text(pilot)
         await press(pilot, "escape")
-        assert "● 2 Backend" in shows(pilot)
+        assert "● 2 Backend" in screen_text(pilot)
 
 
 @pytest.mark.whole
@@ -217,9 +235,9 @@ async def test_what_stands_in_the_data_is_shown_as_text(tmp_path, tuner):
     last_values("", path)
     async with on_backend() as pilot:
         pilot.app.post_message(OpenStep("recipe"))
-        await settle(pilot)
+        await wait_for_workers(pilot)
         await press(pilot, "f5")
-        text = shows(pilot)
+        text = screen_text(pilot)
         assert "3 Recipe › Data" in text, "the title names the step"
         assert "[bold]" in text
         assert not {"\x1b", "\u202e", "\x07"} & set(text)
@@ -230,24 +248,24 @@ async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(tmp_
     last_values(model, chats(tmp_path, 8))
     async with on_backend(size=(110, 40)) as pilot:
         pilot.app.post_message(OpenStep("recipe"))
-        await settle(pilot)
+        await wait_for_workers(pilot)
         form = pilot.app.screen.form
 
         def rate() -> str:
-            return next(line for line in shows(pilot).splitlines() if line[1:].startswith("Learning rate"))
+            return next(line for line in screen_text(pilot).splitlines() if line[1:].startswith("Learning rate"))
 
         form.go_to_row("recipe.learning_rate")
         for typed, offered in (("much", "0.0002"), ("2e-", "0.0002"), ("3e-4x", "0.0003")):
             form.entry.value = typed
-            await settle(pilot)
+            await wait_for_workers(pilot)
             assert form.state.unparsable_row_key == "recipe.learning_rate"
             assert form.state.unparsable_text_fix == f"use {offered}", typed
         form.entry.value = "0.005"
-        await settle(pilot)
+        await wait_for_workers(pilot)
         assert "! the learning rate" in rate()
         assert "F2 learning rate 0.0002" in rate()
         form.go_to_row("recipe.seed")
-        await settle(pilot)
+        await wait_for_workers(pilot)
         assert "!" in rate()
         form.go_to_row("recipe.learning_rate")
         await press(pilot, "f2")
@@ -261,13 +279,13 @@ async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(tmp_
 
 @pytest.mark.whole
 async def test_f2_changes_what_does_not_suit_the_data_and_what_is_to_be_avoided_is_marked(tmp_path, model, tuner):
-    last_values(model, written(tmp_path / "pairs.jsonl", [ROWS["preference"]]))
+    last_values(model, write_rows(tmp_path / "pairs.jsonl", [ROW_BY_FORMAT["preference"]]))
     async with on_backend("f5") as pilot:
-        assert "F2 method dpo" in shows(pilot)
+        assert "F2 method dpo" in screen_text(pilot)
         await press(pilot, "f2")
         await read(pilot)
         assert pilot.app.profile.finetune.method == "dpo"
-        assert "method dpo" not in shows(pilot).splitlines()[-4]
+        assert "method dpo" not in screen_text(pilot).splitlines()[-4]
         assert gutter(pilot, LEARNED) == [" blue</s>"]
         assert gutter(pilot, AVOIDED) == [" green</s>"]
 
@@ -277,11 +295,11 @@ async def test_what_is_not_read_is_said_with_its_reason(tmp_path, tuner):
     tuner(packages={})
     last_values("", chats(tmp_path))
     async with on_backend() as pilot:
-        assert "no Python here has TRL" in shows(pilot)
-        await to(pilot, "start", "trainer.python")
-        assert "tui-train env create hf" in shows(pilot)
+        assert "no Python here has TRL" in screen_text(pilot)
+        await go_to_fields(pilot, "start", "trainer.python")
+        assert "tui-train env create hf" in screen_text(pilot)
         await press(pilot, "space")
-        assert "has no trl" in shows(pilot)
+        assert "has no trl" in screen_text(pilot)
 
 
 async def test_a_fine_tuning_asks_for_model_and_data_first(tuner):
@@ -295,9 +313,9 @@ async def test_a_fine_tuning_asks_for_model_and_data_first(tuner):
         assert [row.key for row in form.state.rows][:5] == [
             "trainer.kind", "trainer.model", "trainer.data", "finetune.method", "finetune.tuning",
         ]  # fmt: skip
-        assert "Fine-tune a model" in shows(pilot)
+        assert "Fine-tune a model" in screen_text(pilot)
         await press(pilot, "enter")
-        assert "● 2 Backend" in shows(pilot), "without a model it goes no further"
+        assert "● 2 Backend" in screen_text(pilot), "without a model it goes no further"
         assert form.cursor == "trainer.model"
 
 
@@ -309,7 +327,7 @@ async def test_a_fine_tuning_asks_for_model_and_data_first(tuner):
 def test_four_bits_are_offered_with_their_reason(cards, packages, reason):
     setup = Setup(profile({"trainer.kind": "finetune"}), facts(gpus=cards, packages=packages))
     (option,) = (each for each in choices.field_options("finetune.tuning", setup) if each.value == "qlora")
-    assert option.reason.partition(":")[0] == reason
+    assert option.why_disabled.partition(":")[0] == reason
 
 
 @pytest.mark.whole
@@ -317,24 +335,28 @@ async def test_the_recipe_and_preview_say_what_follows(tmp_path, model, tuner):
     path = chats(tmp_path, 39)
     # One row that is longer than what the model takes, and shorter than what is cut.
     with path.open("a") as file:
-        file.write(json.dumps({"messages": [user("the quick brown fox " * 40), says("jumps")]}) + "\n")
+        file.write(
+            json.dumps({"messages": [user_message("the quick brown fox " * 40), assistant_message("jumps")]}) + "\n"
+        )
     last_values(model, path, recipe__sequence_length=256, data__evaluation=0.2)
     async with on_backend(size=(120, 40)) as pilot:
-        assert "about 8 rows" in shows(pilot)
+        assert "about 8 rows" in screen_text(pilot)
         await press(pilot, "enter")
-        text = shows(pilot)
+        text = screen_text(pilot)
         assert "≈ 6 steps" in text, "32 rows are 2 steps of 16, three times"
         assert "usual for LoRA: 0.0002" in text
         assert "Layers" not in text
         assert "limit of 128" in text
         await press(pilot, "f2")
         assert pilot.app.profile.recipe.sequence_length is None, "the limit is the default"
-        assert "limit of 128" not in shows(pilot)
+        assert "limit of 128" not in screen_text(pilot)
         await read(pilot)
         await press(pilot, "enter")
-        await until_shown(pilot, "What will happen")
-        await settle(pilot)
-        lines = {line.split()[0]: " ".join(line.split()) for line in shows(pilot).splitlines()[3:9] if line.split()}
+        await wait_for_text(pilot, "What will happen")
+        await wait_for_workers(pilot)
+        lines = {
+            line.split()[0]: " ".join(line.split()) for line in screen_text(pilot).splitlines()[3:9] if line.split()
+        }
         assert {"tiny-qwen", "LoRA", "16"} <= {*lines["Model"].replace(",", "").split()}
         # Of the long row nothing is learned within the limit.
         for label, words in (
@@ -342,7 +364,7 @@ async def test_the_recipe_and_preview_say_what_follows(tmp_path, model, tuner):
             ("Rate", "1 step to warm up"), ("Steps", "3 epochs ≈ 6 steps"),
         ):  # fmt: skip
             assert words in lines[label]
-        assert "trl.scripts.sft" in shows(pilot)
+        assert "trl.scripts.sft" in screen_text(pilot)
 
 
 @pytest.mark.whole
@@ -354,17 +376,17 @@ async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tun
         form = app.screen.form
         for kind in TRAINERS:
             app.edits.set_profile(profile_with_value(app.profile, "trainer.kind", kind))
-            await settle(pilot)
+            await wait_for_workers(pilot)
             for key, own in TRAINERS[kind].field_texts.items():
                 if key not in {row.key for row in form.state.rows}:
                     continue
                 form.go_to_row("trainer.kind")
-                await settle(pilot)
+                await wait_for_workers(pilot)
                 label = FIELDS[key].label
-                line = next(line for line in shows(pilot).splitlines() if line[1:].startswith(label))
+                line = next(line for line in screen_text(pilot).splitlines() if line[1:].startswith(label))
                 assert own.empty in line, "in the row"
                 form.go_to_row(key)
-                await settle(pilot)
+                await wait_for_workers(pilot)
                 assert form.entry.placeholder == own.empty, "where one types"
                 assert form.state.cursor_row_has_problem or form.state.hint == own.help, "in the hint"
                 assert own.help in {words for _, explained, words in app.screen.fields_for_help() if explained == key}

@@ -51,7 +51,7 @@ def test_an_ignored_signal_stays_ignored_and_the_others_are_handled_as_before(ha
     assert callable(taken)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     noting = Interrupts()
-    noting.install()
+    noting.start_recording()
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    noting.release()
+    noting.stop_recording()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

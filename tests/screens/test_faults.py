@@ -18,8 +18,17 @@ import msgspec
 import pexpect
 import pytest
 import random_events
-from pilot import SEED, finished_run, keys, opened, settle, shows, until_shown, until_true
-from support import WHOLE, sample
+from pilot import (
+    THREE_CARD_MACHINE,
+    finished_run,
+    open_wizard,
+    press_keys,
+    screen_text,
+    until_true,
+    wait_for_text,
+    wait_for_workers,
+)
+from support import RUN_WHOLE_MATRICES, sample
 from terminal import Terminal
 from textual.css.query import NoMatches
 from textual.message import Message
@@ -35,7 +44,7 @@ from tui_train.screens.result import ResultScreen
 from tui_train.screens.run import screen as run_module
 from tui_train.screens.run.run_state import run_state_lines
 from tui_train.screens.widgets.dialogs import ChoiceDialog, TextDialog
-from tui_train.screens.widgets.keys import KeyBar
+from tui_train.screens.widgets.key_bar import KeyBar
 from tui_train.screens.widgets.multi_select import MultiSelect
 
 from tui_train.base.app_paths import faults_log
@@ -68,8 +77,8 @@ def methods(decorator: str) -> list[tuple[str, str]]:
 WORKERS = methods("work")
 HANDLERS = methods("on")
 # One of each screen and part of one, of the same kind as the others.
-SAMPLED = WORKERS if WHOLE else sample({owner: (owner, name) for owner, name in WORKERS}.values(), 3)
-HANDLED = HANDLERS if WHOLE else sample({owner: (owner, name) for owner, name in HANDLERS}.values(), 3)
+SAMPLED = WORKERS if RUN_WHOLE_MATRICES else sample({owner: (owner, name) for owner, name in WORKERS}.values(), 3)
+HANDLED = HANDLERS if RUN_WHOLE_MATRICES else sample({owner: (owner, name) for owner, name in HANDLERS}.values(), 3)
 ASKED = [*machine_queries.QUERY_BY_FACTS_PART, "help", "recipes"]
 
 
@@ -106,7 +115,7 @@ async def faulty() -> AsyncIterator[tuple[Any, Pilot[Any]]]:
     """Open a wizard in which something fails on purpose, which is checked by its own words."""
     app = make_wizard()
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
-        await keys()(pilot)
+        await press_keys()(pilot)
         try:
             yield app, pilot
         finally:
@@ -139,7 +148,7 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
         question = ChoiceDialog("Which?", (("a", "b"),)) if owner == "ChoiceDialog" else TextDialog("Which?")
         app.push_screen(question)
     opened_by = {"TuningScreen": ["f4"], "CommunicationScreen": ["t"], "MetricsScreen": ["m"]}
-    await keys(*opened_by.get(owner, []))(pilot)
+    await press_keys(*opened_by.get(owner, []))(pilot)
     nodes = [app, *app.screen_stack, *app.screen.walk_children()]
     return next(node for node in nodes if owner in {kind.__name__ for kind in type(node).__mro__})
 
@@ -147,7 +156,7 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
 async def shown(pilot: Pilot[Any]) -> str:
     """Return the notices, when one is about the fault; and what it names is written, and what is on the screen."""
     app = pilot.app
-    await settle(pilot, faults=True)
+    await wait_for_workers(pilot, faults=True)
     (notice,) = [notice for notice in app._notifications if "Internal error" in notice.message]
     assert notice.severity == "error"
     assert "\n" not in notice.message
@@ -157,7 +166,7 @@ async def shown(pilot: Pilot[Any]) -> str:
     written = faults_log().read_text()
     assert "Traceback" in written
     assert "RuntimeError: an injected fault" in written
-    text = shows(pilot)
+    text = screen_text(pilot)
     assert "Internal error" in text
     assert "Traceback" not in text
     return str(notice.message)
@@ -169,8 +178,8 @@ async def usable(pilot: Pilot[Any]) -> None:
 
     async def press(*pressed: str) -> None:
         for key in pressed:
-            random_events.post(app, ("key", key, True))
-            await random_events.settle(app)
+            random_events.send_event(app, ("key", key, True))
+            await random_events.run_ready_callbacks(app)
 
     await press("ctrl+p")
     assert type(app.screen).__name__ == "Palette"
@@ -236,7 +245,7 @@ async def test_a_fault_in_a_worker_that_was_replaced_is_written_to_the_file(mach
         replaced.wait(30)
         raise ValueError(INJECTED)
 
-    async with opened() as pilot:
+    async with open_wizard() as pilot:
         begin = partial(pilot.app.screen.run_worker, thread=True, exclusive=True, group="replaced")
         begin(fail)
         await until_true(pilot, begun.is_set)
@@ -291,20 +300,20 @@ PARTS = [
 @pytest.mark.parametrize(("kind", "name"), sample(PARTS, 4))
 async def test_a_fault_in_a_part_of_a_screen(machine, kind, name):
     """What cannot be shown at all is left again; of what can, the rest is there."""
-    machine(SEED)
+    machine(THREE_CARD_MACHINE)
     async with faulty() as (app, pilot):
         with mock.patch.object(kind, name, failing):
-            await keys("enter")(pilot)
+            await press_keys("enter")(pilot)
             await shown(pilot)
             assert name != "compose" or isinstance(app.screen, HomeScreen)
-            assert kind is not MultiSelect or "Device" in shows(pilot)
+            assert kind is not MultiSelect or "Device" in screen_text(pilot)
         await usable(pilot)
 
 
 async def test_a_fault_in_an_action_and_in_a_timer(machine):
     async with faulty() as (app, pilot):
-        with mock.patch.object(HomeScreen, "action_choose_beginning", failing):
-            await keys("n")(pilot)
+        with mock.patch.object(HomeScreen, "action_choose_start_option", failing):
+            await press_keys("n")(pilot)
             await shown(pilot)
         timed = []
         timer = app.set_interval(0.01, lambda: timed.append(1) or failing())
@@ -326,7 +335,7 @@ async def test_the_wizard_can_be_left_whatever_fails(machine, tmp_path, capsys, 
     async with faulty() as (app, pilot):
         app.open_run(finished_run(tmp_path))
         app.edits.set_profile(profile_with_value(Profile(), "recipe.layers", 7))
-        await keys()(pilot)
+        await press_keys()(pilot)
         with mock.patch(part, failing):
             await pilot.press("q")
             await pilot.pause()
@@ -336,12 +345,12 @@ async def test_the_wizard_can_be_left_whatever_fails(machine, tmp_path, capsys, 
 
 
 async def test_a_key_for_a_screen_that_has_lost_its_parts_is_no_fault(machine):
-    async with opened() as pilot:
+    async with open_wizard() as pilot:
         app: Any = pilot.app
         await app.push_screen(TextDialog("A file:", list_folder_names=lambda _folder: ()))
         await app.screen.query("*").remove()
         await pilot.press("tab")
-        await settle(pilot)
+        await wait_for_workers(pilot)
         assert app._exception is None
         with pytest.raises(NoMatches):
             app.screen.query_one("#refused")
@@ -351,9 +360,9 @@ async def test_an_error_with_a_remedy_is_no_fault(machine):
     def refuse(*_: object) -> None:
         raise BadInput("there is no such thing", "Name another one")
 
-    async with opened(notifications=True) as pilot:
-        with mock.patch.object(HomeScreen, "action_choose_beginning", refuse):
-            await keys("n")(pilot)
+    async with open_wizard(notifications=True) as pilot:
+        with mock.patch.object(HomeScreen, "action_choose_start_option", refuse):
+            await press_keys("n")(pilot)
         assert [notice.message for notice in pilot.app._notifications] == ["There is no such thing. Name another one"]
         assert not faults_log().exists()
 
@@ -363,35 +372,35 @@ async def test_a_plan_can_be_started_again_after_a_fault(machine, tmp_path):
         preview = await at(app, pilot, "PreviewScreen", tmp_path)
         for _ in range(2):
             with failing_worker("_start_run"):
-                await keys("enter")(pilot)
+                await press_keys("enter")(pilot)
                 assert not preview._starting
         await shown(pilot)
 
 
 async def test_a_run_whose_numbers_end_the_reader_is_not_shown_as_if_it_were_followed(machine, tmp_path, monkeypatch):
     """As from a loss of 400 digits: what was read before stays, and says that nothing follows."""
-    original = run_module.follow_news
+    original = run_module.follow_snapshots
 
-    def follow_news(*arguments: Any) -> Iterator[Any]:
+    def follow_snapshots(*arguments: Any) -> Iterator[Any]:
         yield next(iter(original(*arguments)))
         failing()
 
-    monkeypatch.setattr(run_module, "follow_news", follow_news)
+    monkeypatch.setattr(run_module, "follow_snapshots", follow_snapshots)
     monkeypatch.setattr(run_module, "_FOLLOW_RETRY_SECONDS", 0.3)
     async with faulty() as (app, pilot):
         app.open_run(finished_run(tmp_path))
         await shown(pilot)
-        assert "can no longer be read" in shows(pilot)
-        assert "step 57/60" in shows(pilot), "the newest attempt's log"
-        monkeypatch.setattr(run_module, "follow_news", original)
-        await until_shown(pilot, "60 of 60")
-        assert "can no longer be read" not in shows(pilot), "it is read again"
+        assert "can no longer be read" in screen_text(pilot)
+        assert "step 57/60" in screen_text(pilot), "the newest attempt's log"
+        monkeypatch.setattr(run_module, "follow_snapshots", original)
+        await wait_for_text(pilot, "60 of 60")
+        assert "can no longer be read" not in screen_text(pilot), "it is read again"
 
 
 @pytest.mark.parametrize(("step", "steps"), [(10**400, 9), (9, 10**400)], ids=["beyond", "few"])
 def test_a_bar_is_drawn_for_any_numbers(step, steps, tmp_path):
     run = finished_run(tmp_path)
-    told = next(iter(run_module.follow_news(run, lambda: False)))
+    told = next(iter(run_module.follow_snapshots(run, lambda: False)))
     told = msgspec.structs.replace(told, progress=told.progress._replace(step=step, steps=steps))
     assert ("─" in run_state_lines(run.name, told, (), 2000)[1].plain) == (step < steps)
 
@@ -431,14 +440,14 @@ def failing(*_):
 
 @pytest.mark.parametrize(
     ("change", "pressed", "code"),
-    [("HomeScreen.action_choose_beginning = failing", "nq", 0), ("Wizard.CSS_PATH = '/nowhere.tcss'", "", 70)],
+    [("HomeScreen.action_choose_start_option = failing", "nq", 0), ("Wizard.CSS_PATH = '/nowhere.tcss'", "", 70)],
     ids=["while it runs", "before it can"],
 )
 def test_the_terminal_is_restored_without_a_traceback(change, pressed, code):
     terminal = Terminal(command=[sys.executable, "-c", f"{INJECT}\n{change}\nsys.argv = ['tui-train']\nmain()"])
     terminal.child.logfile_read = written = io.BytesIO()
     if pressed:
-        terminal.see("See it work")
+        terminal.wait_for_any("See it work")
         terminal.press(pressed[0], "Internal error: Runt")
         terminal.child.send(pressed[1])
     terminal.child.expect(pexpect.EOF, timeout=60)

@@ -20,7 +20,7 @@ from tui_train.views.choices import UNSET_LABEL, FieldOption
 LAUNCHERS = (
     FieldOption("auto", "auto", "now python"),
     FieldOption("torchrun", "torchrun", "several processes"),
-    FieldOption("accelerate", "accelerate", reason="this Python has none"),
+    FieldOption("accelerate", "accelerate", why_disabled="this Python has none"),
 )
 
 

@@ -2,7 +2,16 @@
 
 import msgspec
 import pytest
-from pilot import CARDS, HOST, PRETRAIN, SEED, keys, opened, settle, shows
+from pilot import (
+    MACHINE_WITHOUT_CARDS,
+    PRETRAIN_KEY,
+    THREE_CARD_MACHINE,
+    THREE_CARDS,
+    open_wizard,
+    press_keys,
+    screen_text,
+    wait_for_workers,
+)
 from support import GIB
 from tui_train.screens.hardware.card_panel import card_panel_lines
 from tui_train.screens.widgets.hint import Hint
@@ -17,55 +26,55 @@ def panel(gpu: Gpu, verdict: GpuVerdict, *samples: CardSample, picked: bool = Tr
 
 
 async def test_beside_the_list_stands_the_card_in_whose_row_the_cursor_is(seed):
-    async with opened(PRETRAIN, size=(120, 40)) as pilot:
-        assert "GPU 0  GeForce RTX 3090" in shows(pilot)
-        await keys("down")(pilot)
-        shown = shows(pilot)
+    async with open_wizard(PRETRAIN_KEY, size=(120, 40)) as pilot:
+        assert "GPU 0  GeForce RTX 3090" in screen_text(pilot)
+        await press_keys("down")(pilot)
+        shown = screen_text(pilot)
         for words in ("GPU 1  GeForce GT 1030", "left out, Space takes it", "Xorg holds 200 MiB", "drives a display"):
             assert words in shown
         assert "GPU 0  GeForce RTX 3090" not in shown
         # What the panel says is not told again by the hint.
         assert shown.count("drives a display") == 1
-        await keys("space")(pilot)
-        assert "taken all the same" in shows(pilot)
-        await keys("down", "down", "down")(pilot)
-        assert "GPU 2  GeForce RTX 3090" in shows(pilot)
+        await press_keys("space")(pilot)
+        assert "taken all the same" in screen_text(pilot)
+        await press_keys("down", "down", "down")(pilot)
+        assert "GPU 2  GeForce RTX 3090" in screen_text(pilot)
 
 
 async def test_a_low_terminal_says_it_in_the_hint_also_after_another_size(seed):
-    async with opened(PRETRAIN, "down", size=(120, 40)) as pilot:
+    async with open_wizard(PRETRAIN_KEY, "down", size=(120, 40)) as pilot:
         for size, is_said in (((120, 24), True), ((80, 24), True), ((120, 40), False)):
             await pilot.resize_terminal(*size)
-            await settle(pilot)
+            await wait_for_workers(pilot)
             hint = " ".join(str(pilot.app.screen.query_one(Hint).render()).split())
             assert ("drives a display" in hint) == is_said, size
 
 
 async def test_a_card_that_a_run_has_taken_is_shown_and_can_be_waited_for_or_left(seed, queued):
-    queued("mine", CARDS[0].uuid)
-    queued("next", CARDS[0].uuid, waits=True)
-    async with opened(PRETRAIN, size=(120, 40)) as pilot:
-        shown = shows(pilot)
+    queued("mine", THREE_CARDS[0].uuid)
+    queued("next", THREE_CARDS[0].uuid, waits=True)
+    async with open_wizard(PRETRAIN_KEY, size=(120, 40)) as pilot:
+        shown = screen_text(pilot)
         assert "use, busy" in shown
         assert shown.count("mine (") == 4, "the row, the panel beside it, the finding and the hint"
         assert "next (" in shown
-        await keys("enter", "enter", "enter")(pilot)
-        assert "w when its GPUs are free" in shows(pilot)
-        assert "F2 train on free GPUs" in shows(pilot)
-        await keys("f2")(pilot)
-        assert pilot.app.profile.hardware.gpus == (CARDS[2].uuid,)
-        assert "w when its GPUs are free" not in shows(pilot)
+        await press_keys("enter", "enter", "enter")(pilot)
+        assert "w when its GPUs are free" in screen_text(pilot)
+        assert "F2 train on free GPUs" in screen_text(pilot)
+        await press_keys("f2")(pilot)
+        assert pilot.app.profile.hardware.gpus == (THREE_CARDS[2].uuid,)
+        assert "w when its GPUs are free" not in screen_text(pilot)
 
 
 @pytest.mark.parametrize(
     ("capability", "says"), [("6.1", ". Space picks it or leaves it out."), ("3.5", ". It cannot be picked")]
 )
 async def test_where_there_is_no_room_the_hint_says_it(machine, capability, says):
-    card = msgspec.structs.replace(CARDS[1], compute_capability=capability)
-    machine(msgspec.structs.replace(SEED, gpus=(CARDS[0], card)))
-    async with opened(PRETRAIN, "down") as pilot:
-        assert "left out" not in shows(pilot)
-        hint = " ".join(shows(pilot).split())
+    card = msgspec.structs.replace(THREE_CARDS[1], compute_capability=capability)
+    machine(msgspec.structs.replace(THREE_CARD_MACHINE, gpus=(THREE_CARDS[0], card)))
+    async with open_wizard(PRETRAIN_KEY, "down") as pilot:
+        assert "left out" not in screen_text(pilot)
+        hint = " ".join(screen_text(pilot).split())
         assert f"cc {capability}, bus 03:00.0" in hint
         assert (says in hint, "Space picks" in hint) == (True, capability == "6.1")
 
@@ -74,7 +83,7 @@ def test_what_the_driver_reports_is_said_and_nothing_else():
     now = CardSample(uuid="u", memory_free=4 * GIB, memory_total=24 * GIB, use=97, temperature=71, power=340)
     link = PcieLink(generation=1, width=8, generation_max=4, width_max=16)
     card = msgspec.structs.replace(
-        CARDS[0], pcie=link, peers=(2, 3), throttled_by=("power cap",), sm_clock_max=2100, nvlinks=1,
+        THREE_CARDS[0], pcie=link, peers=(2, 3), throttled_by=("power cap",), sm_clock_max=2100, nvlinks=1,
         processes=tuple(GpuProcess(n, "/usr/bin/python3", "ann", n * GIB) for n in range(1, 9)),
     )  # fmt: skip
     lines = panel(card, GpuVerdict("use"), now)
@@ -89,7 +98,7 @@ def test_what_the_driver_reports_is_said_and_nothing_else():
     ]  # fmt: skip
     silent = panel(Gpu(index=3, name="\x1b[2J[bold]"), GpuVerdict("blocked", ("the driver lost it",)), width=30)
     assert silent[1:3] == ["✗ cannot train", "  the driver lost it"]
-    assert panel(CARDS[0], GpuVerdict("use"), picked=False)[1] == "✓ can train, Space takes it"
+    assert panel(THREE_CARDS[0], GpuVerdict("use"), picked=False)[1] == "✓ can train, Space takes it"
     assert "\x1b" not in "".join(silent)
     assert "[bold]" in silent[0]
     assert not any(line for line in silent[3:])
@@ -98,7 +107,7 @@ def test_what_the_driver_reports_is_said_and_nothing_else():
 async def test_why_no_gpu_can_train_is_told_once(machine):
     none = FactGap("No NVIDIA GPU", "the driver lists no GPU", "Trainings run on the CPU here.")
     for gaps in ((), (none,), (FactGap("No logind", "it cannot be asked", "Nothing to do."),)):
-        machine(msgspec.structs.replace(HOST, gaps=gaps))
-        async with opened(PRETRAIN, size=(120, 40)) as pilot:
-            assert ("No GPU was found: training runs on the CPU." in shows(pilot)) == (gaps != (none,))
-            assert ("lists no GPU" in shows(pilot)) == (gaps == (none,))
+        machine(msgspec.structs.replace(MACHINE_WITHOUT_CARDS, gaps=gaps))
+        async with open_wizard(PRETRAIN_KEY, size=(120, 40)) as pilot:
+            assert ("No GPU was found: training runs on the CPU." in screen_text(pilot)) == (gaps != (none,))
+            assert ("lists no GPU" in screen_text(pilot)) == (gaps == (none,))

@@ -1,7 +1,7 @@
 """Help that keeps its tables, dialogs without boxes, and a palette that finds fields and steps."""
 
 import pytest
-from pilot import PRETRAIN, keys, opened, settle, shows, until_true
+from pilot import PRETRAIN_KEY, open_wizard, press_keys, screen_text, until_true, wait_for_workers
 from support import sample
 from tui_train.screens.help_lines import help_lines
 from tui_train.screens.home.screen import HomeScreen
@@ -39,20 +39,20 @@ def test_a_key_stands_alone_in_its_column(width):
 
 @pytest.mark.parametrize("size", sample([(60, 24), (80, 24), (200, 50)], 3, 1), ids=str)
 async def test_help_of_a_step_explains_its_fields(seed, size):
-    async with opened(PRETRAIN, "enter", "enter", "f1", "end", size=size) as pilot:
-        assert "recipe.lr_base_batch" in shows(pilot) or "ladder.consent" in shows(pilot)
-        await keys("escape")(pilot)
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter", "f1", "end", size=size) as pilot:
+        assert "recipe.lr_base_batch" in screen_text(pilot) or "ladder.consent" in screen_text(pilot)
+        await press_keys("escape")(pilot)
         assert type(pilot.app.screen) is RecipeScreen
 
 
 @pytest.mark.whole
 async def test_the_palette_goes_to_a_field_and_to_a_step(machine):
-    async with opened(PRETRAIN) as pilot:
+    async with open_wizard(PRETRAIN_KEY) as pilot:
         app = pilot.app
         for wanted in ("Seed", "Training data", "Learning rate"):
             (command,) = (each for each in app.get_system_commands(app.screen) if each.title.startswith(f"{wanted} ("))
             command.callback()
             await until_true(pilot, lambda label=wanted: fields.get_field(app.screen.form.cursor).label == label)
-            await settle(pilot)
-        await keys("ctrl+p", *"learningr", "enter")(pilot)
+            await wait_for_workers(pilot)
+        await press_keys("ctrl+p", *"learningr", "enter")(pilot)
         await until_true(pilot, lambda: app.screen.form.cursor == "recipe.learning_rate")

@@ -7,15 +7,34 @@ from typing import Any
 
 import msgspec
 import pytest
-from pilot import CARDS, CPU, SEED, finished_run, keys, opened, settle, shows, until_shown, until_true
-from support import bash, copies, facts, profile, ready, sleeping, until
+from pilot import (
+    CPU_MACHINE,
+    THREE_CARD_MACHINE,
+    THREE_CARDS,
+    finished_run,
+    open_wizard,
+    press_keys,
+    screen_text,
+    until_true,
+    wait_for_text,
+    wait_for_workers,
+)
+from support import (
+    facts,
+    make_run_copies,
+    prepare_without_errors,
+    profile,
+    run_launch_script,
+    sleeper_profile,
+    wait_until,
+)
 from textual.events import Key, Paste
 from textual.pilot import Pilot
 from textual.widgets import Input
-from tui_train.screens.home.filter import FilterLine
-from tui_train.screens.home.home_start import BEGINNINGS
+from tui_train.screens.home.filter_line import FilterLine
 from tui_train.screens.home.home_state import HomeState
 from tui_train.screens.home.screen import HomeScreen
+from tui_train.screens.home.start_options import START_OPTIONS
 from tui_train.screens.widgets import cursor_list
 from tui_train.screens.widgets.cursor_list import CursorList
 from tui_train.screens.widgets.dialogs import ChoiceDialog, TextDialog
@@ -37,7 +56,7 @@ from tui_train.runs.stop import stop_run
 from tui_train.views.run_digest import DigestCache, relative_date_text, remaining_time_text
 from tui_train.wizard import make_wizard
 
-TITLES = [each.title for each in BEGINNINGS]
+TITLES = [each.title for each in START_OPTIONS]
 STEPS = """
 import sys, time
 from pathlib import Path
@@ -57,11 +76,13 @@ def run_of(tmp_path: Path) -> Iterator[Callable[..., RunDir]]:
 
     def make(name: str, *, steps: int = 3, code: int = 0, pause: float = 0, **more: Any) -> RunDir:
         values = {"trainer.script": str(script), "trainer.arguments": (str(steps), str(code), str(pause)), **more}
-        run = rundir.create_run_folder(name, ready(sleeping(**values, name=name), facts()).files)
+        run = rundir.create_run_folder(
+            name, prepare_without_errors(sleeper_profile(**values, name=name), facts()).files
+        )
         if pause:
             start_run(run)
         else:
-            bash(run)
+            run_launch_script(run)
         return run
 
     yield make
@@ -72,7 +93,7 @@ def run_of(tmp_path: Path) -> Iterator[Callable[..., RunDir]]:
 
 @pytest.fixture(autouse=True)
 def _here(machine: Callable[..., None]) -> None:
-    machine(CPU)
+    machine(CPU_MACHINE)
 
 
 def test_what_can_be_done_follows_from_the_row_and_the_marks(tmp_path):
@@ -95,7 +116,7 @@ def test_what_can_be_done_follows_from_the_row_and_the_marks(tmp_path):
 
 def titles(pilot: Pilot[Any]) -> list[str]:
     """The rows that are seen, each by what stands first in it."""
-    lines = [line[1:] for line in shows(pilot).splitlines()]
+    lines = [line[1:] for line in screen_text(pilot).splitlines()]
     return [line.strip("▌ ●✓✗!○+").split("  ")[0].split(" ─")[0] for line in lines if line.strip()]
 
 
@@ -111,51 +132,51 @@ def cursor(pilot: Pilot[Any]) -> str:
 
 @pytest.mark.parametrize("by_dialog", [False, True])
 async def test_an_empty_home_offers_four_ways_to_begin(by_dialog):
-    async with opened() as pilot:
+    async with open_wizard() as pilot:
         app = pilot.app
         assert [title for title in titles(pilot) if title in TITLES] == TITLES
-        assert "New training" not in shows(pilot)
+        assert "New training" not in screen_text(pilot)
         opened_by_row = (("Hardware", "finetune"), ("Hardware", "script"), ("Preview", "builtin"))
         for number, (step, kind) in enumerate(opened_by_row):
             before = ("n",) if by_dialog else ("home",)
-            await keys(*before, *["down"] * number, "enter")(pilot)
+            await press_keys(*before, *["down"] * number, "enter")(pilot)
             assert type(app.screen).__name__ == f"{step}Screen"
             assert app.profile == profile_with_value(Profile(), "trainer.kind", kind)
-            await keys(*["escape"] * (4 if step == "Preview" else 1))(pilot)
+            await press_keys(*["escape"] * (4 if step == "Preview" else 1))(pilot)
             assert isinstance(app.screen, HomeScreen)
-        await keys(*(("n", "up") if by_dialog else ("end",)), "enter")(pilot)
+        await press_keys(*(("n", "up") if by_dialog else ("end",)), "enter")(pilot)
         assert isinstance(app.screen, TextDialog)
 
 
 async def test_below_runs_and_profiles_one_row_begins_a_training(run_of):
     run = run_of("mine")
     remember_profile_without_secrets(profile({"recipe.steps": 5}))
-    async with opened() as pilot:
+    async with open_wizard() as pilot:
         assert cursor(pilot) == f"run:{run.path}"
         assert titles(pilot)[2:6] == ["Runs", "mine", "Continue the draft", "New training"]
         assert not {*TITLES} & {*titles(pilot)}
-        await keys("end", "enter")(pilot)
+        await press_keys("end", "enter")(pilot)
         assert isinstance(pilot.app.screen, ChoiceDialog)
-        await keys("enter")(pilot)
+        await press_keys("enter")(pilot)
         assert pilot.app.profile == profile({"trainer.kind": "finetune"})
-        await keys("escape", "slash", *"mine")(pilot)
+        await press_keys("escape", "slash", *"mine")(pilot)
         assert titles(pilot)[2:5] == ["Runs", "mine", titles(pilot)[4]]
-        assert "New training" not in shows(pilot)
+        assert "New training" not in screen_text(pilot)
 
 
 async def test_the_cursor_goes_to_the_first_run_of_another_program_and_stays_in_it(run_of):
-    async with opened("down", "down") as pilot:
+    async with open_wizard("down", "down") as pilot:
         assert cursor(pilot) == "quickstart"
         run = run_of("first")
-        await until_shown(pilot, "first")
+        await wait_for_text(pilot, "first")
         assert cursor(pilot) == f"run:{run.path}"
         second = run_of("second")
-        await until_shown(pilot, "second")
+        await wait_for_text(pilot, "second")
         folders.remove_run(second)
         await until_true(pilot, lambda: "second" not in titles(pilot))
         assert cursor(pilot) == f"run:{run.path}"
         folders.remove_run(run)
-        await until_shown(pilot, "See it work")
+        await wait_for_text(pilot, "See it work")
         assert cursor(pilot) == "finetune"
 
 
@@ -169,54 +190,56 @@ def rows(tmp_path: Path) -> Path:
 async def paste(pilot: Pilot[Any], text: str) -> None:
     """Paste a text as a terminal does."""
     pilot.app.post_message(Paste(text))
-    await settle(pilot)
+    await wait_for_workers(pilot)
 
 
 async def test_what_is_pasted_opens_its_steps_and_one_key_leads_to_backend(rows):
-    async with opened(notifications=True) as pilot:
+    async with open_wizard(notifications=True) as pilot:
         await paste(pilot, f"acme/base '{rows}'")
-        await until_shown(pilot, "● 1 Hardware")
+        await wait_for_text(pilot, "● 1 Hardware")
         (notice,) = pilot.app._notifications
         assert notice.message == "acme/base: the model, my chats.jsonl: data for a fine-tune"
-        await keys("enter")(pilot)
-        assert "● 2 Backend" in shows(pilot)
+        await press_keys("enter")(pilot)
+        assert "● 2 Backend" in screen_text(pilot)
         trainer = pilot.app.profile.trainer
         assert (trainer.kind, trainer.model, trainer.data) == ("finetune", "acme/base", (str(rows),))
 
 
 async def test_what_is_typed_opens_the_same(rows):
-    async with opened("n", "up", "enter") as pilot:
-        await keys(*str(rows.parent / "my"), "tab")(pilot)
+    async with open_wizard("n", "up", "enter") as pilot:
+        await press_keys(*str(rows.parent / "my"), "tab")(pilot)
         assert pilot.app.screen.query_one(Input).value == str(rows)
-        await keys("enter", "enter")(pilot)
-        assert "● 2 Backend" in shows(pilot)
+        await press_keys("enter", "enter")(pilot)
+        assert "● 2 Backend" in screen_text(pilot)
         assert pilot.app.profile.trainer.data == (str(rows),)
 
 
 async def test_what_cannot_be_opened_is_at_hand_with_the_reason(rows):
-    async with opened() as pilot:
+    async with open_wizard() as pilot:
         await paste(pilot, f"{rows}.gz\nacme/base\x1b")
         entry = pilot.app.screen.query_one(Input)
         assert entry.value == f"{rows}.gz acme/base\\x1b"
-        assert "There is no file or folder" in shows(pilot)
-        await keys("ctrl+u")(pilot)
+        assert "There is no file or folder" in screen_text(pilot)
+        await press_keys("ctrl+u")(pilot)
         await paste(pilot, f"'{rows}'\nacme/base")
         assert entry.value == f"'{rows}' acme/base"
-        await keys("enter")(pilot)
-        await until_shown(pilot, "● 1 Hardware")
+        await press_keys("enter")(pilot)
+        await wait_for_text(pilot, "● 1 Hardware")
         assert pilot.app.profile.trainer.data == (str(rows),)
-        await keys("escape")(pilot)
+        await press_keys("escape")(pilot)
         await paste(pilot, " \n")
         assert isinstance(pilot.app.screen, HomeScreen)
 
 
 @pytest.mark.parametrize(("width", "name"), [(80, "gpu-box-of-the-lab"), (60, "gpu-bo…")])
 async def test_the_title_says_what_can_train_and_cuts_the_name_first(machine, width, name):
-    busy = msgspec.structs.replace(CARDS[0], processes=(GpuProcess(7, "python", "ann", 9 << 30),))
-    old = msgspec.structs.replace(CARDS[1], compute_capability="3.5")
-    machine(msgspec.structs.replace(SEED, hostname="gpu-box-of-the-lab", gpus=(busy, old, CARDS[2])))
-    async with opened(size=(width, 20)) as pilot:
-        assert shows(pilot).splitlines()[0].rstrip().endswith(f" {name}   2 of 3 GPUs can train, 1 busy")
+    busy = msgspec.structs.replace(THREE_CARDS[0], processes=(GpuProcess(7, "python", "ann", 9 << 30),))
+    old = msgspec.structs.replace(THREE_CARDS[1], compute_capability="3.5")
+    machine(
+        msgspec.structs.replace(THREE_CARD_MACHINE, hostname="gpu-box-of-the-lab", gpus=(busy, old, THREE_CARDS[2]))
+    )
+    async with open_wizard(size=(width, 20)) as pilot:
+        assert screen_text(pilot).splitlines()[0].rstrip().endswith(f" {name}   2 of 3 GPUs can train, 1 busy")
 
 
 @pytest.mark.whole
@@ -225,39 +248,39 @@ async def test_live_runs_come_first_with_what_they_do(run_of):
     run_of("done")
     run_of("broken", code=1)
     store.save_profile(profile({"name": "mine", "trainer.model": "/m/tiny", "hardware.processes": 2}))
-    async with opened() as pilot:
-        await until_shown(pilot, "ValueError: the data")
+    async with open_wizard() as pilot:
+        await wait_for_text(pilot, "ValueError: the data")
         order = ["Running", "going", "CPU", "Runs", "broken", "done", "Profiles", "mine", "New training"]
         assert titles(pilot)[2:11] == order
         assert cursor(pilot) == f"run:{live.path}"
-        lines = [line for line in shows(pilot).splitlines() if line[1:].strip()]
+        lines = [line for line in screen_text(pilot).splitlines() if line[1:].strip()]
         seen = dict(zip(titles(pilot), lines, strict=True))
         for row, words in (("going", "/200"), ("CPU", "loss"), ("done", "eval loss 1.250"), ("done", "3/200"),
                            ("mine", "finetune, tiny"), ("mine", "2 GPUs")):  # fmt: skip
             assert words in seen[row]
-        await until_true(pilot, lambda: seen["going"] not in shows(pilot))
+        await until_true(pilot, lambda: seen["going"] not in screen_text(pilot))
         assert cursor(pilot) == f"run:{live.path}"
 
 
 @pytest.mark.whole
 async def test_nothing_is_hidden_and_tab_goes_from_panel_to_panel(run_of):
-    copies(run_of("first"), 70)
+    make_run_copies(run_of("first"), 70)
     for number in range(40):
         store.save_profile(profile({"name": f"p{number:02}"}))
-    async with opened() as pilot:
-        assert "71 runs, 40 profiles" in shows(pilot)
-        await keys("tab")(pilot)
+    async with open_wizard() as pilot:
+        assert "71 runs, 40 profiles" in screen_text(pilot)
+        await press_keys("tab")(pilot)
         assert cursor(pilot) == "profile:p00"
-        await keys("tab")(pilot)
+        await press_keys("tab")(pilot)
         assert cursor(pilot) == "new"
-        await keys("tab", "shift+tab", "end")(pilot)
+        await press_keys("tab", "shift+tab", "end")(pilot)
         assert cursor(pilot) == "new"
-        await keys("up")(pilot)
+        await press_keys("up")(pilot)
         assert cursor(pilot) == "profile:p39"
-        await keys("home", *["pagedown"] * 3)(pilot)
-        line = shows(pilot).splitlines()
+        await press_keys("home", *["pagedown"] * 3)(pilot)
+        line = screen_text(pilot).splitlines()
         assert any("▌" in row for row in line)
-        await keys("home")(pilot)
+        await press_keys("home")(pilot)
         assert cursor(pilot) == f"run:{rundir.list_runs()[0].path}"
 
 
@@ -269,35 +292,35 @@ async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of, tmp_path)
     noted = run_of("gamma")
     folders.write_note(noted, "[red]x[/] \x1b[31m the Paper")
     store.save_profile(profile({"name": "delta", "trainer.model": "/m/books-model"}))
-    async with opened() as pilot:
-        await keys("slash", *"BOOKS")(pilot)
+    async with open_wizard() as pilot:
+        await press_keys("slash", *"BOOKS")(pilot)
         assert titles(pilot)[2:6] == ["Runs", "alpha", "Profiles", "delta"]
-        assert "1 of 3 runs, 1 of 1 profile" in shows(pilot)
-        await keys("escape", "slash", *"failed")(pilot)
+        assert "1 of 3 runs, 1 of 1 profile" in screen_text(pilot)
+        await press_keys("escape", "slash", *"failed")(pilot)
         assert titles(pilot)[2:4] == ["Runs", "beta"]
-        await keys("enter")(pilot)
+        await press_keys("enter")(pilot)
         assert isinstance(pilot.app.screen, HomeScreen)
         assert pilot.app.screen.focused is pilot.app.screen.query_one(CursorList)
         assert titles(pilot)[2:4] == ["Runs", "beta"]
-        assert "\x1b" not in shows(pilot)
-        await keys("escape", "slash", *"nowhere[")(pilot)
-        assert "Nothing matches" in shows(pilot)
-        await keys("escape")(pilot)
-        assert "[red]x[/]" in shows(pilot)
-        await keys("slash", *"paper gam", "enter", "enter")(pilot)
-        await until_shown(pilot, "● 5 Run", "gamma")
+        assert "\x1b" not in screen_text(pilot)
+        await press_keys("escape", "slash", *"nowhere[")(pilot)
+        assert "Nothing matches" in screen_text(pilot)
+        await press_keys("escape")(pilot)
+        assert "[red]x[/]" in screen_text(pilot)
+        await press_keys("slash", *"paper gam", "enter", "enter")(pilot)
+        await wait_for_text(pilot, "● 5 Run", "gamma")
 
 
 async def test_what_is_typed_at_once_or_pasted_is_for_the_filter_alone(run_of, rows):
     run_of("qwen")
     run_of("other")
-    async with opened() as pilot:
+    async with open_wizard() as pilot:
         for key in ("slash", *"qwen"):
             pilot.app.post_message(Key(key, None if len(key) > 1 else key))
-        await until_shown(pilot, "1 of 2 runs")
+        await wait_for_text(pilot, "1 of 2 runs")
         assert titles(pilot)[2:4] == ["Runs", "qwen"]
         await paste(pilot, str(rows))
-        assert "0 of 2 runs" in shows(pilot)
+        assert "0 of 2 runs" in screen_text(pilot)
         assert isinstance(pilot.app.screen, HomeScreen)
 
 
@@ -310,9 +333,13 @@ async def test_what_is_known_of_a_run_stands_beside_the_list(run_of, size, told,
     first = run_of("mine")
     run_of("other")
     newest = run_of("mine", steps=30, code=1)
-    async with opened(size=size) as pilot:
-        await until_true(pilot, lambda: ("Changed" in side_text(pilot), newest.name in shows(pilot)) == (told, True))
-        await until_true(pilot, lambda: (has_braille(shows(pilot)), "Loss " in shows(pilot)) == (drawn, drawn))
+    async with open_wizard(size=size) as pilot:
+        await until_true(
+            pilot, lambda: ("Changed" in side_text(pilot), newest.name in screen_text(pilot)) == (told, True)
+        )
+        await until_true(
+            pilot, lambda: (has_braille(screen_text(pilot)), "Loss " in screen_text(pilot)) == (drawn, drawn)
+        )
         if not told:
             return
         shown = " ".join(side_text(pilot).split())
@@ -321,15 +348,15 @@ async def test_what_is_known_of_a_run_stands_beside_the_list(run_of, size, told,
         assert f"since {first.name}" in shown
         assert "3 0 0 → 30 1 0" in shown
         assert "the data is bad" in shown
-        await keys("down", "down")(pilot)
+        await press_keys("down", "down")(pilot)
         await until_true(pilot, lambda: "Changed" not in side_text(pilot) and "mine" in side_text(pilot))
-        await keys("end")(pilot)
-        await until_true(pilot, lambda: not side_text(pilot).strip() and not has_braille(shows(pilot)))
+        await press_keys("end")(pilot)
+        await until_true(pilot, lambda: not side_text(pilot).strip() and not has_braille(screen_text(pilot)))
 
 
 def side_text(pilot: Pilot[Any]) -> str:
     """What stands beside the list."""
-    return "\n".join(line.partition("│")[2] for line in shows(pilot).splitlines())
+    return "\n".join(line.partition("│")[2] for line in screen_text(pilot).splitlines())
 
 
 def has_braille(text: str) -> bool:
@@ -340,13 +367,13 @@ def has_braille(text: str) -> bool:
 async def test_runs_by_their_profile(run_of):
     for name in ("one", "two", "one"):
         run_of(name)
-    async with opened() as pilot:
+    async with open_wizard() as pilot:
         assert named(pilot)[2:6] == ["Runs", "one", "two", "one"]
         assert {"By profile"} == {"By profile", "By age"} & offered(pilot)
-        await keys("b")(pilot)
+        await press_keys("b")(pilot)
         assert named(pilot)[2:7] == ["one", "one", "one", "two", "two"]
         assert {"By age"} == {"By profile", "By age"} & offered(pilot)
-        await keys("b")(pilot)
+        await press_keys("b")(pilot)
         assert named(pilot)[2:6] == ["Runs", "one", "two", "one"]
 
 
@@ -367,55 +394,57 @@ async def test_a_run_with_a_checkpoint_resumes(tmp_path):
         "sys.exit(0 if resumed else 1)\n"
     )
     values = {"trainer.preset": "hf-trainer", "trainer.script": str(script), "trainer.arguments": ()}
-    run = rundir.create_run_folder("saves", ready(sleeping(**values, name="saves"), facts()).files)
-    bash(run)
-    assert DigestCache().read_digest(run).resumable
-    async with opened(size=(120, 40)) as pilot:
-        assert "can resume" in shows(pilot)
+    run = rundir.create_run_folder(
+        "saves", prepare_without_errors(sleeper_profile(**values, name="saves"), facts()).files
+    )
+    run_launch_script(run)
+    assert DigestCache().read_digest(run).is_resumable
+    async with open_wizard(size=(120, 40)) as pilot:
+        assert "can resume" in screen_text(pilot)
         assert "Resume" in offered(pilot)
-        await keys("r")(pilot)
-        await until_shown(pilot, "● 5 Run")
-        until(lambda: read_status(run).state == "finished")
-        assert not DigestCache().read_digest(run).resumable
+        await press_keys("r")(pilot)
+        await wait_for_text(pilot, "● 5 Run")
+        wait_until(lambda: read_status(run).state == "finished")
+        assert not DigestCache().read_digest(run).is_resumable
 
 
 @pytest.mark.whole
 async def test_a_stopped_run_is_asked_about_first(run_of):
     run = run_of("going", steps=10_000, pause=0.05)
-    async with opened(notifications=True) as pilot:
+    async with open_wizard(notifications=True) as pilot:
         assert not {"Delete", "Rename"} & offered(pilot)
-        await keys("d", "m")(pilot)
+        await press_keys("d", "m")(pilot)
         refused = " ".join(notice.message for notice in pilot.app._notifications)
         assert [words in refused for words in ("cannot be deleted", "cannot be renamed")] == [True, True]
-        await keys("s", "enter")(pilot)
+        await press_keys("s", "enter")(pilot)
         assert read_status(run).live
-        await keys("s", "down", "enter")(pilot)
-        until(lambda: not read_status(run).live)
-        await until_shown(pilot, "stopped")
+        await press_keys("s", "down", "enter")(pilot)
+        wait_until(lambda: not read_status(run).live)
+        await wait_for_text(pilot, "stopped")
 
 
 @pytest.mark.whole
 async def test_deleting_says_what_it_frees_and_asks(run_of):
     first, second, third, gone = (run_of(name) for name in "abcd")
     (gone.path / "big").write_bytes(b"x" * (3 << 20))
-    async with opened("d") as pilot:
-        await until_shown(pilot, f"It frees {size_text(folders.folder_extent(gone).size)}", gone.name)
-        await keys("enter")(pilot)
+    async with open_wizard("d") as pilot:
+        await wait_for_text(pilot, f"It frees {size_text(folders.run_folder_usage(gone).size)}", gone.name)
+        await press_keys("enter")(pilot)
         assert gone.path.exists()
-        await keys("d")(pilot)
-        await until_shown(pilot, "It frees")
-        await keys("down", "enter")(pilot)
-        await until_shown(pilot, "3 runs,")
+        await press_keys("d")(pilot)
+        await wait_for_text(pilot, "It frees")
+        await press_keys("down", "enter")(pilot)
+        await wait_for_text(pilot, "3 runs,")
         assert [run.path.exists() for run in (first, second, third, gone)] == [True, True, True, False]
         assert cursor(pilot) == f"run:{third.path}"
-        await keys("space", "space")(pilot)
-        assert shows(pilot).count("◆") == 2
-        await keys("d")(pilot)
-        await until_shown(pilot, "the 2 marked runs (c, b)")
-        await keys("down", "enter")(pilot)
-        await until_shown(pilot, "1 run,")
+        await press_keys("space", "space")(pilot)
+        assert screen_text(pilot).count("◆") == 2
+        await press_keys("d")(pilot)
+        await wait_for_text(pilot, "the 2 marked runs (c, b)")
+        await press_keys("down", "enter")(pilot)
+        await wait_for_text(pilot, "1 run,")
         assert [run.path.exists() for run in (first, second, third)] == [True, False, False]
-        assert "◆" not in shows(pilot)
+        assert "◆" not in screen_text(pilot)
 
 
 @pytest.mark.whole
@@ -425,66 +454,66 @@ async def test_runs_are_noted_and_renamed_and_keep_their_marks(run_of):
     def notes() -> list[str]:
         return [folders.read_note(run) for run in (first, second, third)]
 
-    async with opened() as pilot:
-        await keys("i", *"try 2", "enter")(pilot)
+    async with open_wizard() as pilot:
+        await press_keys("i", *"try 2", "enter")(pilot)
         assert notes() == ["", "", "try 2"]
-        await keys("i", "escape")(pilot)
+        await press_keys("i", "escape")(pilot)
         assert notes() == ["", "", "try 2"]
-        await keys("i", "ctrl+u", "enter", "space", "space", "i")(pilot)
+        await press_keys("i", "ctrl+u", "enter", "space", "space", "i")(pilot)
         assert notes() == ["", "", ""]
-        assert "the 2 marked runs (c, b)" in shows(pilot)
-        await keys(*"both", "enter")(pilot)
+        assert "the 2 marked runs (c, b)" in screen_text(pilot)
+        await press_keys(*"both", "enter")(pilot)
         assert notes() == ["", "both", "both"]
-        await keys("up", "m")(pilot)
-        assert second.name in shows(pilot)
-        await keys("ctrl+u", *"new name", "enter")(pilot)
-        await until_shown(pilot, "◆ new-name")
+        await press_keys("up", "m")(pilot)
+        assert second.name in screen_text(pilot)
+        await press_keys("ctrl+u", *"new name", "enter")(pilot)
+        await wait_for_text(pilot, "◆ new-name")
         assert [run.label for run in rundir.list_runs()] == ["c", "new-name", "a"]
         assert cursor(pilot).endswith("new-name")
-        assert shows(pilot).count("◆") == 2
-        await keys("escape")(pilot)
-        assert "◆" not in shows(pilot)
+        assert screen_text(pilot).count("◆") == 2
+        await press_keys("escape")(pilot)
+        assert "◆" not in screen_text(pilot)
 
 
 async def test_profiles_are_copied_renamed_and_deleted():
     store.save_profile(profile({"name": "mine", "recipe.steps": 5}))
-    async with opened(notifications=True) as pilot:
+    async with open_wizard(notifications=True) as pilot:
         assert cursor(pilot) == "profile:mine"
-        await keys("y", "enter")(pilot)
+        await press_keys("y", "enter")(pilot)
         assert store.saved_profile_names() == ("mine", "mine-2")
-        await keys("m", "ctrl+u", *"other", "enter")(pilot)
+        await press_keys("m", "ctrl+u", *"other", "enter")(pilot)
         assert store.saved_profile_names() == ("mine-2", "other")
         assert cursor(pilot) == "profile:other"
-        await keys("d", "down", "enter")(pilot)
+        await press_keys("d", "down", "enter")(pilot)
         assert store.saved_profile_names() == ("mine-2",)
-        await keys("m", "ctrl+u", *"../x", "enter")(pilot)
-        await until_shown(pilot, "cannot be a")
+        await press_keys("m", "ctrl+u", *"../x", "enter")(pilot)
+        await wait_for_text(pilot, "cannot be a")
         assert store.saved_profile_names() == ("mine-2",)
         entry = pilot.app.screen.query_one(Input)
         assert entry.value == "../x", "what was typed is still there"
-        await keys("ctrl+u", *"good", "enter")(pilot)
+        await press_keys("ctrl+u", *"good", "enter")(pilot)
         assert store.saved_profile_names() == ("good",)
 
 
 @pytest.mark.whole
 async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch):
-    store.save_profile(sleeping("--seconds=0.1", name="good"))
-    store.save_profile(sleeping(name="bad", **{"trainer.script": "/nowhere/at/all.py"}))
+    store.save_profile(sleeper_profile("--seconds=0.1", name="good"))
+    store.save_profile(sleeper_profile(name="bad", **{"trainer.script": "/nowhere/at/all.py"}))
     look = lambda _here, chosen, _waits: facts(paths=read_profile_files(chosen).paths)  # noqa: E731
     monkeypatch.setattr(Place, "probe_facts_for", look)
-    async with opened() as pilot:
-        await keys("g")(pilot)
-        await until_shown(pilot, "cannot start here")
-        assert "/nowhere/at/all.py" in shows(pilot)
+    async with open_wizard() as pilot:
+        await press_keys("g")(pilot)
+        await wait_for_text(pilot, "cannot start here")
+        assert "/nowhere/at/all.py" in screen_text(pilot)
         assert not rundir.list_runs()
-        await keys("escape", "down", "g")(pilot)
-        await until_shown(pilot, "● 5 Run")
+        await press_keys("escape", "down", "g")(pilot)
+        await wait_for_text(pilot, "● 5 Run")
         assert [run.label for run in rundir.list_runs()] == ["good"]
 
 
 async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has():
-    store.save_profile(sleeping(name="near"))
-    async with opened() as pilot:
+    store.save_profile(sleeper_profile(name="near"))
+    async with open_wizard() as pilot:
         home = pilot.app.screen
         pilot.app.edits.set_profile(profile({"hardware.host": "nowhere-at-all"}), save_as_draft=False)
         home.row_list.go_to_row(next(iter(home.state.profiles)))
@@ -493,17 +522,17 @@ async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has():
 
 @pytest.mark.whole
 async def test_many_runs_open_and_move_as_quickly_as_few(run_of, monkeypatch):
-    copies(run_of("first"), 300)
-    async with opened() as pilot:
+    make_run_copies(run_of("first"), 300)
+    async with open_wizard() as pilot:
         drawn = pilot.app.screen.query_one(CursorList)
         assert drawn.state.height > 300
         calls = []
         draw = cursor_list.line_strip
         monkeypatch.setattr(cursor_list, "line_strip", lambda *line: calls.append(line) or draw(*line))
-        await keys("down")(pilot)
+        await press_keys("down")(pilot)
         assert 0 < len(calls) < 6
         calls.clear()
-        await keys("end")(pilot)
+        await press_keys("end")(pilot)
         assert 0 < len(calls) < 30
 
 
@@ -526,8 +555,8 @@ def test_dates_and_times_are_called_as_near_ones_are():
 @pytest.mark.parametrize(("size", "left_out"), [((80, 24), True), ((200, 50), False)])
 async def test_the_footer_says_how_many_keys_it_leaves_out_and_the_palette_has_them(run_of, size, left_out):
     run_of("mine")
-    async with opened(size=size) as pilot:
-        assert (", +" in shows(pilot).splitlines()[-1]) is left_out
+    async with open_wizard(size=size) as pilot:
+        assert (", +" in screen_text(pilot).splitlines()[-1]) is left_out
         commands = [command.title.partition(" (")[0] for command in pilot.app.get_system_commands(pilot.app.screen)]
         assert {"Note", "Rename", "Delete", "Help", "Look again at the machine and its Pythons", "Quit"} <= {*commands}
         assert commands.index("Note") < commands.index("Go to Recipe") < commands.index("Seed")
@@ -542,10 +571,10 @@ async def test_a_lost_run_has_one_cause_everywhere(run_of):
     assert found is not None
     assert found.failure == "session_killed"
     async with make_wizard().run_test(size=(120, 40)) as pilot:
-        await until_shown(pilot, "session killed")
+        await wait_for_text(pilot, "session killed")
         await until_true(pilot, lambda: found.cause in " ".join(side_text(pilot).split()))
-        await keys("enter")(pilot)
-        await until_shown(pilot, "✗ The session was killed")
+        await press_keys("enter")(pilot)
+        await wait_for_text(pilot, "✗ The session was killed")
 
 
 @pytest.mark.whole
@@ -554,23 +583,23 @@ async def test_escape_goes_back_to_where_one_came_from(run_of):
     run_of("mine")
     async with make_wizard().run_test(size=(80, 24)) as pilot:
         app = pilot.app
-        await until_shown(pilot, "2 runs")
-        await keys("enter", "e")(pilot)
-        await until_shown(pilot, "● 3 Recipe")
-        await keys("escape")(pilot)
-        await until_shown(pilot, "● 2 Backend")
-        await keys("escape")(pilot)
-        await until_shown(pilot, "● 1 Hardware")
-        await keys("escape")(pilot)
-        await until_shown(pilot, "● 5 Run")
-        await keys("escape", "home", "space", "space", "c", "enter")(pilot)
-        await until_shown(pilot, "● 5 Run")
-        await keys("escape")(pilot)
-        await until_shown(pilot, "Home › Compare")
-        await keys("left", "enter", "ctrl+p", *"goto recipe", "enter")(pilot)
-        await until_shown(pilot, "● 3 Recipe")
+        await wait_for_text(pilot, "2 runs")
+        await press_keys("enter", "e")(pilot)
+        await wait_for_text(pilot, "● 3 Recipe")
+        await press_keys("escape")(pilot)
+        await wait_for_text(pilot, "● 2 Backend")
+        await press_keys("escape")(pilot)
+        await wait_for_text(pilot, "● 1 Hardware")
+        await press_keys("escape")(pilot)
+        await wait_for_text(pilot, "● 5 Run")
+        await press_keys("escape", "home", "space", "space", "c", "enter")(pilot)
+        await wait_for_text(pilot, "● 5 Run")
+        await press_keys("escape")(pilot)
+        await wait_for_text(pilot, "Home › Compare")
+        await press_keys("left", "enter", "ctrl+p", *"goto recipe", "enter")(pilot)
+        await wait_for_text(pilot, "● 3 Recipe")
         assert app.profile.trainer.environment == {"A": "b"}
-        await keys("escape", "escape", "escape", "escape", "escape")(pilot)
+        await press_keys("escape", "escape", "escape", "escape", "escape")(pilot)
         assert isinstance(pilot.app.screen, HomeScreen)
 
 
@@ -579,31 +608,31 @@ async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of):
     run_of("mine")
     async with make_wizard().run_test(size=(80, 24), notifications=True) as pilot:
         app = pilot.app
-        await until_shown(pilot, "1 run")
-        await keys("e")(pilot)
-        await until_shown(pilot, "● 3 Recipe")
-        await keys("escape", "escape", "escape")(pilot)
+        await wait_for_text(pilot, "1 run")
+        await press_keys("e")(pilot)
+        await wait_for_text(pilot, "● 3 Recipe")
+        await press_keys("escape", "escape", "escape")(pilot)
         assert isinstance(app.screen, HomeScreen)
-        assert "kept as the draft" not in shows(pilot), "nothing was changed"
-        await keys("e", "escape")(pilot)
-        await until_shown(pilot, "● 2 Backend")
+        assert "kept as the draft" not in screen_text(pilot), "nothing was changed"
+        await press_keys("e", "escape")(pilot)
+        await wait_for_text(pilot, "● 2 Backend")
         app.screen.form.go_to_row("trainer.arguments")
-        await keys("space", "4", "2", "escape", "escape")(pilot)
-        await until_shown(pilot, "kept as the draft")
-        await until_shown(pilot, "Continue the draft")
-        await keys("end", "up", "enter")(pilot)
-        await until_shown(pilot, "● 1 Hardware")
+        await press_keys("space", "4", "2", "escape", "escape")(pilot)
+        await wait_for_text(pilot, "kept as the draft")
+        await wait_for_text(pilot, "Continue the draft")
+        await press_keys("end", "up", "enter")(pilot)
+        await wait_for_text(pilot, "● 1 Hardware")
         assert app.profile.trainer.arguments[-1] == "42"
 
 
 async def test_what_was_said_goes_with_the_screen(run_of):
     run_of("mine")
-    async with opened(notifications=True) as pilot:
+    async with open_wizard(notifications=True) as pilot:
         pilot.app.notify("something wrong", severity="error", timeout=60)
-        await until_shown(pilot, "something wrong")
-        await keys("enter")(pilot)
-        await until_shown(pilot, "● 5 Run")
-        assert "something wrong" not in shows(pilot)
+        await wait_for_text(pilot, "something wrong")
+        await press_keys("enter")(pilot)
+        await wait_for_text(pilot, "● 5 Run")
+        assert "something wrong" not in screen_text(pilot)
 
 
 def test_a_slash_before_the_filter_is_there_does_nothing():

@@ -1,22 +1,33 @@
 """Jump keys: a letter on each panel and group, which goes there, and which nothing else sees."""
 
 import pytest
-from pilot import CPU, PRETRAIN, finished_run, keys, opened, out_of_memory, settle, shows, to, until_shown
+from pilot import (
+    CPU_MACHINE,
+    PRETRAIN_KEY,
+    finished_run,
+    go_to_fields,
+    open_wizard,
+    out_of_memory_run,
+    press_keys,
+    screen_text,
+    wait_for_text,
+    wait_for_workers,
+)
 from support import sample
 from textual.content import Content
 from textual.geometry import Offset
 from tui_train.screens.run.log_view import LogView
-from tui_train.screens.widgets.code import FileViewer
+from tui_train.screens.widgets.file_viewer import FileViewer
 from tui_train.screens.widgets.form.form import Form
-from tui_train.screens.widgets.jump import JumpScreen, letters_for
+from tui_train.screens.widgets.jump import JumpScreen, jump_letters
 from tui_train.screens.widgets.text_layout import heading, heading_title, share_bar, styled
 
-RECIPE = (PRETRAIN, "enter", "enter")
+RECIPE = (PRETRAIN_KEY, "enter", "enter")
 
 
 def letters(pilot):
     """The letters on the screen, each with the line on which it lies."""
-    lines = shows(pilot).split("\n")
+    lines = screen_text(pilot).split("\n")
     drawn = pilot.app.screen.query(".letter")
     return {lines[each.region.y][each.region.x]: lines[each.region.y][each.region.x + 1 :] for each in drawn}
 
@@ -31,11 +42,11 @@ def letters(pilot):
     ],
 )
 def test_a_letter_is_of_its_title_where_one_is_free(titles, expected):
-    assert "".join(letters_for(titles)) == expected
+    assert "".join(jump_letters(titles)) == expected
 
 
 def test_of_more_titles_than_letters_the_last_have_none():
-    found = letters_for(["same"] * 30)
+    found = jump_letters(["same"] * 30)
     assert sorted(found[:26]) == [*map(chr, range(ord("a"), ord("z") + 1))]
     assert found[26:] == [""] * 4
 
@@ -50,57 +61,57 @@ def test_a_heading_is_told_from_other_lines(width):
 
 @pytest.mark.parametrize("size", sample([(80, 24), (40, 12), (120, 40)], 2), ids=str)
 async def test_in_a_form_the_cursor_goes_to_a_group(seed, size):
-    async with opened(*RECIPE, "ctrl+o", size=size) as pilot:
+    async with open_wizard(*RECIPE, "ctrl+o", size=size) as pilot:
         assert "Model" in letters(pilot)["m"]
         assert all(len(line) > 10 for line in letters(pilot).values())
         # The last line may wrap.
-        assert "o Out of memory" in " ".join(shows(pilot).replace("\N{NO-BREAK SPACE}", " ").split())
+        assert "o Out of memory" in " ".join(screen_text(pilot).replace("\N{NO-BREAK SPACE}", " ").split())
         for letter, row, title in (
             ("l", "recipe.steps", "Learning ──"),
             ("m", "recipe.layers", "Model ──"),
             ("a", "advanced", "Advanced"),
             ("b", "recipe.sequence_length", "Batch ──"),
         ):
-            await keys(letter)(pilot)
+            await press_keys(letter)(pilot)
             form = pilot.app.screen.query_one(Form)
             assert (form.cursor, form.holds_focus) == (row, True)
-            assert title in shows(pilot)
-            await keys("ctrl+o")(pilot)
+            assert title in screen_text(pilot)
+            await press_keys("ctrl+o")(pilot)
 
 
 @pytest.mark.whole
 async def test_what_is_typed_stays_the_letter_is_typed_nowhere_and_another_size_ends_it(seed):
-    async with opened(*RECIPE) as pilot:
-        await to(pilot, "recipe.micro_batch")
-        await keys("1", "6", "ctrl+o")(pilot)
+    async with open_wizard(*RECIPE) as pilot:
+        await go_to_fields(pilot, "recipe.micro_batch")
+        await press_keys("1", "6", "ctrl+o")(pilot)
         form = pilot.app.screen_stack[-2].query_one(Form)
         for key in ("z", "escape", "ctrl+o"):
-            await keys(key)(pilot)
+            await press_keys(key)(pilot)
             assert not isinstance(pilot.app.screen, JumpScreen)
             assert (form.cursor, form.entry.value, form.holds_focus) == ("recipe.micro_batch", "16", True)
-            await keys("ctrl+o")(pilot)
-        await keys("m")(pilot)
+            await press_keys("ctrl+o")(pilot)
+        await press_keys("m")(pilot)
         assert (form.cursor, form.entry.value) == ("recipe.layers", "")
-        await keys("ctrl+o")(pilot)
+        await press_keys("ctrl+o")(pilot)
         assert isinstance(pilot.app.screen, JumpScreen)
         await pilot.resize_terminal(100, 30)
-        await settle(pilot)
+        await wait_for_workers(pilot)
         assert not isinstance(pilot.app.screen, JumpScreen)
 
 
 async def test_hardware_has_its_gpus_as_well(seed):
-    async with opened(PRETRAIN, "ctrl+o", "t", "ctrl+o") as pilot:
+    async with open_wizard(PRETRAIN_KEY, "ctrl+o", "t", "ctrl+o") as pilot:
         assert "GPUs" in letters(pilot)["g"]
-        await keys("g")(pilot)
+        await press_keys("g")(pilot)
         assert pilot.app.screen.focused.id == "gpus"
 
 
 async def test_on_home_it_goes_to_the_panels_of_the_list(machine, tmp_path):
-    machine(CPU)
+    machine(CPU_MACHINE)
     finished_run(tmp_path)
-    async with opened() as pilot:
-        await until_shown(pilot, "Runs ──")
-        await keys("slash", *"quick", "ctrl+o", "r")(pilot)
+    async with open_wizard() as pilot:
+        await wait_for_text(pilot, "Runs ──")
+        await press_keys("slash", *"quick", "ctrl+o", "r")(pilot)
         assert pilot.app.screen.focused.id == "list"
         assert pilot.app.screen.row_list.cursor.startswith("run:")
 
@@ -109,14 +120,14 @@ async def test_on_home_it_goes_to_the_panels_of_the_list(machine, tmp_path):
 @pytest.mark.whole
 @pytest.mark.parametrize(("size", "files"), sample([((80, 24), "i"), ((120, 40), "f")], 2), ids=str)
 async def test_on_preview_it_goes_to_what_is_said_and_to_the_files(machine, size, files):
-    machine(CPU)
-    async with opened(*RECIPE, "enter", "ctrl+o", size=size) as pilot:
+    machine(CPU_MACHINE)
+    async with open_wizard(*RECIPE, "enter", "ctrl+o", size=size) as pilot:
         assert "What will happen" in letters(pilot)["w"]
-        await keys(files)(pilot)
+        await press_keys(files)(pilot)
         assert pilot.app.screen.query_one(FileViewer).display
         assert pilot.app.screen.focused.id == "page"
         if size == (80, 24):
-            await keys("escape", "ctrl+o", "c")(pilot)
+            await press_keys("escape", "ctrl+o", "c")(pilot)
             page = pilot.app.screen.query_one("#body")
             assert page.has_focus
             assert page.scroll_y == page.max_scroll_y
@@ -124,27 +135,27 @@ async def test_on_preview_it_goes_to_what_is_said_and_to_the_files(machine, size
 
 @pytest.mark.whole
 async def test_a_failure_goes_to_its_line_in_the_log(machine, tmp_path):
-    run = out_of_memory(tmp_path)
+    run = out_of_memory_run(tmp_path)
     with run.attempt_log(2).open("a") as log:
         log.write("at exit\n" * 200)
-    async with opened(run=run) as pilot:
-        await until_shown(pilot, "The GPU's memory was full")
+    async with open_wizard(run=run) as pilot:
+        await wait_for_text(pilot, "The GPU's memory was full")
         view = pilot.app.screen.query_one(LogView)
-        assert "Tried to allocate" not in shows(pilot).partition("Log ")[2]
-        await keys("ctrl+o", "f")(pilot)
-        await until_shown(pilot, "[rank1]: torch.OutOfMemoryError")
+        assert "Tried to allocate" not in screen_text(pilot).partition("Log ")[2]
+        await press_keys("ctrl+o", "f")(pilot)
+        await wait_for_text(pilot, "[rank1]: torch.OutOfMemoryError")
         assert view.hit is not None
-        await keys("G", "ctrl+o", "l")(pilot)
+        await press_keys("G", "ctrl+o", "l")(pilot)
         assert (view.has_focus, view.following) == (True, True)
 
 
 async def test_letters_lie_in_the_margin(seed):
-    async with opened(*RECIPE) as pilot:
-        before = shows(pilot).split("\n")
-        await keys("ctrl+o")(pilot)
+    async with open_wizard(*RECIPE) as pilot:
+        before = screen_text(pilot).split("\n")
+        await press_keys("ctrl+o")(pilot)
         places = {each.region.offset for each in pilot.app.screen.query(".letter")}
         assert all(before[place.y][place.x] == " " for place in places)
-        for y, (old, new) in enumerate(zip(before[:-1], shows(pilot).split("\n"), strict=False)):
+        for y, (old, new) in enumerate(zip(before[:-1], screen_text(pilot).split("\n"), strict=False)):
             assert [x for x, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1]] in (
                 [],
                 [place.x for place in places if place.y == y],

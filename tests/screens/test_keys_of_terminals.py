@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import textual._parser
-from terminal import Terminal, to_recipe
+from terminal import Terminal, go_to_recipe
 from textual import events
 from tui_train.screens.app import terminal as terminal_module
 from tui_train.screens.app.terminal import KeyParser
@@ -115,11 +115,11 @@ def test_escdelay_is_what_the_user_says(monkeypatch):
 @pytest.mark.training
 def test_esc_and_a_divided_arrow_in_a_terminal(terminals):
     terminals.append(terminal := Terminal(SSH_CONNECTION=""))
-    to_recipe(terminal)
-    terminal.see("▌Layers")
+    go_to_recipe(terminal)
+    terminal.wait_for_any("▌Layers")
     os.write(terminal.child.fileno(), b"\x1b[")
     time.sleep(0.2)
     os.write(terminal.child.fileno(), b"B")
-    shown = terminal.see("▌Hidden size")
+    shown = terminal.wait_for_any("▌Hidden size")
     assert "B" not in shown.split("Hidden size")[1].splitlines()[0]
     terminal.press("\x1b", "● 2 Backend")

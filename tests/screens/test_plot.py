@@ -29,13 +29,13 @@ FEW = ((1, 3.0), (2, 2.0))
 @pytest.mark.parametrize(
     ("points", "axes", "width", "left", "below"),
     [
-        (FALLING, PlotAxisOptions(end=900), 80, "3.00 2.10 1.20", "0 225 450 675 900"),
-        (FALLING, PlotAxisOptions(end=900, share=0.25), 80, "1.2175 1.2105 1.2035", "419 454 489 524 559"),
+        (FALLING, PlotAxisOptions(x_end=900), 80, "3.00 2.10 1.20", "0 225 450 675 900"),
+        (FALLING, PlotAxisOptions(x_end=900, last_share=0.25), 80, "1.2175 1.2105 1.2035", "419 454 489 524 559"),
         (FEW[:1], PlotAxisOptions(), 80, "", "0 1"),
-        (FEW, PlotAxisOptions(end=2), 80, "", "0 1 2"),
+        (FEW, PlotAxisOptions(x_end=2), 80, "", "0 1 2"),
         (FEW[:1], PlotAxisOptions(x_name="step"), 80, "", "0 step 1"),
-        (FALLING, PlotAxisOptions(end=900, x_name="step"), 80, "", "0 225 450 675 step 900"),
-        (FALLING, PlotAxisOptions(end=900_000_000), 26, "", "0 900 000 000"),
+        (FALLING, PlotAxisOptions(x_end=900, x_name="step"), 80, "", "0 225 450 675 step 900"),
+        (FALLING, PlotAxisOptions(x_end=900_000_000), 26, "", "0 900 000 000"),
     ],
     ids=[
         "three round ones and five",
@@ -56,18 +56,18 @@ def test_labels(points, axes, width, left, below):
 
 
 def test_a_label_stands_below_its_step():
-    drawn = lines(PlotSeries(FEW), axes=PlotAxisOptions(end=5))
+    drawn = lines(PlotSeries(FEW), axes=PlotAxisOptions(x_end=5))
     places = [drawn[-1].index(label) for label in "0124"]
     assert places == [6 + round(73 * step / 5) for step in (0, 1, 2, 4)]
 
 
 def test_a_falling_curve_falls_and_ends_where_its_steps_end_in_whatever_order_they_come():
-    drawn = lines(PlotSeries(FALLING), axes=PlotAxisOptions(end=900))
+    drawn = lines(PlotSeries(FALLING), axes=PlotAxisOptions(x_end=900))
     first, last = braille(drawn[0]), braille(drawn[-2])
     assert max(first) < min(last)
     # 559 of 900 steps, in the 73 columns behind the axis
     assert abs(max(last) - (7 + 73 * 559 / 900)) < 2
-    assert lines(PlotSeries(FALLING[::-1]), axes=PlotAxisOptions(end=900)) == drawn
+    assert lines(PlotSeries(FALLING[::-1]), axes=PlotAxisOptions(x_end=900)) == drawn
 
 
 def test_one_point_is_drawn_and_a_few_are_joined():
@@ -92,15 +92,19 @@ def test_two_curves_carry_their_letters():
 
 
 def test_a_logarithmic_axis_puts_powers_at_equal_distance():
-    drawn = lines(PlotSeries([(x, 10.0 ** (-x / 10)) for x in range(31)]), height=14, axes=PlotAxisOptions(log=True))
+    drawn = lines(
+        PlotSeries([(x, 10.0 ** (-x / 10)) for x in range(31)]), height=14, axes=PlotAxisOptions(is_log_scale=True)
+    )
     assert labels(drawn) == ["1", "0.0316", "0.001"]
     rows = [min(y for y, line in enumerate(drawn[:-1]) if at in braille(line)) for at in (8, 43, 77)]
     assert rows == [0, 6, 12]
 
 
 def test_what_is_not_positive_is_left_out_of_a_logarithmic_axis():
-    assert lines(PlotSeries(((1, 0.0), (2, -3.0))), axes=PlotAxisOptions(log=True)) == []
-    assert labels(lines(PlotSeries(((1, 0.0), (2, 1.0), (3, 10.0))), axes=PlotAxisOptions(log=True)))[0] == "10"
+    assert lines(PlotSeries(((1, 0.0), (2, -3.0))), axes=PlotAxisOptions(is_log_scale=True)) == []
+    assert (
+        labels(lines(PlotSeries(((1, 0.0), (2, 1.0), (3, 10.0))), axes=PlotAxisOptions(is_log_scale=True)))[0] == "10"
+    )
 
 
 @pytest.mark.parametrize("broken", [math.nan, -math.inf, 1e308])
@@ -128,11 +132,13 @@ def test_no_room_and_no_points_draw_nothing():
 
 
 @pytest.mark.parametrize(
-    "axes", [PlotAxisOptions(), PlotAxisOptions(share=0.1), PlotAxisOptions(log=True)], ids=["whole", "end", "log"]
+    "axes",
+    [PlotAxisOptions(), PlotAxisOptions(last_share=0.1), PlotAxisOptions(is_log_scale=True)],
+    ids=["whole", "end", "log"],
 )
 def test_numbers_between_which_there_is_none(axes):
     drawn = lines(PlotSeries(((5e-324, 5e-324), (5e-324, 1e-323))), axes=axes)
-    assert bool(drawn) != axes.log
+    assert bool(drawn) != axes.is_log_scale
 
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
@@ -141,7 +147,7 @@ NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 @given(
     st.lists(st.tuples(NUMBERS, NUMBERS), max_size=30),
     st.tuples(st.integers(0, 200), st.integers(0, 40)),
-    st.builds(PlotAxisOptions, end=NUMBERS, share=st.sampled_from((1.0, 0.25, 0.1)), log=st.booleans()),
+    st.builds(PlotAxisOptions, x_end=NUMBERS, last_share=st.sampled_from((1.0, 0.25, 0.1)), is_log_scale=st.booleans()),
 )
 def test_any_numbers_are_drawn_within_their_room(points, room, axes):
     width, height = room

@@ -7,26 +7,26 @@ import subprocess
 import msgspec
 import pytest
 from click.testing import CliRunner
-from hostile import WAYS, built
+from hostile_profiles import LAUNCHERS_AND_PRESETS, hostile_profile_and_facts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pilot import PRETRAIN, keys, opened, shows, until_shown
+from pilot import PRETRAIN_KEY, open_wizard, press_keys, screen_text, wait_for_text
 from support import (
-    HOSTILE,
-    OF_BASH,
-    attempted,
-    bash,
-    exported,
+    BASH_OWN_VARIABLES,
+    HOSTILE_VALUES,
+    export_run,
     facts,
     gpu,
-    noted,
     plain_environment,
+    prepare_without_errors,
     profile,
-    ready,
+    run_launch_script,
     sample,
+    stub_calls,
+    write_attempt_events,
 )
 from textual.content import Content
-from tui_train.screens.widgets.code import FileViewer, file_names_lines, find_search_hits, fold_comments
+from tui_train.screens.widgets.file_viewer import FileViewer, file_names_lines, find_search_hits, fold_comments
 from tui_train.screens.widgets.preview_lines import PreviewContent, command_lines
 
 from tui_train.cli.app import cli
@@ -47,7 +47,7 @@ from tui_train.views.previous_run import (
     value_difference_lines,
 )
 
-TO_PREVIEW = (PRETRAIN, *["enter"] * 3)
+TO_PREVIEW = (PRETRAIN_KEY, *["enter"] * 3)
 
 
 def said(values=None, found=None, rate=None):
@@ -62,7 +62,7 @@ def said(values=None, found=None, rate=None):
 
 def test_five_lines_say_what_a_plan_does():
     values, where = {"recipe.micro_batch": 2}, facts(gpus=(gpu(0), gpu(1)))
-    found, plan = said(values, where), ready(profile(values), where).plan
+    found, plan = said(values, where), prepare_without_errors(profile(values), where).plan
     assert list(found) == ["Model", "Data", "Batch", "Rate", "Steps"]
     numbers = [int(number) for number in re.findall(r"\d+", found["Batch"].value)]
     assert numbers == [plan.micro_batch, plan.accumulation, plan.world_size, plan.global_batch]
@@ -77,7 +77,7 @@ def test_what_a_script_keeps_for_itself_is_called_so():
 
 
 DATA_OPTION = ScriptParameter(name="--data", default="corpus.txt")
-DATA_WORD = ScriptParameter(name="dataset", form="positional", required=True)
+DATA_WORD = ScriptParameter(name="dataset", form="positional", is_required=True)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_data_that_a_script_reads_by_its_own_argument(parameter, arguments, 
     assert found.note.startswith(note)
 
 
-@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("value", HOSTILE_VALUES)
 def test_hostile_names_are_shown_as_text(value):
     found = said({"trainer.data": (f"/d/{value or 'x'}",), "nemo.recipe": value, "trainer.model": f"/m/{value}"})
     assert all(part.isprintable() for line in found.values() for part in (line.value, line.note))
@@ -110,30 +110,34 @@ def test_hostile_names_are_shown_as_text(value):
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(way=st.sampled_from(WAYS), values=st.lists(st.sampled_from(HOSTILE), min_size=8, max_size=20), data=st.data())
+@given(
+    way=st.sampled_from(LAUNCHERS_AND_PRESETS),
+    values=st.lists(st.sampled_from(HOSTILE_VALUES), min_size=8, max_size=20),
+    data=st.data(),
+)
 def test_copied_command_starts_what_launch_plain_starts(way, values, data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("way")
-    chosen, found = built(folder, *way, values)
-    run, plan = exported(folder / "run", chosen, found)
+    chosen, found = hostile_profile_and_facts(folder, *way, values)
+    run, plan = export_run(folder / "run", chosen, found)
     width = data.draw(st.integers(30, 140))
     notes = folder / "notes"
     environment = plain_environment(STUB_NOTES=str(notes))
-    assert bash(run, "--plain", env=environment).returncode == 0
-    (by_script,) = noted(notes)
+    assert run_launch_script(run, "--plain", env=environment).returncode == 0
+    (by_script,) = stub_calls(notes)
     notes.rename(folder / "first")
     text = command_to_paste(make_plain_command(plan), width)
     pasted = subprocess.run(["bash", "-c", text], cwd=run.path, env=environment, capture_output=True, check=False)
     assert pasted.returncode == 0, pasted.stderr
-    (by_hand,) = noted(notes)
+    (by_hand,) = stub_calls(notes)
     assert by_hand["argv"] == by_script["argv"]
     assert by_hand["cwd"] == by_script["cwd"]
-    chosen_names = {setting.name for setting in plan.attempts[0].command.env} - OF_BASH
+    chosen_names = {setting.name for setting in plan.attempts[0].command.env} - BASH_OWN_VARIABLES
     for name in chosen_names:
         assert by_hand["env"][name] == by_script["env"][name]
 
 
 def test_command_keeps_to_the_width_where_words_allow():
-    command = make_plain_command(ready(profile(), facts(gpus=(gpu(0), gpu(1)))).plan)
+    command = make_plain_command(prepare_without_errors(profile(), facts(gpus=(gpu(0), gpu(1)))).plan)
     longest = max(map(len, (*command.groups, *command.settings)))
     for width in (40, 60, 76, 100):
         assert max(map(len, wrap_command(command, width))) <= max(width, longest + 6)
@@ -144,9 +148,9 @@ def test_command_keeps_to_the_width_where_words_allow():
 
 def run_of(chosen, *, seconds=None):
     """The folder of a run of a profile; with `seconds` one that finished."""
-    run = rundir.create_run_folder(chosen.name, ready(chosen, facts()).files)
+    run = rundir.create_run_folder(chosen.name, prepare_without_errors(chosen, facts()).files)
     if seconds:
-        attempted(run, seconds)
+        write_attempt_events(run, seconds)
     return run
 
 
@@ -171,13 +175,13 @@ def test_pace_holds_only_where_nothing_changes_the_speed():
     run = run_of(profile({"recipe.steps": 50}), seconds=100)
     found = find_previous_run(Profile())
     pace = expected_pace(found, profile({"recipe.steps": 500, "recipe.learning_rate": 1e-3}))
-    assert (pace.seconds, said(rate=pace)["Time"].value) == (2.0, "about 2 min 00 s")
+    assert (pace.seconds_per_step, said(rate=pace)["Time"].value) == (2.0, "about 2 min 00 s")
     assert expected_pace(found, profile({"recipe.micro_batch": 2})) is None
     assert expected_pace(None, Profile()) is None
     # Where epochs end it, its log says how many steps there were.
     run.plan_file.write_text(json.dumps(run.plan() | {"steps": 0}))
     run.attempt_log(1).write_text("step 25/25 | loss 2.0\n")
-    assert find_previous_run(Profile()).step_seconds == 4.0
+    assert find_previous_run(Profile()).seconds_per_step == 4.0
 
 
 @pytest.mark.parametrize(
@@ -196,7 +200,7 @@ def test_of_long_values_the_words_that_differ_are_named(before, after, shown):
 
 def test_files_are_compared_with_those_of_the_run_before():
     run = run_of(profile({"recipe.steps": 20}))
-    now = ready(profile({"recipe.steps": 20, "recipe.learning_rate": 1e-4}), facts()).files
+    now = prepare_without_errors(profile({"recipe.steps": 20, "recipe.learning_rate": 1e-4}), facts()).files
     changed = {file.path: file.text for file in diffs_of_changed_files(run.name, now)}
     assert "launch.sh.diff" in changed
     assert "plan.json.diff" not in changed
@@ -204,10 +208,10 @@ def test_files_are_compared_with_those_of_the_run_before():
     assert lines[:2] == [f"--- {run.name}", "+++ now"]
     assert any(line.startswith("+") and "0.0001" in line for line in lines)
     assert any(line.startswith("-") and "0.003" in line for line in lines)
-    assert diffs_of_changed_files(run.name, ready(profile({"recipe.steps": 20}), facts()).files) == ()
+    assert diffs_of_changed_files(run.name, prepare_without_errors(profile({"recipe.steps": 20}), facts()).files) == ()
     assert diffs_of_changed_files("no-such-run", now) is None
     (run.path / "launch.sh").unlink()
-    (new,) = diffs_of_changed_files(run.name, ready(profile({"recipe.steps": 20}), facts()).files)
+    (new,) = diffs_of_changed_files(run.name, prepare_without_errors(profile({"recipe.steps": 20}), facts()).files)
     assert new.path == "launch.sh.diff"
     assert new.text.startswith("--- not there")
 
@@ -215,13 +219,13 @@ def test_files_are_compared_with_those_of_the_run_before():
 async def test_the_run_that_is_edited_is_compared_with(machine):
     older = run_of(profile({"recipe.steps": 10}), seconds=10)
     run_of(profile({"recipe.steps": 30}), seconds=10)
-    async with opened(run=older, size=(120, 40)) as pilot:
-        await until_shown(pilot, "e Edit")
-        await keys("e")(pilot)
+    async with open_wizard(run=older, size=(120, 40)) as pilot:
+        await wait_for_text(pilot, "e Edit")
+        await press_keys("e")(pilot)
         for _ in range(4):
-            if "● 4 Preview" not in shows(pilot):
-                await keys("enter")(pilot)
-        await until_shown(pilot, f"nothing since {older.name}")
+            if "● 4 Preview" not in screen_text(pilot):
+                await press_keys("enter")(pilot)
+        await wait_for_text(pilot, f"nothing since {older.name}")
 
 
 @pytest.mark.whole
@@ -230,17 +234,17 @@ async def test_the_run_that_is_edited_is_compared_with(machine):
 )
 async def test_d_shows_which_lines_the_run_before_had_otherwise(machine, monkeypatch, size, name_of_now):
     run = run_of(profile({"recipe.steps": 20}))
-    async with opened(*TO_PREVIEW, size=size) as pilot:
-        await until_shown(pilot, "; d shows it")
-        await keys("d")(pilot)
-        await until_shown(pilot, "launch.sh.diff", name_of_now)
+    async with open_wizard(*TO_PREVIEW, size=size) as pilot:
+        await wait_for_text(pilot, "; d shows it")
+        await press_keys("d")(pilot)
+        await wait_for_text(pilot, "launch.sh.diff", name_of_now)
         sent = []
         monkeypatch.setattr(pilot.app, "copy_to_clipboard", sent.append)
-        await keys("slash", *"micro", "enter", "escape", "y", "d", "slash", *"micro", "enter", "enter")(pilot)
+        await press_keys("slash", *"micro", "enter", "escape", "y", "d", "slash", *"micro", "enter", "enter")(pilot)
         assert sent[0].startswith(f"--- {run.name}\n+++ now\n@@ ")
-        await keys("escape", "d", "d")(pilot)
-        await until_shown(pilot, "launch.sh \u203a")
-        assert name_of_now not in shows(pilot)
+        await press_keys("escape", "d", "d")(pilot)
+        await wait_for_text(pilot, "launch.sh \u203a")
+        assert name_of_now not in screen_text(pilot)
         assert pilot.app.screen.query_one("#side").display == (size[0] >= 140)
 
 
@@ -272,25 +276,25 @@ def test_plan_says_the_five_lines_first_and_what_changed():
 
 @pytest.mark.whole
 async def test_keys_show_turn_search_and_copy_the_files(machine, monkeypatch):
-    async with opened(*TO_PREVIEW) as pilot:
+    async with open_wizard(*TO_PREVIEW) as pilot:
         sent = []
         monkeypatch.setattr(pilot.app, "copy_to_clipboard", sent.append)
         files = pilot.app.screen.query_one(FileViewer)
-        await keys("c", "f", "y")(pilot)
+        await press_keys("c", "f", "y")(pilot)
         assert sent == [command_to_paste(pilot.app.screen._preview_content.command), files.shown_file.text]
-        assert "#!/usr/bin/env bash" in shows(pilot)
-        await keys("right")(pilot)
+        assert "#!/usr/bin/env bash" in screen_text(pilot)
+        await press_keys("right")(pilot)
         assert files.shown_index == 1
-        await keys("slash", *"step_tokens", "enter")(pilot)
+        await press_keys("slash", *"step_tokens", "enter")(pilot)
         assert "step_tokens" in files.shown_file.text
         first = files.shown_index, files._hit_index
-        await keys("enter")(pilot)
+        await press_keys("enter")(pilot)
         assert (files.shown_index, files._hit_index) != first
-        await keys("escape")(pilot)
-        assert "Search in all" not in shows(pilot)
+        await press_keys("escape")(pilot)
+        assert "Search in all" not in screen_text(pilot)
         assert files.display, "Esc ended the search, not the step"
-        await keys("escape")(pilot)
-        assert "What will happen" in shows(pilot), "Esc closed the files, not the step"
+        await press_keys("escape")(pilot)
+        assert "What will happen" in screen_text(pilot), "Esc closed the files, not the step"
 
 
 @pytest.mark.parametrize("width", [40, 120])
@@ -309,7 +313,7 @@ def test_search_finds_each_line_of_each_file():
 @pytest.mark.parametrize("width", [0, 1, 2, 7])
 def test_a_command_is_drawn_on_the_narrowest_screen(width):
     python = "/a/long path/狐/bin/python"
-    plan = ready(profile({"trainer.python": python}), facts(python=python)).plan
+    plan = prepare_without_errors(profile({"trainer.python": python}), facts(python=python)).plan
     lines = overview.overview_lines(Setup(profile(), facts()), None)
     assert command_lines(
         PreviewContent(lines=lines, command=make_plain_command(plan), title=plan.title), width, with_variables=True
@@ -329,7 +333,7 @@ def test_a_long_comment_is_folded_into_comments(width):
 
 @pytest.mark.whole
 async def test_what_waits_for_a_picture_of_a_screen_is_let_be_once_that_is_left(machine):
-    async with opened(*TO_PREVIEW) as pilot:
+    async with open_wizard(*TO_PREVIEW) as pilot:
         preview, called = pilot.app.screen, []
         preview.call_after_refresh(called.append, "there")
         await pilot.pause()
@@ -342,8 +346,8 @@ async def test_what_waits_for_a_picture_of_a_screen_is_let_be_once_that_is_left(
 
 @pytest.mark.whole
 async def test_what_a_profile_means_is_made_once_for_all_steps(machine, monkeypatch):
-    asked, set_up = [], data_defaults.set_up
-    monkeypatch.setattr(data_defaults, "set_up", lambda *values: asked.append(values) or set_up(*values))
-    async with opened(*TO_PREVIEW):
+    asked, make_setup = [], data_defaults.make_setup
+    monkeypatch.setattr(data_defaults, "make_setup", lambda *values: asked.append(values) or make_setup(*values))
+    async with open_wizard(*TO_PREVIEW):
         assert asked
         assert len(asked) == len({(id(chosen), id(found)) for chosen, found in asked})

@@ -4,8 +4,8 @@ import os
 
 import pytest
 import random_events
-from counting import PROPERTY
-from random_events import describe, play
+from random_events import failure_report, play_session
+from try_counts import TRIES_PROPERTY
 
 _EVENTS = int(os.environ.get("TUI_TRAIN_TEST_EVENTS", "100"))
 _SESSION = min(300, _EVENTS)
@@ -21,7 +21,7 @@ def test_random_events_bring_no_fault(part, record_property):
     failed = []
     for seed in range(_FIRST + part * _SESSIONS, _FIRST + (part + 1) * _SESSIONS):
         every = dict(enumerate(random_events.random_events(seed, _SESSION)))
-        if faults := play(seed, [*every.values()]):
-            failed.append(describe(seed, every, faults[0]))
-    record_property(PROPERTY, ["random events in the wizard", _SESSIONS * _SESSION, len(failed)])
+        if faults := play_session(seed, [*every.values()]):
+            failed.append(failure_report(seed, every, faults[0]))
+    record_property(TRIES_PROPERTY, ["random events in the wizard", _SESSIONS * _SESSION, len(failed)])
     assert not failed, "\n".join(failed)

@@ -9,12 +9,20 @@ from typing import Any
 
 import pytest
 import warm
-from pilot import keys, settle, shows, until_shown, until_true
-from results import ADAPTER, LOG, ended, put_adapter, put_model, tensors, with_own_code
+from pilot import press_keys, screen_text, until_true, wait_for_text, wait_for_workers
 from rich.cells import cell_len
-from support import sample, until, with_word
+from support import pids_with_argument, sample, wait_until
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
+from training_results import (
+    ADAPTER_CONFIG,
+    LOG_LINES,
+    copy_model_with_own_code,
+    ended_run,
+    safetensors_bytes,
+    write_adapter,
+    write_model,
+)
 from tui_train.screens.chat.chat_pane import ChatPane
 
 from tui_train.actions.chat import Chat, ModelsLoaded
@@ -28,65 +36,65 @@ SIZES = [(80, 24), (120, 40)]
 async def on_result(run: RunDir, words: str, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Pilot[Any]]:
     """Open the wizard on a run, and go on to its result."""
     async with make_wizard(str(run.path)).run_test(size=size) as pilot:
-        await until_shown(pilot, "Enter result")
+        await wait_for_text(pilot, "Enter result")
         await pilot.press("enter")
-        await until_shown(pilot, words)
+        await wait_for_text(pilot, words)
         yield pilot
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_the_result_of_a_run_by_keys(machine, tmp_path, size):
-    run = ended(tmp_path / "run", LOG)
-    put_adapter(run.path / "output", ADAPTER | {"base_model_name_or_path": "no/[bold]base"})
+    run = ended_run(tmp_path / "run", LOG_LINES)
+    write_adapter(run.path / "output", ADAPTER_CONFIG | {"base_model_name_or_path": "no/[bold]base"})
     async with on_result(run, "LoRA adapter of no/[bold]base", size) as pilot:
-        shown = shows(pilot)
+        shown = screen_text(pilot)
         assert "2.000 last, step 20   1.500 best, step 10" in shown
         assert "1.875 last, step 20   1.750 best, step 10" in shown
         assert "load it with peft, or merge it first" in shown
         assert all(len(line) <= size[0] for line in shown.splitlines())
-        await keys("c")(pilot)
+        await press_keys("c")(pilot)
         assert pilot.app.clipboard == str(run.path / "output")
-        await keys("v")(pilot)
+        await press_keys("v")(pilot)
         assert pilot.app.clipboard.startswith("vllm serve ")
-        await keys("m")(pilot)
+        await press_keys("m")(pilot)
         await pilot.press("enter")
-        await until_shown(pilot, "✗ not merged")
+        await wait_for_text(pilot, "✗ not merged")
         assert not (run.path / "merged").exists()
-        await keys("escape")(pilot)
+        await press_keys("escape")(pilot)
         assert type(pilot.app.screen).__name__ == "RunScreen"
 
 
 async def test_a_broken_result_is_neither_tried_nor_merged(machine, tmp_path):
-    run = ended(tmp_path / "run", LOG, state="failed")
-    put_adapter(run.path / "output", data=tensors(cut=1))
+    run = ended_run(tmp_path / "run", LOG_LINES, state="failed")
+    write_adapter(run.path / "output", data=safetensors_bytes(cut=1))
     async with on_result(run, "Problem") as pilot:
-        assert not [offered for offered in ("Try it", "m Merge", "Serve") if offered in shows(pilot)]
+        assert not [offered for offered in ("Try it", "m Merge", "Serve") if offered in screen_text(pilot)]
 
 
 async def test_a_run_that_made_nothing_has_no_result(machine, tmp_path):
-    run = ended(tmp_path / "run", LOG)
+    run = ended_run(tmp_path / "run", LOG_LINES)
     async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "e edit and rerun")
-        assert "Enter" not in shows(pilot)
-        await keys("enter")(pilot)
+        await wait_for_text(pilot, "e edit and rerun")
+        assert "Enter" not in screen_text(pilot)
+        await press_keys("enter")(pilot)
         assert type(pilot.app.screen).__name__ == "RunScreen"
 
 
 def children() -> list[int]:
     """The chats that this process has started."""
-    found = with_word(str(Path(__file__).parents[2] / "tui_train/programs/result/chat_child.py"))
+    found = pids_with_argument(str(Path(__file__).parents[2] / "tui_train/programs/result/chat_child.py"))
     return [pid for pid in found if f"PPid:\t{os.getpid()}\n" in Path(f"/proc/{pid}/status").read_text()]
 
 
 async def loaded(pilot: Any, words: str) -> None:
     """Wait until a model is loaded, or is not, in these words, which may be broken into lines."""
-    await until_true(pilot, lambda: words in " ".join(shows(pilot).split()))
+    await until_true(pilot, lambda: words in " ".join(screen_text(pilot).split()))
 
 
 async def answered(pilot: Any, count: int) -> None:
     """Wait until so many answers are complete."""
-    await until_true(pilot, lambda: shows(pilot).count("tokens/s") >= count)
+    await until_true(pilot, lambda: screen_text(pilot).count("tokens/s") >= count)
 
 
 @pytest.mark.parametrize("size", sample(SIZES, 2), ids=str)
@@ -94,20 +102,20 @@ async def test_a_chat_beside_the_base_by_keys(machine, full_run, size):
     async with on_result(full_run, "full model, trained from", size) as pilot:
         await pilot.press("b")
         await loaded(pilot, "✓ loaded on cpu in float32")
-        beside = [line for line in shows(pilot).splitlines() if line.startswith(" Result") and "Base" in line]
+        beside = [line for line in screen_text(pilot).splitlines() if line.startswith(" Result") and "Base" in line]
         assert bool(beside) == (size[0] >= 100)
         (child,) = children()
         await pilot.press("q", "u", "a", "enter")
-        await until_shown(pilot, "› qua")
-        assert shows(pilot).count("› qua") == 2
+        await wait_for_text(pilot, "› qua")
+        assert screen_text(pilot).count("› qua") == 2
         await answered(pilot, 2)
-        assert all(cell_len(line) <= size[0] for line in shows(pilot).split("\n"))
+        assert all(cell_len(line) <= size[0] for line in screen_text(pilot).split("\n"))
         await pilot.press("h", "i", "enter", "f2", "f2")
         await answered(pilot, 3)
         await pilot.press("escape")
         await pilot.pause()
         assert type(pilot.app.screen).__name__ == "ResultScreen"
-        until(lambda: not Path(f"/proc/{child}").exists(), 20, "the child goes on")
+        wait_until(lambda: not Path(f"/proc/{child}").exists(), 20, "the child goes on")
 
 
 @pytest.mark.whole
@@ -124,42 +132,42 @@ async def test_what_is_asked_while_a_model_is_loaded_is_sent_then(machine, full_
         await pilot.pause()
         screen = pilot.app.screen
         assert screen.query_one("#prompt").value == "qua"
-        assert "is sent then" in shows(pilot)
+        assert "is sent then" in screen_text(pilot)
         typed.set()
         await answered(pilot, 1)
-        assert shows(pilot).count("› qua") == 1
+        assert screen_text(pilot).count("› qua") == 1
         assert not screen.query_one("#prompt").value
 
 
 @pytest.mark.whole
 async def test_why_a_model_cannot_be_tried_stays_on_the_screen(machine, tmp_path):
-    run = ended(tmp_path / "run", LOG)
-    put_model(run.path / "output")
+    run = ended_run(tmp_path / "run", LOG_LINES)
+    write_model(run.path / "output")
     async with on_result(run, "full model") as pilot:
         await pilot.press("enter")
         await loaded(pilot, "no tokenizer")
-        await keys("x", "enter")(pilot)
-        assert "› x" not in shows(pilot)
-        await keys("escape")(pilot)
+        await press_keys("x", "enter")(pilot)
+        assert "› x" not in screen_text(pilot)
+        await press_keys("escape")(pilot)
         assert type(pilot.app.screen).__name__ == "ResultScreen"
 
 
 @pytest.mark.whole
 async def test_code_of_a_model_runs_after_a_key(machine, tmp_path, models):
     marker = tmp_path / "marker"
-    run = ended(tmp_path / "run", LOG, python=warm.training())
-    (run.path / "output").symlink_to(with_own_code(tmp_path / "own", models[0], marker))
+    run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training())
+    (run.path / "output").symlink_to(copy_model_with_own_code(tmp_path / "own", models[0], marker))
     async with on_result(run, "full model") as pilot:
-        assert "F4" not in shows(pilot)
+        assert "F4" not in screen_text(pilot)
         await pilot.press("enter")
         await loaded(pilot, "F4 runs it")
         # A long path to it is broken into lines.
-        assert "modeling_own.py" in "".join(shows(pilot).split())
+        assert "modeling_own.py" in "".join(screen_text(pilot).split())
         assert not marker.exists()
         await pilot.press("f4")
         await loaded(pilot, "✓ loaded on cpu")
         assert marker.exists()
-        assert "F4" not in shows(pilot)
+        assert "F4" not in screen_text(pilot)
 
 
 class Column(App[None]):
@@ -178,7 +186,7 @@ async def test_what_is_written_redraws_its_own_line(monkeypatch):
         talk = app.query_one(ChatPane)
         talk.begin_turn("Why?")
         talk.append_to_answer("one two three")
-        await settle(pilot)
+        await wait_for_workers(pilot)
         drawn = []
         monkeypatch.setattr(talk, "refresh", lambda *regions, **_: drawn.extend(regions))
         talk.append_to_answer(" four [bold]five")
@@ -187,13 +195,13 @@ async def test_what_is_written_redraws_its_own_line(monkeypatch):
         monkeypatch.undo()
         for number in range(40):
             talk.append_to_answer(f"\nline {number}")
-        await settle(pilot)
-        assert "line 39" in shows(pilot)
+        await wait_for_workers(pilot)
+        assert "line 39" in screen_text(pilot)
         talk.scroll_pages(-1)
         talk.append_to_answer("\nlast line")
-        await settle(pilot)
-        assert "last line" not in shows(pilot)
+        await wait_for_workers(pilot)
+        assert "last line" not in screen_text(pilot)
         talk.scroll_pages(9)
-        await settle(pilot)
-        assert "last line" in shows(pilot)
-        assert "[bold]" not in shows(pilot)
+        await wait_for_workers(pilot)
+        assert "last line" in screen_text(pilot)
+        assert "[bold]" not in screen_text(pilot)

@@ -10,26 +10,35 @@ from typing import Any
 
 import msgspec
 import pytest
-from pilot import CARDS, finished_run, keys, opened, out_of_memory, shows, until_shown, until_true
-from results import put_model, tensors
-from support import GIB, UUIDS, holder
+from pilot import (
+    THREE_CARDS,
+    finished_run,
+    open_wizard,
+    out_of_memory_run,
+    press_keys,
+    screen_text,
+    until_true,
+    wait_for_text,
+)
+from support import GIB, UUIDS, start_folder_holder
+from training_results import safetensors_bytes, write_model
 from tui_train.screens.run import run_state
 from tui_train.screens.run.card_lines import CardLabel, card_lines
-from tui_train.screens.run.failure import split_cause
+from tui_train.screens.run.failure_panel import split_first_clause
 from tui_train.screens.run.log_view import LogView
-from tui_train.screens.run.run_end import NOT_ENDED, RunEnd
+from tui_train.screens.run.run_end import RUN_NOT_ENDED, RunEnd
 from tui_train.screens.run.run_view import RunView
 from tui_train.screens.widgets.card_curves import SECONDS_PER_CURVE_BLOCK, CardHistory
 
-from tui_train.diagnose import reader
+from tui_train.diagnose import log_reader
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.samples import CardSample
 from tui_train.runner.logs.curve import LossCurve, LossCurveBuilder, LossPoint
-from tui_train.runs.follow import follow_news, read_progress
+from tui_train.runs.follow import follow_snapshots, read_progress
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_listed_runs
-from tui_train.views import show
+from tui_train.views import plain_text
 from tui_train.views.run_digest import DigestCache
 from tui_train.wizard import make_wizard
 
@@ -46,7 +55,7 @@ def lines(first: int, last: int, of: int = 900) -> list[str]:
 def running(tmp_path: Path, *events: dict[str, Any], logs: tuple[list[str], ...]) -> RunDir:
     """Return the folder of a run that goes on, held by this process, and the logs of its attempts."""
     run = finished_run(tmp_path)
-    began = {"time": time.time() - 1500, "event": "run_started", **holder(run.path)}
+    began = {"time": time.time() - 1500, "event": "run_started", **start_folder_holder(run.path)}
     run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, (began, *events))) + b"\n")
     for number, log in enumerate(logs, start=1):
         run.attempt_log(number).write_text("\n".join(log) + "\n")
@@ -74,8 +83,8 @@ def row(shown: str, words: str) -> str:
 @pytest.mark.parametrize("size", [(60, 24), (80, 24), (200, 50)], ids=str)
 async def test_a_live_run_says_all_at_any_size(machine, tmp_path, size):
     async with make_wizard(str(climbed(tmp_path).path)).run_test(size=size) as pilot:
-        await until_shown(pilot, "◆ eval", "step 558/900", "● attempt 2")
-        shown = shows(pilot)
+        await wait_for_text(pilot, "◆ eval", "step 558/900", "● attempt 2")
+        shown = screen_text(pilot)
         assert row(shown, "running").endswith("25 min elapsed")
         assert "62 %" in row(shown, "558 of 900")
         assert "eval 1.502 best, step 500" in row(shown, "loss 1.00")
@@ -96,8 +105,8 @@ async def test_what_a_run_does_before_its_first_step_is_said(machine, tmp_path, 
     run = running(tmp_path, *events, logs=())
     run.attempt_log(1).write_text(log)
     async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, said or "3 of 900")
-        waits = [words in shows(pilot) for words in ("no process trains", "nothing written", "no step")]
+        await wait_for_text(pilot, said or "3 of 900")
+        waits = [words in screen_text(pilot) for words in ("no process trains", "nothing written", "no step")]
         assert sum(waits) == bool(said)
 
 
@@ -111,7 +120,7 @@ async def test_a_resumed_attempt_is_at_its_checkpoint_until_a_step_is_read(tmp_p
     run = running(tmp_path, *events, logs=(lines(1, 460), ["loading"]))
     async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
         ends = "✗ attempt 1, exit code 9 at step 460 ── ● attempt 2, resumed from step 450"
-        await until_shown(pilot, "450 of 900", "50 %", ends)
+        await wait_for_text(pilot, "450 of 900", "50 %", ends)
         assert DigestCache().read_digest(run).step == 450
 
 
@@ -124,19 +133,19 @@ def test_an_attempt_that_begins_while_one_looks_follows_all_of_the_one_before(tm
     second = {"time": 3.0, "event": "attempt_started", "attempt": 2, "position": 1, "resumed": 40}
     run = running(tmp_path, *ended[:1], logs=(lines(1, 30),))
     enough = []
-    news = follow_news(run, lambda: bool(enough))
+    snapshot = follow_snapshots(run, lambda: bool(enough))
     looked = 0
     while looked < looks:
         with run.attempt_log(1).open("a") as log:
             log.write(f"noise {looked}\nstep {31 + looked}/900 | loss 1.5\n")
-        looked, _ = looked + 1, next(news)
+        looked, _ = looked + 1, next(snapshot)
     for step in range(31 + looks, 51):
         with run.attempt_log(1).open("a") as log:
             log.write(f"step {step}/900 | loss 1.5\n")
     run.attempt_log(2).write_text("\n".join(lines(41, 60)) + "\n")
     with run.events_file.open("ab") as events:
         events.write(b"\n".join(map(msgspec.json.encode, (ended[1], second))) + b"\n")
-    last = next(each for each in news if each.progress.step == 60)
+    last = next(each for each in snapshot if each.progress.step == 60)
     assert last.progress.curve == read_progress(run, last.status.attempts).curve
     of_home = DigestCache()
     assert last.progress.curve == of_home.read_losses(of_home.read_digest(run)).curve
@@ -148,7 +157,7 @@ def test_an_attempt_that_begins_while_one_looks_follows_all_of_the_one_before(tm
 async def test_the_plot_is_zoomed_scaled_turned_and_hidden(machine, tmp_path):
     app = make_wizard(str(climbed(tmp_path).path))
     async with app.run_test(size=(120, 40)) as pilot:
-        await until_shown(pilot, "900")
+        await wait_for_text(pilot, "900")
         for key, title, labels in (
             ("z", "last quarter", ["418", "453", "488", "523", "558"]),
             ("z", "last twentieth", ["530", "537", "544", "551", "558"]),
@@ -157,12 +166,12 @@ async def test_the_plot_is_zoomed_scaled_turned_and_hidden(machine, tmp_path):
             ("v", "Learning rate", ["0", "225", "450", "675", "900"]),
         ):
             await pilot.press(key)
-            await until_shown(pilot, title)
-            axes = [line.replace("step ", "").split() for line in shows(pilot).splitlines()]
-            assert labels in axes, shows(pilot)
+            await wait_for_text(pilot, title)
+            axes = [line.replace("step ", "").split() for line in screen_text(pilot).splitlines()]
+            assert labels in axes, screen_text(pilot)
         await pilot.press("p")
-        await until_true(pilot, lambda: shows(pilot).count("step 5") > 20)
-        assert "Learning rate" not in shows(pilot), "the log has the room"
+        await until_true(pilot, lambda: screen_text(pilot).count("step 5") > 20)
+        assert "Learning rate" not in screen_text(pilot), "the log has the room"
 
 
 def test_what_can_be_done_with_a_run_follows_from_what_is_known_of_it(tmp_path):
@@ -170,29 +179,29 @@ def test_what_can_be_done_with_a_run_follows_from_what_is_known_of_it(tmp_path):
     actions = ("stop", "resume", "edit", "show_result", "fix")
     assert [action for action in actions if view.can_do(action)] == ["stop"]
     assert not view.why_key_refused("e"), "nothing is known of it"
-    view.news = next(follow_news(view.run, lambda: False))
-    assert view.end == NOT_ENDED
+    view.snapshot = next(follow_snapshots(view.run, lambda: False))
+    assert view.end == RUN_NOT_ENDED
     assert [action for action in actions if view.can_do(action)] == ["edit"]
     view.end = RunEnd(why_not_resumable="has no checkpoint")
     assert view.why_key_refused("r").endswith("has no checkpoint.")
     view.end = RunEnd(previous_run=view.run)
-    assert [key for key, _ in view.next_keys_and_words()] == ["r", "e", "c"]
-    view.is_unread = True
+    assert [key for key, _ in view.next_keys_and_labels()] == ["r", "e", "c"]
+    view.is_log_unreadable = True
     assert any("can no longer be read" in line.plain for line in view.state_lines(())(80))
 
 
 async def test_an_ended_run_says_what_remains_and_what_is_next_and_does_not_ring(machine, tmp_path, monkeypatch):
     run = finished_run(tmp_path)
-    put_model(run.path / "output/model", **{"model.safetensors": tensors(3 * 2**20)})
+    write_model(run.path / "output/model", **{"model.safetensors": safetensors_bytes(3 * 2**20)})
     app = make_wizard(str(run.path))
     monkeypatch.setattr(app, "bell", lambda: pytest.fail("it rang"))
     async with app.run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "1.067 last, 5.000 first")
-        await until_shown(pilot, "output/model   3 MiB")
-        shown = shows(pilot)
+        await wait_for_text(pilot, "1.067 last, 5.000 first")
+        await wait_for_text(pilot, "output/model   3 MiB")
+        shown = screen_text(pilot)
         assert row(shown, "finished").endswith("after 1 min 25 s, 2 attempts")
         assert "r Resume" not in shown
-        await keys("e")(pilot)
+        await press_keys("e")(pilot)
         assert type(app.screen).__name__ == "RecipeScreen"
 
 
@@ -203,32 +212,32 @@ async def test_weights_of_another_form_are_named_where_there_is_no_checkpoint(ma
     saved.write_bytes(b"weights")
     os.utime(saved, (1050, 1050))  # while it trained
     async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "edit and rerun")
-        assert row(shows(pilot), "Saved").split() == ["Saved", "output/model.pt"]
+        await wait_for_text(pilot, "edit and rerun")
+        assert row(screen_text(pilot), "Saved").split() == ["Saved", "output/model.pt"]
 
 
 async def test_an_empty_log_is_called_so_and_has_nothing_to_scroll(machine, tmp_path):
     run = finished_run(tmp_path, state="failed", code=3)
     run.attempt_log(2).write_bytes(b"")
-    async with opened(run=run) as pilot:
-        assert ("attempt-2.log  is empty" in shows(pilot), "█" in shows(pilot)) == (True, False)
+    async with open_wizard(run=run) as pilot:
+        assert ("attempt-2.log  is empty" in screen_text(pilot), "█" in screen_text(pilot)) == (True, False)
 
 
 @pytest.mark.whole
 async def test_a_failed_run_can_be_resumed_and_the_plot_had_back(machine, tmp_path):
-    run = out_of_memory(tmp_path)
-    async with opened(run=run, notifications=True) as pilot:
-        assert "r resume" not in shows(pilot)
-        await keys("r")(pilot)
+    run = out_of_memory_run(tmp_path)
+    async with open_wizard(run=run, notifications=True) as pilot:
+        assert "r resume" not in screen_text(pilot)
+        await press_keys("r")(pilot)
         assert "no complete checkpoint" in [*pilot.app._notifications][-1].message
     checkpoint = run.path / "output" / "checkpoint-5"
     checkpoint.mkdir(parents=True)
     (checkpoint / "trainer_state.json").write_text("{}")
-    async with opened(run=run) as pilot:
-        await until_shown(pilot, "memory was full", "r resume", "▌✗ The GPU")
-        assert re.search(r"▌line 62  .*torch.OutOfMemoryError", shows(pilot))
+    async with open_wizard(run=run) as pilot:
+        await wait_for_text(pilot, "memory was full", "r resume", "▌✗ The GPU")
+        assert re.search(r"▌line 62  .*torch.OutOfMemoryError", screen_text(pilot))
         assert not pilot.app.screen.query_one("#plot").display
-        await keys("p")(pilot)
+        await press_keys("p")(pilot)
         assert pilot.app.screen.query_one("#plot").display
 
 
@@ -240,12 +249,12 @@ async def test_the_end_of_a_watched_run_rings(machine, tmp_path, monkeypatch, se
     rung = []
     monkeypatch.setattr(app, "bell", lambda: rung.append(1))
     async with app.run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "558 of 900")
+        await wait_for_text(pilot, "558 of 900")
         assert not rung
         for event in ({"event": "attempt_ended", "attempt": 2}, {"event": "run_ended", "state": "finished"}):
             with run.events_file.open("ab") as file:
                 file.write(msgspec.json.encode({"time": time.time(), "exit_code": 0, **event}) + b"\n")
-        await until_shown(pilot, "✓ finished")
+        await wait_for_text(pilot, "✓ finished")
         assert len(rung) == rings
 
 
@@ -259,9 +268,9 @@ async def test_the_cards_of_a_live_run_have_their_number_and_name(seed, tmp_path
     run = climbed(tmp_path)
     run.plan_file.write_bytes(msgspec.json.encode({"world_size": 2, "device": "cuda", "gpus": UUIDS}))
     async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "0 RTX 3090")
-        shown = shows(pilot)
-        for number in (CARDS[0].index, CARDS[2].index):
+        await wait_for_text(pilot, "0 RTX 3090")
+        shown = screen_text(pilot)
+        for number in (THREE_CARDS[0].index, THREE_CARDS[2].index):
             card = row(shown, f"{number} RTX 3090")
             assert re.search(r"█  95%  .*▅   14\.0/24 GiB  .*▆   71 °C  .*█ 338 W", card), card
         assert not any(uuid[-6:] in shown for uuid in UUIDS)
@@ -316,7 +325,7 @@ def test_the_curve_of_a_card_has_one_block_for_each_span():
     history = CardHistory()
     for second in range(int(SECONDS_PER_CURVE_BLOCK * 3)):
         history.add((CardSample(uuid="a", use=second),), float(second))
-    assert [sample.use for sample in history.samples_of("a")] == [
+    assert [sample.use for sample in history.samples_of_card("a")] == [
         SECONDS_PER_CURVE_BLOCK * number - 1 for number in (1, 2, 3)
     ]
 
@@ -332,7 +341,7 @@ def test_the_curve_of_a_card_has_one_block_for_each_span():
     ],
 )
 def test_a_failure_is_headed_by_the_first_words_of_its_cause(cause, first, rest):
-    assert split_cause(cause, 60) == (first, rest)
+    assert split_first_clause(cause, 60) == (first, rest)
 
 
 @pytest.mark.whole
@@ -340,34 +349,34 @@ async def test_states_of_a_progress_bar_are_folded_in_the_log(machine, tmp_path)
     run = finished_run(tmp_path)
     bars = [f" {done:>2}%|{'█' * (done // 10):<10}| {done}/100 [00:01<00:02, 9.9it/s]" for done in range(99)]
     run.attempt_log(2).write_text("\n".join(["before", *bars[:50], "between", *bars[50:], "after"]) + "\n")
-    async with opened(run=run) as pilot:
-        await until_shown(pilot, "after")
+    async with open_wizard(run=run) as pilot:
+        await wait_for_text(pilot, "after")
         for pressed in ((), ("g",), ("end",), ("up",)):
-            await keys(*pressed)(pilot)
-            shown = [line for line in shows(pilot).splitlines() if "it/s]" in line]
+            await press_keys(*pressed)(pilot)
+            shown = [line for line in screen_text(pilot).splitlines() if "it/s]" in line]
             assert [line.split("|")[0].strip() for line in shown] == ["98%"], pressed
-        await keys("slash", *"17%", "enter")(pilot)
-        await until_shown(pilot, "17%|")
+        await press_keys("slash", *"17%", "enter")(pilot)
+        await wait_for_text(pilot, "17%|")
 
 
 async def test_values_stand_in_columns_and_the_cause_is_marked_until_x(machine, tmp_path):
-    run = out_of_memory(tmp_path)
+    run = out_of_memory_run(tmp_path)
     log = run.attempt_log(max(n for n in range(1, 9) if run.attempt_log(n).is_file()))
     log.write_text("{'loss': '2.3', 'epoch': '0.1'}\n" + log.read_text())
-    async with opened(run=run) as pilot:
-        await until_shown(pilot, "▌✗ The GPU")
+    async with open_wizard(run=run) as pilot:
+        await wait_for_text(pilot, "▌✗ The GPU")
         view = pilot.app.screen.query_one(LogView)
         marked = [row.strip for row in view._rows if "torch.OutOfMemoryError" in row.strip.text]
         assert [segment.style.bold for strip in marked for segment in strip if segment.text.strip()] == [True] * len(
             marked
         )
         assert marked
-        await keys("g")(pilot)
-        await until_shown(pilot, "epoch 0.1        loss 2.3")
-        await keys("x")(pilot)
-        await until_shown(pilot, "{'loss': '2.3', 'epoch': '0.1'}", "as written")
-        await keys("x", "slash", *"oss", "enter")(pilot)
-        await until_shown(pilot, "{'loss': '2.3', 'epoch': '0.1'}", "/oss")
+        await press_keys("g")(pilot)
+        await wait_for_text(pilot, "epoch 0.1        loss 2.3")
+        await press_keys("x")(pilot)
+        await wait_for_text(pilot, "{'loss': '2.3', 'epoch': '0.1'}", "as written")
+        await press_keys("x", "slash", *"oss", "enter")(pilot)
+        await wait_for_text(pilot, "{'loss': '2.3', 'epoch': '0.1'}", "/oss")
 
 
 def resumed_after_a_stop(tmp_path: Path, state: str = "finished") -> RunDir:
@@ -392,15 +401,15 @@ def resumed_after_a_stop(tmp_path: Path, state: str = "finished") -> RunDir:
 
 async def test_a_resumed_run_is_summed_up_whole_and_its_stop_is_no_failure(machine, tmp_path):
     run = resumed_after_a_stop(tmp_path)
-    async with opened(run=run) as pilot:
+    async with open_wizard(run=run) as pilot:
         # What was measured and the rows of the attempts are read apart.
-        await until_shown(pilot, "3.000 first", "○ attempt 1, stopped")
-        assert row(shows(pilot), "finished").endswith("1 min 30 s, 2 attempts")
-        assert not [part for part in ("143", "✗") if part in row(shows(pilot), "attempt 1")]
-    assert show.listed_run_row(read_listed_runs()[0])[3] == "1 min 30 s"
+        await wait_for_text(pilot, "3.000 first", "○ attempt 1, stopped")
+        assert row(screen_text(pilot), "finished").endswith("1 min 30 s, 2 attempts")
+        assert not [part for part in ("143", "✗") if part in row(screen_text(pilot), "attempt 1")]
+    assert plain_text.listed_run_row(read_listed_runs()[0])[3] == "1 min 30 s"
 
 
-@pytest.mark.parametrize(("made", "beside"), [(climbed, ["step 558/900"]), (out_of_memory, ["▌✗", "▌F2"])])
+@pytest.mark.parametrize(("made", "beside"), [(climbed, ["step 558/900"]), (out_of_memory_run, ["▌✗", "▌F2"])])
 async def test_the_log_keeps_five_lines_on_a_small_screen_also_below_a_failure(machine, tmp_path, made, beside):
     async with make_wizard(str(made(tmp_path).path)).run_test(size=(60, 20)) as pilot:
 
@@ -410,33 +419,33 @@ async def test_the_log_keeps_five_lines_on_a_small_screen_also_below_a_failure(m
             seen = screen.query_one(LogView).region.intersection(screen.region)
             return seen.height if seen.bottom < screen.region.bottom else 0
 
-        await until_shown(pilot, *beside)
+        await wait_for_text(pilot, *beside)
         # Of a failure four steps, and its line.
-        await until_true(pilot, lambda: height() >= 5 and shows(pilot).count(" | loss ") >= 4)
-        await until_shown(pilot, *beside)
+        await until_true(pilot, lambda: height() >= 5 and screen_text(pilot).count(" | loss ") >= 4)
+        await wait_for_text(pilot, *beside)
 
 
 @pytest.mark.whole
 async def test_the_end_of_a_large_log_explains_before_the_rest_is_read(machine, tmp_path, monkeypatch):
-    rest, read = threading.Event(), reader.KeptMiddleLines.keep_lines_that_matter
+    rest, read = threading.Event(), log_reader.KeptMiddleLines.keep_relevant_lines
 
-    def slow(middle: reader.KeptMiddleLines, number: int, block: bytes) -> None:
+    def slow(middle: log_reader.KeptMiddleLines, number: int, block: bytes) -> None:
         if number < FIRST_UNKNOWN_LINE_NUMBER:
             rest.wait(60)
         read(middle, number, block)
 
-    monkeypatch.setattr(reader.KeptMiddleLines, "keep_lines_that_matter", slow)
+    monkeypatch.setattr(log_reader.KeptMiddleLines, "keep_relevant_lines", slow)
     for name, size in (("_BLOCK_BYTES", 4096), ("_MIN_LARGE_LOG_BYTES", 100_000), ("_LARGE_LOG_END_BYTES", 40_000)):
-        monkeypatch.setattr(reader, name, size)
+        monkeypatch.setattr(log_reader, name, size)
     run = finished_run(tmp_path, state="failed", code=1)
     with run.attempt_log(2).open("a") as log:
         log.writelines(f"{line}\n" for line in lines(61, 3000))
         log.write("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
     async with make_wizard(str(run.path)).run_test(size=(100, 30)) as pilot:
-        await until_shown(pilot, "▌near its end", during=True)
-        assert "reading the rest of its log" in shows(pilot)
-        assert "▌F2" not in shows(pilot)
+        await wait_for_text(pilot, "▌near its end", during=True)
+        assert "reading the rest of its log" in screen_text(pilot)
+        assert "▌F2" not in screen_text(pilot)
         rest.set()
-        await until_shown(pilot, "▌F2")
-        assert "reading the rest" not in shows(pilot)
-        assert "near its end" not in shows(pilot)
+        await wait_for_text(pilot, "▌F2")
+        assert "reading the rest" not in screen_text(pilot)
+        assert "near its end" not in screen_text(pilot)

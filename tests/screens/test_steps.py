@@ -8,9 +8,20 @@ import weakref
 from typing import Any
 
 import pytest
-from pilot import PRETRAIN, SEED, keys, opened, reached, settle, shows, to, until_shown, until_true
+from pilot import (
+    PRETRAIN_KEY,
+    THREE_CARD_MACHINE,
+    go_to_fields,
+    open_wizard,
+    press_keys,
+    screen_text,
+    until_true,
+    wait_for_step,
+    wait_for_text,
+    wait_for_workers,
+)
 from support import profile
-from terminal import Terminal, to_recipe
+from terminal import Terminal, go_to_recipe
 from textual._styles_cache import StylesCache
 from textual.content import Content
 from textual.screen import Screen
@@ -19,7 +30,7 @@ from tui_train.screens.messages import OpenStep
 from tui_train.screens.steps.step import ADVANCED_GROUP_KEY, StepScreen
 from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.hint import Hint
-from tui_train.screens.widgets.keys import KeyBar
+from tui_train.screens.widgets.key_bar import KeyBar
 from tui_train.screens.widgets.text_layout import fit
 
 from tui_train.base.app_paths import last_profile_file, webhooks_folder
@@ -48,12 +59,12 @@ def made(monkeypatch: pytest.MonkeyPatch) -> "weakref.WeakSet[Widget]":
 @pytest.mark.whole
 async def test_steps_that_are_left_are_released(machine, made):
     """Also while the profile stays as it is, and nothing tells the app which of its watchers are gone."""
-    machine(SEED)
-    async with opened() as pilot:
+    machine(THREE_CARD_MACHINE)
+    async with open_wizard() as pilot:
         kept = []
         for rounds in (1, 2):
             for _ in range(rounds):
-                await keys(PRETRAIN, *["enter"] * 3, *["escape"] * 4)(pilot)
+                await press_keys(PRETRAIN_KEY, *["enter"] * 3, *["escape"] * 4)(pilot)
             gc.collect()
             kept.append(sum(isinstance(part, StylesCache) for part in gc.get_objects()))
         assert [type(widget).__name__ for widget in made if isinstance(widget, Screen)] == ["HomeScreen"]
@@ -64,15 +75,15 @@ async def test_steps_that_are_left_are_released(machine, made):
 @pytest.mark.whole
 async def test_what_is_left_is_cleared_away_before_the_next_step(machine):
     """Else Python looks for it while a step is made."""
-    async with opened() as pilot:
+    async with open_wizard() as pilot:
         left: weakref.WeakSet[Screen[Any]] = weakref.WeakSet()
         gc.disable()
         try:
             for _ in range(2):
-                await keys("enter", "enter")(pilot)
+                await press_keys("enter", "enter")(pilot)
                 left |= set(pilot.app.screen_stack[1:])
                 assert len(left) >= 2
-                await keys("escape", "escape")(pilot)
+                await press_keys("escape", "escape")(pilot)
             await until_true(pilot, lambda: not left)
         finally:
             gc.enable()
@@ -80,41 +91,41 @@ async def test_what_is_left_is_cleared_away_before_the_next_step(machine):
 
 @pytest.mark.whole
 async def test_a_step_shows_what_changes_while_it_is_covered(seed):
-    async with opened(PRETRAIN, "enter", "enter", "enter") as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter", "enter") as pilot:
         recipe = pilot.app.screen_stack[-2]
         pilot.app.edits.set_profile(type(pilot.app.profile)())
-        await keys("escape", "4", "2")(pilot)
+        await press_keys("escape", "4", "2")(pilot)
         assert pilot.app.screen is recipe
         assert pilot.app.profile.recipe.layers == 42
         steps = [screen.profile for screen in pilot.app.screen_stack if isinstance(screen, StepScreen)]
         assert steps == [pilot.app.profile] * 3
-        assert "42" in shows(pilot)
+        assert "42" in screen_text(pilot)
 
 
 @pytest.mark.whole
 async def test_enter_in_a_row_that_is_wrong_stays_in_it(machine):
     """Also where something else is wrong, and was found first."""
-    machine(SEED)
-    async with opened(PRETRAIN, "enter", "left", size=(80, 40)) as pilot:
+    machine(THREE_CARD_MACHINE)
+    async with open_wizard(PRETRAIN_KEY, "enter", "left", size=(80, 40)) as pilot:
         wrong = [finding.form_row_key for finding in pilot.app.screen.findings() if finding.forbids_plan]
         assert {"trainer.model", "trainer.data"} < set(wrong)
         form = pilot.app.screen.query_one(Form)
         for row in ("trainer.data", "trainer.model"):
             form.go_to_row(row)
-            await keys("enter")(pilot)
+            await press_keys("enter")(pilot)
             assert form.cursor == row
         form.go_to_row("trainer.launcher")
-        await keys("enter")(pilot)
+        await press_keys("enter")(pilot)
         assert form.cursor == wrong[0] != "trainer.launcher"
 
 
 async def test_enter_on_the_row_that_is_wrong_says_that_it_is_in_the_way(machine):
-    async with opened(PRETRAIN, "enter", "right", "enter") as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter", "right", "enter") as pilot:
         form, hint = pilot.app.screen.query_one(Form), pilot.app.screen.query_one(Hint)
         assert (form.cursor, "Enter goes on once" in str(hint.render())) == ("trainer.script", False)
-        await keys("enter")(pilot)
+        await press_keys("enter")(pilot)
         assert (form.cursor, "Enter goes on once" in str(hint.render())) == ("trainer.script", True)
-        await keys("up")(pilot)
+        await press_keys("up")(pilot)
         assert "Enter goes on once" not in str(hint.render())
 
 
@@ -122,22 +133,22 @@ async def test_values_that_do_not_reach_a_script_are_folded_away(machine, tmp_pa
     script = tmp_path / "train.py"
     script.write_text(f"{PARSER}p.add_argument('--lr', type=float)\np.parse_args()\n")
     values = {"trainer.kind": "script", "trainer.script": str(script), "recipe.seed": 3}
-    async with opened() as pilot:
+    async with open_wizard() as pilot:
         pilot.app.edits.set_profile(profile(values))
         pilot.app.screen.post_message(OpenStep("recipe"))
-        await reached(pilot, "Recipe")
+        await wait_for_step(pilot, "Recipe")
         state = pilot.app.screen.query_one(Form).state
         unused = {row.key for group in state.groups if group.key == "unused" for row in group.rows}
         # A value that was chosen stays where it is, with what is wrong with it.
         assert unused & {"recipe.layers", "recipe.learning_rate", "recipe.seed"} == {"recipe.layers"}
         assert "recipe.layers" not in state.cursor_stop_keys
-        await to(pilot, "unused")
+        await go_to_fields(pilot, "unused")
         assert "recipe.layers" in state.cursor_stop_keys
 
 
 @pytest.mark.whole
 async def test_a_row_says_its_own_help_once_a_finding_of_another_was_said(machine):
-    async with opened(PRETRAIN, "enter", "right") as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter", "right") as pilot:
 
         def hint() -> str:
             return str(pilot.app.screen.query_one(Hint).render())
@@ -145,33 +156,33 @@ async def test_a_row_says_its_own_help_once_a_finding_of_another_was_said(machin
         assert "No script is named" in hint()
         form = pilot.app.screen.query_one(Form)
         for row, said in (("trainer.script", True), ("trainer.preset", False), ("start", False)):
-            await keys("down")(pilot)
+            await press_keys("down")(pilot)
             assert (form.cursor, "No script is named" in hint(), bool(hint().strip())) == (row, said, True)
-        await keys("up", "up")(pilot)
+        await press_keys("up", "up")(pilot)
         assert "No script is named" in hint()
 
 
 @pytest.mark.whole
 async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine):
     address = "https://h.example/planted0"
-    async with opened(PRETRAIN, "enter", size=(80, 40)) as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter", size=(80, 40)) as pilot:
         app = pilot.app
-        await to(pilot, ADVANCED_GROUP_KEY, "notify.webhook")
+        await go_to_fields(pilot, ADVANCED_GROUP_KEY, "notify.webhook")
         form = app.screen.query_one(Form)
-        await keys(*address)(pilot)
+        await press_keys(*address)(pilot)
         assert app.profile.notify.webhook == address
-        await keys("up")(pilot)
-        assert "h.example/…" in shows(pilot)
-        assert "planted" not in shows(pilot)
-        await keys("down")(pilot)
+        await press_keys("up")(pilot)
+        assert "h.example/…" in screen_text(pilot)
+        assert "planted" not in screen_text(pilot)
+        await press_keys("down")(pilot)
         assert form.entry.value == "h.example/…"
-        await keys("backspace")(pilot)
-        assert "F2 Use h.example/…" in shows(pilot)
-        await keys("f2")(pilot)
+        await press_keys("backspace")(pilot)
+        assert "F2 Use h.example/…" in screen_text(pilot)
+        await press_keys("f2")(pilot)
         assert (form.entry.value, app.profile.notify.webhook) == ("h.example/…", address)
         # Another step, and the profile names a file.
-        await keys("enter")(pilot)
-        assert "planted" not in shows(pilot)
+        await press_keys("enter")(pilot)
+        assert "planted" not in screen_text(pilot)
     (file,) = webhooks_folder().iterdir()
     assert app.profile.notify.webhook == str(file)
     assert (file.read_text(), file.stat().st_mode & 0o777) == (f"{address}\n", 0o600)
@@ -180,30 +191,30 @@ async def test_the_address_of_a_webhook_is_typed_and_only_its_host_shown(machine
 
 @pytest.mark.whole
 async def test_a_part_that_is_opened_scrolls_into_view_and_what_is_not_kept_for_the_next_session_is_said(machine):
-    async with opened(PRETRAIN, "enter", notifications=True) as pilot:
-        assert "Webhook at the end" not in shows(pilot)
-        await to(pilot, ADVANCED_GROUP_KEY)
-        assert "Webhook at the end" in shows(pilot)
-        await to(pilot, "notify.command")
-        await keys(*"curl -u me:planted0 h.example", "escape")(pilot)
-        await until_shown(pilot, "Not kept for the next session", "notify.command")
+    async with open_wizard(PRETRAIN_KEY, "enter", notifications=True) as pilot:
+        assert "Webhook at the end" not in screen_text(pilot)
+        await go_to_fields(pilot, ADVANCED_GROUP_KEY)
+        assert "Webhook at the end" in screen_text(pilot)
+        await go_to_fields(pilot, "notify.command")
+        await press_keys(*"curl -u me:planted0 h.example", "escape")(pilot)
+        await wait_for_text(pilot, "Not kept for the next session", "notify.command")
     assert "planted0" not in last_profile_file().read_text()
 
 
 async def test_a_hint_has_the_lines_that_it_needs(seed):
-    async with opened(PRETRAIN, "enter") as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter") as pilot:
         hint = pilot.app.screen.query_one(Hint)
         heights = []
         for words in ("short", "word " * 40, "short"):
             hint.show_text(Content(words))
-            await settle(pilot)
+            await wait_for_workers(pilot)
             heights.append(hint.size.height)
         assert heights == [2, 3, 2]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 10)], ids=str)
 async def test_help_stays_among_the_keys_and_none_is_cut(seed, size):
-    async with opened(PRETRAIN, "enter", "right", "right", size=size) as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter", "right", "right", size=size) as pilot:
         line = str(pilot.app.screen.query_one(KeyBar).render())
         assert len(line) <= size[0]
         assert "F1 Help" in line
@@ -238,8 +249,8 @@ def written(terminal: Terminal, seconds: float) -> int:
 @pytest.mark.training
 def test_a_step_writes_nothing_that_has_not_changed(terminals):
     terminals.append(terminal := Terminal(SSH_CONNECTION=""))
-    to_recipe(terminal)
-    terminal.see("× accumulation")
+    go_to_recipe(terminal)
+    terminal.wait_for_any("× accumulation")
     written(terminal, 1)
     for _ in range(4):  # rows that are in sight
         terminal.child.send(DOWN)
@@ -250,11 +261,11 @@ def test_a_step_writes_nothing_that_has_not_changed(terminals):
 @pytest.mark.whole
 async def test_a_terminal_that_changes_its_size_is_filled(seed):
     async with make_wizard().run_test(size=(80, 24)) as pilot:
-        for pressed in ((), (PRETRAIN, "enter", "enter")):
-            await keys(*pressed)(pilot)
+        for pressed in ((), (PRETRAIN_KEY, "enter", "enter")):
+            await press_keys(*pressed)(pilot)
             for width, height in ((60, 20), (120, 40), (160, 50), (80, 24)):
                 await pilot.resize_terminal(width, height)
-                await settle(pilot)
+                await wait_for_workers(pilot)
                 assert pilot.app.screen.query_one(KeyBar).region == (0, height - 1, width, 1)
 
 
@@ -263,24 +274,24 @@ async def test_a_terminal_that_changes_its_size_is_filled(seed):
 def test_without_colour_the_terminals_own_are_left(terminals, changes):
     """Neither black on black nor any other pair of its own: text is bold, dim or reversed."""
     terminals.append(terminal := Terminal(SSH_CONNECTION="", **changes))
-    terminal.see("See it work")
+    terminal.wait_for_any("See it work")
     fragments = [fragment for line in terminal.screen.buffer.values() for fragment in line.values()]
     assert {fragment.bg for fragment in fragments} == {"default"}
     assert "black" not in {fragment.fg for fragment in fragments}
 
 
 async def test_what_starts_is_one_line_until_something_of_it_is_chosen(seed):
-    async with opened(PRETRAIN, "enter") as pilot:
-        shown = shows(pilot)
+    async with open_wizard(PRETRAIN_KEY, "enter") as pilot:
+        shown = screen_text(pilot)
         assert re.search(r"▸ Starts with +torchrun, 2 processes +torch 2\.7\.1\+cu126, ddp", shown)
         assert "Launcher" not in shown
         pilot.app.edits.set_profile(profile_with_value(pilot.app.profile, "trainer.python", "/no/such"))
-        await settle(pilot)
-        assert re.search(r"▸ Starts with .* ✗ ", shows(pilot))
-        await to(pilot, "start", "trainer.python")
-        assert not re.search(r"▾ Starts with .* ✗ ", shows(pilot))
-        await keys("escape", "enter")(pilot)
-        assert "▾ Starts with" in shows(pilot)
+        await wait_for_workers(pilot)
+        assert re.search(r"▸ Starts with .* ✗ ", screen_text(pilot))
+        await go_to_fields(pilot, "start", "trainer.python")
+        assert not re.search(r"▾ Starts with .* ✗ ", screen_text(pilot))
+        await press_keys("escape", "enter")(pilot)
+        assert "▾ Starts with" in screen_text(pilot)
 
 
 async def test_the_cursor_stays_in_sight_where_an_error_takes_some_of_the_entry(machine, tmp_path):
@@ -288,12 +299,12 @@ async def test_the_cursor_stays_in_sight_where_an_error_takes_some_of_the_entry(
         "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr')\nparser.parse_args()\n"
     )
     chosen = profile_with_value(Profile(), "trainer.kind", "script")
-    async with opened(PRETRAIN, "enter") as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter") as pilot:
         pilot.app.edits.set_profile(profile_with_value(chosen, "trainer.script", str(tmp_path / "train.py")))
-        await settle(pilot)
-        await to(pilot, ADVANCED_GROUP_KEY, "trainer.arguments")
+        await wait_for_workers(pilot)
+        await go_to_fields(pilot, ADVANCED_GROUP_KEY, "trainer.arguments")
         entry = pilot.app.screen.query_one(Form).entry
         width = entry.size.width
-        await keys(*"--lr=1 " * 9, *"--n")(pilot)
+        await press_keys(*"--lr=1 " * 9, *"--n")(pilot)
         assert entry.size.width < width
         assert entry.scroll_offset.x <= entry._cursor_offset <= entry.scroll_offset.x + entry.size.width

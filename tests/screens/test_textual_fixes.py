@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from pilot import finished_run, keys, opened, settle
+from pilot import finished_run, open_wizard, press_keys, wait_for_workers
 from support import sample
 from textual import constants
 from textual import screen as textual_screen
@@ -36,11 +36,11 @@ def unfixed(method: Any) -> Any:
 
 
 async def test_a_click_on_the_palette_may_come_where_the_screen_has_ended(machine):
-    async with opened("ctrl+p") as pilot:
+    async with open_wizard("ctrl+p") as pilot:
         palette = pilot.app.screen
         for row, there in ((99, True), (23, False)):
             palette.post_message(Click(palette, 70, row, 0, 0, 1, False, False, False, 70, row))
-            await settle(pilot)
+            await wait_for_workers(pilot)
             assert (pilot.app.screen is palette) is there
 
 
@@ -66,14 +66,14 @@ async def test_a_page_key_before_a_list_is_drawn():
 
 @pytest.mark.parametrize("key", ["enter", "escape"])
 async def test_a_key_that_comes_twice_closes_one_screen_only(machine, tmp_path, key):
-    async with opened(run=finished_run(tmp_path)) as pilot:
+    async with open_wizard(run=finished_run(tmp_path)) as pilot:
         answers = []
         ask = ChoiceDialog("Which?", (("a", "b"),))
         pilot.app.push_screen(ask, answers.append)
-        await keys()(pilot)
+        await press_keys()(pilot)
         for _ in range(3):
             ask.dismiss(key)
-        await keys()(pilot)
+        await press_keys()(pilot)
         assert answers == [key]
         assert [type(screen).__name__ for screen in pilot.app.screen_stack] == ["HomeScreen", "RunScreen"]
 
@@ -87,7 +87,7 @@ def test_text_is_formatted_also_where_no_column_is_left(more):
 
 
 async def test_a_click_on_what_was_just_removed(machine):
-    async with opened() as pilot:
+    async with open_wizard() as pilot:
         screen = pilot.app.screen
         listed = screen.query_one(CursorList)
         assert screen.get_widget_and_offset_at(5, 5)[0] is listed
@@ -204,12 +204,12 @@ async def test_a_key_that_is_posted_to_a_widget_comes_to_it_twice() -> None:
 
 
 async def test_the_palette_opens_while_the_one_before_closes(machine):
-    async with opened() as pilot:
+    async with open_wizard() as pilot:
         for _ in range(6):
             pilot.app.action_command_palette()
             pilot.app.pop_screen()
         pilot.app.action_command_palette()
-        await keys()(pilot)
+        await press_keys()(pilot)
         assert type(pilot.app.screen).__name__ == "Palette"
         assert len(pilot.app.screen_stack) == 2
 
@@ -219,9 +219,9 @@ async def test_a_theme_looks_the_same_from_the_start_as_when_it_is_chosen(machin
     drawn = []
     for first in (name, next(other for other in THEME_NAMES if other != name)):
         save_chosen_theme_name(first)
-        async with opened() as pilot:
+        async with open_wizard() as pilot:
             pilot.app.change_and_save_theme(name)
-            await settle(pilot)
+            await wait_for_workers(pilot)
             drawn.append([list(strip) for strip in pilot.app.screen._compositor.render_strips()])
     assert drawn[0] == drawn[1]
 
@@ -240,15 +240,15 @@ async def test_the_styles_of_a_new_screen_are_found_once(machine, monkeypatch):
 
     monkeypatch.setattr(App, "update_styles", counted)
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys()(pilot)
+        await press_keys()(pilot)
         for fixed in (True, False):
             if not fixed:
                 monkeypatch.setattr(Screen, "_on_screen_resume", unfixed(Screen._on_screen_resume))
                 monkeypatch.setattr(app, "_add_size_classes", lambda _screen: None)
             found.clear()
-            await keys("enter")(pilot)
+            await press_keys("enter")(pilot)
             drawn.append([list(strip) for strip in app.screen._compositor.render_strips()])
             times.append(sum(node is app.screen for node in found))
-            await keys("escape")(pilot)
+            await press_keys("escape")(pilot)
     assert drawn[0] == drawn[1]
     assert times == [0, 2]

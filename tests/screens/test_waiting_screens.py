@@ -5,8 +5,8 @@ import time
 
 import msgspec
 import pytest
-from pilot import CARDS, PRETRAIN, SEED, finished_run, opened, shows, until_shown
-from support import holder, until
+from pilot import PRETRAIN_KEY, THREE_CARD_MACHINE, THREE_CARDS, finished_run, open_wizard, screen_text, wait_for_text
+from support import start_folder_holder, wait_until
 from tui_train.screens.preview.screen import PreviewScreen
 
 from tui_train.facts.types import GpuProcess
@@ -19,34 +19,36 @@ from tui_train.wizard import make_wizard
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)], ids=str)
 async def test_home_and_run_say_what_a_run_waits_for(machine, tmp_path, size):
     run, now, reason = finished_run(tmp_path), {"time": time.time() - 120}, "GPU 1: pid 812, ann, python train.py"
-    began = {**now, "event": "run_started", "waits": "chosen", **holder(run.path)}
+    began = {**now, "event": "run_started", "waits": "chosen", **start_folder_holder(run.path)}
     events = (began, {**now, "event": "waiting", "why": reason})
     run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
     async with make_wizard().run_test(size=size) as pilot:
-        await until_shown(pilot, "waiting", "GPU 1: pid 812, ann")
+        await wait_for_text(pilot, "waiting", "GPU 1: pid 812, ann")
     async with make_wizard(str(run.path)).run_test(size=size) as pilot:
-        await until_shown(pilot, "○ waiting", reason, "2 min elapsed")
+        await wait_for_text(pilot, "○ waiting", reason, "2 min elapsed")
 
 
 async def test_w_on_preview_waits_for_gpus_that_others_use(machine, monkeypatch):
     monkeypatch.setenv("TUI_TRAIN_PYTHON", sys.executable)
-    busy = tuple(msgspec.structs.replace(card, processes=(GpuProcess(7, "python", "ann", 9 << 30),)) for card in CARDS)
-    machine(msgspec.structs.replace(SEED, gpus=busy))
-    async with opened(PRETRAIN, "enter", "enter", "enter", size=(120, 40)) as pilot:
-        await until_shown(pilot, "w when its GPUs are free")
+    busy = tuple(
+        msgspec.structs.replace(card, processes=(GpuProcess(7, "python", "ann", 9 << 30),)) for card in THREE_CARDS
+    )
+    machine(msgspec.structs.replace(THREE_CARD_MACHINE, gpus=busy))
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter", "enter", size=(120, 40)) as pilot:
+        await wait_for_text(pilot, "w when its GPUs are free")
         await pilot.press("w")
-        await until_shown(pilot, "○ waiting")
+        await wait_for_text(pilot, "○ waiting")
         (run,) = rundir.list_runs()
         assert stop_run(run).state == "stopped"
-        until(lambda: read_status(run).never_had_turn)
+        wait_until(lambda: read_status(run).never_had_turn)
 
 
 @pytest.mark.whole
 async def test_nothing_is_waited_for_where_the_gpus_are_free(seed):
-    async with opened(PRETRAIN, "enter", "enter", "enter", size=(120, 40)) as pilot:
-        await until_shown(pilot, "Enter writes the run folder")
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter", "enter", size=(120, 40)) as pilot:
+        await wait_for_text(pilot, "Enter writes the run folder")
         assert isinstance(pilot.app.screen, PreviewScreen)
         await pilot.press("w")
         await pilot.pause()
-        assert "When free" not in shows(pilot)
+        assert "When free" not in screen_text(pilot)
         assert not rundir.list_runs()

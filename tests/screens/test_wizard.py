@@ -13,23 +13,23 @@ from typing import Any
 import msgspec
 import pytest
 from pilot import (
-    BARE,
-    CARDS,
-    CPU,
-    CUDA,
-    PRETRAIN,
-    SEED,
+    BARE_PYTHON,
+    CPU_MACHINE,
+    CUDA_PYTHON,
+    PRETRAIN_KEY,
+    THREE_CARD_MACHINE,
+    THREE_CARDS,
     finished_run,
-    keys,
-    opened,
-    out_of_memory,
-    settle,
-    shows,
-    to,
-    until_shown,
+    go_to_fields,
+    open_wizard,
+    out_of_memory_run,
+    press_keys,
+    screen_text,
     until_true,
+    wait_for_text,
+    wait_for_workers,
 )
-from support import GIB, UUIDS, holder, inside, marked, profile, sample
+from support import GIB, UUIDS, inside, living_run_pids, profile, sample, start_folder_holder
 from textual.widgets import Input
 from tui_train.screens import tuning
 from tui_train.screens.messages import OpenRun, OpenStep, ValueChosen
@@ -63,34 +63,34 @@ MIXED = tuple(
         sm_clock_max=2100)
     for n, (name, memory, count) in enumerate(((3080, 10, 68), (3080, 10, 68), (3090, 24, 82)))
 )  # fmt: skip
-SETS = msgspec.structs.replace(SEED, gpus=MIXED)
+SETS = msgspec.structs.replace(THREE_CARD_MACHINE, gpus=MIXED)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize(
     ("found", "pressed"),
     [
-        pytest.param(CPU, (), id="home"),
-        pytest.param(CPU, (PRETRAIN,), id="hardware-cpu"),
-        pytest.param(SEED, (PRETRAIN,), id="hardware-seed"),
-        pytest.param(SETS, (PRETRAIN,), id="hardware-sets"),
-        pytest.param(SEED, (PRETRAIN, "enter"), id="backend"),
-        pytest.param(SEED, (PRETRAIN, "enter", "right"), id="backend-script"),
-        pytest.param(SEED, (PRETRAIN, "enter", "enter"), id="recipe"),
-        pytest.param(CPU, (PRETRAIN, "enter", "enter", "enter"), id="preview"),
-        pytest.param(CPU, (PRETRAIN, "enter", "enter", "f1"), id="help"),
-        pytest.param(CPU, (PRETRAIN, "enter", "enter", "enter", "s"), id="save"),
+        pytest.param(CPU_MACHINE, (), id="home"),
+        pytest.param(CPU_MACHINE, (PRETRAIN_KEY,), id="hardware-cpu"),
+        pytest.param(THREE_CARD_MACHINE, (PRETRAIN_KEY,), id="hardware-seed"),
+        pytest.param(SETS, (PRETRAIN_KEY,), id="hardware-sets"),
+        pytest.param(THREE_CARD_MACHINE, (PRETRAIN_KEY, "enter"), id="backend"),
+        pytest.param(THREE_CARD_MACHINE, (PRETRAIN_KEY, "enter", "right"), id="backend-script"),
+        pytest.param(THREE_CARD_MACHINE, (PRETRAIN_KEY, "enter", "enter"), id="recipe"),
+        pytest.param(CPU_MACHINE, (PRETRAIN_KEY, "enter", "enter", "enter"), id="preview"),
+        pytest.param(CPU_MACHINE, (PRETRAIN_KEY, "enter", "enter", "f1"), id="help"),
+        pytest.param(CPU_MACHINE, (PRETRAIN_KEY, "enter", "enter", "enter", "s"), id="save"),
     ],
 )
 def test_pictures(snap_compare, machine, size, found, pressed):
     machine(found)
-    assert snap_compare(make_wizard(), terminal_size=size, run_before=keys(*pressed))
+    assert snap_compare(make_wizard(), terminal_size=size, run_before=press_keys(*pressed))
 
 
 def live_run(tmp_path: Path) -> rundir.RunDir:
     """Return the folder of a run that was started again, by a process that lives."""
     run = finished_run(tmp_path)
-    event = {"time": 2000.0, "event": "run_started", **holder(run.path)}
+    event = {"time": 2000.0, "event": "run_started", **start_folder_holder(run.path)}
     run.events_file.write_bytes(run.events_file.read_bytes() + b"\n" + msgspec.json.encode(event))
     return run
 
@@ -98,58 +98,58 @@ def live_run(tmp_path: Path) -> rundir.RunDir:
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_picture_of_a_run(snap_compare, machine, tmp_path, size):
     run = finished_run(tmp_path)
-    assert snap_compare(make_wizard(str(run.path)), terminal_size=size, run_before=keys())
+    assert snap_compare(make_wizard(str(run.path)), terminal_size=size, run_before=press_keys())
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_picture_of_a_failed_run(snap_compare, machine, tmp_path, size):
-    assert snap_compare(make_wizard(str(out_of_memory(tmp_path).path)), terminal_size=size, run_before=keys())
+    assert snap_compare(make_wizard(str(out_of_memory_run(tmp_path).path)), terminal_size=size, run_before=press_keys())
 
 
 async def test_the_memory_of_a_fix_is_estimated_once_the_machine_is_known(machine, tmp_path, monkeypatch):
     known = threading.Event()
-    monkeypatch.setattr(probe, "probe_machine", lambda *_args, **_named: known.wait(30) and CPU)
-    async with make_wizard(str(out_of_memory(tmp_path).path)).run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "micro batch 4 → 2", during=True)
-        before = shows(pilot)
+    monkeypatch.setattr(probe, "probe_machine", lambda *_args, **_named: known.wait(30) and CPU_MACHINE)
+    async with make_wizard(str(out_of_memory_run(tmp_path).path)).run_test(size=(80, 24)) as pilot:
+        await wait_for_text(pilot, "micro batch 4 → 2", during=True)
+        before = screen_text(pilot)
         known.set()
-        await settle(pilot)
-        assert ("✓ fits" in before, "MiB reserved ✓ fits" in shows(pilot)) == (False, True)
+        await wait_for_workers(pilot)
+        assert ("✓ fits" in before, "MiB reserved ✓ fits" in screen_text(pilot)) == (False, True)
 
 
 async def test_cards_are_picked_by_space_and_kept_by_uuid(seed):
-    async with opened(PRETRAIN) as pilot:
-        assert shows(pilot).count("[x]") == 2, "the two that train well"
+    async with open_wizard(PRETRAIN_KEY) as pilot:
+        assert screen_text(pilot).count("[x]") == 2, "the two that train well"
         for pressed, picked in (
-            (("down", "space"), {card.uuid for card in CARDS}),
-            (("up", "space"), {UUIDS[1], CARDS[1].uuid}),
+            (("down", "space"), {card.uuid for card in THREE_CARDS}),
+            (("up", "space"), {UUIDS[1], THREE_CARDS[1].uuid}),
             (("down", "space"), {UUIDS[1]}),
             (("down", "space"), {UUIDS[1]}),
         ):
-            await keys(*pressed)(pilot)
+            await press_keys(*pressed)(pilot)
             assert set(pilot.app.profile.hardware.gpus) == picked
-        assert "choose the device CPU" in shows(pilot), "the last one stays"
-        await keys("down", "left")(pilot)
+        assert "choose the device CPU" in screen_text(pilot), "the last one stays"
+        await press_keys("down", "left")(pilot)
         assert pilot.app.profile.hardware.device == "cpu"
-        assert "RTX 3090" in shows(pilot)
+        assert "RTX 3090" in screen_text(pilot)
         assert pilot.app.screen.query_one("#gpus").disabled
 
 
 @pytest.mark.whole
 async def test_the_next_set_is_one_key_away(machine):
     machine(SETS)
-    async with opened(PRETRAIN) as pilot:
-        assert shows(pilot).count("[x]") == 3, "the fastest set has all of them"
-        await keys("s")(pilot)
+    async with open_wizard(PRETRAIN_KEY) as pilot:
+        assert screen_text(pilot).count("[x]") == 3, "the fastest set has all of them"
+        await press_keys("s")(pilot)
         assert pilot.app.profile.hardware.gpus == (MIXED[2].uuid,)
-        assert "● most memory: GPU 2" in shows(pilot)
-        await keys("s")(pilot)
+        assert "● most memory: GPU 2" in screen_text(pilot)
+        await press_keys("s")(pilot)
         assert pilot.app.profile.hardware.gpus == ()
-        machine(SEED)
-        await keys("r", "s")(pilot)
+        machine(THREE_CARD_MACHINE)
+        await press_keys("r", "s")(pilot)
         assert pilot.app.profile.hardware.gpus == (), "one set leaves nothing to choose"
-        assert "Next set" not in shows(pilot)
+        assert "Next set" not in screen_text(pilot)
 
 
 async def test_what_the_cards_do_is_shown_as_it_changes(seed, monkeypatch):
@@ -162,35 +162,35 @@ async def test_what_the_cards_do_is_shown_as_it_changes(seed, monkeypatch):
 
     monkeypatch.setattr(live_samples, "yield_changed_samples", samples)
     async with make_wizard().run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "See it work", during=True)
+        await wait_for_text(pilot, "See it work", during=True)
         await pilot.press("enter")
         for sample, words in (
             (CardSample(uuid=UUIDS[0], memory_free=5 * GIB, use=97, temperature=71, power=320), "97 % 71 °C 320 W"),
             (CardSample(uuid=UUIDS[0], memory_free=5 * GIB, problem="it has fallen off the bus"), "fallen off the bus"),
         ):
             told.put((sample,))
-            await until_shown(pilot, words)
-            assert "5.0 GiB free" in shows(pilot)
-        await until_shown(pilot, "blocked")
-        assert "[x] 0" not in shows(pilot)
+            await wait_for_text(pilot, words)
+            assert "5.0 GiB free" in screen_text(pilot)
+        await wait_for_text(pilot, "blocked")
+        assert "[x] 0" not in screen_text(pilot)
         told.put((CardSample(uuid=UUIDS[0], memory_free=5 * GIB),))
-        await until_shown(pilot, "[x] 0")
+        await wait_for_text(pilot, "[x] 0")
 
 
 @pytest.mark.whole
 async def test_rungs_are_reordered_and_one_that_changes_the_training_asks_for_consent(machine):
-    async with opened(PRETRAIN, "enter", "enter", size=(80, 40)) as pilot:
-        await to(pilot, "ladder")
-        await keys(*["down"] * 4, "right_square_bracket")(pilot)
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter", size=(80, 40)) as pilot:
+        await go_to_fields(pilot, "ladder")
+        await press_keys(*["down"] * 4, "right_square_bracket")(pilot)
         assert pilot.app.profile.ladder.rungs[3:] == ("activation_checkpointing", "micro_batch")
-        await keys("left_square_bracket")(pilot)
+        await press_keys("left_square_bracket")(pilot)
         assert pilot.app.profile.ladder.rungs[3:] == ("micro_batch", "activation_checkpointing")
         ladder = pilot.app.screen.query_one(MultiSelect)
         rows = [pick.value for pick in ladder.select_rows]
-        await keys(*["down"] * (rows.index("sequence_length") - rows.index(ladder.cursor)), "space")(pilot)
-        assert "changes the training" in shows(pilot)
+        await press_keys(*["down"] * (rows.index("sequence_length") - rows.index(ladder.cursor)), "space")(pilot)
+        assert "changes the training" in screen_text(pilot)
         assert pilot.app.profile.ladder.consent == ()
-        await keys("down", "enter")(pilot)
+        await press_keys("down", "enter")(pilot)
         assert pilot.app.profile.ladder.consent == ("sequence_length",)
         assert "sequence_length" in pilot.app.profile.ladder.rungs
 
@@ -203,58 +203,70 @@ async def test_preview_tells_of_a_run_that_has_begun_meanwhile(machine, tmp_path
     trainer = msgspec.structs.replace(Profile().trainer, output=str(tmp_path / "out"))
     remember_profile_without_secrets(msgspec.structs.replace(Profile(), trainer=trainer))
     async with make_wizard().run_test(size=(120, 40)) as pilot:
-        await until_shown(pilot, "Continue the draft")
-        await keys("end", "enter", "enter", "enter")(pilot)
+        await wait_for_text(pilot, "Continue the draft")
+        await press_keys("end", "enter", "enter", "enter")(pilot)
         begun.append(ResourcesInUse(run="other", outputs=(str(tmp_path / "out"),)))
-        await keys("enter")(pilot)
-        await until_shown(pilot, "the run other is already writing")
-        assert "#!/usr/bin/env bash" in shows(pilot), "it can be read and exported all the same"
+        await press_keys("enter")(pilot)
+        await wait_for_text(pilot, "the run other is already writing")
+        assert "#!/usr/bin/env bash" in screen_text(pilot), "it can be read and exported all the same"
         await pilot.press("enter")
-        await settle(pilot, refused=True)
-        assert "● 4 Preview" in shows(pilot)
+        await wait_for_workers(pilot, refused=True)
+        assert "● 4 Preview" in screen_text(pilot)
         assert rundir.list_runs() == ()
 
 
 async def test_preview_is_what_is_exported(machine, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    async with opened(PRETRAIN, "enter", "enter", "enter") as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter", "enter") as pilot:
         shown = {file.path: file.content for file in pilot.app.screen._prepared.files}
         copied = []
         monkeypatch.setattr(pilot.app, "copy_to_clipboard", copied.append)
-        await keys("f", "y", "e", "enter")(pilot)
+        await press_keys("f", "y", "e", "enter")(pilot)
         assert copied == [shown["launch.sh"].decode()]
         for path, content in shown.items():
             assert (tmp_path / "quickstart" / path).read_bytes() == content
         (tmp_path / "quickstart" / "launch.sh").write_text("mine")
-        await keys("e", "enter")(pilot)
-        assert "Overwrite" in shows(pilot)
-        await keys("enter")(pilot)
+        await press_keys("e", "enter")(pilot)
+        assert "Overwrite" in screen_text(pilot)
+        await press_keys("enter")(pilot)
         assert (tmp_path / "quickstart" / "launch.sh").read_text() == "mine"
 
 
 async def test_saving_asks_before_it_replaces(machine):
     store.save_profile(Profile(name="quickstart"))
-    async with opened(PRETRAIN, "enter", "enter", "enter", "s", "enter", notifications=True) as pilot:
-        assert "already exists" in shows(pilot)
-        await keys("down", "enter")(pilot)
-        assert "Replaced" in shows(pilot)
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter", "enter", "s", "enter", notifications=True) as pilot:
+        assert "already exists" in screen_text(pilot)
+        await press_keys("down", "enter")(pilot)
+        assert "Replaced" in screen_text(pilot)
 
 
 async def test_hostile_text_reaches_the_screen_only_as_text(tmp_path, machine):
     evil = "[red]$(x)[/] \x1b]0;pwned\x07\x1b[2J" + "长" * 300
-    card = msgspec.structs.replace(CARDS[0], name=evil, pci_bus=evil)
-    machine(msgspec.structs.replace(SEED, hostname=evil, gpus=(card,), gaps=(FactGap(evil, evil, evil),)))
+    card = msgspec.structs.replace(THREE_CARDS[0], name=evil, pci_bus=evil)
+    machine(msgspec.structs.replace(THREE_CARD_MACHINE, hostname=evil, gpus=(card,), gaps=(FactGap(evil, evil, evil),)))
     run = finished_run(tmp_path)
     shutil.copytree(run.path, run.path.parent / evil.replace("/", "|")[:60])
-    async with opened(notifications=True) as pilot:
-        assert "[red]" in shows(pilot)
-        assert not {"\x1b", "\x07"} & {*shows(pilot)}
+    async with open_wizard(notifications=True) as pilot:
+        assert "[red]" in screen_text(pilot)
+        assert not {"\x1b", "\x07"} & {*screen_text(pilot)}
         secret = with_trainer(kind="script", script=f"/{evil}.py", environment={f"{evil}X_TOKEN": "x"})
         for profile in (None, msgspec.structs.replace(secret, name=evil)):
             pilot.app.edits.set_profile(profile or pilot.app.profile)
-            for pressed in (PRETRAIN, "enter", "enter", "f2", "enter", "s", "escape", "f2", "f2", "s", *["escape"] * 6):
-                await keys(pressed)(pilot)
-                assert not {"\x1b", "\x07"} & {*shows(pilot)}, pressed
+            for pressed in (
+                PRETRAIN_KEY,
+                "enter",
+                "enter",
+                "f2",
+                "enter",
+                "s",
+                "escape",
+                "f2",
+                "f2",
+                "s",
+                *["escape"] * 6,
+            ):
+                await press_keys(pressed)(pilot)
+                assert not {"\x1b", "\x07"} & {*screen_text(pilot)}, pressed
             assert type(pilot.app.screen).__name__ == "HomeScreen"
 
 
@@ -262,9 +274,9 @@ async def test_quitting_a_live_run_asks_and_leaves_it_running(machine, tmp_path)
     run = live_run(tmp_path)
     app = make_wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "running")
+        await wait_for_text(pilot, "running")
         await pilot.press("q")
-        await until_shown(pilot, "Leave it running")
+        await wait_for_text(pilot, "Leave it running")
         await pilot.press("escape")
         await pilot.pause()
         assert app.is_running
@@ -281,49 +293,49 @@ def with_trainer(**values: Any) -> Profile:
 
 @pytest.mark.whole
 async def test_an_unknown_preset_is_said_on_every_step_and_can_be_mended(machine):
-    async with opened(PRETRAIN, size=(80, 40)) as pilot:
+    async with open_wizard(PRETRAIN_KEY, size=(80, 40)) as pilot:
         pilot.app.edits.set_profile(with_trainer(kind="script", preset="no-such"))
-        await keys()(pilot)
-        assert "no-such" in shows(pilot)
-        await keys("enter")(pilot)
-        assert "no-such" in shows(pilot)
-        await keys("f2")(pilot)
+        await press_keys()(pilot)
+        assert "no-such" in screen_text(pilot)
+        await press_keys("enter")(pilot)
+        assert "no-such" in screen_text(pilot)
+        await press_keys("f2")(pilot)
         assert pilot.app.profile.trainer.preset == Profile().trainer.preset
-        assert "My own script" in shows(pilot)
+        assert "My own script" in screen_text(pilot)
 
 
 async def test_losses_that_cannot_be_drawn_are_left_out_of_the_plot_and_called_out(machine, tmp_path):
     run = finished_run(tmp_path)
     lines = [f"step {number}/60 | loss {loss} | lr 1.0" for number, loss in enumerate(("inf", "1e308", "nan"), start=1)]
     run.attempt_log(2).write_text("\n".join(lines) + "\n")
-    async with opened(run=run) as pilot:
+    async with open_wizard(run=run) as pilot:
         assert not pilot.app.screen.query_one("#plot").display
-        assert "! the loss is nan since step 3" in shows(pilot)
-        await keys("g")(pilot)
-        assert "step 1/60 | loss inf" in shows(pilot)
+        assert "! the loss is nan since step 3" in screen_text(pilot)
+        await press_keys("g")(pilot)
+        assert "step 1/60 | loss inf" in screen_text(pilot)
 
 
 @pytest.mark.whole
 async def test_what_was_edited_is_a_draft_that_a_lost_connection_keeps(machine):
-    async with opened(PRETRAIN, "enter", "enter", "4", "2", "escape") as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter", "4", "2", "escape") as pilot:
         assert load_last_session_profile().recipe.layers == 42, "kept as soon as the step is left"
-        await keys("escape", "escape")(pilot)
-        await until_shown(pilot, "Continue the draft")
-        await keys("home", "enter")(pilot)
+        await press_keys("escape", "escape")(pilot)
+        await wait_for_text(pilot, "Continue the draft")
+        await press_keys("home", "enter")(pilot)
         assert pilot.app.profile == profile({"trainer.kind": "finetune"}), "a new training begins with defaults"
-        await keys("escape", "end", "enter")(pilot)
+        await press_keys("escape", "end", "enter")(pilot)
         assert pilot.app.profile.recipe.layers == 42
-        await keys("escape", "up", "up", "enter")(pilot)
-        assert "● 4 Preview" in shows(pilot), "See it work"
+        await press_keys("escape", "up", "up", "enter")(pilot)
+        assert "● 4 Preview" in screen_text(pilot), "See it work"
         assert pilot.app.profile == Profile()
 
 
 async def test_a_burst_of_enter_opens_each_step_once(machine, tmp_path):
-    async with opened() as pilot:
+    async with open_wizard() as pilot:
         for _ in range(2):
             pilot.app.screen.post_message(OpenStep("hardware"))
             pilot.app.screen.post_message(OpenRun(rundir.RunDir(tmp_path)))
-        await settle(pilot)
+        await wait_for_workers(pilot)
         assert [type(screen).__name__ for screen in pilot.app.screen_stack] == ["HomeScreen", "RunScreen"]
 
 
@@ -331,47 +343,47 @@ async def test_a_burst_of_enter_opens_each_step_once(machine, tmp_path):
 async def test_a_rerun_takes_the_place_of_an_ended_run_that_was_edited(machine, tmp_path, is_live, shown):
     run = live_run(tmp_path) if is_live else finished_run(tmp_path)
     async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "running" if is_live else "edit and rerun")
+        await wait_for_text(pilot, "running" if is_live else "edit and rerun")
         pilot.app.screen.post_message(OpenStep("preview", pilot.app.screen))
-        await until_shown(pilot, "● 4 Preview")
+        await wait_for_text(pilot, "● 4 Preview")
         pilot.app.screen.post_message(OpenRun(rundir.RunDir(tmp_path / "second")))
-        await until_shown(pilot, "second")
+        await wait_for_text(pilot, "second")
         assert [screen.run.name for screen in pilot.app.screen_stack if isinstance(screen, RunScreen)] == shown
 
 
 @pytest.mark.whole
 async def test_nothing_starts_while_the_machine_is_looked_at(machine, monkeypatch):
     go = threading.Event()
-    async with opened(PRETRAIN, "enter", "enter", "enter", notifications=True) as pilot:
-        monkeypatch.setattr(probe, "probe_machine", lambda: go.wait(20) and SEED)
-        pilot.app.action_look_again()
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter", "enter", notifications=True) as pilot:
+        monkeypatch.setattr(probe, "probe_machine", lambda: go.wait(20) and THREE_CARD_MACHINE)
+        pilot.app.action_refresh_facts()
         await pilot.press("enter")
         await pilot.pause()
-        assert "press the key again" in shows(pilot)
+        assert "press the key again" in screen_text(pilot)
         go.set()
-        await settle(pilot)
+        await wait_for_workers(pilot)
         assert not rundir.list_runs()
         assert pilot.app.facts is not None
-        assert pilot.app.facts.machine == SEED
+        assert pilot.app.facts.machine == THREE_CARD_MACHINE
 
 
 async def test_opening_hardware_looks_at_the_machine_again(machine):
-    async with opened(PRETRAIN, "escape") as pilot:
-        machine(SEED)
-        await keys("enter")(pilot)
-        assert "RTX 3090" in shows(pilot)
+    async with open_wizard(PRETRAIN_KEY, "escape") as pilot:
+        machine(THREE_CARD_MACHINE)
+        await press_keys("enter")(pilot)
+        assert "RTX 3090" in screen_text(pilot)
 
 
 async def test_another_python_is_not_missing_while_it_is_asked(machine, monkeypatch):
     go = threading.Event()
-    async with opened(PRETRAIN, "enter", size=(80, 40)) as pilot:
-        monkeypatch.setattr(probe, "probe_toolchains", lambda *_args: go.wait(20) and (CUDA, BARE))
+    async with open_wizard(PRETRAIN_KEY, "enter", size=(80, 40)) as pilot:
+        monkeypatch.setattr(probe, "probe_toolchains", lambda *_args: go.wait(20) and (CUDA_PYTHON, BARE_PYTHON))
         pilot.app.edits.set_profile(with_trainer(python="/opt/other/bin/python"))
         await pilot.pause()
-        assert "was not found" not in shows(pilot)
+        assert "was not found" not in screen_text(pilot)
         go.set()
-        await settle(pilot)
-        assert "/opt/other/bin/python was not found" in shows(pilot)
+        await wait_for_workers(pilot)
+        assert "/opt/other/bin/python was not found" in screen_text(pilot)
 
 
 def numbered(first: int, last: int) -> str:
@@ -382,23 +394,23 @@ def numbered(first: int, last: int) -> str:
 async def test_a_log_that_is_scrolled_stays_on_its_lines(machine, tmp_path):
     run = finished_run(tmp_path)
     run.attempt_log(2).write_text(numbered(0, 5000))
-    async with opened(run=run) as pilot:
-        await until_shown(pilot, "line 4999.")
-        await keys("pageup", "pageup")(pilot)
-        before = re.findall(r"line \d+", shows(pilot))
+    async with open_wizard(run=run) as pilot:
+        await wait_for_text(pilot, "line 4999.")
+        await press_keys("pageup", "pageup")(pilot)
+        before = re.findall(r"line \d+", screen_text(pilot))
         assert before
         view = pilot.app.screen.query_one(LogView)
         with run.attempt_log(2).open("a") as log:
             log.write(numbered(5000, 5100))
         await until_true(pilot, lambda: view._bytes == run.attempt_log(2).stat().st_size)
-        assert re.findall(r"line \d+", shows(pilot)) == before
-        await keys("G")(pilot)
-        assert "line 5099." in shows(pilot)
+        assert re.findall(r"line \d+", screen_text(pilot)) == before
+        await press_keys("G")(pilot)
+        assert "line 5099." in screen_text(pilot)
         with run.attempt_log(2).open("a") as log:
             log.write("the end")
-        await until_shown(pilot, "the end")
-        await keys("g")(pilot)
-        assert "line 0." in shows(pilot)
+        await wait_for_text(pilot, "the end")
+        await press_keys("g")(pilot)
+        assert "line 0." in screen_text(pilot)
 
 
 @pytest.mark.parametrize("filtered", [False, pytest.param(True, marks=pytest.mark.whole)])
@@ -406,21 +418,21 @@ async def test_a_log_may_be_emptied_replaced_and_deleted_under_the_wizard(machin
     run = finished_run(tmp_path)
     log = run.attempt_log(2)
     log.write_text(numbered(0, 500))
-    async with opened(run=run) as pilot:
-        await until_shown(pilot, "line 499.")
-        await keys(*(("f", *"9[.]", "enter") if filtered else ("home", "down")))(pilot)
-        await until_shown(pilot, "50 lines matching" if filtered else "line 1.")
+    async with open_wizard(run=run) as pilot:
+        await wait_for_text(pilot, "line 499.")
+        await press_keys(*(("f", *"9[.]", "enter") if filtered else ("home", "down")))(pilot)
+        await wait_for_text(pilot, "50 lines matching" if filtered else "line 1.")
         log.write_text("emptied 9.\n")
-        await until_shown(pilot, "emptied 9.", "1 line matching" if filtered else "at its end")
+        await wait_for_text(pilot, "emptied 9.", "1 line matching" if filtered else "at its end")
         beside = tmp_path / "beside"
         beside.write_text("replaced 9.\n")
         beside.rename(log)
-        await until_shown(pilot, "replaced 9.")
+        await wait_for_text(pilot, "replaced 9.")
         log.unlink()
-        await until_true(pilot, lambda: "replaced" not in shows(pilot))
+        await until_true(pilot, lambda: "replaced" not in screen_text(pilot))
         log.write_bytes(bytes(range(256)) * 1000 + b"\n\x1f9.\n")
-        await until_shown(pilot, "\\x1f9.")
-        assert "\x1b" not in shows(pilot)
+        await wait_for_text(pilot, "\\x1f9.")
+        assert "\x1b" not in screen_text(pilot)
 
 
 @pytest.mark.whole
@@ -430,30 +442,30 @@ async def test_a_log_is_searched_filtered_and_wrapped(machine, tmp_path):
     run.attempt_log(2).write_text(numbered(0, 3000) + long + "\n" + numbered(3000, 9000))
     app = make_wizard(str(run.path))
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
-        await until_shown(pilot, "line 8999.")
-        await keys("slash", *"Wanted", "enter")(pilot)
-        await until_shown(pilot, "no line matches Wanted")
+        await wait_for_text(pilot, "line 8999.")
+        await press_keys("slash", *"Wanted", "enter")(pilot)
+        await wait_for_text(pilot, "no line matches Wanted")
         await pilot.press("slash", *"wa.ted", "enter")
-        await until_shown(pilot, "from the other end")
-        assert "[rank1]: wanted word" in shows(pilot)
-        assert "tail" not in shows(pilot)
-        await keys("w")(pilot)
-        assert "tail" in shows(pilot)
-        await keys("f", *"line 1.*7", "enter")(pilot)
-        await until_shown(pilot, "line 107.")
-        await keys("end")(pilot)
-        assert re.findall(r"line \d+\.", shows(pilot))[-3:-1] == ["line 1987.", "line 1997."]
-        await keys("n")(pilot)
-        await until_shown(pilot, "no line matches wa.ted")
-        await keys("escape")(pilot)
-        await until_shown(pilot, "line 8999.")
-        assert "e Edit" in shows(pilot), "Esc ended the filter and stayed"
+        await wait_for_text(pilot, "from the other end")
+        assert "[rank1]: wanted word" in screen_text(pilot)
+        assert "tail" not in screen_text(pilot)
+        await press_keys("w")(pilot)
+        assert "tail" in screen_text(pilot)
+        await press_keys("f", *"line 1.*7", "enter")(pilot)
+        await wait_for_text(pilot, "line 107.")
+        await press_keys("end")(pilot)
+        assert re.findall(r"line \d+\.", screen_text(pilot))[-3:-1] == ["line 1987.", "line 1997."]
+        await press_keys("n")(pilot)
+        await wait_for_text(pilot, "no line matches wa.ted")
+        await press_keys("escape")(pilot)
+        await wait_for_text(pilot, "line 8999.")
+        assert "e Edit" in screen_text(pilot), "Esc ended the filter and stayed"
         for wrong in (("slash", *"(a", "enter"), ("f", *"[z", "enter")):
             app.clear_notifications()
-            await keys(*wrong)(pilot)
-            await until_shown(pilot, "no regular expression")
-        await keys("escape", "escape")(pilot)
-        assert "New training" in shows(pilot)
+            await press_keys(*wrong)(pilot)
+            await wait_for_text(pilot, "no regular expression")
+        await press_keys("escape", "escape")(pilot)
+        assert "New training" in screen_text(pilot)
 
 
 @pytest.mark.whole
@@ -463,11 +475,11 @@ async def test_a_hit_is_in_sight_also_in_a_long_line(machine, tmp_path):
     run.attempt_log(2).write_text(numbered(0, 300) + long + "\n" + numbered(300, 600))
     app = make_wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "line 599.")
-        await keys("slash")(pilot)
-        assert "Search" not in shows(pilot), "keys are letters while one types"
+        await wait_for_text(pilot, "line 599.")
+        await press_keys("slash")(pilot)
+        assert "Search" not in screen_text(pilot), "keys are letters while one types"
         await pilot.press(*"(f|needle)", "enter")
-        await until_shown(pilot, "word needle word")
+        await wait_for_text(pilot, "word needle word")
         view = app.screen.query_one(LogView)
 
         def pointed_out() -> list[str]:
@@ -475,35 +487,35 @@ async def test_a_hit_is_in_sight_also_in_a_long_line(machine, tmp_path):
             return [segment.text for segment in segments if segment.style and segment.style.reverse]
 
         assert pointed_out() == ["nee", "dle"]
-        await keys("w", "G")(pilot)
+        await press_keys("w", "G")(pilot)
         assert not pointed_out()
-        await keys("N")(pilot)
-        await until_shown(pilot, "needle")
+        await press_keys("N")(pilot)
+        await wait_for_text(pilot, "needle")
         assert "".join(pointed_out()) == "needle"
 
 
 async def test_an_expression_that_takes_for_ever_leaves_every_key_at_work(machine, tmp_path):
     run = finished_run(tmp_path)
     run.attempt_log(2).write_text("a" * 60 + "!\n" + numbered(0, 100))
-    async with opened(run=run) as pilot:
-        await until_shown(pilot, "line 99.")
+    async with open_wizard(run=run) as pilot:
+        await wait_for_text(pilot, "line 99.")
         await pilot.press("slash", *"(a+)+$", "enter")
         for pressed, words in (((), "searching (a+)+$"), (("home",), "line 0."), (("escape",), "stopped searching")):
             await pilot.press(*pressed)
-            await until_shown(pilot, words, during=True)
+            await wait_for_text(pilot, words, during=True)
 
 
 @pytest.mark.whole
 async def test_another_attempt_and_one_rank_can_be_chosen(machine, tmp_path):
     run = finished_run(tmp_path)
     run.attempt_log(2).write_text("[rank0]: first\n[rank1]: second\nthird\n")
-    async with opened(run=run) as pilot:
-        await until_shown(pilot, "third")
-        await keys("o", "down", "down", "enter")(pilot)
-        await until_shown(pilot, "rank 1", "second")
-        assert "first" not in shows(pilot)
-        await keys("escape", "a", "down", "enter")(pilot)
-        await until_shown(pilot, "torch.OutOfMemoryError", "attempt-1.log")
+    async with open_wizard(run=run) as pilot:
+        await wait_for_text(pilot, "third")
+        await press_keys("o", "down", "down", "enter")(pilot)
+        await wait_for_text(pilot, "rank 1", "second")
+        assert "first" not in screen_text(pilot)
+        await press_keys("escape", "a", "down", "enter")(pilot)
+        await wait_for_text(pilot, "torch.OutOfMemoryError", "attempt-1.log")
 
 
 @pytest.mark.parametrize("no_color", [False, True])
@@ -513,8 +525,8 @@ async def test_colours_of_a_log_are_kept_where_there_are_colours(machine, tmp_pa
         monkeypatch.delenv("NO_COLOR")
     run = finished_run(tmp_path)
     run.attempt_log(2).write_text("plain \x1b[38;2;1;2;3;8;5mcoloured\x1b[0m\n")
-    async with opened(run=run) as pilot:
-        await until_shown(pilot, "plain coloured")
+    async with open_wizard(run=run) as pilot:
+        await wait_for_text(pilot, "plain coloured")
         view = pilot.app.screen.query_one(LogView)
         segments = [segment for y in range(view.size.height) for segment in view.render_line(y)]
         style = next(segment.style for segment in segments if "coloured" in segment.text)
@@ -525,26 +537,26 @@ async def test_colours_of_a_log_are_kept_where_there_are_colours(machine, tmp_pa
 
 @pytest.mark.whole
 async def test_a_value_with_control_characters_cannot_be_typed_over(machine):
-    async with opened(PRETRAIN, "enter", size=(80, 40)) as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter", size=(80, 40)) as pilot:
         pilot.app.edits.set_profile(with_trainer(arguments=("--text", "a\nb")))
-        await settle(pilot)
-        await to(pilot, "advanced", "trainer.arguments")
-        assert "control characters: edit the profile file" in shows(pilot)
-        await keys("x")(pilot)
+        await wait_for_workers(pilot)
+        await go_to_fields(pilot, "advanced", "trainer.arguments")
+        assert "control characters: edit the profile file" in screen_text(pilot)
+        await press_keys("x")(pilot)
         assert pilot.app.profile.trainer.arguments == ("--text", "a\nb")
 
 
 async def test_a_key_tries_the_remedy_of_a_failed_run(machine, tmp_path):
-    run = out_of_memory(tmp_path)
+    run = out_of_memory_run(tmp_path)
     with run.attempt_log(2).open("a") as log:
         log.write("[rank1]: torch.OutOfMemoryError: [bold] CUDA out of memory. Tried to allocate 9.00 GiB.\x1b[31m\n")
-    async with opened(run=run) as pilot:
-        assert re.search(r"F2 +micro batch 4 → 2", shows(pilot)), "the second attempt had 4 already"
-        assert "[bold]" in shows(pilot)
-        await keys("f2")(pilot)
+    async with open_wizard(run=run) as pilot:
+        assert re.search(r"F2 +micro batch 4 → 2", screen_text(pilot)), "the second attempt had 4 already"
+        assert "[bold]" in screen_text(pilot)
+        await press_keys("f2")(pilot)
         assert type(pilot.app.screen).__name__ == "PreviewScreen"
         assert pilot.app.profile.recipe.micro_batch == 2
-        await keys("ctrl+z")(pilot)
+        await press_keys("ctrl+z")(pilot)
         assert pilot.app.profile.recipe.micro_batch is None
 
 
@@ -560,28 +572,28 @@ async def test_the_script_is_run_for_its_help_only_when_asked(machine, tmp_path,
         "parser.add_argument('--fast', action='store_true')\n"
         "parser.parse_args()\n"
     )
-    async with opened(PRETRAIN, size=(80, 40), notifications=True) as pilot:
+    async with open_wizard(PRETRAIN_KEY, size=(80, 40), notifications=True) as pilot:
         app = pilot.app
         app.edits.set_profile(with_trainer(kind="script", script=str(script), preset="total-batch"))
-        await keys("enter")(pilot)
+        await press_keys("enter")(pilot)
         assert not (tmp_path / "ran").exists()
-        await keys("h")(pilot)
-        assert "--stage  [b]pretrain[/b] or" in shows(pilot)
-        assert "\x1b" not in shows(pilot)
-        await keys("enter")(pilot)
+        await press_keys("h")(pilot)
+        assert "--stage  [b]pretrain[/b] or" in screen_text(pilot)
+        assert "\x1b" not in screen_text(pilot)
+        await press_keys("enter")(pilot)
         assert app.profile.trainer.arguments == ("--stage=",)
-        await keys("s", "f", "t", "escape")(pilot)
+        await press_keys("s", "f", "t", "escape")(pilot)
         assert app.profile.trainer.arguments == ("--stage=sft",)
-        await keys("enter", "h", "down", "enter")(pilot)
+        await press_keys("enter", "h", "down", "enter")(pilot)
         assert app.profile.trainer.arguments == ("--stage=sft", "--fast")
         script.write_text("import nothing_of_that_name")
-        await keys("escape", "enter", "h")(pilot)
+        await press_keys("escape", "enter", "h")(pilot)
         assert "ModuleNotFoundError" in " ".join(notice.message for notice in app._notifications)
 
 
 def own_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the Python of these tests be the one that trains."""
-    tool = msgspec.structs.replace(CUDA, python=sys.executable)
+    tool = msgspec.structs.replace(CUDA_PYTHON, python=sys.executable)
     monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (tool,))
 
 
@@ -589,13 +601,13 @@ async def test_a_broken_preset_of_ones_own_is_shown_with_its_reason(machine):
     presets_folder().mkdir(parents=True)
     (presets_folder() / "bad.toml").write_text("label = 5")
     (presets_folder() / "good.toml").write_text('label = "Mine [b]"\nabout = "x"\n')
-    async with opened(PRETRAIN, size=(200, 40)) as pilot:
+    async with open_wizard(PRETRAIN_KEY, size=(200, 40)) as pilot:
         pilot.app.edits.set_profile(with_trainer(kind="script", script="/t.py"))
-        await keys("enter")(pilot)
-        await to(pilot, "trainer.preset")
-        await keys("space", *["down"] * 10)(pilot)
-        assert re.search(r"› bad: .*bad.toml: label: Expected", shows(pilot))
-        assert "Mine [b]" in shows(pilot)
+        await press_keys("enter")(pilot)
+        await go_to_fields(pilot, "trainer.preset")
+        await press_keys("space", *["down"] * 10)(pilot)
+        assert re.search(r"› bad: .*bad.toml: label: Expected", screen_text(pilot))
+        assert "Mine [b]" in screen_text(pilot)
 
 
 async def test_a_yaml_that_was_edited_meanwhile_is_read_again(machine, tmp_path):
@@ -604,19 +616,19 @@ async def test_a_yaml_that_was_edited_meanwhile_is_read_again(machine, tmp_path)
     app = make_wizard()
     async with app.run_test(size=(80, 40)) as pilot:
         trainer = {"kind": "script", "preset": "total-batch-yaml", "script": str(config), "config": str(config)}
-        await keys("enter")(pilot)
+        await press_keys("enter")(pilot)
         app.edits.set_profile(with_trainer(**trainer))
-        await keys("enter")(pilot)
-        assert "is a single value" in " ".join(shows(pilot).split())
+        await press_keys("enter")(pilot)
+        assert "is a single value" in " ".join(screen_text(pilot).split())
         config.write_text("training: {steps: 7}")
-        await keys("escape", "enter")(pilot)
-        assert "is a single value" not in " ".join(shows(pilot).split())
+        await press_keys("escape", "enter")(pilot)
+        assert "is a single value" not in " ".join(screen_text(pilot).split())
         assert app.facts is not None
         assert app.facts.documents[str(config)].values == {"training": {"steps": 7}}
 
 
 NEMO = ContainerImage(
-    engine="docker", name="nemo:25.04", id="abc", toolchain=msgspec.structs.replace(CUDA, label="nemo:25.04")
+    engine="docker", name="nemo:25.04", id="abc", toolchain=msgspec.structs.replace(CUDA_PYTHON, label="nemo:25.04")
 )
 
 
@@ -629,17 +641,17 @@ async def test_a_python_of_a_cloned_folder_is_started_after_it_was_chosen_by_key
     monkeypatch.chdir(tmp_path / "clone")
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
-    async with opened(PRETRAIN, "enter") as pilot:
-        await to(pilot, "start", "trainer.python")
-        await keys("space")(pilot)
-        assert re.search(r"✗ .venv here +in this folder, not started", shows(pilot))
-        await keys("escape", "right", "right", "right")(pilot)
+    async with open_wizard(PRETRAIN_KEY, "enter") as pilot:
+        await go_to_fields(pilot, "start", "trainer.python")
+        await press_keys("space")(pilot)
+        assert re.search(r"✗ .venv here +in this folder, not started", screen_text(pilot))
+        await press_keys("escape", "right", "right", "right")(pilot)
         assert not mark.exists(), "passing over it is not choosing it"
         pilot.app.edits.set_profile(Profile())
-        await keys("o")(pilot)
+        await press_keys("o")(pilot)
         assert pilot.app.screen.query_one(Input).value == str(python)
         assert not mark.exists()
-        await keys("enter")(pilot)
+        await press_keys("enter")(pilot)
         assert mark.exists()
         assert pilot.app.profile.trainer.python == str(python)
         assert not [tool for tool in pilot.app.facts.toolchains if tool.problem and tool.python == str(python)]
@@ -647,49 +659,49 @@ async def test_a_python_of_a_cloned_folder_is_started_after_it_was_chosen_by_key
 
 @pytest.mark.whole
 async def test_rows_of_a_container_are_there_when_one_is_chosen(machine):
-    async with opened(PRETRAIN, "enter", size=(120, 50)) as pilot:
-        assert ("Shared memory" in shows(pilot), "Other Python" in shows(pilot)) == (False, True)
-        await to(pilot, "container.engine")
-        await keys("space")(pilot)
-        assert re.search(r"● none .*○ docker .*✗ podman +not installed", shows(pilot), re.DOTALL)
-        await keys("escape", "right")(pilot)
+    async with open_wizard(PRETRAIN_KEY, "enter", size=(120, 50)) as pilot:
+        assert ("Shared memory" in screen_text(pilot), "Other Python" in screen_text(pilot)) == (False, True)
+        await go_to_fields(pilot, "container.engine")
+        await press_keys("space")(pilot)
+        assert re.search(r"● none .*○ docker .*✗ podman +not installed", screen_text(pilot), re.DOTALL)
+        await press_keys("escape", "right")(pilot)
         assert pilot.app.profile.container.engine == "docker"
-        text = shows(pilot)
+        text = screen_text(pilot)
         assert re.search("docker . +28.2.2", text)
         assert ("Shared memory" in text, "Other Python" in text) == (True, False)
         assert "no image is named" in text
 
 
 async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, monkeypatch):
-    machine(SEED)
+    machine(THREE_CARD_MACHINE)
     go = threading.Event()
     monkeypatch.setattr(container_images, "read_image", lambda *_args: go.wait(20) and NEMO)
-    async with opened(PRETRAIN, "enter", size=(120, 50)) as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter", size=(120, 50)) as pilot:
         pilot.app.edits.set_profile(profile(inside()))
         await pilot.pause()
-        assert "is not on this machine" not in shows(pilot)
+        assert "is not on this machine" not in screen_text(pilot)
         assert "images" in pilot.app.awaited_parts
         go.set()
-        await settle(pilot)
+        await wait_for_workers(pilot)
         assert "images" not in pilot.app.awaited_parts
         assert pilot.app.facts.images == (NEMO,)
         pilot.app.edits.set_profile(profile(inside(image="another:1")))
-        await settle(pilot)
-        assert "The image another:1 is not on this machine" in shows(pilot)
+        await wait_for_workers(pilot)
+        assert "The image another:1 is not on this machine" in screen_text(pilot)
 
 
 @pytest.mark.whole
 async def test_an_image_is_looked_at_once_its_name_is_typed(machine, monkeypatch):
     asked = []
     monkeypatch.setattr(here, "read_chosen_image", lambda profile: asked.append(profile.container.image) or ())
-    async with opened(PRETRAIN, "enter", size=(120, 50)) as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter", size=(120, 50)) as pilot:
         pilot.app.edits.set_profile(profile(inside(image="")))
-        await settle(pilot)
+        await wait_for_workers(pilot)
         asked.clear()
         for typed in ("n", "ne", "nem", "nemo"):
             pilot.app.screen.post_message(ValueChosen("container.image", typed))
             await pilot.pause()
-        await settle(pilot)
+        await wait_for_workers(pilot)
         await until_true(pilot, lambda: asked and "images" not in pilot.app.awaited_parts)
         assert asked == ["nemo"]
 
@@ -699,14 +711,16 @@ async def test_v_says_what_is_in_the_image(seed, monkeypatch):
 
     def run(*words: Any) -> ChildResult:
         asked.append(words[-1])
-        return ChildResult(out=f"GPU 0: RTX 3090 (UUID: {UUIDS[0]})\n\x1b[31mGPU 1 ({UUIDS[1]})".encode(), code=0)
+        return ChildResult(
+            stdout=f"GPU 0: RTX 3090 (UUID: {UUIDS[0]})\n\x1b[31mGPU 1 ({UUIDS[1]})".encode(), exit_code=0
+        )
 
     monkeypatch.setattr(container_images, "read_image", lambda *_args: NEMO)
     monkeypatch.setattr(container_images, "run_in_image", run)
-    async with opened(PRETRAIN, "enter", size=(120, 50)) as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter", size=(120, 50)) as pilot:
         pilot.app.edits.set_profile(profile(inside()))
-        await keys("v")(pilot)
-        text = shows(pilot)
+        await press_keys("v")(pilot)
+        text = screen_text(pilot)
         assert "torch   2.7.1+cu126, CUDA 12.6 for sm_50" in text
         assert f"GPU 0: RTX 3090 (UUID: {UUIDS[0]})" in text
         assert "\\x1b[31mGPU 1" in text
@@ -715,27 +729,27 @@ async def test_v_says_what_is_in_the_image(seed, monkeypatch):
 
 
 async def test_memory_is_estimated_while_one_types(seed):
-    async with opened(PRETRAIN, "enter", "enter") as pilot:
-        assert re.search("70 MiB of 22.0 GiB reserved ±15 % +✓ fits", shows(pilot))
-        await keys("down", *"12800", "down", *"40")(pilot)
-        assert "✗ will not fit" in shows(pilot).splitlines()[2]
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter") as pilot:
+        assert re.search("70 MiB of 22.0 GiB reserved ±15 % +✓ fits", screen_text(pilot))
+        await press_keys("down", *"12800", "down", *"40")(pilot)
+        assert "✗ will not fit" in screen_text(pilot).splitlines()[2]
         # What frees gaps alone counts as well: reserved is what is shown.
-        assert re.search("fused optimizer -.*, expandable segments -", shows(pilot).splitlines()[1])
+        assert re.search("fused optimizer -.*, expandable segments -", screen_text(pilot).splitlines()[1])
 
 
 @pytest.mark.whole
 @pytest.mark.training
 async def test_f3_traces_the_memory_and_ends_it(machine, monkeypatch):
     own_python(monkeypatch)
-    async with opened(PRETRAIN, "enter", "enter") as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter") as pilot:
         await pilot.press("f3")
-        await until_shown(pilot, "F3 ends it", during=True)
+        await wait_for_text(pilot, "F3 ends it", during=True)
         await pilot.press("f3")
-        await settle(pilot)
-        assert "F3 ends it" not in shows(pilot)
-        assert "traced" not in shows(pilot)
-        await keys("f3")(pilot)
-        assert re.search(r"traced 6\d MiB ±10 %", shows(pilot).splitlines()[1])
+        await wait_for_workers(pilot)
+        assert "F3 ends it" not in screen_text(pilot)
+        assert "traced" not in screen_text(pilot)
+        await press_keys("f3")(pilot)
+        assert re.search(r"traced 6\d MiB ±10 %", screen_text(pilot).splitlines()[1])
 
 
 def trials_of_a_card(*_args: Any, **_named: Any) -> Iterator[TuningState]:
@@ -751,53 +765,57 @@ def trials_of_a_card(*_args: Any, **_named: Any) -> Iterator[TuningState]:
         for number, (micro, rate, memory) in enumerate(tried)
     )
     change = Change("micro batch 8 -> 16", "1.30 times as fast", (("recipe.micro_batch", 16),))
-    now = TuningState(folder=Path("/trials"), trials=trials[:1], trying=trials[1].setting, tokens=128)
+    now = TuningState(
+        folder=Path("/trials"), trials=trials[:1], setting_in_progress=trials[1].setting, tokens_per_sample=128
+    )
     yield now
-    yield msgspec.structs.replace(now, trials=trials, trying=None, change=change)
+    yield msgspec.structs.replace(now, trials=trials, setting_in_progress=None, change=change)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_picture_of_the_trials(snap_compare, machine, monkeypatch, size):
-    machine(SEED)
+    machine(THREE_CARD_MACHINE)
     monkeypatch.setattr(tuning, "run_tuning", trials_of_a_card)
-    assert snap_compare(make_wizard(), terminal_size=size, run_before=keys(PRETRAIN, "enter", "enter", "f4", "enter"))
+    assert snap_compare(
+        make_wizard(), terminal_size=size, run_before=press_keys(PRETRAIN_KEY, "enter", "enter", "f4", "enter")
+    )
 
 
 @pytest.mark.whole
 async def test_enter_takes_what_the_trials_found(seed, monkeypatch):
     monkeypatch.setattr(tuning, "run_tuning", trials_of_a_card)
-    async with opened(PRETRAIN, "enter", "enter", "f4") as pilot:
-        assert "Also bf16" in shows(pilot)
-        await keys("p")(pilot)
-        assert "bf16 is tried as well" in shows(pilot)
-        await keys("enter")(pilot)
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter", "f4") as pilot:
+        assert "Also bf16" in screen_text(pilot)
+        await press_keys("p")(pilot)
+        assert "bf16 is tried as well" in screen_text(pilot)
+        await press_keys("enter")(pilot)
         assert pilot.app.profile.recipe.micro_batch is None
-        await keys("enter")(pilot)
+        await press_keys("enter")(pilot)
         assert pilot.app.profile.recipe.micro_batch == 16
-        assert "● 3 Recipe" in shows(pilot)
-        await keys("ctrl+z")(pilot)
+        assert "● 3 Recipe" in screen_text(pilot)
+        await press_keys("ctrl+z")(pilot)
         assert pilot.app.profile.recipe.micro_batch is None
 
 
 async def test_what_cannot_be_tuned_says_why(seed):
-    async with opened(PRETRAIN, "enter", "enter", notifications=True) as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter", notifications=True) as pilot:
         pilot.app.edits.set_profile(profile_with_value(pilot.app.profile, "recipe.global_batch", 13))
         await pilot.press("f4")
-        await until_shown(pilot, "The global batch 13 is not a multiple")
-        assert "● 3 Recipe" in shows(pilot)
+        await wait_for_text(pilot, "The global batch 13 is not a multiple")
+        assert "● 3 Recipe" in screen_text(pilot)
 
 
 @pytest.mark.training
 @pytest.mark.parametrize("key", sample(["escape", "q"], 2, 1))
 async def test_whoever_leaves_ends_the_trial_under_way(machine, monkeypatch, key):
     own_python(monkeypatch)
-    async with opened(PRETRAIN, "enter", "enter", "f4") as pilot:
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter", "f4") as pilot:
         await pilot.press("enter")
-        await until_shown(pilot, "A trial is under way", during=True)
+        await wait_for_text(pilot, "A trial is under way", during=True)
         await until_true(pilot, lambda: [*trials_folder().glob("*/trial-1/events.jsonl")])
         run = rundir.RunDir(next(trials_folder().glob("*/trial-1")))
         await until_true(pilot, lambda: read_status(run).leader)
         await pilot.press(key)
-        await settle(pilot)
-        assert key == "q" or "● 3 Recipe" in shows(pilot)
-    assert not marked(read_status(run).mark)
+        await wait_for_workers(pilot)
+        assert key == "q" or "● 3 Recipe" in screen_text(pilot)
+    assert not living_run_pids(read_status(run).mark)

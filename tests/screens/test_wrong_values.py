@@ -3,27 +3,27 @@
 from typing import Any
 
 import pytest
-from pilot import PRETRAIN, SEED, keys, settle, shows, to
+from pilot import PRETRAIN_KEY, THREE_CARD_MACHINE, go_to_fields, press_keys, screen_text, wait_for_workers
 from support import facts, profile
 from textual.events import Key
 from tui_train.screens.messages import ValueChosen
 from tui_train.screens.widgets.dialogs import HelpScreen
 from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.hint import Hint
-from tui_train.screens.widgets.keys import KeyBar
+from tui_train.screens.widgets.key_bar import KeyBar
 
 from tui_train.memory.predict import predict_memory
 from tui_train.profile import fields
 from tui_train.setup.setup import Setup
 from tui_train.wizard import make_wizard
 
-TO_RECIPE = (PRETRAIN, "enter", "enter")
+TO_RECIPE = (PRETRAIN_KEY, "enter", "enter")
 OWN = {"trainer.kind": "script", "trainer.script": "/x/sft.py", "trainer.preset": "custom", "trainer.model": "gpt2"}
 
 
 @pytest.fixture
 def app(machine: Any) -> Any:
-    machine(SEED)
+    machine(THREE_CARD_MACHINE)
     return make_wizard()
 
 
@@ -38,7 +38,7 @@ def footer(app: Any) -> str:
 async def choose(pilot: Any, **values: Any) -> None:
     for key, value in values.items():
         pilot.app.screen.post_message(ValueChosen(key.replace("__", "."), value))
-        await settle(pilot)
+        await wait_for_workers(pilot)
 
 
 # What is read
@@ -71,41 +71,41 @@ def test_the_nearest_value_is_what_a_text_seems_to_mean(key, text, value):
 @pytest.mark.whole
 async def test_f2_takes_the_nearest_value_or_the_one_before(app):
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys(*TO_RECIPE)(pilot)
-        await to(pilot, "recipe.steps")
-        await keys("0")(pilot)
+        await press_keys(*TO_RECIPE)(pilot)
+        await go_to_fields(pilot, "recipe.steps")
+        await press_keys("0")(pilot)
         assert "F2 Use 1" in footer(app)
-        await keys("f2")(pilot)
+        await press_keys("f2")(pilot)
         assert app.profile.recipe.steps == 1
         assert "F2" not in footer(app)
-        await keys("end", "x", "up", "f2")(pilot)
+        await press_keys("end", "x", "up", "f2")(pilot)
         assert app.screen.query_one(Form).cursor == "recipe.steps", "F2 went where it was needed"
         assert (app.profile.recipe.steps, app.screen.query_one(Form).state.unparsable_row_key) == (1, "")
         app.screen.form.go_to_row("recipe.micro_batch")
-        await keys("1", "e", "9")(pilot)
+        await press_keys("1", "e", "9")(pilot)
         assert "65536" not in footer(app), "the largest that is taken is not what was meant"
-        await keys("f2")(pilot)
-        await to(pilot, "recipe.global_batch")
-        await keys("-", "3")(pilot)
+        await press_keys("f2")(pilot)
+        await go_to_fields(pilot, "recipe.global_batch")
+        await press_keys("-", "3")(pilot)
         assert "Global batch is -3" in hint(app)
 
 
 @pytest.mark.whole
 async def test_the_key_of_a_fix_stays_where_an_error_is_long(app):
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys(*TO_RECIPE)(pilot)
+        await press_keys(*TO_RECIPE)(pilot)
         await choose(pilot, recipe__global_batch=15)
-        (line,) = (line for line in shows(pilot).splitlines() if line[1:].startswith("Global batch"))
+        (line,) = (line for line in screen_text(pilot).splitlines() if line[1:].startswith("Global batch"))
         assert "✗" in line
         assert "F2" in line
-        await keys("f2")(pilot)
+        await press_keys("f2")(pilot)
         await choose(pilot, recipe__global_batch=17)
-        await keys("f2")(pilot)
+        await press_keys("f2")(pilot)
         assert len(app._notifications) == 1, "only the last change can be taken back"
-        await keys("ctrl+z")(pilot)
+        await press_keys("ctrl+z")(pilot)
         assert "Taken back" in hint(app)
         app.screen.form.go_to_row("recipe.precision")
-        await settle(pilot)
+        await wait_for_workers(pilot)
         assert "bf16 needs" in hint(app)
 
 
@@ -113,15 +113,15 @@ async def test_the_key_of_a_fix_stays_where_an_error_is_long(app):
 async def test_f2_is_there_only_where_it_fixes_what_is_said(app):
     """A file that is missing cannot be made up, and another error's fix is not offered for it."""
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys(*TO_RECIPE[:2])(pilot)
+        await press_keys(*TO_RECIPE[:2])(pilot)
         await choose(pilot, trainer__data=("/none/at/all.txt",), recipe__global_batch=15)
-        await to(pilot, "trainer.data")
+        await go_to_fields(pilot, "trainer.data")
         assert "training data: /none/at/all.txt does not exist" in hint(app)
-        (line,) = (line for line in shows(pilot).splitlines() if "✗" in line and "Training data" in line)
+        (line,) = (line for line in screen_text(pilot).splitlines() if "✗" in line and "Training data" in line)
         assert line.count("/none/at/all.txt") == 1
         assert "does not exist" in line
         assert "F2" not in footer(app)
-        await keys("f2")(pilot)
+        await press_keys("f2")(pilot)
         assert app.profile.recipe.global_batch == 15
 
 
@@ -133,34 +133,34 @@ async def test_f2_is_there_only_where_it_fixes_what_is_said(app):
 async def test_no_estimate_stands_beside_what_cannot_be_read(app, size):
     follows = ("✓ fits", "accumulation") + (("What starts",) if size[0] > 100 else ())
     async with app.run_test(size=size) as pilot:
-        await keys(*TO_RECIPE)(pilot)
-        assert [words for words in follows if words in shows(pilot)] == [*follows]
-        await to(pilot, "recipe.micro_batch")
-        await keys("4", "x")(pilot)
-        assert [words for words in follows if words in shows(pilot)] == []
-        await keys("f3")(pilot)
+        await press_keys(*TO_RECIPE)(pilot)
+        assert [words for words in follows if words in screen_text(pilot)] == [*follows]
+        await go_to_fields(pilot, "recipe.micro_batch")
+        await press_keys("4", "x")(pilot)
+        assert [words for words in follows if words in screen_text(pilot)] == []
+        await press_keys("f3")(pilot)
         assert app.screen._traced_workload is None, "nothing is traced for the value before"
-        await keys("backspace")(pilot)
-        assert "✓ fits" in shows(pilot)
+        await press_keys("backspace")(pilot)
+        assert "✓ fits" in screen_text(pilot)
         await choose(pilot, recipe__global_batch=15)
-        assert "fits" not in shows(pilot)
+        assert "fits" not in screen_text(pilot)
 
 
 @pytest.mark.whole
 async def test_preview_offers_run_only_where_it_runs_and_enter_says_why_not(app):
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys(*TO_RECIPE, "enter")(pilot)
+        await press_keys(*TO_RECIPE, "enter")(pilot)
         assert "Enter Run" in footer(app)
         await choose(pilot, trainer__data=("/none/at/all.txt",))
         assert not [offered for offered in ("Enter", "F2", "Copy") if offered in footer(app)], "there is no command"
         assert "/none/at/all.txt" in hint(app)
-        await keys("enter")(pilot)
+        await press_keys("enter")(pilot)
         (said,) = app._notifications
         assert "/none/at/all.txt" in said.message
-        assert "4 Preview" in shows(pilot)
+        assert "4 Preview" in screen_text(pilot)
         await choose(pilot, trainer__data=(), recipe__micro_batch=8, recipe__global_batch=15)
-        assert ("F2" in footer(app), "Nothing can be run" in shows(pilot)) == (True, True)
-        await keys("f2")(pilot)
+        assert ("F2" in footer(app), "Nothing can be run" in screen_text(pilot)) == (True, True)
+        await press_keys("f2")(pilot)
         assert "Enter Run" in footer(app)
 
 
@@ -169,7 +169,7 @@ async def test_preview_offers_run_only_where_it_runs_and_enter_says_why_not(app)
 
 def test_a_preset_without_a_micro_batch_is_not_asked_for_one():
     setup = Setup(profile(OWN), facts())
-    assert "micro_batch" not in setup.ladder_context.accepted
+    assert "micro_batch" not in setup.ladder_context.accepted_placeholders
     assert "recipe.micro_batch" not in predict_memory(setup).why_no_estimate
 
 
@@ -178,25 +178,25 @@ async def test_digits_where_none_are_taken_are_answered(app, monkeypatch):
     rung = []
     async with app.run_test(size=(80, 24)) as pilot:
         monkeypatch.setattr(app, "bell", lambda: rung.append(True))
-        await keys(*TO_RECIPE)(pilot)
+        await press_keys(*TO_RECIPE)(pilot)
         await choose(pilot, trainer__kind="script", trainer__preset="hf-trainer")
-        await keys("down", "5")(pilot)
+        await press_keys("down", "5")(pilot)
         assert rung
         assert "this preset does not pass it" in hint(app)
-        await to(pilot, "recipe.precision")
+        await go_to_fields(pilot, "recipe.precision")
         for pressed, said in ((), False), (("6",), True), (("down",), False):
-            await keys(*pressed)(pilot)
+            await press_keys(*pressed)(pilot)
             assert ("← → to choose" in hint(app)) is said
 
 
 async def test_letters_are_text_in_every_field_that_takes_text(app):
     """Also the first one, which comes before the input has the focus."""
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys(*TO_RECIPE[:2])(pilot)
+        await press_keys(*TO_RECIPE[:2])(pilot)
         await choose(pilot, trainer__kind="script")
         for key, letter in (("down", None), ("question_mark", "?"), ("q", "q"), ("o", "o"), ("space", " "), ("h", "h")):
             app.post_message(Key(key, letter))
-        await settle(pilot)
+        await wait_for_workers(pilot)
         form = app.screen.query_one(Form)
         assert form.cursor == "trainer.script"
         assert form.entry.value == "?qo h"
@@ -211,10 +211,10 @@ async def test_letters_are_text_in_every_field_that_takes_text(app):
 async def test_undo_takes_back_what_is_typed_here_before_anything_else(app):
     """A question mark is none of a number, and what is none holds Enter up."""
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys(*TO_RECIPE, "9", "question_mark")(pilot)
+        await press_keys(*TO_RECIPE, "9", "question_mark")(pilot)
         assert isinstance(app.screen, HelpScreen)
-        await keys("escape", "down", "x", "enter")(pilot)
-        assert "Type a whole number" in shows(pilot)
+        await press_keys("escape", "down", "x", "enter")(pilot)
+        assert "Type a whole number" in screen_text(pilot)
         form = app.screen.query_one(Form)
 
         def state() -> tuple[Any, ...]:
@@ -222,13 +222,13 @@ async def test_undo_takes_back_what_is_typed_here_before_anything_else(app):
             return recipe.layers, recipe.hidden_size, form.state.unparsable_row_key
 
         assert state() == (9, None, "recipe.hidden_size")
-        await keys("ctrl+z")(pilot)
+        await press_keys("ctrl+z")(pilot)
         assert (*state(), form.entry.value) == (9, None, "", "")
-        await keys("6", "4", "x", "ctrl+z")(pilot)
+        await press_keys("6", "4", "x", "ctrl+z")(pilot)
         assert state() == (9, None, "")
         assert "64 → " in hint(app)
-        await keys("ctrl+z")(pilot)
+        await press_keys("ctrl+z")(pilot)
         assert app.profile.recipe.layers is None
         assert "Layers" in hint(app)
-        await keys("up")(pilot)
+        await press_keys("up")(pilot)
         assert "→" not in hint(app)

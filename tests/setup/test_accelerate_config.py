@@ -10,8 +10,17 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from ssh import surveyed
-from support import check, facts, gpu, parsed, plain_environment, plan, profile, ready
+from ssh import survey_this_machine
+from support import (
+    facts,
+    findings_of,
+    gpu,
+    parse_command_lines,
+    plain_environment,
+    plan,
+    prepare_without_errors,
+    profile,
+)
 
 from tui_train.base.command import argv
 from tui_train.facts.types import ScriptSource
@@ -48,7 +57,7 @@ def words_in(run, prepared):
 
 def written(chosen, where):
     """The config that the plan writes."""
-    return ready(profile(SCRIPT | chosen), where).plan.configs[0].values
+    return prepare_without_errors(profile(SCRIPT | chosen), where).plan.configs[0].values
 
 
 def test_a_users_precision_holds_with_its_source():
@@ -87,7 +96,7 @@ def test_what_is_nearer_to_the_training_decides(chosen, config, mixed):
     if chosen["trainer.kind"] == "builtin":
         chosen = {"trainer.kind": "builtin", "trainer.launcher": "accelerate"}
     where = with_config(config, TWO)
-    made = ready(profile(chosen), where).plan
+    made = prepare_without_errors(profile(chosen), where).plan
     assert made.configs[0].values["mixed_precision"] == mixed
     words = argv(made.attempts[0].command, "/run")
     # A value of the launcher's is not passed to a script, only to what is ours.
@@ -103,7 +112,7 @@ def test_nothing_is_said_where_nothing_reads_it(launcher):
     chosen = profile(SCRIPT | {"trainer.launcher": launcher})
     where = with_config({"mixed_precision": "bf16", "distributed_type": "MEGATRON_LM"})
     assert Setup(chosen, where).effective_profile.recipe.precision is None
-    assert not [item for item in check(chosen, where) if "accelerate config" in item.message]
+    assert not [item for item in findings_of(chosen, where) if "accelerate config" in item.message]
 
 
 def test_the_automatic_launcher_says_that_it_would_not_read_it():
@@ -111,10 +120,10 @@ def test_the_automatic_launcher_says_that_it_would_not_read_it():
     where = msgspec.structs.replace(
         with_config({"mixed_precision": "bf16"}), sources={"/t.py": ScriptSource(creates_accelerator=True)}
     )
-    (finding,) = [item for item in check(chosen, where) if item.key == "trainer.launcher"]
+    (finding,) = [item for item in findings_of(chosen, where) if item.key == "trainer.launcher"]
     assert (finding.level, finding.change.edits) == ("warning", (("trainer.launcher", "accelerate"),))
     quiet = profile({"recipe.precision": "bf16"}, chosen)
-    assert not [item for item in check(quiet, where) if item.key == "trainer.launcher"]
+    assert not [item for item in findings_of(quiet, where) if item.key == "trainer.launcher"]
     # Naming a file is choosing what reads it.
     named_file = profile({"trainer.accelerate_config": "/c.yaml"}, chosen)
     assert Setup(named_file, where).launcher == "accelerate"
@@ -124,7 +133,7 @@ def test_checks_and_memory_see_the_precision_in_force():
     old = facts(gpus=(gpu(0, compute_capability="6.1", name="GTX 1080"),), arch_list=("sm_61",))
     chosen = profile(SCRIPT)
     (finding,) = [
-        item for item in check(chosen, with_config({"mixed_precision": "bf16"}, old)) if "bf16" in item.message
+        item for item in findings_of(chosen, with_config({"mixed_precision": "bf16"}, old)) if "bf16" in item.message
     ]
     assert (finding.level, finding.key) == ("error", "recipe.precision")
     assert "bf16 (from your accelerate config)" in finding.message
@@ -151,8 +160,8 @@ def test_what_has_no_key_is_passed_on_as_accelerate_reads_it(tmp_path):
     for values, strategy in ((config, "fsdp2"), (zero, "zero3")):
         chosen = profile(SCRIPT | {"trainer.strategy": strategy, "trainer.preset": "hf-trainer"})
         where = with_config(values, facts(gpus=(gpu(0), gpu(1)), packages={"deepspeed": "0.19.8"}))
-        lines.append(words_in(tmp_path / strategy, ready(chosen, where)))
-    fsdp, deepspeed = (found["env"] for found in parsed("accelerate", lines)["found"])
+        lines.append(words_in(tmp_path / strategy, prepare_without_errors(chosen, where)))
+    fsdp, deepspeed = (found["env"] for found in parse_command_lines("accelerate", lines)["found"])
     assert fsdp["ACCELERATE_MIXED_PRECISION"] == "fp16"
     assert (fsdp["ACCELERATE_DYNAMO_BACKEND"], fsdp["ACCELERATE_DEBUG_MODE"]) == ("EAGER", "true")
     assert (fsdp["FSDP_VERSION"], fsdp["FSDP_STATE_DICT_TYPE"]) == ("2", "FULL_STATE_DICT")
@@ -186,7 +195,7 @@ def test_what_has_no_key_is_passed_on_as_accelerate_reads_it(tmp_path):
 )  # fmt: skip
 def test_what_is_not_kept_is_a_finding_with_its_key(config, level, message, edits):
     where = with_config({"num_processes": 2, **config}, TWO)
-    found = [item for item in check(profile(SCRIPT), where) if message in item.message]
+    found = [item for item in findings_of(profile(SCRIPT), where) if message in item.message]
     assert [item.level for item in found] == [level]
     assert (dict(found[0].change.edits) if found[0].change else None) == edits
 
@@ -204,7 +213,7 @@ def test_what_is_not_kept_is_a_finding_with_its_key(config, level, message, edit
 def test_what_makes_no_difference_is_not_spoken_of(config):
     where = with_config({"num_processes": 2, **config}, TWO)
     chosen = profile(SCRIPT | {"trainer.preset": "hf-trainer"})
-    assert not [item.message for item in check(chosen, where) if "accelerate config" in item.message]
+    assert not [item.message for item in findings_of(chosen, where) if "accelerate config" in item.message]
     assert "dynamo_config" not in written({}, where)
 
 
@@ -217,14 +226,16 @@ def test_an_unknown_key_costs_only_itself():
 def test_a_config_for_gpus_names_no_precision_and_no_processes_for_the_cpu():
     chosen = {"hardware.device": "cpu"}
     where = with_config({"mixed_precision": "fp8", "distributed_type": "MULTI_GPU", "num_processes": 8})
-    said = [item for item in check(profile(SCRIPT | chosen), where) if "accelerate config" in item.message]
+    said = [item for item in findings_of(profile(SCRIPT | chosen), where) if "accelerate config" in item.message]
     assert [(item.level, item.key) for item in said] == [("note", "recipe.precision")]
     assert written(chosen, where)["mixed_precision"] == "no"
     # One for the CPU is the user's word about it.
     own = with_config({"mixed_precision": "fp16", "use_cpu": True})
-    assert "error" in {item.level for item in check(profile(SCRIPT | chosen), own) if item.key == "recipe.precision"}
+    assert "error" in {
+        item.level for item in findings_of(profile(SCRIPT | chosen), own) if item.key == "recipe.precision"
+    }
     more = with_config({"distributed_type": "MULTI_CPU", "use_cpu": True, "num_processes": 8})
-    assert any(item.key == "hardware.processes" for item in check(profile(SCRIPT | chosen), more))
+    assert any(item.key == "hardware.processes" for item in findings_of(profile(SCRIPT | chosen), more))
 
 
 def offered():
@@ -263,12 +274,12 @@ def test_accelerate_takes_every_choice_of_fsdp_as_it_is_written(tmp_path):
     chosen = profile(SCRIPT | {"trainer.strategy": "fsdp2", "trainer.preset": "hf-trainer"})
     for number, settings in enumerate(cases):
         where = with_config({"distributed_type": "FSDP", "num_processes": 2, "fsdp_config": settings}, TWO)
-        said = [item for item in check(chosen, where) if item.key == "trainer.accelerate_config"]
+        said = [item for item in findings_of(chosen, where) if item.key == "trainer.accelerate_config"]
         (_, version), (key, value) = settings.items()
         assert [item.level for item in said] == (["warning"] if version == 1 and value in lost else []), settings
         assert all(f"{key}: " in item.message for item in said)
-        lines.append(words_in(tmp_path / str(number), ready(chosen, where)))
-    for settings, found in zip(cases, parsed("accelerate", lines)["found"], strict=True):
+        lines.append(words_in(tmp_path / str(number), prepare_without_errors(chosen, where)))
+    for settings, found in zip(cases, parse_command_lines("accelerate", lines)["found"], strict=True):
         assert "refused" not in found, (settings, found)
         (_, _), (key, value) = settings.items()
         if key in {"fsdp_reshard_after_forward", "fsdp_sharding_strategy"}:
@@ -285,10 +296,10 @@ def test_a_damaged_file_is_said_and_not_used(text):
     where = msgspec.structs.replace(
         facts(), accelerate_config="/c.yaml", documents={"/c.yaml": parse_document(text.encode())}
     )
-    (finding,) = [item for item in check(profile(SCRIPT), where) if item.key == "trainer.accelerate_config"]
+    (finding,) = [item for item in findings_of(profile(SCRIPT), where) if item.key == "trainer.accelerate_config"]
     assert (finding.level, "cannot be used" in finding.message) == ("warning", True)
     named_file = profile(SCRIPT | {"trainer.accelerate_config": "/c.yaml"})
-    assert "error" in {item.level for item in check(named_file, where) if item.key == "trainer.accelerate_config"}
+    assert "error" in {item.level for item in findings_of(named_file, where) if item.key == "trainer.accelerate_config"}
 
 
 @pytest.mark.whole
@@ -325,6 +336,6 @@ def test_another_host_sends_its_own_with_the_facts(tmp_path):
     config.write_text("distributed_type: 'NO'\nmixed_precision: bf16\n")
     question = {"probe": ""}
     for home, found in ((tmp_path / "hf", str(config)), (tmp_path / "none", "")):
-        answer = surveyed(question, plain_environment(HF_HOME=str(home)))
+        answer = survey_this_machine(question, plain_environment(HF_HOME=str(home)))
         precisions = {path: known.values["mixed_precision"] for path, known in answer.documents.items()}
         assert (answer.accelerate_config, precisions) == (found, {found: "bf16"} if found else {})

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from pilot import keys, settle, shows
+from pilot import press_keys, screen_text, wait_for_workers
 from support import facts, plan, profile, toolchain
 from tui_train.screens.messages import OpenStep
 
@@ -21,7 +21,7 @@ from tui_train.places.profile_facts import probe_profile_facts, read_script_sour
 from tui_train.profile import fields
 from tui_train.profile.store import profile_from_toml
 from tui_train.profile.types import Profile
-from tui_train.setup.recipe.effective import EffectiveValue
+from tui_train.setup.recipe.effective_values import EffectiveValue
 from tui_train.setup.setup import Setup
 from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
 from tui_train.trainers.auto_preset import arguments_summary as said
@@ -173,7 +173,7 @@ def test_the_arguments_of_click_are_read():
         ("data", "positional", "str"), ("more", "positional", "str"), ("--seed", "option", "int"),
     ]  # fmt: skip
     assert (found["--lr"].flags, found["--lr"].default, found["--lr"].help) == (("--lr", "-l"), "0.01", "The rate.")
-    assert (found["data"].required, found["more"].required, found["--seed"].command) == (True, False, "sample")
+    assert (found["data"].is_required, found["more"].is_required, found["--seed"].subcommand) == (True, False, "sample")
 
 
 ABSL = "from absl import app, flags\nflags.DEFINE_integer('seed', 1, 'The seed.')\napp.run(print)"
@@ -409,7 +409,7 @@ def test_what_the_source_leaves_open_is_read_from_the_help(tmp_path):
     assert waits == [f"Running {chosen.trainer.script} --help, as its source does not name all arguments …"]
     known = found.sources[chosen.trainer.script]
     assert said(known).endswith("read from --help, line 2: --lr --n_epochs --amp")
-    assert [(one.name, one.type, one.default, one.off) for one in known.parameters] == [
+    assert [(one.name, one.type, one.default, one.off_flags) for one in known.parameters] == [
         ("--lr", "", "", ()), ("--n_epochs", "int", "2", ()), ("--amp", "bool", "", ("--no-amp",)),
     ]  # fmt: skip
     command = argv(plan(chosen, found).attempts[0].command, "/run")
@@ -507,20 +507,20 @@ async def test_the_wizard_asks_when_recipe_is_opened_and_not_while_one_types(tmp
     chosen, _ = script(tmp_path, DEEP)
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await keys("enter")(pilot)
+        await wait_for_workers(pilot)
+        await press_keys("enter")(pilot)
         app.edits.set_profile(chosen)
-        await settle(pilot)
+        await wait_for_workers(pilot)
         assert asked == []
         app.post_message(OpenStep("recipe"))
-        await settle(pilot)
-        assert "the script's own (64)" in shows(pilot)
+        await wait_for_workers(pilot)
+        assert "the script's own (64)" in screen_text(pilot)
         app.screen.form.go_to_row("trainer.arguments --width")
-        await keys("8", "down")(pilot)
-        await settle(pilot)
+        await press_keys("8", "down")(pilot)
+        await wait_for_workers(pilot)
         assert app.profile.trainer.arguments == ("--width=8",)
         app.post_message(OpenStep("preview"))
-        await settle(pilot)
+        await wait_for_workers(pilot)
         assert len(asked) == 1
 
 

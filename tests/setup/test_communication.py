@@ -8,14 +8,14 @@ import pytest
 from support import (
     SCRIPTS,
     UUIDS,
-    bash,
-    check,
-    exported,
+    export_run,
     facts,
+    findings_of,
     gpu,
     plain_environment,
     plan,
     profile,
+    run_launch_script,
     sample,
     toolchain,
 )
@@ -25,7 +25,7 @@ from tui_train.checks.machine.ineffective_variables import (
     VariableReaders,
     why_ineffective,
 )
-from tui_train.facts.machine.inherited_settings import find_sources_of_inherited_variables
+from tui_train.facts.machine.inherited_settings import read_inherited_variables
 from tui_train.facts.machine.variable_problems import variable_problem
 from tui_train.facts.types import InheritedVariable
 from tui_train.launchers import LAUNCHERS
@@ -91,8 +91,8 @@ def trained(folder, source, where, variables=(), **values):
     chosen = {"kind": "script", "preset": "custom", "launcher": "torchrun", "script": str(folder / "train.py")} | values
     chosen = {key if "." in key else f"trainer.{key}": value for key, value in chosen.items()}
     where = msgspec.structs.replace(where, toolchains=(toolchain(python=values["python"]),))
-    run, made = exported(folder / "run", profile(chosen), where)
-    done = bash(run, "--plain", env=plain_environment(**dict(variables)))
+    run, made = export_run(folder / "run", profile(chosen), where)
+    done = run_launch_script(run, "--plain", env=plain_environment(**dict(variables)))
     return made, done.returncode, (done.stdout + done.stderr).decode()
 
 
@@ -150,7 +150,7 @@ def test_cures_become_variables_where_something_reads_them():
     assert "TORCH_DIST_USE_NCCL2" not in found, "this torch is older"
     old = facts(gpus=(gpu(0), gpu(1)), packages={"nvidia-nccl-cu12": "2.21.5"})
     assert "NCCL_CUMEM_HOST_ENABLE" not in variables_of(all_of_them, old)
-    assert any("begins with NCCL 2.23" in finding.message for finding in check(profile(all_of_them), old))
+    assert any("begins with NCCL 2.23" in finding.message for finding in findings_of(profile(all_of_them), old))
     for by_gloo in variables_of({**all_of_them, **GLOO}, TWO), variables_of(all_of_them, CPU):
         assert not any(name.startswith("NCCL") for name in by_gloo)
     assert why_workaround_ignored(NCCL_WORKAROUNDS["nccl2"], toolchain(torch="2.15.0")) == ""
@@ -173,7 +173,10 @@ def test_no_fallback_leads_to_what_gloo_does_wrong():
 
 def test_a_sick_card_matters_to_nccl_only():
     lost = facts(gpus=(gpu(0), gpu(1), gpu(2, "GPU-2", problem="lost")))
-    told = [any("NCCL opens every GPU" in one.message for one in check(profile(values), lost)) for values in ({}, GLOO)]
+    told = [
+        any("NCCL opens every GPU" in one.message for one in findings_of(profile(values), lost))
+        for values in ({}, GLOO)
+    ]
     assert told == [True, False]
 
 
@@ -214,14 +217,14 @@ def test_every_dead_variable_has_its_reason_somewhere():
 
 def test_dead_variables_of_profile_and_environment_are_reported():
     own = {"trainer.environment": {"ACCELERATE_USE_GLOO": "1", "HF_HOME": "/h"}, **TORCHRUN}
-    (finding,) = check(profile(own), CPU)
+    (finding,) = findings_of(profile(own), CPU)
     assert finding.level == "warning"
     assert apply_change(finding.change, profile(own)).trainer.environment == {"HF_HOME": "/h"}
     inherited = (InheritedVariable("MASTER_PORT", "the environment"), InheritedVariable("NCCL_DEBUG", "~/.nccl.conf"))
-    (finding,) = check(profile(TORCHRUN), msgspec.structs.replace(CPU, variables=inherited))
+    (finding,) = findings_of(profile(TORCHRUN), msgspec.structs.replace(CPU, variables=inherited))
     assert finding.level == "note"
     assert finding.message.startswith("MASTER_PORT, set in the environment: torchrun does not read it")
-    found = check(Profile(), msgspec.structs.replace(TWO, variables=inherited))
+    found = findings_of(Profile(), msgspec.structs.replace(TWO, variables=inherited))
     assert [item.message for item in found if item.key == "communication.backend"] == [
         "~/.nccl.conf sets NCCL_DEBUG for every training with NCCL on this machine"
     ]
@@ -258,7 +261,7 @@ def test_a_variable_is_checked_as_its_key_is(chosen, variables, message):
     there = msgspec.structs.replace(TWO.machine, interfaces=("eth0", "ib0", "lo"))
     tools = (toolchain(packages={"wandb": "0.31.0"}),)
     where = msgspec.structs.replace(TWO, machine=there, toolchains=tools)
-    found = [item for item in check(values, where) if next(iter(variables)) in item.message]
+    found = [item for item in findings_of(values, where) if next(iter(variables)) in item.message]
     assert [item.level for item in found] == (["error"] if message else [])
     if message:
         assert message in found[0].message
@@ -341,28 +344,28 @@ def test_torch_takes_or_refuses_the_options_of_the_allocator(text):
 )  # fmt: skip
 def test_a_misread_variable_is_corrected(variables, where, level, rest):
     chosen = profile({"trainer.environment": variables})
-    said = [each for each in check(chosen, where) if each.change and "environment" in each.change.edits[0][0]]
+    said = [each for each in findings_of(chosen, where) if each.change and "environment" in each.change.edits[0][0]]
     of_misread = [each for each in said if "only NCCL reads" not in each.message]
     assert [each.level for each in of_misread] == [level] * bool(level)
     if level:
         corrected = apply_change(of_misread[0].change, chosen)
         assert corrected.trainer.environment == rest
-        assert check(corrected, where) == ()
+        assert findings_of(corrected, where) == ()
 
 
 def test_a_misread_variable_of_the_shell_is_a_note_unless_the_profile_sets_it(monkeypatch, tmp_path):
     (tmp_path / "nccl.conf").write_text("NCCL_IB_DISABLE = 1\nNCCL_DEBUG=WARN\nNCCL_SOCKET_IFNAMES=eth0\n")
     monkeypatch.setenv("NCCL_CONF_FILE", str(tmp_path / "nccl.conf"))
     monkeypatch.setenv("NCCL_SHM_DISABLED", "1")
-    where = msgspec.structs.replace(TWO, variables=find_sources_of_inherited_variables())
+    where = msgspec.structs.replace(TWO, variables=read_inherited_variables())
     problems = {each.name: bool(each.problem) for each in where.variables}
     assert problems["NCCL_SHM_DISABLED"]
     assert [problems[name] for name in ("NCCL_IB_DISABLE", "NCCL_DEBUG", "NCCL_SOCKET_IFNAMES")] == [True, False, True]
-    said = [each for each in check(Profile(), where) if "NCCL_SHM_DISABLED" in each.message]
+    said = [each for each in findings_of(Profile(), where) if "NCCL_SHM_DISABLED" in each.message]
     assert [each.level for each in said] == ["note"]
     own = profile({"trainer.environment": {"NCCL_SHM_DISABLED": "1"}})
-    assert [each.level for each in check(own, where) if "NCCL_SHM_DISABLED" in each.message] == ["warning"]
-    spaced = [each for each in check(Profile(), where) if "NCCL_IB_DISABLE" in each.message]
+    assert [each.level for each in findings_of(own, where) if "NCCL_SHM_DISABLED" in each.message] == ["warning"]
+    spaced = [each for each in findings_of(Profile(), where) if "NCCL_IB_DISABLE" in each.message]
     assert len(spaced) == 1
     assert "spaces" in spaced[0].message
 
@@ -382,8 +385,8 @@ def test_a_misread_variable_of_the_shell_is_a_note_unless_the_profile_sets_it(mo
 )
 def test_cards_that_the_shell_hides_are_not_taken_silently(monkeypatch, value, chosen, change):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-    where = msgspec.structs.replace(TWO, variables=find_sources_of_inherited_variables())
-    said = [each for each in check(profile(chosen), where) if "CUDA_VISIBLE_DEVICES" in each.message]
+    where = msgspec.structs.replace(TWO, variables=read_inherited_variables())
+    said = [each for each in findings_of(profile(chosen), where) if "CUDA_VISIBLE_DEVICES" in each.message]
     assert [each.change and dict(each.change.edits) for each in said] == ([] if change == () else [change])
 
 
@@ -395,7 +398,7 @@ def test_variables_are_found_by_name_without_their_values(monkeypatch, tmp_path)
     monkeypatch.setenv("MY_SECRET", "x")
     (tmp_path / "mine.conf").write_bytes(b"# NCCL_A=1\nNCCL_IB_DISABLE=1 # why\n\xff\nno line\n")
     monkeypatch.setenv("NCCL_CONF_FILE", str(tmp_path / "mine.conf"))
-    found = {variable.name: variable.source for variable in find_sources_of_inherited_variables()}
+    found = {variable.name: variable.source for variable in read_inherited_variables()}
     assert found["NCCL_DEBUG"] == "the environment"
     assert found["NCCL_IB_DISABLE"] == str(tmp_path / "mine.conf")
     assert "NCCL_A" not in found

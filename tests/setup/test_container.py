@@ -15,20 +15,20 @@ from urllib.parse import parse_qs, unquote, urlparse
 import msgspec
 import pytest
 from support import (
-    HOSTILE,
-    OF_BASH,
+    BASH_OWN_VARIABLES,
+    HOSTILE_VALUES,
     UUIDS,
-    bash,
     boxed,
-    engine_stub,
-    executable,
-    exported,
+    export_run,
     gpu,
     inside,
-    noted,
+    make_engine_stub,
+    make_executable,
     plain_environment,
     plan,
     profile,
+    run_launch_script,
+    stub_calls,
 )  # fmt: skip
 
 from tui_train.base.command import RUNTIME_VARIABLE_NAMES
@@ -83,7 +83,7 @@ def words_of(made):
 
 def with_engine(folder, engine):
     """An environment with an engine that only notes what it is told."""
-    engine_stub(folder / "bin" / engine)
+    make_engine_stub(folder / "bin" / engine)
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), XDG_CACHE_HOME=str(folder / "cache"))
     return environment | {"PATH": f"{folder / 'bin'}:{environment['PATH']}"}
 
@@ -92,18 +92,18 @@ def ran(folder, engine, values, **more):
     """Run a profile's script with an engine that only notes; return the run, its plan, and what was noted."""
     folder = folder.resolve()
     chosen, found = built(folder, engine, values, **more)
-    run, made = exported(folder / "run of 中", chosen, found)
+    run, made = export_run(folder / "run of 中", chosen, found)
     environment = with_engine(folder, engine) | {"HF_TOKEN": SECRET, "TUI_TRAIN_RUN_ID": "the-mark"}
-    done = bash(run, "--plain", env=environment)
+    done = run_launch_script(run, "--plain", env=environment)
     assert (done.returncode, done.stderr) == (0, b"")
     assert not [*folder.rglob("pwned")]
-    (note,) = noted(folder / "notes")
+    (note,) = stub_calls(folder / "notes")
     return run, made, note, environment
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_engine_is_handed_exactly_what_the_plan_says(tmp_path, engine):
-    run, made, note, _ = ran(tmp_path, engine, HOSTILE)
+    run, made, note, _ = ran(tmp_path, engine, HOSTILE_VALUES)
     name = next((word.removeprefix("--name=") for word in note["argv"] if word.startswith("--name=")), "")
     assert engine == "apptainer" or re.fullmatch(r"tui-train-plain-[0-9]+", name)
     cache, user = tmp_path.resolve() / "cache", f"--user={os.getuid()}:{os.getgid()}"
@@ -135,20 +135,25 @@ def test_the_engine_is_handed_exactly_what_the_plan_says(tmp_path, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_dry_run_prints_what_would_be_started(tmp_path, engine):
-    run, _, note, environment = ran(tmp_path, engine, HOSTILE[:12], **{"ladder.rungs": ()})
-    shown = bash(run, "--dry-run", env=environment)
+    run, _, note, environment = ran(tmp_path, engine, HOSTILE_VALUES[:12], **{"ladder.rungs": ()})
+    shown = run_launch_script(run, "--dry-run", env=environment)
     assert (shown.stderr, b"s3cret" in shown.stdout) == (b"", False)
     (folder,) = {path.parent for path in tmp_path.rglob("notes")}
     block = re.sub(rb"^# attempt .*\n", b"", shown.stdout)
     subprocess.run(["bash", "-c", 'eval "$1"', "bash", block], env=environment, check=True, stdout=subprocess.DEVNULL)
-    again = noted(folder / "notes")[-1]
+    again = stub_calls(folder / "notes")[-1]
 
     def without_name(words):
         return [word for word in words if not word.startswith("--name=")]
 
     assert without_name(again["argv"]) == without_name(note["argv"])
     assert len(again["argv"]) == len(note["argv"])
-    kept = OF_BASH | {"HF_TOKEN", "APPTAINERENV_HF_TOKEN", "TUI_TRAIN_RUN_ID", "APPTAINERENV_TUI_TRAIN_RUN_ID"}
+    kept = BASH_OWN_VARIABLES | {
+        "HF_TOKEN",
+        "APPTAINERENV_HF_TOKEN",
+        "TUI_TRAIN_RUN_ID",
+        "APPTAINERENV_TUI_TRAIN_RUN_ID",
+    }
     same = [{name: value for name, value in told["env"].items() if name not in kept} for told in (note, again)]
     assert same[0] == same[1]
 
@@ -226,8 +231,8 @@ def test_a_docker_client_reads_what_is_meant(tmp_path, daemon):
     """The real client parses the words, and sends the daemon what they mean to it."""
     folder = tmp_path.resolve()
     made, environment = daemon
-    chosen, found = built(folder, "docker", HOSTILE)
-    run, planned = exported(folder / 'run, "a" 中', chosen, found)
+    chosen, found = built(folder, "docker", HOSTILE_VALUES)
+    run, planned = export_run(folder / 'run, "a" 中', chosen, found)
     environment |= plain_environment(HF_TOKEN=SECRET, XDG_CACHE_HOME=str(folder / "cache, 2"))
     mounts = {
         "RUN": (str(run.path), str(run.path)),
@@ -237,7 +242,7 @@ def test_a_docker_client_reads_what_is_meant(tmp_path, daemon):
     environment |= {f"TUI_TRAIN_{name}_MOUNT": mount_option("docker", *paths) for name, paths in mounts.items()}
     own = {"RUN_ID": "the-mark", "CONTAINER_NAME": "the-name", "REMOVE": "--rm=false"}
     environment |= {f"TUI_TRAIN_{name}": value for name, value in own.items()}
-    done = bash(run, "--plain", env=environment)
+    done = run_launch_script(run, "--plain", env=environment)
     assert done.returncode != 0
     assert b"this is only a test" in done.stderr
     ((name, body),) = made
@@ -285,10 +290,10 @@ def test_shared_memory_is_said_once(engine):
 @pytest.mark.parametrize("engine", ["docker", "podman"])
 def test_each_machine_shows_its_container_its_own_gpus(tmp_path, engine):
     several = SEVERAL | {"recipe.global_batch": 64, "trainer.launcher": "torchrun"}
-    run, made = exported(tmp_path / "run", profile(inside(engine) | several), boxed(engine, gpus=CARDS))
+    run, made = export_run(tmp_path / "run", profile(inside(engine) | several), boxed(engine, gpus=CARDS))
     environment = with_engine(tmp_path, engine)
     for words, cards in ((("--node-rank=1", "--gpus=GPU-a,GPU-b"), ("GPU-a", "GPU-b")), (("--node-rank=0",), UUIDS)):
-        done = bash(run, "--dry-run", *words, env=environment)
+        done = run_launch_script(run, "--dry-run", *words, env=environment)
         assert done.returncode == 0, done.stderr
         script = 'eval "$(tail -n 1)"'
         last = subprocess.run(
@@ -314,22 +319,22 @@ def test_a_container_has_its_machine_s_own_number_of_processes():
 
 def test_apptainer_shows_other_cards_where_they_are_chosen(tmp_path):
     chosen, found = built(tmp_path.resolve(), "apptainer", ["x"])
-    run, _ = exported(tmp_path / "run", chosen, found)
-    shown = bash(run, "--dry-run", "--gpus=GPU-a,GPU-b", env=plain_environment()).stdout.decode()
+    run, _ = export_run(tmp_path / "run", chosen, found)
+    shown = run_launch_script(run, "--dry-run", "--gpus=GPU-a,GPU-b", env=plain_environment()).stdout.decode()
     assert not [uuid for uuid in UUIDS if uuid in shown]
     assert "CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown
 
 
 def test_the_host_needs_a_python_for_the_supervisor(tmp_path):
-    run, _ = exported(tmp_path / "run", profile(inside()), boxed())
+    run, _ = export_run(tmp_path / "run", profile(inside()), boxed())
     (tmp_path / "bin").mkdir()
     for name in ("bash", "readlink"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name))
     said = "launch.sh: needs python3 3.8 or newer on this machine, outside the container (not with --plain)\n"
-    done = bash(run, env=plain_environment(PATH=str(tmp_path / "bin")))
+    done = run_launch_script(run, env=plain_environment(PATH=str(tmp_path / "bin")))
     assert (done.returncode, done.stderr.decode()) == (69, said)
     (tmp_path / "bin/python3").symlink_to("/bin/false")
-    done = bash(run, env=plain_environment(PATH=str(tmp_path / "bin")))
+    done = run_launch_script(run, env=plain_environment(PATH=str(tmp_path / "bin")))
     assert (done.returncode, done.stderr.decode()) == (69, said)
 
 
@@ -339,12 +344,12 @@ def test_the_interface_that_is_found_reaches_the_container(tmp_path, engine, own
     folder = tmp_path.resolve()
     several = SEVERAL | {"recipe.global_batch": 64, "trainer.environment": own}
     found = boxed(engine, image_of(engine, folder), gpus=CARDS)
-    run, _ = exported(folder / "run", profile(inside(engine, image_of(engine, folder)) | several), found)
+    run, _ = export_run(folder / "run", profile(inside(engine, image_of(engine, folder)) | several), found)
     environment = with_engine(folder, engine)
     environment |= {"NCCL_SOCKET_IFNAME": "=eth7", "GLOO_SOCKET_IFNAME": "eth7"}
-    done = bash(run, "--plain", "--node-rank=0", env=environment)
+    done = run_launch_script(run, "--plain", "--node-rank=0", env=environment)
     assert (done.returncode, done.stderr) == (0, b"")
-    (note,) = noted(folder / "notes")
+    (note,) = stub_calls(folder / "notes")
     if engine == "apptainer":
         assert note["env"]["APPTAINERENV_NCCL_SOCKET_IFNAME"] == own.get("NCCL_SOCKET_IFNAME", "=eth7")
         assert note["argv"][note["argv"].index(image_of(engine, folder)) + 1] == "sh"
@@ -425,7 +430,7 @@ def test_a_mount_in_the_words_of_an_engine(engine, path, word):
 
 
 def test_what_is_not_there_is_said_first(tmp_path):
-    run, _ = exported(tmp_path / "run", profile(inside()), boxed())
+    run, _ = export_run(tmp_path / "run", profile(inside()), boxed())
     (tmp_path / "bin").mkdir()
     for name, path in (
         ("bash", shutil.which("bash")),
@@ -433,7 +438,7 @@ def test_what_is_not_there_is_said_first(tmp_path):
         ("python3", sys.executable),
     ):
         (tmp_path / "bin" / name).symlink_to(Path(path).resolve())
-    done = bash(run, env=plain_environment(PATH=str(tmp_path / "bin")))
+    done = run_launch_script(run, env=plain_environment(PATH=str(tmp_path / "bin")))
     assert (done.returncode, "there is no docker on this machine" in done.stderr.decode()) == (69, True)
     assert not run.events_file.exists()
 
@@ -447,7 +452,7 @@ def path(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
     def put(name, text):
-        executable(tmp_path / "bin" / name, f"#!/bin/sh\n{text}\n")
+        make_executable(tmp_path / "bin" / name, f"#!/bin/sh\n{text}\n")
 
     return put
 

@@ -10,24 +10,24 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fake_driver import driver_environment, tui
-from pilot import PRETRAIN, keys, shows, to
+from fake_driver import driver_environment, run_cli_on_machine
+from pilot import PRETRAIN_KEY, go_to_fields, press_keys, screen_text
 from support import (
     GIB,
     UUIDS,
     boxed,
-    check,
-    copied,
-    executable,
+    copy_checkout,
     facts,
+    findings_of,
     gpu,
     inside,
     machine,
+    make_executable,
     plan,
     profile,
     sample,
     toolchain,
-    until,
+    wait_until,
 )
 
 from tui_train.actions.environments import make_helper
@@ -40,7 +40,7 @@ from tui_train.facts.types import FactGap, Facts
 from tui_train.profile.changes import apply_change
 from tui_train.runner.gpus import pci
 from tui_train.runner.system.environments import UNFINISHED_MARKER_NAME
-from tui_train.views import show
+from tui_train.views import plain_text
 from tui_train.wizard import make_wizard
 
 CPU = {"cuda": None, "torch": "2.13.0+cpu", "arch_list": ()}
@@ -54,7 +54,7 @@ SMALL = tuple(f"--set=recipe.{edit}" for edit in ("layers=1", "hidden_size=16", 
 
 
 def errors(values, where):
-    return [finding for finding in check(profile(values), where) if finding.level == "error"]
+    return [finding for finding in findings_of(profile(values), where) if finding.level == "error"]
 
 
 def hiding(*gaps):
@@ -73,7 +73,7 @@ def test_the_cpu_beside_idle_cards_is_refused_until_it_is_chosen(more):
     assert error.fix == error.install == EnvironmentInstall("hf", "install torch 2.13 for CUDA 12.6"), "before the CPU"
     assert error.machine
     chosen = apply_change(error.change, profile())
-    assert (chosen.hardware.device, check(chosen, where)) == ("cpu", ())
+    assert (chosen.hardware.device, findings_of(chosen, where)) == ("cpu", ())
     assert plan(chosen, where).device == "cpu"
 
 
@@ -123,9 +123,9 @@ def test_a_driver_without_a_card_on_the_bus_hides_none(monkeypatch):
 
 
 def test_a_card_that_nothing_has_code_for_is_only_told():
-    assert check(profile(), hiding(FactGap("No NVIDIA GPU", "none", "Trainings run on the CPU here."))) == ()
+    assert findings_of(profile(), hiding(FactGap("No NVIDIA GPU", "none", "Trainings run on the CPU here."))) == ()
     where = facts(gpus=(gpu(0, name="NVIDIA GeForce GT 710", compute_capability="3.5"),))
-    assert check(profile(), where) == ()
+    assert findings_of(profile(), where) == ()
     (note,) = plan(profile(), where).notes
     assert "no official torch" in note
     assert errors({"hardware.device": "cuda"}, where)[0].key == "hardware.device"
@@ -164,7 +164,7 @@ def test_another_python_for_all_cards_is_offered():
 def test_a_display_card_is_left_out_and_said():
     for more in ({}, {"cuda": "12.6", "arch_list": CU126}):
         where = facts(gpus=WITH_DISPLAY, **more)
-        assert check(profile(), where) == ()
+        assert findings_of(profile(), where) == ()
         made = plan(profile(), where)
         assert made.gpus == UUIDS
         assert f"GPU 1 {GT_1030['name']}: " in made.notes[0]
@@ -185,12 +185,12 @@ def test_plain_python_takes_the_first_of_several_cards_only_by_name():
 @pytest.mark.whole
 def test_two_cards_and_a_torch_for_the_cpu(tmp_path):
     for words in (("plan", "quickstart"), ("export", "quickstart", str(tmp_path / "out")), ("run", "quickstart")):
-        said = tui(*words, code=69).stderr
+        said = run_cli_on_machine(*words, code=69).stderr
         assert all(
             part in said for part in ("2 RTX 3090 are idle", "(torch 2.13 for CUDA 12.9)", "hardware.device=cpu")
         )
     assert not (tmp_path / "out").exists()
-    assert tui("export", "quickstart", str(tmp_path / "out"), "--set=hardware.device=cpu").stderr == ""
+    assert run_cli_on_machine("export", "quickstart", str(tmp_path / "out"), "--set=hardware.device=cpu").stderr == ""
     assert (tmp_path / "out" / "launch.sh").exists()
 
 
@@ -198,7 +198,7 @@ def test_two_cards_and_a_torch_for_the_cpu(tmp_path):
 @pytest.mark.training
 @pytest.mark.parametrize("on", sample(["two-3090", "version-mismatch"], 2))
 def test_the_quickstart_says_first_and_last_that_it_trains_on_the_cpu(on):
-    out = tui("quickstart", *SMALL, on=on).stdout
+    out = run_cli_on_machine("quickstart", *SMALL, on=on).stdout
     lines = out.splitlines()
     assert lines[1].startswith("! This trains on the CPU")
     assert lines[-2:] == lines[1:3]
@@ -207,7 +207,7 @@ def test_the_quickstart_says_first_and_last_that_it_trains_on_the_cpu(on):
 
 
 def test_the_quickstart_changes_nothing_that_was_chosen():
-    said = tui("quickstart", "--set=hardware.device=cuda", code=69)
+    said = run_cli_on_machine("quickstart", "--set=hardware.device=cuda", code=69)
     assert "no GPU here can train" in said.stderr
     assert "changed" not in said.stdout
 
@@ -227,8 +227,8 @@ def test_facts_and_plan_advise_the_same_torch_that_the_driver_can_run():
     old = toolchain(torch="2.6.0+cu118", cuda="11.8", arch_list=("sm_50", "sm_60", "sm_70"))
     box = msgspec.structs.replace(machine(gpus=cards), driver_cuda="12.8")
     where = Facts(machine=box, toolchains=(old,))
-    (finding,) = [each for each in check(profile(), where) if each.key == "hardware.device"]
-    said = [show.facts_text(where, old, ()), finding.remedy, finding.fix.title]
+    (finding,) = [each for each in findings_of(profile(), where) if each.key == "hardware.device"]
+    said = [plain_text.facts_text(where, old, ()), finding.remedy, finding.fix.title]
     for text in said:
         assert "torch 2.13 for CUDA 12.9" in text
         assert "or later" not in text
@@ -275,8 +275,8 @@ def checkout(tmp_path_factory):
             where = Path(spec.origin)
             where = where.parent if where.name == "__init__.py" else where
             (folder / "path" / where.name).symlink_to(where)
-    executable(folder / "bin" / "uv", UV.format(notes=shlex.quote(str(folder / "notes"))))
-    return copied(folder), folder
+    make_executable(folder / "bin" / "uv", UV.format(notes=shlex.quote(str(folder / "notes"))))
+    return copy_checkout(folder), folder
 
 
 @pytest.fixture
@@ -366,17 +366,17 @@ async def test_the_wizard_goes_on_only_with_consent(monkeypatch):
     monkeypatch.setattr(probe, "probe_machine", lambda *_, **__: where.machine)
     monkeypatch.setattr(probe, "probe_toolchains", lambda *_, **__: where.toolchains)
     async with make_wizard().run_test(size=(80, 24)) as pilot:
-        await keys(PRETRAIN)(pilot)
-        text = " ".join(shows(pilot).split())
+        await press_keys(PRETRAIN_KEY)(pilot)
+        text = " ".join(screen_text(pilot).split())
         assert "2 RTX 3090 are idle: this Python's torch cannot use GPUs. F2 installs torch 2.13 for CUDA" in text
         assert text.count("PyTorch") == 1, "the cause is told once, not for each card"
-        await keys("enter")(pilot)
-        assert "● 1 Hardware" in shows(pilot), "it does not go on"
-        await to(pilot, "hardware.device")
-        await keys("right")(pilot)
+        await press_keys("enter")(pilot)
+        assert "● 1 Hardware" in screen_text(pilot), "it does not go on"
+        await go_to_fields(pilot, "hardware.device")
+        await press_keys("right")(pilot)
         assert pilot.app.profile.hardware.device == "cpu"
-        await keys("enter")(pilot)
-        assert "● 2 Backend" in shows(pilot)
+        await press_keys("enter")(pilot)
+        assert "● 2 Backend" in screen_text(pilot)
 
 
 STUB_UV = """\
@@ -412,7 +412,7 @@ def slow_uv(tmp_path, monkeypatch):
     for name, value in driver_environment("two-3090").items():
         monkeypatch.setenv(name, value)
     names = {"python": shlex.quote(sys.executable), "envs": app_paths.environments_folder(), "folder": tmp_path}
-    uv = executable(tmp_path / "bin" / "uv", STUB_UV.format(**names))
+    uv = make_executable(tmp_path / "bin" / "uv", STUB_UV.format(**names))
     monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     monkeypatch.setattr(live_samples, "yield_changed_samples", lambda _cancelled: iter(()))
@@ -421,25 +421,25 @@ def slow_uv(tmp_path, monkeypatch):
 
 async def shown(pilot, words):
     for _ in range(300):
-        if words in " ".join(shows(pilot).split()):
+        if words in " ".join(screen_text(pilot).split()):
             return
         await pilot.pause(0.1)
-    raise AssertionError(f"{words} is not shown:\n{shows(pilot)}")
+    raise AssertionError(f"{words} is not shown:\n{screen_text(pilot)}")
 
 
 @pytest.mark.whole
 async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys(PRETRAIN)(pilot)
+        await press_keys(PRETRAIN_KEY)(pilot)
         await shown(pilot, "2 RTX 3090 are idle")
         await pilot.press("f2")
         await shown(pilot, "Downloading torch (500 MiB)")
-        assert "0 %" in shows(pilot)
-        assert "0 MiB of 500 MiB downloaded" in shows(pilot)
+        assert "0 %" in screen_text(pilot)
+        assert "0 MiB of 500 MiB downloaded" in screen_text(pilot)
         await pilot.press("escape")
         await shown(pilot, "F2 shows it.")
-        assert "● 1 Hardware" in shows(pilot)
+        assert "● 1 Hardware" in screen_text(pilot)
         await pilot.press("q")
         await shown(pilot, "An environment is being made.")
         await pilot.press("escape", "f2")
@@ -447,10 +447,10 @@ async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
         await shown(pilot, "The profile uses it now")
         await pilot.press("escape")
         await shown(pilot, "✓ use")
-        await keys()(pilot)
+        await press_keys()(pilot)
         python = app_paths.environments_folder() / "hf" / "bin" / "python"
         assert app.profile.trainer.python == str(python)
-        assert "idle" not in shows(pilot)
+        assert "idle" not in screen_text(pilot)
         await pilot.press("enter")
         await shown(pilot, "torch 2.13.0+cu129")
         assert [path.name for path in python.parents[2].iterdir()] == ["hf"]
@@ -462,7 +462,7 @@ async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
 async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, how):
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys(PRETRAIN)(pilot)
+        await press_keys(PRETRAIN_KEY)(pilot)
         await shown(pilot, "2 RTX 3090 are idle")
         await pilot.press("f2")
         await shown(pilot, "Downloading torch")
@@ -472,5 +472,5 @@ async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, ho
             await pilot.press("x")
             await shown(pilot, "✗ The installation was cancelled")
             assert app.profile.trainer.python == ""
-            assert "Nothing of the environment is left" in shows(pilot)
-    until(lambda: not list(app_paths.environments_folder().iterdir()), what="something is left")
+            assert "Nothing of the environment is left" in screen_text(pilot)
+    wait_until(lambda: not list(app_paths.environments_folder().iterdir()), what="something is left")

@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 import yaml
-from support import SCRIPTS, bash, check, exported, facts, gpu, plain_environment, plan, profile
-from yaml_configs import AXOLOTL, FACTORY, FILES, TWO, filed
+from support import SCRIPTS, export_run, facts, findings_of, gpu, plain_environment, plan, profile, run_launch_script
+from yaml_configs import AXOLOTL_CONFIG, CONFIG_BY_PRESET, LLAMA_FACTORY_CONFIG, TWO_CARD_FACTS, profile_with_config
 
 from tui_train.base.command import argv, word_in_run_dir
 from tui_train.base.errors import BadInput
@@ -14,9 +14,9 @@ from tui_train.profile import store
 from tui_train.profile.changes import apply_change
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, accepted_placeholders, shipped_presets
 from tui_train.profile.types import Profile, Recipe
-from tui_train.setup.recipe.effective import EffectiveValue
+from tui_train.setup.recipe.effective_values import EffectiveValue
 from tui_train.setup.setup import Setup
-from tui_train.views import show
+from tui_train.views import plain_text
 
 OURS = {"resume_from_checkpoint"}
 
@@ -38,7 +38,7 @@ def changed(before, after):
 @pytest.mark.parametrize(
     ("name", "values", "wanted"),
     [
-        *((name, {}, {}) for name in FILES),
+        *((name, {}, {}) for name in CONFIG_BY_PRESET),
         ("llama-factory", {"recipe.learning_rate": 2e-4}, {"learning_rate": 2e-4}),
         ("llama-factory", {"recipe.steps": 7}, {"max_steps": 7}),
         ("llama-factory", {"recipe.precision": "fp16"}, {"bf16": False, "fp16": True}),
@@ -58,7 +58,7 @@ def changed(before, after):
     ],
 )  # fmt: skip
 def test_only_what_is_chosen_differs(tmp_path, name, values, wanted):
-    chosen, found = filed(tmp_path, name, **values)
+    chosen, found = profile_with_config(tmp_path, name, **values)
     before = found.documents[chosen.trainer.config].values
     after = changed(before, plan(chosen, found).configs[0].values)
     assert {key: value for key, value in after.items() if key not in OURS} == wanted
@@ -72,13 +72,13 @@ def test_a_global_batch_that_is_no_longer_the_files_is_said(tmp_path):
         ({"recipe.micro_batch": 2}, False),
         (one | {"recipe.global_batch": 32}, False),
     ):
-        notes = plan(*filed(tmp_path, "llama-factory", **values)).notes
+        notes = plan(*profile_with_config(tmp_path, "llama-factory", **values)).notes
         assert any("The global batch is 16, no longer 32 (from mine.yaml)" in note for note in notes) == said
 
 
 def test_what_holds_is_shown_with_where_it_comes_from(tmp_path):
-    chosen, found = filed(tmp_path, "llama-factory")
-    said = show.plan_text(plan(chosen, found))
+    chosen, found = profile_with_config(tmp_path, "llama-factory")
+    said = plain_text.plan_text(plan(chosen, found))
     assert "micro batch 2 × accumulation 8 × 2 processes = global batch 32 (from mine.yaml)" in said
     assert "learning rate 1e-05 (from mine.yaml), 3 epochs (from mine.yaml)" in said
     held = Setup(chosen, found).effective_values
@@ -88,36 +88,36 @@ def test_what_holds_is_shown_with_where_it_comes_from(tmp_path):
         "seed": (42, "LLaMA-Factory's default"), "steps": (None, "from mine.yaml"),
     }  # fmt: skip
     chosen = profile({"recipe.learning_rate": 2e-4}, chosen)
-    assert "learning rate 0.0002, 3 epochs (from mine.yaml)" in show.plan_text(plan(chosen, found))
-    auto, found = filed(tmp_path, "axolotl")
+    assert "learning rate 0.0002, 3 epochs (from mine.yaml)" in plain_text.plan_text(plan(chosen, found))
+    auto, found = profile_with_config(tmp_path, "axolotl")
     assert Setup(auto, found).effective_values["precision"] == EffectiveValue(None, "from mine.yaml", "auto")
 
 
 def test_fallbacks_begin_with_what_holds_and_change_nothing_else(tmp_path):
-    chosen, found = filed(tmp_path, "llama-factory", **{"ladder.rungs": ("micro_batch",)})
+    chosen, found = profile_with_config(tmp_path, "llama-factory", **{"ladder.rungs": ("micro_batch",)})
     first, second = plan(chosen, found).configs
     assert changed(first.values, second.values) == {
         "per_device_train_batch_size": 1, "gradient_accumulation_steps": 16,
     }  # fmt: skip
     # Where the batch is not known, it says so in place of changing the training.
-    chosen, found = filed(tmp_path, "axolotl", **{"ladder.rungs": ("micro_batch",)})
+    chosen, found = profile_with_config(tmp_path, "axolotl", **{"ladder.rungs": ("micro_batch",)})
     assert len(plan(chosen, found).attempts) == 1
-    (note,) = [item for item in check(chosen, found) if item.key == "recipe.micro_batch"]
+    (note,) = [item for item in findings_of(chosen, found) if item.key == "recipe.micro_batch"]
     assert (note.level, "no smaller batch can be tried" in note.message) == ("note", True)
 
 
 @pytest.mark.parametrize(("name", "folder"), [("llama-factory", "saves/qwen"), ("axolotl", "/data/out")])
 def test_checkpoints_are_looked_for_where_the_file_has_them_written(tmp_path, name, folder):
-    chosen, found = filed(tmp_path, name)
+    chosen, found = profile_with_config(tmp_path, name)
     made = plan(chosen, found)
     assert made.attempts[0].checkpoints.folder == str(tmp_path / folder)
     assert made.output == str(tmp_path / folder)
     there = msgspec.structs.replace(found, paths={str(tmp_path / folder): "folder"})
-    assert any("exists already" in item.message for item in check(chosen, there))
+    assert any("exists already" in item.message for item in findings_of(chosen, there))
     # Another method has a folder of its own, which the file is then told.
     lora = {"ladder.rungs": ("lora",), "ladder.consent": ("lora",)}
-    text = FILES[name].replace("finetuning_type: lora", "finetuning_type: full")
-    chosen, found = filed(tmp_path, name, text, **lora)
+    text = CONFIG_BY_PRESET[name].replace("finetuning_type: lora", "finetuning_type: full")
+    chosen, found = profile_with_config(tmp_path, name, text, **lora)
     packages = {"peft": "0.18", "llamafactory": "0.9.5", "axolotl": "0.19.0"}
     found = msgspec.structs.replace(found, toolchains=facts(packages=packages).toolchains)
     fell = plan(chosen, found)
@@ -132,13 +132,15 @@ def test_a_checkpoint_of_your_file_holds_until_there_is_a_newer_one(tmp_path):
     modules.mkdir(parents=True)
     (modules / "launcher.py").write_text((SCRIPTS / "noted.py").read_text())
     variables = {"NOTES": str(tmp_path), "PYTHONPATH": str(modules.parent)}
-    text = FACTORY + "resume_from_checkpoint: 'saves/it''s\\old'\n"
+    text = LLAMA_FACTORY_CONFIG + "resume_from_checkpoint: 'saves/it''s\\old'\n"
     more = {"trainer.environment": variables, "hardware.device": "cpu", "ladder.rungs": ()}
-    chosen, found = filed(folder, "llama-factory", text, **more)
-    run, _ = exported(tmp_path / "run", chosen, found)
+    chosen, found = profile_with_config(folder, "llama-factory", text, **more)
+    run, _ = export_run(tmp_path / "run", chosen, found)
 
     def seen():
-        assert bash(run, env=plain_environment(), timeout=120).returncode == 0, run.attempt_log(1).read_text()
+        assert run_launch_script(run, env=plain_environment(), timeout=120).returncode == 0, run.attempt_log(
+            1
+        ).read_text()
         (path,) = tmp_path.glob("*.json")
         (told,) = json.loads(path.read_text())["files"].values()
         return yaml.safe_load(told)["resume_from_checkpoint"]
@@ -153,19 +155,19 @@ def test_a_checkpoint_of_your_file_holds_until_there_is_a_newer_one(tmp_path):
 def test_your_own_arguments_hold(tmp_path):
     words = ("--learning_rate", "3e-4", "--per_device_train_batch_size=4", "--bf16", "--output_dir=out")
     values = {"trainer.kind": "script", "trainer.script": "/src/t.py", "trainer.arguments": words}
-    made = plan(profile(values), TWO)
+    made = plan(profile(values), TWO_CARD_FACTS)
     assert made.numbers[0] == "learning rate 0.0003 (from your arguments)"
     assert made.attempts[0].batch == (
         "micro batch 4 x accumulation 1 x 2 processes = global batch 8 (from your arguments)"
     )
     assert made.attempts[0].checkpoints.folder == "/src/out"
     assert not [word for word in argv(made.attempts[0].command, "/run") if word.startswith("--output_dir=/run")]
-    assert Setup(profile(values), TWO).effective_values["precision"].value == "bf16"
+    assert Setup(profile(values), TWO_CARD_FACTS).effective_values["precision"].value == "bf16"
     # The batch is said where no fallback can lower it.
     assert {attempt.rung for attempt in made.attempts} & {"micro_batch"} == set()
-    assert any("no smaller one can be tried" in item.message for item in check(profile(values), TWO))
+    assert any("no smaller one can be tried" in item.message for item in findings_of(profile(values), TWO_CARD_FACTS))
     # Without words of one's own the run folder's is passed: where checkpoints are must be known.
-    other = plan(profile({**values, "trainer.arguments": ()}), TWO)
+    other = plan(profile({**values, "trainer.arguments": ()}), TWO_CARD_FACTS)
     assert other.attempts[0].checkpoints.folder == word_in_run_dir("output")
 
 
@@ -179,8 +181,8 @@ def test_a_preset_knows_defaults_of_what_it_passes_only(name):
 
 def test_defaults_of_a_module_are_not_those_of_a_script():
     values = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/m"}
-    assert Setup(profile(values), TWO).effective_profile.recipe.learning_rate == 2e-5
-    mine = Setup(profile({**values, "trainer.script": "/mine.py"}), TWO)
+    assert Setup(profile(values), TWO_CARD_FACTS).effective_profile.recipe.learning_rate == 2e-5
+    mine = Setup(profile({**values, "trainer.script": "/mine.py"}), TWO_CARD_FACTS)
     assert mine.effective_profile.recipe.learning_rate is None
     assert mine.effective_values["learning_rate"] == EffectiveValue(None, "the script's own")
 
@@ -227,13 +229,13 @@ def test_a_profile_of_schema_1_keeps_its_meaning(preset, more, kept):
     if "learning_rate" in kept:
         assert chosen.recipe.learning_rate == 0.002
         assert chosen.recipe.micro_batch == 8
-    findings = check(chosen, TWO)
+    findings = findings_of(chosen, TWO_CARD_FACTS)
     assert [item.level for item in findings if "older tui-train" in item.message] == ["note"]
     assert not [item for item in findings if "is set and not used" in item.message]
     # Told until it is saved again.
     again = store.profile_from_toml(store.profile_to_toml(chosen))
     assert msgspec.structs.replace(chosen, schema=again.schema) == again
-    assert not [item for item in check(again, TWO) if "older tui-train" in item.message]
+    assert not [item for item in findings_of(again, TWO_CARD_FACTS) if "older tui-train" in item.message]
 
 
 def test_a_schema_1_profile_of_nemo_keeps_its_size():
@@ -251,33 +253,33 @@ def test_what_is_not_in_a_file_was_not_chosen():
 
 def test_trl_is_told_its_data():
     values = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/m"}
-    found = msgspec.structs.replace(TWO, paths={"/a.jsonl": "file", "/b b.jsonl": "file"})
+    found = msgspec.structs.replace(TWO_CARD_FACTS, paths={"/a.jsonl": "file", "/b b.jsonl": "file"})
     made = plan(profile({**values, "trainer.data": ("/a.jsonl", "/b b.jsonl")}), found)
     (config,) = made.configs
     assert config.values == {"datasets": [{"path": "json", "data_files": ["/a.jsonl", "/b b.jsonl"], "split": "train"}]}
     for attempt in made.attempts:
         words = argv(attempt.command, "/run")
         assert words[words.index("--config") + 1] == f"/run/{config.path}"
-    bare = plan(profile(values), TWO)
+    bare = plan(profile(values), TWO_CARD_FACTS)
     assert bare.configs == ()
     assert "--config" not in argv(bare.attempts[0].command, "/run")
 
 
 def test_a_precision_of_a_file_is_checked_as_a_chosen_one_is(tmp_path):
     old = facts(gpus=(gpu(0, compute_capability="7.5", name="NVIDIA T4"),), packages={"llamafactory": "0.9.5"})
-    chosen, found = filed(tmp_path, "llama-factory")
+    chosen, found = profile_with_config(tmp_path, "llama-factory")
     old = msgspec.structs.replace(old, documents=found.documents)
-    (finding,) = [item for item in check(chosen, old) if item.key == "recipe.precision"]
+    (finding,) = [item for item in findings_of(chosen, old) if item.key == "recipe.precision"]
     assert (finding.level, "bf16 (from mine.yaml)" in finding.message) == ("error", True)
     fixed = apply_change(finding.change, chosen)
     assert changed(found.documents[chosen.trainer.config].values, plan(fixed, old).configs[0].values).items() >= {
         ("bf16", False), ("fp16", True),
     }  # fmt: skip
     trl = profile({"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/m"})
-    assert [item.level for item in check(trl, old) if item.key == "recipe.precision"] == ["warning"]
+    assert [item.level for item in findings_of(trl, old) if item.key == "recipe.precision"] == ["warning"]
 
 
-def fell(values, found=TWO):
+def fell(values, found=TWO_CARD_FACTS):
     """The rungs of the attempts at a profile."""
     return [attempt.rung for attempt in plan(profile(values), found).attempts]
 
@@ -289,7 +291,7 @@ TRL = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/m"}
 def test_a_batch_that_is_only_a_librarys_default_is_not_lowered_for_a_script_of_ones_own():
     values = {**SCRIPT, "ladder.rungs": ("micro_batch",)}
     assert fell(values) == [""]
-    (note,) = check(profile(values), TWO)
+    (note,) = findings_of(profile(values), TWO_CARD_FACTS)
     assert (note.level, note.key) == ("note", "recipe.micro_batch")
     assert fell({**values, "recipe.micro_batch": 4, "recipe.global_batch": 8}) == ["", *["micro_batch"] * 2]
     # Of a module the defaults are its own.
@@ -304,15 +306,15 @@ def test_a_rung_that_your_own_words_would_undo_is_left_out():
 
 
 def test_a_value_of_another_form_is_not_replaced(tmp_path):
-    text = AXOLOTL + "gradient_checkpointing: offload\n"
-    chosen, found = filed(tmp_path, "axolotl", text, **{"ladder.rungs": ("activation_checkpointing",)})
+    text = AXOLOTL_CONFIG + "gradient_checkpointing: offload\n"
+    chosen, found = profile_with_config(tmp_path, "axolotl", text, **{"ladder.rungs": ("activation_checkpointing",)})
     assert [attempt.rung for attempt in plan(chosen, found).attempts] == [""]
     assert plan(chosen, found).configs[0].values["gradient_checkpointing"] == "offload"
 
 
 def test_a_configuration_among_the_arguments_is_not_passed_over():
     chosen = profile({**TRL, "trainer.arguments": ("--x", "--config", "/my.yaml")})
-    (finding,) = [item for item in check(chosen, TWO) if item.level == "error"]
+    (finding,) = [item for item in findings_of(chosen, TWO_CARD_FACTS) if item.level == "error"]
     assert "does not read the file" in finding.message
     fixed = apply_change(finding.change, chosen)
     assert (fixed.trainer.config, fixed.trainer.arguments) == ("/my.yaml", ("--x",))
@@ -328,15 +330,19 @@ def test_a_configuration_among_the_arguments_is_not_passed_over():
     ],
 )
 def test_words_of_a_yaml_trainer_do_not_overrule_what_is_set(tmp_path, values, word):
-    chosen, found = filed(tmp_path, "llama-factory", **values, **{"trainer.arguments": (word,)})
-    assert any(f"{word} in your arguments overrides" in item.message for item in check(chosen, found))
+    chosen, found = profile_with_config(tmp_path, "llama-factory", **values, **{"trainer.arguments": (word,)})
+    assert any(f"{word} in your arguments overrides" in item.message for item in findings_of(chosen, found))
 
 
 def test_a_profile_without_a_schema_says_how_it_is_read():
     text = '[trainer]\nkind = "script"\nscript = "/t.py"\n'
-    (note,) = [item for item in check(store.profile_from_toml(text), TWO) if item.key == "name"]
+    (note,) = [item for item in findings_of(store.profile_from_toml(text), TWO_CARD_FACTS) if item.key == "name"]
     assert (note.level, "no `schema`" in note.message) == ("note", True)
-    assert not [item for item in check(store.profile_from_toml("schema = 2\n" + text), TWO) if item.key == "name"]
+    assert not [
+        item
+        for item in findings_of(store.profile_from_toml("schema = 2\n" + text), TWO_CARD_FACTS)
+        if item.key == "name"
+    ]
     with pytest.raises(BadInput, match="recipe"):
         store.profile_from_toml("schema = 1\nrecipe = 3\n")
 
@@ -344,12 +350,12 @@ def test_a_profile_without_a_schema_says_how_it_is_read():
 def test_deepspeed_is_not_told_an_accumulation_that_nobody_knows():
     values = {**SCRIPT, "trainer.preset": "custom", "trainer.strategy": "zero2", "trainer.launcher": "accelerate"}
     found = facts(gpus=(gpu(0), gpu(1)), packages={"deepspeed": "0.19"})
-    assert any("must know the gradient accumulation" in item.message for item in check(profile(values), found))
+    assert any("must know the gradient accumulation" in item.message for item in findings_of(profile(values), found))
 
 
 def test_an_output_folder_that_is_not_passed_is_said():
     values = {**SCRIPT, "trainer.preset": "custom", "trainer.output": "/out", "ladder.rungs": ()}
-    (finding,) = check(profile(values), TWO)
+    (finding,) = findings_of(profile(values), TWO_CARD_FACTS)
     assert (finding.level, finding.key) == ("warning", "trainer.output")
 
 
@@ -371,15 +377,15 @@ def test_a_total_that_the_processes_do_not_divide_is_a_finding(  # noqa: PLR0913
     tmp_path, preset, values, processes, words, edits
 ):
     more = {"hardware.device": "cpu", "hardware.processes": processes, **values}
-    chosen, where = profile(SCRIPT | {"trainer.preset": preset} | more), TWO
+    chosen, where = profile(SCRIPT | {"trainer.preset": preset} | more), TWO_CARD_FACTS
     if preset == "total-batch-yaml":
-        chosen, where = filed(tmp_path, preset, **more)
-    found = [item for item in check(chosen, where) if "cannot be divided among them" in item.message]
+        chosen, where = profile_with_config(tmp_path, preset, **more)
+    found = [item for item in findings_of(chosen, where) if "cannot be divided among them" in item.message]
     assert [(item.level, words in item.message, dict(item.change.edits)) for item in found] == (
         [("error", True, edits)] if edits else []
     )
     if edits and preset == "total-batch-yaml":
         fixed = apply_change(found[0].change, chosen)
-        assert not [item for item in check(fixed, where) if item.level == "error"]
+        assert not [item for item in findings_of(fixed, where) if item.level == "error"]
         size = plan(fixed, where).configs[0].values["training"]["batch_size"]
         assert size == edits["recipe.micro_batch"] * processes

@@ -5,7 +5,7 @@ from support import profile
 
 from tui_train.profile.store import require_usable_profile_name
 from tui_train.profile.types import Profile
-from tui_train.setup.profile_summary import given_or_derived_name, training_summary
+from tui_train.setup.profile_summary import chosen_or_derived_name, training_summary
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from tui_train.setup.profile_summary import given_or_derived_name, training_summ
     ],
 )  # fmt: skip
 def test_names_say_what_is_trained(values, name):
-    found = given_or_derived_name(profile(values))
+    found = chosen_or_derived_name(profile(values))
     assert found == name
     require_usable_profile_name(found)
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from pilot import keys, settle, shows
-from support import check, facts, plan, profile, toolchain
+from pilot import press_keys, screen_text, wait_for_workers
+from support import facts, findings_of, plan, profile, toolchain
 from tui_train.screens.messages import OpenStep
 
 from tui_train.base.command import argv
@@ -92,15 +92,15 @@ def test_what_is_given_is_what_argparse_takes(words):
 )
 def test_one_that_is_set_arrives_and_the_others_stay(words, name, values, becomes):
     parameter = next(one for one in SOURCE.parameters if one.name == name)
-    now = given_arguments.with_argument(SOURCE, words, parameter, values)
+    now = given_arguments.arguments_with_values(SOURCE, words, parameter, values)
     assert given_arguments.given_arguments(SOURCE, now)[name].values == values if becomes is not None else True
     needed = () if "d" in words else ("d",)
     if becomes is not None:
         after = parsed((*(() if name == "data" else needed), *now))
         assert after == parsed((*needed, *words)) | {name.lstrip("-"): becomes}
-    without = given_arguments.with_argument(SOURCE, now, parameter, ())
+    without = given_arguments.arguments_with_values(SOURCE, now, parameter, ())
     assert given_arguments.given_arguments(SOURCE, without) == given_arguments.given_arguments(
-        SOURCE, given_arguments.with_argument(SOURCE, words, parameter, ())
+        SOURCE, given_arguments.arguments_with_values(SOURCE, words, parameter, ())
     )
 
 
@@ -116,7 +116,7 @@ def script(tmp_path, text, **more):
 
 def seen(chosen):
     """What is found of a profile where its script was read."""
-    return check(chosen, read(chosen))
+    return findings_of(chosen, read(chosen))
 
 
 def read(chosen):
@@ -140,7 +140,7 @@ def test_one_of_a_subcommand_is_required_only_with_it(tmp_path):
     assert len(arguments_found(script(tmp_path, SUBCOMMANDS, trainer__arguments=("fit",)))) == 1
     source = parse_source(SUBCOMMANDS.encode())
     seed = next(one for one in source.parameters if one.name == "--seed")
-    words = given_arguments.with_argument(source, ("fit", "--data=1"), seed, ("7",))
+    words = given_arguments.arguments_with_values(source, ("fit", "--data=1"), seed, ("7",))
     assert words == ("--seed=7", "fit", "--data=1")
     assert parsed(words, SUBCOMMANDS) == {"seed": 7, "data": "1", "lr": 0.1}
 
@@ -150,7 +150,7 @@ def test_an_output_that_cannot_be_made_is_found_before_the_start(tmp_path):
     (tmp_path / "train.py").touch()
     out = str(tmp_path / "file" / "out")
     chosen = script(tmp_path, "", trainer__output=out, trainer__preset="hf-trainer")
-    finding = next(one for one in check(chosen, probe_profile_facts(chosen)) if one.key == "trainer.output")
+    finding = next(one for one in findings_of(chosen, probe_profile_facts(chosen)) if one.key == "trainer.output")
     assert finding.level == "error"
     assert finding.message.endswith(f"cannot be used: {tmp_path}/file is a file")
     assert apply_change(finding.change, chosen).trainer.output == ""
@@ -187,7 +187,7 @@ def test_a_folder_for_temporary_files_that_does_not_exist(tmp_path, monkeypatch,
         monkeypatch.setenv("TMPDIR", missing)
     chosen = profile({"trainer.environment": {"TMPDIR": missing}} if where == "profile" else {})
     known = msgspec.structs.replace(facts(), **msgspec.structs.asdict(read_profile_files(chosen)))
-    found = [one for one in check(chosen, known) if "temporary files" in one.message]
+    found = [one for one in findings_of(chosen, known) if "temporary files" in one.message]
     assert [(one.level, "fix" if one.change else "no fix") for one in found] == [("warning", said)] * bool(where)
 
 
@@ -219,7 +219,7 @@ def test_what_the_arguments_have_a_script_read_exists(tmp_path, words, missing):
     (tmp_path / "here.json").touch()
     chosen = script(tmp_path, INPUTS, trainer__arguments=words)
     known = msgspec.structs.replace(facts(), **msgspec.structs.asdict(read_profile_files(chosen)))
-    found = [one for one in check(chosen, known) if "gone" in one.message]
+    found = [one for one in findings_of(chosen, known) if "gone" in one.message]
     assert [(one.level, one.argument) for one in found] == [("warning", name) for name in missing]
 
 
@@ -228,7 +228,7 @@ def test_a_fix_back_to_the_default_leaves_it_to_the_method():
         "trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",), "recipe.learning_rate": 3.0,
     })  # fmt: skip
     where = msgspec.structs.replace(facts(), paths={"/m": "folder", "/d.jsonl": "file"})
-    finding = next(one for one in check(tuned, where) if one.key == "recipe.learning_rate")
+    finding = next(one for one in findings_of(tuned, where) if one.key == "recipe.learning_rate")
     assert apply_change(finding.change, tuned).recipe.learning_rate is None
 
 
@@ -279,41 +279,41 @@ async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkey
     chosen = script(tmp_path, TEXT.replace('"data"', '"--data", required=True').replace("step size", "step [b]size"))
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await keys("enter")(pilot)
+        await wait_for_workers(pilot)
+        await press_keys("enter")(pilot)
         app.edits.set_profile(chosen)
         app.post_message(OpenStep("recipe"))
-        await settle(pilot)
+        await wait_for_workers(pilot)
         form = app.screen.form
 
         def line(name):
-            return next(line for line in shows(pilot).splitlines() if line[1:].startswith(name))
+            return next(line for line in screen_text(pilot).splitlines() if line[1:].startswith(name))
 
         assert "the script's own (0.05)" in line("--eta")
         assert "✗ the script requires it" in line("--data")
         form.go_to_row("trainer.arguments --optim")
-        await keys("right", "right")(pilot)
+        await press_keys("right", "right")(pilot)
         assert app.profile.trainer.arguments == ("--optim=adam",)
         form.go_to_row("trainer.arguments --data")
-        await keys("d")(pilot)
+        await press_keys("d")(pilot)
         form.go_to_row("trainer.arguments --bs")
-        await keys("x")(pilot)
+        await press_keys("x")(pilot)
         assert "✗ Type a whol" in line("--bs")
-        await keys("f2", "4")(pilot)
+        await press_keys("f2", "4")(pilot)
         assert app.profile.trainer.arguments == ("--optim=adam", "--data=d", "--bs=4")
-        await keys("ctrl+z")(pilot)
+        await press_keys("ctrl+z")(pilot)
         assert app.profile.trainer.arguments == ("--optim=adam", "--data=d")
         app.edits.set_profile(
             fields.profile_with_value(app.profile, "trainer.arguments", ("--data=d", "--eta=0.2", "--bs=a"))
         )
-        await settle(pilot)
+        await wait_for_workers(pilot)
         assert "0.2" in line("--eta")
         assert "✗ --bs is 'a'" in line("--bs")
         form.go_to_row("trainer.arguments --eta")
-        await keys("f2")(pilot)
+        await press_keys("f2")(pilot)
         assert "its value is the learning rate of the recipe" in line("--eta")
         assert (app.profile.recipe.learning_rate, form.entry.display) == (0.2, False)
-        await keys("f1")(pilot)
+        await press_keys("f1")(pilot)
 
 
 FIELDS = """
@@ -542,7 +542,7 @@ def by_click(words):
 def test_a_flag_and_an_option_of_click_are_written_as_declared(words, name, values, becomes):
     source = parse_source(CLICK.encode())
     parameter = next(one for one in source.parameters if one.name == name)
-    now = given_arguments.with_argument(source, words, parameter, values)
+    now = given_arguments.arguments_with_values(source, words, parameter, values)
     assert by_click(now) == by_click(words) | {name.lstrip("-"): becomes}
     assert given_arguments.given_arguments(source, now)[name].values == values
 
@@ -599,7 +599,7 @@ def test_an_option_that_appends_is_written_once_for_each_value():
     text = TEXT + 'parser.add_argument("--tag", action="append")\n'
     source = parse_source(text.encode())
     tag = next(one for one in source.parameters if one.name == "--tag")
-    words = given_arguments.with_argument(source, ("--tag", "a", "d"), tag, ("x", "y"))
+    words = given_arguments.arguments_with_values(source, ("--tag", "a", "d"), tag, ("x", "y"))
     assert parsed(words, text)["tag"] == ["x", "y"]
     assert parsed(words, text)["data"] == "d"
 
@@ -616,7 +616,7 @@ def test_what_a_signature_declares_is_spelled_as_its_library_does(text, name, wo
     source = parse_source(text.encode())
     parameter = source.parameters[1]
     assert parameter.name == name
-    assert given_arguments.with_argument(source, (), parameter, ("no",)) == words
+    assert given_arguments.arguments_with_values(source, (), parameter, ("no",)) == words
 
 
 SUBCOMMANDS = """

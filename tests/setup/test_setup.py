@@ -7,7 +7,7 @@ import pytest
 from support import facts, gpu, profile
 
 from tui_train.facts.types import Facts, ScriptSource
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.ladder.attempt_order import attempts_with_fallbacks
 from tui_train.memory.predict import predict_memory
 from tui_train.profile import store
@@ -24,7 +24,7 @@ MACHINE = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_an_attempt_is_what_a_setup_of_its_profile_would_be(monkeypatch, case):
     found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
-    setup = set_up(store.load_profile_file(str(case / "profile.toml")), found)
+    setup = make_setup(store.load_profile_file(str(case / "profile.toml")), found)
     rungs = [step.profile for step in attempts_with_fallbacks(setup.effective_profile, setup.ladder_context)]
     separate = [Setup(rung, found) for rung in rungs]
     alone = [predict_memory(each) for each in separate]
@@ -36,20 +36,20 @@ def test_an_attempt_is_what_a_setup_of_its_profile_would_be(monkeypatch, case):
     assert [predict_memory(each) for each in shared] == alone
     assert not picked, "no attempt chooses a Python again"
     # A batch that holds by a default is no choice of the user's, though each attempt names it.
-    assert {each.ladder_context.batch_not_set for each in shared} == {setup.ladder_context.batch_not_set}
+    assert {each.ladder_context.is_batch_unset for each in shared} == {setup.ladder_context.is_batch_unset}
 
 
 def test_what_cannot_be_known_is_a_value():
-    setup = set_up(profile({"trainer.kind": "script", "trainer.preset": "no-such"}), facts())
+    setup = make_setup(profile({"trainer.kind": "script", "trainer.preset": "no-such"}), facts())
     assert "no-such" in setup.recipe_problem.message
     assert setup.toolchain is not None, "the machine half is known all the same"
     with pytest.raises(type(setup.recipe_problem)):
         _ = setup.effective_profile
-    assert set_up(profile({}), facts()).recipe_problem is None
+    assert make_setup(profile({}), facts()).recipe_problem is None
 
 
 def test_a_question_is_asked_once_and_of_each_attempt_by_itself():
-    setup, asked = set_up(profile({}), facts()), []
+    setup, asked = make_setup(profile({}), facts()), []
 
     def length(at):
         asked.append(at)
@@ -68,9 +68,9 @@ def test_a_question_is_asked_once_and_of_each_attempt_by_itself():
 def test_a_script_that_makes_no_process_group_gets_the_fastest_gpu():
     slow = gpu(0, name="NVIDIA GeForce RTX 3080", sm_count=68, sm_clock_max=1900)
     cards = (slow, gpu(1, sm_clock_max=1900))
-    known = msgspec.structs.replace(facts(gpus=cards), sources={"/t.py": ScriptSource(trains_alone=True)})
+    known = msgspec.structs.replace(facts(gpus=cards), sources={"/t.py": ScriptSource(no_process_group=True)})
     own = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "custom"}
-    setup = set_up(profile(own), known)
+    setup = make_setup(profile(own), known)
     assert (setup.launcher, setup.world_size, setup.gpus) == ("python", 1, cards[1:])
-    named = set_up(profile(own | {"hardware.gpus": ("0", "1")}), known)
+    named = make_setup(profile(own | {"hardware.gpus": ("0", "1")}), known)
     assert (named.launcher, named.world_size, named.gpus) == ("torchrun", 2, cards)

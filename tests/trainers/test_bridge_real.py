@@ -15,11 +15,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import exported, facts, gpu, profile
+from support import export_run, facts, gpu, profile
 
 from tui_train.facts.machine.child_process import ChildResult
 from tui_train.facts.models import nemo_models
-from tui_train.runner.logs.progress import LogReading, Progress, advance_progress
+from tui_train.runner.logs.progress import LogReadingOptions, Progress, advance_progress
 
 TESTS = Path(__file__).parents[1]
 SETTINGS = {
@@ -54,7 +54,7 @@ pytestmark = [
 def written(folder, values, cards=1, paths=None):
     """A run folder as Export writes it, and how its lines are read, for a machine with Megatron-Bridge and cards."""
     found = facts(gpus=[gpu(n, f"GPU-{n}") for n in range(cards)], packages={"megatron-bridge": "0.3.1"}, paths=paths)
-    run, made = exported(folder, profile(values), found)
+    run, made = export_run(folder, profile(values), found)
     return run.path / "megatron_bridge.py", made
 
 
@@ -204,7 +204,7 @@ def test_a_folder_without_weights_is_refused(built):
 def progress(made, printed):
     """What a viewer of the run would show."""
     expressions = tuple(map(re.compile, made.log.expressions))
-    return advance_progress(Progress(), printed.splitlines(), LogReading(expressions, made.log.steps))
+    return advance_progress(Progress(), printed.splitlines(), LogReadingOptions(expressions, made.log.steps))
 
 
 def test_it_trains_goes_on_and_is_finetuned(tmp_path):

@@ -8,45 +8,55 @@ import sys
 from pathlib import Path
 
 import pytest
-from chats import CHAT, PLAIN, ROWS, STRICT, SYSTEM, numbered, says, user, written
-from fine_tuning import LIBRARIES, PREPARE, prepared, rows_of, tuning
-from hub import Hub
+from chat_data import (
+    CHAT_ROW,
+    PLAIN_TEMPLATE,
+    ROW_BY_FORMAT,
+    SYSTEM_CHAT_ROW,
+    USER_FIRST_TEMPLATE,
+    assistant_message,
+    numbered_row,
+    user_message,
+    write_rows,
+)
+from fine_tuning import PREPARE_DATA_PROGRAM, TUNING_LIBRARIES, finetune_profile, read_rows, run_prepare_data
+from hub import FakeHub
 from msgspec.structs import replace
 from support import (
     SCRIPTS,
-    TRL,
-    bash,
-    check,
-    exported,
+    TRL_PYTHON,
+    export_run,
     facts,
+    findings_of,
     gpu,
+    needs_trl,
     plain_environment,
     prepare,
+    prepare_without_errors,
     profile,
-    ready,
+    run_launch_script,
     sample,
     toolchain,
-    until,
-    with_trl,
+    wait_until,
 )
-from trainings import log_of
+from tiny_trainings import attempt_log_text
 
 from tui_train.actions.merge import MergeOptions, merge_adapter
 from tui_train.base.command import argv
 from tui_train.base.text import grouped_digits
 from tui_train.facts.data.data_report import (
-    AnswersOnlyAbility,
+    AnswersOnlySupport,
     DataQuestion,
     DataReport,
-    LengthEffect,
     RowLengths,
+    SequenceLengthEffect,
     TokenCounts,
     TurnEndTokens,
 )
 from tui_train.facts.data.data_use import facts_key_of_question as data_key
 from tui_train.facts.machine import probe
 from tui_train.facts.models.model_folders import ModelFolder
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.places.profile_facts import probe_profile_facts
 from tui_train.profile.changes import apply_change
 from tui_train.profile.fields import profile_with_value
@@ -56,7 +66,7 @@ from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 from tui_train.setup.recipe.data_questions import question_about_data
-from tui_train.setup.recipe.effective import EffectiveValue
+from tui_train.setup.recipe.effective_values import EffectiveValue
 from tui_train.trainers.finetune import (
     FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD,
     Finetune,
@@ -80,7 +90,7 @@ SMALL = {
 
 
 def config(chosen, found=None):
-    (made,) = ready(chosen, found or facts(packages=LIBRARIES)).plan.configs
+    (made,) = prepare_without_errors(chosen, found or facts(packages=TUNING_LIBRARIES)).plan.configs
     return made.values
 
 
@@ -88,25 +98,31 @@ def config(chosen, found=None):
 
 
 def test_the_defaults_are_those_of_the_method():
-    assert config(tuning())["learning_rate"] == 2e-4
-    assert config(tuning(finetune__tuning="full"))["learning_rate"] == 2e-5
+    assert config(finetune_profile())["learning_rate"] == 2e-4
+    assert config(finetune_profile(finetune__tuning="full"))["learning_rate"] == 2e-5
     for method, (_, of_adapters) in FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD.items():
-        values = config(tuning(finetune__method=method))
-        assert values["learning_rate"] == default_learning_rate(tuning(finetune__method=method).finetune) == of_adapters
+        values = config(finetune_profile(finetune__method=method))
+        assert (
+            values["learning_rate"]
+            == default_learning_rate(finetune_profile(finetune__method=method).finetune)
+            == of_adapters
+        )
         preferring = method != "sft"
         assert values["num_train_epochs"] == (1 if preferring else 3)
         assert values["warmup_steps"] == (0.1 if preferring else 0.03)
         assert values["save_total_limit"] == 2
     assert FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD["kto"] == (5e-7, 5e-7)
     assert FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD["reward"][1] == 1e-4
-    shown = ready(tuning(finetune__method="dpo"), facts(packages=LIBRARIES)).plan.numbers
+    shown = prepare_without_errors(
+        finetune_profile(finetune__method="dpo"), facts(packages=TUNING_LIBRARIES)
+    ).plan.numbers
     assert "1 epoch (as in TRL's example for dpo)" in shown
     assert "10 % of the steps to warm up (as in the alignment handbook)" in shown
-    assert "max_steps" not in config(tuning())
-    assert config(tuning(recipe__steps=7))["max_steps"] == 7
+    assert "max_steps" not in config(finetune_profile())
+    assert config(finetune_profile(recipe__steps=7))["max_steps"] == 7
 
 
-MARKS = DataReport(rows=800, usable=800, format="messages", chat=True, answers=AnswersOnlyAbility(possible=True))
+MARKS = DataReport(rows=800, usable=800, format="messages", chat=True, answers=AnswersOnlySupport(possible=True))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +131,7 @@ MARKS = DataReport(rows=800, usable=800, format="messages", chat=True, answers=A
         (MARKS, {}, True, "0.05"),
         (replace(MARKS, usable=40_000), {}, True, "0.025"),
         (replace(MARKS, usable=499), {}, True, ""),
-        (replace(MARKS, answers=AnswersOnlyAbility(possible=True, caution="its end is not marked")), {}, None, "0.05"),
+        (replace(MARKS, answers=AnswersOnlySupport(possible=True, caution="its end is not marked")), {}, None, "0.05"),
         (replace(MARKS, format="text", chat=False), {}, None, "0.05"),
         (MARKS, {"finetune__answers_only": False, "data__evaluation": 0.0}, False, ""),
         (MARKS, {"trainer__validation_data": ("/v.jsonl",)}, True, ""),
@@ -123,8 +139,8 @@ MARKS = DataReport(rows=800, usable=800, format="messages", chat=True, answers=A
 )
 def test_marked_answers_are_learned_alone_and_many_rows_evaluated(read, values, answers, share):
     asked = DataQuestion(files=("/d.jsonl",), model="/m", answers_only=values.get("finetune__answers_only"))
-    chosen = tuning(**values)
-    made = ready(chosen, replace(facts(packages=LIBRARIES), data={data_key(asked): read})).plan
+    chosen = finetune_profile(**values)
+    made = prepare_without_errors(chosen, replace(facts(packages=TUNING_LIBRARIES), data={data_key(asked): read})).plan
     passed, words = made.configs[0].values, argv(made.preparations[0].command, "/run")
     assert passed.get("assistant_only_loss") is answers
     assert [word for word in words if word.startswith("--share")] == ([f"--share={share}"] if share else [])
@@ -136,17 +152,17 @@ def test_marked_answers_are_learned_alone_and_many_rows_evaluated(read, values, 
 
 def test_the_best_checkpoint_is_kept_where_each_is_evaluated():
     asked = data_key(DataQuestion(files=("/d.jsonl",), model="/m"))
-    found = replace(facts(packages=LIBRARIES), data={asked: MARKS})
+    found = replace(facts(packages=TUNING_LIBRARIES), data={asked: MARKS})
     # Of 3 epochs with 760 rows; evaluations that are chosen are followed.
     for more, saved, every in (({}, 29, 29), ({"recipe__evaluate_every": 30}, 120, 30)):
-        values = config(tuning(**more), found)
+        values = config(finetune_profile(**more), found)
         assert (values["save_steps"], values["eval_steps"]) == (saved, every)
         assert values["metric_for_best_model"] == "eval_loss"
-    apart = tuning(recipe__evaluate_every=30, recipe__checkpoint_every=100)
+    apart = finetune_profile(recipe__evaluate_every=30, recipe__checkpoint_every=100)
     assert "load_best_model_at_end" not in config(apart, found)
-    (finding,) = [each for each in check(apart, found) if "best checkpoint" in each.message]
+    (finding,) = [each for each in findings_of(apart, found) if "best checkpoint" in each.message]
     assert config(apply_change(finding.change, apart), found)["load_best_model_at_end"] is True
-    sharded = tuning(trainer__strategy="zero3", data__evaluation=0.1)
+    sharded = finetune_profile(trainer__strategy="zero3", data__evaluation=0.1)
     values = {value.key for value in Finetune(sharded).preset.file.values}
     assert "metric_for_best_model" in values
     assert "load_best_model_at_end" not in values
@@ -154,10 +170,12 @@ def test_the_best_checkpoint_is_kept_where_each_is_evaluated():
 
 def test_what_an_attempt_falls_back_to_reaches_trl():
     rungs = ("fused_optimizer", "fused_cross_entropy", "optimizer_8bit", "lora")
-    chosen = tuning(finetune__tuning="full", finetune__method="reward", ladder__rungs=rungs, ladder__consent=rungs)
-    packages = LIBRARIES | {"liger-kernel": "0.8.5"}
+    chosen = finetune_profile(
+        finetune__tuning="full", finetune__method="reward", ladder__rungs=rungs, ladder__consent=rungs
+    )
+    packages = TUNING_LIBRARIES | {"liger-kernel": "0.8.5"}
     found = facts(gpus=(gpu(0),), packages=packages, transformers="4.57.6", torch="2.7.1")
-    made = ready(chosen, found).plan
+    made = prepare_without_errors(chosen, found).plan
     words = {attempt.rung: " ".join(argv(attempt.command, "/run")) for attempt in made.attempts}
     expected = {
         "fused_optimizer": "--optim=adamw_torch_fused", "fused_cross_entropy": "--use_liger_kernel=True",
@@ -169,33 +187,41 @@ def test_what_an_attempt_falls_back_to_reaches_trl():
     whole, adapter = made.configs[0].values, made.configs[-1].values
     assert adapter["learning_rate"] == pytest.approx(10 * whole["learning_rate"])
     for name in ("fused_optimizer", "fused_cross_entropy", "optimizer_8bit"):
-        alone = ready(tuning(finetune__tuning="full", **{f"recipe__{name}": True}), found).plan
+        alone = prepare_without_errors(
+            finetune_profile(finetune__tuning="full", **{f"recipe__{name}": True}), found
+        ).plan
         assert expected[name] in argv(alone.attempts[0].command, "/run")
 
 
 def test_what_is_not_evaluated_has_no_fallback_for_evaluations():
-    assert "eval" not in ready(tuning(), facts(packages=LIBRARIES)).plan.phases
-    assert "evaluation batch" not in str(ready(tuning(), facts(packages=LIBRARIES)).plan.attempts)
-    assert "evaluation batch" in str(ready(tuning(data__evaluation=0.1), facts(packages=LIBRARIES)).plan.attempts)
+    assert "eval" not in prepare_without_errors(finetune_profile(), facts(packages=TUNING_LIBRARIES)).plan.phases
+    assert "evaluation batch" not in str(
+        prepare_without_errors(finetune_profile(), facts(packages=TUNING_LIBRARIES)).plan.attempts
+    )
+    assert "evaluation batch" in str(
+        prepare_without_errors(finetune_profile(data__evaluation=0.1), facts(packages=TUNING_LIBRARIES)).plan.attempts
+    )
 
 
 def test_a_warmup_is_said_as_this_transformers_takes_it():
-    old = facts(packages=LIBRARIES, transformers="4.57.6")
-    assert (config(tuning())["warmup_steps"], config(tuning(), old)["warmup_ratio"]) == (0.03, 0.03)
+    old = facts(packages=TUNING_LIBRARIES, transformers="4.57.6")
+    assert (config(finetune_profile())["warmup_steps"], config(finetune_profile(), old)["warmup_ratio"]) == (0.03, 0.03)
     for found in (None, old):
-        assert config(tuning(recipe__warmup=10.0), found)["warmup_steps"] == 10
-        assert config(tuning(recipe__warmup=0.0), found)["warmup_steps"] == 0
+        assert config(finetune_profile(recipe__warmup=10.0), found)["warmup_steps"] == 10
+        assert config(finetune_profile(recipe__warmup=0.0), found)["warmup_steps"] == 0
 
 
 def test_kto_is_never_given_one_answer_at_a_time():
-    made = ready(tuning(finetune__method="kto", ladder__rungs=("micro_batch",)), facts(packages=LIBRARIES)).plan
+    made = prepare_without_errors(
+        finetune_profile(finetune__method="kto", ladder__rungs=("micro_batch",)), facts(packages=TUNING_LIBRARIES)
+    ).plan
     sizes = [word for attempt in made.attempts for word in argv(attempt.command, "/run") if "train_batch_size" in word]
     assert sizes == ["--per_device_train_batch_size=4", "--per_device_train_batch_size=2"]
 
 
 def test_options_of_the_users_own_hold_and_are_shown():
-    chosen = tuning(trainer__arguments=("--learning_rate", "1e-3", "--output_dir=/out"))
-    made = ready(chosen, facts(packages=LIBRARIES)).plan
+    chosen = finetune_profile(trainer__arguments=("--learning_rate", "1e-3", "--output_dir=/out"))
+    made = prepare_without_errors(chosen, facts(packages=TUNING_LIBRARIES)).plan
     assert made.numbers[0] == "learning rate 0.001 (from your arguments)"
     assert made.attempts[0].checkpoints.folder == "/out"
     assert not [word for word in argv(made.attempts[0].command, "/run") if word == "--output_dir=/run/output"]
@@ -205,9 +231,9 @@ OPTIONS = {"": ("learning_rate", "use_peft", "gradient_checkpointing", "optim_ar
 
 
 def of_arguments(*words, options=OPTIONS, **values):
-    found = facts(packages=LIBRARIES, trl_options=options)
-    chosen = tuning(trainer__arguments=words, **values)
-    return chosen, [each for each in check(chosen, found) if each.key == "trainer.arguments"]
+    found = facts(packages=TUNING_LIBRARIES, trl_options=options)
+    chosen = finetune_profile(trainer__arguments=words, **values)
+    return chosen, [each for each in findings_of(chosen, found) if each.key == "trainer.arguments"]
 
 
 def test_options_that_trl_does_not_know_are_refused():
@@ -241,58 +267,58 @@ def test_options_of_a_trl_that_cannot_be_read_are_noted():
 
 
 def test_values_that_an_older_trl_ignores_are_named():
-    older = facts(packages=LIBRARIES, trl_options=OPTIONS)
-    assert any("lora_dropout" in each.message for each in check(tuning(), older))
+    older = facts(packages=TUNING_LIBRARIES, trl_options=OPTIONS)
+    assert any("lora_dropout" in each.message for each in findings_of(finetune_profile(), older))
 
 
 def test_weights_that_an_adapter_leaves_alone_take_16_bits_where_the_gpus_can():
     new, old = gpu(0), gpu(0, name="NVIDIA GeForce GTX 1080 Ti", compute_capability="6.1")
-    arches = {"arch_list": ("sm_61", "sm_86"), "packages": LIBRARIES}
-    assert config(tuning(), facts(gpus=(new,), **arches))["dtype"] == "bfloat16"
-    assert config(tuning(), facts(gpus=(old,), **arches))["dtype"] == "float16"
-    assert config(tuning(), facts(packages=LIBRARIES))["dtype"] == "float32"
+    arches = {"arch_list": ("sm_61", "sm_86"), "packages": TUNING_LIBRARIES}
+    assert config(finetune_profile(), facts(gpus=(new,), **arches))["dtype"] == "bfloat16"
+    assert config(finetune_profile(), facts(gpus=(old,), **arches))["dtype"] == "float16"
+    assert config(finetune_profile(), facts(packages=TUNING_LIBRARIES))["dtype"] == "float32"
     # Those that learn stay in fp32, and compute in 16 bits.
-    whole = config(tuning(finetune__tuning="full"), facts(gpus=(new,), **arches))
+    whole = config(finetune_profile(finetune__tuning="full"), facts(gpus=(new,), **arches))
     assert (whole["bf16"], "dtype" in whole) == (True, False)
 
 
 def test_only_an_adapter_has_options_of_one():
-    lora = config(tuning(finetune__rank=8, finetune__targets=("q_proj", "v_proj")))
+    lora = config(finetune_profile(finetune__rank=8, finetune__targets=("q_proj", "v_proj")))
     assert (lora["use_peft"], lora["lora_r"], lora["lora_target_modules"]) == (True, 8, ["q_proj", "v_proj"])
     # Of a list of one TRL makes an expression for the whole path, which fits no layer.
     assert adapter_options(Chosen(targets=("q_proj",)))["lora_target_modules"] == ["q_proj", "q_proj"]
     assert adapter_options(Chosen(targets=("all-linear",)))["lora_target_modules"] == "all-linear"
-    assert not [key for key in config(tuning(finetune__tuning="full")) if "lora" in key or "peft" in key]
-    four = config(tuning(finetune__tuning="qlora"), facts(gpus=(gpu(0),), packages=LIBRARIES))
+    assert not [key for key in config(finetune_profile(finetune__tuning="full")) if "lora" in key or "peft" in key]
+    four = config(finetune_profile(finetune__tuning="qlora"), facts(gpus=(gpu(0),), packages=TUNING_LIBRARIES))
     assert four["load_in_4bit"]
-    assert config(tuning(finetune__method="reward"))["lora_task_type"] == "SEQ_CLS"
+    assert config(finetune_profile(finetune__method="reward"))["lora_task_type"] == "SEQ_CLS"
 
 
 def test_what_is_missing_in_a_python_is_named():
     for gone in ("trl", "datasets", "peft"):
-        packages = {name: version for name, version in LIBRARIES.items() if name != gone}
+        packages = {name: version for name, version in TUNING_LIBRARIES.items() if name != gone}
         assert any(f"has no {gone}" in item.message for item in ready_findings(packages))
-    assert any("1.0 or newer" in item.message for item in ready_findings(LIBRARIES | {"trl": "0.19.1"}))
-    assert not [item for item in ready_findings(LIBRARIES) if item.forbids_plan]
+    assert any("1.0 or newer" in item.message for item in ready_findings(TUNING_LIBRARIES | {"trl": "0.19.1"}))
+    assert not [item for item in ready_findings(TUNING_LIBRARIES) if item.forbids_plan]
 
 
 def ready_findings(packages):
-    return check(tuning(), facts(packages=packages))
+    return findings_of(finetune_profile(), facts(packages=packages))
 
 
 def test_data_is_prepared_before_the_training(tmp_path):
-    chosen = tuning(data__evaluation=0.1, recipe__seed=3)
-    (step,) = ready(chosen, facts(packages=LIBRARIES)).plan.preparations
+    chosen = finetune_profile(data__evaluation=0.1, recipe__seed=3)
+    (step,) = prepare_without_errors(chosen, facts(packages=TUNING_LIBRARIES)).plan.preparations
     assert argv(step.command, "/run")[1:] == [
         "/run/prepare/prepare_data.py", "--into=/run/data", "--share=0.1", "--seed=3", "--model=/m", "--find-answers",
         "--length=1024", "--method=sft", "--most-cut=0.1", "/d.jsonl",
     ]  # fmt: skip
-    (other,) = ready(
-        tuning(trainer__arguments=("--chat_template_path=/t",)), facts(packages=LIBRARIES)
+    (other,) = prepare_without_errors(
+        finetune_profile(trainer__arguments=("--chat_template_path=/t",)), facts(packages=TUNING_LIBRARIES)
     ).plan.preparations
     assert argv(other.command, "/run")[3:5] == ["--model=/m", "--chat-template=/t"], "the template is not the model's"
-    run, _ = exported(tmp_path / "run", chosen, facts(python=sys.executable, packages=LIBRARIES))
-    shown = bash(run, "--dry-run", env=plain_environment()).stdout.decode()
+    run, _ = export_run(tmp_path / "run", chosen, facts(python=sys.executable, packages=TUNING_LIBRARIES))
+    shown = run_launch_script(run, "--dry-run", env=plain_environment()).stdout.decode()
     assert shown.index("prepare_data.py") < shown.index("-m trl.scripts.sft")
 
 
@@ -300,13 +326,14 @@ def test_the_end_of_a_turn_reaches_trl_and_the_preparation():
     asked = DataQuestion(files=("/d.jsonl",), model="/m")
     ends = TurnEndTokens(turn="<|im_end|>", eos="<|endoftext|>", passed="<|im_end|>")
     found = replace(
-        facts(packages=LIBRARIES), data={data_key(asked): DataReport(rows=2, usable=2, format="messages", ends=ends)}
+        facts(packages=TUNING_LIBRARIES),
+        data={data_key(asked): DataReport(rows=2, usable=2, format="messages", ends=ends)},
     )
-    assert config(tuning(), found).get("eos_token") == ends.passed
+    assert config(finetune_profile(), found).get("eos_token") == ends.passed
     for other in ({"trainer__model": "/n"}, {"trainer__arguments": ("--eos_token=x",)}, {"finetune__method": "dpo"}):
-        assert "eos_token" not in config(tuning(**other), found if "finetune__method" not in other else None)
-    own = tuning(trainer__arguments=("--eos_token=x",))
-    (step,) = ready(own, found).plan.preparations
+        assert "eos_token" not in config(finetune_profile(**other), found if "finetune__method" not in other else None)
+    own = finetune_profile(trainer__arguments=("--eos_token=x",))
+    (step,) = prepare_without_errors(own, found).plan.preparations
     assert "--keep-end" in argv(step.command, "/run")
 
 
@@ -319,7 +346,7 @@ AT = ((64, 900), (512, 500), (1024, 400), (2048, 30), (2304, 9), (4096, 2), (819
 
 def lengths_of(longest, at=AT, limit=0, *, estimated=False):
     """What was read of 1,000 rows, of which each length cuts so many."""
-    cuts = tuple(LengthEffect(length, rows, 0, 1000) for length, rows in at)
+    cuts = tuple(SequenceLengthEffect(length, rows, 0, 1000) for length, rows in at)
     lengths = RowLengths(counted=1000, p99=2291, longest=longest, at=cuts, estimated=estimated)
     return DataReport(rows=1000, usable=1000, format="messages", chat=True, lengths=lengths, limit=limit)
 
@@ -337,9 +364,11 @@ def lengths_of(longest, at=AT, limit=0, *, estimated=False):
 )
 def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, shown, micro):
     asked = DataQuestion(files=("/d.jsonl",), model=LARGE)
-    found = replace(facts(gpus=(gpu(0, memory_total=memory * GIB),), packages=LIBRARIES), data={data_key(asked): read})
-    chosen = tuning(trainer__model=LARGE)
-    setup = set_up(chosen, found)
+    found = replace(
+        facts(gpus=(gpu(0, memory_total=memory * GIB),), packages=TUNING_LIBRARIES), data={data_key(asked): read}
+    )
+    chosen = finetune_profile(trainer__model=LARGE)
+    setup = make_setup(chosen, found)
     shown = re.sub(r"(\d),(\d)", rf"\1{grouped_digits(1000)[1]}\2", shown)
     length = setup.effective_values["sequence_length"]
     assert (f"{length.value}, {length.source}", setup.effective_profile.recipe.micro_batch) == (shown, micro)
@@ -347,25 +376,27 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
     assert question_about_data(setup) == asked, "what is read does not depend on the length that follows from it"
     # What is free changes from plan to resume; the length does not.
     busy = replace(found.machine, gpus=(replace(found.machine.gpus[0], memory_free=GIB),))
-    assert set_up(chosen, replace(found, machine=busy)).effective_values["sequence_length"] == length
-    mine = set_up(tuning(trainer__model=LARGE, recipe__sequence_length=700), found)
+    assert make_setup(chosen, replace(found, machine=busy)).effective_values["sequence_length"] == length
+    mine = make_setup(finetune_profile(trainer__model=LARGE, recipe__sequence_length=700), found)
     assert mine.effective_values["sequence_length"] == EffectiveValue(700)
-    short = replace(found, data={}, models={LARGE: ModelFolder(limit=512)})
+    short = replace(found, data={}, models={LARGE: ModelFolder(max_tokens=512)})
     limited = EffectiveValue(512, "the model's limit")
-    assert set_up(chosen, short).effective_values["sequence_length"] == limited
+    assert make_setup(chosen, short).effective_values["sequence_length"] == limited
     away = replace(found, other_machine="box", data={})
     unread = EffectiveValue(1024, "default; the data is not known here")
-    assert set_up(chosen, away).effective_values["sequence_length"] == unread
+    assert make_setup(chosen, away).effective_values["sequence_length"] == unread
 
 
 def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none():
     asked = DataQuestion(files=("/d.jsonl",), model=LARGE, length=1024)
     read = replace(lengths_of(8000), tokens=TOKENS)
-    found = replace(facts(gpus=(gpu(0, memory_total=80 * GIB),), packages=LIBRARIES), data={data_key(asked): read})
-    chosen = tuning(trainer__model=LARGE, recipe__sequence_length=1024)
+    found = replace(
+        facts(gpus=(gpu(0, memory_total=80 * GIB),), packages=TUNING_LIBRARIES), data={data_key(asked): read}
+    )
+    chosen = finetune_profile(trainer__model=LARGE, recipe__sequence_length=1024)
 
     def cut(of, where=found):
-        return next(each for each in check(of, where) if f"longer than {grouped_digits(1024)}" in each.message)
+        return next(each for each in findings_of(of, where) if f"longer than {grouped_digits(1024)}" in each.message)
 
     refused = cut(chosen)
     assert (refused.level, "400 rows (40.0 %)" in refused.message) == ("error", True)
@@ -376,7 +407,7 @@ def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none()
     least = replace(found, data={data_key(asked): replace(read, limit=1024)})
     assert dict(cut(chosen, least).change.edits) == {"data.cut": 0.4}
     assert not [
-        each for each in check(apply_change(cut(chosen, least).change, chosen), least) if each.key == "data.cut"
+        each for each in findings_of(apply_change(cut(chosen, least).change, chosen), least) if each.key == "data.cut"
     ]
 
 
@@ -392,9 +423,9 @@ def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none()
     ],
 )
 def test_answers_alone_are_asked_for_by_the_option_that_the_format_has(kind, only, set_of_trl, marked):
-    chosen = tuning(finetune__answers_only=only)
+    chosen = finetune_profile(finetune__answers_only=only)
     read = {data_key(DataQuestion(files=("/d.jsonl",))): DataReport(format=kind)} if kind else {}
-    made = ready(chosen, replace(facts(packages=LIBRARIES), data=read)).plan
+    made = prepare_without_errors(chosen, replace(facts(packages=TUNING_LIBRARIES), data=read)).plan
     values = {key: value for key, value in made.configs[0].values.items() if key.endswith("_only_loss")}
     assert values == set_of_trl
     assert ("--marked-answers" in argv(made.preparations[0].command, "/run")) is marked
@@ -403,16 +434,16 @@ def test_answers_alone_are_asked_for_by_the_option_that_the_format_has(kind, onl
 # ---- the preparation ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", ROW_BY_FORMAT)
 def test_each_format_is_written_as_trl_takes_it(tmp_path, name):
     columns = {
         "messages": {"messages"}, "sharegpt": {"messages"}, "alpaca": {"prompt", "completion"},
         "prompt_completion": {"prompt", "completion"}, "text": {"text"}, "preference": {"prompt", "chosen", "rejected"},
         "kto": {"prompt", "completion", "label"},
     }  # fmt: skip
-    written(tmp_path / "d.jsonl", [ROWS[name]] * 2)
-    assert "2 rows to train on" in prepared(tmp_path / "data", tmp_path / "d.jsonl")
-    (first, second) = rows_of(tmp_path / "data/train.jsonl")
+    write_rows(tmp_path / "d.jsonl", [ROW_BY_FORMAT[name]] * 2)
+    assert "2 rows to train on" in run_prepare_data(tmp_path / "data", tmp_path / "d.jsonl")
+    (first, second) = read_rows(tmp_path / "data/train.jsonl")
     assert first == second
     # TRL knows conversations with from and value, and nothing else of that name.
     assert first.keys() in (columns[name], {"conversations"}) or name != "sharegpt"
@@ -424,71 +455,80 @@ def test_pairs_with_and_without_a_prompt_become_alike(tmp_path):
         {"prompt": "The sky is", "chosen": " blue", "rejected": " green"},
         {"chosen": "The sky is blue", "rejected": "The sky is green"},
     ]
-    prepared(tmp_path / "data", written(tmp_path / "d.jsonl", pairs))
-    first, second = rows_of(tmp_path / "data/train.jsonl")
+    run_prepare_data(tmp_path / "data", write_rows(tmp_path / "d.jsonl", pairs))
+    first, second = read_rows(tmp_path / "data/train.jsonl")
     assert first == second == pairs[0]
 
 
 def test_what_cannot_be_learned_is_left_out_and_said(tmp_path):
-    bad = [{"messages": []}, {"messages": [user("hi")]}, {"else": 1}]
-    path = written(tmp_path / "d.jsonl", [CHAT, *bad, CHAT])
+    bad = [{"messages": []}, {"messages": [user_message("hi")]}, {"else": 1}]
+    path = write_rows(tmp_path / "d.jsonl", [CHAT_ROW, *bad, CHAT_ROW])
     path.write_text(path.read_text() + "{broken\n")
-    said = prepared(tmp_path / "data", path)
+    said = run_prepare_data(tmp_path / "data", path)
     assert [f"line {number}:" in said for number in (2, 3, 4, 6)] == [True] * 4
     assert "4 of 6 rows are left out" in said
-    assert rows_of(tmp_path / "data/train.jsonl") == [CHAT, CHAT]
+    assert read_rows(tmp_path / "data/train.jsonl") == [CHAT_ROW, CHAT_ROW]
 
 
 def test_rows_that_the_template_refuses_are_left_out_and_said(tmp_path, tokenizer, warm_python):
-    path = written(tmp_path / "d.jsonl", [CHAT, SYSTEM, CHAT, {"messages": []}, SYSTEM, CHAT, CHAT])
-    words = [f"--model={tokenizer(STRICT)}", "--share=0.5", path]
-    said = prepared(tmp_path / "data", *words, python=warm_python)
+    path = write_rows(
+        tmp_path / "d.jsonl",
+        [CHAT_ROW, SYSTEM_CHAT_ROW, CHAT_ROW, {"messages": []}, SYSTEM_CHAT_ROW, CHAT_ROW, CHAT_ROW],
+    )
+    words = [f"--model={tokenizer(USER_FIRST_TEMPLATE)}", "--share=0.5", path]
+    said = run_prepare_data(tmp_path / "data", *words, python=warm_python)
     assert re.findall(r"line (\d): the template refuses", said) == ["2", "5"]
     assert "3 of 7 rows are left out, 2 of them refused" in said
-    assert (rows_of(tmp_path / "data/train.jsonl"), rows_of(tmp_path / "data/test.jsonl")) == ([CHAT] * 2, [CHAT] * 2)
+    assert (read_rows(tmp_path / "data/train.jsonl"), read_rows(tmp_path / "data/test.jsonl")) == (
+        [CHAT_ROW] * 2,
+        [CHAT_ROW] * 2,
+    )
     # Without the model, and with one that cannot be loaded, nothing is tried.
-    prepared(tmp_path / "all", path)
-    assert len(rows_of(tmp_path / "all/train.jsonl")) == 6
-    assert "is not checked" in prepared(tmp_path / "some", f"--model={tmp_path}", path, python=warm_python)
-    assert len(rows_of(tmp_path / "some/train.jsonl")) == 6
+    run_prepare_data(tmp_path / "all", path)
+    assert len(read_rows(tmp_path / "all/train.jsonl")) == 6
+    assert "is not checked" in run_prepare_data(tmp_path / "some", f"--model={tmp_path}", path, python=warm_python)
+    assert len(read_rows(tmp_path / "some/train.jsonl")) == 6
 
 
 def test_rows_for_evaluations_that_the_template_refuses_are_left_out(tmp_path, tokenizer, warm_python):
-    train, test = written(tmp_path / "d.jsonl", [CHAT]), written(tmp_path / "t.jsonl", [SYSTEM, CHAT])
-    words = [f"--model={tokenizer(STRICT)}", "--answers-only", f"--validation={test}", train]
-    assert "line 1: the template refuses" in prepared(tmp_path / "data", *words, python=warm_python)
-    assert rows_of(tmp_path / "data/test.jsonl") == [CHAT]
+    train, test = (
+        write_rows(tmp_path / "d.jsonl", [CHAT_ROW]),
+        write_rows(tmp_path / "t.jsonl", [SYSTEM_CHAT_ROW, CHAT_ROW]),
+    )
+    words = [f"--model={tokenizer(USER_FIRST_TEMPLATE)}", "--answers-only", f"--validation={test}", train]
+    assert "line 1: the template refuses" in run_prepare_data(tmp_path / "data", *words, python=warm_python)
+    assert read_rows(tmp_path / "data/test.jsonl") == [CHAT_ROW]
 
 
 def test_a_template_that_refuses_all_rows_ends_the_run(tmp_path, tokenizer, warm_python):
-    path = written(tmp_path / "d.jsonl", [SYSTEM])
-    for template, said in ((STRICT, "refuses all rows"), (None, "no chat template")):
+    path = write_rows(tmp_path / "d.jsonl", [SYSTEM_CHAT_ROW])
+    for template, said in ((USER_FIRST_TEMPLATE, "refuses all rows"), (None, "no chat template")):
         words = (f"--model={tokenizer(template)}", path)
-        assert said in prepared(tmp_path / "data", *words, code=65, python=warm_python)
+        assert said in run_prepare_data(tmp_path / "data", *words, code=65, python=warm_python)
         assert not (tmp_path / "data").exists()
 
 
 def test_a_share_is_kept_for_evaluations_and_is_the_same_each_time(tmp_path):
     rows = [{"text": str(number)} for number in range(50)]
-    path = written(tmp_path / "d.jsonl", rows)
+    path = write_rows(tmp_path / "d.jsonl", rows)
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        prepared(tmp_path / name, "--share=0.2", f"--seed={seed}", path)
-    train, test = (rows_of(tmp_path / f"a/{name}.jsonl") for name in ("train", "test"))
+        run_prepare_data(tmp_path / name, "--share=0.2", f"--seed={seed}", path)
+    train, test = (read_rows(tmp_path / f"a/{name}.jsonl") for name in ("train", "test"))
     assert (len(train), len(test)) == (40, 10)
     assert sorted(train + test, key=str) == sorted(rows, key=str)
-    assert [rows_of(tmp_path / f"{name}/test.jsonl") == test for name in ("b", "c")] == [True, False]
+    assert [read_rows(tmp_path / f"{name}/test.jsonl") == test for name in ("b", "c")] == [True, False]
     # At least one, and never all.
-    one = written(tmp_path / "two.jsonl", rows[:2])
-    prepared(tmp_path / "e", "--share=0.01", one)
-    assert (len(rows_of(tmp_path / "e/train.jsonl")), len(rows_of(tmp_path / "e/test.jsonl"))) == (1, 1)
+    one = write_rows(tmp_path / "two.jsonl", rows[:2])
+    run_prepare_data(tmp_path / "e", "--share=0.01", one)
+    assert (len(read_rows(tmp_path / "e/train.jsonl")), len(read_rows(tmp_path / "e/test.jsonl"))) == (1, 1)
 
 
 def test_validation_data_must_have_the_same_format(tmp_path):
-    train, other = written(tmp_path / "t.jsonl", [CHAT]), written(tmp_path / "o.jsonl", [{"text": "x"}])
-    assert "the validation data is text" in prepared(tmp_path / "data", f"--validation={other}", train, code=65)
+    train, other = write_rows(tmp_path / "t.jsonl", [CHAT_ROW]), write_rows(tmp_path / "o.jsonl", [{"text": "x"}])
+    assert "the validation data is text" in run_prepare_data(tmp_path / "data", f"--validation={other}", train, code=65)
     assert not (tmp_path / "data").exists()
-    prepared(tmp_path / "data", f"--validation={train}", train)
-    assert rows_of(tmp_path / "data/test.jsonl") == [CHAT]
+    run_prepare_data(tmp_path / "data", f"--validation={train}", train)
+    assert read_rows(tmp_path / "data/test.jsonl") == [CHAT_ROW]
 
 
 @pytest.mark.parametrize(
@@ -499,27 +539,27 @@ def test_validation_data_must_have_the_same_format(tmp_path):
     ],
 )  # fmt: skip
 def test_data_without_marked_answers_is_refused_before_the_training(tmp_path, name, said):
-    path = written(tmp_path / "d.jsonl", [ROWS[name]])
-    answer = prepared(tmp_path / "data", "--marked-answers", path, code=65 if said else 0)
+    path = write_rows(tmp_path / "d.jsonl", [ROW_BY_FORMAT[name]])
+    answer = run_prepare_data(tmp_path / "data", "--marked-answers", path, code=65 if said else 0)
     assert said in answer
     assert (tmp_path / "data").exists() is not bool(said)
 
 
 def test_it_is_done_once(tmp_path):
-    path = written(tmp_path / "d.jsonl", [CHAT])
-    prepared(tmp_path / "data", path)
-    assert prepared(tmp_path / "data", path).rstrip().endswith("is reused")
-    written(path, [CHAT, CHAT])
-    assert "it was made before" in prepared(tmp_path / "data", path)
-    assert rows_of(tmp_path / "data/train.jsonl") == [CHAT]
+    path = write_rows(tmp_path / "d.jsonl", [CHAT_ROW])
+    run_prepare_data(tmp_path / "data", path)
+    assert run_prepare_data(tmp_path / "data", path).rstrip().endswith("is reused")
+    write_rows(path, [CHAT_ROW, CHAT_ROW])
+    assert "it was made before" in run_prepare_data(tmp_path / "data", path)
+    assert read_rows(tmp_path / "data/train.jsonl") == [CHAT_ROW]
 
 
 def test_a_preparation_that_is_stopped_leaves_nothing(tmp_path):
     path = tmp_path / "d.jsonl"
-    path.write_text((json.dumps(CHAT) + "\n") * 300_000)
-    command = [sys.executable, "-B", str(PREPARE), f"--into={tmp_path / 'data'}", str(path)]
+    path.write_text((json.dumps(CHAT_ROW) + "\n") * 300_000)
+    command = [sys.executable, "-B", str(PREPARE_DATA_PROGRAM), f"--into={tmp_path / 'data'}", str(path)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as preparing:
-        until(lambda: [*tmp_path.glob("data.new.*")], 30)
+        wait_until(lambda: [*tmp_path.glob("data.new.*")], 30)
         preparing.terminate()
         assert preparing.wait(30) == 143
     assert [left.name for left in tmp_path.iterdir()] == ["d.jsonl"]
@@ -532,13 +572,13 @@ def test_a_preparation_that_is_stopped_leaves_nothing(tmp_path):
         (b"\x00\xff\x00", "data", (), 65),
         (b'{"messages": []}\n', "data", (), 65),
         # One row cannot be split, and a file is no folder.
-        (json.dumps(CHAT).encode(), "data", ("--share=0.5",), 65),
-        (json.dumps(CHAT).encode(), "d.jsonl/data", (), 73),
+        (json.dumps(CHAT_ROW).encode(), "data", ("--share=0.5",), 65),
+        (json.dumps(CHAT_ROW).encode(), "d.jsonl/data", (), 73),
     ],
 )
 def test_what_cannot_be_prepared_ends_the_run_and_leaves_nothing(tmp_path, content, into, words, code):
     (tmp_path / "d.jsonl").write_bytes(content)
-    assert "data: error: " in prepared(tmp_path / into, *words, tmp_path / "d.jsonl", code=code)
+    assert "data: error: " in run_prepare_data(tmp_path / into, *words, tmp_path / "d.jsonl", code=code)
     assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
 
 
@@ -550,19 +590,21 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.fixture(scope="module")
 def trl():
     """The Python that has TRL, as the probe knows it."""
-    return probe.probe_toolchain(TRL)
+    return probe.probe_toolchain(TRL_PYTHON)
 
 
 def chosen_for(model, data, **values):
     more = {key.replace("__", "."): value for key, value in values.items()}
-    return profile(SMALL | {"trainer.python": TRL, "trainer.model": str(model), "trainer.data": (str(data),)} | more)
+    return profile(
+        SMALL | {"trainer.python": TRL_PYTHON, "trainer.model": str(model), "trainer.data": (str(data),)} | more
+    )
 
 
 def trained(folder, chosen, trl, *words, code=0):
     """Train to the end through the exported script."""
-    run, plan = exported(folder, chosen, replace(facts(), toolchains=(trl,)))
-    done = bash(run, *words, env=offline(folder), timeout=1200)
-    assert done.returncode == code, done.stdout.decode()[-500:] + log_of(run, 1)[-4000:]
+    run, plan = export_run(folder, chosen, replace(facts(), toolchains=(trl,)))
+    done = run_launch_script(run, *words, env=offline(folder), timeout=1200)
+    assert done.returncode == code, done.stdout.decode()[-500:] + attempt_log_text(run, 1)[-4000:]
     return run, plan
 
 
@@ -572,15 +614,18 @@ def offline(folder):
 
 def curve(run, number=1):
     """The losses in the log of an attempt."""
-    return [float(text) for text in re.findall(r"'loss': '?([\d.]+)", log_of(run, number))]
+    return [float(text) for text in re.findall(r"'loss': '?([\d.]+)", attempt_log_text(run, number))]
 
 
-@with_trl
-@pytest.mark.parametrize("name", sample(ROWS, 3))
+@needs_trl
+@pytest.mark.parametrize("name", sample(ROW_BY_FORMAT, 3))
 def test_each_format_is_learned_by_its_method(tmp_path, model, trl, name):
     method = {"preference": "dpo", "kto": "kto"}.get(name, "sft")
-    rows = [numbered(ROWS[name], number) | ({"label": number % 2 == 0} if name == "kto" else {}) for number in range(8)]
-    data = written(tmp_path / "d.jsonl", rows)
+    rows = [
+        numbered_row(ROW_BY_FORMAT[name], number) | ({"label": number % 2 == 0} if name == "kto" else {})
+        for number in range(8)
+    ]
+    data = write_rows(tmp_path / "d.jsonl", rows)
     chosen = chosen_for(model, data, finetune__method=method, recipe__steps=6, recipe__learning_rate=5e-3)
     run, plan = trained(tmp_path / "run", chosen, trl)
     found = curve(run)
@@ -592,26 +637,26 @@ def test_each_format_is_learned_by_its_method(tmp_path, model, trl, name):
     assert read_status(run).state == "finished"
 
 
-@with_trl
+@needs_trl
 @pytest.mark.parametrize("method", ["sft", "dpo", "reward"])
 def test_all_weights_are_trained(tmp_path, model, trl, method):
-    row = ROWS["preference"] if method != "sft" else CHAT
-    data = written(tmp_path / "d.jsonl", [numbered(row, number) for number in range(8)])
+    row = ROW_BY_FORMAT["preference"] if method != "sft" else CHAT_ROW
+    data = write_rows(tmp_path / "d.jsonl", [numbered_row(row, number) for number in range(8)])
     values = {"finetune__method": method, "finetune__tuning": "full", "data__evaluation": 0.25, "recipe__epochs": 2.0}
     run, _ = trained(tmp_path / "run", chosen_for(model, data, recipe__evaluate_every=1, **values), trl)
     assert (run.path / "output/model.safetensors").stat().st_size > 100_000
-    assert len(re.findall(r"'eval_loss'", log_of(run, 1))) >= 2
+    assert len(re.findall(r"'eval_loss'", attempt_log_text(run, 1))) >= 2
 
 
-@with_trl
+@needs_trl
 def test_preferences_train_once_and_give_the_best_checkpoint(tmp_path, model, trl):
     """By TRL's own arguments, which it saves, and by the evaluations that it made."""
-    data = written(tmp_path / "d.jsonl", [numbered(ROWS["preference"], number) for number in range(32)])
+    data = write_rows(tmp_path / "d.jsonl", [numbered_row(ROW_BY_FORMAT["preference"], number) for number in range(32)])
     values = {"finetune__method": "dpo", "data__evaluation": 0.25}
     run, plan = trained(tmp_path / "run", chosen_for(model, data, **values), trl)
     code = "import json, sys, torch; print(json.dumps(torch.load(sys.argv[1], weights_only=False).to_dict()))"
     kept = sorted((run.path / "output").glob("checkpoint-*"))
-    words = [TRL, "-c", code, str(kept[0] / "training_args.bin")]
+    words = [TRL_PYTHON, "-c", code, str(kept[0] / "training_args.bin")]
     passed = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
     wanted = {
         "num_train_epochs": 1.0, "warmup_steps": 0.1, "learning_rate": 5e-6, "lr_scheduler_type": "cosine",
@@ -620,57 +665,62 @@ def test_preferences_train_once_and_give_the_best_checkpoint(tmp_path, model, tr
     }  # fmt: skip
     assert {name: passed[name] for name in wanted} == wanted
     assert wanted["save_steps"] == plan.configs[-1].values["save_steps"]
-    losses = re.findall(r"'eval_loss': '?([\d.]+)", log_of(run, 1))
+    losses = re.findall(r"'eval_loss': '?([\d.]+)", attempt_log_text(run, 1))
     state = json.loads((kept[-1] / "trainer_state.json").read_text())
     assert (len(losses), state["max_steps"], 2 <= len(kept) <= 3) == (3, 6, True)
     assert Path(state["best_model_checkpoint"]).is_dir()
 
 
-@with_trl
+@needs_trl
 def test_answers_are_found_by_the_preparation_where_nothing_was_read(tmp_path, model, trl):
-    data = written(tmp_path / "d.jsonl", [{"messages": [user("a long question " * 3), says("yes")]}] * 8)
+    data = write_rows(
+        tmp_path / "d.jsonl", [{"messages": [user_message("a long question " * 3), assistant_message("yes")]}] * 8
+    )
     losses = []
     for number, only in enumerate((None, True, False)):
         chosen = chosen_for(model, data, finetune__answers_only=only, recipe__steps=1)
         run, plan = trained(tmp_path / f"run{number}", chosen, trl)
         assert plan.configs[-1].values.get("assistant_only_loss") is only
-        assert ("only answers are learned: the chat template marks them" in log_of(run, 1)) is (only is None)
+        assert ("only answers are learned: the chat template marks them" in attempt_log_text(run, 1)) is (only is None)
         losses += curve(run)
     assert losses[0] == losses[1] != losses[2]
 
 
-@with_trl
+@needs_trl
 def test_a_stopped_run_resumes(tmp_path, model, trl):
-    data = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(40)])
+    data = write_rows(tmp_path / "d.jsonl", [numbered_row(CHAT_ROW, number) for number in range(40)])
     chosen = chosen_for(model, data, recipe__epochs=8.0, finetune__dropout=0.0, recipe__checkpoint_every=100)
     whole, _ = trained(tmp_path / "whole", chosen, trl)
-    run, _ = exported(tmp_path / "run", chosen, replace(facts(), toolchains=(trl,)))
+    run, _ = export_run(tmp_path / "run", chosen, replace(facts(), toolchains=(trl,)))
     started = subprocess.Popen(
         ["bash", run.path / "launch.sh"], env=offline(tmp_path / "run"), stdout=subprocess.DEVNULL
     )
-    until(lambda: started.poll() is not None or (run.attempt_log(1).exists() and "'loss'" in log_of(run, 1)), 300)
+    wait_until(
+        lambda: started.poll() is not None or (run.attempt_log(1).exists() and "'loss'" in attempt_log_text(run, 1)),
+        300,
+    )
     assert started.poll() is None
     started.send_signal(signal.SIGTERM)
     assert started.wait(120) == 143
     begun = len(curve(run))
     assert 0 < begun < 80
-    done = bash(run, env=offline(tmp_path / "run"), timeout=1200)
-    assert done.returncode == 0, log_of(run, 2)[-3000:]
+    done = run_launch_script(run, env=offline(tmp_path / "run"), timeout=1200)
+    assert done.returncode == 0, attempt_log_text(run, 2)[-3000:]
     assert "resumes from" in done.stdout.decode()
-    assert "is reused" in log_of(run, 2)
+    assert "is reused" in attempt_log_text(run, 2)
     rest = curve(run, 2)
     assert rest == pytest.approx(curve(whole)[-len(rest) :], abs=2e-3)
     assert begun + len(rest) >= 80
 
 
-@with_trl
+@needs_trl
 def test_a_revision_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model, monkeypatch):
     files = {path.name: path.read_bytes() for path in model.iterdir() if path.name != "template"}
-    data = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(8)])
+    data = write_rows(tmp_path / "d.jsonl", [numbered_row(CHAT_ROW, number) for number in range(8)])
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     # Only the pinned revision can be loaded.
     broken = {**files, "model.safetensors": b"broken", "tokenizer.json": b"broken"}
-    with Hub({"acme/tiny": broken}, revisions={("acme/tiny", "v1"): files}) as hub:
+    with FakeHub({"acme/tiny": broken}, revisions={("acme/tiny", "v1"): files}) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         chosen = chosen_for("acme/tiny", data, recipe__steps=2, trainer__revision="v1")
         prepared = prepare(chosen, probe_profile_facts(chosen))
@@ -680,8 +730,8 @@ def test_a_revision_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model
         environment = plain_environment(
             HF_HOME=str(tmp_path / "hf"), HF_ENDPOINT=hub.url, HF_DATASETS_CACHE=str(tmp_path / "cache")
         )
-        done = bash(run, env=environment, timeout=400)
-    assert done.returncode == 0, log_of(run, 1)[-3000:]
+        done = run_launch_script(run, env=environment, timeout=400)
+    assert done.returncode == 0, attempt_log_text(run, 1)[-3000:]
     assert len(hub.ranges("model.safetensors")) == 1
     assert len(curve(run)) == 2
     made = json.loads((run.path / "output/adapter_config.json").read_text())
@@ -693,14 +743,22 @@ def test_a_revision_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model
     (read,) = facts_of_it.data.values()
     assert read.tokens
     assert facts_of_it.models["acme/tiny"].dimensions
-    words = [sys.executable, "-m", "tui_train", "merge", f"{run.path}/", str(tmp_path / "merged"), f"--python={TRL}"]
+    words = [
+        sys.executable,
+        "-m",
+        "tui_train",
+        "merge",
+        f"{run.path}/",
+        str(tmp_path / "merged"),
+        f"--python={TRL_PYTHON}",
+    ]
     merged = subprocess.run(
         words, env=environment | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, check=False
     )
     assert merged.returncode == 0, merged.stderr
 
 
-@with_trl
+@needs_trl
 def test_the_options_that_are_read_are_those_of_trl(trl):
     """As its own parsers have them; nothing that the plan writes is unknown to it."""
     code = (
@@ -709,41 +767,43 @@ def test_the_options_that_are_read_are_those_of_trl(trl):
         "print(json.dumps([[word for one in parser._actions for word in one.option_strings] for parser in parsers]))"
     )
     said = subprocess.run(
-        [TRL, "-c", code, *FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD], capture_output=True, text=True, check=True
+        [TRL_PYTHON, "-c", code, *FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD], capture_output=True, text=True, check=True
     ).stdout
     for method, words in zip(FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD, json.loads(said.splitlines()[-1]), strict=True):
         names = {word.lstrip("-").replace("-", "_") for word in words}
         listed = {*trl.trl_options[""], *trl.trl_options[method]}
         assert listed - names == set()
         assert {name for name in names - listed if name.removeprefix("no_") not in listed} == {"h", "help"}
-        chosen = tuning(finetune__method=method, finetune__beta=0.1, finetune__answers_only=False)
+        chosen = finetune_profile(finetune__method=method, finetune__beta=0.1, finetune__answers_only=False)
         found = replace(facts(), toolchains=(trl,))
-        assert not [each for each in check(chosen, found) if "ignores" in each.message]
+        assert not [each for each in findings_of(chosen, found) if "ignores" in each.message]
 
 
 def test_what_is_cut_is_counted_and_too_much_of_it_refused(tmp_path, tokenizer, warm_python):
     """By the model's own tokenizer, before the training; the end of turns is kept for it."""
-    model = tokenizer(PLAIN.replace("}}</s>", "}}<sep>"))
-    long = {"messages": [user("What is it?"), says("the quick brown fox " * 40)]}
-    path = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(6)] + [long] * 4)
+    model = tokenizer(PLAIN_TEMPLATE.replace("}}</s>", "}}<sep>"))
+    long = {"messages": [user_message("What is it?"), assistant_message("the quick brown fox " * 40)]}
+    path = write_rows(tmp_path / "d.jsonl", [numbered_row(CHAT_ROW, number) for number in range(6)] + [long] * 4)
     words = [f"--model={model}", "--length=100", path]
-    said = prepared(tmp_path / "no", "--most-cut=0.1", *words, python=warm_python, code=65)
+    said = run_prepare_data(tmp_path / "no", "--most-cut=0.1", *words, python=warm_python, code=65)
     refused = re.search(
         r"error: 4 of 10 rows \(40.0%\) are longer than 100 tokens and are cut, with .* tokens: (.*)", said
     )
     assert refused[1].endswith("cuts none, data.cut=0.41 allows it")
     assert not (tmp_path / "no").exists()
     length = re.search(r"sequence_length=(\d+)", refused[1])[1]
-    assert "longer" not in prepared(tmp_path / "all", *words[:1], f"--length={length}", path, python=warm_python)
-    said = prepared(tmp_path / "some", "--most-cut=0.41", *words, python=warm_python)
+    assert "longer" not in run_prepare_data(
+        tmp_path / "all", *words[:1], f"--length={length}", path, python=warm_python
+    )
+    said = run_prepare_data(tmp_path / "some", "--most-cut=0.41", *words, python=warm_python)
     assert "4 of 10 rows (40.0%) are longer" in said
     assert "data: turns end with <sep>, the tokenizer's end is </s>: it is passed as the end token" in said
     assert (tmp_path / "some/.end").read_text() == "<sep>"
-    prepared(tmp_path / "kept", "--keep-end", *words, python=warm_python)
+    run_prepare_data(tmp_path / "kept", "--keep-end", *words, python=warm_python)
     assert not (tmp_path / "kept/.end").exists()
     # A template of the user's own takes the place of the model's.
-    (tmp_path / "t.jinja").write_text(PLAIN)
-    prepared(tmp_path / "own", f"--chat-template={tmp_path}/t.jinja", *words, python=warm_python)
+    (tmp_path / "t.jinja").write_text(PLAIN_TEMPLATE)
+    run_prepare_data(tmp_path / "own", f"--chat-template={tmp_path}/t.jinja", *words, python=warm_python)
     assert not (tmp_path / "own/.end").exists()
 
 
@@ -764,31 +824,35 @@ made = {name: made[name] for name in ("input_ids", "attention_mask")}
 out = model.generate(**made, do_sample=False, max_new_tokens=40)[0, made["input_ids"].shape[1]:]
 print(tokens.decode(out))
 """
-SHORT = [[user("Hi"), says("Hello.")], [user("Bye"), says("See you.")], [user("Who?"), says("A fox.")]]
+SHORT = [
+    [user_message("Hi"), assistant_message("Hello.")],
+    [user_message("Bye"), assistant_message("See you.")],
+    [user_message("Who?"), assistant_message("A fox.")],
+]
 
 
-@with_trl
+@needs_trl
 @pytest.mark.whole
 @pytest.mark.parametrize(("method", "tuning"), [("sft", "full"), ("sft", "lora"), ("kto", "lora")])
 def test_a_base_model_stops_where_its_template_ends_a_turn(tmp_path, trl, method, tuning):
     """In `try`, and in plain generate(), though its tokenizer and its generation_config.json end elsewhere."""
     base = tmp_path / "base"
-    subprocess.run([TRL, str(SCRIPTS / "chat_model.py"), str(base), "--base"], check=True, capture_output=True)
+    subprocess.run([TRL_PYTHON, str(SCRIPTS / "chat_model.py"), str(base), "--base"], check=True, capture_output=True)
     pairs = [{"prompt": row[:1], "completion": row[1:], "label": True} for row in SHORT]
     rows = pairs if method == "kto" else [{"messages": row} for row in SHORT]
     values = {
-        "trainer.kind": "finetune", "trainer.python": TRL, "trainer.model": str(base), "finetune.method": method,
+        "trainer.kind": "finetune", "trainer.python": TRL_PYTHON, "trainer.model": str(base), "finetune.method": method,
         "finetune.tuning": tuning, "finetune.rank": 32, "recipe.steps": 80, "recipe.micro_batch": 6,
         "recipe.global_batch": 6, "recipe.learning_rate": 1e-2,
         "trainer.allow": ("learning_rate",),
-        "trainer.data": (str(written(tmp_path / "d.jsonl", rows * 4)),), "hardware.device": "cpu",
+        "trainer.data": (str(write_rows(tmp_path / "d.jsonl", rows * 4)),), "hardware.device": "cpu",
     }  # fmt: skip
     run, _ = trained(tmp_path / "run", profile(values), trl)
-    assert "data: turns end with <|im_end|>, the tokenizer's end is <|endoftext|>" in log_of(run, 1)
+    assert "data: turns end with <|im_end|>, the tokenizer's end is <|endoftext|>" in attempt_log_text(run, 1)
     output = run.path / "output"
     held = json.loads((output / "generation_config.json").read_text())
     assert held["eos_token_id"] == [257, 258]
-    words = [TRL, "-c", STOPS, str(output), str(base) if tuning == "lora" else ""]
+    words = [TRL_PYTHON, "-c", STOPS, str(output), str(base) if tuning == "lora" else ""]
     said = subprocess.run(words, capture_output=True, text=True, check=True, env=offline(tmp_path)).stdout
     if method == "sft":
         assert said == "Hello.<|im_end|>\n"
@@ -813,11 +877,11 @@ def test_a_base_model_stops_where_its_template_ends_a_turn(tmp_path, trl, method
     ],
 )
 def test_what_a_python_can_do_is_known(without, cuda, able):
-    packages = {name: version for name, version in LIBRARIES.items() if name != without}
+    packages = {name: version for name, version in TUNING_LIBRARIES.items() if name != without}
     assert supported_tuning_labels(toolchain(cuda=cuda, packages=packages)) == able
-    assert supported_tuning_labels(toolchain(packages=LIBRARIES | {"trl": "0.19.1"})) == ()
+    assert supported_tuning_labels(toolchain(packages=TUNING_LIBRARIES | {"trl": "0.19.1"})) == ()
 
 
 def test_a_trainer_says_what_it_does():
-    assert Finetune(tuning()).method_label() == "SFT LoRA"
-    assert Finetune(tuning(finetune__method="dpo", finetune__tuning="full")).method_label() == "DPO full"
+    assert Finetune(finetune_profile()).method_label() == "SFT LoRA"
+    assert Finetune(finetune_profile(finetune__method="dpo", finetune__tuning="full")).method_label() == "DPO full"

@@ -12,19 +12,19 @@ import sys
 import pytest
 from support import (
     SCRIPTS,
-    bash,
-    exported,
+    export_run,
     facts,
     free_port,
     gpu,
-    parsed,
+    parse_command_lines,
     plain_environment,
+    prepare_without_errors,
     profile,
-    ready,
+    run_launch_script,
     sample,
-    taken,
+    values_taken_by_preset,
 )
-from trainings import together
+from tiny_trainings import train_on_machines
 
 from tui_train.base.command import argv
 from tui_train.runs.logs.tail import LogTail
@@ -58,7 +58,7 @@ def chosen(folder, trainer, **more):
         (folder / "train.py").write_text((SCRIPTS / "total_batch.py").read_text())
         values |= {"trainer.kind": "script", "trainer.script": str(folder / "train.py")}
         values |= {"trainer.arguments": ("--config", "steps.yaml", "--stage", "x")}
-    return profile(taken(values))
+    return profile(values_taken_by_preset(values))
 
 
 def here(**more):
@@ -100,8 +100,8 @@ CELLS = [
 def test_the_training_is_what_was_planned(tmp_path, trainer, launcher):
     """What is missing among the cells, test_ladder_real.py trains."""
     more = {"trainer.launcher": launcher, "hardware.processes": 1 if launcher == "python" else 2}
-    run, plan = exported(tmp_path / "run", chosen(tmp_path, trainer, **more), here())
-    done = bash(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
+    run, plan = export_run(tmp_path / "run", chosen(tmp_path, trainer, **more), here())
+    done = run_launch_script(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
     assert done.returncode == 0, log_of(run)
     assert_as_planned(plan, [log_of(run)])
     if trainer == "sharded":
@@ -128,10 +128,10 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
         "nodes.port": free_port(),
     }  # fmt: skip
     profiled = chosen(tmp_path, trainer, **more)
-    first, plan = exported(tmp_path / "first", profiled, here())
-    second = first if shared else exported(tmp_path / "second", profiled, here())[0]
+    first, plan = export_run(tmp_path / "first", profiled, here())
+    second = first if shared else export_run(tmp_path / "second", profiled, here())[0]
     assert (plan.world_size, plan.nodes) == (2 * processes, 2)
-    codes, said = together([first, second])
+    codes, said = train_on_machines([first, second])
     there = RunDir(second.path / "node-1")
     logs = [log_of(first), log_of(there)]
     assert codes == [0, 0], (said, logs)
@@ -140,11 +140,11 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
     assert [read_status(run).state for run in (first, there)] == ["finished", "finished"]
     if trainer == "builtin":
         # Without the shared disk, one machine would start over while the other goes on.
-        alone, _ = exported(tmp_path / "alone", profiled, here())
-        assert bash(first, "--node-rank=0").returncode == 64
-        assert bash(alone, "--node-rank=1", "--resume").returncode == 69
+        alone, _ = export_run(tmp_path / "alone", profiled, here())
+        assert run_launch_script(first, "--node-rank=0").returncode == 64
+        assert run_launch_script(alone, "--node-rank=1", "--resume").returncode == 69
         # Where each has a disk and a checkpoint of its own, the trainer itself compares them: test_trainer.py.
-        codes, said = together([first, second], "--resume")
+        codes, said = train_on_machines([first, second], "--resume")
         assert codes == [0, 0], said
         resumed = "\n".join(LogTail(first.attempt_log(2)).remaining_lines())
         assert "{'loss'" not in resumed
@@ -156,10 +156,10 @@ def test_the_built_in_trainer_learns_the_same_when_it_is_sharded(tmp_path):
     """With the variables that accelerate launch makes of our configuration, but on the CPU; it resumes too."""
     values = {**BASE, "trainer.launcher": "accelerate", "trainer.strategy": "fsdp2", "recipe.steps": 4}
     values |= {"recipe.layers": 2, "recipe.checkpoint_every": 2}
-    prepared = ready(profile(values), here(gpus=(gpu(0), gpu(1))))
-    run, _ = exported(tmp_path / "run", profile(values), here(gpus=(gpu(0), gpu(1))))
+    prepared = prepare_without_errors(profile(values), here(gpus=(gpu(0), gpu(1))))
+    run, _ = export_run(tmp_path / "run", profile(values), here(gpus=(gpu(0), gpu(1))))
     words = argv(prepared.plan.attempts[0].command, str(run.path))
-    variables = parsed("accelerate", [words[3:]])["found"][0]["env"]
+    variables = parse_command_lines("accelerate", [words[3:]])["found"][0]["env"]
     assert variables["ACCELERATE_USE_FSDP"] == "true"
     trainer = [word.replace("--expect=2xcuda", "--expect=2xcpu") for word in words[4:]]
     ours = {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true", "GLOO_SOCKET_IFNAME": "lo"}

@@ -19,15 +19,15 @@ from nemo_faults import (
     BRIDGED,
     FAULTS,
     FINETUNE,
-    LEFT,
     MOCK,
+    MODEL_SIZES,
     NEMO,
+    NEMO_WITHOUT_NUMBERS,
     RECIPES,
-    SIZES,
     WITH_NEMO,
     with_checkpoint,
 )
-from support import HOSTILE, boxed, check, facts, gpu, inside, plan, profile, ready
+from support import HOSTILE_VALUES, boxed, facts, findings_of, gpu, inside, plan, prepare_without_errors, profile
 
 from tui_train.base.command import argv
 from tui_train.facts.models import nemo_models
@@ -48,14 +48,14 @@ def without_the_note(findings):
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found_alone_and_what_is_offered_fixes_it(name):
     fault = FAULTS[name]
-    (finding,) = without_the_note(check(profile(fault.values), fault.facts))
+    (finding,) = without_the_note(findings_of(profile(fault.values), fault.facts))
     assert (finding.level, finding.key, finding.machine) == (fault.level, fault.key, fault.machine)
     assert fault.part in finding.message
     assert finding.message.isprintable()
     assert finding.remedy.endswith((".", "?"))
     assert (finding.change is not None) == fault.fix
     if finding.change:
-        changed = check(apply_change(finding.change, profile(fault.values)), fault.facts)
+        changed = findings_of(apply_change(finding.change, profile(fault.values)), fault.facts)
         assert (fault.level, fault.key) not in [(item.level, item.key) for item in changed]
 
 
@@ -70,20 +70,20 @@ def test_a_fault_is_found_alone_and_what_is_offered_fixes_it(name):
     ],
 )
 def test_what_is_right_is_not_found_fault_with(values, where):
-    assert check(profile(values), where) == ()
+    assert findings_of(profile(values), where) == ()
 
 
 def test_nemo_trains_with_as_many_processes_on_each_machine():
     several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "nodes.processes": (2, 1), "recipe.global_batch": 48}
-    (finding,) = without_the_note(check(profile(NEMO | several), WITH_NEMO))
+    (finding,) = without_the_note(findings_of(profile(NEMO | several), WITH_NEMO))
     assert (finding.level, finding.key) == ("error", "nodes.processes")
     fixed = apply_change(finding.change, profile(NEMO | several | {"recipe.global_batch": 32}))
-    assert without_the_note(check(fixed, WITH_NEMO)) == ()
+    assert without_the_note(findings_of(fixed, WITH_NEMO)) == ()
 
 
 def test_a_finetune_in_a_container_must_be_given_its_weights():
     chosen, where = profile(FINETUNE | {"trainer.model": ""} | inside()), boxed(gpus=(gpu(0),), packages=RECIPES)
-    found = [(item.level, item.message) for item in check(chosen, where) if item.key == "trainer.model"]
+    found = [(item.level, item.message) for item in findings_of(chosen, where) if item.key == "trainer.model"]
     assert [level for level, _ in found] == ["error"]
     assert "the image, and there are none" in found[0][1]
 
@@ -113,36 +113,38 @@ def test_each_attempt_says_what_it_changes_and_the_global_batch_stays():
 
 
 def test_an_own_size_is_only_taken_where_no_weights_are_loaded():
-    mine = NEMO | SIZES | {"ladder.rungs": ("layers",), "ladder.consent": ("layers",)}
+    mine = NEMO | MODEL_SIZES | {"ladder.rungs": ("layers",), "ladder.consent": ("layers",)}
     made = plan(profile(mine), WITH_NEMO)
     assert (made.nemo.layers, made.nemo.hidden_size, made.nemo.heads) == (4, 128, 4)
     assert [argv(attempt.command, "/run")[-1] for attempt in made.attempts] == ["--layers=4", "--layers=2"]
-    kept = plan(profile({key: value for key, value in mine.items() if key not in SIZES}), WITH_NEMO)
+    kept = plan(profile({key: value for key, value in mine.items() if key not in MODEL_SIZES}), WITH_NEMO)
     assert (kept.nemo.layers, len(kept.attempts)) == (None, 1)
     loads = profile(mine | {"trainer.model": "/m"})
-    assert {item.key for item in check(loads, WITH_NEMO) if "is set and not used" in item.message} == {*SIZES}
+    assert {item.key for item in findings_of(loads, WITH_NEMO) if "is set and not used" in item.message} == {
+        *MODEL_SIZES
+    }
     assert no_effect.why_no_effect("recipe.layers", Setup(loads, WITH_NEMO)) == "the model folder decides"
 
 
 @pytest.mark.parametrize("where", [WITH_NEMO, BRIDGE], ids=["recipes", "bridge"])
 def test_what_is_not_chosen_stays_the_recipes_own(where):
-    made = plan(profile(LEFT), where)
+    made = plan(profile(NEMO_WITHOUT_NUMBERS), where)
     words = argv(made.attempts[0].command, "/run")
     assert [word for word in words if word.startswith("--") and "recipe.py" not in word][-1] == "--output=/run/output"
     assert (made.numbers, made.global_batch, made.steps) == ((), 0, 0)
     assert made.attempts[0].batch.endswith("batch: the recipe's default")
-    text = written(LEFT, where)
+    text = written(NEMO_WITHOUT_NUMBERS, where)
     for name in (".lr =", "min_lr", "warmup", "max_steps", "train_iters", "plugins =", "mixed_precision",
                  "save_interval", "every_n_train_steps", "seed", "global_batch_size = "):  # fmt: skip
         assert name not in text, name
-    one = written(LEFT | {"recipe.steps": 7}, where)
+    one = written(NEMO_WITHOUT_NUMBERS | {"recipe.steps": 7}, where)
     gone = {line.strip() for line in one.splitlines()} - {line.strip() for line in text.splitlines()}
     assert any(line.endswith("= 7") for line in gone)
     assert not [line for line in gone if ".lr =" in line or "precision" in line or "seed" in line]
 
 
 def test_hidden_size_and_heads_of_a_recipe_change_together():
-    (finding,) = check(profile(NEMO | {"recipe.hidden_size": 128}), WITH_NEMO)
+    (finding,) = findings_of(profile(NEMO | {"recipe.hidden_size": 128}), WITH_NEMO)
     assert (finding.level, finding.key) == ("error", "recipe.heads")
     text = written(NEMO | {"recipe.layers": 2})
     assert "num_layers = arguments.layers" in text
@@ -151,11 +153,11 @@ def test_hidden_size_and_heads_of_a_recipe_change_together():
 
 def written(values, where=WITH_NEMO):
     """The text of the file that NeMo is given."""
-    files = {file.path: file.text for file in ready(profile(values), where).files}
+    files = {file.path: file.text for file in prepare_without_errors(profile(values), where).files}
     return next(files[name] for name in nemo.FILE_NAME_BY_FLAVOUR.values() if name in files)
 
 
-@pytest.mark.parametrize("word", [word for word in HOSTILE if word])
+@pytest.mark.parametrize("word", [word for word in HOSTILE_VALUES if word])
 def test_any_path_reaches_the_file_as_it_is(word):
     text = written(
         NEMO | {"trainer.data": (f"/{word}.bin",), "nemo.tokenizer": f"/{word}", "trainer.model": f"/m{word}"}
@@ -174,11 +176,17 @@ def test_any_path_reaches_the_file_as_it_is(word):
 @pytest.mark.parametrize("name", ["x; import os", "x()", "x.y", "class", "ü", ""])
 def test_a_name_that_is_none_in_python_never_becomes_code(name):
     for where in (WITH_NEMO, BRIDGE):
-        assert any(item.level == "error" for item in check(profile(NEMO | {"nemo.recipe": name}), where))
+        assert any(item.level == "error" for item in findings_of(profile(NEMO | {"nemo.recipe": name}), where))
 
 
 def test_the_file_is_clean_python(tmp_path):
-    variants = [NEMO, MOCK, FINETUNE, NEMO | SIZES, NEMO | {"nemo.pipeline_parallel": 2, "recipe.precision": "bf16"}]
+    variants = [
+        NEMO,
+        MOCK,
+        FINETUNE,
+        NEMO | MODEL_SIZES,
+        NEMO | {"nemo.pipeline_parallel": 2, "recipe.precision": "bf16"},
+    ]
     variants += [FINETUNE | {"nemo.peft": "none"}, MOCK | FINETUNE | {"trainer.data": (), "recipe.precision": "fp32"}]
     for number, (values, where) in enumerate(itertools.product(variants, (WITH_NEMO, BRIDGE))):
         (tmp_path / f"recipe_{number}.py").write_text(written(values, where))
@@ -222,27 +230,27 @@ def test_a_recipes_own_split_stays_and_each_of_yours_replaces_that_one():
 def test_a_recipes_own_split_is_judged_by_the_cards_and_counts_the_copies():
     chosen = profile(NEMO | MANY)
     assert Setup(chosen, several(32)).model_copies == 1
-    assert check(chosen, several(32)) == ()
+    assert findings_of(chosen, several(32)) == ()
     for cards in (1, 2, 24):
-        (finding,) = check(chosen, several(cards))
+        (finding,) = findings_of(chosen, several(cards))
         assert (finding.level, finding.key) == ("error", "nemo.tensor_parallel")
         assert "the recipe llama31_70b is made for more GPUs" in finding.message
         assert "4 × 4 × 2 = 32, which does not divide" in finding.message
         fixed = apply_change(finding.change, chosen)
         assert (fixed.nemo.tensor_parallel, fixed.nemo.pipeline_parallel, fixed.nemo.context_parallel) == (1, 1, 1)
-        assert [item.level for item in check(fixed, several(cards)) if item.key.startswith("nemo.")] == []
+        assert [item.level for item in findings_of(fixed, several(cards)) if item.key.startswith("nemo.")] == []
     own = profile(NEMO | MANY | {"nemo.pipeline_parallel": 1, "nemo.context_parallel": 1})
     assert Setup(own, several(8)).model_copies == 2
 
 
 def test_experts_of_a_recipe_for_more_cards_are_found():
     whole = profile(NEMO | EXPERTS)
-    assert check(whole, several(8)) == ()
+    assert findings_of(whole, several(8)) == ()
     one = profile(NEMO | EXPERTS | {"nemo.tensor_parallel": 1, "nemo.pipeline_parallel": 1})
-    (finding,) = check(one, several(1))
+    (finding,) = findings_of(one, several(1))
     assert "distributes its experts over 4 GPUs" in finding.message
     fixed = apply_change(finding.change, one)
-    assert check(fixed, several(1)) == ()
+    assert findings_of(fixed, several(1)) == ()
     assert "recipe.trainer.strategy.expert_model_parallel_size = 1\n" in written(
         NEMO | EXPERTS | {"nemo.tensor_parallel": 1, "nemo.pipeline_parallel": 1, "nemo.set": fixed.nemo.set},
         several(1),
@@ -252,7 +260,7 @@ def test_experts_of_a_recipe_for_more_cards_are_found():
 def test_a_recipes_own_warm_up_stays_and_is_judged_by_the_steps():
     short = NEMO | {"recipe.steps": 40}
     assert "warmup" not in written(short)
-    (finding,) = check(profile(short), WITH_NEMO)
+    (finding,) = findings_of(profile(short), WITH_NEMO)
     assert "warms up for 500 steps, and 40 steps are trained: its learning rate would reach only 8%" in finding.message
     share = "    recipe.optim.lr_scheduler.warmup_steps = int(0.1 * recipe.trainer.max_steps)\n"
     assert share in written(short | {"recipe.warmup": 0.1})
@@ -277,14 +285,14 @@ def test_the_own_values_are_those_of_every_recipe():
 
 
 def test_the_ffn_is_a_size_like_the_others():
-    assert "ffn_hidden_size = 512\n" in written(NEMO | SIZES)
+    assert "ffn_hidden_size = 512\n" in written(NEMO | MODEL_SIZES)
     for where in (WITH_NEMO, BRIDGE):
-        assert "ffn_hidden_size = 700\n" in written(NEMO | SIZES | {"recipe.ffn_hidden_size": 700}, where)
+        assert "ffn_hidden_size = 700\n" in written(NEMO | MODEL_SIZES | {"recipe.ffn_hidden_size": 700}, where)
         alone = written(NEMO | {"recipe.ffn_hidden_size": 700}, where)
         assert "ffn_hidden_size = 700\n" in alone
         assert ".hidden_size = " not in alone
     loads = profile(FINETUNE | {"recipe.ffn_hidden_size": 700})
-    assert {item.key for item in check(loads, WITH_NEMO) if "is set and not used" in item.message} == {
+    assert {item.key for item in findings_of(loads, WITH_NEMO) if "is set and not used" in item.message} == {
         "recipe.ffn_hidden_size"
     }
 
@@ -313,10 +321,10 @@ def test_the_tokens_of_a_tokenizer_must_have_rows_in_the_model(tmp_path):
     found = nemo_models.read_nemo_tokenizer(str(folder))
     assert (found.kind, found.vocabulary) == ("PreTrainedTokenizerFast", 160001)
     where = msgspec.structs.replace(WITH_NEMO, tokenizers={"/tok": found})
-    (finding,) = check(profile(NEMO), where)
+    (finding,) = findings_of(profile(NEMO), where)
     assert apply_change(finding.change, profile(NEMO)).nemo.set == {"model.config.vocab_size": "160001"}
     # A Llama recipe takes the tokenizer's own number.
-    assert check(profile(NEMO | {"nemo.recipe": "llama32_1b"}), where) == ()
+    assert findings_of(profile(NEMO | {"nemo.recipe": "llama32_1b"}), where) == ()
     assert nemo_models.read_nemo_tokenizer(str(tmp_path)).vocabulary == 0
 
 
@@ -325,7 +333,7 @@ def test_mock_data_needs_nothing_from_the_network():
     assert "    recipe.data.tokenizer = run.Config(NullTokenizer, vocab_size=rows - 1)\n    return recipe\n" in text
     own = written(MOCK | {"nemo.tokenizer": "", "nemo.set": {"model.config.vocab_size": "512"}})
     assert own.index("vocab_size = 512") < own.index("rows = recipe.model.config.vocab_size or 50257")
-    assert [item.key for item in check(profile(MOCK | {"nemo.tokenizer": ""}), WITH_NEMO)] == ["nemo.mock_data"]
+    assert [item.key for item in findings_of(profile(MOCK | {"nemo.tokenizer": ""}), WITH_NEMO)] == ["nemo.mock_data"]
 
 
 def test_a_finetune_takes_the_tokenizer_that_is_named():
@@ -337,7 +345,7 @@ def test_a_finetune_takes_the_tokenizer_that_is_named():
 
 def test_mock_data_is_said_wherever_one_looks():
     assert "MOCK DATA" in written(MOCK)
-    prepared = ready(profile(MOCK), WITH_NEMO)
+    prepared = prepare_without_errors(profile(MOCK), WITH_NEMO)
     assert "MOCK DATA" in " ".join(prepared.plan.notes)
     assert "# MOCK DATA" in prepared.files[0].text
     assert "MOCK DATA" not in written(NEMO)
@@ -438,10 +446,10 @@ def test_data_for_validation_and_test_is_told_by_path():
 def test_a_checkpoint_that_fits_another_recipe_offers_that_one():
     sizes = nemo_models.known_model_and_sizes_by_recipe()["qwen25_1p5b"].numbers
     found = with_checkpoint(**sizes)
-    finding = next(item for item in check(profile(FINETUNE), found) if item.key == "trainer.model")
+    finding = next(item for item in findings_of(profile(FINETUNE), found) if item.key == "trainer.model")
     assert apply_change(finding.change, profile(FINETUNE)).nemo.recipe in {"qwen25_1p5b", "qwen2_1p5b"}
     own = FINETUNE | {"nemo.set": {f"model.config.{name}": str(size) for name, size in sizes.items()}}
-    assert not [item for item in check(profile(own), found) if item.key == "trainer.model"]
+    assert not [item for item in findings_of(profile(own), found) if item.key == "trainer.model"]
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):

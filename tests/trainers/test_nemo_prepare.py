@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import warm
-from support import alone, executable
+from support import make_executable, package_folder
 
 from tui_train.actions import environments
 
@@ -47,13 +47,13 @@ print(json.dumps([tokenizer.decode(data[number]) for number in range(len(data))]
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
     """A Python with Megatron's core and none of what it can do without, which says that it has NeMo as well."""
-    beside = alone(f"megatron-core=={VERSION}", "nemo prepare", tmp_path_factory.mktemp("pip"))
+    beside = package_folder(f"megatron-core=={VERSION}", "nemo prepare", tmp_path_factory.mktemp("pip"))
     made = tmp_path_factory.mktemp("bin") / "python"
     for name, version in (("nemo_toolkit", "2.7.3"), ("nemo_run", "0.11.1")):
         named = made.with_name(f"{name}-{version}.dist-info")
         named.mkdir()
         (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    return str(executable(made, f'#!/bin/sh\nPYTHONPATH="{beside}:{made.parent}" exec "{warm.training()}" "$@"\n'))
+    return str(make_executable(made, f'#!/bin/sh\nPYTHONPATH="{beside}:{made.parent}" exec "{warm.training()}" "$@"\n'))
 
 
 def documents(python, tokenizer, data):
@@ -77,7 +77,7 @@ def test_chinese_text_and_jsonl_become_data_that_reads_back(python, tokenizer, t
     lines = [json.dumps({"text": text}, ensure_ascii=False) for text in texts[:8]]
     (tmp_path / "held.jsonl").write_text("\n".join(lines), encoding="utf-8")
     asked = [tmp_path / "诗.txt", "--out", tmp_path / "poems", "--tokenizer", tokenizer, "--python", python]
-    words = warm.program("nemo", "prepare", *asked, "--validation", tmp_path / "held.jsonl")
+    words = warm.cli_command("nemo", "prepare", *asked, "--validation", tmp_path / "held.jsonl")
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert re.findall(r"poems_(\w+)\.bin: (\d+) documents", done.stdout) == [("train", "60"), ("validation", "8")]

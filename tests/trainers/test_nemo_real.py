@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import exported, facts, gpu, profile
+from support import export_run, facts, gpu, profile
 
 from tui_train.actions import environments
 from tui_train.facts.models import nemo_models
@@ -78,7 +78,7 @@ def tokenizer(python, tmp_path_factory):
 def written(folder, values, cards=1, paths=None, packages=PACKAGES):
     """A run folder as Export writes it, for a machine with NeMo and cards."""
     found = facts(gpus=[gpu(n, f"GPU-{n}") for n in range(cards)], packages=packages, paths=paths)
-    return exported(folder, profile(values), found)[0].path / "nemo_recipe.py"
+    return export_run(folder, profile(values), found)[0].path / "nemo_recipe.py"
 
 
 def child(python, folder, *words):
@@ -351,7 +351,7 @@ def test_automodel_trains_and_goes_on(tmp_path, mock):
     chosen = {"nemo.task": "finetune", "trainer.model": str(model), "recipe.global_batch": 4, "recipe.steps": 3}
     mine = {"nemo.mock_data": True} if mock else {"trainer.data": (str(data),)}
     found = facts(gpus=[gpu(0, "GPU-0"), gpu(1, "GPU-1")], packages={"nemo_automodel": "0.7.0"})
-    run, made = exported(tmp_path / "run", profile(SETTINGS | {"recipe.precision": "fp32"} | chosen | mine), found)
+    run, made = export_run(tmp_path / "run", profile(SETTINGS | {"recipe.precision": "fp32"} | chosen | mine), found)
     config = run.path / "automodel.yaml"
     config.write_text(config.read_text().replace("backend: nccl", "backend: gloo"))
     for steps in (2, 3):

@@ -10,13 +10,23 @@ import sys
 
 import msgspec
 import pytest
-from support import alone, attempted, bash, check, exported, facts, profile, ready, tui
+from support import (
+    export_run,
+    facts,
+    findings_of,
+    package_folder,
+    prepare_without_errors,
+    profile,
+    run_cli,
+    run_launch_script,
+    write_attempt_events,
+)
 
-from tui_train.actions.tune.space import search_space, trial_profile
+from tui_train.actions.tune.space import make_search_space, trial_profile
 from tui_train.base.command import argv
 from tui_train.facts.types import YamlDocument
 from tui_train.profile.changes import apply_change
-from tui_train.runs.elsewhere import RunPlace
+from tui_train.runs.remote_run import RunPlace
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.trackers import ReportingRun, tracker_lines
 
@@ -36,7 +46,7 @@ SETS = [names for size in (1, 2, 3) for names in itertools.combinations(INSTALLE
 
 def planned(values, **more):
     """The plan of a profile on a machine with both loggers."""
-    return ready(profile(values), facts(packages=INSTALLED, paths={"/t.py": "file"}, **more)).plan
+    return prepare_without_errors(profile(values), facts(packages=INSTALLED, paths={"/t.py": "file"}, **more)).plan
 
 
 def words(values):
@@ -67,7 +77,9 @@ def test_files_of_trainers_say_it(preset, keys):
     found = msgspec.structs.replace(
         facts(packages=installed, paths={"/c.yaml": "file"}), documents={"/c.yaml": document}
     )
-    configs = [ready(profile(chosen), found).plan.configs[0].values for chosen in (values, values | ALL)]
+    configs = [
+        prepare_without_errors(profile(chosen), found).plan.configs[0].values for chosen in (values, values | ALL)
+    ]
     assert configs[1] == configs[0] | keys
 
 
@@ -79,7 +91,7 @@ def test_project_and_folder_are_variables_only_with_wandb():
     told = names({"tracking.wandb": True, "tracking.project": "mine"})
     assert told["WANDB_PROJECT"] == "mine"
     assert "WANDB_DIR" in told
-    (finding,) = check(profile({"tracking.project": "mine"}), facts())
+    (finding,) = findings_of(profile({"tracking.project": "mine"}), facts())
     assert finding.key == "tracking.project"
 
 
@@ -89,7 +101,7 @@ def test_project_and_folder_are_variables_only_with_wandb():
 def test_trackio_is_told_its_project_as_its_transformers_takes_it(version, argument, variable):
     values = SCRIPT | {"tracking.trackio": True, "tracking.project": "mine"}
     found = facts(packages=INSTALLED, paths={"/t.py": "file"}, transformers=version)
-    command = ready(profile(values), found).plan.attempts[0].command
+    command = prepare_without_errors(profile(values), found).plan.attempts[0].command
     assert [word for word in argv(command, "/run") if word.startswith("--project")] == argument
     assert {setting.name: setting.value for setting in command.env}.get("TRACKIO_PROJECT") == variable
 
@@ -97,9 +109,9 @@ def test_trackio_is_told_its_project_as_its_transformers_takes_it(version, argum
 def test_a_project_that_trackio_cannot_be_told_is_said():
     values = SCRIPT | {"trainer.preset": "accelerate", "tracking.trackio": True, "tracking.project": "mine"}
     found = facts(packages=INSTALLED, paths={"/t.py": "file"})
-    (finding,) = [each for each in check(profile(values), found) if each.key == "tracking.project"]
+    (finding,) = [each for each in findings_of(profile(values), found) if each.key == "tracking.project"]
     assert "has no argument for it" in finding.message
-    assert not [each for each in check(apply_change(finding.change, profile(values)), found) if each.forbids_plan]
+    assert not [each for each in findings_of(apply_change(finding.change, profile(values)), found) if each.forbids_plan]
 
 
 @pytest.mark.parametrize(("preset", "versions", "said"), [
@@ -110,10 +122,12 @@ def test_a_project_that_trackio_cannot_be_told_is_said():
 def test_a_library_that_does_not_know_trackio_is_said(preset, versions, said):
     chosen = profile(SCRIPT | {"trainer.preset": preset, "tracking.trackio": True})
     found = facts(packages=INSTALLED, paths={"/t.py": "file"}, **versions)
-    told = [finding for finding in check(chosen, found) if finding.key == "tracking.trackio"]
+    told = [finding for finding in findings_of(chosen, found) if finding.key == "tracking.trackio"]
     assert [said in finding.message and finding.forbids_plan for finding in told] == ([True] if said else [])
     for finding in told:
-        assert not any(one.key == "tracking.trackio" for one in check(apply_change(finding.change, chosen), found))
+        assert not any(
+            one.key == "tracking.trackio" for one in findings_of(apply_change(finding.change, chosen), found)
+        )
 
 
 def test_a_plan_says_that_wandb_is_offline():
@@ -125,12 +139,12 @@ def test_a_plan_says_that_wandb_is_offline():
 
 def test_what_is_not_installed_can_be_left_out():
     chosen = profile(ALL)
-    findings = check(chosen, facts())
+    findings = findings_of(chosen, facts())
     assert [finding.key for finding in findings] == [*ALL]
     assert all(finding.forbids_plan for finding in findings)
     for finding in findings:
         chosen = apply_change(finding.change, chosen)
-    assert check(chosen, facts()) == ()
+    assert findings_of(chosen, facts()) == ()
 
 
 def test_trials_report_nowhere():
@@ -139,7 +153,7 @@ def test_trials_report_nowhere():
     found = facts(packages=INSTALLED)
     chosen = profile(ALL)
     setup = Setup(chosen, found)
-    among = search_space(setup)
+    among = make_search_space(setup)
     assert trial_profile(among.profile_setting, among, setup, "/out").tracking.chosen == ()
 
 
@@ -188,12 +202,12 @@ def test_what_was_sent_elsewhere_is_said_to_be_there(name, variables, where):
 
 def test_a_result_names_its_trackers(tmp_path):
     chosen = profile({"tracking.tensorboard": True, "hardware.device": "cpu"})
-    run, _ = exported(tmp_path / "run", chosen, facts(packages=INSTALLED))
+    run, _ = export_run(tmp_path / "run", chosen, facts(packages=INSTALLED))
     assert read_result(run).trackers == ()
-    attempted(run, 90, "finished")
+    write_attempt_events(run, 90, "finished")
     command = f"{sys.executable} -m tensorboard.main --logdir {tmp_path}/run/output"
     assert [line.command for line in read_result(run).trackers] == [command]
-    assert f"tensorboard   {command}" in tui("result", f"{run.path}/").stdout
+    assert f"tensorboard   {command}" in run_cli("result", f"{run.path}/").stdout
 
 
 @pytest.mark.training
@@ -201,13 +215,15 @@ def test_a_result_names_its_trackers(tmp_path):
 def test_the_built_in_trainer_reports_to_tensorboard_and_trackio_at_once(tmp_path):
     names = ("tensorboard==2.21.0", "protobuf==6.33.0", "absl-py==2.3.1", "trackio==0.43.0", "gradio-client==2.7.2",
              "httpx==0.28.1", "orjson==3.13.0", "pillow==12.3.0", "starlette==1.10.0", "uvicorn==0.54.0")  # fmt: skip
-    folders = [alone(name, "TensorBoard and Trackio of the built-in trainer", tmp_path / name) for name in names]
+    folders = [
+        package_folder(name, "TensorBoard and Trackio of the built-in trainer", tmp_path / name) for name in names
+    ]
     path = os.pathsep.join(folders)
     values = {**ALL, "tracking.wandb": False, "tracking.project": "mine", "hardware.device": "cpu"}
     values["trainer.environment"] = {"PYTHONPATH": path, "HF_HOME": str(tmp_path / "hugging face")}
     values |= {"recipe.steps": 4, "recipe.checkpoint_every": 2}
-    run, _ = exported(tmp_path / "run", profile(values), facts(packages=INSTALLED))
-    done = bash(run)
+    run, _ = export_run(tmp_path / "run", profile(values), facts(packages=INSTALLED))
+    done = run_launch_script(run)
     assert done.returncode == 0, run.attempt_log(1).read_text()
     reader = (
         "import sys, pathlib\n"

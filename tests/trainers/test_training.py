@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from support import SCRIPTS, bash, exported, facts, profile, taken, until
-from trainings import TINY, log_of, losses, run_of
+from support import SCRIPTS, export_run, facts, profile, run_launch_script, values_taken_by_preset, wait_until
+from tiny_trainings import TINY_RECIPE, attempt_log_text, checkpoint_losses, train_tiny_model
 
 from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.runner.logs.progress import Progress, advance_progress
@@ -26,15 +26,15 @@ pytestmark = pytest.mark.training
 def _python(warm_python):
     """All but a few of these train with a Python that has imported the libraries."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(TINY, "trainer.python", warm_python)
+        patch.setitem(TINY_RECIPE, "trainer.python", warm_python)
         yield
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """A training that nothing happens to: its run and the loss of each step."""
-    run, _ = run_of(tmp_path_factory.mktemp("undisturbed"))
-    return run, losses(run.path / "output")
+    run, _ = train_tiny_model(tmp_path_factory.mktemp("undisturbed"))
+    return run, checkpoint_losses(run.path / "output")
 
 
 def test_plain_python(undisturbed):
@@ -49,7 +49,7 @@ def test_plain_python(undisturbed):
     progress = advance_progress(Progress(), LogTail(run.attempt_log(1)).remaining_lines())
     assert (progress.step, progress.steps, len(progress.curve.points())) == (8, 8, 8)
     assert progress.tokens_per_second > 0
-    assert re.search(r"rank 0/1 \| .* device cpu", log_of(run, 1))
+    assert re.search(r"rank 0/1 \| .* device cpu", attempt_log_text(run, 1))
 
 
 @pytest.mark.whole
@@ -57,7 +57,7 @@ def test_started_again_it_says_from_where_it_resumes_and_that_nothing_was_left(t
     run = RunDir(tmp_path / "again")
     shutil.copytree(undisturbed[0].path, run.path)
     newest = str(run.path / "output" / "checkpoint-8")
-    done = bash(run, timeout=240)
+    done = run_launch_script(run, timeout=240)
     watch, begun, ended = done.stdout.decode().splitlines()
     assert "follow" in watch
     assert newest in begun
@@ -79,14 +79,18 @@ def test_a_stop_saves_where_the_hf_trainer_was(tmp_path):
         "trainer.arguments": ("--logging_steps=1", "--report_to=none"), "recipe.steps": 100000,
         "recipe.checkpoint_every": 100000,
     }  # fmt: skip
-    run, _ = exported(tmp_path / "run", profile(taken({**TINY, **values})), facts(python=TINY["trainer.python"]))
+    run, _ = export_run(
+        tmp_path / "run",
+        profile(values_taken_by_preset({**TINY_RECIPE, **values})),
+        facts(python=TINY_RECIPE["trainer.python"]),
+    )
     start_run(run)
-    until(lambda: "{'loss'" in log_of(run, 1), 120)
+    wait_until(lambda: "{'loss'" in attempt_log_text(run, 1), 120)
     assert stop_run(run).state == "stopped"
     (saved,) = (run.path / "output").glob("checkpoint-*")
     state = json.loads((saved / "trainer_state.json").read_text())
     assert state["global_step"] == int(saved.name.removeprefix("checkpoint-")) > 0
-    assert str(saved) in bash(run, "--dry-run").stdout.decode()
+    assert str(saved) in run_launch_script(run, "--dry-run").stdout.decode()
 
 
 def test_a_failed_run_says_why_and_what_to_try(tmp_path):

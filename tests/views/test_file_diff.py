@@ -4,7 +4,7 @@ import difflib
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import examples
+from support import example_count
 
 from tui_train.views.file_diff import DiffRow, FileDiff, diff_rows
 
@@ -27,7 +27,7 @@ def test_rows_have_both_lines_of_a_change_and_two_around_it():
     )
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=example_count(300))
 @given(LINES, LINES)
 def test_their_text_is_a_unified_diff(old, new):
     def places_in_full(line):

@@ -5,10 +5,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tui_train.actions.dialogue import ChildDialogue, training_python
 from tui_train.actions.merge import require_loadable_weights
+from tui_train.actions.result_child import ResultChild, training_python
 from tui_train.base.errors import BadInput, Unavailable
-from tui_train.base.text import counted, visible
+from tui_train.base.text import quantity, visible
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.rundir import RunDir
 
@@ -36,24 +36,28 @@ class AnswerPiece(Struct, frozen=True):
 
 
 class AnswerEnd(Struct, frozen=True):
-    """An answer is complete: how many tokens in how many seconds; `why` is end, length or stopped.
+    """An answer is complete: how many tokens in how many seconds; `end_reason` is end, length or stopped.
 
-    `forgotten` are the first turns of the chat that no longer fit into what the model takes.
+    `forgotten_turns` are the first turns of the chat that no longer fit into what the model takes.
     """
 
     side: ChatModelSide
     tokens: int
     seconds: float
-    why: str
-    forgotten: int = 0
+    end_reason: str
+    forgotten_turns: int = 0
 
     @property
     def summary(self) -> str:
         """Summary of an answer: `30 tokens, 14.8 tokens/s, stopped at the token limit`."""
-        parts = [counted(self.tokens, "token")]
+        parts = [quantity(self.tokens, "token")]
         parts += [f"{self.tokens / self.seconds:.1f} tokens/s"] if self.seconds else []
-        parts += [summary] if (summary := _TEXT_BY_ANSWER_END_REASON.get(self.why, "")) else []
-        parts += [f"without the first {counted(self.forgotten, 'turn')}, for lack of room"] if self.forgotten else []
+        parts += [summary] if (summary := _TEXT_BY_ANSWER_END_REASON.get(self.end_reason, "")) else []
+        parts += (
+            [f"without the first {quantity(self.forgotten_turns, 'turn')}, for lack of room"]
+            if self.forgotten_turns
+            else []
+        )
         return ", ".join(parts)
 
 
@@ -74,13 +78,13 @@ class Chat:
         trained = training_python(run, python)
         request = {"folder": weights.path, "adapter": adapter, "base": run_result.base, "revision": run_result.revision}
         request |= {"compare": self.compares, "device": trained.device, "trusted": trusted}
-        self._child = ChildDialogue(trained, "chat_child.py", request, has_stdin=True)
+        self._child = ResultChild(trained, "chat_child.py", request, has_stdin=True)
         self._messages: dict[ChatModelSide, list[dict[str, str]]] = {"result": [], "base": []}
         self._number = 0
 
     @property
     def sides(self) -> tuple[ChatModelSide, ...]:
-        """Who answers."""
+        """The sides that answer."""
         return ("result", "base") if self.compares else ("result",)
 
     def wait_until_loaded(
@@ -124,12 +128,12 @@ class Chat:
             yield AnswerPiece(side, visible_text_with_line_breaks(piece))
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """True while it can be asked again."""
-        return self._child.alive
+        return self._child.is_alive
 
     def forget_messages(self) -> None:
-        """Begin again, without what was said."""
+        """Forget the messages so far."""
         self._messages = {"result": [], "base": []}
 
     def stop_answer(self) -> None:

@@ -55,7 +55,7 @@ def check_image(engine: str, image_name: str, gpus: tuple[str, ...] = (), recipe
         )
         cards = _child_output_lines(answer)
         unseen = [uuid for uuid in gpus if not any(uuid in card for card in cards)]
-        if answer.code != 0:
+        if answer.exit_code != 0:
             wrong.append(f"nvidia-smi does not answer inside: {answer.why_unusable()}")
         elif unseen:
             wrong.append(f"GPUs not visible inside: {', '.join(unseen)}")
@@ -90,4 +90,4 @@ def _toolchain_version_lines(tool: Toolchain) -> list[str]:
 
 
 def _child_output_lines(answer: ChildResult) -> tuple[str, ...]:
-    return tuple(filter(None, (line.strip() for line in answer.out.decode("utf-8", "replace").splitlines())))
+    return tuple(filter(None, (line.strip() for line in answer.stdout.decode("utf-8", "replace").splitlines())))

@@ -9,7 +9,7 @@ import msgspec
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.gpus.gpu_sets import rank_card_sets, recommended_uuids
-from tui_train.facts.gpus.verdicts import gpu_verdicts, sentence_if_torch_blocks_all
+from tui_train.facts.gpus.verdicts import all_gpus_blocked_by_torch_sentence, gpu_verdicts
 from tui_train.facts.machine import probe
 from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts, Toolchain
@@ -26,20 +26,20 @@ class FactsSource(NamedTuple):
     `slurm`: the training is submitted to Slurm, here or on the host; its nodes are like the machine in the file.
     """
 
-    machine: Path | None = None
-    toolchain: Path | None = None
+    machine_file: Path | None = None
+    toolchain_file: Path | None = None
     host: str = ""
     slurm: bool = False
 
     @property
     def is_other_machine_or_cluster(self) -> bool:
         """Return whether it is another machine than this one, or the cluster."""
-        return bool(self.machine or self.host or self.slurm)
+        return bool(self.machine_file or self.host or self.slurm)
 
     @property
     def place(self) -> Place:
         """The place of these options."""
-        return place_of(self.machine, self.host, slurm=self.slurm)
+        return place_of(self.machine_file, self.host, slurm=self.slurm)
 
 
 def source_for_profile(profile: Profile, source: FactsSource) -> FactsSource:
@@ -50,7 +50,7 @@ def source_for_profile(profile: Profile, source: FactsSource) -> FactsSource:
     hardware = profile.hardware
     own_place = not source.host or hosts.host_address(source.host) == hosts.host_address(hardware.host)
     slurm = source.slurm or (hardware.scheduler == "slurm" and own_place)
-    own = "" if source.machine and not slurm else hardware.host
+    own = "" if source.machine_file and not slurm else hardware.host
     return source._replace(host=source.host or own, slurm=slurm)
 
 
@@ -68,7 +68,7 @@ def require_training_on_this_machine(profile: Profile, action: str) -> Profile:
 
 def probe_facts_and_toolchain_of_source(source: FactsSource) -> tuple[Facts, Toolchain | None]:
     """Return the facts of a source, and the toolchain for which to judge the cards."""
-    own = machine_files.load_toolchain_file(source.toolchain) if source.toolchain else None
+    own = machine_files.load_toolchain_file(source.toolchain_file) if source.toolchain_file else None
     # Judged for another PyTorch, the Pythons of this machine do not matter.
     facts = (
         Facts(machine=probe.probe_machine()) if own and not source.place.name else source.place.probe_machine_facts()
@@ -104,7 +104,7 @@ def facts_as_json_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, A
         **({"cluster": msgspec.to_builtins(facts.cluster)} if facts.cluster else {}),
         "gpus": gpus,
         "sets": msgspec.to_builtins(rank_card_sets(cards, verdicts)),
-        "all_blocked": sentence_if_torch_blocks_all(cards, verdicts, toolchain, facts.machine.driver_cuda),
+        "all_blocked": all_gpus_blocked_by_torch_sentence(cards, verdicts, toolchain, facts.machine.driver_cuda),
         "judged_for": msgspec.to_builtins(toolchain),
         "toolchains": msgspec.to_builtins(facts.toolchains),
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tui_train.actions.dialogue import ChildDialogue, training_python
+from tui_train.actions.result_child import ResultChild, training_python
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound, TuiTrainError, Unavailable
 from tui_train.base.files import raising_cannot_write
@@ -39,12 +39,12 @@ class MergeResult(Struct, frozen=True):
 class MergeOptions(Struct, frozen=True):
     """Another base model than the one that was trained on, and another Python than the one that trained.
 
-    `trusted`: Python code that came with the model may run.
+    `trusts_model_code`: Python code that came with the model may run.
     """
 
-    base: str = ""
+    base_model: str = ""
     python: str = ""
-    trusted: bool = False
+    trusts_model_code: bool = False
 
 
 def require_loadable_weights(run_result: RunResult) -> Weights:
@@ -84,7 +84,7 @@ def merge_adapter(
         )
     if adapter.kind != "adapter":
         raise BadInput(f"{visible(adapter.path)} is a full model: there is nothing to merge", "Use the model as it is.")
-    base, revision = (options.base, "") if options.base else (run_result.base, run_result.revision)
+    base, revision = (options.base_model, "") if options.base_model else (run_result.base, run_result.revision)
     if not base:
         raise BadInput("the adapter does not name its base model", "Name its base model: --base FOLDER")
     python = training_python(run, options.python)
@@ -92,8 +92,8 @@ def merge_adapter(
         beside = Path(tempfile.mkdtemp(dir=into.parent, prefix=f".{into.name[:40]}."))
     try:
         request: dict[str, object] = {"folder": adapter.path, "base": base, "revision": revision, "into": str(beside)}
-        request |= {"trusted": options.trusted}
-        child = ChildDialogue(python, "merge_child.py", request)
+        request |= {"trusted": options.trusts_model_code}
+        child = ResultChild(python, "merge_child.py", request)
         try:
             merged = _wait_for_merge(child, str(into), on_step, cancelled)
         finally:
@@ -110,7 +110,7 @@ def merge_adapter(
 
 
 def _wait_for_merge(
-    child: ChildDialogue, target_folder: str, on_step: Callable[[str, str], None], cancelled: Callable[[], bool]
+    child: ResultChild, target_folder: str, on_step: Callable[[str, str], None], cancelled: Callable[[], bool]
 ) -> MergeResult:
     """Return what a child measured; Unavailable where the merged model answers otherwise than the adapter."""
     while (message := child.read_message(_MAX_MERGE_SILENCE_SECONDS, cancelled))["event"] != "done":

@@ -6,7 +6,7 @@ import msgspec
 
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.models.hub import HubCache, HubConfig, cache_model_config, hub_variables, query_model_config
+from tui_train.facts.models.hub import HubCache, HubConfig, cache_model_config, hub_variables, query_hub_model_config
 from tui_train.facts.types import Facts
 from tui_train.places.profile_facts import read_profile_model_shape
 from tui_train.profile.types import Profile
@@ -37,7 +37,7 @@ def fetch_model_config(profile: Profile, hub: HubCache, model_id: str) -> Path:
             "Unset HF_HUB_OFFLINE, or name a folder that has the model's config.json.",
         )
     at = hub_endpoint(profile, hub)
-    found = query_model_config(
+    found = query_hub_model_config(
         model_id, at, revision, _TOKEN_VARIABLE if _TOKEN_VARIABLE in profile.trainer.secrets else ""
     )
     if found.refusal:

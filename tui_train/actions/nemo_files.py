@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.base.files import create_own_folder, raising_cannot_write, write_atomically
-from tui_train.base.parse import Unparsable, json_as
+from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.base.text import display_path, visible
-from tui_train.facts.machine import memory_bound, probe
+from tui_train.facts.machine import child_memory_limit, probe
 from tui_train.facts.types import Toolchain
 from tui_train.runner.system import safe_open
 from tui_train.trainers import nemo
@@ -78,7 +78,7 @@ def prepare_nemo_data(
     outputs_of = bin_file_by_split(data)
     work = data.out.parent / f"{data.out.name}.preparing"
     question_file = work / "question.json"
-    resumes = _file_has_exactly(question_file, question)
+    resumes = _has_exact_content(question_file, question)
     existing = [
         path
         for data_file in outputs_of.values()
@@ -103,7 +103,7 @@ def prepare_nemo_data(
     return result
 
 
-def _file_has_exactly(path: Path, data: bytes) -> bool:
+def _has_exact_content(path: Path, data: bytes) -> bool:
     """Return whether a regular file contains exactly this."""
     try:
         return safe_open.read_bounded(path, len(data) + 1) == data
@@ -169,11 +169,11 @@ def _run_nemo_program(
 ) -> NemoChildProgress:
     """Run one of this package's programs in a Python, pass on its progress, return its last line."""
     path = str(resources.files("tui_train").joinpath(f"programs/nemo/{program}"))
-    memory = memory_bound.loading_memory_limit(words, uses_cuda=False)
+    memory = child_memory_limit.loading_memory_limit(words, uses_cuda=False)
     with tempfile.TemporaryDirectory(prefix="tui-train-") as folder, tempfile.TemporaryFile() as log:
         quiet = {"NEMORUN_HOME": folder, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
         try:
-            process = memory_bound.start_with_memory_limit(
+            process = child_memory_limit.start_with_memory_limit(
                 [interpreter, "-B", path, *words], memory, quiet, folder, stderr=log
             )
         except OSError as error:
@@ -188,7 +188,7 @@ def _run_nemo_program(
             # Its own exit code has to be read before it is killed.
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         finally:
-            memory_bound.kill_and_close(process, 2.0)
+            child_memory_limit.kill_and_close(process, 2.0)
         if last.problem:
             remedy = (
                 last.remedy or "NeMo rejected it: check that the model is complete and of a kind that NeMo supports."
@@ -198,7 +198,7 @@ def _run_nemo_program(
             log.seek(max(0, log.seek(0, os.SEEK_END) - 4000))
             log_lines = log.read(4000).decode("utf-8", "replace").strip().splitlines()
             ending = visible(log_lines[-1][:300]) if log_lines else "no output"
-            if why := memory_bound.out_of_memory_reason(process.returncode, ending, memory):
+            if why := child_memory_limit.out_of_memory_reason(process.returncode, ending, memory):
                 raise Unavailable(f"NeMo's process: {why}", "Use a machine with more memory, or smaller files.")
             why = f"NeMo's process ended with exit code {process.returncode}: {ending}"
             raise Unavailable(why, "Start the command again: what is prepared is kept.")
@@ -208,6 +208,6 @@ def _run_nemo_program(
 def _parse_progress_line(line: bytes) -> NemoChildProgress | None:
     """Return the progress in a line, None for a library's own line."""
     try:
-        return json_as(line, NemoChildProgress)
+        return parse_json_as(line, NemoChildProgress)
     except Unparsable:
         return None

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import msgspec
 
 from tui_train.base.errors import BadInput, TuiTrainError
-from tui_train.base.text import counted, visible
+from tui_train.base.text import quantity, visible
 from tui_train.checks import Finding
-from tui_train.facts.gpus.gpu_sets import facts_with_free_gpus
+from tui_train.facts.gpus.gpu_sets import facts_with_idle_gpus
 from tui_train.facts.types import Facts
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.places.place import Place
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.profile import fields, typed_lists
@@ -51,11 +51,11 @@ def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMe
     if len(values) > _MAX_RUNS:
         raise BadInput(f"{len(values)} values are too many at a time", f"Name at most {_MAX_RUNS}.")
     # Each waits for its turn, so what uses the GPUs now is in nobody's way.
-    facts = facts if facts.scheduler else facts_with_free_gpus(facts)
+    facts = facts if facts.scheduler else facts_with_idle_gpus(facts)
     members = []
     for value in values:
         own = fields.profile_with_value(profile, key, fields.parse_value(field, value))
-        setup = set_up(own, facts)
+        setup = make_setup(own, facts)
         if output := own.trainer.output or setup.user_output_folder:
             message = f"all runs of the array would write to {visible(output)}"
             raise BadInput(message, "Leave trainer.output empty: each run then has an output folder of its own.")
@@ -86,7 +86,7 @@ def start_members(
             run = place.submit(member.prepared, plan, interrupts, when_free=waits)
         except TuiTrainError as error:
             if number:
-                error.remedy = f"{counted(number, 'run')} of {len(members)} started before that. {error.remedy}"
+                error.remedy = f"{quantity(number, 'run')} of {len(members)} started before that. {error.remedy}"
             raise
         folders.write_note(run, member.edit)
         yield member, run

@@ -9,7 +9,7 @@ from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile
 from tui_train.channel.ssh import is_host_name
 from tui_train.facts.other_machines.training_hosts import probe_hosts
 from tui_train.facts.types import Facts
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.places.place import Place
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.profile import hosts
@@ -34,7 +34,7 @@ class TrainingHostsQuestion(NamedTuple):
 def training_hosts_question(profile: Profile, facts: Facts, source: FactsSource) -> TrainingHostsQuestion | None:
     """Return what the other hosts of a profile are to be asked, None where there is nothing to ask."""
     named, chosen = profile.nodes.hosts, source_for_profile(profile, source)
-    if len(named) < 2 or chosen.slurm or chosen.machine or not all(map(is_host_name, named)):
+    if len(named) < 2 or chosen.slurm or chosen.machine_file or not all(map(is_host_name, named)):
         return None
     setup = Setup(profile, facts)
     toolchain = setup.toolchain
@@ -59,5 +59,5 @@ def probe_facts_for_start(
 def prepare_plan_and_place(profile: Profile) -> tuple[PreparedPlan, Place]:
     """Return what starting a profile takes and what was found, and where it starts; takes up to some seconds."""
     kept, own_place = store_webhook_of_profile(profile), FactsSource()
-    prepared = prepare_plan(set_up(kept, probe_facts_for_start(kept, own_place)))
+    prepared = prepare_plan(make_setup(kept, probe_facts_for_start(kept, own_place)))
     return prepared, source_for_profile(kept, own_place).place

@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
-from tui_train.runner.run_folder import fill
+from tui_train.runner.run_folder import fill_config
 
 SettingOrigin = Literal["profile", "machine", "launcher", "ladder", "container"]
 _RuntimeVariableName = Literal[
@@ -49,7 +49,10 @@ PORT_VARIABLE = RuntimeVariable("PORT")
 GPUS_VARIABLE = RuntimeVariable("GPUS")
 
 # Placeholders in files for values that only the running script knows.
-PLACEHOLDER_BY_RUNTIME_VARIABLE = {"RUN_DIR": fill.RUN_DIR_PLACEHOLDER, "CHECKPOINT": fill.CHECKPOINT_PLACEHOLDER}
+PLACEHOLDER_BY_RUNTIME_VARIABLE = {
+    "RUN_DIR": fill_config.RUN_DIR_PLACEHOLDER,
+    "CHECKPOINT": fill_config.CHECKPOINT_PLACEHOLDER,
+}
 
 
 def word_in_run_dir(path: str, prefix: str = "") -> JoinedWord:

@@ -54,7 +54,7 @@ class StartInterrupted(TuiTrainError):
         self.exit_code = exit_code
 
 
-class LeftBySignal(SystemExit):
+class EndedBySignal(SystemExit):
     """A signal ended this program; `code` is 128 plus the signal number."""
 
 

@@ -14,11 +14,11 @@ from tui_train.runner.system.untrusted_json import MissingFile, Unparsable, is_n
 __all__ = [
     "MissingFile",
     "Unparsable",
-    "json_as",
-    "json_table",
-    "prepared_for_msgspec",
+    "parse_json_as",
+    "parse_json_object",
+    "parse_toml_table",
     "read_file_to_parse",
-    "toml_table",
+    "type_prepared_for_msgspec",
 ]
 
 _Value = TypeVar("_Value")
@@ -27,7 +27,7 @@ _TYPE_PREPARATION_LOCK = threading.Lock()
 _PREPARED_TYPES: set[Any] = set()
 
 
-def prepared_for_msgspec(value_type: type[_Value]) -> type[_Value]:
+def type_prepared_for_msgspec(value_type: type[_Value]) -> type[_Value]:
     """Return a type after preparing it for msgspec, which is not thread-safe.
 
     msgspec caches information at the first use of a type; a concurrent use by another thread crashes the process.
@@ -49,11 +49,11 @@ def read_file_to_parse(path: Path | str, max_size: int) -> bytes:
         raise Unparsable(read_error_reason(error)) from None
 
 
-def json_as(data: bytes, value_type: type[_Value]) -> _Value:
+def parse_json_as(data: bytes, value_type: type[_Value]) -> _Value:
     """Return JSON in UTF-8 as a value of `value_type`; Unparsable if it is not one."""
     untrusted_json.check_json_size(data)
     try:
-        return msgspec.json.decode(data, type=prepared_for_msgspec(value_type))
+        return msgspec.json.decode(data, type=type_prepared_for_msgspec(value_type))
     except msgspec.ValidationError as error:
         raise Unparsable(_short_message(error), form=False) from None
     except UnicodeDecodeError:
@@ -64,7 +64,7 @@ def json_as(data: bytes, value_type: type[_Value]) -> _Value:
         raise Unparsable(_short_message(error)) from None
 
 
-def json_table(data: bytes, max_values: int = untrusted_json.MAX_JSON_VALUES) -> dict[str, Any]:
+def parse_json_object(data: bytes, max_values: int = untrusted_json.MAX_JSON_VALUES) -> dict[str, Any]:
     """Return the object in JSON that another program wrote, as plain data; Unparsable if it is not one.
 
     Nor may it hold more values than `max_values`.
@@ -73,7 +73,7 @@ def json_table(data: bytes, max_values: int = untrusted_json.MAX_JSON_VALUES) ->
     return table
 
 
-def toml_table(data: bytes | str) -> dict[str, Any]:
+def parse_toml_table(data: bytes | str) -> dict[str, Any]:
     """Return the table in a TOML text, with limited depth; Unparsable if it is not one."""
     text = data if isinstance(data, str) else untrusted_json.decode_utf8(data)
     try:

@@ -1,6 +1,6 @@
 """The formats of secrets that are recognised by what they are, by the words around them, or by their randomness.
 
-A table of our own, after a comparison with two that others keep, on 126 kinds of `tests/planted.py`. The rules of
+A table of our own, after a comparison with two that others keep, on 126 kinds of `tests/fake_secrets.py`. The rules of
 gitleaks mask 61 and take 2 s for a log of 1 MiB. detect-secrets 1.5, released in May 2024, masks 21 in 1.3 s and brings
 requests. Neither knows passwords in commands, files of accounts, or most services of machine learning. This table masks
 all of them in half a second, and of 217 rules of gitleaks what 173 search for.
@@ -45,7 +45,7 @@ def looks_random(text: str) -> bool:
     return mixed and changes >= (len(text) - classes.count(3)) * 0.4
 
 
-def _looks_random_or_made(text: str) -> bool:
+def _looks_random_or_invented(text: str) -> bool:
     """Return whether a text is made by a machine: random, a UUID, or long letters with digits among them."""
     return looks_random(text) or bool(_UUID_OR_MIXED_TEXT_PATTERN.search(text))
 
@@ -177,7 +177,7 @@ _HEADER_FORMATS = (
         "authorizations",
         "bearer",
         rf"\bbearer\s+(?P<secret>{_HEADER_CHARACTER_PATTERN}{{16,}})",
-        _looks_random_or_made,
+        _looks_random_or_invented,
     ),
     _any_case_format(
         "cookies", "cookie", r"\b(?:set-)?cookie['\"]?\s*:\s*['\"]?(?P<secret>[\w.-]{1,80}=[^\r\n'\"<]{4,})"
@@ -210,7 +210,7 @@ _WEBHOOK_FORMATS = (
         "webhooks",
         "hook/ hooks/",
         r"://[^\s'\"<>]{1,200}?hooks?/(?=[\w-]*\d)(?P<secret>[\w-]{20,}[^\s'\"<>]*)",
-        _looks_random_or_made,
+        _looks_random_or_invented,
     ),
 )
 

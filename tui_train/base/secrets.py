@@ -81,7 +81,7 @@ def is_harmless_value(value: str) -> bool:
     return bool(_HARMLESS_VALUE_PATTERN.fullmatch(value))
 
 
-class SecretArgument(NamedTuple):
+class PossibleSecretArgument(NamedTuple):
     """An argument that looks like a secret: its name, its value, whether that is sure, and which words it is."""
 
     name: str
@@ -90,7 +90,9 @@ class SecretArgument(NamedTuple):
     word_indexes: tuple[int, ...]
 
 
-def find_secret_arguments(words: Iterable[str], *, is_command: bool = False) -> Iterator[SecretArgument]:
+def find_possible_secret_arguments(
+    words: Iterable[str], *, is_command: bool = False
+) -> Iterator[PossibleSecretArgument]:
     """Yield each argument that looks like a secret; its format or name makes that sure, in a command its program."""
     previous_option = ""
     for index, word in enumerate(words):
@@ -99,7 +101,7 @@ def find_secret_arguments(words: Iterable[str], *, is_command: bool = False) -> 
             name, value = previous_option, word
         certain = _is_surely_secret(name, value, is_command=is_command)
         if certain is not None:
-            yield SecretArgument(
+            yield PossibleSecretArgument(
                 name,
                 value,
                 certain,

@@ -7,14 +7,14 @@ from pathlib import Path
 from tui_train.runner.system.safe_text import visible
 
 __all__ = [
-    "counted",
+    "as_sentence",
     "display_path",
     "duration_text",
     "grouped_digits",
     "loss_text",
     "number_ranges_text",
     "percent",
-    "sentence",
+    "quantity",
     "size_text",
     "sparkline",
     "text_table",
@@ -51,18 +51,18 @@ def size_text(byte_count: int | None) -> str:
     return f"{byte_count / 2**30:.1f} GiB" if byte_count >= 2**30 else f"{byte_count / 2**20:.0f} MiB"
 
 
-def counted(number: int, singular: str, plural: str = "") -> str:
+def quantity(number: int, singular: str, plural: str = "") -> str:
     """Return `1 process` or `2 processes`; the default plural is `singular` + s."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
-def sentence(message: str) -> str:
+def as_sentence(message: str) -> str:
     """Return a message as a sentence begins, with a capital."""
     first_word, _, _ = message.partition(" ")
     return message[:1].upper() + message[1:] if first_word in _WORDS_CAPITALIZED_AS_FIRST else message
 
 
-def first_names_text(names: Sequence[str], most: int) -> str:
+def names_text(names: Sequence[str], most: int) -> str:
     """Return names in words, of many the first ones and how many more there are."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
@@ -114,7 +114,8 @@ def text_table(rows: Sequence[tuple[str, ...]], max_width: int | None = None) ->
     if max_width:
         widths = _fitting_column_widths(widths, max_width)
     lines = (
-        "  ".join(_truncated(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
+        "  ".join(_truncated_text(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
     )
     return "\n".join(line.rstrip() for line in lines)
 
@@ -131,7 +132,7 @@ def _fitting_column_widths(widths: Sequence[int], max_width: int) -> list[int]:
     return narrowed
 
 
-def _truncated(text: str, width: int) -> str:
+def _truncated_text(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 

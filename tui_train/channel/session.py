@@ -19,7 +19,7 @@ from functools import cache
 from typing import IO, Any, TypeVar
 
 from tui_train.base.errors import NoAnswer, Unavailable
-from tui_train.base.parse import Unparsable, json_as
+from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.base.text import visible
 from tui_train.channel.runner_zip import runner_modules, runner_zip
 from tui_train.channel.ssh import ssh_command_prefix
@@ -71,7 +71,7 @@ class Session:
         self._asked = self._heard = False
         try:
             self._child = subprocess.Popen(
-                ssh_words or _default_command(host),
+                ssh_words or _python_start_command(host),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
                 start_new_session=True,
             )  # fmt: skip
@@ -128,7 +128,7 @@ class Session:
     def _send_question(self) -> None:
         """Send the question, and the runner where the host has none of this version; what comes before is dropped."""
         self._asked = True
-        self._write(_opening_bytes(self._question))
+        self._write(_starter_and_question_bytes(self._question))
         was_sent = False
         while line := self._next_line():
             # What a login script printed last may have had no end of line.
@@ -201,7 +201,7 @@ def machine_name(host: str) -> str:
     return visible(host) or "this machine"
 
 
-def _default_command(host: str) -> Sequence[str]:
+def _python_start_command(host: str) -> Sequence[str]:
     if not host:
         return (sys.executable, *PYTHON_COMMAND[1:])
     return (*ssh_command_prefix(host), remote_shell_line(PYTHON_COMMAND))
@@ -227,11 +227,11 @@ def ask_host(  # noqa: PLR0913 - each has a default but four
     with closing(session):
         while line := session.read_line():
             with suppress(Unparsable):
-                return json_as(line, answer_type)
+                return parse_json_as(line, answer_type)
         raise session.incomplete_answer_error()
 
 
-def _opening_bytes(question: Mapping[str, Any]) -> bytes:
+def _starter_and_question_bytes(question: Mapping[str, Any]) -> bytes:
     """Return what the Python of a host is sent first: the text that finds the runner, a line, and the question."""
     first = {"checksum": f"{zlib.crc32(runner_zip()):08x}", "size": len(runner_zip()), "question": question}
     return _starter_code() + json.dumps(first).encode() + b"\n"

@@ -15,7 +15,7 @@ from tui_train.checks.machine import (
     disk,
     hardware,
     host_memory,
-    idle,
+    idle_cards,
     limits,
     misread_variables,
     numa,
@@ -23,7 +23,7 @@ from tui_train.checks.machine import (
 )
 from tui_train.checks.nemo import nemo, nemo_options
 from tui_train.checks.other_machines import cluster, hosts, slurm
-from tui_train.checks.recipe import extreme_values, finetune, finetune_options, hub, recipe, unused
+from tui_train.checks.recipe import extreme_values, finetune, finetune_options, hub, recipe, unused_values
 from tui_train.checks.trainer import (
     accelerate,
     declared_arguments,
@@ -34,34 +34,34 @@ from tui_train.checks.trainer import (
     tracking,
     trainer,
 )
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.fields import FieldValue, get_field, get_value, profile_with_value
 from tui_train.profile.types import Profile
-from tui_train.setup.recipe.effective import is_unset_by_user
+from tui_train.setup.recipe.effective_values import is_unset_by_user
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 
 __all__ = ["CHECKS", "Finding", "find_problems"]
 
 
-def _only_for_trainers_with(key_or_section: str, *checks: CheckFunction) -> Iterator[CheckFunction]:
+def _checks_for_trainers_with(key_or_section: str, *checks: CheckFunction) -> Iterator[CheckFunction]:
     """Yield checks that run only for trainers that take this key or section."""
 
-    def limited(check: CheckFunction) -> CheckFunction:
+    def limit_to_trainers(check: CheckFunction) -> CheckFunction:
         @wraps(check)
-        def checked(setup: Setup) -> Iterator[Finding]:
+        def check_if_applicable(setup: Setup) -> Iterator[Finding]:
             return check(setup) if trainer_has_own_field(setup.profile, key_or_section) else iter(())
 
-        return checked
+        return check_if_applicable
 
-    return map(limited, checks)
+    return map(limit_to_trainers, checks)
 
 
 CHECKS: tuple[CheckFunction, ...] = (
     # Before what a Python lacks for it.
-    *_only_for_trainers_with("finetune", finetune.qlora_on_cpu),
-    *_only_for_trainers_with("nemo", nemo.uses_unsupported_by_nemo),
+    *_checks_for_trainers_with("finetune", finetune.qlora_on_cpu),
+    *_checks_for_trainers_with("nemo", nemo.uses_unsupported_by_nemo),
     trainer.unusable_training_python,
     container.unusable_engine,
     container.unusable_image,
@@ -70,9 +70,9 @@ CHECKS: tuple[CheckFunction, ...] = (
     container.unmounted_hub_cache,
     container.unmounted_paths,
     hardware.unsuitable_or_busy_gpus,
-    idle.all_cards_idle_while_cpu_trains,
-    idle.cards_idle_without_torch_code,
-    idle.cards_idle_under_single_process_launcher,
+    idle_cards.all_cards_idle_while_cpu_trains,
+    idle_cards.cards_idle_without_torch_code,
+    idle_cards.cards_idle_under_single_process_launcher,
     conflicts.cards_used_by_other_run,
     conflicts.output_used_by_other_run,
     conflicts.script_output_used_by_other_run,
@@ -99,7 +99,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     cluster.unknown_account,
     cluster.time_limit_above_partition_limit,
     cluster.unavailable_nodes,
-    unused.unused_values,
+    unused_values.unused_values,
     recipe.indivisible_batch,
     recipe.fractional_warmup_or_epochs,
     recipe.unscalable_learning_rate,
@@ -132,7 +132,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     trainer.batch_lowered_by_trainer,
     trainer.secret_values_in_profile,
     trainer.webhook_file_missing_on_other_machine,
-    *_only_for_trainers_with(
+    *_checks_for_trainers_with(
         "trainer.preset",
         preset.missing_preset_package,
         preset.unusable_trainer_config_file,
@@ -140,7 +140,7 @@ CHECKS: tuple[CheckFunction, ...] = (
         preset.user_preset_named_as_shipped_preset,
         preset.preset_arguments_refused_by_script,
     ),
-    *_only_for_trainers_with(
+    *_checks_for_trainers_with(
         "trainer.script",
         script.non_python_script,
         script_python.script_newer_than_python,
@@ -152,8 +152,8 @@ CHECKS: tuple[CheckFunction, ...] = (
         script.script_ignoring_checkpoint,
         script.unpassed_local_rank,
     ),
-    *_only_for_trainers_with("trainer.progress", script.invalid_progress_expression),
-    *_only_for_trainers_with(
+    *_checks_for_trainers_with("trainer.progress", script.invalid_progress_expression),
+    *_checks_for_trainers_with(
         "trainer.script",
         declared_arguments.missing_subcommand,
         declared_arguments.missing_required_arguments,
@@ -162,7 +162,7 @@ CHECKS: tuple[CheckFunction, ...] = (
         declared_arguments.invalid_argument_values,
         declared_arguments.arguments_resembling_recipe_values,
     ),
-    *_only_for_trainers_with(
+    *_checks_for_trainers_with(
         "finetune",
         finetune.missing_model_or_data,
         finetune.unknown_lora_targets,
@@ -171,12 +171,12 @@ CHECKS: tuple[CheckFunction, ...] = (
         finetune.problems_of_read_data,
         finetune.chats_learned_whole,
     ),
-    *_only_for_trainers_with(
+    *_checks_for_trainers_with(
         "trainer.allow",
         extreme_values.excessive_sequence_length,
         extreme_values.extreme_learning_rate,
     ),
-    *_only_for_trainers_with(
+    *_checks_for_trainers_with(
         "finetune",
         finetune.lora_fallback_with_own_learning_rate,
         finetune.both_steps_and_epochs,
@@ -195,7 +195,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     host_memory.host_memory_shortage,
     disk.checkpoint_disk_shortage,
     disk.unusable_temporary_folder,
-    *_only_for_trainers_with(
+    *_checks_for_trainers_with(
         "nemo",
         nemo.missing_or_unusable_recipe,
         nemo.missing_or_mock_data,
@@ -210,7 +210,7 @@ CHECKS: tuple[CheckFunction, ...] = (
         nemo_options.bridge_instead_of_recipes,
     ),
     hardware.logout_effects_on_training,
-    unused.profile_of_old_schema,
+    unused_values.profile_of_old_schema,
 )
 
 
@@ -245,7 +245,7 @@ def _is_default_after_change(key: str, value: FieldValue, change: Change, setup:
     section, _, name = key.partition(".")
     if section != "recipe" or value is None or not get_field(key).optional or get_value(setup.profile, key) is None:
         return False
-    changed = set_up(profile_with_value(apply_change(change, setup.profile), key, None), setup.facts)
+    changed = make_setup(profile_with_value(apply_change(change, setup.profile), key, None), setup.facts)
     value_after = None if changed.recipe_problem else changed.effective_values.get(name)
     return value_after is not None and value_after.value == value and is_unset_by_user(value_after)
 

@@ -91,7 +91,7 @@ def complete_edits(_context: click.Context, _parameter: click.Parameter, text: s
         rows = (row for row in fields.FIELDS.values() if row.key.startswith(text))
         return [CompletionItem(f"{row.key}=", help=row.label) for row in rows]
     with suppress(TuiTrainError):
-        values = choices.listed_values(key)
+        values = choices.enumerable_values(key)
         if not values and fields.get_field(key).kind in {"path", "paths"}:
             return [CompletionItem(f"{key}={path}") for path in _complete_paths(value)]
         return [CompletionItem(f"{key}={name}") for name in values if name.startswith(value)]

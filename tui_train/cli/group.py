@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tui_train.actions.machine_facts import FactsSource
 
 # Click's own code is 2, which a training may end with.
-_WRONG_USAGE_CODE = 64
+_WRONG_USAGE_EXIT_CODE = 64
 MEANING_BY_EXIT_CODE = {
     0: "done",
-    _WRONG_USAGE_CODE: "wrong usage",
+    _WRONG_USAGE_EXIT_CODE: "wrong usage",
     BadInput.exit_code: "a profile or value that cannot be used",
     NotFound.exit_code: "no such run or profile",
     Unavailable.exit_code: "something is missing on the machine, or the plan cannot run here",
@@ -149,7 +149,7 @@ def cli(context: click.Context, source: "FactsSource") -> None:
         from tui_train.wizard import open_wizard
 
         context.exit(open_wizard(source=source))
-    if source.machine or source.host:
+    if source.machine_file or source.host:
         raise click.UsageError(f"--machine and --on come after the command: {context.invoked_subcommand}.")
 
 
@@ -160,7 +160,7 @@ def run_command_line(arguments: list[str]) -> int:
     except click.UsageError as error:
         for line in _usage_error_lines(error):
             click.echo(visible(line), err=True)
-        return _WRONG_USAGE_CODE
+        return _WRONG_USAGE_EXIT_CODE
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -168,14 +168,14 @@ def run_command_line(arguments: list[str]) -> int:
 
 def _usage_error_lines(error: click.UsageError) -> tuple[str, str]:
     """Return what is wrong, and what to do, in the form of all errors; click's own has the whole usage before it."""
-    nearest = _nearest_word(error)
+    nearest = _nearest_known_word(error)
     what = (error.message if nearest else error.format_message()).rstrip(".")
     meant = f"Did you mean {nearest}? " if nearest else ""
     command = error.ctx.command_path if error.ctx else "tui-train"
     return f"tui-train: {what[:1].lower()}{what[1:]}", f"  {meant}`{command} --help` shows the usage."
 
 
-def _nearest_word(error: click.UsageError) -> str:
+def _nearest_known_word(error: click.UsageError) -> str:
     """Return what an unknown word may have meant, empty for none: also a key of a profile, given as an option."""
     if isinstance(error, click.NoSuchOption) and error.ctx:
         from tui_train.profile.fields import most_similar_key

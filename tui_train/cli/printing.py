@@ -1,4 +1,4 @@
-"""What commands print: names with their descriptions, tables that are cut to a terminal's width, and JSON."""
+"""Output of commands: names with descriptions, tables cut to the terminal's width, and JSON."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ def terminal_width_or_none() -> int | None:
 
 
 def report_waiting(reason: str) -> None:
-    """Say at a terminal what the command waits for."""
+    """Print what the command waits for, on a terminal only."""
     if sys.stderr.isatty():
         click.echo(visible(reason), err=True)
 

@@ -9,10 +9,10 @@ import msgspec
 
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.files import read_regular_file
-from tui_train.base.parse import Unparsable, prepared_for_msgspec
+from tui_train.base.parse import Unparsable, type_prepared_for_msgspec
 from tui_train.base.text import visible
-from tui_train.diagnose.reader import LogReadObserver, read_log_lines
-from tui_train.diagnose.root import diagnose
+from tui_train.diagnose.log_reader import LogReadObserver, read_log_lines
+from tui_train.diagnose.root_cause import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence, LogLine
 from tui_train.facts import yaml_documents
 from tui_train.facts.models import hub
@@ -23,8 +23,8 @@ from tui_train.profile import fields, store
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import Preset, accepted_placeholders
 from tui_train.profile.types import Profile
-from tui_train.runner.evidence import MachineEvidence, read_machine_evidence
 from tui_train.runner.logs.log_head import first_logged_step
+from tui_train.runner.machine_evidence import MachineEvidence, read_machine_evidence
 from tui_train.runner.run_folder.events import JournalEvent
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system import safe_open
@@ -34,7 +34,7 @@ from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir, find_run
 from tui_train.runs.status import read_status
 from tui_train.setup import blocked_fallbacks
 from tui_train.setup.recipe import launcher_config
-from tui_train.setup.recipe.effective import effective_values, with_effective_values
+from tui_train.setup.recipe.effective_values import effective_values, with_effective_values
 from tui_train.trainers import trainer_has_own_field, trainer_of
 
 # As plan/nemo.py passes them, or writes them into its file.
@@ -93,23 +93,25 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObser
     evidence = Evidence(
         lines=(),
         exit_code=code,
-        lost=code is None and now.state == "lost",
+        ended_unobserved=code is None and now.state == "lost",
         host=machine.host,
-        oom_kills=_none_if_unknown(machine.oom_kills) if code in {None, 137} else None,
-        memory_limit=_none_if_unknown(machine.memory_limit) if code in {None, 137} else None,
-        free_disk=_none_if_unknown(machine.free_disk),
-        free_shm=_none_if_unknown(machine.free_shm),
+        oom_kills=_known_number_or_none(machine.oom_kills) if code in {None, 137} else None,
+        memory_limit=_known_number_or_none(machine.memory_limit) if code in {None, 137} else None,
+        free_disk=_known_number_or_none(machine.free_disk),
+        free_shm=_known_number_or_none(machine.free_shm),
         gpu_error=visible(machine.gpu_error),
         world_size=max(1, plan.world_size),
-        cuda=bool(plan.gpus),
+        on_gpus=bool(plan.gpus),
         gpus=plan.gpus,
-        checkpoint=newest_checkpoint(run, attempt.position),
-        takes=_recipe_names_reaching_trainer(profile, document) if profile else frozenset(),
+        newest_checkpoint=newest_checkpoint(run, attempt.position),
+        accepted_recipe_names=_recipe_names_reaching_trainer(profile, document) if profile else frozenset(),
         phase=attempt.phase,
-        resumed=attempt.resumed,
-        first_step=first_logged_step(str(run.attempt_log(attempt.number)), run.log_reading()) if attempt.resumed else 0,
+        resumed_step=attempt.resumed,
+        first_logged_step=first_logged_step(str(run.attempt_log(attempt.number)), run.log_reading_options())
+        if attempt.resumed
+        else 0,
         eval_batch=blocked_fallbacks.eval_batch_of_file_or_preset(chosen, document) if chosen else 0,
-        source=script_source.read_source(profile.trainer.script)
+        script_source=script_source.read_source(profile.trainer.script)
         if profile and profile.trainer.script and not elsewhere
         else None,
         preset=chosen,
@@ -121,16 +123,18 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObser
         if found and found.source_file and not elsewhere:
             folder = profile.trainer.working_directory if profile else ""
             file, ended = Path(folder, found.source_file), attempt.ended or time.time()
-            source = _source_around(file, found.source_line, ended) if file.is_absolute() else ()
+            source = _source_lines_around(file, found.source_line, ended) if file.is_absolute() else ()
             found = msgspec.structs.replace(found, source_file=str(file), source=source)
         if found is None or found.failure != "checkpoint_corrupt" or profile is None or elsewhere:
             return found
-        return msgspec.structs.replace(found, evidence=(*found.evidence, *_damaged_files(profile, evidence.checkpoint)))
+        return msgspec.structs.replace(
+            found, evidence=(*found.evidence, *_damaged_files(profile, evidence.newest_checkpoint))
+        )
 
     return diagnose_lines(read_log_lines(str(run.attempt_log(attempt.number)), observer, diagnose_lines))
 
 
-def _source_around(file: Path, number: int, ended: float) -> tuple[tuple[int, str], ...]:
+def _source_lines_around(file: Path, number: int, ended: float) -> tuple[tuple[int, str], ...]:
     """Return a line of a file and those around it; none where it cannot be read, or was changed after an end."""
     try:
         if file.stat().st_mtime > ended + _FILE_CLOCK_TOLERANCE_SECONDS:
@@ -157,7 +161,7 @@ def _machine_of_last_attempt(run: RunDir, status: RunStatus, output: str) -> Jou
     return read_machine_evidence(output, None) if ran_here else JournalEvent(host=status.host or started.host)
 
 
-def _none_if_unknown(value: int) -> int | None:
+def _known_number_or_none(value: int) -> int | None:
     return None if value < 0 else value
 
 
@@ -202,9 +206,9 @@ def _attempt_change(profile: Profile, run: RunDir, ladder_position: int) -> Chan
     )
     try:
         change = Change(
-            "as tried", "", tuple(msgspec.convert(attempt, prepared_for_msgspec(_AttemptEdits)).edits.items())
+            "as tried", "", tuple(msgspec.convert(attempt, type_prepared_for_msgspec(_AttemptEdits)).edits.items())
         )
-        msgspec.convert(msgspec.to_builtins(apply_change(change, profile)), prepared_for_msgspec(Profile))
+        msgspec.convert(msgspec.to_builtins(apply_change(change, profile)), type_prepared_for_msgspec(Profile))
     except (msgspec.ValidationError, BadInput, RecursionError):
         return Change("as tried", "", ())
     return change

@@ -26,7 +26,7 @@ _FLAG_PATTERN = re.compile(r"(?<![\w-])--?[A-Za-z](?:[\w.-]*\w)?")
 
 def refused_arguments_remedy(evidence: Evidence, profile: Profile) -> str:
     """Return what to do about unknown arguments, empty where it is not known who passed them."""
-    preset, source = evidence.preset, evidence.source
+    preset, source = evidence.preset, evidence.script_source
     takes_words = declared_arguments_text(source) if source and are_arguments_fully_known(source) else ""
     takes_text = f"; {takes_words}" if takes_words else ""
     if by_preset := _refused_options_passed_by_preset(evidence):
@@ -87,7 +87,7 @@ def _refused_options_typed_by_user(evidence: Evidence, profile: Profile) -> list
 
 def _likely_meant_option(evidence: Evidence, refused: list[str]) -> str:
     """Return the option that the only unknown one is most like, empty for none."""
-    source = evidence.source
+    source = evidence.script_source
     return (
         most_similar_declared_option(source, refused[0])
         if source and are_arguments_fully_known(source) and len(refused) == 1

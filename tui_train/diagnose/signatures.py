@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from tui_train.base.parse import prepared_for_msgspec
+from tui_train.base.parse import type_prepared_for_msgspec
 from tui_train.diagnose.types import Signature
 from tui_train.runner.logs.memory_patterns import OUT_OF_MEMORY_PATTERNS
 
@@ -31,7 +31,7 @@ class _SignaturesFile(msgspec.Struct, frozen=True):
 def load_signatures() -> tuple[tuple[Signature, tuple[re.Pattern[str], ...]], ...]:
     """Return each signature with its compiled expressions."""
     data = (Path(__file__).parent / "signatures.toml").read_bytes()
-    entries = msgspec.toml.decode(data, type=prepared_for_msgspec(_SignaturesFile)).signature
+    entries = msgspec.toml.decode(data, type=type_prepared_for_msgspec(_SignaturesFile)).signature
     return tuple(
         (entry, tuple(re.compile(text, re.MULTILINE) for text in _expressions_of_signature(entry))) for entry in entries
     )

@@ -21,7 +21,7 @@ RAISE_STATEMENT_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
 _MAX_TRACEBACK_LINES = 400
 MAX_SOURCE_LINES = 12  # of the innermost frame, and of a message before the line that is shown
 # Errors of Python itself, which a program seldom raises to say that something else failed.
-_PLAIN_MISTAKE_PATTERN = re.compile(
+_SIMPLE_CODING_ERROR_PATTERN = re.compile(
     r"\s*(?:Key|Index|Name|UnboundLocal|ZeroDivision|Attribute|Type|Value|Recursion|NotImplemented|Assertion|Overflow"
     r"|FileNotFound|ModuleNotFound|Import|UnicodeDecode|UnicodeEncode|Indentation|Syntax)Error\b"
 )
@@ -95,7 +95,7 @@ def _user_frame(line: LogLine) -> TracebackFrame | None:
     return TracebackFrame(match["file"], match["line"], match["function"] or "")
 
 
-def own_mistake_begin(lines: Sequence[LogLine], end: LogLine) -> int | None:
+def user_mistake_start_index(lines: Sequence[LogLine], end: LogLine) -> int | None:
     """Return the line at which the traceback of a plain mistake in the user's own code begins, None for other errors.
 
     Of a chain of tracebacks it is the first.
@@ -104,7 +104,7 @@ def own_mistake_begin(lines: Sequence[LogLine], end: LogLine) -> int | None:
     innermost, begin = "", None
     # What a program raises by itself may be about what it reported before.
     raised = at > 0 and RAISE_STATEMENT_PATTERN.match(lines[at - 1].text)
-    if raised or not _PLAIN_MISTAKE_PATTERN.match(end.text):
+    if raised or not _SIMPLE_CODING_ERROR_PATTERN.match(end.text):
         return None
     for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
         if line.rank != end.rank:

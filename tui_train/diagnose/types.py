@@ -35,26 +35,26 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """In bytes."""
     gpu_error: str = ""
     """The kernel's line about an error of a GPU while it ran."""
-    lost: bool = False
-    """It ended without anybody to see how."""
-    checkpoint: str = ""
+    ended_unobserved: bool = False
+    """It ended without a supervisor that saw how."""
+    newest_checkpoint: str = ""
     """The newest whole one."""
     world_size: int = 1
-    takes: frozenset[str] = frozenset()
+    accepted_recipe_names: frozenset[str] = frozenset()
     """Names of what the trainer can be passed."""
-    cuda: bool = False
+    on_gpus: bool = False
     """It was to train on GPUs."""
     gpus: tuple[str, ...] = ()
     """The UUIDs of those of the first machine."""
     phase: str = ""
-    """Where the GPU's memory ran out, as launch.sh read it."""
+    """The phase in which GPU memory ran out, as launch.sh read it."""
     eval_batch: int = 0
     """The trainer's own evaluation batch; 0: the micro batch."""
-    resumed: int = 0
+    resumed_step: int = 0
     """The step of the checkpoint that it was given; 0: unknown."""
-    first_step: int = 0
+    first_logged_step: int = 0
     """The first step that it logged; 0: unknown."""
-    source: ScriptSource | None = None
+    script_source: ScriptSource | None = None
     """That of the script that was started."""
     preset: Preset | None = None
     """That of the script that was started."""
@@ -87,7 +87,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
 
 class Signature(Struct, frozen=True, kw_only=True):
-    """How a failure shows in a log; the fields are explained at the top of signatures.toml."""
+    """The traces of a failure in a log; signatures.toml explains the fields."""
 
     failure: str
     strength: int

@@ -9,7 +9,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.files import PRIVATE_FILE_MODE, read_regular_file, write_atomically
 
 MAX_CACHED_ANSWERS = 64
-_MAX_ANSWER_BYTES = 2**20
+_MAX_CACHED_ANSWER_BYTES = 2**20
 
 
 def content_digest(content: bytes) -> str:
@@ -38,7 +38,7 @@ def package_folder_sizes_and_times(python: str) -> list[tuple[str, int, int]]:
 def load_cached_answer(path: Path) -> bytes | None:
     """Return what is kept in a file, None where there is nothing, or it is not what was written."""
     try:
-        expected, _, content = read_regular_file(path, _MAX_ANSWER_BYTES).partition(b"\n")
+        expected, _, content = read_regular_file(path, _MAX_CACHED_ANSWER_BYTES).partition(b"\n")
     except OSError:
         return None
     if expected.decode("ascii", "replace") != content_digest(content):

@@ -57,7 +57,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     """One card as NVML describes it, or one MIG instance; None is "not reported by the driver", never zero."""
 
     index: int
-    """That of the card, also for its MIG instances."""
+    """The index of the card, also for its MIG instances."""
     uuid: str = ""
     name: str = ""
     pci_bus: str | None = None
@@ -145,7 +145,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     """The limits of a process; None: none, or unknown."""
     max_locked_bytes: int | None = None
     free_tasks: int | None = None
-    """How many processes and threads may still be started; None: far more than a training has, or unknown."""
+    """The processes and threads that may still be started; None: far more than a training has, or unknown."""
     numa_nodes: tuple[NumaNode, ...] = ()
     """Empty if there is only one, or they are unknown."""
     rdma_devices: tuple[str, ...] = ()
@@ -246,7 +246,7 @@ class ScriptParameter(Struct, frozen=True, kw_only=True):
     """Its longest spelling, with its dashes."""
     flags: tuple[str, ...] = ()
     """All its spellings."""
-    off: tuple[str, ...] = ()
+    off_flags: tuple[str, ...] = ()
     """The flags that turn off what the others turn on."""
     form: ParameterForm = "option"
     type: str = ""
@@ -254,14 +254,14 @@ class ScriptParameter(Struct, frozen=True, kw_only=True):
     default: str = ""
     choices: tuple[str, ...] = ()
     help: str = ""
-    required: bool = False
+    is_required: bool = False
     takes_several: bool = False
     """More than one value may follow its name."""
     value_count: int = 0
-    """How many values follow together, 0 where it is one, or any number."""
-    repeats: bool = False
+    """The number of values that follow together; 0: one, or any number."""
+    repeats_name_per_value: bool = False
     """It takes any number of values, with its name before each."""
-    command: str = ""
+    subcommand: str = ""
     """The subcommand that takes it, empty for none."""
     line: int = 0
     file: str = ""
@@ -280,12 +280,12 @@ class ScriptSource(Struct, frozen=True, kw_only=True):
     """Facts in the text of a training script; lines count from 1, and 0 is none."""
 
     kind: ScriptKind = ""
-    """How it reads its command line ("none": not at all; empty: not known)."""
+    """The library or way by which it reads its command line ("none": it does not; empty: unknown)."""
     line: int = 0
     """The line that decides `kind`."""
     file: str = ""
     """The file of that line, empty for the script itself."""
-    base: str = ""
+    base_class: str = ""
     """The library's class whose fields are arguments too, such as TrainingArguments."""
     why_unread: str = ""
     """Why its arguments are not known."""
@@ -294,51 +294,51 @@ class ScriptSource(Struct, frozen=True, kw_only=True):
     """Their names, each that may be given."""
     subcommand_by_alias: dict[str, str] = {}
     """The name in `parameters` of those subcommands that have another one."""
-    needs_command: bool = False
+    requires_subcommand: bool = False
     """One of its subcommands must be given."""
-    unnamed_line: int = 0
+    unreadable_argument_line: int = 0
     """The line that adds arguments of which the source does not say the names, or the subcommand."""
-    takes_file_alone: bool = False
+    takes_single_argument_file: bool = False
     """It reads a single argument that names a file as the values of all."""
-    asks: bool = False
-    """What reads its command line may say more when asked for --help."""
-    helped: bool = False
+    help_may_say_more: bool = False
+    """Its --help may list more arguments than its source."""
+    was_help_read: bool = False
     """Its --help was read, which says which options there are."""
-    bare_train_line: int = 0
+    train_without_checkpoint_line: int = 0
     """The line of a train() without a checkpoint, if no train() has one."""
-    corrected_train: str = ""
-    """That call as it should be."""
+    corrected_train_call: str = ""
+    """The call of that line, corrected."""
     creates_accelerator: bool = False
     """It creates an Accelerator."""
     sets_precision: bool = False
     """Its Accelerator has a precision of its own."""
     mentions_checkpoint: bool = False
     """It mentions resume_from_checkpoint."""
-    upcasts_quantized: bool = False
+    upcasts_unquantized_weights: bool = False
     """It calls PEFT's prepare_model_for_kbit_training, which makes fp32 of all that is not quantized."""
     local_rank_line: int = 0
     """The line of an argument --local_rank."""
     reads_local_rank: bool = False
     """It mentions the variable LOCAL_RANK."""
-    ignores_unknown: bool = False
+    ignores_unknown_arguments: bool = False
     """It goes on with arguments that it does not know."""
     rank_line: int = 0
     """The line that fails without `rank`."""
-    rank: str = ""
+    rank_name: str = ""
     """The variable or the function of a launcher that it needs."""
-    trains_alone: bool = False
+    no_process_group: bool = False
     """Several processes of it would surely train each for itself."""
     train_switch_line: int = 0
     """The line that trains only where the argument --do_train is given."""
     imports: tuple[ScriptImport, ...] = ()
-    """What it surely imports and does not have beside it; none where that is not known."""
+    """Modules that it surely imports and that do not lie beside it; empty if unknown."""
     minor_version: int = 0
     """The oldest Python 3 that can read it, as the number after the dot; 0 for any that is in use."""
     minor_version_line: int = 0
     """The line that needs that version."""
-    packages_above: dict[str, str] = {}
+    parent_packages: dict[str, str] = {}
     """The folders above its own that hold what it imports, by the name; Python does not look there by itself."""
-    not_python: str = ""
+    non_python_label: str = ""
     """The kind of file, if not Python."""
     problem: str = ""
     """Why it could not be parsed."""
@@ -424,7 +424,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     free: dict[str, int | None] = {}
     """By path, the bytes that are free there (the empty path: for run folders); None: not known."""
     temporary_folder: str = ""
-    """Where the training makes temporary files, a path among the others; empty if unknown."""
+    """The folder for the training's temporary files, a path among the others; empty if unknown."""
     variables: tuple[InheritedVariable, ...] = ()
     """Environment variables that configure communication or allocation."""
     documents: dict[str, YamlDocument] = {}
@@ -438,7 +438,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     recipes: dict[str, NemoRecipes] = {}
     """By Python; read only at the user's request."""
     resources_in_use: tuple[ResourcesInUse, ...] = ()
-    """What live runs hold."""
+    """The resources that live runs hold."""
     cards_in_queue: tuple[CardInQueue, ...] = ()
     """The cards that starts of all users have, or wait for in the machine's queue."""
     models: dict[str, ModelFolder] = {}
@@ -458,13 +458,13 @@ class Facts(Struct, frozen=True, kw_only=True):
     hub: HubCache | None = None
     """The cache of Hugging Face; None: not read."""
     hub_models: dict[str, HubModel] = {}
-    """What the Hub says of models that are not in the cache."""
+    """The Hub's facts on models that are not in the cache."""
     other_machine: str = ""
     """The other machine of these facts, empty for this one."""
     scheduler: Literal["", "slurm"] = ""
-    """What chooses machines and cards when a training starts; only then are they and an address known."""
+    """The scheduler that chooses machines, cards and address when a training starts; empty for none."""
     cluster: Cluster | None = None
-    """What the scheduler has; None: not asked."""
+    """The scheduler's partitions and nodes; None: not read."""
     training_hosts: dict[str, TrainingHost] = {}
     """The hosts of a training that is started over ssh, by name, as far as they were asked."""
     has_sbatch: bool = False

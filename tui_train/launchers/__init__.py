@@ -23,15 +23,15 @@ def choose_launcher(
         name
         for name, launcher in LAUNCHERS.items()
         if (strategy == "ddp" or strategy in launcher.shards)
-        and (processes == 1 or launcher.starts_several)
-        and (machines == 1 or launcher.spans_machines)
+        and (processes == 1 or launcher.starts_several_processes)
+        and (machines == 1 or launcher.starts_on_several_machines)
     ]
     if reads_ranks and processes == machines == 1:
         able = [name for name in able if LAUNCHERS[name].sets_ranks] or able
     return able[0]
 
 
-def able_launchers_text(is_able: Callable[[type[Launcher]], bool]) -> str:
+def capable_launchers_text(is_able: Callable[[type[Launcher]], bool]) -> str:
     """Return the launchers that can do something, in words."""
     return " or ".join(launcher.label for launcher in LAUNCHERS.values() if is_able(launcher))
 

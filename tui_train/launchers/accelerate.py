@@ -34,13 +34,13 @@ class Accelerate(Launcher):
 
     label = "accelerate"
     about = "one process per device; can shard models"
-    starts_several = True
-    spans_machines = True
+    starts_several_processes = True
+    starts_on_several_machines = True
     shards: ClassVar[frozenset[Strategy]] = frozenset({"fsdp2", "zero1", "zero2", "zero3"})
     needs = ("accelerate",)
     reads_config = True
     sets_precision = True
-    address_in_words = True
+    takes_address_as_arguments = True
 
     def command_parts(self) -> tuple[CommandPart, ...]:
         """Return accelerate launch with its config file and the options that it does not read from there."""
@@ -57,7 +57,7 @@ class Accelerate(Launcher):
             CommandPart((join_pieces(("--main_process_ip=", ADDRESS_VARIABLE)),), "address of the first machine"),
             *(
                 (CommandPart((join_pieces(("--main_process_port=", PORT_VARIABLE)),), "a port there"),)
-                if self.job.scheduled
+                if self.job.is_slurm_job
                 else ()
             ),
             CommandPart(
@@ -90,14 +90,16 @@ class Accelerate(Launcher):
         }
         why = "How accelerate launch starts the processes; port 0: any free port."
         if self.job.nodes > 1:
-            if not self.job.scheduled:
+            if not self.job.is_slurm_job:
                 values["main_process_port"] = self.job.port
             why = "How accelerate launch starts the processes: num_processes counts all machines."
         elif several or self.job.strategy != "ddp":
             values["main_process_port"] = 0
-        if self.job.gpus and self.job.nodes == 1 and not self.job.scheduled:
+        if self.job.gpus and self.job.nodes == 1 and not self.job.is_slurm_job:
             values["gpu_ids"] = ",".join(self.job.gpus)
-        kept = accelerate_config.kept_settings(self.job.user_config, self.job.strategy, fp8=self.job.precision == "fp8")
+        kept = accelerate_config.settings_kept_from_config(
+            self.job.user_config, self.job.strategy, fp8=self.job.precision == "fp8"
+        )
         if self.job.strategy == "fsdp2":
             values["fsdp_config"] = {**self._fsdp_config(), **_table_or_empty(kept.pop("fsdp_config", {}))}
         elif self.job.strategy != "ddp":
@@ -123,7 +125,7 @@ class Accelerate(Launcher):
         values: dict[str, PlainData] = {
             "zero_stage": stage,
             "gradient_accumulation_steps": self.job.accumulation,
-            "gradient_clipping": self.job.clipping,
+            "gradient_clipping": self.job.clipping_norm,
             "offload_optimizer_device": "cpu" if self.job.offload else "none",
             # Only stage 3 shards the weights, and only sharded weights can be offloaded.
             "offload_param_device": "cpu" if self.job.offload and stage == 3 else "none",

@@ -1,4 +1,4 @@
-"""The user's accelerate config: what of it is kept, and what it says of things that the plan decides.
+"""The user's accelerate config: the settings that are kept, and those that the plan decides.
 
 Keys as in `ClusterConfig` of accelerate 1.6 to 1.15 (commands/config/config_args.py); older names are read as it reads
 them.
@@ -111,14 +111,14 @@ def parse_positive_integer(value: object) -> int | None:
     return number if number > 0 else None
 
 
-def is_for_cpu(config: Mapping[str, Any]) -> bool:
-    """Return whether it is one for training on the CPU."""
+def is_config_for_cpu(config: Mapping[str, Any]) -> bool:
+    """Return whether a config is for training on the CPU."""
     return _is_switched_on(config.get("use_cpu")) or config.get("distributed_type") == "MULTI_CPU"
 
 
 def config_without_gpu_only_precision(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a plan on the CPU uses of it: of one for GPUs no precision that only GPUs have."""
-    if is_for_cpu(config) or read_precision(config) not in {"fp16", "fp8"}:
+    if is_config_for_cpu(config) or read_precision(config) not in {"fp16", "fp8"}:
         return config
     return {key: value for key, value in config.items() if key not in {"mixed_precision", "fp16", "fp8_config"}}
 
@@ -167,7 +167,9 @@ def reason_by_dropped_setting(config: Mapping[str, Any], chosen_strategy: Strate
     return reasons
 
 
-def kept_settings(config: Mapping[str, Any], chosen_strategy: Strategy, *, fp8: bool) -> dict[str, PlainData]:
+def settings_kept_from_config(
+    config: Mapping[str, Any], chosen_strategy: Strategy, *, fp8: bool
+) -> dict[str, PlainData]:
     """Return what the plan's own config takes over for a strategy."""
     values: dict[str, PlainData] = {}
     if config.get("debug"):
@@ -215,15 +217,15 @@ def _sharding_key_and_strategy(config: Mapping[str, Any]) -> tuple[str, str]:
         return key, "FULL_SHARD"
     if named in {"FALSE", "NO", "OFF", "0"}:
         return key, "SHARD_GRAD_OP"
-    return key, _name_for_number(named, _FSDP1_STRATEGIES_BY_NUMBER)
+    return key, _name_of_number(named, _FSDP1_STRATEGIES_BY_NUMBER)
 
 
 def _state_dict_type(config: Mapping[str, Any]) -> str:
     named = str(_fsdp_settings(config).get("fsdp_state_dict_type", "")).strip().upper()
-    return _name_for_number(named, _STATE_DICT_TYPES_BY_NUMBER)
+    return _name_of_number(named, _STATE_DICT_TYPES_BY_NUMBER)
 
 
-def _name_for_number(name_or_number: str, names: tuple[str, ...]) -> str:
+def _name_of_number(name_or_number: str, names: tuple[str, ...]) -> str:
     """Return the name that a number stands for, from 1."""
     return next((name for number, name in enumerate(names, 1) if name_or_number == str(number)), name_or_number)
 

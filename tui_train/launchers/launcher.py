@@ -24,11 +24,11 @@ class LauncherJob(Struct, frozen=True, kw_only=True):
     strategy: Strategy = "ddp"
     offload: bool = False
     accumulation: int = 1
-    clipping: float = 1.0
+    clipping_norm: float = 1.0
     """The gradient norm at which DeepSpeed clips."""
     config_file: str = ""
     """The launcher's file in the run folder."""
-    scheduled: bool = False
+    is_slurm_job: bool = False
     """Slurm chooses the machines and their GPUs when it starts."""
     uneven_processes: tuple[int, ...] = ()
     """The processes of each machine, empty where all have as many."""
@@ -46,26 +46,26 @@ class Launcher:
 
     Several processes find RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE in their environment.
 
-    `starts_several`: it can start more than one process, `spans_machines`: also on several machines, `allows_uneven`:
+    `starts_several_processes`, `starts_on_several_machines`: it can; `allows_uneven`:
     another number of them on each. `shards` are the sharding strategies that it supports, `needs` the packages that the
     training Python must have.
     `reads_config`: it reads the user's accelerate config. `sets_precision`: it passes the precision to scripts.
-    `address_in_words`: it ignores MASTER_ADDR and MASTER_PORT. `sets_ranks`: a single process finds them too.
-    `starts_recipes`: it can start NeMo's recipes.
+    `takes_address_as_arguments`: it ignores MASTER_ADDR and MASTER_PORT. `sets_ranks`: a single process finds them too.
+    `starts_nemo_recipes`: it can start NeMo's recipes.
     """
 
     label: ClassVar[str]
-    about: ClassVar[str]
-    starts_several: ClassVar[bool] = False
-    spans_machines: ClassVar[bool] = False
+    description: ClassVar[str]
+    starts_several_processes: ClassVar[bool] = False
+    starts_on_several_machines: ClassVar[bool] = False
     allows_uneven: ClassVar[bool] = False
     shards: ClassVar[frozenset[Strategy]] = frozenset()
     needs: ClassVar[tuple[str, ...]] = ()
     reads_config: ClassVar[bool] = False
     sets_precision: ClassVar[bool] = False
-    address_in_words: ClassVar[bool] = False
+    takes_address_as_arguments: ClassVar[bool] = False
     sets_ranks: ClassVar[bool] = False
-    starts_recipes: ClassVar[bool] = False
+    starts_nemo_recipes: ClassVar[bool] = False
 
     def __init__(self, job: LauncherJob) -> None:
         """Bind it to a job."""

@@ -9,7 +9,7 @@ class Python(Launcher):
 
     label = "python"
     about = "one process on one device"
-    starts_recipes = True
+    starts_nemo_recipes = True
 
     def command_parts(self) -> tuple[CommandPart, ...]:
         """Return the interpreter alone."""

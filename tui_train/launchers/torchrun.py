@@ -19,12 +19,12 @@ class Torchrun(Launcher):
 
     label = "torchrun"
     about = "one process per device; part of PyTorch"
-    starts_several = True
-    spans_machines = True
+    starts_several_processes = True
+    starts_on_several_machines = True
     allows_uneven = True
-    address_in_words = True
+    takes_address_as_arguments = True
     sets_ranks = True
-    starts_recipes = True
+    starts_nemo_recipes = True
 
     def command_parts(self) -> tuple[CommandPart, ...]:
         """Return the torchrun command for one of the machines."""
@@ -42,7 +42,7 @@ class Torchrun(Launcher):
             command += self._flag_parts("--master-addr", ADDRESS_VARIABLE, "address of the first machine")
             command += self._flag_parts(
                 "--master-port",
-                PORT_VARIABLE if self.job.scheduled else str(self.job.port),
+                PORT_VARIABLE if self.job.is_slurm_job else str(self.job.port),
                 "a free port on the first machine",
             )
         processes = PROCESSES_VARIABLE if self.job.uneven_processes else str(self.job.processes)

@@ -11,7 +11,7 @@ from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict_on_empty_cards
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe import data_questions
-from tui_train.setup.recipe.effective import EffectiveValue, is_unset_by_user
+from tui_train.setup.recipe.effective_values import EffectiveValue, is_unset_by_user
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field, trainer_of
 from tui_train.trainers.finetune import has_evaluation_data
@@ -23,7 +23,7 @@ _MAX_CANDIDATE_LENGTH = 1 << 20
 _MIN_ROWS_TO_EVALUATE, _EVALUATION_SHARE, _MAX_EVALUATION_ROWS, _EVALUATIONS_PER_TRAINING = 500, 0.05, 1000, 5
 
 
-def set_up(profile: Profile, facts: Facts) -> Setup:
+def make_setup(profile: Profile, facts: Facts) -> Setup:
     """Return what the profile means on this machine, with the defaults that follow from its data."""
     first = Setup(profile, facts)
     if first.recipe_problem:
@@ -88,7 +88,7 @@ def _length_and_batch_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     report = facts.data.get(facts_key_of_question(question))
     if report is None or report.lengths is None or not report.usable:
         folder = facts.models.get(setup.profile.trainer.model)
-        default, limit = setup.effective_profile.recipe.sequence_length or 0, folder.limit if folder else 0
+        default, limit = setup.effective_profile.recipe.sequence_length or 0, folder.max_tokens if folder else 0
         return {"sequence_length": EffectiveValue(limit, "the model's limit")} if 0 < limit < default else {}
     wanted, why = _needed_sequence_length_and_reason(
         report.lengths, report.usable, packed=setup.effective_profile.finetune.packing

@@ -22,14 +22,14 @@ _CHECKPOINTS_KEPT_BY_NEMO = 10
 class CheckpointDiskUse(Struct, frozen=True, kw_only=True):
     """The bytes of weights and optimizer states in a checkpoint."""
 
-    weights: int
-    states: int
-    error: float
+    weight_bytes: int
+    state_bytes: int
+    relative_error: float
     """The relative error of both."""
-    written: int
-    """How many checkpoints are written in all; 0: unknown."""
-    kept: int
-    """How many of them stay; 0: all."""
+    written_count: int
+    """The number of checkpoints written in all; 0: unknown."""
+    kept_count: int
+    """The number of checkpoints that are kept; 0: all."""
     can_be_limited: bool = False
     """The trainer takes a limit."""
     min_kept: int = 1
@@ -38,17 +38,23 @@ class CheckpointDiskUse(Struct, frozen=True, kw_only=True):
     @property
     def checkpoint_bytes(self) -> int:
         """The bytes of one checkpoint."""
-        return self.weights + self.states
+        return self.weight_bytes + self.state_bytes
 
     @property
     def max_count_at_once(self) -> int:
         """Largest number of checkpoints at a time: a new one is written before an old one is removed. 0 if unknown."""
-        return min(self.written or self.kept + 1, self.kept + 1) if self.kept else self.written
+        return (
+            min(self.written_count or self.kept_count + 1, self.kept_count + 1)
+            if self.kept_count
+            else self.written_count
+        )
 
     def peak_bytes(self) -> int:
         """Return the most bytes at a time, the final weights included; those of one checkpoint where all is unknown."""
-        final_count = min(filter(None, (self.written, self.kept)), default=1)
-        return max(self.max_count_at_once * self.checkpoint_bytes, final_count * self.checkpoint_bytes + self.weights)
+        final_count = min(filter(None, (self.written_count, self.kept_count)), default=1)
+        return max(
+            self.max_count_at_once * self.checkpoint_bytes, final_count * self.checkpoint_bytes + self.weight_bytes
+        )
 
 
 def checkpoint_disk_use(setup: Setup) -> CheckpointDiskUse | None:
@@ -68,11 +74,11 @@ def checkpoint_disk_use(setup: Setup) -> CheckpointDiskUse | None:
     min_kept = 2 if best else 1
     kept = _kept_checkpoint_count(setup)
     return CheckpointDiskUse(
-        weights=weights,
-        states=0 if options.is_on("save_only_model") else states,
-        error=prediction.estimate.relative_error,
-        written=_written_checkpoint_count(setup),
-        kept=max(kept, min_kept) if kept else 0,
+        weight_bytes=weights,
+        state_bytes=0 if options.is_on("save_only_model") else states,
+        relative_error=prediction.estimate.relative_error,
+        written_count=_written_checkpoint_count(setup),
+        kept_count=max(kept, min_kept) if kept else 0,
         can_be_limited=transformers and not profile.trainer.config,
         min_kept=min_kept,
     )
@@ -83,7 +89,7 @@ def _kept_checkpoint_count(setup: Setup) -> int:
     profile = setup.effective_profile
     if trainer_has_own_field(profile, "nemo"):
         return _CHECKPOINTS_KEPT_BY_NEMO if setup.nemo_flavour == "recipes" else 0
-    default = _CHECKPOINTS_KEPT_BY_BUILTIN if trainer_of(profile).makes_model else 0
+    default = _CHECKPOINTS_KEPT_BY_BUILTIN if trainer_of(profile).can_create_model else 0
     if trainer_has_own_field(profile, "finetune"):
         default = KEPT_TRL_CHECKPOINT_COUNT
     limit = str(setup.trainer_options.get(CHECKPOINT_LIMIT_OPTION, default))

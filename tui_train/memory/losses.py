@@ -67,7 +67,7 @@ def _fused_logits_memory(model: ModelDimensions, settings: MemorySettings) -> Lo
     """Liger: one chunk per multiple of the hidden size in the vocabulary, gradients computed at once."""
     parts = _next_power_of_two(model.vocab / model.hidden)
     line = model.vocab * settings.compute_value_bytes
-    trained = model.embedding_parameters * settings.compute_value_bytes if settings.method == "full" else 0
+    trained = model.embedding_parameters * settings.compute_value_bytes if settings.trained == "full" else 0
     gradients = settings.micro_batch_tokens * model.hidden * settings.compute_value_bytes + trained
     first, evaluated = (
         min(tokens, _next_power_of_two(tokens / parts))
@@ -78,7 +78,7 @@ def _fused_logits_memory(model: ModelDimensions, settings: MemorySettings) -> Lo
 
 def _tiled_logits_memory(model: ModelDimensions, settings: MemorySettings) -> LogitsMemory:
     """TRL since 1.15: one tile at a time, recomputed for gradients that are summed in fp32."""
-    value_bytes, width = settings.compute_value_bytes, BYTES_BY_DTYPE[settings.weights]
+    value_bytes, width = settings.compute_value_bytes, BYTES_BY_DTYPE[settings.weight_dtype]
     cast_weights = (
         min(_TOKENS_AND_WORDS_PER_TILE[1], model.vocab) * model.hidden * value_bytes if width != value_bytes else 0
     )
@@ -93,7 +93,7 @@ def _tiled_logits_memory(model: ModelDimensions, settings: MemorySettings) -> Lo
 
     # In fp32, and cast.
     gradients = settings.micro_batch_tokens * model.hidden * (4 + settings.residual_value_bytes % 4)
-    gradients += model.embedding_parameters * (4 + width % 4) if settings.method == "full" else 0
+    gradients += model.embedding_parameters * (4 + width % 4) if settings.trained == "full" else 0
     # The head weights of one tile are still alive when those of the next are cast.
     backward = tile(settings.micro_batch_tokens) + (cast_weights if several else 0) + gradients
     return LogitsMemory(tile(settings.micro_batch_tokens), backward, tile(settings.eval_batch_tokens))
@@ -101,7 +101,7 @@ def _tiled_logits_memory(model: ModelDimensions, settings: MemorySettings) -> Lo
 
 def _checkpointed_logits_memory(model: ModelDimensions, settings: MemorySettings) -> LogitsMemory:
     """TRL since 1.7: chunks that are recomputed, with the head in fp32 and then in the type of autocast."""
-    width = BYTES_BY_DTYPE[settings.weights]
+    width = BYTES_BY_DTYPE[settings.weight_dtype]
     value_bytes = settings.compute_value_bytes if settings.autocast else 4
     # The head in fp32, and its cast, which is kept for the gradients.
     head_copy = model.embedding_parameters * value_bytes if value_bytes != width or settings.autocast else 0
@@ -120,7 +120,7 @@ def _checkpointed_logits_memory(model: ModelDimensions, settings: MemorySettings
     )
     head_peak, sums = (
         (model.embedding_parameters * 12 if width == 4 else head_gradient, model.embedding_parameters * width)
-        if settings.method == "full"
+        if settings.trained == "full"
         else (0, 0)
     )
     backward = max(sums + chunk_peak(settings.micro_batch_tokens, head_copy), head_peak)

@@ -28,8 +28,8 @@ class MemoryPlace(Struct, frozen=True):
     """A GPU or the host's memory, and its free bytes."""
 
     name: str
-    free: int
-    cuda: bool
+    free_bytes: int
+    is_gpu: bool
 
 
 class Prediction(Struct, frozen=True):
@@ -56,7 +56,7 @@ class Prediction(Struct, frozen=True):
     def reserved_bytes_at_peak(self) -> int:
         """The bytes reserved at the peak; those of the tensors alone where no place is known."""
         if self.place_verdicts:
-            return self.place_verdicts[0][1].reserved
+            return self.place_verdicts[0][1].reserved_bytes
         return self.estimate.peak_phase.total_bytes if self.estimate else 0
 
 
@@ -64,7 +64,7 @@ class RungEffect(Struct, frozen=True):
     """A change, its effect on what is reserved in bytes, the verdict with it, and whether it changes the result."""
 
     change: Change
-    peak_difference: int
+    peak_difference_bytes: int
     band: FitBand | None
     changes_training: bool = False
 
@@ -110,23 +110,23 @@ def _places_with_known_free_memory(device: str, gpus: Iterable[Gpu], machine: Ma
     """Return the GPUs with known free memory, least first; without GPUs, the host's memory."""
     if device == "cuda":
         cards = [
-            MemoryPlace(f"GPU {gpu.index} {gpu.name}", gpu.memory_free, cuda=True)
+            MemoryPlace(f"GPU {gpu.index} {gpu.name}", gpu.memory_free, is_gpu=True)
             for gpu in gpus
             if gpu.memory_free is not None
         ]
-        return tuple(sorted(cards, key=lambda place: place.free))
+        return tuple(sorted(cards, key=lambda place: place.free_bytes))
     free = machine.memory_available
-    return (MemoryPlace("this machine's memory", free, cuda=False),) if free is not None else ()
+    return (MemoryPlace("this machine's memory", free, is_gpu=False),) if free is not None else ()
 
 
 def _place_verdict(estimated: MemoryEstimate, place: MemoryPlace, setup: Setup, *, expandable: bool) -> MemoryVerdict:
-    several = place.cuda and setup.world_size > 1
-    processes = 1 if place.cuda else setup.first_machine_processes
+    several = place.is_gpu and setup.world_size > 1
+    processes = 1 if place.is_gpu else setup.first_machine_processes
     reserved_total_bytes = reserved_bytes(estimated, several_processes=several, expandable=expandable) * processes
     return judge_memory(
         estimated.peak_phase.total_bytes * processes,
         reserved_total_bytes,
-        place.free,
+        place.free_bytes,
         several_processes=several,
         has_caveats=bool(estimated.caveats),
     )
@@ -146,7 +146,7 @@ def rung_effects(setup: Setup) -> tuple[RungEffect, ...]:
         difference = changed.reserved_bytes_at_peak - current.reserved_bytes_at_peak if changed.estimate else 0
         if abs(difference) > _MIN_SHOWN_EFFECT_SHARE * current.reserved_bytes_at_peak:
             useful.append(RungEffect(change, difference, changed.band, fallback.changes_training))
-    return tuple(sorted(useful, key=lambda effect: (effect.changes_training, effect.peak_difference)))
+    return tuple(sorted(useful, key=lambda effect: (effect.changes_training, effect.peak_difference_bytes)))
 
 
 def cannot_fit_on_empty_gpu(setup: Setup) -> bool:

@@ -49,14 +49,15 @@ def why_not_traceable(model: ModelDimensions, settings: MemorySettings) -> str:
         "the trace does not support DeepSpeed": settings.sharding.startswith("zero"),
         "the trace supports gemma2 only without flash attention": model.type == "gemma2"
         and settings.attention == "flash",
-        "the trace does not support quantized weights with both bf16 and fp16": bool(settings.packed)
-        and {settings.weights, settings.autocast} == {"bf16", "fp16"},
+        "the trace does not support quantized weights with both bf16 and fp16": bool(settings.quantization)
+        and {settings.weight_dtype, settings.autocast} == {"bf16", "fp16"},
         "the trace does not support chunked losses": settings.loss in {"chunked", "compiled"},
-        "the trace supports neither activation offloading nor optimizer steps in the backward pass": settings.offloads
-        or settings.steps_at_once,
-        "the trace supports only LoRA, full checkpointing, and sharded quantized weights": settings.scales
-        or settings.keeps_packed
-        or not settings.whole_layers,
+        "the trace supports neither activation offloading nor optimizer steps in the backward pass": bool(
+            settings.offloads_activations or settings.steps_in_backward_pass
+        ),
+        "the trace supports only LoRA, full checkpointing, and sharded quantized weights": settings.trains_output_scales
+        or settings.keeps_quantized_unsharded
+        or not settings.checkpoints_whole_layers,
     }
     return next((words for words, holds in reasons.items() if holds), "")
 
@@ -65,36 +66,36 @@ def memory_child_request(model: ModelDimensions, settings: MemorySettings, folde
     """Return the request for the child: the model by `folder` or dimensions, and how it is trained."""
     shared = settings.sharding == "fsdp"
     # FSDP casts full layers to the compute type, and keeps its shards in the type of the weights.
-    cast = settings.autocast if shared and settings.autocast else settings.weights
+    cast = settings.autocast if shared and settings.autocast else settings.weight_dtype
     return {
         "folder": folder,
         "config": transformers_config(model),
-        "micro_batch": settings.micro_batch * settings.rows,
+        "micro_batch": settings.micro_batch * settings.sequences_per_sample,
         "sequence_length": settings.sequence_length,
         "weights": _TORCH_NAME_BY_DTYPE[cast],
         "autocast": settings.autocast,
-        "method": settings.method,
-        "rank": settings.rank,
+        "method": settings.trained,
+        "rank": settings.lora_rank,
         # Empty: all linear layers, whatever their names.
         "targets": {}
-        if settings.targets == ALL_LORA_TARGETS
-        else {name: OTHER_NAMES_BY_LORA_TARGET[name] for name in settings.targets},
-        "dropout": settings.dropout,
-        "adapters": _TORCH_NAME_BY_DTYPE[settings.adapters],
-        "packed": BYTES_PER_QUANTIZED_WEIGHT.get(settings.packed, 0),
-        "quantization": settings.packed,
+        if settings.lora_targets == ALL_LORA_TARGETS
+        else {name: OTHER_NAMES_BY_LORA_TARGET[name] for name in settings.lora_targets},
+        "dropout": settings.lora_dropout,
+        "adapters": _TORCH_NAME_BY_DTYPE[settings.adapter_dtype],
+        "packed": BYTES_PER_QUANTIZED_WEIGHT.get(settings.quantization, 0),
+        "quantization": settings.quantization,
         "optimizer": settings.optimizer,
-        "checkpointing": settings.checkpointing,
+        "checkpointing": settings.checkpoints_activations,
         "attention": settings.attention,
         "loss": "" if settings.loss == "upcast" else settings.loss,
-        "kernels": settings.kernels,
-        "reference": settings.reference,
-        "kept": BYTES_BY_DTYPE[settings.adapters if settings.method == "lora" else settings.weights],
-        "shards": settings.shards * BYTES_BY_DTYPE[cast] / BYTES_BY_DTYPE[settings.weights] if shared else 1,
-        "shared": shared and settings.shards > 1,
-        "buckets": settings.sharding == "ddp" and settings.shards > 1,
-        "holds_layers": settings.holds_layers,
-        "gather": settings.gather,
+        "kernels": settings.fused_kernels,
+        "reference": settings.has_reference_model,
+        "kept": BYTES_BY_DTYPE[settings.adapter_dtype if settings.trained == "lora" else settings.weight_dtype],
+        "shards": settings.shard_count * BYTES_BY_DTYPE[cast] / BYTES_BY_DTYPE[settings.weight_dtype] if shared else 1,
+        "shared": shared and settings.shard_count > 1,
+        "buckets": settings.sharding == "ddp" and settings.shard_count > 1,
+        "holds_layers": settings.holds_frozen_layers,
+        "gather": settings.accumulates_gradients,
     }
 
 
@@ -104,13 +105,15 @@ def memory_child_command(python: str, mode: str, request: dict[str, Any]) -> lis
     return [python, "-B", child, mode, msgspec.json.encode(request).decode()]
 
 
-def run_trace(python: str, request: dict[str, Any], cancelled: Callable[[], bool] = lambda: False) -> CountedMemory:
+def run_memory_trace(
+    python: str, request: dict[str, Any], cancelled: Callable[[], bool] = lambda: False
+) -> CountedMemory:
     """Return the counts of a trace, which takes seconds to minutes; `problem` if it fails."""
     command, no_card = memory_child_command(python, "trace", request), {"CUDA_VISIBLE_DEVICES": ""}
     return _parse_counted_memory(run_child(command, TRACE_DEADLINE_SECONDS, no_card, is_cancelled=cancelled))
 
 
-def run_measurement(
+def run_memory_measurement(
     python: str, request: dict[str, Any], gpu_uuid: str = "", cancelled: Callable[[], bool] = lambda: False
 ) -> CountedMemory:
     """Return the memory of two real steps with random weights on a GPU (by UUID), or on the CPU without one."""
@@ -132,26 +135,26 @@ def transformers_config(model: ModelDimensions) -> dict[str, Any]:
         "num_hidden_layers": model.layers,
         "hidden_size": model.hidden,
         "num_attention_heads": model.heads,
-        "num_key_value_heads": model.kv or model.heads,
+        "num_key_value_heads": model.kv_heads or model.heads,
         "intermediate_size": model.ffn,
         "vocab_size": model.vocab,
-        "tie_word_embeddings": model.tied,
+        "tie_word_embeddings": model.ties_embeddings,
     }
     head = {"head_dim": model.head_dim} if model.head_dim else {}
     if model.type in {"gpt2", "gpt_bigcode"}:
         names = {"num_hidden_layers": "n_layer", "hidden_size": "n_embd", "num_attention_heads": "n_head"}
         renamed = {names.get(key, key): value for key, value in plain.items() if key != "num_key_value_heads"}
-        return renamed | {"n_positions": model.positions, "n_inner": model.ffn}
+        return renamed | {"n_positions": model.learned_positions, "n_inner": model.ffn}
     extra: dict[str, dict[str, Any]] = {
         "falcon": {
-            "num_kv_heads": model.kv or model.heads,
-            "new_decoder_architecture": model.norms == 2,
-            "multi_query": model.kv == 1,
+            "num_kv_heads": model.kv_heads or model.heads,
+            "new_decoder_architecture": model.norms_per_layer == 2,
+            "multi_query": model.kv_heads == 1,
             "ffn_hidden_size": model.ffn,
         },
         "stablelm": {"use_qkv_bias": model.qkv_bias},
         "phi3": {"pad_token_id": 0},
         "mistral": {"sliding_window": None},
-        "mixtral": {"num_local_experts": model.experts, "num_experts_per_tok": model.experts_used},
+        "mixtral": {"num_local_experts": model.experts, "num_experts_per_tok": model.experts_per_token},
     }
     return plain | head | extra.get(model.type, {})

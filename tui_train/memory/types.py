@@ -40,78 +40,78 @@ class MemorySettings(Struct, frozen=True, kw_only=True):
     sequence_length: int
     eval_batch: int = 0
     """0: the micro batch."""
-    rows: int = 1
+    sequences_per_sample: int = 1
     """The sequences of a sample: two where it is a pair."""
-    reference: bool = False
+    has_reference_model: bool = False
     """A frozen copy of the model is held beside it."""
-    weights: Dtype = "fp32"
+    weight_dtype: Dtype = "fp32"
     """The type of the weights."""
     autocast: Literal["", "bf16", "fp16"] = ""
     """The type of the computation, if different."""
-    method: TrainedPart = "full"
-    packed: Quantization = ""
+    trained: TrainedPart = "full"
+    quantization: Quantization = ""
     """The weights are quantized and frozen."""
-    rank: int = 16
-    targets: tuple[str, ...] = ATTENTION_LORA_TARGETS
-    adapters: Dtype = "fp32"
+    lora_rank: int = 16
+    lora_targets: tuple[str, ...] = ATTENTION_LORA_TARGETS
+    adapter_dtype: Dtype = "fp32"
     """The type of LoRA's matrices."""
-    dropout: float = 0.0
+    lora_dropout: float = 0.0
     optimizer: OptimizerKind = "adamw_foreach"
     attention: AttentionKind = "sdpa"
-    checkpointing: bool = False
-    whole_layers: bool = True
+    checkpoints_activations: bool = False
+    checkpoints_whole_layers: bool = True
     """False: selective checkpointing, which keeps the outputs of attention and of every second product."""
     loss: LossComputation = "upcast"
     """"none": one number per sequence."""
-    kernels: FusedKernels = ""
+    fused_kernels: FusedKernels = ""
     """Fused norms, or all of Liger's."""
     sharding: ShardingKind = ""
-    shards: int = 1
+    shard_count: int = 1
     offload: bool = False
-    gather: bool = False
+    accumulates_gradients: bool = False
     """Gradients are accumulated over micro batches."""
-    keeps_inputs: bool = False
+    keeps_quantized_layer_inputs: bool = False
     """Quantized layers keep their input, as in bitsandbytes before 0.43."""
-    holds_layers: bool = False
+    holds_frozen_layers: bool = False
     """FSDP1 with reentrant checkpointing holds frozen layers' inputs and gradients through the backward pass."""
-    loads_whole: bool = False
+    loads_whole_model: bool = False
     """Each GPU loads the full model once, as FSDP1 does from a full state dict."""
-    scales: bool = False
+    trains_output_scales: bool = False
     """Trained factors scale the output of the targets, instead of LoRA."""
     fused_experts: bool = False
     """The experts of a layer are one tensor, as in transformers 5, which is neither quantized nor adapted."""
-    keeps_packed: bool = False
+    keeps_quantized_unsharded: bool = False
     """Quantized weights are not sharded."""
-    widened: bool = False
+    has_fp32_residuals: bool = False
     """Tensors between layers are fp32, though the computation is not."""
-    offloads: bool = False
+    offloads_activations: bool = False
     """Activations are offloaded to host memory."""
-    steps_at_once: bool = False
+    steps_in_backward_pass: bool = False
     """Each weight is updated as soon as it has a gradient."""
     caveats: tuple[str, ...] = ()
 
     @property
     def micro_batch_tokens(self) -> int:
         """Tokens per micro batch."""
-        return self.micro_batch * self.rows * self.sequence_length
+        return self.micro_batch * self.sequences_per_sample * self.sequence_length
 
     @property
     def eval_batch_tokens(self) -> int:
         """Tokens per evaluation batch."""
-        return (self.eval_batch or self.micro_batch) * self.rows * self.sequence_length
+        return (self.eval_batch or self.micro_batch) * self.sequences_per_sample * self.sequence_length
 
     @property
     def compute_value_bytes(self) -> int:
         """Bytes per value of the computation."""
-        return BYTES_BY_DTYPE[self.autocast or self.weights]
+        return BYTES_BY_DTYPE[self.autocast or self.weight_dtype]
 
     @property
     def residual_value_bytes(self) -> int:
         """Bytes per value between layers, which autocast leaves in the type of the embedding."""
-        if self.widened:
+        if self.has_fp32_residuals:
             return 4
         cast_whole = self.sharding in {"fsdp", "zero1", "zero2", "zero3"}
-        return self.compute_value_bytes if cast_whole else BYTES_BY_DTYPE[self.weights]
+        return self.compute_value_bytes if cast_whole else BYTES_BY_DTYPE[self.weight_dtype]
 
 
 class PhaseMemory(Struct, frozen=True):
@@ -131,7 +131,7 @@ class MemoryEstimate(Struct, frozen=True):
 
     phases: tuple[PhaseMemory, ...]
     parameters: int
-    trained: int
+    trained_count: int
     caveats: tuple[str, ...] = ()
 
     @property

@@ -22,13 +22,13 @@ _GAP_FACTOR_OF_EXPANDABLE_SEGMENTS = 0.5
 
 
 class GapShares(Struct, frozen=True):
-    """What the allocator reserves beyond the tensors: shares of them, and one of the logits, whose blocks are split.
+    """Memory reserved beyond the tensors: shares of them, and one of the logits, whose blocks are split.
 
     Fitted to 95 trainings of which both were measured, and 30 of which what was reserved was.
     """
 
     tensors: float = 0.05
-    several: float = 0.10
+    several_processes: float = 0.10
     """Of the tensors besides with several processes, whose buckets and gathered layers come and go."""
     logits: float = 0.50
 
@@ -40,9 +40,9 @@ class MemoryVerdict(Struct, frozen=True):
     """The band; the bytes of tensors, those that the allocator reserves for them, and those available for both."""
 
     band: FitBand
-    needed: int
-    reserved: int
-    available: int
+    tensor_bytes: int
+    reserved_bytes: int
+    available_bytes: int
 
 
 def reserved_bytes(
@@ -51,7 +51,7 @@ def reserved_bytes(
     """Return the bytes that the allocator holds at the peak: the tensors and the gaps between them."""
     peak = estimate.peak_phase.total_bytes
     logits = max(dict(phase.parts).get("logits", 0) for phase in estimate.phases)
-    gaps = peak * (shares.tensors + shares.several * several_processes) + logits * shares.logits
+    gaps = peak * (shares.tensors + shares.several_processes * several_processes) + logits * shares.logits
     return int(peak + gaps * (_GAP_FACTOR_OF_EXPANDABLE_SEGMENTS if expandable else 1))
 
 
@@ -61,14 +61,14 @@ def used_bytes_on_card(reserved_total_bytes: int, *, several_processes: bool) ->
 
 
 def judge_memory(
-    needed: int, reserved_total_bytes: int, free: int, *, several_processes: bool, has_caveats: bool = False
+    tensor_bytes: int, reserved_total_bytes: int, free: int, *, several_processes: bool, has_caveats: bool = False
 ) -> MemoryVerdict:
     """Return whether `reserved_total_bytes` bytes fit; with `has_caveats` the tensors must be far below `free`."""
     available = max(0, free - used_bytes_on_card(0, several_processes=several_processes))
     fits = (
-        needed <= available * _MAX_FITTING_SHARE_WITH_CAVEATS
+        tensor_bytes <= available * _MAX_FITTING_SHARE_WITH_CAVEATS
         if has_caveats
         else reserved_total_bytes <= available * _MAX_FITTING_SHARE
     )
-    band: FitBand = "fits" if fits else "tight" if needed <= available * _MAX_TIGHT_SHARE else "will not fit"
-    return MemoryVerdict(band, needed, reserved_total_bytes, available)
+    band: FitBand = "fits" if fits else "tight" if tensor_bytes <= available * _MAX_TIGHT_SHARE else "will not fit"
+    return MemoryVerdict(band, tensor_bytes, reserved_total_bytes, available)

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from tui_train.base.versions import is_at_least_or_unknown
 from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name
 from tui_train.facts.types import YamlDocument
-from tui_train.memory.conventions import (
+from tui_train.memory.trainer_conventions import (
     adapter_dtype,
     frozen_weight_quantization,
     loss_and_kernels,
@@ -62,7 +62,7 @@ class MemoryWorkload(Struct, frozen=True):
 
     model: ModelDimensions | None = None
     settings: MemorySettings | None = None
-    folder: str = ""
+    model_folder: str = ""
     why_unknown: str = ""
     unknown_model: str = ""
 
@@ -72,7 +72,7 @@ def derive_workload(setup: Setup) -> MemoryWorkload:
     profile = setup.effective_profile
     if trainer_has_own_field(profile, "nemo"):
         return _nemo_workload(setup)
-    if trainer_of(profile).makes_model and not profile.trainer.model:
+    if trainer_of(profile).can_create_model and not profile.trainer.model:
         return MemoryWorkload(new_model_dimensions(profile.recipe), _memory_settings(setup))
     return _loaded_model_workload(setup)
 
@@ -85,7 +85,10 @@ def _loaded_model_workload(setup: Setup) -> MemoryWorkload:
         return MemoryWorkload(why_unknown=f"{profile.trainer.config}: {document.problem}")
     name = chosen_model_name(profile, setup.trainer_options)
     if not name:
-        own = trainer_has_own_field(profile, "trainer.script") and "model" not in setup.ladder_context.accepted
+        own = (
+            trainer_has_own_field(profile, "trainer.script")
+            and "model" not in setup.ladder_context.accepted_placeholders
+        )
         return MemoryWorkload(
             why_unknown="the script's own model is not known" if own else "no model is set (trainer.model)"
         )
@@ -104,7 +107,7 @@ def _loaded_model_workload(setup: Setup) -> MemoryWorkload:
 
 
 def _why_batch_unknown(setup: Setup) -> str:
-    if "micro_batch" in setup.ladder_context.accepted:
+    if "micro_batch" in setup.ladder_context.accepted_placeholders:
         return "the micro batch is not known: set recipe.micro_batch"
     if setup.preset.label == SCRIPT_LABEL:
         return "the script's own batch is not known"
@@ -132,7 +135,7 @@ def new_model_dimensions(recipe: Recipe) -> ModelDimensions:
         heads=recipe.heads or 0,
         ffn=math.ceil(8 * hidden / 3 / 32) * 32,
         vocab=_BUILTIN_VOCABULARY_SIZE,
-        tied=True,
+        ties_embeddings=True,
     )
 
 
@@ -156,38 +159,38 @@ def _memory_settings(setup: Setup, model: ModelDimensions | None = None) -> Memo
     finetune_method = profile.finetune.method if trainer_has_own_field(profile, "finetune") else ""
     return MemorySettings(
         micro_batch=_effective_micro_batch(setup) or 1,
-        rows=2 if finetune_method in {"dpo", "reward"} else 1,
-        reference=finetune_method in {"dpo", "kto"} and not lora,
+        sequences_per_sample=2 if finetune_method in {"dpo", "reward"} else 1,
+        has_reference_model=finetune_method in {"dpo", "kto"} and not lora,
         sequence_length=recipe.sequence_length or options.integer("length", _ASSUMED_SEQUENCE_LENGTH),
         eval_batch=_effective_eval_batch(setup),
-        weights=loaded_dtype,
+        weight_dtype=loaded_dtype,
         autocast=_AUTOCAST_BY_PRECISION[precision],
-        method="lora" if lora else "full",
-        packed=packing,
-        rank=options.integer("lora_rank", 8 if "finetuning_type" in options else 16),
-        targets=_lora_targets(
+        trained="lora" if lora else "full",
+        quantization=packing,
+        lora_rank=options.integer("lora_rank", 8 if "finetuning_type" in options else 16),
+        lora_targets=_lora_targets(
             TrainerOptions({"lora_target": "all", **options}) if _is_lora_by_fallback(setup) else options
         ),
-        adapters=adapter_dtype(setup, quantization=packing, sharding=sharding, loaded_dtype=loaded_dtype),
-        dropout=0.05 if lora else 0.0,
+        adapter_dtype=adapter_dtype(setup, quantization=packing, sharding=sharding, loaded_dtype=loaded_dtype),
+        lora_dropout=0.05 if lora else 0.0,
         optimizer=_optimizer_kind(setup),
         attention=_attention_kind(options),
-        checkpointing=checkpointing,
+        checkpoints_activations=checkpointing,
         loss=kind,
-        kernels=kernels,
+        fused_kernels=kernels,
         sharding=sharding,
-        shards=setup.model_copies,
+        shard_count=setup.model_copies,
         offload=profile.trainer.offload,
-        gather=(effective_accumulation(profile, setup.model_copies) or 0) > 1,
+        accumulates_gradients=(effective_accumulation(profile, setup.model_copies) or 0) > 1,
         fused_experts=is_at_least_or_unknown(setup.toolchain.transformers if setup.toolchain else None, "5.0"),
-        keeps_packed=_holds_all_quantized_weights(setup),
-        holds_layers=lora and checkpointing and _uses_fsdp1(options) and _has_reentrant_checkpointing(setup),
+        keeps_quantized_unsharded=_holds_all_quantized_weights(setup),
+        holds_frozen_layers=lora and checkpointing and _uses_fsdp1(options) and _has_reentrant_checkpointing(setup),
         caveats=_workload_caveats(setup, weights_known=widened or filed is not None),
     )
 
 
 def _is_lora_by_fallback(setup: Setup) -> bool:
-    return setup.effective_profile.recipe.lora and "lora" in setup.ladder_context.accepted
+    return setup.effective_profile.recipe.lora and "lora" in setup.ladder_context.accepted_placeholders
 
 
 def _trains_adapter(setup: Setup) -> bool:
@@ -226,7 +229,7 @@ def _holds_all_quantized_weights(setup: Setup) -> bool:
 def _effective_eval_batch(setup: Setup) -> int:
     """Return the evaluation batch; 0 (the micro batch) if no evaluation is requested."""
     recipe, options = setup.effective_profile.recipe, setup.trainer_options
-    if recipe.eval_batch and "eval_batch" in setup.ladder_context.accepted:
+    if recipe.eval_batch and "eval_batch" in setup.ladder_context.accepted_placeholders:
         return recipe.eval_batch
     by_strategy = any(text not in {"", "no", "none"} for text in options.texts("eval_strategy"))
     evaluates = options.is_on("evaluates") or by_strategy
@@ -318,17 +321,17 @@ def _nemo_workload(setup: Setup) -> MemoryWorkload:
     how = MemorySettings(
         micro_batch=recipe.micro_batch,
         sequence_length=recipe.sequence_length,
-        weights="bf16",
-        method="lora" if lora else "full",
-        rank=32,
-        adapters="bf16",
-        targets=ALL_LORA_TARGETS,
+        weight_dtype="bf16",
+        trained="lora" if lora else "full",
+        lora_rank=32,
+        adapter_dtype="bf16",
+        lora_targets=ALL_LORA_TARGETS,
         optimizer="adamw_fused",
         attention="flash",
-        checkpointing=bool(recipe.activation_checkpointing),
+        checkpoints_activations=bool(recipe.activation_checkpointing),
         sharding="" if lora else "zero1",
-        shards=setup.model_copies,
-        kernels="liger",
+        shard_count=setup.model_copies,
+        fused_kernels="liger",
         caveats=("NeMo: estimated with transformers' layers, not Megatron's",),
     )
     return MemoryWorkload(model, how)
@@ -337,10 +340,16 @@ def _nemo_workload(setup: Setup) -> MemoryWorkload:
 def _with_recipe_sizes(model: ModelDimensions, recipe: Recipe) -> ModelDimensions:
     """Return the model of a recipe with the sizes that its file sets instead, as the file sets them."""
     if recipe.layers:
-        model = structs.replace(model, layers=recipe.layers, exact=0)
+        model = structs.replace(model, layers=recipe.layers, exact_parameters=0)
     if recipe.hidden_size and recipe.heads:
         hidden, heads = recipe.hidden_size, recipe.heads
         model = structs.replace(
-            model, hidden=hidden, heads=heads, kv=heads, head_dim=hidden // heads, ffn=4 * hidden, exact=0
+            model,
+            hidden=hidden,
+            heads=heads,
+            kv_heads=heads,
+            head_dim=hidden // heads,
+            ffn=4 * hidden,
+            exact_parameters=0,
         )
-    return structs.replace(model, ffn=recipe.ffn_hidden_size, exact=0) if recipe.ffn_hidden_size else model
+    return structs.replace(model, ffn=recipe.ffn_hidden_size, exact_parameters=0) if recipe.ffn_hidden_size else model

@@ -1,10 +1,10 @@
-"""Where trainings run, or are planned for: a machine that is asked, and what starts them there."""
+"""Places where trainings run or are planned for: a machine, and what starts them there."""
 
 from pathlib import Path
 
 from tui_train.places.place import Place
 from tui_train.profile import hosts
-from tui_train.runs.elsewhere import read_run_place, read_unconfirmed_start
+from tui_train.runs.remote_run import read_run_place, read_unconfirmed_start
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import read_known_job
 

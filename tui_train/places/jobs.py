@@ -10,11 +10,11 @@ from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import machine_name
 from tui_train.channel.slurm_commands import CommandResult, run_slurm_command
-from tui_train.places.asking import ask_machine, odd_answer_remedy
-from tui_train.places.feed import UPDATE_TIMEOUT_SECONDS, receive_run_changes
-from tui_train.places.starting import resolve_unconfirmed_start
+from tui_train.places.host_questions import ask_machine, unexpected_answer_remedy
+from tui_train.places.receive_changes import UPDATE_TIMEOUT_SECONDS, receive_run_changes
+from tui_train.places.remote_start import resolve_unconfirmed_start
 from tui_train.profile.hosts import host_address
-from tui_train.runs.elsewhere import RunPlace, read_place_elsewhere, read_run_place
+from tui_train.runs.remote_run import RunPlace, read_remote_place, read_run_place
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import KnownJob, known_start_count, read_queued_job, write_known_job
 
@@ -83,13 +83,13 @@ def refresh_jobs(runs: Iterable[RunDir], *, with_logs: bool = True) -> None:
     restarted: list[RunDir] = []
     for (host, cluster), jobs in asked.items():
         try:
-            listed = tuple(_ask_for_jobs(host, cluster, jobs))
+            listed = tuple(_queried_jobs(host, cluster, jobs))
         except Unavailable as error:
             failed.append(error)
             continue
         for run, job, listed_job in listed:
             try:
-                restarted += [run] if _update_and_tell_if_requeued(run, job, listed_job, with_logs=with_logs) else []
+                restarted += [run] if _update_job_and_check_requeued(run, job, listed_job, with_logs=with_logs) else []
             except Unavailable as error:
                 failed.append(error)
     if failed:
@@ -98,13 +98,13 @@ def refresh_jobs(runs: Iterable[RunDir], *, with_logs: bool = True) -> None:
         refresh_jobs(restarted, with_logs=with_logs)
 
 
-def _update_and_tell_if_requeued(run: RunDir, job: KnownJob, listed_job: KnownJob, *, with_logs: bool) -> bool:
+def _update_job_and_check_requeued(run: RunDir, job: KnownJob, listed_job: KnownJob, *, with_logs: bool) -> bool:
     """Keep a job as it is listed now; return whether it was queued again since its host was heard last.
 
     `with_logs`: of one on a host that does not just wait, what it wrote is taken first: it has not left the queue
     before its end is known here.
     """
-    begun, place = known_start_count(run.path), read_place_elsewhere(run.path)
+    begun, place = known_start_count(run.path), read_remote_place(run.path)
     if place and with_logs and {job.state, listed_job.state} != {"PENDING"}:
         answered, why = receive_run_changes(run, place, within_seconds=UPDATE_TIMEOUT_SECONDS)
         # A host that answers but has no such folder any more will never say how it ended.
@@ -115,15 +115,15 @@ def _update_and_tell_if_requeued(run: RunDir, job: KnownJob, listed_job: KnownJo
     return listed_job.state == "PENDING" and known_start_count(run.path) != begun
 
 
-def _ask_for_jobs(
+def _queried_jobs(
     host: str, cluster: str, jobs: Sequence[tuple[RunDir, KnownJob]]
 ) -> Iterator[tuple[RunDir, KnownJob, KnownJob]]:
-    """Yield each job with how it is listed now."""
+    """Yield each job with its present entry in squeue."""
     asked = [(job.number, read_run_place(run.path).folder) for run, job in jobs]
     question = {"do": "jobs", "cluster": cluster, "jobs": asked}
     listed = ask_machine(RunPlace(host, ""), question).jobs
     if len(listed) != len(jobs):
-        raise NoAnswer(f"{machine_name(host)} sent no state of the jobs", odd_answer_remedy(host))
+        raise NoAnswer(f"{machine_name(host)} sent no state of the jobs", unexpected_answer_remedy(host))
     for (run, job), found in zip(jobs, listed, strict=True):
         now = KnownJob(number=job.number, starts=job.starts, cluster=job.cluster, state="")
         if found:

@@ -17,7 +17,7 @@ from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.other_machines.slurm import read_cluster
 from tui_train.facts.types import Facts
 from tui_train.places import profile_facts
-from tui_train.places.asking import (
+from tui_train.places.host_questions import (
     StartUnderWay,
     ask_child,
     ask_removal,
@@ -26,10 +26,10 @@ from tui_train.places.asking import (
     create_run_folder_on_host,
     unreachable_remedy,
 )
-from tui_train.places.feed import receive_run_changes
 from tui_train.places.jobs import cancel_if_impossible, dry_run_job, refresh_jobs, stop_job, wait_while_completing
-from tui_train.places.mirror import update_copy
-from tui_train.places.starting import resolve_unconfirmed_start, start_elsewhere
+from tui_train.places.receive_changes import receive_run_changes
+from tui_train.places.remote_start import resolve_unconfirmed_start, start_elsewhere
+from tui_train.places.run_mirror import update_copy
 from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME as SLURM_SCRIPT
@@ -37,23 +37,23 @@ from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs import folders, rundir
-from tui_train.runs.elsewhere import (
+from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
+from tui_train.runs.remote_run import (
     read_host_report,
-    read_place_elsewhere,
+    read_remote_place,
     read_run_place,
     write_host_report,
-    write_place,
+    write_run_place,
 )
-from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import cluster_text, read_queued_job
 from tui_train.runs.start import (
     WhenFree,
     has_nothing_left_to_train,
+    launch_script_options,
     restart_note,
-    script_options,
     start_run,
-    unfinished_wait,
+    unfinished_wait_mode,
 )
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
@@ -79,7 +79,7 @@ class Place(Struct, frozen=True):
 
     @property
     def can_start(self) -> bool:
-        """Whether a training can be started there; where none can, that raises Unavailable with what to do instead."""
+        """True where a training can be started; elsewhere a start raises Unavailable with what to do instead."""
         return self.slurm or self.machine_file is None
 
     # Facts
@@ -143,7 +143,7 @@ class Place(Struct, frozen=True):
         run = rundir.create_run_folder(plan.name, prepared.files)
         try:
             if self.host:
-                write_place(run.path, create_run_folder_on_host(self.host, run, prepared.files))
+                write_run_place(run.path, create_run_folder_on_host(self.host, run, prepared.files))
                 interrupts.raise_if_interrupted("")
             self._start(run, interrupts, when_free=when_free)
         except TuiTrainError:
@@ -169,14 +169,14 @@ class Place(Struct, frozen=True):
                 raise Unavailable(why, f"Wait until it has left the queue, or take it out: tui-train stop {name}")
             if has_nothing_left_to_train(run):
                 raise Unavailable(f"{name} has finished: there is nothing left to train", "Run its profile.")
-        self._start(run, interrupts, resume=True, when_free=when_free or unfinished_wait(run))
+        self._start(run, interrupts, resume=True, when_free=when_free or unfinished_wait_mode(run))
         return restart_note(run)
 
     def _start(self, run: RunDir, interrupts: Interrupts, *, when_free: WhenFree, resume: bool = False) -> None:
         if not self.name:
             start_run(run, resume=resume, when_free=when_free, interrupts=interrupts)
             return
-        options = script_options(run, resume=resume, when_free=when_free)
+        options = launch_script_options(run, resume=resume, when_free=when_free)
         start_elsewhere(run, slurm=self.slurm, options=options, waits_for_gpus=bool(when_free))
         if self.slurm:
             cancel_if_impossible(run)
@@ -196,7 +196,7 @@ class Place(Struct, frozen=True):
             return read_status(run)
         with _adding_last_known_state(run):
             refresh_jobs([run], with_logs=False)
-            place = read_place_elsewhere(run.path)
+            place = read_remote_place(run.path)
             if place is None or read_queued_job(run.path):
                 return read_status(run)
             report = ask_report(place)
@@ -229,7 +229,7 @@ class Place(Struct, frozen=True):
             else:
                 ask_stop(there, at_once=at_once, grace_seconds=grace)
         ended = self.ask_state(run, with_log=False)
-        if place := read_place_elsewhere(run.path):
+        if place := read_remote_place(run.path):
             # What does not come is brought by whoever reads the log.
             with suppress(TuiTrainError):
                 receive_run_changes(run, place, within_seconds=_MAX_LAST_LOG_SECONDS)
@@ -237,7 +237,7 @@ class Place(Struct, frozen=True):
 
     def remove(self, run: RunDir) -> None:
         """Remove the folder of a run that has ended, where it ran and here; what it left there is gone for good."""
-        if (there := read_place_elsewhere(run.path)) and not there.shared:
+        if (there := read_remote_place(run.path)) and not there.shared:
             ask_removal(there, ended=True)
         folders.remove_run(run)
 
@@ -257,7 +257,7 @@ class Place(Struct, frozen=True):
 
     def refuse_if_active(self, run: RunDir) -> None:
         """Raise Unavailable where a run trains, or left processes; a host that has its very folder is asked."""
-        place = read_place_elsewhere(run.path)
+        place = read_remote_place(run.path)
         folders.refuse_if_active(run, self.ask_state(run, with_log=False) if place and place.shared else None)
 
     def _require_startable(self) -> None:
@@ -270,7 +270,7 @@ class Place(Struct, frozen=True):
 
 def _remove_unstarted(run: RunDir) -> None:
     """Remove the folder of a run that was never started, on its host as well."""
-    if place := read_place_elsewhere(run.path):
+    if place := read_remote_place(run.path):
         with suppress(Unavailable):
             ask_removal(place)
     shutil.rmtree(run.path, ignore_errors=True)
@@ -295,7 +295,7 @@ def _unknown_state_text(run: RunDir) -> str:
 
 def _manual_stop_remedy(run: RunDir) -> str:
     """Return how a run is stopped on a host that answers no question."""
-    place = read_place_elsewhere(run.path)
+    place = read_remote_place(run.path)
     if place is None:
         return "Check `squeue`."
     there = f"python3 {shlex.quote(f'{place.folder}/{RUNNER_ZIP_FILE_NAME}')} stop"

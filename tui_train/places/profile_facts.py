@@ -15,8 +15,8 @@ from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import facts_key_of_question as data_key
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.machine.child_process import relative_python_path_folders
-from tui_train.facts.machine.communication_tests import Examination, load_examinations
-from tui_train.facts.machine.inherited_settings import find_sources_of_inherited_variables, starts_without_wandb_prompt
+from tui_train.facts.machine.communication_tests import Examination, load_communication_examinations
+from tui_train.facts.machine.inherited_settings import read_inherited_variables, starts_without_wandb_prompt
 from tui_train.facts.models import hub, model_folders, nemo_models
 from tui_train.facts.models.hub import HubModel
 from tui_train.facts.models.model_folders import ModelFolder
@@ -39,7 +39,7 @@ from tui_train.facts.types import (
 )
 from tui_train.facts.yaml_documents import read_documents
 from tui_train.memory import workload
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.places.help_question import script_help_question_for_auto_preset
 from tui_train.profile.presets import UserPreset, UserPresetByName, get_preset
 from tui_train.profile.presets.user_presets import user_presets
@@ -47,9 +47,9 @@ from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.runner.queue.listing import list_cards_in_queue
 from tui_train.runner.system.paths import free_bytes_for_path, why_unwritable
 from tui_train.runs.conflicts import resources_in_use
-from tui_train.runs.elsewhere import RunPlace
+from tui_train.runs.remote_run import RunPlace
 from tui_train.setup.recipe.data_questions import question_about_data
-from tui_train.setup.recipe.effective import user_output_folder
+from tui_train.setup.recipe.effective_values import user_output_folder
 from tui_train.setup.recipe.given_arguments import likely_input_paths
 from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
 from tui_train.trainers import profile_paths_to_check, trainer_has_own_field
@@ -102,7 +102,7 @@ def read_profile_files(profile: Profile) -> ProfileFiles:
         checkpoints=_read_start_checkpoint(profile),
         accelerate_config=accelerate_config,
         tokenizers=_read_nemo_tokenizer(profile),
-        communication=load_examinations(),
+        communication=load_communication_examinations(),
     )
 
 
@@ -191,7 +191,7 @@ def probe_profile_facts(profile: Profile, on_wait: Callable[[str], None] = lambd
         machine=machine.result(),
         toolchains=toolchains,
         **msgspec.structs.asdict(files),
-        variables=find_sources_of_inherited_variables(),
+        variables=read_inherited_variables(),
         engines=container_images.read_engines() if in_container else (),
         images=read_chosen_image(profile),
         resources_in_use=resources_in_use(rendezvous_port(profile)),
@@ -214,7 +214,7 @@ def _read_profile_data(profile: Profile, facts: Facts) -> dict[str, DataReport]:
 
 def data_question_with_key_and_python(profile: Profile, facts: Facts) -> tuple[str, DataQuestion, Toolchain] | None:
     """Return what is asked of the profile's data, after its key in Facts, and the Python that reads; None for none."""
-    setup = set_up(profile, facts)
+    setup = make_setup(profile, facts)
     asked = None if setup.recipe_problem else question_about_data(setup)
     if asked is None or setup.toolchain is None or profile.container.engine != "none":
         return None
@@ -289,7 +289,7 @@ def with_local_files(profile: Profile, facts: Facts) -> Facts:
         presets=user_presets(),
         models=known,
         sources=sources,
-        communication=load_examinations(),
+        communication=load_communication_examinations(),
     )
 
 

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 from tui_train.base.command import CHECKPOINT_VARIABLE, Command, CommandPart, CommandWord, join_pieces, word_in_run_dir
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.launcher import LauncherJob
-from tui_train.memory.ladder.attempt_order import AttemptPlan, title_per_rung
+from tui_train.memory.ladder.attempt_order import AttemptPlan, titles_per_rung
 from tui_train.plan.description import batch_arithmetic_text
 from tui_train.plan.environment import attempt_variables
 from tui_train.plan.types import Attempt, CheckpointRule
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, PresetArgument
 from tui_train.setup.recipe import config_file
-from tui_train.setup.recipe.effective import working_folder
+from tui_train.setup.recipe.effective_values import working_folder
 from tui_train.setup.recipe.placeholder_values import (
     PlaceholderValue,
     fill_placeholders,
@@ -26,7 +26,7 @@ from tui_train.setup.setup import Setup
 def values_passed_to_trainer(attempt_plan: AttemptPlan, setup: Setup, config_path: str) -> dict[str, PlaceholderValue]:
     """Return the values passed to the trainer in an attempt, by placeholder; its config file is at `config_path`."""
     chosen, user_output, output = setup.profile, setup.user_output_folder, attempt_output_folder(setup)
-    keys = recipe_keys_to_pass(chosen, (key for _, change in attempt_plan.changes for key, _ in change.edits))
+    keys = recipe_keys_to_pass(chosen, (key for _, change in attempt_plan.rungs_and_changes for key, _ in change.edits))
     keeps_output = bool(user_output) and not chosen.trainer.output and output == user_output
     config_word = config_file.config_placeholder_word(chosen, setup.preset, config_path)
     return placeholder_values(setup, output, config_word, keys, user_output=keeps_output)
@@ -52,11 +52,11 @@ def build_attempt(
         *([CommandPart(resume, "only if there is a complete checkpoint", resumes=True)] if resume else []),
     )
     return Attempt(
-        rung=attempt_plan.changes[-1][0] if attempt_plan.changes else "",
+        rung=attempt_plan.rungs_and_changes[-1][0] if attempt_plan.rungs_and_changes else "",
         title=attempt_plan.title,
-        changes=tuple(title_per_rung(attempt_plan.changes)),
-        edits={key: value for _, change in attempt_plan.changes for key, value in change.edits},
-        then={phase: place + 1 for phase, place in attempt_plan.then.items()},
+        changes=tuple(titles_per_rung(attempt_plan.rungs_and_changes)),
+        edits={key: value for _, change in attempt_plan.rungs_and_changes for key, value in change.edits},
+        then={phase: place + 1 for phase, place in attempt_plan.next_attempt_by_phase.items()},
         batch=batch_arithmetic_text(setup, job),
         command=Command(
             parts, attempt_variables(setup, job, passed_values), working_folder(chosen, preset) or word_in_run_dir("")

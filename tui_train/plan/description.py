@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 
-from tui_train.base.text import counted, display_path, percent, visible
+from tui_train.base.text import display_path, percent, quantity, visible
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.launcher import LauncherJob
@@ -13,7 +13,7 @@ from tui_train.profile.types import AUTO_PRESET, WANDB_OFFLINE_MODES, Profile, R
 from tui_train.setup.machine import other_hosts
 from tui_train.setup.machine.idle_cards import left_out_cards_sentence
 from tui_train.setup.recipe import data_questions, launcher_config
-from tui_train.setup.recipe.effective import global_batch_change_sentence, is_unset_by_user
+from tui_train.setup.recipe.effective_values import global_batch_change_sentence, is_unset_by_user
 from tui_train.setup.recipe.given_arguments import script_source
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, profile_paths_to_check, trainer_has_own_field, trainer_of
@@ -32,10 +32,10 @@ def plan_title(setup: Setup) -> str:
     """Return what trains, what starts it, and where, in one line."""
     profile = setup.profile
     training = setup.trainer.title()
-    devices = counted(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
-    processes = counted(setup.first_machine_processes, "process", "processes")
+    devices = quantity(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
+    processes = quantity(setup.first_machine_processes, "process", "processes")
     if uneven := profile.nodes.uneven_processes:
-        processes = counted(setup.world_size, "process", "processes")
+        processes = quantity(setup.world_size, "process", "processes")
         devices = f"{'the GPUs' if setup.device == 'cuda' else 'the CPU'} of {_machines_and_processes_text(uneven)}"
     elif profile.nodes.machine_count > 1:
         devices += f" of each of {profile.nodes.machine_count} machines"
@@ -57,11 +57,11 @@ def plan_number_texts(setup: Setup) -> tuple[str, ...]:
     """Return learning rate and steps as text, each with its source unless the user set it."""
     recipe, values = setup.effective_profile.recipe, setup.effective_values
     rate, length = batch.scaled_learning_rate(recipe), values["sequence_length"]
-    rate_text = values["learning_rate"].other_form if rate is None else f"learning rate {rate:g}"
+    rate_text = values["learning_rate"].other_form_text if rate is None else f"learning rate {rate:g}"
     end = "epochs" if recipe.epochs and not recipe.steps else "steps"
     texts_and_sources = [
         (rate_text, values["learning_rate"].source if recipe.lr_scaling == "none" else ""),
-        (_training_length_text(recipe) or values["steps"].other_form, values[end].source),
+        (_training_length_text(recipe) or values["steps"].other_form_text, values[end].source),
     ]
     if recipe.sequence_length and is_unset_by_user(length) and not length.source.endswith("default"):
         texts_and_sources.append((f"sequence length {recipe.sequence_length}", length.source))
@@ -96,13 +96,13 @@ def warm_up_text(warmup: float | None, steps: int) -> str:
         return ""
     if warmup < 1 and not steps:
         return f"{percent(warmup)} of the steps to warm up"
-    return f"{counted(math.ceil(warmup * steps) if warmup < 1 else round(warmup), 'step')} to warm up"
+    return f"{quantity(math.ceil(warmup * steps) if warmup < 1 else round(warmup), 'step')} to warm up"
 
 
 def _training_length_text(recipe: Recipe) -> str:
     """Return how long the training is, in words: its steps, or else its epochs."""
     if recipe.steps:
-        return counted(recipe.steps, "step")
+        return quantity(recipe.steps, "step")
     return f"{recipe.epochs:g} {'epoch' if recipe.epochs == 1 else 'epochs'}" if recipe.epochs else ""
 
 
@@ -181,7 +181,7 @@ def _accelerate_notes(setup: Setup) -> list[str]:
         if setup.effective_values.get(name, value).source != value.source
     }
     kept = [value.text for name, value in config_values.items() if name not in overridden]
-    kept += accelerate_config.kept_settings(config, profile.trainer.strategy, fp8="fp8" in kept)
+    kept += accelerate_config.settings_kept_from_config(config, profile.trainer.strategy, fp8="fp8" in kept)
     path = display_path(launcher_config.launcher_config_path(profile, setup.facts))
     sentences = [f"{', '.join(kept)}: {launcher_config.CONFIG_SOURCE_TEXT} ({path})."] if kept else []
     for name, value in overridden.items():
@@ -210,9 +210,9 @@ def _ssh_host_notes(profile: Profile, *, needs_shared_disk: bool) -> list[str]:
 def batch_arithmetic_text(setup: Setup, job: LauncherJob) -> str:
     """Return the arithmetic of an attempt's batch in words, as far as it is known, with its source."""
     recipe = setup.effective_profile.recipe
-    processes = counted(job.world_size, "process", "processes")
+    processes = quantity(job.world_size, "process", "processes")
     if setup.model_copies != job.world_size:
-        processes = f"{counted(setup.model_copies, 'copy', 'copies')} of the model"
+        processes = f"{quantity(setup.model_copies, 'copy', 'copies')} of the model"
     effective = setup.effective_values["micro_batch"], setup.effective_values["global_batch"]
     if recipe.micro_batch is None:
         return visible(f"{processes}, batch: {effective[0].source}")

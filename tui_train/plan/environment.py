@@ -40,7 +40,7 @@ def attempt_variables(
 ) -> tuple[EnvSetting, ...]:
     """Return the variables of an attempt; the user's variables override those of the plan."""
     profile = setup.effective_profile
-    cores = (profile.slurm.cpus or job.processes) if job.scheduled else setup.facts.machine.cpu_count
+    cores = (profile.slurm.cpus or job.processes) if job.is_slurm_job else setup.facts.machine.cpu_count
     threads = max(1, cores // max((job.processes, *job.uneven_processes)))
     settings = [
         _UNBUFFERED_SETTING,
@@ -51,7 +51,7 @@ def attempt_variables(
         cards = "the chosen GPUs by UUID, which does not depend on their order"
         settings.append(EnvSetting("CUDA_DEVICE_ORDER", "PCI_BUS_ID", order, "machine"))
         uuids: CommandWord = ",".join(job.gpus) if job.nodes == 1 else JoinedWord((GPUS_VARIABLE,))
-        settings += [] if job.scheduled else [EnvSetting("CUDA_VISIBLE_DEVICES", uuids, cards, "profile")]
+        settings += [] if job.is_slurm_job else [EnvSetting("CUDA_VISIBLE_DEVICES", uuids, cards, "profile")]
     else:
         settings.append(EnvSetting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides all GPUs", "profile"))
     settings += LAUNCHERS[setup.launcher](job).environment_settings()
@@ -116,7 +116,7 @@ def _tracker_settings(setup: Setup) -> list[EnvSetting]:
 def _resumes_with_saved_micro_batch(setup: Setup) -> bool:
     rule, tool = setup.preset.checkpoints, setup.toolchain
     saves = rule is not None and "trainer_state.json" in rule.complete
-    takes_micro_batch = "micro_batch" in setup.ladder_context.accepted
+    takes_micro_batch = "micro_batch" in setup.ladder_context.accepted_placeholders
     return (
         saves
         and takes_micro_batch

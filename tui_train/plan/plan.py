@@ -21,7 +21,7 @@ from tui_train.profile import batch
 from tui_train.profile.types import Profile
 from tui_train.setup.machine import container
 from tui_train.setup.machine.other_hosts import other_hosts_gpu_uuids
-from tui_train.setup.profile_summary import given_or_derived_name
+from tui_train.setup.profile_summary import chosen_or_derived_name
 from tui_train.setup.recipe import config_file, hub_model, launcher_config
 from tui_train.setup.recipe.options import given_options
 from tui_train.setup.recipe.placeholder_values import effective_accumulation
@@ -45,7 +45,7 @@ def make_plan(setup: Setup, findings: Iterable[Finding]) -> Plan:
     jobs, launcher_configs = _build_jobs(setups)
     attempts, configs = _build_attempts(steps, setups, jobs)
     return Plan(
-        name=given_or_derived_name(setup.profile),
+        name=chosen_or_derived_name(setup.profile),
         title=plan_title(setup),
         notes=plan_notes(setup),
         **_plan_machine_fields(setup, jobs[0]).keywords,
@@ -76,7 +76,7 @@ def _plan_machine_fields(setup: Setup, first_job: LauncherJob) -> partial[Plan]:
         gpus=gpus,
         gpu_names=tuple(gpu.name for gpu in setup.gpus) if gpus else (),
         gpu_pool=_gpu_pool(setup) if gpus else (),
-        gpu_memory=_gpu_memory(setup) if gpus else 0,
+        gpu_memory=_required_gpu_memory(setup) if gpus else 0,
         world_size=setup.world_size,
         nodes=nodes.machine_count,
         uneven=nodes.uneven_processes,
@@ -100,7 +100,7 @@ def _gpu_pool(setup: Setup) -> tuple[str, ...]:
     return pool if len(kinds) == 1 and len(pool) > len(setup.gpus) and setup.profile.nodes.machine_count == 1 else ()
 
 
-def _gpu_memory(setup: Setup) -> int:
+def _required_gpu_memory(setup: Setup) -> int:
     """Return the bytes that each GPU has to have free; never more than one can have beside a display."""
     totals = [gpu.memory_total for gpu in setup.gpus if gpu.memory_total]
     return min(predict_memory(setup).reserved_bytes_at_peak, int(min(totals) * _MAX_FREE_SHARE)) if totals else 0
@@ -236,15 +236,15 @@ def _build_job(setup: Setup) -> LauncherJob:
         strategy=profile.trainer.strategy,
         offload=profile.trainer.offload and profile.trainer.strategy != "ddp",
         accumulation=effective_accumulation(profile, setup.model_copies) or 1,
-        clipping=_max_gradient_norm(setup),
-        scheduled=setup.is_slurm_job,
+        clipping_norm=_max_gradient_norm(setup),
+        is_slurm_job=setup.is_slurm_job,
     )
 
 
 def _precision_outside_recipe(setup: Setup) -> str:
     """Return a precision of the user's accelerate config that the recipe has no word for, such as fp8."""
     value = setup.effective_values["precision"]
-    return value.other_form if value.source == launcher_config.CONFIG_SOURCE_TEXT else ""
+    return value.other_form_text if value.source == launcher_config.CONFIG_SOURCE_TEXT else ""
 
 
 def _max_gradient_norm(setup: Setup) -> float:

@@ -40,7 +40,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """The number of the next attempt, by the phase in which memory ran out."""
     checkpoints: CheckpointRule | None = None
     fills: tuple[tuple[str, PlainData], ...] = ()
-    """Files with paths that runner/run_folder/fill.py fills in there, each with its value if there is no checkpoint."""
+    """Files whose paths runner/run_folder/fill_config.py fills in, each with its value if there is no checkpoint."""
 
 
 class PlannedPreparation(Struct, frozen=True):
@@ -92,7 +92,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     launcher: str
     device: Literal["cpu", "cuda"]
     gpus: tuple[str, ...]
-    """Those of the first machine; empty where Slurm chooses them."""
+    """The GPUs of the first machine; empty if Slurm chooses them."""
     gpu_names: tuple[str, ...] = ()
     gpu_pool: tuple[str, ...] = ()
     """All GPUs of that kind that can train, where there are more: as many of them as `gpus` may be taken instead."""
@@ -127,7 +127,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     preparations: tuple[PlannedPreparation, ...] = ()
     attempts: tuple[Attempt, ...]
     phases: tuple[str, ...] = ()
-    """Those in which GPU memory can run out."""
+    """The phases in which GPU memory can run out."""
     configs: tuple[ConfigFile, ...] = ()
     programs: tuple[ProgramFile, ...] = ()
     nemo: NemoFile | None = None

@@ -1,6 +1,6 @@
 """The weights of a training's data files."""
 
-from tui_train.base.text import counted
+from tui_train.base.text import quantity
 from tui_train.profile.types import Profile
 
 DATA_WEIGHTS_REMEDY = "Give one number from 0 up for each file of the training data, in their order."
@@ -18,4 +18,6 @@ def data_weights_problem(weights: tuple[float, ...], file_count: int) -> str:
         return ""
     if not any(weights):
         return "all weights are 0"
-    return f"{counted(len(weights), 'weight')} for {counted(file_count, 'file')}" if len(weights) != file_count else ""
+    return (
+        f"{quantity(len(weights), 'weight')} for {quantity(file_count, 'file')}" if len(weights) != file_count else ""
+    )

@@ -97,7 +97,7 @@ def _require_value_within_limits(row: Field, value: FieldValue) -> None:
     if row.options and value not in row.options:
         raise BadInput(f"{row.key} is {visible(str(value))!r}", f"Choose one of: {', '.join(row.options)}.")
     low, high = row.minimum, row.maximum
-    for number in _numbers_in(value):
+    for number in _numbers_in_value(value):
         if not ((low is None or number >= low) and (high is None or number <= high)):
             raise BadInput(f"{row.key} is {number}", f"Give a number from {low} to {high}.")
     if row.key == "name" and not str(value).strip():
@@ -113,7 +113,7 @@ def _require_value_within_limits(row: Field, value: FieldValue) -> None:
         )
 
 
-def _numbers_in(value: FieldValue) -> Iterator[float]:
+def _numbers_in_value(value: FieldValue) -> Iterator[float]:
     for part in value if isinstance(value, tuple) else (value,):
         if isinstance(part, (int, float)) and not isinstance(part, bool):
             yield part

@@ -7,7 +7,7 @@ import tomli_w
 from tui_train.base.app_paths import hosts_file
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
-from tui_train.base.parse import MissingFile, Unparsable, read_file_to_parse, toml_table
+from tui_train.base.parse import MissingFile, Unparsable, parse_toml_table, read_file_to_parse
 from tui_train.base.text import visible
 from tui_train.channel import ssh
 
@@ -19,7 +19,7 @@ def address_by_saved_host() -> dict[str, str]:
     """Return the address of each saved host by its name; BadInput where the file cannot be read."""
     path = hosts_file()
     try:
-        addresses = toml_table(read_file_to_parse(path, _MAX_HOSTS_FILE_BYTES))
+        addresses = parse_toml_table(read_file_to_parse(path, _MAX_HOSTS_FILE_BYTES))
     except MissingFile:
         return {}
     except Unparsable as error:

@@ -104,7 +104,7 @@ def _secrets_in_words(key: str, words: tuple[str, ...]) -> Iterator[SecretPositi
     command = key == _NOTIFY_COMMAND_PROFILE_KEY
     found = [
         SecretPosition(key, secret.name, secret.certain, () if command else secret.word_indexes)
-        for secret in secrets.find_secret_arguments(words, is_command=command)
+        for secret in secrets.find_possible_secret_arguments(words, is_command=command)
     ]
     yield from found
     # A password of a command, such as curl -u, shows only beside the words before it.

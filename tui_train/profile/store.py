@@ -13,7 +13,13 @@ from tui_train.base import webhook
 from tui_train.base.app_paths import expand_home, profiles_folder
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.base.files import PRIVATE_FILE_MODE, raising_cannot_write, write_atomically, write_if_absent
-from tui_train.base.parse import MissingFile, Unparsable, prepared_for_msgspec, read_file_to_parse, toml_table
+from tui_train.base.parse import (
+    MissingFile,
+    Unparsable,
+    parse_toml_table,
+    read_file_to_parse,
+    type_prepared_for_msgspec,
+)
 from tui_train.base.text import visible
 from tui_train.profile import fields
 from tui_train.profile.presets import (
@@ -57,7 +63,7 @@ def profile_to_toml(profile: Profile) -> str:
 def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Path | None = None) -> Profile:
     """Return the profile in a TOML text; relative paths are taken from `folder`, `source` names it in a BadInput."""
     try:
-        data = toml_table(text)
+        data = parse_toml_table(text)
     except Unparsable as error:
         remedy = "Fix that line of the file." if "line" in str(error) else "Give a TOML profile."
         raise BadInput(f"{source} is not TOML: {error}", remedy) from None
@@ -67,7 +73,7 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
             f"{source} has schema {schema}, this program knows {SCHEMA_VERSION}", "Install a newer tui-train."
         )
     if schema == 1:
-        with _naming_source_in_errors(source):
+        with _errors_naming_source(source):
             data = _upgrade_schema_1(data, user_presets())
     trainer = data.get("trainer")
     if "schema" not in data and isinstance(trainer, dict) and trainer.get("kind") in {"script", "nemo"}:
@@ -75,12 +81,12 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
         data = {**data, "schema": 0}
     _refuse_unknown_keys(data, source)
     try:
-        profile = msgspec.convert(data, prepared_for_msgspec(Profile), strict=True)
+        profile = msgspec.convert(data, type_prepared_for_msgspec(Profile), strict=True)
     except msgspec.ValidationError as error:
         raise BadInput(
             (f"{source}: {msgspec_message_with_key_first(str(error))}"), "Fix that value in the file."
         ) from None
-    with _naming_source_in_errors(source):
+    with _errors_naming_source(source):
         profile = _with_absolute_paths(profile, folder or Path.cwd())
         require_known_preset(profile)
     return profile
@@ -113,7 +119,7 @@ def _upgrade_schema_1(data: dict[str, Any], user_presets: UserPresetByName) -> d
 
 
 @contextlib.contextmanager
-def _naming_source_in_errors(source: str) -> Iterator[None]:
+def _errors_naming_source(source: str) -> Iterator[None]:
     try:
         yield
     except BadInput as error:

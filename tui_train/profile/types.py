@@ -198,7 +198,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     schedule: LearningRateSchedule | None = None
     weight_decay: float | None = None
     eval_batch: int = 0
-    """How many samples an evaluation takes at a time; 0: the trainer's own."""
+    """The samples of an evaluation batch; 0: the trainer's own."""
     evaluate_every: int | None = None
     activation_checkpointing: bool | None = None
     expandable_segments: bool = False

@@ -13,19 +13,23 @@ from typing import Any
 import torch
 
 # A power of two: each precision has it exactly.
-_SIZE = 1024
+_MATRIX_SIZE = 1024
 _TORCH_NAME_BY_PRECISION = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
-def product_problem(device: str, precision: str) -> str:
+def matrix_product_problem(device: str, precision: str) -> str:
     """Return why a product is not right in a precision, empty if it is."""
     options: Any = {"device": device, "dtype": getattr(torch, _TORCH_NAME_BY_PRECISION[precision])}
     try:
-        ones = torch.ones(_SIZE, _SIZE, **options)
+        ones = torch.ones(_MATRIX_SIZE, _MATRIX_SIZE, **options)
         ends = (ones @ ones).float().flatten()[[0, -1]].tolist()
     except Exception as error:  # noqa: BLE001 - whatever the driver or torch raises is the answer
         return f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}"[:300]
-    return "" if ends == [_SIZE, _SIZE] else f"wrong result: {ends[0]} and {ends[1]} instead of {_SIZE}"
+    return (
+        ""
+        if ends == [_MATRIX_SIZE, _MATRIX_SIZE]
+        else f"wrong result: {ends[0]} and {ends[1]} instead of {_MATRIX_SIZE}"
+    )
 
 
 def describe_card() -> dict[str, Any]:
@@ -51,12 +55,15 @@ def main(seconds: float) -> None:
     except RuntimeError as error:
         # A driver that is too old, or a card that is lost, fails as CUDA starts.
         device, about = "cuda", {"problem": str(error).strip().splitlines()[0][:300]}
-    problems = {name: product_problem(device, name) for name in _TORCH_NAME_BY_PRECISION}
+    problems = {name: matrix_product_problem(device, name) for name in _TORCH_NAME_BY_PRECISION}
     sys.stdout.write("\n" + json.dumps({"device": device, "problems": problems, **about}) + "\n")
     sys.stdout.flush()
-    until, factor = time.monotonic() + seconds, torch.ones(4 * _SIZE, 4 * _SIZE, device=device) if seconds else None
+    until, factor = (
+        time.monotonic() + seconds,
+        torch.ones(4 * _MATRIX_SIZE, 4 * _MATRIX_SIZE, device=device) if seconds else None,
+    )
     while factor is not None and time.monotonic() < until:
-        factor = factor @ factor / (4 * _SIZE)
+        factor = factor @ factor / (4 * _MATRIX_SIZE)
         factor[0, 0].item()
 
 

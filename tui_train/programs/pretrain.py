@@ -38,7 +38,7 @@ class ShuffledSamples(torch.utils.data.Dataset[Any]):
 class Pretraining(hf.Trainer):
     """Ends after a step whose loss is not a number, without a checkpoint, or in which a rank got SIGTERM, with one."""
 
-    code, why, told, before, step_tokens = 0, "", 0, time.perf_counter(), 0
+    exit_code, end_message, stop_requested, last_log_time, step_tokens = 0, "", 0, time.perf_counter(), 0
 
     def _get_train_sampler(self, *_: Any) -> Any:
         # A step has the same samples whatever the micro batch and the world size, also after a resume.
@@ -46,21 +46,29 @@ class Pretraining(hf.Trainer):
 
     def log(self, logs: dict[str, Any], *more: Any) -> None:
         if "loss" in logs:
-            before, self.before, step = self.before, time.perf_counter(), self.state.global_step
-            logs |= {"step": step, "tokens_per_second": round(self.step_tokens / (self.before - before))}
+            before, self.last_log_time, step = self.last_log_time, time.perf_counter(), self.state.global_step
+            logs |= {"step": step, "tokens_per_second": round(self.step_tokens / (self.last_log_time - before))}
             # A signal reaches one rank a step earlier than another.
-            steps, told = self.accelerator.gather(torch.tensor([[step, self.told]], device=self.args.device)).T.tolist()
+            steps, told = self.accelerator.gather(
+                torch.tensor([[step, self.stop_requested]], device=self.args.device)
+            ).T.tolist()
             # In fp16 the scaler skips the steps whose gradients overflow.
             bad = [name for name in ("loss", "grad_norm")[: 2 - self.args.fp16] if not math.isfinite(logs.get(name, 0))]
             if len(set(steps)) > 1:
-                self.code, self.why = 2, f"error | the ranks are at steps {steps} | Put the output on a disk of all."
+                self.exit_code, self.end_message = (
+                    2,
+                    f"error | the ranks are at steps {steps} | Put the output on a disk of all.",
+                )
             elif bad:
-                self.code, self.why = 3, f"error | {bad[0].replace('_', ' ')} is {logs[bad[0]]} at step {step}"
+                self.exit_code, self.end_message = (
+                    3,
+                    f"error | {bad[0].replace('_', ' ')} is {logs[bad[0]]} at step {step}",
+                )
             elif any(told) and step < self.state.max_steps:
-                self.code, self.why = 143, f"stopped | step {step} of {self.state.max_steps}"
-            if self.code:
+                self.exit_code, self.end_message = 143, f"stopped | step {step} of {self.state.max_steps}"
+            if self.exit_code:
                 self.args.eval_strategy, self.control.should_evaluate = "no", False
-                self.control.should_save, self.control.should_training_stop = self.code == 143, True
+                self.control.should_save, self.control.should_training_stop = self.exit_code == 143, True
         super().log(logs, *more)
 
 
@@ -141,16 +149,16 @@ def main() -> None:
     trainer.tokenizer = trainer.processing_class = tokenizer  # one of the two is saved with the model, by the version
     trainer.step_tokens = math.prod(batch) * own.sequence_length
     trainer.accelerator.print("batch | micro {} x accumulation {} x world {} = global".format(*batch), math.prod(batch))
-    signal.signal(signal.SIGTERM, lambda *_: setattr(trainer, "told", 1))
+    signal.signal(signal.SIGTERM, lambda *_: setattr(trainer, "stop_requested", 1))
     trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     if trainer.is_fsdp_enabled:
         trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
-    if not trainer.code:
+    if not trainer.exit_code:
         trainer.save_model()
-    trainer.accelerator.print(trainer.why or f"done | model saved in {args.output_dir}", flush=True)
+    trainer.accelerator.print(trainer.end_message or f"done | model saved in {args.output_dir}", flush=True)
     trainer.accelerator.wait_for_everyone()
     atexit._run_exitfuncs()
-    os._exit(trainer.code)  # threads of Gloo can abort an interpreter that takes its time to end
+    os._exit(trainer.exit_code)  # threads of Gloo can abort an interpreter that takes its time to end
 
 
 if __name__ == "__main__":

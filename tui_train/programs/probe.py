@@ -154,7 +154,7 @@ def bases_and_fields_by_class(files: list[Path]) -> dict[str, tuple[list[str], l
     return found
 
 
-def read_trl_options() -> dict[str, list[str]]:
+def read_common_and_own_trl_options() -> dict[str, list[str]]:
     """Return the options of TRL's programs: under "" those of all, and by name what each has besides; else nothing."""
     trl, transformers = find_package("trl"), find_package("transformers")
     if trl is None or transformers is None:
@@ -229,7 +229,7 @@ def describe_toolchain() -> dict[str, object]:
         "transformers": package_version("transformers", find_package("transformers")),
         "packages": library_versions(),
         "modules": importable_modules(),
-        "trl_options": read_trl_options(),
+        "trl_options": read_common_and_own_trl_options(),
     }
     if torch_file is None:
         return found

@@ -14,10 +14,10 @@ if __name__ == "__main__":
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from runner import compiled  # type: ignore[import-not-found,unused-ignore]
-    from runner.system import program  # type: ignore[import-not-found,unused-ignore]
+    from runner.system import runner_command  # type: ignore[import-not-found,unused-ignore]
 
-    program.RUNNER_ZIP_PATH = os.path.dirname(os.path.realpath(__file__))
-    compiled.import_from_compiled_cache(program.RUNNER_ZIP_PATH, may_write=sys.argv[1:2] == ["launch"])
+    runner_command.RUNNER_ZIP_PATH = os.path.dirname(os.path.realpath(__file__))
+    compiled.import_from_compiled_cache(runner_command.RUNNER_ZIP_PATH, may_write=sys.argv[1:2] == ["launch"])
     from runner.command_line import main  # type: ignore[import-not-found,unused-ignore]
 
-    sys.exit(main(sys.argv[1:], os.path.dirname(program.RUNNER_ZIP_PATH)))
+    sys.exit(main(sys.argv[1:], os.path.dirname(runner_command.RUNNER_ZIP_PATH)))

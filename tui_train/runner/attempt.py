@@ -1,4 +1,4 @@
-"""One attempt: started, watched, ended when asked to, and what its log says of its end."""
+"""Runs one attempt: starts and watches it, stops it when asked to, and reads from its log why it ended."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, Sequence
 
 from .containers import container
 from .gpus import energy
-from .machines import machines
+from .machines import node_network
 from .run_folder import checkpoints, lock
-from .run_folder.planned import log_reading_of_plan
 from .run_folder.start import RunStart, print_message, record_event
+from .run_folder.supervisor_plan import log_reading_options
 from .system import cgroup, other_programs
 from .system.processes import (
     LEFTOVER_WAIT_SECONDS,
@@ -24,7 +24,7 @@ from .system.processes import (
     process_with_pid,
     send_signal,
 )
-from .system.refused import CANNOT_WRITE_EXIT_CODE, TRAINED_APART_EXIT_CODE, Refused
+from .system.refused import CANNOT_WRITE_EXIT_CODE, RANKS_TRAINED_ALONE_EXIT_CODE, Refused
 from .system.safe_text import visible
 from .system.signals import reset_signals
 from .system.transport import LocalTask, NodeCommand
@@ -37,7 +37,7 @@ _MAX_RECORDED_LEFTOVERS = 1000
 
 
 class AttemptEnd(NamedTuple):
-    """How an attempt ended."""
+    """End of an attempt."""
 
     code: int
     phase: str = ""
@@ -46,17 +46,17 @@ class AttemptEnd(NamedTuple):
     """The attempt that follows, 0 for none."""
     no_retry_reason: str = ""
     """Why less memory would not help."""
-    host_memory: bool = False
+    maybe_out_of_host_memory: bool = False
     """The host's memory may have run out."""
-    trained_apart: bool = False
+    ranks_trained_alone: bool = False
     """Its processes each trained alone."""
     resumed_from: str = ""
     """The checkpoint from which it was to resume."""
-    stopped: bool = False
+    was_asked_to_stop: bool = False
     """It was asked to end before it had."""
     leftover: str = ""
     """The processes that it left, as run_ended names them."""
-    stopped_rank: int | None = None
+    rank_asked_to_stop: int | None = None
     """The machine on which the training was asked to stop before it ended here."""
 
 
@@ -86,7 +86,7 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
     details: dict[str, object] = {"resumed": resumed_step} if resumed_step else {}
     if name:
         details.update(engine=start.planned.engine, container=name)
-    if cgroup_path and task.enclosed:
+    if cgroup_path and task.is_in_own_cgroup:
         details.update(cgroup=cgroup_path)
     leader, ticks = task.leader
     record_event(
@@ -98,7 +98,7 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
     metering = energy.start_energy_metering(start.cards)
     family.excluded.add(metering.child.pid)
     try:
-        code, stopped = _wait_for_code_and_if_stopped(start, task, family, name, log)
+        code, stopped = _wait_for_attempt_end(start, task, family, name, log)
     except BaseException:
         # Nothing trains on with nobody to keep it.
         _kill_attempt(task, family)
@@ -106,13 +106,13 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
         raise
     # A stop on another machine that comes while this waits for what is left is too late for what has finished.
     elsewhere = _other_rank_asked_to_stop(start) if code == 0 else None
-    left = _leftover_processes_as_text(task, family)
+    left = _leftover_processes_text(task, family)
     energy_used = metering.finish()
     cgroup.remove_cgroup(cgroup_path, start.mark)
     asked = stopped or (start.signals.stop and code != 0)
     ended = AttemptEnd(code) if asked else _end_from_log(start, position, log, code, family)
     elsewhere = elsewhere if code == 0 else _other_rank_asked_to_stop(start)
-    ended = ended._replace(stopped=stopped, leftover=left, stopped_rank=elsewhere)
+    ended = ended._replace(was_asked_to_stop=stopped, leftover=left, rank_asked_to_stop=elsewhere)
     if energy_used:
         record_event(
             start,
@@ -122,8 +122,8 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
             metered=energy_used.cards,
             cards=energy_used.total_cards,
         )
-    ignored = _tell_if_checkpoint_ignored(start, number, log, resumed_step)
-    more = _event_details_of_end(start, ended, oom_kills_before, began)
+    ignored = _was_checkpoint_ignored(start, number, log, resumed_step)
+    more = _attempt_end_event_fields(start, ended, oom_kills_before, began)
     if ignored:
         more["ignored_checkpoint"] = True
     record_event(start, "attempt_ended", attempt=number, exit_code=ended.code, **more)
@@ -144,23 +144,23 @@ def _import_modules_for_end_and_count_oom_kills() -> int | None:
 
     Until then the folder may be moved, or replaced by a newer one.
     """
-    from . import evidence  # noqa: F401
+    from . import machine_evidence  # noqa: F401
     from .containers import rejoin  # noqa: F401
-    from .logs import log_head, memory_end  # noqa: F401
+    from .logs import log_head, memory_failure  # noqa: F401
     from .system import cgroup_limits
 
     return cgroup_limits.count_oom_kills()
 
 
-def _event_details_of_end(
+def _attempt_end_event_fields(
     start: RunStart, ended: AttemptEnd, oom_kills_before: int | None, began: float
 ) -> dict[str, object]:
     """Return what is known of an end besides its exit code: of a failure, the state of this machine now."""
     details: dict[str, object] = {}
     if ended.phase:
         details.update(out_of_memory=True, phase=ended.phase, next=ended.next_position)
-    if ended.code != 0 and not ended.stopped:
-        from .evidence import read_machine_evidence
+    if ended.code != 0 and not ended.was_asked_to_stop:
+        from .machine_evidence import read_machine_evidence
 
         output = os.path.join(start.run_dir, os.path.expanduser(start.planned.output) or "output")
         evidence = read_machine_evidence(output, oom_kills_before, began if start.cards else None)
@@ -175,7 +175,9 @@ def attempt_title_text(start: RunStart, position: int) -> str:
 
 def _other_rank_asked_to_stop(start: RunStart) -> int | None:
     """Return the other machine whose training was asked to stop since this one started."""
-    return machines.other_rank_asked_to_stop(start.planned, start.run_dir, start.node_rank, start.stop_counts)
+    return node_network.other_rank_asked_to_stop(
+        start.planned, start.run_dir, start.node_rank, start.earlier_stop_counts
+    )
 
 
 def checkpoint_to_resume(start: RunStart, position: int) -> str:
@@ -200,7 +202,7 @@ def _attempt_command(start: RunStart, position: int, log: str, resumed_from: str
     return NodeCommand(tuple(words), environment, log)
 
 
-def _wait_for_code_and_if_stopped(
+def _wait_for_attempt_end(
     start: RunStart, task: LocalTask, family: ProcessFamily, container_name: str, log: str
 ) -> tuple[int, bool]:
     """Wait for the end of an attempt and return its exit code, and whether it was asked to end before it had.
@@ -241,7 +243,7 @@ def _unanswered_connections_if_multi_machine(start: RunStart) -> UnansweredConne
         return None
     from .machines.unanswered import UnansweredConnections
 
-    return UnansweredConnections(start.planned, start.environment.get(machines.FIRST_ADDRESS_VARIABLE, ""))
+    return UnansweredConnections(start.planned, start.environment.get(node_network.FIRST_ADDRESS_VARIABLE, ""))
 
 
 def _append_lines(log: str, lines: Sequence[str]) -> None:
@@ -253,7 +255,7 @@ def _append_lines(log: str, lines: Sequence[str]) -> None:
 
 
 def renew_locks_or_stop(start: RunStart) -> None:
-    """Say that this start still runs; where another one has taken its place, this one stops."""
+    """Renew the locks of this start; where another start has taken one of them, this one stops."""
     for held in start.locks:
         if not held.renew() and not start.signals.stop:
             print_message(f"another start has taken over {os.path.dirname(held.path)}: this one stops")
@@ -268,15 +270,15 @@ def _stop_attempt(start: RunStart, task: LocalTask, family: ProcessFamily, conta
     stopper = Process()
     if container_name:
         engine, leader = start.planned.engine, task.leader
-        stopper = _run_in_child(
-            lambda: container.stop_container(engine, container_name, start.grace, lambda: leader.alive)
+        stopper = _run_in_forked_child(
+            lambda: container.stop_container(engine, container_name, start.grace, lambda: leader.is_alive)
         )
         family.excluded.add(stopper.pid)
     else:
         task.request_stop()
     record_event(start, "stopping", signal=start.signals.stop)
     while time.monotonic() < deadline and not start.signals.at_once:
-        if not (family.living_processes() if task.poll() is None else family.ask_to_end()):
+        if not (family.living_processes() if task.poll() is None else family.terminate()):
             break
         renew_locks_or_stop(start)
         start.signals.wait(0.1)
@@ -290,23 +292,23 @@ def _stop_attempt(start: RunStart, task: LocalTask, family: ProcessFamily, conta
 
 def _kill_attempt(task: LocalTask, family: ProcessFamily) -> None:
     task.end_remote_parts()
-    family.kill(lambda: _sleep_and_poll(task))
+    family.kill(lambda: _pause_and_poll(task))
 
 
-def _sleep_and_poll(task: LocalTask) -> None:
+def _pause_and_poll(task: LocalTask) -> None:
     time.sleep(0.05)
     task.poll()
 
 
-def _leftover_processes_as_text(task: LocalTask, family: ProcessFamily) -> str:
+def _leftover_processes_text(task: LocalTask, family: ProcessFamily) -> str:
     """Return the processes that live on a moment after the end of an attempt, as `pid:ticks`, and say which."""
-    living = family.wait_until_gone(LEFTOVER_WAIT_SECONDS, lambda: _sleep_and_poll(task))
+    living = family.wait_until_gone(LEFTOVER_WAIT_SECONDS, lambda: _pause_and_poll(task))
     if living:
         print_message(f"the training has ended and left processes that go on: {' '.join(map(str, sorted(living)))}")
     return " ".join(f"{pid}:{ticks}" for pid, ticks in sorted(living.items())[:_MAX_RECORDED_LEFTOVERS])
 
 
-def _run_in_child(work: Callable[[], None]) -> Process:
+def _run_in_forked_child(work: Callable[[], None]) -> Process:
     pid = os.fork()
     if pid == 0:
         try:
@@ -317,13 +319,13 @@ def _run_in_child(work: Callable[[], None]) -> Process:
     return process_with_pid(pid)
 
 
-def _tell_if_checkpoint_ignored(start: RunStart, number: int, log: str, resumed_step: int) -> bool:
+def _was_checkpoint_ignored(start: RunStart, number: int, log: str, resumed_step: int) -> bool:
     """Return whether an attempt did not load its checkpoint, and say so."""
     if not resumed_step:
         return False
     from .logs import log_head
 
-    first_step = log_head.first_step_if_checkpoint_ignored(log, resumed_step, log_reading_of_plan(start.planned))
+    first_step = log_head.first_step_if_checkpoint_ignored(log, resumed_step, log_reading_options(start.planned))
     if first_step:
         given = f"was given the checkpoint of step {resumed_step} and began at step {first_step}"
         print_message(f"attempt {number} {given}: the training does not load it")
@@ -333,15 +335,15 @@ def _tell_if_checkpoint_ignored(start: RunStart, number: int, log: str, resumed_
 def _end_from_log(start: RunStart, position: int, log: str, code: int, family: ProcessFamily) -> AttemptEnd:
     """Return what a log says of the end of an attempt that nobody asked to end."""
     # What reads logs is not imported before there is one: a training begins earlier.
-    from .logs import log_head, memory_end
+    from .logs import log_head, memory_failure
 
     if code == 0:
         apart = log_head.has_each_process_trained_alone(log, start.planned.world_size)
-        return AttemptEnd(TRAINED_APART_EXIT_CODE, trained_apart=True) if apart else AttemptEnd(0)
-    end = memory_end.read_memory_end(log, family.seen_ticks)
+        return AttemptEnd(RANKS_TRAINED_ALONE_EXIT_CODE, ranks_trained_alone=True) if apart else AttemptEnd(0)
+    end = memory_failure.read_memory_failure(log, family.seen_ticks)
     # Whoever was killed had no error of its own.
     if not end.phase or code == _SIGKILL_EXIT_CODE:
-        return AttemptEnd(code, host_memory=end.host_memory)
+        return AttemptEnd(code, maybe_out_of_host_memory=end.maybe_out_of_host_memory)
     hopeless = ""
     if end.foreign_pid:
         hopeless = f"another process ({end.foreign_pid}) fills the GPU: end it, or choose another GPU"
@@ -350,4 +352,4 @@ def _end_from_log(start: RunStart, position: int, log: str, code: int, family: P
     next_position = (
         start.attempts[position - 1].next_by_phase.get(end.phase, 0) if start.may_fall_back and not hopeless else 0
     )
-    return AttemptEnd(code, end.phase, next_position, hopeless, end.host_memory)
+    return AttemptEnd(code, end.phase, next_position, hopeless, end.maybe_out_of_host_memory)

@@ -84,7 +84,7 @@ def _run_internal_command(name: str, words: list[str], run_dir: str) -> int:
 
 def _run_multi_machine_command(name: str, words: list[str], run_dir: str) -> int:
     """Do what one of several machines does for the others."""
-    from .machines import multi_machine_attempt, node, reach
+    from .machines import ask_hosts, multi_machine_attempt, node
 
     if name == "keep":
         return node.run_machine_part(run_dir)
@@ -92,7 +92,7 @@ def _run_multi_machine_command(name: str, words: list[str], run_dir: str) -> int
         return multi_machine_attempt.main(words[0], words[1:], run_dir)
     if len(words) != 1:
         raise Refused(USAGE_EXIT_CODE, f"{name}: what is asked?")
-    return (reach.main if name == "reach" else node.print_readiness)(words[0], run_dir)
+    return (ask_hosts.main if name == "reach" else node.print_readiness)(words[0], run_dir)
 
 
 def _print_checkpoints(attempt_or_all: str, run_dir: str) -> int:
@@ -100,9 +100,9 @@ def _print_checkpoints(attempt_or_all: str, run_dir: str) -> int:
 
     Of a trainer that finds its checkpoints by itself, `all` is the highest step of one.
     """
-    from .run_folder import checkpoints, planned
+    from .run_folder import checkpoints, supervisor_plan
 
-    plan = planned.read_plan(run_dir)
+    plan = supervisor_plan.read_plan(run_dir)
     if attempt_or_all == "all":
         if plan.resumes_itself:
             output = os.path.expanduser(plan.output) or "output"
@@ -117,10 +117,10 @@ def _print_checkpoints(attempt_or_all: str, run_dir: str) -> int:
 
 
 def _fill_config_files(words: list[str], run_dir: str) -> int:
-    from .run_folder import planned
-    from .run_folder.fill import fill_config_files
+    from .run_folder import supervisor_plan
+    from .run_folder.fill_config import fill_config_files
 
-    plan = planned.read_plan(run_dir)
+    plan = supervisor_plan.read_plan(run_dir)
     if not words or not words[0].isdigit() or not 1 <= int(words[0]) <= len(plan.attempts):
         raise Refused(USAGE_EXIT_CODE, f"fill: which attempt, 1 to {len(plan.attempts)}?")
     fill_config_files(plan, int(words[0]), run_dir, words[1] if len(words) > 1 else "")
@@ -128,16 +128,16 @@ def _fill_config_files(words: list[str], run_dir: str) -> int:
 
 
 def _run_viewer_command(name: str, words: list[str], run_dir: str) -> int:
-    from . import view
+    from . import viewer_commands
 
     as_json = "--json" in words
     words = [word for word in words if word != "--json"]
     if name == "status" and not words:
-        return view.show_status(run_dir, as_json=as_json)
+        return viewer_commands.show_status(run_dir, as_json=as_json)
     if name == "stop" and words in ([], ["--now"]):
-        return view.stop_and_show(run_dir, as_json=as_json, at_once=bool(words))
+        return viewer_commands.stop_and_show(run_dir, as_json=as_json, at_once=bool(words))
     if name == "follow" and not words:
-        return view.follow_log(run_dir, as_json=as_json)
+        return viewer_commands.follow_log(run_dir, as_json=as_json)
     if name == "tail" and (not words or (len(words) == 2 and words[0] == "-n" and words[1].isdigit())):
-        return view.show_tail(run_dir, as_json=as_json, max_lines=int(words[1]) if words else 20)
+        return viewer_commands.show_tail(run_dir, as_json=as_json, max_lines=int(words[1]) if words else 20)
     raise Refused(USAGE_EXIT_CODE, f"{name} does not take {visible(' '.join(words))}", "see python3 runner.pyz help")

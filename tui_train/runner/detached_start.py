@@ -48,7 +48,7 @@ def wait_until_reported(run_dir: str, earlier_event_count: int, launcher: Proces
     """Wait until a launch.sh has reported its start, with a `pause` after each look; False where it ended without."""
     while True:
         # In this order: it may report itself and end between the two.
-        gone = not launcher.alive
+        gone = not launcher.is_alive
         if has_reported_start(run_dir, earlier_event_count, launcher):
             return True
         if gone:
@@ -70,7 +70,7 @@ def end_unreported_start(
         deadline = time.monotonic() + _MAX_END_SECONDS
         with contextlib.suppress(PermissionError):
             send_signal(launcher, number)
-        while launcher.alive and time.monotonic() < deadline and not (is_hurried() and number == signal.SIGTERM):
+        while launcher.is_alive and time.monotonic() < deadline and not (is_hurried() and number == signal.SIGTERM):
             if has_reported():
                 return
             time.sleep(_POLL_SECONDS)

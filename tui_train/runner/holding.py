@@ -14,7 +14,7 @@ import sys
 
 from .queue.joining import join_queue_to_hold
 from .queue.tickets import OwnTicket
-from .run_folder.planned import read_plan
+from .run_folder.supervisor_plan import read_plan
 from .system.signals import StopSignals
 from .waiting import take_turn
 

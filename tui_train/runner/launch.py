@@ -10,19 +10,19 @@ from typing import Collection, NamedTuple, Sequence
 
 from .attempt import checkpoint_to_resume
 from .containers import container
-from .gpus import gpus
-from .machines import machines
-from .machines.srun import SrunTransport
+from .gpus import training_cards
+from .machines import node_network
+from .machines.srun_transport import SrunTransport
 from .queue.joining import ANY_GPUS, join_queue, require_can_wait
 from .queue.tickets import OwnTicket
 from .run import StartOutcome, run_attempts
-from .run_folder import events, planned, state
+from .run_folder import events, state, supervisor_plan
 from .run_folder.events import Journal
 from .run_folder.lock import FolderLock, HeldLock, drop_disk_reserve, make_output_lock
 from .run_folder.lock_owner import LOCK_FOLDER_NAME, LockOwner, this_process_as_owner
-from .run_folder.planned import SupervisorPlan
 from .run_folder.start import RunStart, print_message, record_event
-from .system import cgroup, other_programs, program, safe_open
+from .run_folder.supervisor_plan import SupervisorPlan
+from .system import cgroup, other_programs, runner_command, safe_open
 from .system.processes import ProcessFamily, machine_boot_id, process_with_pid
 from .system.refused import (
     BUSY_RESOURCE_EXIT_CODE,
@@ -81,11 +81,11 @@ def launch_training(run_dir: str, script: str, words: Sequence[str]) -> int:
         ticket = join_queue(start, chosen.when_free)
         held_locks += [ticket] if ticket else []
         if start.planned.is_started_by_hand or start.planned.hosts:
-            machines.require_free_port(start.planned, start.node_rank)
+            node_network.require_free_port(start.planned, start.node_rank)
         if chosen.when_free != ANY_GPUS:
-            gpus.require_cards_present(start.planned, start.cards, print_message)
+            training_cards.require_cards_present(start.planned, start.cards, print_message)
         if start.planned.hosts and not signals.stop:
-            from .machines.hosts import connect_hosts
+            from .machines.ssh_transport import connect_hosts
 
             start = connect_hosts(start)
         start = start._replace(locks=tuple(held_locks))
@@ -109,15 +109,15 @@ def launch_training(run_dir: str, script: str, words: Sequence[str]) -> int:
 def _notify(start: RunStart, outcome: StartOutcome) -> None:
     if start.node_rank or not (start.planned.notify_command or start.planned.notify_webhook):
         return
-    from .notify import notify_user, notify_user_meanwhile
+    from .notify import notify_user, notify_user_in_background
 
-    notify = notify_user_meanwhile if outcome.state == "running" else notify_user
+    notify = notify_user_in_background if outcome.state == "running" else notify_user
     notify(start.planned, start.run_dir, outcome, os.environ)
 
 
 def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, signals: StopSignals) -> RunStart:
-    plan = planned.read_plan(run_dir)
-    rank = machines.own_node_rank(plan, options.node_rank) if plan.is_started_by_hand else 0
+    plan = supervisor_plan.read_plan(run_dir)
+    rank = node_network.own_node_rank(plan, options.node_rank) if plan.is_started_by_hand else 0
     if not plan.is_started_by_hand and (options.resume or options.node_rank):
         why = "Slurm gives each machine its rank" if plan.slurm else "this trains on one"
         why = "this one starts the others" if plan.hosts else why
@@ -127,7 +127,7 @@ def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, 
     if options.when_free:
         require_can_wait(plan)
     own_dir = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
-    cards = gpus.choose_cards(plan, options.gpus, rank)
+    cards = training_cards.choose_cards(plan, options.gpus, rank)
     environment = dict(container.prepare_container_variables(plan, run_dir)) if plan.engine else {}
     if plan.slurm and plan.nodes > 1 and not os.environ.get("SLURM_JOB_ID"):
         raise Refused(
@@ -135,7 +135,7 @@ def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, 
             "Slurm chooses the machines of this training: submit it, sbatch slurm.sh in its folder",
         )
     if plan.is_started_by_hand:
-        environment.update(machines.network_interface_variables(plan))
+        environment.update(node_network.network_interface_variables(plan))
     for name in plan.secrets:
         if not os.environ.get(name):
             raise Refused(UNAVAILABLE_EXIT_CODE, f"{visible(name)} is not set: export it, then start again")
@@ -162,7 +162,7 @@ def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, 
         locks=(),
         signals=signals,
         transport=SrunTransport(plan.nodes) if plan.slurm and plan.nodes > 1 else LocalTransport(),
-        stop_counts=machines.stop_count_of_each_machine(plan, run_dir, rank),
+        earlier_stop_counts=node_network.stop_count_of_each_machine(plan, run_dir, rank),
     )
     chosen_position = _chosen_attempt_position(options, start)
     if plan.is_started_by_hand:
@@ -233,7 +233,7 @@ def _take_locks(start: RunStart, held_locks: list[HeldLock]) -> None:
 
 def _still_training_text(plan: SupervisorPlan, dead_owner: LockOwner) -> str:
     """Return in words what still trains of an earlier start, whose supervisor is gone."""
-    names = container.remove_ended_and_list_running(plan.engine, dead_owner.mark) if plan.engine else ()
+    names = container.remove_ended_containers_and_list_running(plan.engine, dead_owner.mark) if plan.engine else ()
     if names:
         return f"a container of an earlier start still trains: end it first ({plan.engine} stop {' '.join(names)})"
     if not dead_owner.is_local:
@@ -249,7 +249,9 @@ def _processes_still_train_text(living_pids: Collection[int]) -> str:
 
 
 def _run_supervised(start: RunStart, chosen_position: int, ticket: OwnTicket | None, when_free: str) -> StartOutcome:
-    first = chosen_position or (_position_where_earlier_start_was(start) if not start.planned.is_started_by_hand else 1)
+    first = chosen_position or (
+        _attempt_position_of_earlier_start(start) if not start.planned.is_started_by_hand else 1
+    )
     me = process_with_pid(os.getpid())
     try:
         start.journal.append(
@@ -266,7 +268,7 @@ def _run_supervised(start: RunStart, chosen_position: int, ticket: OwnTicket | N
         )
     except OSError as error:
         raise Refused(CANNOT_WRITE_EXIT_CODE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
-    control = f"python3 {visible(shlex.quote(os.path.join(start.run_dir, program.RUNNER_ZIP_NAME)))}"
+    control = f"python3 {visible(shlex.quote(os.path.join(start.run_dir, runner_command.RUNNER_ZIP_NAME)))}"
     print_message(f"watch it: {control} follow; stop it: Ctrl-C here, or {control} stop")
     if ticket and when_free:
         from .waiting import wait_for_turn
@@ -284,12 +286,12 @@ def _run_supervised(start: RunStart, chosen_position: int, ticket: OwnTicket | N
 def _plan_checksum(start: RunStart) -> str:
     """Return what tells the plan of a folder from another one, or from itself before somebody edited it."""
     checksum = 0
-    for path in (start.script, os.path.join(start.run_dir, planned.PLAN_FILE_NAME)):
+    for path in (start.script, os.path.join(start.run_dir, supervisor_plan.PLAN_FILE_NAME)):
         checksum = zlib.crc32(safe_open.read_bounded(path), checksum)
     return f"{checksum:08x}"
 
 
-def _position_where_earlier_start_was(start: RunStart) -> int:
+def _attempt_position_of_earlier_start(start: RunStart) -> int:
     """Return the attempt where an earlier start of this plan was, past what ran out of memory; 1 when all did."""
     first, same, script = 1, False, _plan_checksum(start)
     for event in events.read_events(start.own_dir):

@@ -9,8 +9,8 @@ import threading
 from typing import Mapping
 
 from .run import StartOutcome
-from .run_folder.planned import SupervisorPlan
 from .run_folder.start import print_message
+from .run_folder.supervisor_plan import SupervisorPlan
 from .system import other_programs
 from .system.safe_open import open_regular_file, user_name
 from .system.safe_text import visible
@@ -36,7 +36,7 @@ def notify_user(planned: SupervisorPlan, run_dir: str, outcome: StartOutcome, en
         _post_to_webhook(planned.notify_webhook, name, outcome, environment)
 
 
-def notify_user_meanwhile(
+def notify_user_in_background(
     planned: SupervisorPlan, run_dir: str, outcome: StartOutcome, environment: Mapping[str, str]
 ) -> None:
     """Notify in a process that is nobody's child, so that it neither holds a training up nor counts as part of it."""
@@ -105,12 +105,12 @@ def _read_private_file(path: str) -> str:
         if status.st_mode & 0o066:
             what = "read" if status.st_mode & 0o044 else "change"
             raise OSError(errno.EACCES, f"others may {what} it, and it holds a secret: chmod 600 it")
-        if status.st_uid not in (os.geteuid(), 0) and not _is_root_and_folder_of_owner(path, status.st_uid):
+        if status.st_uid not in (os.geteuid(), 0) and not _is_root_in_folder_of_owner(path, status.st_uid):
             raise OSError(errno.EACCES, f"it belongs to {visible(user_name(status.st_uid))}: name a file of yours")
         return file.read(_MAX_ADDRESS_BYTES).decode("utf-8", "replace").strip()
 
 
-def _is_root_and_folder_of_owner(path: str, owner: int) -> bool:
+def _is_root_in_folder_of_owner(path: str, owner: int) -> bool:
     """Return whether we are root, as in a container, and the file lies in a folder of its owner, as a mounted home."""
     return os.geteuid() == 0 and os.stat(os.path.dirname(os.path.realpath(path))).st_uid == owner
 

@@ -6,7 +6,7 @@ import os
 from typing import NamedTuple
 
 from .attempt import AttemptEnd, attempt_title_text, run_attempt
-from .gpus import gpus
+from .gpus import training_cards
 from .logs.memory_patterns import TEXT_BY_MEMORY_PHASE
 from .run_folder import checkpoints
 from .run_folder.start import RunStart, print_message
@@ -17,7 +17,7 @@ _MAX_CARD_WAIT_SECONDS = 60.0
 
 
 class StartOutcome(NamedTuple):
-    """How a start ended: state, exit code and `leftover` processes as run_ended has them, and a sentence.
+    """End of a start: state, exit code and `leftover` processes as in run_ended, and a sentence.
 
     `why` is why no attempt followed one that ran out of GPU memory.
     """
@@ -36,7 +36,7 @@ def run_attempts(start: RunStart, first_position: int, *, chosen_by_user: bool =
             f"begins with {attempt_title_text(start, first_position)}, where it was; --attempt=1 begins with the first"
         )
     # Processes that computed on the cards before this run are not waited for.
-    neighbours = (gpus.pids_computing_on(start.cards) or ()) if start.may_fall_back else ()
+    neighbours = (training_cards.pids_computing_on(start.cards) or ()) if start.may_fall_back else ()
     position = first_position
     while not start.signals.stop:
         number = next_attempt_number(start.own_dir)
@@ -49,7 +49,7 @@ def run_attempts(start: RunStart, first_position: int, *, chosen_by_user: bool =
         outcome = _outcome_after_attempt(start, ended, position, number)
         if outcome:
             return outcome._replace(leftover=ended.leftover)
-        gpus.wait_until_cards_free(start.cards, neighbours, _MAX_CARD_WAIT_SECONDS, print_message)
+        training_cards.wait_until_cards_free(start.cards, neighbours, _MAX_CARD_WAIT_SECONDS, print_message)
         position = ended.next_position
     return StartOutcome("stopped", start.signals.code, "stopped")
 
@@ -70,11 +70,13 @@ def next_attempt_number(own_dir: str) -> int:
 def _outcome_after_attempt(start: RunStart, ended: AttemptEnd, position: int, number: int) -> StartOutcome | None:
     """Return how the start ends with an attempt; None where another one follows."""
     # What had finished when a stop came is finished.
-    if ended.stopped or (start.signals.stop and ended.code != 0):
+    if ended.was_asked_to_stop or (start.signals.stop and ended.code != 0):
         return StartOutcome("stopped", start.signals.code, "stopped")
     # Even with code 0: a training whose ranks agree to stop, and that saves, may end so long before its last step.
-    if ended.stopped_rank is not None:
-        return StartOutcome("stopped", ended.code or 143, f"stopped: machine {ended.stopped_rank} was asked to stop")
+    if ended.rank_asked_to_stop is not None:
+        return StartOutcome(
+            "stopped", ended.code or 143, f"stopped: machine {ended.rank_asked_to_stop} was asked to stop"
+        )
     if ended.code == 0:
         newest = checkpoints.newest_checkpoint_of_attempt(start.planned, position, start.run_dir)
         return StartOutcome("finished", 0, _finished_text(ended, newest))
@@ -94,12 +96,12 @@ def _finished_text(ended: AttemptEnd, checkpoint: str) -> str:
 
 
 def _failure_text(ended: AttemptEnd) -> str:
-    if ended.trained_apart:
+    if ended.ranks_trained_alone:
         return "its processes never formed a group: each trained alone, as rank 0 of 1"
-    if ended.code == 137 and not ended.host_memory:
+    if ended.code == 137 and not ended.maybe_out_of_host_memory:
         return "killed by signal 9 (exit code 137); `dmesg | grep -i oom` shows whether the host's memory ran out"
     why = f"failed with exit code {ended.code}"
-    if ended.host_memory:
+    if ended.maybe_out_of_host_memory:
         why += "; the host's memory may have run out: fewer data loader workers, no offload"
     return why
 

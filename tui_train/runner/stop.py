@@ -9,7 +9,7 @@ from typing import Callable
 from .containers import container
 from .run_folder import state
 from .run_folder.state import RunStatus
-from .system import cgroup, program
+from .system import cgroup, runner_command
 from .system.processes import Process, ProcessFamily, send_signal
 from .system.refused import BUSY_RESOURCE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, Refused
 from .system.safe_text import visible
@@ -37,7 +37,7 @@ def stop_run_and_processes(
 def _stop_run_of_this_user(run_dir: str, while_waiting: Callable[[], None], at_once: bool) -> RunStatus:
     now = state.read_status(run_dir)
     if now.host:
-        remedy = f"stop it there (tui-train stop, or python3 {program.RUNNER_ZIP_NAME} stop in its folder)"
+        remedy = f"stop it there (tui-train stop, or python3 {runner_command.RUNNER_ZIP_NAME} stop in its folder)"
         raise Refused(
             BUSY_RESOURCE_EXIT_CODE, f"it runs on {visible(now.host)}, which cannot be reached from here", remedy
         )
@@ -71,7 +71,7 @@ def _stop_run_of_this_user(run_dir: str, while_waiting: Callable[[], None], at_o
 
 def _end_container_of_run(status: RunStatus) -> None:
     """Stop and remove the container of a run whose supervisor is gone; what its engine does not end, signals do."""
-    if container.is_named_like_ours(status.engine, status.container):
+    if container.is_container_of_a_run(status.engine, status.container):
         container.stop_container(status.engine, status.container, status.grace)
         container.remove_container(status.engine, status.container)
 
@@ -83,5 +83,5 @@ def _end_process_family(family: ProcessFamily, while_waiting: Callable[[], None]
         while_waiting()
         time.sleep(0.1)
 
-    left = family.ask_until_gone(grace, pause) if grace else family.living_processes()
+    left = family.terminate_until_gone(grace, pause) if grace else family.living_processes()
     return tuple(sorted(family.kill(pause, _SUPERVISOR_SECONDS_BEYOND_GRACE) if left else left))

@@ -9,7 +9,7 @@ import time
 from typing import Callable, Mapping
 
 from .attempt import renew_locks_or_stop
-from .gpus.card_watch import LOOK_SECONDS, MAX_LOOK_AGE_SECONDS, CardLook, CardWatch
+from .gpus.card_watch import CARD_WATCH_INTERVAL_SECONDS, MAX_CARD_USAGE_AGE_SECONDS, CardUsage, CardWatch
 from .queue.reasons import waiting_reason
 from .queue.tickets import OwnTicket
 from .queue.turns import Ticket, TurnWatch, cores_to_take, waiting_in_order
@@ -45,7 +45,7 @@ def take_turn(
 
     `tell` gets what is in the way, at most once a minute; `renew` is called every few seconds.
     """
-    waiting = _Waiting(own, signals, tell)
+    waiting = _WaitForTurn(own, signals, tell)
     try:
         while not signals.stop:
             cards = waiting.take_cards()
@@ -58,8 +58,8 @@ def take_turn(
         waiting.close()
 
 
-class _Waiting:
-    """One start that waits: what it has seen and said so far."""
+class _WaitForTurn:
+    """A start that waits for its turn: what it has seen and reported so far."""
 
     def __init__(self, own: OwnTicket, signals: StopSignals, tell: Callable[[str], None]) -> None:
         self._own, self._signals, self._tell = own, signals, tell
@@ -71,22 +71,22 @@ class _Waiting:
 
     def take_cards(self) -> tuple[str, ...] | None:
         """Take what is this start's by its turn, and return the cards; None while it waits, which it then says why."""
-        seen = self._watch.newest()
+        seen = self._watch.newest_card_usage()
         tickets = self._own.folder.tickets()
         cards = self._cards_of_turn(tickets)
-        if cards is not None and self._lock_and_take(cards):
+        if cards is not None and self._lock_and_take_cards(cards):
             return cards
-        self._say_why(tickets, seen)
+        self._report_waiting_reason(tickets, seen)
         return None
 
     def _cards_of_turn(self, tickets: list[Ticket]) -> tuple[str, ...] | None:
         holding = [ticket for ticket in tickets if not ticket.waits]
-        waiting = waiting_in_order(tickets, self._own.folder.wishes())
+        waiting = waiting_in_order(tickets, self._own.folder.wished_orders())
         free_memory, now = self._watch.free_memory(), time.monotonic()
         turns = self._turns.cards_by_turn(waiting, holding, free_memory, self._core_count, now)
         return turns.get(self._own.ticket.name)
 
-    def _lock_and_take(self, cards: tuple[str, ...]) -> bool:
+    def _lock_and_take_cards(self, cards: tuple[str, ...]) -> bool:
         locks = self._own.folder.lock_cards_or_cores(cards)
         if locks is None:
             return False
@@ -106,12 +106,12 @@ class _Waiting:
                 os.close(lock)
         return taken
 
-    def _say_why(self, tickets: list[Ticket], seen: Mapping[str, CardLook] | None) -> None:
+    def _report_waiting_reason(self, tickets: list[Ticket], seen: Mapping[str, CardUsage] | None) -> None:
         own, now = self._own.ticket, time.monotonic()
-        if seen is None and now - self._began < MAX_LOOK_AGE_SECONDS:
+        if seen is None and now - self._began < MAX_CARD_USAGE_AGE_SECONDS:
             # The driver was asked a moment ago.
             return
-        waiting = waiting_in_order(tickets, self._own.folder.wishes())
+        waiting = waiting_in_order(tickets, self._own.folder.wished_orders())
         earlier = tuple(itertools.takewhile(lambda ticket: ticket.name != own.name, waiting))
         holding = [ticket for ticket in tickets if not ticket.waits]
         why = waiting_reason(own, earlier, holding, seen, self._core_count)[:_MAX_REASON_CHARACTERS]
@@ -127,11 +127,11 @@ class _Waiting:
 
     def pause(self) -> None:
         """Wait for the next look at the cards, or some seconds; the end of a child also wakes this process."""
-        deadline = time.monotonic() + LOOK_SECONDS
+        deadline = time.monotonic() + CARD_WATCH_INTERVAL_SECONDS
         while not self._signals.stop and (left := deadline - time.monotonic()) > 0:
             if self._signals.wait(left, self._watch.descriptor):
                 return
 
     def close(self) -> None:
-        """Look no longer."""
+        """Stop watching the cards."""
         self._watch.close()

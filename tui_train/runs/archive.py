@@ -19,14 +19,14 @@ from tui_train import __version__
 from tui_train.base import secrets
 from tui_train.base.errors import AlreadyExists, TuiTrainError
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically, write_if_absent
-from tui_train.base.parse import prepared_for_msgspec
+from tui_train.base.parse import type_prepared_for_msgspec
 from tui_train.base.text import visible
-from tui_train.facts.machine.communication_tests import load_examinations
+from tui_train.facts.machine.communication_tests import load_communication_examinations
 from tui_train.facts.other_machines.machine_files import make_name_masker
 from tui_train.profile import store
 from tui_train.runner.detached_start import LAUNCH_LOG_NAME
 from tui_train.runner.queue.reasons import HAS_CARD_TEXT, runs_and_users_in_reason, users_in_reason
-from tui_train.runner.run_folder.fill import filled_config_path
+from tui_train.runner.run_folder.fill_config import filled_config_path
 from tui_train.runner.system.safe_open import open_folder, open_regular_file
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
@@ -64,7 +64,7 @@ def masked_archive_entries(run: RunDir, machine_text: str) -> tuple[ArchiveEntry
 
     `machine_text` is the text of a machine file, empty for none.
     """
-    texts = (("about.json", _about_json_text(run)), *_communication_tests(), *_run_file_texts(run))
+    texts = (("about.json", _about_json_text(run)), *_communication_test_results(), *_run_file_texts(run))
     reasons = _reasons_that_name_others(run, texts)
     others = dict.fromkeys(user for reason in reasons for user in users_in_reason(reason))
     known_secrets, without_names = _known_secrets(run), make_name_masker(platform.node(), others)
@@ -136,9 +136,9 @@ def _about_json_text(run: RunDir) -> str:
     return msgspec.json.format(msgspec.json.encode(about), indent=2).decode() + "\n"
 
 
-def _communication_tests() -> Iterator[tuple[str, str]]:
+def _communication_test_results() -> Iterator[tuple[str, str]]:
     """Yield what came of tests of the communication since this machine was booted, where there are any."""
-    if kept := load_examinations():
+    if kept := load_communication_examinations():
         yield "communication.json", msgspec.json.format(msgspec.json.encode(kept), indent=2).decode() + "\n"
 
 
@@ -150,27 +150,27 @@ def _run_file_texts(run: RunDir) -> Iterator[tuple[str, str]]:
     rendered = _rendered_file_names(run)
     with suppress(OSError), open_folder(run.path, readable=True) as folder:
         yield from _folder_file_texts(folder, "", rendered)
-        for name in _matching_names(folder, "node-*"):
+        for name in _matching_file_names(folder, "node-*"):
             with suppress(OSError), open_folder(name, folder, readable=True) as inner:
                 yield from _folder_file_texts(inner, f"{name}/", rendered)
 
 
 def _folder_file_texts(folder: int, name_prefix: str, rendered: set[str]) -> Iterator[tuple[str, str]]:
-    logs = sorted(_matching_names(folder, "attempt-*.log"), key=lambda name: (len(name), name))
+    logs = sorted(_matching_file_names(folder, "attempt-*.log"), key=lambda name: (len(name), name))
     plain = ("profile.toml", "plan.json", "launch.sh", "events.jsonl", "launch.log")
-    for name in (*plain, *sorted({*_matching_names(folder, "*.yaml"), *rendered}), *logs):
+    for name in (*plain, *sorted({*_matching_file_names(folder, "*.yaml"), *rendered}), *logs):
         if (text := _head_and_tail_text(name, folder)) is not None:
             yield f"{name_prefix}{name}", text
 
 
-def _matching_names(folder: int, pattern: str) -> list[str]:
+def _matching_file_names(folder: int, pattern: str) -> list[str]:
     return sorted(fnmatch.filter(os.listdir(folder), pattern))
 
 
 def _rendered_file_names(run: RunDir) -> set[str]:
     """Return the names of the files beside launch.sh, without runner.pyz, which is the same for all runs."""
     try:
-        files = msgspec.convert(run.plan(), prepared_for_msgspec(_PlannedFiles))
+        files = msgspec.convert(run.plan(), type_prepared_for_msgspec(_PlannedFiles))
     except msgspec.ValidationError:
         return set()
     configs = [config.path for config in files.configs]
@@ -191,9 +191,9 @@ def _head_and_tail_text(name: str, folder: int) -> str | None:
             length = os.fstat(file.fileno()).st_size
             if length <= KEPT_HEAD_BYTES + KEPT_TAIL_BYTES:
                 return file.read(KEPT_HEAD_BYTES + KEPT_TAIL_BYTES).decode("utf-8", "replace")
-            head = _without_cut_line(file.read(KEPT_HEAD_BYTES), is_head=True)
+            head = _without_truncated_line(file.read(KEPT_HEAD_BYTES), is_head=True)
             file.seek(length - KEPT_TAIL_BYTES)
-            tail = _without_cut_line(file.read(KEPT_TAIL_BYTES), is_head=False)
+            tail = _without_truncated_line(file.read(KEPT_TAIL_BYTES), is_head=False)
     except OSError:
         return None
     left_out = length - len(head) - len(tail)
@@ -201,7 +201,7 @@ def _head_and_tail_text(name: str, folder: int) -> str | None:
     return (head + middle + tail).decode("utf-8", "replace")
 
 
-def _without_cut_line(piece: bytes, *, is_head: bool) -> bytes:
+def _without_truncated_line(piece: bytes, *, is_head: bool) -> bytes:
     """Return a piece without its truncated line, at the end of the head or at the start of the tail."""
     ends = [match.end() for match in _LINE_END_PATTERN.finditer(piece)]
     if is_head:
@@ -218,7 +218,7 @@ def _known_secrets(run: RunDir) -> frozenset[str]:
         return frozenset(values)
     values |= {os.environ.get(name, "") for name in trainer.secrets}
     values |= {value for name, value in trainer.environment.items() if secrets.is_secret_name(name)}
-    values |= {secret.value for secret in secrets.find_secret_arguments(trainer.arguments)}
+    values |= {secret.value for secret in secrets.find_possible_secret_arguments(trainer.arguments)}
     return frozenset(values)
 
 

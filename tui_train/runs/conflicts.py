@@ -14,7 +14,7 @@ from tui_train.base.text import visible
 from tui_train.facts.machine.exclusive_resources import is_port_in_use, path_and_real_path, resource_conflict_text
 from tui_train.facts.types import ResourcesInUse
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runs.elsewhere import RunPlace, read_run_place
+from tui_train.runs.remote_run import RunPlace, read_run_place
 from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.script_outputs import output_paths_in_script_arguments
 from tui_train.runs.status import may_still_write, read_listed_run
@@ -30,9 +30,9 @@ def resources_in_use(wanted_port: int = 0, place: RunPlace | None = None) -> tup
     whether it trains.
     """
     place = place or RunPlace("", "")
-    trains = ((run, _status_while_training(run, place)) for run in (*list_runs(), *_newest_trials()))
+    trains = ((run, _status_while_training(run, place)) for run in (*list_runs(), *_newest_trial_runs()))
     resources = [
-        _with_script_outputs(replace(planned_resources(run), gpus=_gpus_in_use(run, status)), run)
+        _with_script_output_paths(replace(planned_resources(run), gpus=_gpus_in_use(run, status)), run)
         for run, status in trains
         if status
     ]
@@ -44,7 +44,7 @@ def resources_in_use(wanted_port: int = 0, place: RunPlace | None = None) -> tup
 
 def _status_while_training(run: RunDir, place: RunPlace) -> RunStatus | None:
     """Return the state of a run that trains there, or waits to; a process left by a finished one does not count."""
-    status = read_listed_run(run).status if read_run_place(run.path).is_on_machine_of(place) else None
+    status = read_listed_run(run).status if read_run_place(run.path).is_on_same_machine(place) else None
     return status if status and may_still_write(status) else None
 
 
@@ -53,7 +53,7 @@ def _gpus_in_use(run: RunDir, status: RunStatus) -> tuple[str, ...]:
     return () if status.state == "waiting" else status.gpus or planned_resources(run).gpus
 
 
-def _newest_trials() -> Iterator[RunDir]:
+def _newest_trial_runs() -> Iterator[RunDir]:
     """Yield the newest trials; only these may still be running."""
     folders = sorted(trials_folder().glob("*/trial-*"), key=lambda path: path.parent.name)
     yield from map(RunDir, folders[-_MAX_TRIALS_CHECKED:])
@@ -71,7 +71,7 @@ def planned_resources(run: RunDir) -> ResourcesInUse:
     )
 
 
-def _with_script_outputs(planned: ResourcesInUse, run: RunDir) -> ResourcesInUse:
+def _with_script_output_paths(planned: ResourcesInUse, run: RunDir) -> ResourcesInUse:
     """Return a run's resources with what its script may write to by the names of its arguments."""
     own = (each for path in output_paths_in_script_arguments(run) for each in path_and_real_path(path))
     return replace(planned, outputs=(*planned.outputs, *own))

@@ -1,4 +1,4 @@
-"""Run folders as a user tidies them: removing, renaming, and a note of one line; never one that is at work."""
+"""Removes and renames run folders, and keeps a one-line note in each; never of an active run."""
 
 import os
 import secrets
@@ -22,15 +22,15 @@ MAX_NOTE_LENGTH = 200
 _MAX_NOTE_BYTES = 4 << 10
 
 
-class FolderExtent(Struct, frozen=True):
+class RunFolderUsage(Struct, frozen=True):
     """Size of a folder on disk in bytes, and the first folder in it whose content this user may not remove."""
 
     size: int
     protected_folder: str = ""
 
 
-def folder_extent(run: RunDir) -> FolderExtent:
-    """Return what a run's folder takes; links in it are not followed, and a file with two names counts once."""
+def run_folder_usage(run: RunDir) -> RunFolderUsage:
+    """Return the size of a run's folder; links are not followed, and a file with two names counts once."""
     total, closed, seen = 0, "", set[tuple[int, int]]()
     for folder, _, names in os.walk(run.path):
         if not closed and not os.access(folder, os.W_OK | os.X_OK):
@@ -43,7 +43,7 @@ def folder_extent(run: RunDir) -> FolderExtent:
             if (entry.st_dev, entry.st_ino) not in seen:
                 seen.add((entry.st_dev, entry.st_ino))
                 total += entry.st_blocks * 512
-    return FolderExtent(total, closed)
+    return RunFolderUsage(total, closed)
 
 
 def refuse_if_active(run: RunDir, status: RunStatus | None = None) -> None:
@@ -74,7 +74,7 @@ def remove_run(run: RunDir) -> int:
     """Remove a run's folder and return the bytes that were freed; nothing is removed where not all of it can be."""
     with lock_run_starts():
         refuse_if_active(run)
-        taken = folder_extent(run)
+        taken = run_folder_usage(run)
         if taken.protected_folder:
             why = f"{visible(taken.protected_folder)} belongs to another user, or may not be changed"
             raise CannotWrite(f"{visible(run.name)} cannot be removed: {why}", "Remove that folder first, with sudo.")
@@ -119,7 +119,7 @@ def _rename_unless_started(run: RunDir, target: Path) -> None:
 
 
 def read_note(run: RunDir) -> str:
-    """Return what the user noted of a run, in one line; empty where nothing is, or nothing that can be read."""
+    """Return the user's one-line note on a run; empty if there is none or it cannot be read."""
     try:
         text = read_regular_file(run.path / NOTE_FILE_NAME, _MAX_NOTE_BYTES).decode(errors="replace")
     except OSError:

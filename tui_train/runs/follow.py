@@ -1,4 +1,4 @@
-"""Follows a run: its lines and news until it ends."""
+"""Follows a run until it ends: its lines, and snapshots of its state."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 from tui_train.base.files import read_regular_file
 from tui_train.runner.logs.lines import rank_in_line
 from tui_train.runner.logs.log_head import LOG_HEAD_BYTES, first_logged_step, ignored_checkpoint_sentence
-from tui_train.runner.logs.progress import LogReading, Progress, advance_progress, progress_for_next_attempt
+from tui_train.runner.logs.progress import LogReadingOptions, Progress, advance_progress, progress_for_next_attempt
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runner.system.safe_open import open_regular_file
 from tui_train.runs.health import MIN_LINES_WITHOUT_STEP, no_step_read_text
@@ -35,16 +35,16 @@ _RANK_HEAD_BYTES = 64 << 10
 _MAX_EARLIER_ATTEMPTS = 8  # attempts
 
 
-class RunNews(Struct, frozen=True, kw_only=True):
-    """News of a run for its viewer: its status and progress; the lines it reads for itself."""
+class RunSnapshot(Struct, frozen=True, kw_only=True):
+    """State of a run at a moment, for its viewer: status and progress, without the lines."""
 
     status: RunStatus
     progress: Progress = Progress()
-    title: str = ""
-    attempt: int = 0
+    attempt_title: str = ""
+    attempt_number: int = 0
     """The newest one's number."""
     has_output: bool = False
-    """Whether the newest attempt has written a line."""
+    """True if the newest attempt has written a line."""
     quiet_minutes: int = 0
     """Whole minutes since the newest attempt wrote something."""
     seconds_left: float | None = None
@@ -52,24 +52,24 @@ class RunNews(Struct, frozen=True, kw_only=True):
     """The average since the first step that was seen."""
     ranks: tuple[RankDevice, ...] = ()
     """The processes that said where they compute."""
-    mismatch: tuple[str, ...] = ()
-    """Where they compute elsewhere than planned."""
+    rank_differences: tuple[str, ...] = ()
+    """Differences between these ranks and the plan, as sentences."""
     gpus: tuple[str, ...] = ()
     """The UUIDs of the planned cards."""
-    prefixes: tuple[int, ...] = ()
+    line_prefix_ranks: tuple[int, ...] = ()
     """The ranks that lines begin with."""
-    not_resumed: str = ""
-    """Where a checkpoint was not loaded."""
+    why_not_resumed: str = ""
+    """The sentence that a checkpoint was not loaded, empty if it was."""
     gpu_names: tuple[str, ...] = ()
     """The names of the planned cards."""
     last_steps: tuple[tuple[int, int], ...] = ()
     """The steps at which earlier attempts ended, by their numbers."""
     queue_text: str = ""
-    """Why it waits, and when it may start, or why Slurm ended it."""
-    unread: str = ""
-    """Why no step is read of its log."""
-    slow_rank: str = ""
-    """Which process the others wait for."""
+    """The reason why it waits and its expected start, or why Slurm ended it."""
+    why_no_step_read: str = ""
+    """The reason why no step is read from its log, empty if one is."""
+    slow_rank_sentence: str = ""
+    """The sentence that names the process for which the others wait."""
 
 
 class RankReader:
@@ -77,8 +77,8 @@ class RankReader:
 
     def __init__(self, path: Path, plan: PlannedRanks) -> None:
         """Start without ranks."""
-        self.known: tuple[RankDevice, ...] = ()
-        self.mismatch: tuple[str, ...] = ()
+        self.ranks: tuple[RankDevice, ...] = ()
+        self.rank_differences: tuple[str, ...] = ()
         self._path = path
         self._plan = plan
         self._head = b""
@@ -86,7 +86,7 @@ class RankReader:
 
     def read(self, lines: Iterable[str] = ()) -> None:
         """Read on in the first 64 KiB, which viewers of a long log skip, until every planned rank is known."""
-        if 0 < self._plan.world_size <= sum(rank.world_size == self._plan.world_size for rank in self.known):
+        if 0 < self._plan.world_size <= sum(rank.world_size == self._plan.world_size for rank in self.ranks):
             return
         piece = b""
         if len(self._head) < _RANK_HEAD_BYTES:
@@ -99,15 +99,15 @@ class RankReader:
         begun = self._head.rfind(b"\n") + 1
         self._head += piece
         complete_lines = self._head[begun : self._head.rfind(b"\n") + 1].decode(errors="replace").split("\n")
-        ranks = process_group_ranks(dict.fromkeys((*self.known, *parse_rank_devices([*complete_lines, *lines]))))
-        if ranks != self.known:
-            self.known = tuple(sorted(ranks, key=lambda rank: rank.rank))[: self._max_ranks]
-            self.mismatch = differences_from_plan(self.known, self._plan)
+        ranks = process_group_ranks(dict.fromkeys((*self.ranks, *parse_rank_devices([*complete_lines, *lines]))))
+        if ranks != self.ranks:
+            self.ranks = tuple(sorted(ranks, key=lambda rank: rank.rank))[: self._max_ranks]
+            self.rank_differences = differences_from_plan(self.ranks, self._plan)
 
 
 def read_attempt_ranks(run: RunDir, attempt_number: int) -> RankReader:
     """Return the ranks in the first lines of one attempt."""
-    planned = _with_taken_gpus(_read_planned_ranks(run), read_status(run))
+    planned = _with_assigned_gpus(_read_planned_ranks(run), read_status(run))
     reader = RankReader(run.attempt_log(attempt_number), planned)
     reader.read()
     return reader
@@ -162,31 +162,35 @@ def _poll_pause_seconds(status: RunStatus) -> float:
     return _UNSUPERVISED_POLL_SECONDS if status.trains_unsupervised else _POLL_SECONDS
 
 
-def follow_news(run: RunDir, is_cancelled: Callable[[], bool]) -> Iterator[RunNews]:
-    """Yield news of a run's newest attempt, at most about seven times a second, until the run has ended.
+def follow_snapshots(run: RunDir, is_cancelled: Callable[[], bool]) -> Iterator[RunSnapshot]:
+    """Yield snapshots of a run's newest attempt, at most about seven times a second, until the run has ended.
 
     If the log grows faster than it is read, only its end is read.
     """
     follower = _RunFollower(run)
-    last_news: RunNews | None = None
+    last_snapshot: RunSnapshot | None = None
     while not is_cancelled():
         status = read_status(run)
         follower.read(status)
-        news, ended = follower.news(status), not may_still_write(status) and follower.is_all_read
-        if ended or news != last_news:
-            yield news
-        last_news = news
+        snapshot, ended = follower.snapshot(status), not may_still_write(status) and follower.is_all_read
+        if ended or snapshot != last_snapshot:
+            yield snapshot
+        last_snapshot = snapshot
         if ended:
             return
         time.sleep(_poll_pause_seconds(status))
 
 
 class _RunFollower:
-    """What is known of a run from its logs: the newest attempt's, and where the earlier ones ended."""
+    """Reads the logs of a run: the newest attempt's, and the last steps of the earlier ones."""
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
-        self._titles, self._reading, self._plan = run.attempt_titles(), run.log_reading(), _read_planned_ranks(run)
+        self._titles, self._reading, self._plan = (
+            run.attempt_titles(),
+            run.log_reading_options(),
+            _read_planned_ranks(run),
+        )
         self._reader: _AttemptReader | None = None
         self._last_steps: dict[int, int] = {}
         # Whether the ends of the earlier attempts are still to be read.
@@ -194,7 +198,7 @@ class _RunFollower:
 
     @property
     def is_all_read(self) -> bool:
-        """Whether nothing that was written is left to read."""
+        """True if all that was written is read."""
         return not self._unread_before and not (self._reader and self._reader.tail.unread_bytes)
 
     def read(self, status: RunStatus) -> None:
@@ -202,7 +206,7 @@ class _RunFollower:
         newest = status.attempts[-1] if status.attempts else None
         if newest and (self._reader is None or newest.number != self._reader.number):
             progress = self._read_previous_attempt_to_end(status)
-            plan = _with_taken_gpus(self._plan, status)
+            plan = _with_assigned_gpus(self._plan, status)
             self._reader = _AttemptReader(self._run.attempt_log(newest.number), newest, plan, progress)
         elif self._reader:
             if self._unread_before:
@@ -227,11 +231,11 @@ class _RunFollower:
         self._last_steps[reader.number] = reader.progress.step
         return progress_for_next_attempt(reader.progress)
 
-    def news(self, status: RunStatus) -> RunNews:
-        """Return what a viewer is shown."""
-        news = RunNews(
+    def snapshot(self, status: RunStatus) -> RunSnapshot:
+        """Return the snapshot for a viewer."""
+        snapshot = RunSnapshot(
             status=status,
-            title=self._attempt_title(status),
+            attempt_title=self._attempt_title(status),
             gpus=status.gpus or self._plan.gpus,
             gpu_names=self._plan.gpu_names,
             last_steps=tuple(self._last_steps.items()),
@@ -239,22 +243,22 @@ class _RunFollower:
         )
         reader = self._reader
         if reader is None:
-            return news
+            return snapshot
         return structs.replace(
-            news,
+            snapshot,
             progress=reader.progress,
-            attempt=reader.number,
+            attempt_number=reader.number,
             has_output=reader.has_output,
             # Of one that waits again, the log is that of its attempt before.
             quiet_minutes=reader.silence.minutes() if may_still_write(status) and not status.never_had_turn else 0,
             seconds_left=None if status.never_had_turn else reader.seconds_left(),
             steps_per_second=reader.steps_per_second(),
-            ranks=reader.ranks.known,
-            mismatch=reader.ranks.mismatch,
-            prefixes=tuple(sorted(reader.prefixes)),
-            not_resumed=reader.not_resumed,
-            slow_rank=reader.slow_rank.sentence,
-            unread=reader.no_step_read_text(self._reading) if status.state != "failed" else "",
+            ranks=reader.ranks.ranks,
+            rank_differences=reader.ranks.rank_differences,
+            line_prefix_ranks=tuple(sorted(reader.line_prefix_ranks)),
+            why_not_resumed=reader.why_not_resumed,
+            slow_rank_sentence=reader.slow_rank.sentence,
+            why_no_step_read=reader.no_step_read_text(self._reading) if status.state != "failed" else "",
         )
 
     def _attempt_title(self, status: RunStatus) -> str:
@@ -266,18 +270,18 @@ def read_progress(
     run: RunDir, attempts: Sequence[AttemptStatus], *, last_bytes: int | None = _LOG_TAIL_BYTES
 ) -> Progress:
     """Return how far some attempts of a run got, from the ends of their logs; None: from their whole logs."""
-    return _read_progress_and_last_steps(run, attempts, run.log_reading(), last_bytes)[0]
+    return _read_progress_and_last_steps(run, attempts, run.log_reading_options(), last_bytes)[0]
 
 
 def _read_progress_and_last_steps(
-    run: RunDir, attempts: Sequence[AttemptStatus], reading: LogReading, last_bytes: int | None = _LOG_TAIL_BYTES
+    run: RunDir, attempts: Sequence[AttemptStatus], reading: LogReadingOptions, last_bytes: int | None = _LOG_TAIL_BYTES
 ) -> tuple[Progress, dict[int, int]]:
     """Return the progress of attempts, in their order, and the last step of each: of many ends, the newest are read."""
     progress, last_steps = Progress(), {}
     for attempt in attempts if last_bytes is None else attempts[-_MAX_EARLIER_ATTEMPTS:]:
         tail = LogTail(run.attempt_log(attempt.number), last_bytes=last_bytes)
         progress = advance_progress(progress_for_next_attempt(progress), tail.remaining_lines(), reading)
-        progress = advance_progress(progress, [tail.bar] if tail.bar else [], reading)
+        progress = advance_progress(progress, [tail.progress_bar] if tail.progress_bar else [], reading)
         last_steps[attempt.number] = progress.step
     return progress, last_steps
 
@@ -316,7 +320,7 @@ class _AttemptReader:
 
     def __init__(self, log: Path, attempt: AttemptStatus, plan: PlannedRanks, progress: Progress) -> None:
         self.number = attempt.number
-        self.not_resumed = ""
+        self.why_not_resumed = ""
         self._log = log
         # Compared once with the first step; 0 afterwards.
         self._resumed = attempt.resumed
@@ -325,12 +329,12 @@ class _AttemptReader:
         self.ranks = RankReader(log, plan)
         self.slow_rank = SlowRankReader()
         self.silence = LogSilence(log, attempt.started)
-        self.prefixes: set[int] = set()
+        self.line_prefix_ranks: set[int] = set()
         self._lines = self._losses = 0
         self.begun = False
         self._began = self._newest = self._timed_from = (0.0, 0)
 
-    def read(self, reading: LogReading) -> None:
+    def read(self, reading: LogReadingOptions) -> None:
         """Read the new part of the log, or its end."""
         if self.begun and self.tail.unread_bytes > _MAX_UNREAD_BYTES:
             self.tail.skip_to_last(_MAX_UNREAD_BYTES)
@@ -341,10 +345,10 @@ class _AttemptReader:
         if not self.progress.curve.size:
             self._lines += len(lines)
             self._losses += sum("loss" in line.lower() for line in lines)
-        if len(self.prefixes) < MAX_RANKS:
+        if len(self.line_prefix_ranks) < MAX_RANKS:
             line_ranks = (rank_in_line(line) for line in lines if "]:" in line)
-            self.prefixes.update(number for number in line_ranks if number is not None)
-        bar = self.tail.bar
+            self.line_prefix_ranks.update(number for number in line_ranks if number is not None)
+        bar = self.tail.progress_bar
         if lines or bar:
             self.progress = advance_progress(self.progress, [*lines, bar], reading)
             self._check_checkpoint_was_loaded(reading)
@@ -356,23 +360,23 @@ class _AttemptReader:
                 self._timed_from = (time.monotonic(), self.progress.step)
             self._newest = (time.monotonic(), self.progress.step)
 
-    def _check_checkpoint_was_loaded(self, reading: LogReading) -> None:
+    def _check_checkpoint_was_loaded(self, reading: LogReadingOptions) -> None:
         """Compare the first step with the given checkpoint, until a step is found or too much was written."""
         if not self._resumed:
             return
         first = first_logged_step(str(self._log), reading)
-        self.not_resumed = ignored_checkpoint_sentence(first, self._resumed)
+        self.why_not_resumed = ignored_checkpoint_sentence(first, self._resumed)
         if first or self.tail.size() > LOG_HEAD_BYTES:
             self._resumed = 0
 
     @property
     def has_output(self) -> bool:
-        """Whether something was read of the log."""
-        return bool(self._lines or self.tail.bar or self.progress.curve.size)
+        """True if something was read from the log."""
+        return bool(self._lines or self.tail.progress_bar or self.progress.curve.size)
 
-    def no_step_read_text(self, reading: LogReading) -> str:
+    def no_step_read_text(self, reading: LogReadingOptions) -> str:
         """Return in words that no step is read, though there were lines that would have had one."""
-        # Of a number that grows, only the first: else each line would be news.
+        # Of a number that grows, only the first: else each line would be new.
         return no_step_read_text(self.progress, min(self._lines, MIN_LINES_WITHOUT_STEP), self._losses, reading)
 
     def steps_per_second(self) -> float | None:
@@ -389,7 +393,7 @@ class _AttemptReader:
         return (time.monotonic() - clock) / done * (self.progress.steps - self.progress.step)
 
 
-def _with_taken_gpus(plan: PlannedRanks, status: RunStatus) -> PlannedRanks:
+def _with_assigned_gpus(plan: PlannedRanks, status: RunStatus) -> PlannedRanks:
     """Return the plan with the GPUs of its kind that its last start got, where it had waited for any of them."""
     return structs.replace(plan, gpus=status.gpus) if status.gpus else plan
 

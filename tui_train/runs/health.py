@@ -3,7 +3,7 @@
 import math
 from itertools import takewhile
 
-from tui_train.runner.logs.progress import LogReading, Progress
+from tui_train.runner.logs.progress import LogReadingOptions, Progress
 
 # Minutes without output that an evaluation, a checkpoint or a compilation may take.
 STANDSTILL_MINUTES = 3
@@ -30,7 +30,7 @@ def health_problems(
     )
 
 
-def no_step_read_text(progress: Progress, line_count: int, loss_line_count: int, reading: LogReading) -> str:
+def no_step_read_text(progress: Progress, line_count: int, loss_line_count: int, reading: LogReadingOptions) -> str:
     """Return in words that a script's log has had many lines, or some that name a loss, and no step was read of them.
 
     Empty where one was, and where the profile cannot name an expression.
@@ -44,8 +44,8 @@ def no_step_read_text(progress: Progress, line_count: int, loss_line_count: int,
 
 
 def _loss_problems(progress: Progress) -> tuple[str, ...]:
-    broken = [*takewhile(lambda point: not math.isfinite(point.loss), progress.curve.backwards())]
-    zero = [*takewhile(lambda point: point.loss == 0, progress.curve.backwards())]
+    broken = [*takewhile(lambda point: not math.isfinite(point.loss), progress.curve.points_newest_first())]
+    zero = [*takewhile(lambda point: point.loss == 0, progress.curve.points_newest_first())]
     word = progress.position_word
     if broken:
         return (f"the loss is {broken[0].loss} since {word} {broken[-1].step}: the model no longer learns",)

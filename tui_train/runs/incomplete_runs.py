@@ -14,7 +14,7 @@ from tui_train.runner.system.safe_open import open_folder
 
 INCOMPLETE_RUN_PREFIX = ".new-"
 RUN_NUMBER_FILE_NAME = ".number"  # the last file that is written into a new run folder
-_MIN_HALF_MADE_AGE_SECONDS = 3600
+_MIN_INCOMPLETE_AGE_SECONDS = 3600
 # Without locks, as on some network disks, only the age counts; a run is started within seconds.
 _MIN_UNSTARTED_AGE_SECONDS = 24 * 3600
 _RUN_NAME_PATTERN = re.compile(r"\d{8}-\d{6}-[a-z0-9-]+")
@@ -50,7 +50,7 @@ def _is_abandoned(parent: int, name: str) -> bool:
     with open_folder(name, parent, readable=True) as folder:
         status = os.fstat(folder)
         age = time.time() - max(status.st_mtime, status.st_ctime)
-        if status.st_uid != os.geteuid() or age < _MIN_HALF_MADE_AGE_SECONDS:
+        if status.st_uid != os.geteuid() or age < _MIN_INCOMPLETE_AGE_SECONDS:
             return False
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -32,7 +32,7 @@ class Interrupts:
         """The exit code of a command that ends because of it."""
         return 128 + self.number
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Print how a signal is handled, unless the terminal is gone."""
         with suppress(OSError):
             self._say(text)
@@ -44,16 +44,16 @@ class Interrupts:
             message = f"the run was not started ({self.name})"
             raise StartInterrupted(message, f"Nothing is running.{resume}", self.exit_code)
 
-    def record(self, number: int, _frame: FrameType | None) -> None:
+    def record_signal(self, number: int, _frame: FrameType | None) -> None:
         """Record a signal."""
         self.again = bool(self.number)
         self.number = self.number or number
 
-    def install(self) -> None:
+    def start_recording(self) -> None:
         """Record signals from now on; ignored ones, as under nohup, stay ignored."""
-        self._before = install_handlers(_DEFERRED_SIGNALS, self.record)
+        self._before = install_handlers(_DEFERRED_SIGNALS, self.record_signal)
 
-    def release(self, *, resend: bool = True) -> None:
+    def stop_recording(self, *, resend: bool = True) -> None:
         """Restore the handlers; with `resend` a recorded signal is sent again."""
         restore_handlers(self._before)
         self._before = {}
@@ -69,11 +69,11 @@ def defer_signals(say: Callable[[str], None] = lambda _: None) -> Iterator[Inter
     """Record SIGINT, SIGTERM and SIGHUP until the end or `release`; only in the main thread."""
     interrupts = Interrupts(say)
     if threading.current_thread() is threading.main_thread():
-        interrupts.install()
+        interrupts.start_recording()
     try:
         yield interrupts
     finally:
-        interrupts.release(resend=False)
+        interrupts.stop_recording(resend=False)
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from tui_train.base.parse import Unparsable, json_as
-from tui_train.base.text import counted, visible
+from tui_train.base.parse import Unparsable, parse_json_as
+from tui_train.base.text import quantity, visible
 
 MAX_RANKS = 1024
 _RANK_LINE_START = "rank "
@@ -55,7 +55,7 @@ class PlannedRanks(Struct, frozen=True, kw_only=True):
 def parse_planned_ranks(data: bytes) -> PlannedRanks:
     """Return the processes and devices in a plan.json; unknown for a foreign one."""
     try:
-        return json_as(data, PlannedRanks)
+        return parse_json_as(data, PlannedRanks)
     except Unparsable:
         return PlannedRanks()
 
@@ -102,7 +102,7 @@ def ranks_summary(ranks: Sequence[RankDevice]) -> str:
     backends = {rank.backend: None for rank in ranks if rank.backend != "none"}
     world = ranks[0].world_size
     count_text = (
-        f"{world} ranks, the first {MAX_RANKS}" if len(ranks) == MAX_RANKS < world else counted(len(ranks), "rank")
+        f"{world} ranks, the first {MAX_RANKS}" if len(ranks) == MAX_RANKS < world else quantity(len(ranks), "rank")
     )
     return ", ".join((f"{count_text} on {devices_text}", *backends))
 
@@ -132,7 +132,7 @@ def _world_size_differences(ranks: Sequence[RankDevice], plan: PlannedRanks) -> 
     if not world_sizes or not plan.world_size:
         return
     was = "was" if plan.world_size == 1 else "were"
-    sentence = f"the training sees {counted(world_sizes[0], 'process', 'processes')}, {plan.world_size} {was} planned"
+    sentence = f"the training sees {quantity(world_sizes[0], 'process', 'processes')}, {plan.world_size} {was} planned"
     yield f"{sentence}: the processes are not connected" if world_sizes[0] < plan.world_size else sentence
 
 
@@ -141,7 +141,7 @@ def _device_type_differences(ranks: Sequence[RankDevice], plan: PlannedRanks) ->
     if plan.device == "cuda" and on_cpu:
         was = "was" if len(plan.gpus) == 1 else "were"
         trains = "train" if len(_rank_numbers(on_cpu)) > 1 else "trains"
-        yield f"{_rank_numbers_text(on_cpu)} {trains} on the CPU, {counted(len(plan.gpus), 'GPU')} {was} planned"
+        yield f"{_rank_numbers_text(on_cpu)} {trains} on the CPU, {quantity(len(plan.gpus), 'GPU')} {was} planned"
     if plan.device == "cpu":
         for rank in ranks:
             if rank.device not in {"cpu", "?"}:
@@ -172,7 +172,7 @@ def _card_differences(ranks: Sequence[RankDevice], plan: PlannedRanks) -> Iterab
     for rank in differing[:_MAX_DIFFERENCES_SHOWN]:
         yield f"{_rank_numbers_text([rank])} uses {_card_text(rank.name or rank.device, rank.uuid)}, planned: {planned}"
     if len(differing) > _MAX_DIFFERENCES_SHOWN:
-        yield f"{counted(len(differing) - _MAX_DIFFERENCES_SHOWN, 'more rank')} use GPUs that were not planned"
+        yield f"{quantity(len(differing) - _MAX_DIFFERENCES_SHOWN, 'more rank')} use GPUs that were not planned"
     # With more processes than cards, sharing is planned.
     shared = [of_card for of_card in sharing.values() if len(_rank_numbers(of_card)) > 1]
     for of_card in (

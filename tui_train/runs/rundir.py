@@ -15,7 +15,13 @@ from msgspec import Struct
 from tui_train.base.app_paths import expand_home, runs_folder
 from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound, Unavailable
 from tui_train.base.files import foreign_owner_name, raising_cannot_write, read_regular_file, write_below_folder
-from tui_train.base.parse import MissingFile, Unparsable, json_table, prepared_for_msgspec, read_file_to_parse
+from tui_train.base.parse import (
+    MissingFile,
+    Unparsable,
+    parse_json_object,
+    read_file_to_parse,
+    type_prepared_for_msgspec,
+)
 from tui_train.base.text import visible
 from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, RenderedFile
 from tui_train.plan.types import LogReadingRules
@@ -26,12 +32,12 @@ from tui_train.runner.system.safe_open import open_folder
 from tui_train.runs import incomplete_runs
 
 if TYPE_CHECKING:
-    from tui_train.runner.logs.progress import LogReading
+    from tui_train.runner.logs.progress import LogReadingOptions
 
 # Bytes; a plan has some hundred lines.
 MAX_PLAN_BYTES = 16 << 20
 # Run ids begin with the local time.
-_STAMPED_NAME_PATTERN = re.compile(r"\d{8}-\d{6}-(.*)", re.DOTALL)
+_TIMESTAMPED_NAME_PATTERN = re.compile(r"\d{8}-\d{6}-(.*)", re.DOTALL)
 _MAX_SLUG_LENGTH = 40
 _RUN_NUMBER_LIMIT = 10**9
 _MAX_NUMBER_FILE_BYTES = 16
@@ -87,7 +93,7 @@ class RunDir(Struct, frozen=True):
 
     def read_events(self) -> tuple[tuple[JournalEvent, ...], str]:
         """Return the events so far, and why some cannot be read; an incomplete last line is not damage."""
-        return events.read_events_with_damage(str(self.path))
+        return events.read_events_and_damage(str(self.path))
 
     def plan(self) -> dict[str, Any]:
         """Return the plan as data, empty without a valid plan.json."""
@@ -97,21 +103,21 @@ class RunDir(Struct, frozen=True):
         """Return the plan as data, and why it cannot be read; empty if there is none."""
         name = self.plan_file.name
         try:
-            return json_table(read_file_to_parse(self.plan_file, MAX_PLAN_BYTES)), ""
+            return parse_json_object(read_file_to_parse(self.plan_file, MAX_PLAN_BYTES)), ""
         except MissingFile:
             return {}, ""
         except Unparsable as error:
             return {}, f"{name}: {error}"
 
-    def log_reading(self) -> "LogReading":
+    def log_reading_options(self) -> "LogReadingOptions":
         """Return how log lines are read according to the plan; invalid values are ignored."""
-        from tui_train.runner.logs.progress import LogReading
+        from tui_train.runner.logs.progress import LogReadingOptions
 
         try:
-            log = msgspec.convert(self.plan().get("log", {}), prepared_for_msgspec(LogReadingRules))
-            return LogReading.from_texts(log.expressions, log.steps, nameable=log.nameable)
+            log = msgspec.convert(self.plan().get("log", {}), type_prepared_for_msgspec(LogReadingRules))
+            return LogReadingOptions.from_texts(log.expressions, log.steps, nameable=log.nameable)
         except (msgspec.ValidationError, ValueError, RecursionError, OverflowError):
-            return LogReading()
+            return LogReadingOptions()
 
     def attempt_titles(self) -> list[str]:
         """Return the titles of the attempts in the plan, none without a valid plan.json."""
@@ -123,7 +129,7 @@ class RunDir(Struct, frozen=True):
 
 def label_in_run_name(name: str) -> str:
     """Return a run's name without the time with which ids begin."""
-    match = _STAMPED_NAME_PATTERN.fullmatch(name)
+    match = _TIMESTAMPED_NAME_PATTERN.fullmatch(name)
     return match[1] if match else name
 
 
@@ -138,7 +144,7 @@ def create_run_folder(name: str, files: Sequence[RenderedFile]) -> RunDir:
     try:
         with raising_cannot_write(beside), incomplete_runs.lock_while_creating(beside):
             write_run_files(beside, (*files, RenderedFile(incomplete_runs.RUN_NUMBER_FILE_NAME, f"{number}\n")))
-            return RunDir(_make_first_free_folder(name, parent, beside.rename))
+            return RunDir(_create_first_free_folder(name, parent, beside.rename))
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
@@ -283,11 +289,11 @@ def run_number(folder: Path) -> int:
     return number if number < _RUN_NUMBER_LIMIT else 0
 
 
-def create_stamped_folder(name: str, parent: Path) -> Path:
+def create_timestamped_folder(name: str, parent: Path) -> Path:
     """Create an empty folder named by time and name; CannotWrite if that fails."""
     with raising_cannot_write(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return _make_first_free_folder(name, parent, lambda folder: folder.mkdir())
+        return _create_first_free_folder(name, parent, lambda folder: folder.mkdir())
 
 
 def folder_name_slug(text: str) -> str:
@@ -295,7 +301,7 @@ def folder_name_slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MAX_SLUG_LENGTH]
 
 
-def _make_first_free_folder(name: str, parent: Path, make_folder: Callable[[Path], object]) -> Path:
+def _create_first_free_folder(name: str, parent: Path, make_folder: Callable[[Path], object]) -> Path:
     label = folder_name_slug(name) or "run"
     for number in range(1, 1000):
         stamp = time.strftime("%Y%m%d-%H%M%S")

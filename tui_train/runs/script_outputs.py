@@ -1,4 +1,4 @@
-"""What a script writes by its own arguments, which no output folder of ours holds."""
+"""Files that a script writes to paths in its own arguments, outside of our output folder."""
 
 import os
 import re
@@ -25,7 +25,7 @@ _WEIGHTS_SUFFIXES = frozenset({
 })  # fmt: skip
 
 # Beside weights in a checkpoint: what only a resumed training reads.
-_STATE_OF_TRAINING_PATTERN = re.compile(
+_TRAINING_STATE_FILE_PATTERN = re.compile(
     r"(?:optimi[sz]er|optim|scheduler|scaler|random_states|rng_state|training_args)\b|rng_state_|random_states_"
 )
 
@@ -45,9 +45,11 @@ def argument_folders_written_since(run: RunDir, since: float) -> tuple[Path, ...
     if profile is None:
         return ()
     start = _working_folder(profile)
-    named = dict.fromkeys(start / value for value in _script_argument_values(profile))
+    named = dict.fromkeys(start / value for value in _given_and_default_argument_values(profile))
     return tuple(
-        folder for folder in named if folder != start and any(time >= since for _, time in _file_times(folder))
+        folder
+        for folder in named
+        if folder != start and any(time >= since for _, time in _files_with_change_times(folder))
     )
 
 
@@ -57,12 +59,14 @@ def weights_files_written(run: RunDir, since: float, until: float, folders: Iter
     `since` and `until` are seconds since 1970.
     """
     profile = _profile_starting_script(run)
-    where = dict.fromkeys((*_with_subfolders(folders), *(_folders_below(_working_folder(profile)) if profile else ())))
+    where = dict.fromkeys(
+        (*_folders_and_subfolders(folders), *(_folder_tree(_working_folder(profile)) if profile else ()))
+    )
     found = {
         path: time
         for folder in where
-        for path, time in _file_times(folder)
-        if path.suffix in _WEIGHTS_SUFFIXES and not _STATE_OF_TRAINING_PATTERN.match(path.name)
+        for path, time in _files_with_change_times(folder)
+        if path.suffix in _WEIGHTS_SUFFIXES and not _TRAINING_STATE_FILE_PATTERN.match(path.name)
     }
     return tuple(
         sorted((path for path, time in found.items() if since <= time <= until), key=lambda path: -found[path])
@@ -82,7 +86,7 @@ def _working_folder(profile: Profile) -> Path:
     return Path(profile.trainer.working_directory or Path(profile.trainer.script).parent)
 
 
-def _script_argument_values(profile: Profile) -> Iterator[str]:
+def _given_and_default_argument_values(profile: Profile) -> Iterator[str]:
     """Yield the texts that are given for the script's arguments, and their defaults."""
     words = profile.trainer.arguments
     yield from (word.partition("=")[2] if word.startswith("-") else word for word in words)
@@ -91,29 +95,29 @@ def _script_argument_values(profile: Profile) -> Iterator[str]:
     yield from (each.default for each in own.parameters if each.type in {"", "str"} and each.name not in known)
 
 
-def _with_subfolders(folders: Iterable[Path]) -> Iterator[Path]:
+def _folders_and_subfolders(folders: Iterable[Path]) -> Iterator[Path]:
     """Yield folders and what is right in them: many scripts make one for each checkpoint."""
     for folder in folders:
         yield folder
-        yield from (Path(entry.path) for entry in _checked_entries(folder) if _is_real_folder(entry))
+        yield from (Path(entry.path) for entry in _first_entries(folder) if _is_folder_not_link(entry))
 
 
-def _folders_below(start: Path) -> Iterator[Path]:
+def _folder_tree(start: Path) -> Iterator[Path]:
     """Yield a folder and those below it, the near ones first; of very many only some, and none that is hidden."""
     waiting, checked = deque([(start, 0)]), 0
     while waiting and checked < _MAX_ENTRIES_BELOW:
         folder, depth = waiting.popleft()
         yield folder
-        entries = _checked_entries(folder)
+        entries = _first_entries(folder)
         checked += len(entries)
         waiting.extend(
             (Path(entry.path), depth + 1)
             for entry in entries
-            if depth < _MAX_DEPTH and entry.name[:1] != "." and _is_real_folder(entry)
+            if depth < _MAX_DEPTH and entry.name[:1] != "." and _is_folder_not_link(entry)
         )
 
 
-def _is_real_folder(entry: os.DirEntry[str]) -> bool:
+def _is_folder_not_link(entry: os.DirEntry[str]) -> bool:
     """Return whether it is a folder and no link; false where the file system cannot tell."""
     try:
         return entry.is_dir(follow_symlinks=False)
@@ -121,19 +125,19 @@ def _is_real_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _file_times(folder: Path) -> list[tuple[Path, float]]:
+def _files_with_change_times(folder: Path) -> list[tuple[Path, float]]:
     """Return the files right in a folder, of very many only some, each with the time when it was written."""
     try:
         return [
             (Path(entry.path), entry.stat(follow_symlinks=False).st_mtime)
-            for entry in _checked_entries(folder)
+            for entry in _first_entries(folder)
             if entry.is_file(follow_symlinks=False)
         ]
     except OSError:
         return []
 
 
-def _checked_entries(folder: Path) -> list[os.DirEntry[str]]:
+def _first_entries(folder: Path) -> list[os.DirEntry[str]]:
     """Return what is in a folder, of very much only some; nothing where it cannot be read."""
     try:
         with os.scandir(folder) as entries:

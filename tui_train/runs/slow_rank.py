@@ -1,4 +1,4 @@
-"""Which rank of a training the others wait for, from what torch measures in each of them.
+"""Finds the rank for which the others wait, from times that torch measures in each.
 
 Under DistributedDataParallel all ranks step at one pace, and wait for the slowest where they exchange gradients: the
 slowest is the one whose own exchange is the shortest.
@@ -23,7 +23,7 @@ _PASSES_COMPARED = 2
 _MIN_WAIT_SHARE = 0.1
 
 
-class _Exchange(NamedTuple):
+class _GradientExchange(NamedTuple):
     """Seconds in which a rank exchanges gradients, the wait for the others among them, and those of the whole pass."""
 
     host: str
@@ -36,10 +36,10 @@ class SlowRankReader:
 
     def __init__(self) -> None:
         """Begin without passes."""
-        self._passes: dict[int, dict[int, _Exchange]] = {}
+        self._passes: dict[int, dict[int, _GradientExchange]] = {}
         self._world_size = 0
         self.sentence = ""
-        """It and its cost, empty where none is much slower."""
+        """The sentence that names it and its cost, empty if no rank is much slower."""
 
     def read(self, lines: Iterable[str]) -> None:
         """Read on in the log."""
@@ -52,7 +52,7 @@ class SlowRankReader:
         rank, number, self._world_size = int(match["rank"]), int(match["number"]), int(match["world"])
         if rank >= min(self._world_size, MAX_RANKS):
             return
-        exchange = _Exchange(visible(match["host"]), float(match["exchange"]), float(match["whole"]))
+        exchange = _GradientExchange(visible(match["host"]), float(match["exchange"]), float(match["whole"]))
         self._passes.setdefault(number, {})[rank] = exchange
         complete = sorted(each for each, ranks in self._passes.items() if len(ranks) == self._world_size)
         # Ranks report the same passes; older ones are not needed any more.
@@ -74,7 +74,7 @@ class SlowRankReader:
         return f"rank {rank} on {self._passes[numbers[-1]][rank].host} is slow: {wait_text}"
 
 
-def _wait_for_rank(rank: int, exchanges: Mapping[int, _Exchange]) -> tuple[float, float]:
+def _wait_for_rank(rank: int, exchanges: Mapping[int, _GradientExchange]) -> tuple[float, float]:
     """Return the seconds that the others wait for a rank in a pass, and those of the pass; zeros where it is alone."""
     others = [exchange for other, exchange in exchanges.items() if other != rank]
     if not others:

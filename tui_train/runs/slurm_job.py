@@ -1,4 +1,4 @@
-"""The job of a run, as Slurm said last: whether it waits, why, and why Slurm ended it."""
+"""The Slurm job of a run, as last reported: its state, why it waits, and why Slurm ended it."""
 
 import re
 from pathlib import Path
@@ -8,13 +8,13 @@ from msgspec import Meta, Struct
 
 from tui_train.base.text import visible
 from tui_train.runner.detached_start import LAUNCH_LOG_NAME
-from tui_train.runner.questions.lines import TIME_LIMIT_FILE_NAME
+from tui_train.runner.questions.answer_lines import TIME_LIMIT_FILE_NAME
 from tui_train.runner.run_folder import events
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system.safe_open import read_bounded
-from tui_train.runs.elsewhere import (
+from tui_train.runs.remote_run import (
     read_host_report,
-    read_place_elsewhere,
+    read_remote_place,
     read_run_place,
     read_struct_file,
     write_struct_file,
@@ -78,7 +78,7 @@ def status_in_queue(folder: Path) -> RunStatus | None:
 
 def _start_count_and_if_near_limit(folder: Path) -> tuple[int, bool]:
     """Return how often a run was started, and whether its last start was ended near the time limit."""
-    place = read_place_elsewhere(folder)
+    place = read_remote_place(folder)
     if place and not place.shared:
         last = read_host_report(folder)
         return (last.starts, last.limit and last.status.state == "stopped") if last else (0, False)

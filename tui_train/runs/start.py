@@ -22,13 +22,13 @@ from tui_train.runner.system.processes import Process
 from tui_train.runner.system.safe_open import open_regular_file
 from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
-from tui_train.runs.results.resuming import resume_mode, start_again_remedy
+from tui_train.runs.results.resuming import resume_mode, resume_or_restart_remedy
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
 WhenFree = Literal["", "chosen", "any"]
-"""Whether a start waits: for the GPUs that were chosen, or for any of their kind."""
+"""GPUs for which a start waits: the chosen ones, or any of their kind; empty: it does not wait."""
 
 _START_OVER_REMEDY = "To train from step 0 again, run its profile: tui-train run PROFILE, or its folder's profile.toml."
 _MIN_FREE_BYTES = 1 << 16
@@ -51,7 +51,7 @@ def start_run(
     with lock_run_starts(lambda: interrupts.raise_if_interrupted(name)):
         refuse_if_conflicting(run, waits_for_gpus=bool(when_free))
         interrupts.raise_if_interrupted(name)
-        _start_launch_script(run, interrupts, script_options(run, resume=resume, when_free=when_free))
+        _start_launch_script(run, interrupts, launch_script_options(run, resume=resume, when_free=when_free))
 
 
 def has_nothing_left_to_train(run: RunDir) -> bool:
@@ -79,15 +79,15 @@ def _is_started_by_hand(run: RunDir) -> bool:
     return plan.get("nodes") not in {None, 1} and not plan.get("hosts") and not plan.get("slurm")
 
 
-def script_options(run: RunDir, *, resume: bool, when_free: WhenFree) -> tuple[str, ...]:
+def launch_script_options(run: RunDir, *, resume: bool, when_free: WhenFree) -> tuple[str, ...]:
     """Return the options of launch.sh: that it resumes is said where it does not by itself."""
     resumes = resume and _is_started_by_hand(run) and resume_mode(run) == "told"
     waits = {"chosen": ("--when-free",), "any": ("--when-free=any",), "": ()}[when_free]
     return (*(("--resume",) if resumes else ()), *waits)
 
 
-def unfinished_wait(run: RunDir) -> WhenFree:
-    """Return how a run waited whose last start ended before it had its turn; empty for any other."""
+def unfinished_wait_mode(run: RunDir) -> WhenFree:
+    """Return for which GPUs the last start of a run was still waiting when it ended; empty: it was not."""
     if not read_status(run).never_had_turn:
         return ""
     waits = next((event.waits for event in reversed(run.events()) if event.event == "run_started"), "")
@@ -148,12 +148,12 @@ def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, i
 
     def pause() -> None:
         if interrupts.number:
-            raise _SignalError
+            raise _SignalReceived
         time.sleep(_POLL_SECONDS)
 
     try:
         return wait_until_reported(*where, pause)
-    except _SignalError:
+    except _SignalReceived:
         end_unreported_start(launcher, reported, lambda: interrupts.again)
     except BaseException:
         # It may have reported itself by now: then its training gets its time to save, like any other.
@@ -165,7 +165,7 @@ def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, i
     if not reported():
         return False
     state = _stop_started_run(run, interrupts)
-    remedy = start_again_remedy(run)
+    remedy = resume_or_restart_remedy(run)
     raise StartInterrupted(
         f"{visible(run.name)} has {state} ({interrupts.name} while it started)", remedy, interrupts.exit_code
     )
@@ -173,17 +173,17 @@ def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, i
 
 def _stop_started_run(run: RunDir, interrupts: Interrupts) -> str:
     """End a run that had started when a signal came, and return its state; another signal takes its grace away."""
-    interrupts.say(f"stopping {visible(run.name)}: it gets its time to save; Ctrl-C ends it at once")
+    interrupts.report(f"stopping {visible(run.name)}: it gets its time to save; Ctrl-C ends it at once")
 
     def waiting() -> None:
         if interrupts.again:
-            raise _SignalError
+            raise _SignalReceived
 
     try:
         return stop_run(run, while_waiting=waiting, at_once=interrupts.again).state
-    except _SignalError:
+    except _SignalReceived:
         return stop_run(run, at_once=True).state
 
 
-class _SignalError(Exception):
+class _SignalReceived(Exception):
     """A signal came while something was waited for."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 from tui_train.base.text import visible
 from tui_train.runner.run_folder import state
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
-from tui_train.runs.elsewhere import last_known_remote_status, read_run_place, read_unconfirmed_start
+from tui_train.runs.remote_run import last_known_remote_status, read_run_place, read_unconfirmed_start
 from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.slurm_job import (
     cluster_text,
@@ -55,13 +55,13 @@ def energy_used_and_if_all_metered(run: RunDir, status: RunStatus) -> tuple[floa
 
     Other machines have folders of their own below the run's, where that is shared.
     """
-    others = (state.read_status(str(path)) for path in node_folders(run))
+    others = (state.read_status(str(path)) for path in other_machine_folders(run))
     ended = [attempt for each in (status, *others) for attempt in each.attempts if attempt.ended is not None]
     known = [attempt.joules for attempt in ended if attempt.joules is not None]
     return (sum(known), all(attempt.all_metered for attempt in ended)) if known else (None, False)
 
 
-def node_folders(run: RunDir) -> list[Path]:
+def other_machine_folders(run: RunDir) -> list[Path]:
     """Return the folders of a run's other machines, where those share the run folder."""
     return [path for path in sorted(run.path.glob("node-*")) if path.is_dir()]
 
@@ -80,7 +80,7 @@ class ListedRun(Struct, frozen=True, kw_only=True):
     damage: str = ""
 
     @property
-    def stoppable(self) -> bool:
+    def is_stoppable(self) -> bool:
         """True while it has processes that can be stopped."""
         return self.status is not None and (self.status.live or bool(self.status.leftover))
 

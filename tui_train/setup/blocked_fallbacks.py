@@ -1,4 +1,4 @@
-"""On what the fallbacks depend, and why one cannot help: a missing library, a setting of the user, little memory."""
+"""The facts that fallbacks depend on, and why one cannot help: a missing library, a user's setting, little memory."""
 
 from collections.abc import Iterable, Mapping
 
@@ -35,26 +35,26 @@ class LadderContext(Struct, frozen=True, kw_only=True):
     """Facts that a rung may depend on."""
 
     world_size: int
-    cuda: bool
-    accepted: frozenset[str]
+    on_cuda: bool
+    accepted_placeholders: frozenset[str]
     """The placeholders that the trainer accepts."""
     loads_model: bool
-    refusals: Mapping[str, str] = {}
+    refusal_by_rung: Mapping[str, str] = {}
     """By rung, why it cannot help here."""
-    why_none: str = ""
+    why_no_fallbacks: str = ""
     """Why no rung can help."""
     eval_batch: int = 0
     """The trainer's own evaluation batch; 0: the micro batch."""
     evaluates: bool = True
     """Memory can run out in an evaluation."""
-    batch_not_set: bool = False
+    is_batch_unset: bool = False
     """The batch is not lowered because the user did not set it."""
-    min_micro: int = 1
+    min_micro_batch: int = 1
     """The smallest micro batch that trains."""
 
     def why_rung_refused(self, rung: str) -> str:
         """Return why a rung cannot help here, empty where it can."""
-        return self.why_none or self.refusals.get(rung, "")
+        return self.why_no_fallbacks or self.refusal_by_rung.get(rung, "")
 
     @property
     def out_of_memory_phases(self) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ def why_fallbacks_refused(
     reasons = reasons | dict.fromkeys(_GPU_ONLY_FALLBACKS if not gpus else (), "only for GPUs")
     for name in () if preset.user_arguments_first else _FALLBACKS_NAMED_LIKE_RECIPE_VALUES & accepted:
         if arguments := user_options_for_value(name, profile, preset):
-            reasons[name] = set_by_user_reason(arguments[0].words)
+            reasons[name] = user_setting_has_precedence_reason(arguments[0].words)
     reasons["micro_batch"] = _why_batch_change_refused(profile, preset)
     return {name: why for name, why in reasons.items() if why}
 
@@ -123,17 +123,19 @@ def _why_fallback_refused(
     ):
         return "it already trains with LoRA: finetuning_type is not full"
     if setting := user_setting_against_fallback(fallback, profile, preset, document):
-        return set_by_user_reason((setting,))
+        return user_setting_has_precedence_reason((setting,))
     return ""
 
 
 def _why_batch_change_refused(profile: Profile, preset: Preset) -> str:
     """Return why a fallback cannot change the batch: the user's arguments set it; empty if they do not."""
     arguments = user_batch_options(profile, preset)
-    return set_by_user_reason(arguments[0].words) if arguments and not preset.user_arguments_first else ""
+    return (
+        user_setting_has_precedence_reason(arguments[0].words) if arguments and not preset.user_arguments_first else ""
+    )
 
 
-def set_by_user_reason(words: Iterable[str]) -> str:
+def user_setting_has_precedence_reason(words: Iterable[str]) -> str:
     """Return the reason that the user's own setting, in these words, has precedence."""
     return f"you set {' '.join(words)}"
 

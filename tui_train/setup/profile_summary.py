@@ -16,7 +16,7 @@ _COMMON_SCRIPT_NAMES = frozenset({"train", "main", "run", "finetune", "training"
 
 
 class TrainingSummary(Struct, frozen=True):
-    """What is trained: the method, the model, the data and the user's script, each empty if the profile has none."""
+    """The method, model, data and script of a training, each empty if the profile has none."""
 
     method: str = ""
     model: str = ""
@@ -41,7 +41,7 @@ def training_summary(profile: Profile) -> TrainingSummary:
     )
 
 
-def given_or_derived_name(profile: Profile) -> str:
+def chosen_or_derived_name(profile: Profile) -> str:
     """Return the name that the user gave, or one of model, data and method; that of the quickstart where it is that."""
     if profile.name != UNNAMED_PROFILE_NAME:
         return profile.name
@@ -49,14 +49,14 @@ def given_or_derived_name(profile: Profile) -> str:
     data = PurePath(trainer.data[0]).stem if trainer.data else ""
     parts = [summary.model, data]
     if not any(parts):
-        parts = [*map(_distinctive_stem, filter(None, (trainer.config, trainer.script)))][:1]
+        parts = [*map(_distinctive_file_name, filter(None, (trainer.config, trainer.script)))][:1]
     if not any(parts):
         return UNNAMED_PROFILE_NAME
     words = [re.sub(r"[^a-z0-9.]+", "-", part.lower()).strip("-._") for part in (*parts, summary.method)]
     return "-".join(dict.fromkeys(filter(None, words)))[:_MAX_NAME_LENGTH].strip("-._") or UNNAMED_PROFILE_NAME
 
 
-def _distinctive_stem(path: str) -> str:
+def _distinctive_file_name(path: str) -> str:
     """Return a file's name without its ending, after its folder's where many files are called so."""
     file = PurePath(path)
     return f"{file.parent.name}-{file.stem}" if file.stem.lower() in _COMMON_SCRIPT_NAMES else file.stem

@@ -30,7 +30,7 @@ from tui_train.setup.machine.toolchain import (
     why_too_old_for_fsdp2,
 )
 from tui_train.setup.recipe import given_arguments, launcher_config
-from tui_train.setup.recipe.effective import (
+from tui_train.setup.recipe.effective_values import (
     EffectiveValue,
     effective_values,
     is_unset_by_user,
@@ -50,13 +50,13 @@ _PARTS_SHARED_BY_ATTEMPTS = (
     "communication_backend", "launcher_config", "preset", "trainer", "accepted_placeholders", "effective_values",
     "first_effective_profile", "ladder_context",
 )  # fmt: skip
-_MACHINE_PARTS_SHARED = _PARTS_SHARED_BY_ATTEMPTS[: _PARTS_SHARED_BY_ATTEMPTS.index("preset")]
+_MACHINE_PARTS_SHARED_BY_ATTEMPTS = _PARTS_SHARED_BY_ATTEMPTS[: _PARTS_SHARED_BY_ATTEMPTS.index("preset")]
 
 _Answer = TypeVar("_Answer")
 
 
 class Setup:
-    """What a profile means on a machine: each part is found once, when it is first asked for.
+    """The meaning of a profile on a machine; each part is computed once, on first use.
 
     profile: the profile as chosen; facts: what is known of the machine
     data_values_by_key: values by their key that follow from the training data
@@ -67,12 +67,12 @@ class Setup:
         self.profile, self.facts = profile, facts
         self.data_values_by_key = {name: value for name, value in (defaults or {}).items() if "." in name}
         self._defaults = {name: value for name, value in (defaults or {}).items() if "." not in name}
-        self._kept: dict[Callable[[Setup], Any], Any] = {}
+        self._answer_by_question: dict[Callable[[Setup], Any], Any] = {}
 
     def with_defaults(self, defaults: Mapping[str, EffectiveValue]) -> "Setup":
         """Return the setup with defaults of ours in place of the trainer's, on the same Python, cards and launcher."""
         other = Setup(self.profile, self.facts, defaults)
-        other.__dict__.update({name: getattr(self, name) for name in _MACHINE_PARTS_SHARED})
+        other.__dict__.update({name: getattr(self, name) for name in _MACHINE_PARTS_SHARED_BY_ATTEMPTS})
         return other
 
     def for_attempt(self, effective_profile: Profile) -> "Setup":
@@ -81,19 +81,19 @@ class Setup:
             getattr(self, name)
         other = copy(self)
         other.__dict__.pop("trainer_options", None)
-        other.__dict__.update(effective_profile=effective_profile, _kept={})
+        other.__dict__.update(effective_profile=effective_profile, _answer_by_question={})
         return other
 
     def cached_answer(self, question: "Callable[[Setup], _Answer]") -> _Answer:
         """Return the answer to a question of a layer above, asked once."""
-        if question not in self._kept:
-            self._kept[question] = question(self)
-        answer: _Answer = self._kept[question]
+        if question not in self._answer_by_question:
+            self._answer_by_question[question] = question(self)
+        answer: _Answer = self._answer_by_question[question]
         return answer
 
     @property
     def recipe_problem(self) -> BadInput | None:
-        """Why the recipe half cannot be known, such as an unknown preset; None where it can. Its parts raise it."""
+        """The error that the recipe half raises, such as an unknown preset; None if there is none."""
         return self._preset if isinstance(self._preset, BadInput) else None
 
     # The machine half
@@ -110,7 +110,7 @@ class Setup:
 
     @cached_property
     def gpu_verdicts(self) -> tuple[GpuVerdict, ...]:
-        """What each card of the machine can do with this Python."""
+        """The verdict on each card of the machine with this Python."""
         return gpu_verdicts(self.facts.machine.gpus, self.toolchain, self.facts.machine.driver_cuda)
 
     @cached_property
@@ -129,18 +129,18 @@ class Setup:
     def gpus(self) -> tuple[Gpu, ...]:
         """The cards that train."""
         cards = self._chosen_cards
-        if not cards or LAUNCHERS[self.launcher].starts_several or self.profile.hardware.gpus:
+        if not cards or LAUNCHERS[self.launcher].starts_several_processes or self.profile.hardware.gpus:
             return cards
         return (max(cards, key=lambda card: approximate_teraflops(card) or 0.0),)
 
     @cached_property
     def device(self) -> Literal["cpu", "cuda"]:
-        """What trains."""
+        """The kind of device that trains."""
         return "cuda" if self._chosen_cards or self.profile.hardware.device == "cuda" else "cpu"
 
     @cached_property
     def launcher(self) -> LauncherName:
-        """What starts the processes."""
+        """The launcher that starts the processes."""
         cards = self._chosen_cards[:1] if self.is_alone_by_default else self._chosen_cards
         return choose_profile_launcher(self.profile, cards, reads_ranks=bool(self.line_needing_ranks_text))
 
@@ -150,7 +150,7 @@ class Setup:
         profile, source = self.profile, self.script_source
         return (
             source is not None
-            and source.trains_alone
+            and source.no_process_group
             and not profile.hardware.gpus
             and profile.hardware.processes < 2
             and profile.nodes.machine_count == 1
@@ -159,19 +159,19 @@ class Setup:
 
     @cached_property
     def script_source(self) -> ScriptSource | None:
-        """What the text of the script says, None where it was not read."""
+        """The facts of the script's source, None if it was not read."""
         if isinstance(self._preset, BadInput):
             return None
         return given_arguments.script_source(self.profile, self.facts, self._preset)
 
     @cached_property
     def line_needing_ranks_text(self) -> str:
-        """Which line of the script fails unless a launcher sets the ranks, in words; empty for none."""
+        """The line of the script that fails unless a launcher sets the ranks, as text; empty for none."""
         source = self.script_source
         if source is None or not source.rank_line:
             return ""
-        does = "reads" if source.rank.isupper() else "calls"
-        return f"line {source.rank_line} of {visible(Path(self.profile.trainer.script).name)} {does} {source.rank}"
+        does = "reads" if source.rank_name.isupper() else "calls"
+        return f"line {source.rank_line} of {visible(Path(self.profile.trainer.script).name)} {does} {source.rank_name}"
 
     @cached_property
     def first_machine_processes(self) -> int:
@@ -180,7 +180,7 @@ class Setup:
             return chosen
         nodes = self.profile.nodes
         if self.device == "cuda":
-            return max(len(self._chosen_cards), 1) if LAUNCHERS[self.launcher].starts_several else 1
+            return max(len(self._chosen_cards), 1) if LAUNCHERS[self.launcher].starts_several_processes else 1
         return nodes.processes[0] if nodes.processes and nodes.machine_count > 1 else 1
 
     @cached_property
@@ -195,13 +195,13 @@ class Setup:
 
     @cached_property
     def communication_backend(self) -> str:
-        """How the processes communicate, empty for a single one."""
+        """The communication backend of the processes, empty for a single one."""
         cuda = self.device == "cuda"
         return communication.choose_backend(self.profile.communication, on_cuda=cuda, world_size=self.world_size)
 
     @property
     def communication_key(self) -> str:
-        """What tells processes that communicate in this way from any others; a digest, for variables may be secrets."""
+        """The key of a test of this communication; a digest, because variables may be secrets."""
         profile = self.profile
         python = self.toolchain.python if self.toolchain else ""
         return content_digest(
@@ -224,12 +224,12 @@ class Setup:
 
     @cached_property
     def launcher_config(self) -> Mapping[str, Any]:
-        """What the user's own config of the launcher says, empty where none is read."""
+        """The user's own config of the launcher, empty if none is read."""
         return launcher_config.usable_launcher_config(self.profile, self.facts, self.launcher, self.device)
 
     @property
     def is_slurm_job(self) -> bool:
-        """Whether Slurm chooses machines and cards when it starts."""
+        """Return whether Slurm chooses machines and cards at the start."""
         return self.facts.scheduler == "slurm"
 
     # The recipe half
@@ -244,7 +244,7 @@ class Setup:
 
     @cached_property
     def trainer(self) -> Trainer:
-        """What trains the chosen profile, with what follows from the data."""
+        """The trainer of the chosen profile, with the values that follow from the data."""
         return trainer_of(self._profile_with_data_values, self.toolchain, self.facts)
 
     @cached_property
@@ -256,18 +256,18 @@ class Setup:
 
     @cached_property
     def preset(self) -> Preset:
-        """How the recipe is passed, with the defaults on these cards; BadInput where there is a `problem`."""
+        """The preset that passes the recipe, with the defaults on these cards; raises `recipe_problem`."""
         if isinstance(self._preset, BadInput):
             raise self._preset
         cards = self.gpus if self.device == "cuda" else ()
         precision = ("bf16" if do_all_support_bf16(cards) else "fp16") if cards else "fp32"
-        by_cards = {"precision": precision} if self.trainer.precision_by_cards else {}
+        by_cards = {"precision": precision} if self.trainer.defaults_precision_to_gpus else {}
         ours = {name: held.value for name, held in self._defaults.items()}
         return replace(self._preset, defaults={**self._preset.defaults, **by_cards, **ours})
 
     @property
     def nemo_flavour(self) -> NemoFlavour | None:
-        """Which flavour of NeMo trains, None for other trainers."""
+        """The flavour of NeMo that trains, None for other trainers."""
         return self.trainer.nemo_flavour
 
     @cached_property
@@ -317,7 +317,7 @@ class Setup:
 
     @cached_property
     def ladder_context(self) -> LadderContext:
-        """What the fallbacks may depend on."""
+        """The facts that the fallbacks depend on."""
         profile, trainer = self._profile_with_data_values, self.trainer
         loads_model = bool(profile.trainer.model) and "model" in self.accepted_placeholders
         refused = self._why_fallbacks_refused()
@@ -326,21 +326,21 @@ class Setup:
             refused["micro_batch"] = blocked_fallbacks.BATCH_NOT_SET_REASON
         return LadderContext(
             world_size=self.model_copies,
-            cuda=self.device == "cuda",
-            accepted=self.accepted_placeholders - MODEL_SIZE_PLACEHOLDERS
+            on_cuda=self.device == "cuda",
+            accepted_placeholders=self.accepted_placeholders - MODEL_SIZE_PLACEHOLDERS
             if loads_model
             else self.accepted_placeholders,
             loads_model=loads_model,
-            refusals=refused,
-            why_none=blocked_fallbacks.why_no_fallbacks(profile, self.facts),
+            refusal_by_rung=refused,
+            why_no_fallbacks=blocked_fallbacks.why_no_fallbacks(profile, self.facts),
             eval_batch=blocked_fallbacks.eval_batch_of_file_or_preset(self.preset, self.config_document),
             evaluates=trainer.may_evaluate(),
-            batch_not_set=batch_not_set,
-            min_micro=trainer.min_micro_batch(),
+            is_batch_unset=batch_not_set,
+            min_micro_batch=trainer.min_micro_batch(),
         )
 
     def _why_fallbacks_refused(self) -> dict[str, str]:
-        unsharded = self._why_not_sharded()
+        unsharded = self._why_sharding_refused()
         offload = unsharded or blocked_fallbacks.why_host_memory_below_gpu_memory(
             self.gpus, self.facts.machine.memory_total
         )
@@ -349,11 +349,11 @@ class Setup:
         )
         # A value set in another form, such as "offload", is the user's own choice.
         words = {
-            name: held.other_form
+            name: held.other_form_text
             for name, held in self.effective_values.items()
-            if held.other_form and held.value is None
+            if held.other_form_text and held.value is None
         }
-        by_user = {name: blocked_fallbacks.set_by_user_reason((text,)) for name, text in words.items()}
+        by_user = {name: blocked_fallbacks.user_setting_has_precedence_reason((text,)) for name, text in words.items()}
         return {"sharding": unsharded, "offload": offload, **refused, **by_user}
 
     def _is_batch_unset(self) -> bool:
@@ -366,7 +366,7 @@ class Setup:
         own_script = is_script and script_or_module_to_start(self.profile, self.preset) != self.preset.module
         return own_script and any(source.endswith("default") for source in sources)
 
-    def _why_not_sharded(self) -> str:
+    def _why_sharding_refused(self) -> str:
         if self.device != "cuda":
             return "only for GPUs"
         if "fsdp2" not in self.preset.strategies:

@@ -104,7 +104,7 @@ def preset_for_source(source: ScriptSource | None, user_arguments: Sequence[str]
 
 def argument_file_given_alone(source: ScriptSource, user_arguments: Sequence[str]) -> str:
     """Return the user's only argument where it is a file from which the script reads all values; empty for none."""
-    name = user_arguments[0] if source.takes_file_alone and len(user_arguments) == 1 else ""
+    name = user_arguments[0] if source.takes_single_argument_file and len(user_arguments) == 1 else ""
     return name if name.endswith(_ENDINGS_OF_ARGUMENT_FILES) and not name.startswith("-") else ""
 
 
@@ -114,7 +114,7 @@ def _source_without_parameters_if_file_given_alone(source: ScriptSource, user_ar
     if not file:
         return source
     why = f"it reads them from {file}, as long as that is its only argument"
-    return msgspec.structs.replace(source, kind="", base="", why_unread=why, parameters=())
+    return msgspec.structs.replace(source, kind="", base_class="", why_unread=why, parameters=())
 
 
 def chosen_subcommand(source: ScriptSource, user_arguments: Sequence[str]) -> str:
@@ -126,10 +126,11 @@ def parameters_in_scope(source: ScriptSource, user_arguments: Sequence[str]) -> 
     """Return the parameters that the script takes with these arguments: its own and those of the subcommand there."""
     word = chosen_subcommand(source, user_arguments)
     command = source.subcommand_by_alias.get(word, word)
-    in_scope = (parameter for parameter in source.parameters if parameter.command in {"", command})
+    in_scope = (parameter for parameter in source.parameters if parameter.subcommand in {"", command})
     # It is passed after the word that the user chose.
     return tuple(
-        msgspec.structs.replace(each, command=word) if each.command and word != command else each for each in in_scope
+        msgspec.structs.replace(each, subcommand=word) if each.subcommand and word != command else each
+        for each in in_scope
     )
 
 
@@ -150,7 +151,7 @@ def arguments_summary(source: ScriptSource | None, user_arguments: Sequence[str]
         parameter.name for parameter in (parameters_in_scope(source, user_arguments) if command else source.parameters)
     ]
     more = f" and {len(names) - _MAX_NAMES_LISTED} more" if len(names) > _MAX_NAMES_LISTED else ""
-    inherits = f"{', ' if source.kind == 'none' else ' with '}{source.base}" if source.base else ""
+    inherits = f"{', ' if source.kind == 'none' else ' with '}{source.base_class}" if source.base_class else ""
     listed = (
         f": {' '.join(names[:_MAX_NAMES_LISTED])}{more}"
         if names
@@ -159,7 +160,7 @@ def arguments_summary(source: ScriptSource | None, user_arguments: Sequence[str]
         else ""
     )
     accelerated = ", accelerate" if source.creates_accelerator else ""
-    accelerated += ", read from --help" if source.helped else ""
+    accelerated += ", read from --help" if source.was_help_read else ""
     chosen = f", {command}" if command else ""
     said = source.why_unread if source.kind == "help" and source.why_unread else _LABEL_BY_SOURCE_KIND[source.kind]
     return visible(f"{said}{inherits}{accelerated}{where}{chosen}{listed}")
@@ -189,7 +190,7 @@ def _preset_with_declared_arguments(preset: Preset, source: ScriptSource, *, tak
     more = [
         PresetArgument(
             (f"{each.name}={{{name}}}",),
-            after=each.command,
+            after=each.subcommand,
             also=tuple(flag for flag in each.flags if flag != each.name),
         )
         for name, each in matched.items()
@@ -210,7 +211,7 @@ def names_of_declared_defaults(source: ScriptSource, user_arguments: Sequence[st
 
 def _preset_without_sequence_length_if_unsuitable(preset: Preset, source: ScriptSource) -> Preset:
     """Return the preset without the length of a sequence for what has none: GRPO and similar count two of them."""
-    if source.base not in _TRL_CONFIGS_WITHOUT_SEQUENCE_LENGTH:
+    if source.base_class not in _TRL_CONFIGS_WITHOUT_SEQUENCE_LENGTH:
         return preset
     kept = tuple(each for each in preset.arguments if not any("{sequence_length}" in word for word in each.words))
     return msgspec.structs.replace(preset, arguments=kept)
@@ -218,7 +219,7 @@ def _preset_without_sequence_length_if_unsuitable(preset: Preset, source: Script
 
 def _script_preset_limited_to_declared(preset: Preset, script_preset: Preset, source: ScriptSource) -> Preset:
     """Return that of a kind of scripts, with no more than this source declares of it."""
-    own_parameters = tuple(each for each in source.parameters if not each.command)
+    own_parameters = tuple(each for each in source.parameters if not each.subcommand)
     options = {
         _normalized_flag(flag): parameter
         for parameter in _single_value_options(own_parameters)

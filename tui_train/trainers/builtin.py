@@ -21,8 +21,8 @@ class Builtin(Trainer):
     about = "a small language model, on text or JSONL"
     label = "the built-in trainer"
     own_fields = frozenset({"trainer.allow", "trainer.arguments", "trainer.working_directory"})
-    makes_model = True
-    gets_every_value = True
+    can_create_model = True
+    takes_every_recipe_value = True
     field_texts: ClassVar[Mapping[str, FieldTexts]] = {
         "trainer.model": FieldTexts(
             "a new model", "Empty: a new model of the recipe's size. A Hugging Face folder trains that model further."

@@ -25,7 +25,7 @@ class CommunicationTest(Trainer):
         """The preset that passes nothing."""
         return shipped_presets()["custom"]
 
-    def evaluates(self) -> bool:
+    def may_evaluate(self) -> bool:
         """Return false."""
         return False
 

@@ -109,10 +109,10 @@ class Finetune(Trainer):
     about = "on your chats, text or preferences, by TRL"
     label = "the fine-tuning"
     own_fields = frozenset({"finetune", "data", "trainer.allow", "trainer.arguments", "trainer.revision"})
-    gets_every_value = True
-    wants_data = True
-    takes_hub_ids = True
-    precision_by_cards = True
+    takes_every_recipe_value = True
+    requires_user_data = True
+    accepts_hub_model_ids = True
+    defaults_precision_to_gpus = True
     field_texts: ClassVar[Mapping[str, FieldTexts]] = {
         "trainer.model": FieldTexts(
             "a folder, or a name on the Hub",
@@ -163,7 +163,7 @@ class Finetune(Trainer):
 
     @cached_property
     def preset(self) -> Preset:
-        """How TRL takes the recipe and the fine-tuning; which loss counts depends on the format of the data."""
+        """The preset by which TRL takes the recipe and the fine-tuning; the loss depends on the format of the data."""
         profile, chosen = self.profile, self.profile.finetune
         values = [
             *_TRL_CONFIG_FILE_VALUES,

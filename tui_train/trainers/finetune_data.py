@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tui_train.base.command import CommandPart, word_in_run_dir
-from tui_train.base.parse import json_as
+from tui_train.base.parse import parse_json_as
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.profile.data_weights import valid_data_weights
 from tui_train.profile.types import Profile
@@ -72,7 +72,7 @@ def end_token_to_pass(profile: Profile, reports: Mapping[str, DataReport]) -> st
         return ""
     wanted = profile.trainer.data, profile.trainer.model, profile.trainer.revision, chosen_chat_template(profile)
     for encoded, report in reports.items():
-        question = json_as(encoded.encode(), DataQuestion)
+        question = parse_json_as(encoded.encode(), DataQuestion)
         if (question.files, question.model, question.revision, question.chat_template) == wanted:
             return report.ends.passed
     return ""

@@ -22,8 +22,8 @@ class NemoRecipe(Trainer):
     own_fields = frozenset({"nemo"})
     allows_uneven = False
     resumes_itself = True
-    why_no_gloo = "NeMo's parallel training needs NCCL: Gloo cannot send between GPUs"
-    library_set = "nemo"
+    why_gloo_unsupported = "NeMo's parallel training needs NCCL: Gloo cannot send between GPUs"
+    package_set = "nemo"
     field_texts: ClassVar[Mapping[str, FieldTexts]] = {
         "trainer.model": FieldTexts(
             "the recipe's own", "A folder with weights to start from; I imports a Hugging Face one."

@@ -24,7 +24,7 @@ class Script(Trainer):
     name = "My own script"
     about = "run your train.py"
     label = "your own script"
-    takes_hub_ids = True
+    accepts_hub_model_ids = True
     reads_backend_variable = True
     field_texts: ClassVar[Mapping[str, FieldTexts]] = {
         "trainer.model": FieldTexts(

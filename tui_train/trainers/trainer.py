@@ -47,11 +47,11 @@ class Trainer:
     """The seconds after which a connection between its machines that gets no answer is named."""
     own_fields: ClassVar[frozenset[str]] = frozenset()
     """The keys or sections of a profile that this trainer takes and others do not."""
-    makes_model: ClassVar[bool] = False
+    can_create_model: ClassVar[bool] = False
     """Without a model it makes one of the recipe's size; without data it trains on a sample text."""
-    gets_every_value: ClassVar[bool] = False
+    takes_every_recipe_value: ClassVar[bool] = False
     """Its defaults are those of this package, and it is passed every value of the recipe."""
-    wants_data: ClassVar[bool] = False
+    requires_user_data: ClassVar[bool] = False
     """It trains on nothing but the data of the profile."""
     allows_uneven: ClassVar[bool] = True
     """Its machines may have different numbers of processes."""
@@ -59,13 +59,13 @@ class Trainer:
     """It finds its newest checkpoint."""
     reads_backend_variable: ClassVar[bool] = False
     """Its backend is another one where a variable says so, whatever its script asks for."""
-    why_no_gloo: ClassVar[str] = ""
+    why_gloo_unsupported: ClassVar[str] = ""
     """Why it cannot use Gloo on GPUs, empty if it can."""
-    library_set: ClassVar[str] = "hf"
+    package_set: ClassVar[str] = "hf"
     """The set that `tui-train env create` installs for it."""
-    takes_hub_ids: ClassVar[bool] = False
+    accepts_hub_model_ids: ClassVar[bool] = False
     """Its model may be the id of one on the Hugging Face Hub."""
-    precision_by_cards: ClassVar[bool] = False
+    defaults_precision_to_gpus: ClassVar[bool] = False
     """Its default precision is the best of the cards, instead of the preset's."""
     field_texts: ClassVar[Mapping[str, FieldTexts]] = {}
     """Its own texts for fields that mean something else to each trainer, by key."""
@@ -84,7 +84,7 @@ class Trainer:
 
     @cached_property
     def preset(self) -> Preset:
-        """How the recipe is passed to it; BadInput for an unknown preset."""
+        """The preset by which the recipe is passed; BadInput for an unknown one."""
         return find_preset(self.profile.trainer.preset, self.facts.presets if self.facts else {})
 
     def accepted_placeholders(self) -> frozenset[str]:
@@ -122,7 +122,7 @@ class Trainer:
 
     @cached_property
     def nemo_flavour(self) -> NemoFlavour | None:
-        """Which flavour of NeMo its Python uses, None for other trainers."""
+        """The flavour of NeMo that its Python uses, None for other trainers."""
         return None
 
     def why_unusable(self) -> str:

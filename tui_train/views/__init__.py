@@ -1,1 +1,1 @@
-"""What both front ends show, as text and values: plans, runs, data, choices, comparisons."""
+"""Text and values that both front ends show: plans, runs, data, options, comparisons."""

@@ -12,7 +12,7 @@ from tui_train.facts.models import nemo_models
 from tui_train.facts.models.hub import CachedModel
 from tui_train.facts.other_machines.cluster import sbatch_time_limit_text
 from tui_train.facts.other_machines.slurm import find_partitions
-from tui_train.launchers import LAUNCHERS, able_launchers_text
+from tui_train.launchers import LAUNCHERS, capable_launchers_text
 from tui_train.memory.ladder.rungs import RUNGS
 from tui_train.profile import fields
 from tui_train.profile.presets import shipped_presets
@@ -33,7 +33,7 @@ _USUAL_TIME_LIMITS = (3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)  #
 
 _KEYS_SET_BY_SLURM = frozenset({"nodes.address", "nodes.port"})
 # Values of the recipe that few trainers take.
-_KEYS_SHOWN_ONLY_WHERE_TAKEN = frozenset(
+_KEYS_SHOWN_ONLY_IF_SUPPORTED = frozenset(
     f"recipe.{name}" for name in ("ffn_hidden_size", "epochs", "warmup", "schedule", "weight_decay", "evaluate_every")
 )
 
@@ -44,7 +44,7 @@ class FieldOption(Struct, frozen=True):
     value: str
     label: str
     note: str = ""
-    reason: str = ""
+    why_disabled: str = ""
 
 
 def field_options(key: str, setup: Setup) -> tuple[FieldOption, ...]:
@@ -62,7 +62,7 @@ def _unset_option(key: str, setup: Setup) -> FieldOption:
     return FieldOption("", UNSET_LABEL, held.text if held and held.source else "")
 
 
-def listed_values(key: str) -> tuple[str, ...]:
+def enumerable_values(key: str) -> tuple[str, ...]:
     """Return all values that a field can have, where these are few."""
     row = fields.get_field(key)
     if key == "trainer.preset":
@@ -77,11 +77,11 @@ def listed_values(key: str) -> tuple[str, ...]:
 def value_from_label(key: str, text: str) -> str:
     """Return the value that a text names by itself, in any case, or by its label on the screen; else the text."""
     folded = text.strip().casefold()
-    labels = {label.casefold(): value for value, label in _labelled_values(key)}
+    labels = {label.casefold(): value for value, label in _values_and_labels(key)}
     return labels.get(folded, text)
 
 
-def _labelled_values(key: str) -> tuple[tuple[str, str], ...]:
+def _values_and_labels(key: str) -> tuple[tuple[str, str], ...]:
     """Return values with what the screen calls them, and with themselves."""
     shown = {
         "hardware.device": (("cuda", "GPU"), ("cuda", "GPUs")),
@@ -113,7 +113,9 @@ def is_field_shown(key: str, setup_or_profile: Setup | Profile) -> bool:
         return by_slurm or fields.is_chosen(profile, key)
     if key in _KEYS_SET_BY_SLURM and by_slurm:
         return False
-    explained = section == "recipe" and key not in _KEYS_SHOWN_ONLY_WHERE_TAKEN and not trainer_of(profile).wants_data
+    explained = (
+        section == "recipe" and key not in _KEYS_SHOWN_ONLY_IF_SUPPORTED and not trainer_of(profile).requires_user_data
+    )
     if explained or section == "communication" or fields.is_chosen(profile, key):
         return True
     return not no_effect.why_no_effect(key, setup_or_profile)
@@ -172,17 +174,17 @@ def _launcher_options(setup: Setup) -> tuple[FieldOption, ...]:
     devices = profile.nodes.world_size(max(len(profile.hardware.gpus), profile.hardware.processes, 1))
     for name, launcher in LAUNCHERS.items():
         reason = ""
-        if not launcher.starts_several and devices > 1:
+        if not launcher.starts_several_processes and devices > 1:
             reason = f"starts one process, and {devices} are chosen"
-        elif not launcher.spans_machines and profile.nodes.machine_count > 1:
+        elif not launcher.starts_on_several_machines and profile.nodes.machine_count > 1:
             reason = "starts processes on one machine only"
-        elif not launcher.starts_recipes and trainer_has_own_field(profile, "nemo"):
-            reason = f"NeMo runs under {able_launchers_text(lambda other: other.starts_recipes)}"
+        elif not launcher.starts_nemo_recipes and trainer_has_own_field(profile, "nemo"):
+            reason = f"NeMo runs under {capable_launchers_text(lambda other: other.starts_nemo_recipes)}"
         elif tool and (missing := [package for package in launcher.needs if not installed.get(package)]):
             reason = f"the chosen Python has no {missing[0]}"
         elif profile.trainer.strategy not in {"ddp", *launcher.shards}:
             reason = f"does not start {profile.trainer.strategy}"
-        options.append(FieldOption(name, launcher.label, launcher.about, reason))
+        options.append(FieldOption(name, launcher.label, launcher.description, reason))
     return tuple(options)
 
 
@@ -198,7 +200,7 @@ def _python_options(setup: Setup) -> tuple[FieldOption, ...]:
     best = f"now {display_path(setup.toolchain.python)}" if setup.toolchain and not profile.trainer.python else ""
     options = [FieldOption("", _AUTOMATIC_PYTHON_LABEL, best)]
     for tool, problem in setup.python_problems:
-        trl = tool.packages.get("trl") if trainer_of(profile).wants_data else None
+        trl = tool.packages.get("trl") if trainer_of(profile).requires_user_data else None
         versions = (
             f"torch {tool.torch}" if tool.torch else "",
             f"trl {trl}" if trl else "",
@@ -276,7 +278,7 @@ def _precision_options(setup: Setup) -> tuple[FieldOption, ...]:
 def _model_options(setup: Setup) -> tuple[FieldOption, ...]:
     """Return the models in the cache: first those that can be trained at once; the folder where no id is taken."""
     cached = setup.facts.hub.models if setup.facts.hub else ()
-    by_id = trainer_of(setup.profile).takes_hub_ids
+    by_id = trainer_of(setup.profile).accepts_hub_model_ids
 
     def option(model: CachedModel) -> FieldOption:
         lacks = f"lacks {visible(model.missing[0])}" if model.missing else ""

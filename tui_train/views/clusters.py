@@ -1,6 +1,6 @@
 """A Slurm cluster in rows, for Hardware and `tui-train facts --slurm`: its partitions, limits, nodes and accounts."""
 
-from tui_train.base.text import counted, size_text, text_table, visible
+from tui_train.base.text import quantity, size_text, text_table, visible
 from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, sbatch_time_limit_text
 
 CLUSTER_TABLE_HEADER = ("partition", "time limit", "nodes idle", "GPUs of each", "cores", "memory")
@@ -40,7 +40,7 @@ def partition_summary(partition: Partition) -> str:
     kinds = dict.fromkeys(_node_gpus_text(nodes) for nodes in partition.nodes if nodes.gpus_per_node)
     cards = f", with {' or '.join(kinds)}" if kinds else ", no GPUs"
     most = f", at most {sbatch_time_limit_text(partition.limit)}" if partition.limit is not None else ""
-    return f"{idle} of {counted(count, 'node')} idle{cards}{most}{', the default' if partition.default else ''}"
+    return f"{idle} of {quantity(count, 'node')} idle{cards}{most}{', the default' if partition.default else ''}"
 
 
 def accounts_text(cluster: Cluster) -> str:

@@ -1,22 +1,22 @@
-"""What a test of the communication says, in words."""
+"""Results of communication tests, as text."""
 
-from tui_train.base.text import counted, visible
-from tui_train.facts.machine.communication_tests import CommunicationResult, Examination, Exchange, TriedCure
+from tui_train.base.text import quantity, visible
+from tui_train.facts.machine.communication_tests import CommunicationTestResult, Examination, Exchange, TriedFix
 from tui_train.setup.setup import Setup
-from tui_train.views.show import command_line_options_of_change
+from tui_train.views.plain_text import command_line_options_of_change
 
 _LABEL_WIDTH = 16
 _EXCHANGED_BYTES = 100 * 2**20
 # GB a second and direction, of a lane of each generation.
-_PCIE_LANE_RATES = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.97, 5: 3.94, 6: 7.56}
+_PCIE_LANE_GB_PER_SECOND_BY_GENERATION = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.97, 5: 3.94, 6: 7.56}
 # Below this share of what the link carries something is wrong with it.
 _MIN_SHARE_OF_LINK = 0.1
 
 
-def test_title(setup: Setup) -> str:
+def communication_test_title(setup: Setup) -> str:
     """Return what is tested, in a line."""
     count = setup.world_size
-    on = f"{counted(count, 'process', 'processes')} on the CPU" if setup.device == "cpu" else counted(count, "GPU")
+    on = f"{quantity(count, 'process', 'processes')} on the CPU" if setup.device == "cpu" else quantity(count, "GPU")
     return ", ".join(
         filter(None, (setup.launcher, on, {"nccl": "NCCL", "gloo": "Gloo"}.get(setup.communication_backend, "")))
     )
@@ -29,7 +29,7 @@ def exchange_text(exchange: Exchange) -> str:
         return f"{label}process {exchange.rank}: {visible(exchange.problem)}"
     rate = exchange.bytes_per_second
     seconds = _EXCHANGED_BYTES / rate if rate else exchange.seconds
-    detail = f"100 MiB at {rate_text(rate)}" if rate else visible(exchange.device)
+    detail = f"100 MiB at {transfer_rate_text(rate)}" if rate else visible(exchange.device)
     return f"{label}{seconds_text(seconds):>8}  {detail}".rstrip()
 
 
@@ -38,23 +38,23 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
 
 
-def rate_text(bytes_per_second: float) -> str:
+def transfer_rate_text(bytes_per_second: float) -> str:
     """Return a rate in GB a second."""
     return f"{bytes_per_second / 1e9:.2g} GB/s"
 
 
 def examination_text(setup: Setup, examination: Examination, *, with_fix: bool = True) -> str:
-    """Return what came of it: that it works and how fast, or why not and what was tried.
+    """Return the result of a test: that it works and how fast, or why not and what was tried.
 
     `with_fix`: and the options that make the change.
     """
     result = examination.result
     if result.works:
-        return _works_text(setup, result)
+        return _success_text(setup, result)
     failed = "The processes do not reach each other" if result.processes > 1 and result.is_known else "The test failed"
     lines = [f"{failed}: {visible(result.cause)}."]
-    lines += [f"  {cure_text(cure)}" for cure in examination.cures]
-    change = examination.proved_change
+    lines += [f"  {tried_change_text(cure)}" for cure in examination.cures]
+    change = examination.proven_fix
     if examination.works_at_times:
         lines.append("Tried once more, it worked as it is: it fails now and then.")
     elif change and with_fix:
@@ -66,7 +66,7 @@ def examination_text(setup: Setup, examination: Examination, *, with_fix: bool =
     return "\n".join(lines)
 
 
-def _works_text(setup: Setup, result: CommunicationResult) -> str:
+def _success_text(setup: Setup, result: CommunicationTestResult) -> str:
     """Return that the processes communicate, and how fast beside what their link carries."""
     rate = result.bytes_per_second
     if result.processes < 2 or not rate:
@@ -76,7 +76,7 @@ def _works_text(setup: Setup, result: CommunicationResult) -> str:
     if not carried:
         return f"{took}."
     busy = rate * 2 * (result.processes - 1) / result.processes
-    words = f"{took}, {rate_text(busy)} through each GPU; {link} carries up to {carried:.2g} GB/s."
+    words = f"{took}, {transfer_rate_text(busy)} through each GPU; {link} carries up to {carried:.2g} GB/s."
     if busy < _MIN_SHARE_OF_LINK * carried * 1e9:
         words += " That is far less: see whether other programs use the GPUs, and `nvidia-smi topo -m`."
     return words
@@ -92,16 +92,18 @@ def _slowest_pcie_link(setup: Setup) -> tuple[str, float]:
         (gpu.pcie.generation_max or 0, gpu.pcie.width or gpu.pcie.width_max or 0) if gpu.pcie else (0, 0)
         for gpu in gpus
     ]
-    generation, width = min(links, key=lambda link: _PCIE_LANE_RATES.get(link[0], 0.0) * link[1], default=(0, 0))
-    return f"PCIe {generation} x{width}", _PCIE_LANE_RATES.get(generation, 0.0) * width
+    generation, width = min(
+        links, key=lambda link: _PCIE_LANE_GB_PER_SECOND_BY_GENERATION.get(link[0], 0.0) * link[1], default=(0, 0)
+    )
+    return f"PCIe {generation} x{width}", _PCIE_LANE_GB_PER_SECOND_BY_GENERATION.get(generation, 0.0) * width
 
 
-def cure_text(cure: TriedCure) -> str:
+def tried_change_text(cure: TriedFix) -> str:
     """Return what came of a change, in a line."""
     title = f"{visible(cure.change.title)}: "
     if cure.result is None:
         return f"{title}not tried, for want of time (--seconds)"
     if cure.result.works:
         rate = cure.result.bytes_per_second
-        return f"{title}works{f', {rate_text(rate)}' if rate else ''}"
+        return f"{title}works{f', {transfer_rate_text(rate)}' if rate else ''}"
     return f"{title}{visible(cure.result.cause)}"

@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tui_train.base.errors import BadInput, TuiTrainError
-from tui_train.base.text import counted, duration_text, grouped_digits, loss_text, percent, size_text
+from tui_train.base.text import duration_text, grouped_digits, loss_text, percent, quantity, size_text
 from tui_train.facts import yaml_documents
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
@@ -20,8 +20,8 @@ from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status, training_seconds
-from tui_train.views import show
-from tui_train.views.metrics import metric_text, ordered_metrics, summarize_metric
+from tui_train.views import plain_text
+from tui_train.views.metrics import metric_value_text, ordered_metrics, summarize_metric
 from tui_train.views.run_settings import EffectiveSetting, effective_settings
 
 RUN_LETTERS = "ABCDEF"
@@ -42,69 +42,71 @@ _UNKNOWN_SETTING = EffectiveSetting("?")
 class AttemptSpan(Struct, frozen=True):
     """The steps of an attempt, and the seconds of the run's own time in which they were made."""
 
-    first: int
-    last: int
-    begin: float
-    end: float
+    first_step: int
+    last_step: int
+    begin_second: float
+    end_second: float
 
 
 class ComparedRun(Struct, frozen=True, kw_only=True):
-    """A run as it is compared; `peak` is the most memory of a GPU in bytes that its log tells, 0 where it tells none.
+    """A run in a comparison; `peak_memory` is the most GPU memory in bytes that its log reports, 0 for none.
 
-    `tokens` are those of a step as planned, 0 where that is not known; `settings` are those in effect by their
+    `tokens_per_step` are those of a step as planned, 0 where that is not known; `settings` are those in effect by their
     keys, none where its profile cannot be read.
     """
 
     run: RunDir
-    now: RunStatus
+    status: RunStatus
     progress: Progress
     settings: dict[str, EffectiveSetting] = {}
-    tokens: int = 0
-    peak: int = 0
-    spans: tuple[AttemptSpan, ...] = ()
+    tokens_per_step: int = 0
+    peak_memory: int = 0
+    attempt_spans: tuple[AttemptSpan, ...] = ()
     note: str = ""
 
     def losses_over(self, x_quantity: XQuantity) -> list[tuple[float, float]]:
         """Return the losses over steps, tokens or seconds; none where these are not known."""
         points = self.progress.curve.points()
-        return self._over(x_quantity, [(point.step, point.loss) for point in points])
+        return self._points_over(x_quantity, [(point.step, point.loss) for point in points])
 
     def metric_over(self, name: str, x_quantity: XQuantity) -> list[tuple[float, float]]:
         """Return the values of a metric in the same way, of very many steps their means; none where it has none."""
         series = self.progress.metrics.named(name)
         buckets = series.all_buckets() if series else ()
-        return self._over(x_quantity, [(bucket.last, bucket.mean) for bucket in buckets])
+        return self._points_over(x_quantity, [(bucket.last, bucket.mean) for bucket in buckets])
 
-    def _over(self, x_quantity: XQuantity, values: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
+    def _points_over(self, x_quantity: XQuantity, values: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
         if x_quantity == "step":
             return [*values]
         if x_quantity == "tokens":
             tokens_by_step = {point.step: point.tokens for point in self.progress.curve.points()}
-            counted_values = ((tokens_by_step.get(step) or step * self.tokens, value) for step, value in values)
+            counted_values = (
+                (tokens_by_step.get(step) or step * self.tokens_per_step, value) for step, value in values
+            )
             return [(tokens, value) for tokens, value in counted_values if tokens]
         placed = ((self._second_of_step(step), value) for step, value in values)
         return [(second, value) for second, value in placed if second is not None]
 
     def _second_of_step(self, step: int) -> float | None:
         """Return when a step was made, by an even pace within its attempt."""
-        for part in reversed(self.spans):
-            if part.first <= step <= part.last:
-                share = (step - part.first + 1) / (part.last - part.first + 1)
-                return part.begin + (part.end - part.begin) * share
+        for part in reversed(self.attempt_spans):
+            if part.first_step <= step <= part.last_step:
+                share = (step - part.first_step + 1) / (part.last_step - part.first_step + 1)
+                return part.begin_second + (part.end_second - part.begin_second) * share
         return None
 
 
 class ComparisonRow(Struct, frozen=True, kw_only=True):
-    """A line of a table: what it is about, a cell for each run, and what follows from them.
+    """A row of a comparison: its label, a cell for each run, and a note.
 
-    `best` is the place of the best one, None where none is better; `key` is that of a setting.
+    `best_index` is the index of the best cell, None if none is better; `key` is that of a setting.
     """
 
     label: str
     key: str = ""
     cells: tuple[str, ...]
     note: str = ""
-    best: int | None = None
+    best_index: int | None = None
 
     @property
     def differs(self) -> bool:
@@ -115,7 +117,7 @@ class ComparisonRow(Struct, frozen=True, kw_only=True):
 def read_compared_runs(runs: Sequence[RunDir]) -> tuple[ComparedRun, ...]:
     """Return runs as they are compared; BadInput where there are fewer than two, or too many."""
     if not 2 <= len(runs) <= len(RUN_LETTERS):
-        raise BadInput(f"{counted(len(runs), 'run')} cannot be compared", f"Name 2 to {len(RUN_LETTERS)} runs.")
+        raise BadInput(f"{quantity(len(runs), 'run')} cannot be compared", f"Name 2 to {len(RUN_LETTERS)} runs.")
     return tuple(_read_compared_run(run) for run in runs)
 
 
@@ -140,15 +142,15 @@ def result_rows(compared: Sequence[ComparedRun], metric_names: Sequence[str] = (
         ("Eval loss, last", newest, "loss", True),
         ("Loss, last", [each.last.loss if each.last else None for each in progress], "loss", True),
         ("Tokens/s, last", [each.tokens_per_second for each in progress], "rate", None),
-        ("Memory, peak", [each.peak or None for each in compared], "size", True),
-        ("Time", [training_seconds(each.now) for each in compared], "time", None),
+        ("Memory, peak", [each.peak_memory or None for each in compared], "size", True),
+        ("Time", [training_seconds(each.status) for each in compared], "time", None),
     )
     rows = [
         *(_number_comparison_row(label, values, unit, lower_is_better=lower) for label, values, unit, lower in numbers),
         *(row for name in metric_names for row in _metric_rows(compared, name)),
         ComparisonRow(label="Steps", cells=tuple(_steps_text(each.progress) for each in compared)),
-        ComparisonRow(label="State", cells=tuple(show.run_state_text(each.now) for each in compared)),
-        ComparisonRow(label="Attempts", cells=tuple(str(len(each.now.attempts)) for each in compared)),
+        ComparisonRow(label="State", cells=tuple(plain_text.run_state_text(each.status) for each in compared)),
+        ComparisonRow(label="Attempts", cells=tuple(str(len(each.status.attempts)) for each in compared)),
     ]
     return tuple(row for row in rows if any(cell not in {"", "-"} for cell in row.cells))
 
@@ -206,12 +208,12 @@ def _read_compared_run(run: RunDir) -> ComparedRun:
     batch = global_batch if isinstance(global_batch, int) else 0
     return ComparedRun(
         run=run,
-        now=status,
+        status=status,
         progress=read_progress(run, status.attempts),
         settings=settings,
-        tokens=batch * ((profile.recipe.sequence_length if profile else None) or 0),
-        peak=max((_attempt_memory_peak(run, attempt) for attempt in status.attempts), default=0),
-        spans=_attempt_spans(run, status),
+        tokens_per_step=batch * ((profile.recipe.sequence_length if profile else None) or 0),
+        peak_memory=max((_attempt_memory_peak(run, attempt) for attempt in status.attempts), default=0),
+        attempt_spans=_attempt_spans(run, status),
         note=read_note(run),
     )
 
@@ -273,15 +275,17 @@ def _number_comparison_row(
     known = [value for value in values if value is not None]
     best = None
     comparable = len(known) == len(values) and all(map(math.isfinite, known))
-    if lower_is_better is not None and comparable and not _nearly_equal(min(known), max(known), unit):
+    if lower_is_better is not None and comparable and not _are_nearly_equal(min(known), max(known), unit):
         best = values.index(min(known) if lower_is_better else max(known))
     note = ""
     if comparable and len(values) == 2 and known[0] != known[1]:
         note = _difference_text(known[0], known[1], unit, nearly_equal=lower_is_better is None or best is None)
-    return ComparisonRow(label=label, cells=tuple(_number_text(value, unit) for value in values), note=note, best=best)
+    return ComparisonRow(
+        label=label, cells=tuple(_number_text(value, unit) for value in values), note=note, best_index=best
+    )
 
 
-def _nearly_equal(low: float, high: float, unit: str) -> bool:
+def _are_nearly_equal(low: float, high: float, unit: str) -> bool:
     return abs(high - low) <= abs(high) * (_NEARLY_EQUAL_LOSS_SHARE if unit == "loss" else _NEARLY_EQUAL_SHARE)
 
 
@@ -294,7 +298,7 @@ def _difference_text(first: float, second: float, unit: str, *, nearly_equal: bo
     if unit == "size":
         return f"{sign}{_number_text(abs(second - first), unit)}"
     if unit == "metric":
-        return f"{sign}{metric_text(abs(second - first))}"
+        return f"{sign}{metric_value_text(abs(second - first))}"
     if unit == "rate" or nearly_equal:
         return f"{sign}{percent(abs(second - first) / first)}" if first else ""
     return f"{sign}{abs(second - first):.3g}"
@@ -308,5 +312,5 @@ def _number_text(value: float | None, unit: str) -> str:
     if unit == "loss":
         return loss_text(value)
     if unit == "metric":
-        return metric_text(value)
+        return metric_value_text(value)
     return duration_text(value) if unit == "time" else grouped_digits(value)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from tui_train.base.text import counted, display_path, grouped_digits, percent, size_text, sparkline, visible
+from tui_train.base.text import display_path, grouped_digits, percent, quantity, size_text, sparkline, visible
 from tui_train.facts.data.data_report import DataQuestion, DataReport, DataSample, SampleTextState, TokenCounts
 from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize
 from tui_train.profile.types import Profile
@@ -18,7 +18,7 @@ def data_title(report: DataReport) -> str:
     """Return the first file and how many more there are."""
     names = [display_path(file.path) for file in report.files]
     more = report.file_count - 1
-    return names[0] + (f" and {counted(more, 'more file')}" if more else "") if names else "no file"
+    return names[0] + (f" and {quantity(more, 'more file')}" if more else "") if names else "no file"
 
 
 def data_size_text(report: DataReport) -> str:
@@ -51,7 +51,7 @@ def data_summary(report: DataReport) -> str:
 def reading_data_text(profile: Profile) -> str:
     """Return what is being read."""
     names = [PurePath(path).name or path for path in profile.trainer.data]
-    more = f" and {counted(len(names) - 1, 'more file')}" if len(names) > 1 else ""
+    more = f" and {quantity(len(names) - 1, 'more file')}" if len(names) > 1 else ""
     return visible(f"reading {names[0]}{more} …") if names else "reading …"
 
 
@@ -75,7 +75,7 @@ def epoch_text(epoch: EpochSize, question: DataQuestion) -> str:
     ]
     parts += [f"{grouped_digits(epoch.tokens)} tokens"] if epoch.tokens else []
     parts += (
-        [counted(epoch.steps, "step").replace(str(epoch.steps), grouped_digits(epoch.steps), 1)] if epoch.steps else []
+        [quantity(epoch.steps, "step").replace(str(epoch.steps), grouped_digits(epoch.steps), 1)] if epoch.steps else []
     )
     return ", ".join(parts)
 
@@ -89,10 +89,10 @@ def file_share_lines(report: DataReport) -> list[str]:
         for share in report.shares[:_MAX_FILE_SHARE_LINES]
     ]
     more = len(report.shares) - len(lines)
-    return [*lines, *([f"and {counted(more, 'more file')}"] if more else [])]
+    return [*lines, *([f"and {quantity(more, 'more file')}"] if more else [])]
 
 
-def passed_end_token_text(report: DataReport, question: DataQuestion) -> str:
+def ignored_end_token_text(report: DataReport, question: DataQuestion) -> str:
     """Return with which token the turns of chats end where the model would not stop at it, else nothing."""
     ends = report.ends
     if not ends.passed or question.method == "reward":
@@ -111,7 +111,7 @@ def token_histogram_text(tokens: TokenCounts, max_width: int = 0) -> str:
     return "".join(block if count else " " for block, count in zip(drawn, counts, strict=True))
 
 
-def cut_rows_text(report: DataReport, tokens: TokenCounts, question: DataQuestion) -> str:
+def truncated_rows_text(report: DataReport, tokens: TokenCounts, question: DataQuestion) -> str:
     """Return what share of the rows is longer than the sequence length."""
     done = "left out" if question.method == "reward" else "cut"
     return f"{percent(tokens.cut / max(report.usable, 1), 1)} of the rows {done}"

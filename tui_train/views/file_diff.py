@@ -22,7 +22,7 @@ class DiffRow(NamedTuple):
 
 
 class FileDiff(Struct, frozen=True):
-    """What differs in one file, by the name under which it is shown."""
+    """The differing lines of one file, with the name under which it is shown."""
 
     path: str
     rows: tuple[DiffRow, ...]
@@ -30,7 +30,7 @@ class FileDiff(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The same as a unified diff."""
-        return "\n".join(_unified_lines(self.rows))
+        return "\n".join(_unified_diff_lines(self.rows))
 
 
 def diff_rows(names: tuple[str, str], old: Sequence[str], new: Sequence[str]) -> tuple[DiffRow, ...]:
@@ -38,19 +38,19 @@ def diff_rows(names: tuple[str, str], old: Sequence[str], new: Sequence[str]) ->
     rows = [DiffRow("names", *names)]
     for group in difflib.SequenceMatcher(None, old, new).get_grouped_opcodes(_CONTEXT_LINES):
         (_, old_start, _, new_start, _), (_, _, old_end, _, new_end) = group[0], group[-1]
-        rows.append(DiffRow("place", _place_text(old_start, old_end), _place_text(new_start, new_end)))
+        rows.append(DiffRow("place", _hunk_range_text(old_start, old_end), _hunk_range_text(new_start, new_end)))
         for tag, old_begin, old_stop, new_begin, new_stop in group:
             lines = zip_longest(old[old_begin:old_stop], new[new_begin:new_stop])
             rows += (DiffRow("same" if tag == "equal" else "changed", *pair) for pair in lines)
     return tuple(rows)
 
 
-def _place_text(start: int, end: int) -> str:
+def _hunk_range_text(start: int, end: int) -> str:
     """Return a stretch of lines as a unified diff has it: of one without lines, the line before it."""
     return f"{start + (end > start)},{end - start}"
 
 
-def _unified_lines(rows: Sequence[DiffRow]) -> Iterator[str]:
+def _unified_diff_lines(rows: Sequence[DiffRow]) -> Iterator[str]:
     for kind, block in groupby(rows, key=lambda row: row.kind):
         if kind == "names":
             yield from (line for row in block for line in (f"--- {row.old}", f"+++ {row.new}"))

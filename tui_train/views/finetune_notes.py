@@ -28,9 +28,9 @@ def backend_screen_notes(setup: Setup) -> dict[str, str]:
     """Return how many weights learn, and how many rows are kept for evaluations."""
     notes, profile = {}, setup.effective_profile
     estimate, epoch = predict_memory(setup).estimate, training_epoch_size(setup)
-    if estimate and estimate.trained != estimate.parameters:
+    if estimate and estimate.trained_count != estimate.parameters:
         notes["finetune.tuning"] = (
-            f"{short_count_text(estimate.trained)} of {short_count_text(estimate.parameters)} weights learn"
+            f"{short_count_text(estimate.trained_count)} of {short_count_text(estimate.parameters)} weights learn"
         )
     share = profile.data.evaluation or 0.0
     if profile.trainer.validation_data:

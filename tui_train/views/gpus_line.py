@@ -1,6 +1,6 @@
 """The GPUs of a machine in a few words: how many can train, and how many are busy."""
 
-from tui_train.base.text import counted
+from tui_train.base.text import quantity
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.types import Facts
 from tui_train.setup.machine.toolchain import toolchain_to_judge_cards
@@ -14,7 +14,7 @@ def gpus_line(facts: Facts) -> str:
     machine = facts.machine
     if not machine.gpus:
         return "no usable GPU" if any(gap.hides for gap in machine.gaps) else "no GPU"
-    toolchain, count = toolchain_to_judge_cards(facts), counted(len(machine.gpus), "GPU")
+    toolchain, count = toolchain_to_judge_cards(facts), quantity(len(machine.gpus), "GPU")
     verdicts = gpu_verdicts(machine.gpus, toolchain, machine.driver_cuda)
     usable = sum(verdict.kind == "use" for verdict in verdicts)
     busy = sum(bool(verdict.busy) for verdict in verdicts)

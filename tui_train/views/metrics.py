@@ -8,9 +8,9 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from tui_train.runner.logs.losses import loss_kind
-from tui_train.runner.logs.metrics import EVALUATION_PREFIX_PATTERN, Metrics, MetricSeries, is_name_of_evaluation
+from tui_train.runner.logs.metrics import EVALUATION_PREFIX_PATTERN, Metrics, MetricSeries, is_evaluation_name
 
-_LAST_PART = 0.1  # of the values, whose mean is the newest state without noise
+_TAIL_SHARE = 0.1  # of the values, whose mean is the newest state without noise
 # What says how fast it goes and what it takes, or counts on: it is looked at last.
 _SPEED_NAME_PATTERN = re.compile(
     r"(?:.*[_/])?(?:runtime|time|time_per_iteration|(?:samples|steps|tokens)_per_second|num_tokens|consumed_samples"
@@ -20,20 +20,20 @@ _TRAIN_PREFIX_PATTERN = re.compile(r"^(?:reduced_)?train(?:ing)?[_/.]")
 
 
 class MetricSummary(Struct, frozen=True, kw_only=True):
-    """What is said of a metric: its last value and step, the mean of its last tenth, its extremes.
+    """Summary of a metric: its last value and step, the mean of its last tenth, its extremes.
 
-    All but `last` and `left_out`, the values that were no numbers, are of finite values; None where there is none.
+    All but `last` and `non_finite_count` are of finite values only; None if there are none.
     """
 
     name: str
     last: float | None
     last_step: int
     mean_last_tenth: float | None
-    low: float | None
-    high: float | None
+    minimum: float | None
+    maximum: float | None
     values: int
     first_step: int
-    left_out: int
+    non_finite_count: int
 
     @property
     def steps_text(self) -> str:
@@ -49,8 +49,8 @@ class MetricPair(Struct, frozen=True):
     evaluation: MetricSeries | None
 
     @property
-    def newest(self) -> MetricSeries:
-        """The one that is spoken of first."""
+    def main_series(self) -> MetricSeries:
+        """The series of the training, else that of the evaluations."""
         series = self.train or self.evaluation
         assert series is not None  # noqa: S101 - for the type
         return series
@@ -59,28 +59,28 @@ class MetricPair(Struct, frozen=True):
 def ordered_metrics(metrics: Metrics) -> list[MetricSeries]:
     """Return metrics with the losses first, and speed and counts last; else as they were reported first."""
     known = [each for each in metrics.series if each.buckets or each.newest]
-    return sorted(known, key=lambda each: _order_of_name(each.name))
+    return sorted(known, key=lambda each: _sort_rank_of_name(each.name))
 
 
 def metric_pairs(metrics: Metrics) -> list[MetricPair]:
     """Return the same in pairs: what evaluations report of what the training reports as well."""
     ordered = ordered_metrics(metrics)
-    pairs = {each.name: MetricPair(each.name, each, None) for each in ordered if not is_name_of_evaluation(each.name)}
+    pairs = {each.name: MetricPair(each.name, each, None) for each in ordered if not is_evaluation_name(each.name)}
     name_by_base = {_base_name(name): name for name in reversed(pairs)}
     for each in ordered:
-        if is_name_of_evaluation(each.name):
+        if is_evaluation_name(each.name):
             partner = pairs.get(name_by_base.get(_base_name(each.name), ""))
             joined = partner is not None and partner.evaluation is None
             name = partner.name if partner and joined else each.name
             pairs[name] = MetricPair(name, partner.train if partner and joined else None, each)
-    return sorted(pairs.values(), key=lambda pair: _order_of_name(pair.name))
+    return sorted(pairs.values(), key=lambda pair: _sort_rank_of_name(pair.name))
 
 
 def summarize_metric(series: MetricSeries) -> MetricSummary:
-    """Return what is said of a metric."""
+    """Return the summary of a metric."""
     buckets, (step, last) = series.all_buckets(), series.last
     count = sum(bucket.values for bucket in buckets)
-    wanted, total, taken = max(1, math.ceil(count * _LAST_PART)), 0.0, 0
+    wanted, total, taken = max(1, math.ceil(count * _TAIL_SHARE)), 0.0, 0
     for bucket in reversed(buckets):
         total, taken = total + bucket.total, taken + bucket.values
         if taken >= wanted:
@@ -91,15 +91,15 @@ def summarize_metric(series: MetricSeries) -> MetricSummary:
         last=last if newest_is_number else None,
         last_step=step,
         mean_last_tenth=total / taken if taken else None,
-        low=min((bucket.low for bucket in buckets), default=None),
-        high=max((bucket.high for bucket in buckets), default=None),
+        minimum=min((bucket.low for bucket in buckets), default=None),
+        maximum=max((bucket.high for bucket in buckets), default=None),
         values=count,
         first_step=buckets[0].first if buckets else step,
-        left_out=series.left_out + (not newest_is_number),
+        non_finite_count=series.left_out + (not newest_is_number),
     )
 
 
-def metric_text(value: float | None) -> str:
+def metric_value_text(value: float | None) -> str:
     """Return a value in at most nine characters: `0.4213`, `1.4e-5`, `123 456`, `not finite`."""
     if value is None:
         return "not finite"
@@ -110,13 +110,13 @@ def metric_text(value: float | None) -> str:
     return re.sub(r"e([+-])0*(\d)", lambda match: f"e{match[1].strip('+')}{match[2]}", f"{value:.3g}")
 
 
-def names_matching(metrics: Metrics, patterns: Iterable[str]) -> list[MetricSeries]:
+def metrics_matching(metrics: Metrics, patterns: Iterable[str]) -> list[MetricSeries]:
     """Return the metrics whose names match one of some patterns, such as `rewards/*`."""
     wanted = [pattern.lower() for pattern in patterns]
     return [each for each in ordered_metrics(metrics) if any(fnmatchcase(each.name, pattern) for pattern in wanted)]
 
 
-def _order_of_name(name: str) -> int:
+def _sort_rank_of_name(name: str) -> int:
     if loss_kind(name):
         return 0
     return 2 if _SPEED_NAME_PATTERN.fullmatch(name) else 1

@@ -5,7 +5,7 @@ from pathlib import PurePath
 
 from msgspec import Struct
 
-from tui_train.base.text import counted, duration_text, grouped_digits, percent, visible
+from tui_train.base.text import duration_text, grouped_digits, percent, quantity, visible
 from tui_train.facts.data.data_use import FORMAT_LABELS
 from tui_train.memory.predict import predict_memory
 from tui_train.memory.workload import chosen_model_name
@@ -17,7 +17,7 @@ from tui_train.setup.recipe.data_questions import (
     total_training_steps,
     training_epoch_size,
 )
-from tui_train.setup.recipe.effective import is_unset_by_user
+from tui_train.setup.recipe.effective_values import is_unset_by_user
 from tui_train.setup.recipe.given_arguments import likely_data
 from tui_train.setup.recipe.options import script_options
 from tui_train.setup.recipe.placeholder_values import effective_accumulation
@@ -42,17 +42,17 @@ class OverviewLine(Struct, frozen=True):
 
 
 class MeasuredPace(Struct, frozen=True):
-    """How long an earlier run of the same settings took for a step, in seconds, and its name."""
+    """Seconds per step of an earlier run with the same settings, and its name."""
 
-    seconds: float
-    run: str
+    seconds_per_step: float
+    run_name: str
 
 
 def overview_lines(setup: Setup, pace: MeasuredPace | None = None) -> tuple[OverviewLine, ...]:
     """Return model, data, batch, rate and steps of a resolved profile, and a length with its source; pure."""
     return (
         _model_line(setup),
-        _finetune_data_line(setup) if trainer_of(setup.effective_profile).wants_data else _data_line(setup),
+        _finetune_data_line(setup) if trainer_of(setup.effective_profile).requires_user_data else _data_line(setup),
         *_sequence_length_lines_if_from_data(setup),
         _batch_line(setup),
         _learning_rate_line(setup),
@@ -69,7 +69,7 @@ def overview_text(lines: tuple[OverviewLine, ...]) -> str:
 
 def _model_line(setup: Setup) -> OverviewLine:
     profile, prediction = setup.effective_profile, predict_memory(setup)
-    recipe, new = profile.recipe, trainer_of(profile).makes_model
+    recipe, new = profile.recipe, trainer_of(profile).can_create_model
     asked, estimate, note = prediction.workload, prediction.estimate, []
     name = chosen_model_name(profile, script_options(profile, setup.facts.documents))
     if trainer_has_own_field(profile, "nemo"):
@@ -77,17 +77,19 @@ def _model_line(setup: Setup) -> OverviewLine:
     elif name:
         value = _file_name(name) + _revision_suffix(profile)
     elif new:
-        value = f"new, {counted(recipe.layers, 'layer')}" if recipe.layers else "new"
+        value = f"new, {quantity(recipe.layers, 'layer')}" if recipe.layers else "new"
         note.append(f"{recipe.hidden_size} wide" if recipe.hidden_size else "")
     else:
         value = f"that of {_file_name(script_or_module_to_start(profile, setup.preset)) or 'the script'}"
-    if asked.settings and asked.settings.method == "lora":
-        note.append(f"LoRA rank {asked.settings.rank}")
-    if estimate and estimate.trained != estimate.parameters:
-        note.append(f"{short_count_text(estimate.trained)} of {short_count_text(estimate.parameters)} parameters learn")
+    if asked.settings and asked.settings.trained == "lora":
+        note.append(f"LoRA rank {asked.settings.lora_rank}")
+    if estimate and estimate.trained_count != estimate.parameters:
+        note.append(
+            f"{short_count_text(estimate.trained_count)} of {short_count_text(estimate.parameters)} parameters learn"
+        )
     elif estimate:
         note.append(f"{short_count_text(estimate.parameters)} parameters")
-    note.append(setup.effective_values["precision"].other_form or recipe.precision or "")
+    note.append(setup.effective_values["precision"].other_form_text or recipe.precision or "")
     return OverviewLine("Model", visible(value), visible(", ".join(filter(None, note))))
 
 
@@ -104,7 +106,7 @@ def _data_line(setup: Setup) -> OverviewLine:
     held_out = f"evaluated on {_files_text(trainer.validation_data)}" if trainer.validation_data else ""
     if trainer.data:
         return OverviewLine("Data", _files_text(trainer.data), held_out)
-    if trainer_of(setup.effective_profile).makes_model:
+    if trainer_of(setup.effective_profile).can_create_model:
         return OverviewLine("Data", "sample text", "comes with the built-in trainer")
     if trainer_has_own_field(setup.effective_profile, "nemo") and setup.effective_profile.nemo.mock_data:
         return OverviewLine("Data", "random tokens", "only to see whether it runs")
@@ -150,7 +152,7 @@ def _batch_line(setup: Setup) -> OverviewLine:
     recipe = profile.recipe
     split = setup.model_copies != setup.world_size
     unit = ("copy", "copies") if split else ("GPU", "GPUs") if setup.device == "cuda" else ("process", "processes")
-    copies = counted(setup.model_copies, *unit)
+    copies = quantity(setup.model_copies, *unit)
     if not recipe.micro_batch:
         return OverviewLine("Batch", "the script's own", copies)
     steps = effective_accumulation(profile, setup.model_copies)
@@ -169,8 +171,8 @@ def _learning_rate_line(setup: Setup) -> OverviewLine:
     if rate is None:
         return OverviewLine(
             "Rate",
-            visible(held.other_form) or _trainer_default_text(profile),
-            visible(held.source if held.other_form else ""),
+            visible(held.other_form_text) or _trainer_default_text(profile),
+            visible(held.source if held.other_form_text else ""),
         )
     notes = []
     if rate != profile.recipe.learning_rate:
@@ -178,11 +180,11 @@ def _learning_rate_line(setup: Setup) -> OverviewLine:
     elif held.source not in {"", "default"}:
         notes.append(held.source)
     recipe, value = profile.recipe, f"{rate:g}"
-    if trainer_of(profile).gets_every_value:
+    if trainer_of(profile).takes_every_recipe_value:
         value += f" {recipe.schedule}" if recipe.schedule else ""
-    if trainer_of(profile).makes_model:
+    if trainer_of(profile).can_create_model:
         notes.append(warm_up_text(recipe.warmup, recipe.steps or 0))
-    elif trainer_of(profile).wants_data:
+    elif trainer_of(profile).requires_user_data:
         notes = [
             warm_up_text(recipe.warmup, total_training_steps(setup)),
             held.source or usual_learning_rate_text(profile.finetune),
@@ -204,18 +206,18 @@ def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
     recipe, held = setup.effective_profile.recipe, setup.effective_values["steps"]
     every = f"a checkpoint every {recipe.checkpoint_every}" if recipe.checkpoint_every else ""
     epochs = "" if recipe.steps else _epochs_text(recipe.epochs)
-    total = total_training_steps(setup) if trainer_of(setup.effective_profile).wants_data else recipe.steps
+    total = total_training_steps(setup) if trainer_of(setup.effective_profile).requires_user_data else recipe.steps
     if not total:
         return OverviewLine(
             "Epochs" if epochs else "Steps",
-            epochs or visible(held.other_form) or _trainer_default_text(setup.effective_profile),
+            epochs or visible(held.other_form_text) or _trainer_default_text(setup.effective_profile),
             every,
         )
-    steps = f"{epochs} ≈ {grouped_digits(total)} steps" if epochs else counted(total, "step")
+    steps = f"{epochs} ≈ {grouped_digits(total)} steps" if epochs else quantity(total, "step")
     if pace is None:
         return OverviewLine("Steps", steps if epochs else f"{total}", every)
-    note = ", ".join(filter(None, (steps, f"as fast as {visible(pace.run)}", every)))
-    return OverviewLine("Time", f"about {duration_text(pace.seconds * total)}", note)
+    note = ", ".join(filter(None, (steps, f"as fast as {visible(pace.run_name)}", every)))
+    return OverviewLine("Time", f"about {duration_text(pace.seconds_per_step * total)}", note)
 
 
 def _epochs_text(epochs: float | None) -> str:

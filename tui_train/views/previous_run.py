@@ -36,14 +36,14 @@ _MAX_RUNS_READ = 200  # of the newest, whose profiles are read
 class PreviousRun(Struct, frozen=True):
     """A run, its plan as data, and the profile that it was planned from, with the trainer's own configuration file.
 
-    `step_seconds` is how long each of its steps took, None where that is not known.
+    `seconds_per_step` is how long each of its steps took, None where that is not known.
     """
 
     run: str
     profile: Profile
-    step_seconds: float | None = None
+    seconds_per_step: float | None = None
     plan: dict[str, Any] = {}
-    document: YamlDocument | None = None
+    trainer_config: YamlDocument | None = None
 
 
 def find_previous_run(profile: Profile, run_being_edited: RunDir | None = None) -> PreviousRun | None:
@@ -53,7 +53,7 @@ def find_previous_run(profile: Profile, run_being_edited: RunDir | None = None) 
     """
     for run in (*((run_being_edited,) if run_being_edited else ()), *list_runs()[:_MAX_RUNS_READ]):
         candidate = read_previous_run(run)
-        if candidate and _profile_name_or_model(candidate.profile) == _profile_name_or_model(profile):
+        if candidate and _profile_identity(candidate.profile) == _profile_identity(profile):
             return candidate
     return None
 
@@ -64,12 +64,12 @@ def find_earlier_run_of_profile(run: RunDir) -> RunDir | None:
     older = known[known.index(run) + 1 :] if run in known else ()
     for other in older[:_MAX_RUNS_READ]:
         candidate = read_previous_run(other)
-        if own and candidate and _profile_name_or_model(candidate.profile) == _profile_name_or_model(own.profile):
+        if own and candidate and _profile_identity(candidate.profile) == _profile_identity(own.profile):
             return other
     return None
 
 
-def _profile_name_or_model(profile: Profile) -> tuple[str, ...]:
+def _profile_identity(profile: Profile) -> tuple[str, ...]:
     """Return what runs of one profile share."""
     if profile.name != Profile().name:
         return (profile.name,)
@@ -129,13 +129,13 @@ def _read_seconds_per_step(status: RunStatus, run: RunDir) -> float | None:
 
 def expected_pace(earlier: PreviousRun | None, profile: Profile) -> MeasuredPace | None:
     """Return how fast a profile will train, where an earlier run differs in nothing that changes that."""
-    if earlier is None or earlier.step_seconds is None:
+    if earlier is None or earlier.seconds_per_step is None:
         return None
     same = all(
         difference.key.startswith(_KEY_PREFIXES_WITHOUT_SPEED_EFFECT)
         for difference in profile_differences(earlier.profile, profile)
     )
-    return MeasuredPace(earlier.step_seconds, earlier.run) if same else None
+    return MeasuredPace(earlier.seconds_per_step, earlier.run) if same else None
 
 
 def effective_changes_since(earlier: PreviousRun, profile: Profile) -> tuple[ValueDifference, ...]:
@@ -144,8 +144,8 @@ def effective_changes_since(earlier: PreviousRun, profile: Profile) -> tuple[Val
     # The new profile's plan may not be made yet: of the earlier one's, only how many processes share a batch is taken.
     same = profile.hardware == earlier.profile.hardware and profile.nodes == earlier.profile.nodes
     planned = {"world_size": earlier.plan.get("world_size")} if same else {}
-    before = effective_settings(earlier.profile, earlier.plan, earlier.document)
-    after = effective_settings(profile, planned, earlier.document if same_file else None)
+    before = effective_settings(earlier.profile, earlier.plan, earlier.trainer_config)
+    after = effective_settings(profile, planned, earlier.trainer_config if same_file else None)
     return tuple(
         ValueDifference(difference.key, difference.label, old.text, new.text)
         for difference in profile_differences(earlier.profile, profile)

@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.parse import MissingFile, Unparsable, json_as, read_file_to_parse
+from tui_train.base.parse import MissingFile, Unparsable, parse_json_as, read_file_to_parse
 from tui_train.base.text import loss_text, visible
 from tui_train.plan.types import LogReadingRules
-from tui_train.runner.logs.progress import LogReading, Progress, advance_progress, progress_for_next_attempt
+from tui_train.runner.logs.progress import LogReadingOptions, Progress, advance_progress, progress_for_next_attempt
 from tui_train.runner.logs.records import parse_number
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import folders
@@ -25,7 +25,7 @@ from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
 from tui_train.runs.status import read_status
 from tui_train.setup.profile_summary import TrainingSummary
 
-from .profile_cards import read_summary_and_profile
+from .profile_digests import read_summary_and_profile
 
 ENDED_LOG_TAIL_BYTES = 16 << 10  # bytes of a log that has ended
 _LIVE_LOG_TAIL_BYTES = 1 << 20  # of one that grows
@@ -39,61 +39,63 @@ class RunDigest(Struct, frozen=True, kw_only=True):
     """Run as a list shows it."""
 
     run: RunDir
-    now: RunStatus | None = None
+    status: RunStatus | None = None
     """None where it is not read yet, or cannot be."""
     damage: str = ""
-    """Why its status cannot be read."""
+    """The reason why its status cannot be read."""
     note: str = ""
-    profile: str = ""
-    about: TrainingSummary = TrainingSummary()
-    settings: str = ""
+    profile_name: str = ""
+    summary: TrainingSummary = TrainingSummary()
+    searchable_settings: str = ""
     """Settings that were chosen or planned, each as `key=value` in a line."""
     devices: str = ""
     step: int = 0
     steps: int = 0
     loss: float | None = None
-    evaluation: float | None = None
+    eval_loss: float | None = None
     losses: tuple[float, ...] = ()
     """The curve of a live run in some points."""
     seconds_left: float | None = None
     why_not_resumable: str = "was never started"
-    """Why no other start goes on from a checkpoint, empty where one does."""
-    failure: str = ""
-    """The class of a failure that was looked into."""
-    why: str = ""
-    """The cause of a failure that was looked into."""
+    """The reason why another start cannot resume from a checkpoint, empty if it can."""
+    failure_heading: str = ""
+    """Heading of a diagnosed failure."""
+    failure_cause: str = ""
+    """Cause of a diagnosed failure."""
     remedy: str = ""
-    """What to do about it."""
+    """Remedy of a diagnosed failure."""
 
     @property
-    def live(self) -> bool:
+    def is_live(self) -> bool:
         """True while it is at work."""
-        return self.now is not None and (self.now.live or self.now.trains_unsupervised)
+        return self.status is not None and (self.status.live or self.status.trains_unsupervised)
 
     @property
-    def stoppable(self) -> bool:
-        """True while something of it works that can be stopped."""
-        return self.now is not None and (self.now.live or bool(self.now.leftover) or bool(self.now.container))
+    def is_stoppable(self) -> bool:
+        """True while it has processes that can be stopped."""
+        return self.status is not None and (
+            self.status.live or bool(self.status.leftover) or bool(self.status.container)
+        )
 
     @property
     def state(self) -> str:
         """Its state in a word."""
-        return self.now.state if self.now else "damaged" if self.damage else ""
+        return self.status.state if self.status else "damaged" if self.damage else ""
 
     @property
-    def resumable(self) -> bool:
+    def is_resumable(self) -> bool:
         """True where another start goes on from a checkpoint."""
         return not self.why_not_resumable
 
     @property
-    def cause(self) -> str:
-        """Why it failed in some words: what was found in its log, or what its end alone tells."""
-        attempt = self.now.attempts[-1] if self.now and self.now.attempts else None
-        if not self.now or (attempt and attempt.out_of_memory):
-            return "out of memory" if self.now else ""
-        if self.failure:
-            return self.failure
-        code = self.now.exit_code
+    def short_cause(self) -> str:
+        """Short cause of a failure: from its diagnosis, or else from its exit code."""
+        attempt = self.status.attempts[-1] if self.status and self.status.attempts else None
+        if not self.status or (attempt and attempt.out_of_memory):
+            return "out of memory" if self.status else ""
+        if self.failure_heading:
+            return self.failure_heading
+        code = self.status.exit_code
         return f"exit code {code}" if code is not None and code >= 0 else ""
 
 
@@ -115,12 +117,12 @@ class _PlanSummary(Struct, frozen=True):
     resumes_itself: bool = False
 
     @property
-    def log_reading(self) -> LogReading:
-        return LogReading.from_texts(self.log.expressions, self.log.steps)
+    def log_reading_options(self) -> LogReadingOptions:
+        return LogReadingOptions.from_texts(self.log.expressions, self.log.steps)
 
 
 class _CachedDigest(NamedTuple):
-    key: tuple[int, ...]
+    change_key: tuple[int, ...]
     digest: RunDigest
 
 
@@ -132,11 +134,11 @@ class _LogProgressReader:
         self.tail = LogTail(log, last_bytes=last_bytes)
         self.progress = Progress()
 
-    def read(self, reading: LogReading) -> None:
+    def read(self, reading: LogReadingOptions) -> None:
         """Read what is new."""
         if self.tail.unread_bytes > _LIVE_LOG_TAIL_BYTES:
             self.tail.skip_to_last(_LIVE_LOG_TAIL_BYTES)
-        self.progress = advance_progress(self.progress, [*self.tail.remaining_lines(), self.tail.bar], reading)
+        self.progress = advance_progress(self.progress, [*self.tail.remaining_lines(), self.tail.progress_bar], reading)
 
 
 class DigestCache:
@@ -151,18 +153,18 @@ class DigestCache:
     def read_digest(self, run: RunDir) -> RunDigest:
         """Return what a list shows of a run; a live one is read again, another where its files have changed."""
         cached, key = self._runs.get(run.path), _run_change_key(run.path)
-        if cached and cached.key == key and not cached.digest.stoppable:
+        if cached and cached.change_key == key and not cached.digest.is_stoppable:
             return cached.digest
         try:
             digest = self._read_digest(run)
         except Exception as error:  # noqa: BLE001 - whatever is in this folder, the others are shown
             digest = RunDigest(run=run, damage=visible(f"{type(error).__name__}: {error}")[:200])
-        if cached and cached.digest.why and cached.digest.now == digest.now:
+        if cached and cached.digest.failure_cause and cached.digest.status == digest.status:
             known = cached.digest
             digest = msgspec.structs.replace(
                 digest,
-                failure=known.failure,
-                why=known.why,
+                failure_heading=known.failure_heading,
+                failure_cause=known.failure_cause,
                 remedy=known.remedy,
                 why_not_resumable=known.why_not_resumable,
             )
@@ -176,11 +178,11 @@ class DigestCache:
 
     def read_losses(self, digest: RunDigest) -> Progress:
         """Return the losses of a run's attempts, as far as the ends of their logs report them; it takes time."""
-        live, attempts = self._live.get(digest.run.path), digest.now.attempts if digest.now else ()
+        live, attempts = self._live.get(digest.run.path), digest.status.attempts if digest.status else ()
         return live.progress if live else read_progress(digest.run, attempts)
 
     def needs_explanation(self, digest: RunDigest) -> bool:
-        """Tell whether a run has failed or is lost, and nobody has looked why."""
+        """Return whether a run has failed or is lost, and is not diagnosed yet."""
         return digest.state in {"failed", "lost"} and self._explained_keys.get(digest.run.path) != _run_change_key(
             digest.run.path
         )
@@ -194,7 +196,9 @@ class DigestCache:
         why_not = digest.why_not_resumable
         try:
             diagnosis = diagnose_run(digest.run, observer=LargeLogStopper())
-            why_not = why_not_restartable(digest.run, digest.now, diagnosis) if diagnosis and digest.now else why_not
+            why_not = (
+                why_not_restartable(digest.run, digest.status, diagnosis) if diagnosis and digest.status else why_not
+            )
         except TuiTrainError:
             diagnosis = None
         failure = ""
@@ -204,14 +208,14 @@ class DigestCache:
             failure = own if diagnosis.failure == _SCRIPT_FAILURE_CLASS else failure_heading(diagnosis.failure)
         why, remedy = (visible(words) for words in ((diagnosis.cause, diagnosis.remedy) if diagnosis else ("", "")))
         explained = msgspec.structs.replace(
-            digest, failure=visible(failure), why=why, remedy=remedy, why_not_resumable=why_not
+            digest, failure_heading=visible(failure), failure_cause=why, remedy=remedy, why_not_resumable=why_not
         )
         key = _run_change_key(digest.run.path)
         self._runs[digest.run.path], self._explained_keys[digest.run.path] = _CachedDigest(key, explained), key
         return explained
 
     def _read_digest(self, run: RunDir) -> RunDigest:
-        from .run_settings import settings_to_search
+        from .run_settings import searchable_settings_text
 
         events, damage = run.read_events()
         status = read_status(run)
@@ -221,12 +225,12 @@ class DigestCache:
         about, profile, _ = read_summary_and_profile(run.profile)
         common = RunDigest(
             run=run,
-            now=known_status,
+            status=known_status,
             damage=damage or unread,
             note=folders.read_note(run),
-            profile=plan.name,
-            about=about,
-            settings=settings_to_search(profile, msgspec.structs.asdict(plan)),
+            profile_name=plan.name,
+            summary=about,
+            searchable_settings=searchable_settings_text(profile, msgspec.structs.asdict(plan)),
             devices=_devices_text(plan),
             steps=plan.steps,
         )
@@ -237,25 +241,25 @@ class DigestCache:
     def _with_progress(self, digest: RunDigest, status: RunStatus, plan: _PlanSummary) -> RunDigest:
         attempt, run = status.attempts[-1], digest.run
         live = self._live.get(run.path)
-        if not digest.stoppable:
+        if not digest.is_stoppable:
             self._live.pop(run.path, None)
             live = _LogProgressReader(run.attempt_log(attempt.number), attempt.number, ENDED_LOG_TAIL_BYTES)
         elif live is None or live.number != attempt.number:
             live = self._live[run.path] = _LogProgressReader(run.attempt_log(attempt.number), attempt.number)
             live.progress = progress_for_next_attempt(read_progress(run, status.attempts[:-1]))
-        live.read(plan.log_reading)
+        live.read(plan.log_reading_options)
         progress = live.progress
         return msgspec.structs.replace(
             digest,
-            step=progress.step or (attempt.resumed if digest.live else 0),
+            step=progress.step or (attempt.resumed if digest.is_live else 0),
             steps=progress.steps or digest.steps,
             loss=progress.last.loss if progress.last else None,
-            evaluation=progress.evaluations.last.loss if progress.evaluations.last else None,
+            eval_loss=progress.evaluations.last.loss if progress.evaluations.last else None,
             losses=tuple(point.loss for point in progress.curve.thinned_points(_CURVE_POINT_COUNT))
-            if digest.stoppable
+            if digest.is_stoppable
             else (),
             seconds_left=_seconds_left(progress, attempt.started, attempt.resumed)
-            if digest.live and not status.never_had_turn
+            if digest.is_live and not status.never_had_turn
             else None,
             why_not_resumable=why_not_resumable(run, status),
         )
@@ -275,7 +279,7 @@ def _run_change_key(folder: Path) -> tuple[int, ...]:
 
 def _read_plan_summary(run: RunDir) -> tuple[_PlanSummary, str]:
     try:
-        return json_as(read_file_to_parse(run.plan_file, MAX_PLAN_BYTES), _PlanSummary), ""
+        return parse_json_as(read_file_to_parse(run.plan_file, MAX_PLAN_BYTES), _PlanSummary), ""
     except MissingFile:
         return _PlanSummary(), ""
     except Unparsable as error:
@@ -298,13 +302,13 @@ def _seconds_left(progress: Progress, started: float, resumed: int) -> float | N
     return max(0.0, time.time() - started) / done * rest
 
 
-def matches_filter(filter_text: str, *row_texts: str, settings: str = "") -> bool:
+def matches_filter(filter_text: str, *row_texts: str, searchable_settings: str = "") -> bool:
     """Tell whether each word of a filter is somewhere in what is known of a row; capitals do not matter.
 
     A word such as `rate=2e-4` finds a setting of that value as well.
     """
     there = "\n".join(row_texts).casefold()
-    return all(word in there or _matches_setting(word, settings) for word in filter_text.casefold().split())
+    return all(word in there or _matches_setting(word, searchable_settings) for word in filter_text.casefold().split())
 
 
 def _matches_setting(word: str, settings: str) -> bool:
@@ -321,27 +325,30 @@ def _matches_setting(word: str, settings: str) -> bool:
 
 def searchable_run_texts(digest: RunDigest) -> tuple[str, ...]:
     """Return what a filter looks through of a run."""
-    found = digest.about
-    live = "live" if digest.live else ""
-    parts = (digest.run.name, digest.profile, found.method, found.model, found.data, digest.devices)
-    return (*parts, digest.state, live, digest.note, digest.why, run_outcome_text(digest))
+    found = digest.summary
+    live = "live" if digest.is_live else ""
+    parts = (digest.run.name, digest.profile_name, found.method, found.model, found.data, digest.devices)
+    return (*parts, digest.state, live, digest.note, digest.failure_cause, run_outcome_text(digest))
 
 
 def run_outcome_text(digest: RunDigest) -> str:
     """Return what came of a run, or why it failed, in a few words."""
-    status = digest.now
+    status = digest.status
     if status is None:
         return digest.damage
     if status.leftover and not status.live:
         return f"{len(status.leftover)} processes of it still run"
     if status.never_had_turn and not status.live:
         return "while it waited"
-    losses = (("eval loss", digest.evaluation), ("loss", digest.loss))
+    losses = (("eval loss", digest.eval_loss), ("loss", digest.loss))
     result = next((f"{name} {loss_text(value)}" for name, value in losses if value is not None), "")
-    how = {"new": "was never started", "failed": digest.cause, "lost": digest.cause, "stopped": result or "by you"}.get(
-        status.state, result
-    )
-    return ", ".join(filter(None, (how, "can resume" if digest.resumable else "", digest.damage)))
+    how = {
+        "new": "was never started",
+        "failed": digest.short_cause,
+        "lost": digest.short_cause,
+        "stopped": result or "by you",
+    }.get(status.state, result)
+    return ", ".join(filter(None, (how, "can resume" if digest.is_resumable else "", digest.damage)))
 
 
 def relative_date_text(start_seconds: float | None, now_seconds: float) -> str:

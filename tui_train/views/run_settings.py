@@ -12,7 +12,7 @@ from tui_train.profile import fields
 from tui_train.profile.secret_values import displayed_value
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe import launcher_config
-from tui_train.setup.recipe.effective import effective_values, with_effective_values
+from tui_train.setup.recipe.effective_values import effective_values, with_effective_values
 from tui_train.trainers import field_with_trainer_texts, trainer_has_own_field, trainer_of
 from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
 from tui_train.views import choices
@@ -37,14 +37,14 @@ class EffectiveSetting(Struct, frozen=True):
     """A setting in effect: its value in words that are safe to show, and whether nobody chose it."""
 
     value: str
-    default: bool = False
+    is_default: bool = False
 
     @property
     def text(self) -> str:
         """The value, marked where it is a default."""
         return (
             f"{self.value}{_DEFAULT_MARK}"
-            if self.default and self.value != SCRIPT_OWN_VALUE_SOURCE_TEXT
+            if self.is_default and self.value != SCRIPT_OWN_VALUE_SOURCE_TEXT
             else self.value
         )
 
@@ -60,7 +60,7 @@ def effective_settings(
     return {key: _effective_setting(key, profile, effective, plan, chosen=key in chosen) for key in fields.FIELDS}
 
 
-def settings_to_search(profile: Profile | None, plan: Mapping[str, Any]) -> str:
+def searchable_settings_text(profile: Profile | None, plan: Mapping[str, Any]) -> str:
     """Return the settings that were chosen, and those that a plan resolved, each as `key=value` in a line."""
     planned = {key: text for key in _PLAN_KEY_BY_SETTING if (text := _planned_value(key, plan))}
     chosen = {key: _shown_profile_value(key, profile) for key in fields.chosen_keys(profile)} if profile else {}
@@ -97,8 +97,8 @@ def _effective_setting(
     if chosen:
         return EffectiveSetting(_shown_profile_value(key, profile))
     if value := _planned_value(key, plan):
-        return EffectiveSetting(visible(value), default=True)
-    return EffectiveSetting(_shown_profile_value(key, effective) or _empty_value_text(key, profile), default=True)
+        return EffectiveSetting(visible(value), is_default=True)
+    return EffectiveSetting(_shown_profile_value(key, effective) or _empty_value_text(key, profile), is_default=True)
 
 
 def _shown_profile_value(key: str, profile: Profile) -> str:

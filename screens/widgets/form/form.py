@@ -41,7 +41,7 @@ class Form(Widget, can_focus=True):
         Binding("left", "cycle(-1)", "Change", key_display="←→"),
         Binding("right", "cycle(1)", show=False),
         Binding("space", "open", "Open"),
-        Binding("enter", "take_option", "Take", key_display="Enter"),
+        Binding("enter", "select_option", "Take", key_display="Enter"),
         Binding("escape", "close_options", "Close", key_display="Esc"),
         Binding("ctrl+z", "undo", show=False),
     ]
@@ -50,7 +50,7 @@ class Form(Widget, can_focus=True):
         """The cursor is on another row, or what is typed can be read no longer, or again."""
 
     @dataclass
-    class FoldToggled(Message):
+    class GroupToggled(Message):
         """A group was opened or closed, by its key."""
 
         key: str
@@ -80,7 +80,7 @@ class Form(Widget, can_focus=True):
         if row and self.state.takes_typing(row):
             if self.state.adopt_profile_value(row):
                 self._set_entry_text(row.text)
-        elif row and row.reason and self.entry.display:
+        elif row and row.why_disabled and self.entry.display:
             self._show_entry_at_cursor_or_hide()
 
     def _set_entry_text(self, text: str) -> None:
@@ -255,11 +255,11 @@ class Form(Widget, can_focus=True):
             self._show_entry_at_cursor_or_hide()
 
     def on_descendant_focus(self) -> None:
-        """Show where one is."""
+        """Redraw the cursor's row as focused."""
         self._draw()
 
     def on_blur(self) -> None:
-        """Show that one is elsewhere."""
+        """Redraw the cursor's row as not focused."""
         self.call_later(self._hide_entry_if_left)
 
     on_descendant_blur = on_blur
@@ -274,12 +274,12 @@ class Form(Widget, can_focus=True):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what the row can do."""
         row = self.state.row
-        options = bool(row and not row.is_typed and row.options and not row.reason)
+        options = bool(row and not row.is_typed and row.options and not row.why_disabled)
         if action == "cycle":
             return options or self.state.is_cursor_on_fold
         if action == "open":
             return self.state.is_cursor_on_fold or options
-        return bool(self.state.open_row) if action in {"take_option", "close_options"} else True
+        return bool(self.state.open_row) if action in {"select_option", "close_options"} else True
 
     def action_cycle(self, steps: int) -> None:
         """Choose the next value that can work; open or close a group."""
@@ -291,7 +291,7 @@ class Form(Widget, can_focus=True):
         if self.state.open_row or row is None:
             self._move_option_mark(steps)
             return
-        possible = [option.value for option in row.options if not option.reason]
+        possible = [option.value for option in row.options if not option.why_disabled]
         value = fields.format_value(row.value)
         if not possible:
             self.app.bell()
@@ -305,18 +305,18 @@ class Form(Widget, can_focus=True):
         if self.state.is_cursor_on_fold:
             self._toggle_fold(self.state.cursor)
         elif row and self.state.open_row:
-            self.action_take_option()
+            self.action_select_option()
         elif row:
             self.state.open_options(row)
             self._rebuild_lines_and_report()
 
-    def action_take_option(self) -> None:
-        """Take the value that is marked, where it can work."""
+    def action_select_option(self) -> None:
+        """Select the marked option, if it is not disabled."""
         row = self.state.row
         option = (
             row.options[self.state.marked_option] if row and 0 <= self.state.marked_option < len(row.options) else None
         )
-        if row is None or option is None or option.reason:
+        if row is None or option is None or option.why_disabled:
             self.app.bell()
             return
         self.action_close_options()
@@ -338,7 +338,7 @@ class Form(Widget, can_focus=True):
     def _toggle_fold(self, key: str) -> None:
         self.state.unfolded ^= {key}
         self._rebuild_lines_and_report()
-        self.post_message(self.FoldToggled(key, unfolded=key in self.state.unfolded))
+        self.post_message(self.GroupToggled(key, unfolded=key in self.state.unfolded))
 
     def _rebuild_lines_and_report(self) -> None:
         self._rebuild_lines()
@@ -360,7 +360,7 @@ class Form(Widget, can_focus=True):
             option = line.row.options[line.option]
             self.state.cursor = line.key
             self.action_close_options()
-            if not option.reason:
+            if not option.why_disabled:
                 self._post_chosen_value(line.row, option.value)
         elif line.kind == "fold":
             self.state.cursor = line.key
@@ -392,12 +392,12 @@ class Form(Widget, can_focus=True):
             self.post_message(self.Moved())
 
     def fix_unparsable_text(self) -> None:
-        """Take the value that was offered for the text that cannot be read."""
+        """Set the value that was offered for an unparsable text."""
         if not self.state.is_cursor_row_unparsable:
             self.go_to_row(self.state.unparsable_row_key)
         unread, row = self.state.unread_texts.get(self.state.cursor), self.state.row
         if unread and row:
-            value = self.state.committed_row(row)
+            value = self.state.row_with_profile_value(row)
             # What the row has may not be typed again: the address of a webhook is shown by its host.
             text = value.text if unread.fix == value.value else fields.format_value(unread.fix)
             self._set_entry_text(text)
@@ -410,14 +410,14 @@ class Form(Widget, can_focus=True):
                 self._parse_and_post_entry()
 
     def action_undo(self) -> None:
-        """Take back what is typed here; where nothing is, the last change of the profile."""
+        """Undo the typing in this row; without any, the last change of the profile."""
         if self.state.unread_texts.pop(self.state.cursor, None):
             self._rebuild_lines()
         else:
             self.post_message(UndoChange())
             return
         if row := self.state.row:
-            self.state.restore_value(row)
+            self.state.restore_profile_value(row)
             self._set_entry_text(row.text)
             self.post_message(self.Moved())
             if row.value != self.state.value_at_entry:
@@ -431,7 +431,7 @@ class Form(Widget, can_focus=True):
             self._parse_and_post_entry()
 
     def _parse_and_post_entry(self) -> None:
-        """Take what the input holds as the value of the row."""
+        """Parse the input's text as the value of the row, and post it."""
         row = self.state.row
         if row is None or not self.state.takes_typing(row):
             return

@@ -19,7 +19,7 @@ from ..text_layout import (
     LIVE_MARK,
     MUTED,
     OPEN_MARK,
-    Piece,
+    StyledPiece,
     columns,
     fit,
     heading,
@@ -49,23 +49,23 @@ class FormRow(Struct, frozen=True, kw_only=True):
     field: Field
     value: FieldValue = None
     options: tuple[FieldOption, ...] = ()
-    reason: str = ""
+    why_disabled: str = ""
     default_text: str = ""
-    """What holds where nothing was chosen."""
+    """The value in force while none is chosen, in words."""
     note: str = ""
-    """What follows from the value."""
+    """A consequence of the value."""
     error: str = ""
-    """What is wrong with the value or, where it is only a `warning`, unusual."""
+    """The error in the value; an unusual one has a `warning` instead."""
     warning: str = ""
     fix: str = ""
-    """What F2 would make of it."""
+    """The fix that F2 makes, in words."""
     usual_number: float | None = None
     """A number from which what is meant by an unreadable one is not far; None: not known."""
     hint: str = ""
     line_below: str = ""
     """A line about it under the row."""
     has_long_default: bool = False
-    """What holds is a sentence, also beside a number."""
+    """True if `default_text` is a sentence, also beside a number."""
 
     @property
     def key(self) -> str:
@@ -218,9 +218,9 @@ def _option_line(line: FormLine, width: int, marked_option: int) -> Content:
         return Content()
     option = row.options[line.option]
     chosen = option.value == fields.format_value(row.value)
-    mark: Piece = FAILED_MARK if option.reason else (LIVE_MARK[0], "$primary") if chosen else OPEN_MARK
-    style = MUTED if option.reason else "b" if chosen or marked_option == line.option else ""
-    note: Piece = option.reason or (option.note, MUTED)
+    mark: StyledPiece = FAILED_MARK if option.why_disabled else (LIVE_MARK[0], "$primary") if chosen else OPEN_MARK
+    style = MUTED if option.why_disabled else "b" if chosen or marked_option == line.option else ""
+    note: StyledPiece = option.why_disabled or (option.note, MUTED)
     label = styled(mark, (f" {option.label}", style))
     return columns(width - 2, ("", LABEL_WIDTH - 1), (label, value_width(width)), (note, 0))
 
@@ -248,8 +248,8 @@ def _row_line(row: FormRow, width: int) -> Content:
     label = styled((row.field.label, "$error" if row.error else ""))
     room = width - 2
     cells = entry_width(row, width) if row.is_typed else value_width(width)
-    if row.reason:
-        return columns(room, (label, LABEL_WIDTH - 1), (("  " + row.reason, MUTED), 0))
+    if row.why_disabled:
+        return columns(room, (label, LABEL_WIDTH - 1), (("  " + row.why_disabled, MUTED), 0))
     beside = _note_beside_value(row, room - LABEL_WIDTH + 1 - cells - (_GAP_CELLS + 2 if row.is_typed else 0))
     style = "$error $field" if row.error else "$field"
     if row.is_typed:
@@ -260,7 +260,7 @@ def _row_line(row: FormRow, width: int) -> Content:
         value = styled("  ", shown.pad_right(cells - shown.cell_length)).stylize_before(style)
         return columns(room, (label, LABEL_WIDTH - 1), (value, cells + 2), ("", _GAP_CELLS), (beside, 0))
     option = next((option for option in row.options if option.value == fields.format_value(row.value)), None)
-    words: Piece = option.label if option else row.text
+    words: StyledPiece = option.label if option else row.text
     if option and option.label == UNSET_LABEL and option.note:
         words = (option.note, MUTED)
         beside = beside if row.error or row.warning or row.note else Content()

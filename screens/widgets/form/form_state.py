@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import sentence, visible
+from tui_train.base.text import as_sentence, visible
 from tui_train.profile import fields
 from tui_train.profile.fields import FieldValue
 
@@ -34,7 +34,7 @@ class UnparsableText(NamedTuple):
 
 
 class FormState:
-    """What a form shows; a row is told by its key, and so is a group that folds."""
+    """State of a form: rows and foldable groups by key, the cursor, and texts that cannot be parsed."""
 
     def __init__(self) -> None:
         self.groups: tuple[FormGroup, ...] = ()
@@ -62,7 +62,7 @@ class FormState:
         """The row in which the cursor is."""
         return next((line.row for line in self.lines if line.key == self.cursor), None)
 
-    def committed_row(self, row: FormRow) -> FormRow:
+    def row_with_profile_value(self, row: FormRow) -> FormRow:
         """Return a row with the value that it has, whatever is typed there."""
         return next((sound for sound in self.rows if sound.key == row.key), row)
 
@@ -70,13 +70,13 @@ class FormState:
         """Return a row with what is typed there but cannot be read, and why."""
         if row.key not in self.unread_texts:
             untyped = row.is_typed and row.typed_text != row.text
-            return replace(row, reason=_VALUE_NOT_TYPABLE_REASON) if untyped and not row.reason else row
+            return replace(row, why_disabled=_VALUE_NOT_TYPABLE_REASON) if untyped and not row.why_disabled else row
         unread = self.unread_texts[row.key]
         return replace(row, value=unread.text, error=unread.why, hint=unread.hint, fix=unread.fix_title)
 
     def takes_typing(self, row: FormRow) -> bool:
         """Tell whether a row's value can be typed now."""
-        return row.is_typed and not self.row_as_typed(row).reason
+        return row.is_typed and not self.row_as_typed(row).why_disabled
 
     @property
     def cursor_row_has_problem(self) -> bool:
@@ -131,8 +131,8 @@ class FormState:
         row = self.row_as_typed(line.row) if line.row else None
         if row and self.open_row and 0 <= self.marked_option < len(row.options):
             option = row.options[self.marked_option]
-            return ": ".join(filter(None, (option.label, option.reason or option.note)))
-        if row and (self.has_refused_typing or (row.reason and not row.error)):
+            return ": ".join(filter(None, (option.label, option.why_disabled or option.note)))
+        if row and (self.has_refused_typing or (row.why_disabled and not row.error)):
             return (
                 self._why_typing_refused(row)
                 if self.has_refused_typing
@@ -146,7 +146,7 @@ class FormState:
         return bool(self.refused_key) and self.refused_key == self.cursor
 
     def _why_typing_refused(self, row: FormRow) -> str:
-        label, reason = row.field.label, self.row_as_typed(row).reason
+        label, reason = row.field.label, self.row_as_typed(row).why_disabled
         if reason:
             return f"{label} is not used here: {reason}."
         return f"{label}: ← → to choose, Space shows all."
@@ -207,7 +207,7 @@ class FormState:
     def begin_typing(self, row: FormRow) -> str:
         """Begin to type in a row, and return what stands there."""
         self._posted_values.clear()
-        self.parsed_value = self._profile_value = self.value_at_entry = self.committed_row(row).value
+        self.parsed_value = self._profile_value = self.value_at_entry = self.row_with_profile_value(row).value
         return self.unread_texts[row.key].text if row.key in self.unread_texts else row.text
 
     def adopt_profile_value(self, row: FormRow) -> bool:
@@ -224,8 +224,8 @@ class FormState:
         self.unread_texts.pop(row.key, None)
         return True
 
-    def restore_value(self, row: FormRow) -> None:
-        """Take the row's value in place of what was typed."""
+    def restore_profile_value(self, row: FormRow) -> None:
+        """Replace the typed text by the row's value in the profile."""
         self._posted_values.clear()
         self.parsed_value = self._profile_value = row.value
 
@@ -234,7 +234,7 @@ class FormState:
         try:
             value = fields.parse_value(row.field, text)
         except BadInput as error:
-            self.unread_texts[row.key] = _make_unparsable_text(self.committed_row(row), text, error)
+            self.unread_texts[row.key] = _make_unparsable_text(self.row_with_profile_value(row), text, error)
             return "lines"
         was_unread = self.unread_texts.pop(row.key, None)
         self.parsed_value = value
@@ -248,7 +248,7 @@ def _hint_with_cut_note(row: FormRow) -> str:
     """Return what a row is for, after what stands beside it where that may be cut."""
     note = note_text(row)
     is_cut = len(note) > MAX_NOTE_WIDTH and not (row.error or row.warning)
-    return f"{sentence(note)}. {row.hint}" if is_cut and note.lower() not in row.hint.lower() else row.hint
+    return f"{as_sentence(note)}. {row.hint}" if is_cut and note.lower() not in row.hint.lower() else row.hint
 
 
 def _make_unparsable_text(row: FormRow, text: str, error: BadInput) -> UnparsableText:

@@ -1,4 +1,4 @@
-"""What is proved: a claim of this program, what it expects of the machine, and what was seen."""
+"""Claims of this program about a machine: the expected, the seen, and the verdict."""
 
 from typing import Literal
 
@@ -17,7 +17,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-def compared_claim(claim: str, expected: str, seen: str, *, holds: bool, why: str = "") -> Claim:
+def checked_claim(claim: str, expected: str, seen: str, *, holds: bool, why: str = "") -> Claim:
     """Return a claim that was tested."""
     return Claim(claim=claim, expected=expected, seen=seen, verdict="ok" if holds else "differs", why=why)
 

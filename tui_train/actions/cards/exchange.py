@@ -2,43 +2,43 @@
 
 from collections.abc import Iterator
 
-from tui_train.actions.cards.claims import Claim, compared_claim, untested_claim
+from tui_train.actions.cards.claims import Claim, checked_claim, untested_claim
 from tui_train.actions.cards.kernels import card_title, is_same_card
 from tui_train.actions.doctor.communication import communication_profile, run_communication_test
-from tui_train.actions.doctor.cures import examine_communication
-from tui_train.actions.doctor.short_runs import Workbench
+from tui_train.actions.doctor.communication_fixes import examine_communication
+from tui_train.actions.doctor.short_runs import ShortRunContext
 from tui_train.base.text import visible
-from tui_train.facts.machine.communication_tests import CommunicationResult, Examination, Exchange
+from tui_train.facts.machine.communication_tests import CommunicationTestResult, Examination, Exchange
 from tui_train.facts.types import Gpu
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.profile import fields
 from tui_train.profile.types import CommunicationBackend, Profile
 from tui_train.setup.setup import Setup
 
 _MAX_SECONDS = 60.0
-_CPU_PROCESSES = 2
+_CPU_PROCESS_COUNT = 2
 _NAME_BY_BACKEND = {"nccl": "NCCL", "gloo": "Gloo"}
 
 
-def rank_claims(profile: Profile, bench: Workbench) -> Iterator[Claim]:
+def rank_claims(profile: Profile, run_context: ShortRunContext) -> Iterator[Claim]:
     """Yield which device each process used, beside that of the plan."""
-    setup = set_up(_several_processes(profile, bench), bench.facts)
-    result = run_communication_test(communication_profile(setup), bench, _MAX_SECONDS)
+    setup = make_setup(_multi_process_profile(profile, run_context), run_context.facts)
+    result = run_communication_test(communication_profile(setup), run_context, _MAX_SECONDS)
     used = {exchange.rank: exchange for exchange in result.exchanges if exchange.stage == "device"}
     for rank in range(setup.world_size):
         claim = f"Process {rank} of {setup.world_size} uses the device of the plan"
         if rank not in used:
-            yield compared_claim(claim, _planned_device(setup, rank), "it did not begin", holds=False, why=result.cause)
+            yield checked_claim(claim, _planned_device(setup, rank), "it did not begin", holds=False, why=result.cause)
             continue
         yield _device_claim(claim, setup.gpus[rank] if setup.gpus else None, used[rank])
 
 
 def _device_claim(claim: str, gpu: Gpu | None, exchange: Exchange) -> Claim:
     if gpu is None:
-        return compared_claim(claim, "cpu", visible(exchange.device), holds=exchange.device == "cpu")
+        return checked_claim(claim, "cpu", visible(exchange.device), holds=exchange.device == "cpu")
     if exchange.device == gpu.name and not exchange.uuid:
         return untested_claim(claim, "this torch does not tell the UUID of a card")
-    return compared_claim(
+    return checked_claim(
         claim,
         f"{card_title(gpu)} {visible(gpu.uuid)}",
         visible(f"{exchange.device} {exchange.uuid}".strip() or exchange.problem),
@@ -50,10 +50,10 @@ def _planned_device(setup: Setup, rank: int) -> str:
     return f"{card_title(setup.gpus[rank])} {visible(setup.gpus[rank].uuid)}" if setup.gpus else "cpu"
 
 
-def exchange_claims(profile: Profile, bench: Workbench) -> Iterator[Claim]:
+def exchange_claims(profile: Profile, run_context: ShortRunContext) -> Iterator[Claim]:
     """Yield whether the processes reach each other by NCCL and by Gloo, and which is faster."""
-    several = _several_processes(profile, bench)
-    setup = set_up(several, bench.facts)
+    several = _multi_process_profile(profile, run_context)
+    setup = make_setup(several, run_context.facts)
     if setup.device == "cpu" or setup.world_size < 2:
         yield untested_claim("The processes reach each other by NCCL", "it needs two GPUs that can train")
         backends: tuple[CommunicationBackend, ...] = ("gloo",)
@@ -61,22 +61,22 @@ def exchange_claims(profile: Profile, bench: Workbench) -> Iterator[Claim]:
         backends = ("nccl", "gloo")
     if setup.world_size < 2:
         return
-    results: dict[str, CommunicationResult] = {}
+    results: dict[str, CommunicationTestResult] = {}
     for backend in backends:
         with_backend = fields.profile_with_value(several, "communication.backend", backend)
-        examination = examine_communication(with_backend, bench, _MAX_SECONDS)
+        examination = examine_communication(with_backend, run_context, _MAX_SECONDS)
         results[backend] = examination.result
-        yield _works_claim(backend, examination)
+        yield _backend_works_claim(backend, examination)
     if all(result.works for result in results.values()) and len(results) > 1:
         nccl, gloo = (results[name].bytes_per_second for name in ("nccl", "gloo"))
-        yield compared_claim(
+        yield checked_claim(
             "NCCL is faster than Gloo on GPUs", "faster", f"{nccl / gloo:.1f} times as fast", holds=nccl > gloo
         )
 
 
-def _works_claim(backend: str, examination: Examination) -> Claim:
-    result, change = examination.result, examination.proved_change
-    return compared_claim(
+def _backend_works_claim(backend: str, examination: Examination) -> Claim:
+    result, change = examination.result, examination.proven_fix
+    return checked_claim(
         f"The processes reach each other by {_NAME_BY_BACKEND[backend]}",
         "each exchange is right",
         f"100 MiB at {result.bytes_per_second / 1e9:.2g} GB/s" if result.works else visible(result.cause),
@@ -85,8 +85,8 @@ def _works_claim(backend: str, examination: Examination) -> Claim:
     )
 
 
-def _several_processes(profile: Profile, bench: Workbench) -> Profile:
+def _multi_process_profile(profile: Profile, run_context: ShortRunContext) -> Profile:
     """Return a profile that trains with one process for each card, or with two on the CPU."""
-    if set_up(profile, bench.facts).device == "cuda":
+    if make_setup(profile, run_context.facts).device == "cuda":
         return profile
-    return fields.profile_with_value(profile, "hardware.processes", _CPU_PROCESSES)
+    return fields.profile_with_value(profile, "hardware.processes", _CPU_PROCESS_COUNT)

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from tui_train.actions.cards.claims import Claim, compared_claim
-from tui_train.actions.cards.trainings import losses_text, small_profile, train
-from tui_train.actions.doctor.short_runs import Workbench
-from tui_train.memory.data_defaults import set_up
+from tui_train.actions.cards.claims import Claim, checked_claim
+from tui_train.actions.cards.trainings import losses_text, small_training_profile, train
+from tui_train.actions.doctor.short_runs import ShortRunContext
+from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.fields import FieldValue
 from tui_train.profile.types import Profile
 
@@ -23,16 +23,16 @@ _RECIPE: dict[str, FieldValue] = {
 }  # fmt: skip
 
 
-def nemo_claims(profile: Profile, bench: Workbench) -> Iterator[Claim]:
+def nemo_claims(profile: Profile, run_context: ShortRunContext) -> Iterator[Claim]:
     """Yield whether some steps of a recipe on mock data have losses. Raises Unavailable where there is no NeMo."""
-    small = small_profile(profile, _RECIPE)
-    bench = bench._replace(facts=bench.place.probe_facts_for(small))
-    copies = set_up(small, bench.facts).model_copies
+    small = small_training_profile(profile, _RECIPE)
+    run_context = run_context._replace(facts=run_context.place.probe_facts_for(small))
+    copies = make_setup(small, run_context.facts).model_copies
     small = replace(small, recipe=replace(small.recipe, global_batch=copies))
-    trained = train(small, bench, _MAX_SECONDS)
-    yield compared_claim(
+    trained = train(small, run_context, _MAX_SECONDS)
+    yield checked_claim(
         "A NeMo recipe trains",
         f"losses of {_STEPS} steps",
         losses_text(trained),
-        holds=not trained.why and bool(trained.loss_by_step),
+        holds=not trained.why_failed and bool(trained.loss_by_step),
     )

@@ -18,12 +18,12 @@ from tui_train.actions.cards.out_of_memory import out_of_memory_claims
 from tui_train.actions.cards.samples import sample_claims
 from tui_train.actions.cards.training_kinds import training_kind_claims
 from tui_train.actions.cards.tuning import tuning_claims
-from tui_train.actions.doctor.short_runs import Workbench
+from tui_train.actions.doctor.short_runs import ShortRunContext
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.parse import Unparsable, json_as, read_file_to_parse
+from tui_train.base.parse import Unparsable, parse_json_as, read_file_to_parse
 from tui_train.base.text import display_path, size_text, visible
 from tui_train.facts.answer_cache import content_digest
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 
@@ -38,7 +38,7 @@ class Stage(NamedTuple):
 
     name: str
     about: str
-    claims: Callable[[Profile, Workbench], Iterator[Claim]]
+    claims: Callable[[Profile, ShortRunContext], Iterator[Claim]]
     needs_card: bool = False
     here_only: bool = False
 
@@ -68,7 +68,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
 
 
 class ProvedMachine(Struct, frozen=True, kw_only=True):
-    """What the results are about: another driver, PyTorch or choice of cards may have others.
+    """Machine and choices for which results hold: another driver, PyTorch or choice of cards may differ.
 
     `chosen` is a digest of the machine's name and of what the profile chooses, for variables may be secrets.
     """
@@ -100,40 +100,40 @@ class Proof(Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Whether no claim differs."""
+        """True if no claim differs."""
         return all(claim.verdict != "differs" for stage in self.stages for claim in stage.claims)
 
 
-def prove(stages: Sequence[Stage], profile: Profile, bench: Workbench) -> Iterator[StageResult]:
+def prove_stages(stages: Sequence[Stage], profile: Profile, run_context: ShortRunContext) -> Iterator[StageResult]:
     """Yield the result of each stage after each of its claims, and when it is complete; nothing after an interrupt."""
     for stage in stages:
-        for result in _results_of_stage(stage, profile, bench):
+        for result in _results_of_stage(stage, profile, run_context):
             # What was broken off says nothing.
-            if bench.is_cancelled:
+            if run_context.is_cancelled:
                 return
             yield result
 
 
-def _results_of_stage(stage: Stage, profile: Profile, bench: Workbench) -> Iterator[StageResult]:
+def _results_of_stage(stage: Stage, profile: Profile, run_context: ShortRunContext) -> Iterator[StageResult]:
     began, claims, seconds = time.monotonic(), list[Claim](), 0.0
-    for claim in _claims_of_stage(stage, profile, bench):
+    for claim in _claims_of_stage(stage, profile, run_context):
         claims.append(claim)
         seconds = round(time.monotonic() - began, 1)
         yield StageResult(name=stage.name, claims=tuple(claims), seconds=seconds, complete=False)
     yield StageResult(name=stage.name, claims=tuple(claims), seconds=seconds, complete=True)
 
 
-def _claims_of_stage(stage: Stage, profile: Profile, bench: Workbench) -> Iterator[Claim]:
+def _claims_of_stage(stage: Stage, profile: Profile, run_context: ShortRunContext) -> Iterator[Claim]:
     """Yield the claims of a stage; one that cannot go on says why."""
-    if stage.here_only and bench.place.host:
-        there = f"on {visible(bench.place.host)}, tui-train doctor --cards --stage {stage.name}"
+    if stage.here_only and run_context.place.host:
+        there = f"on {visible(run_context.place.host)}, tui-train doctor --cards --stage {stage.name}"
         yield untested_claim(stage.about, f"it is proved only where tui-train runs: {there}")
         return
-    if stage.needs_card and not set_up(profile, bench.facts).gpus:
+    if stage.needs_card and not make_setup(profile, run_context.facts).gpus:
         yield untested_claim(stage.about, "no GPU here can train")
         return
     try:
-        yield from stage.claims(profile, bench)
+        yield from stage.claims(profile, run_context)
     except TuiTrainError as error:
         yield untested_claim(stage.about, error.message)
 
@@ -159,7 +159,7 @@ def proved_machine(setup: Setup) -> ProvedMachine:
 def load_proof(file: Path, machine: ProvedMachine) -> Proof:
     """Return what was kept of an earlier proof of this machine, with no results if there is none."""
     try:
-        kept = json_as(read_file_to_parse(file, _MAX_FILE_BYTES), Proof)
+        kept = parse_json_as(read_file_to_parse(file, _MAX_FILE_BYTES), Proof)
     except Unparsable:
         kept = Proof(machine=machine)
     return kept if kept.machine == machine else Proof(machine=machine)

@@ -3,20 +3,26 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tui_train.actions.cards.claims import Claim, compared_claim, untested_claim
-from tui_train.actions.cards.trainings import have_same_losses, losses_text, one_process_values, small_profile, train
-from tui_train.actions.doctor.short_runs import Workbench
+from tui_train.actions.cards.claims import Claim, checked_claim, untested_claim
+from tui_train.actions.cards.trainings import (
+    have_same_losses,
+    losses_text,
+    one_process_values,
+    small_training_profile,
+    train,
+)
+from tui_train.actions.doctor.short_runs import ShortRunContext
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import percent
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.fields import FieldValue
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 
-_SHARDED: Mapping[str, FieldValue] = {"trainer.launcher": "accelerate"}
+_SHARDED_VALUES: Mapping[str, FieldValue] = {"trainer.launcher": "accelerate"}
 
 
-class _Kind(NamedTuple):
+class _TrainingKind(NamedTuple):
     """A way to train: its changes of the plain one, and how far its losses may be off.
 
     `several`: by two processes; `package`: a library for GPUs that it needs.
@@ -29,37 +35,39 @@ class _Kind(NamedTuple):
     package: str = ""
 
 
-_KINDS = (
-    _Kind("bf16", {"recipe.precision": "bf16"}, 0.02),
-    _Kind("fp16", {"recipe.precision": "fp16"}, 0.02),
-    _Kind("the fused optimizer", {"recipe.fused_optimizer": True}, 1e-3),
-    _Kind("the 8-bit optimizer", {"recipe.optimizer_8bit": True}, 0.1, package="bitsandbytes"),
-    _Kind("activation checkpointing", {"recipe.activation_checkpointing": True}, 1e-3),
-    _Kind("DDP", {}, 1e-3, several=True),
-    _Kind("FSDP2", {"trainer.strategy": "fsdp2", **_SHARDED}, 0.01, several=True),
-    _Kind("ZeRO-2", {"trainer.strategy": "zero2", **_SHARDED}, 0.01, several=True),
-    _Kind("ZeRO-3", {"trainer.strategy": "zero3", **_SHARDED}, 0.01, several=True),
+_TRAINING_KINDS = (
+    _TrainingKind("bf16", {"recipe.precision": "bf16"}, 0.02),
+    _TrainingKind("fp16", {"recipe.precision": "fp16"}, 0.02),
+    _TrainingKind("the fused optimizer", {"recipe.fused_optimizer": True}, 1e-3),
+    _TrainingKind("the 8-bit optimizer", {"recipe.optimizer_8bit": True}, 0.1, package="bitsandbytes"),
+    _TrainingKind("activation checkpointing", {"recipe.activation_checkpointing": True}, 1e-3),
+    _TrainingKind("DDP", {}, 1e-3, several=True),
+    _TrainingKind("FSDP2", {"trainer.strategy": "fsdp2", **_SHARDED_VALUES}, 0.01, several=True),
+    _TrainingKind("ZeRO-2", {"trainer.strategy": "zero2", **_SHARDED_VALUES}, 0.01, several=True),
+    _TrainingKind("ZeRO-3", {"trainer.strategy": "zero3", **_SHARDED_VALUES}, 0.01, several=True),
 )
 
 
-def training_kind_claims(profile: Profile, bench: Workbench) -> Iterator[Claim]:
+def training_kind_claims(profile: Profile, run_context: ShortRunContext) -> Iterator[Claim]:
     """Yield the losses of each kind of training beside those of one process in fp32, which has the same samples."""
-    setup = set_up(profile, bench.facts)
+    setup = make_setup(profile, run_context.facts)
     alone = one_process_values(setup)
-    plain = train(small_profile(profile, alone), bench)
-    yield compared_claim("One process trains in fp32", "a loss for each step", losses_text(plain), holds=not plain.why)
-    for kind in () if plain.why else _KINDS:
+    plain = train(small_training_profile(profile, alone), run_context)
+    yield checked_claim(
+        "One process trains in fp32", "a loss for each step", losses_text(plain), holds=not plain.why_failed
+    )
+    for kind in () if plain.why_failed else _TRAINING_KINDS:
         claim = f"{kind.name} trains with the losses of one process in fp32"
-        if why := _why_not_possible(kind, setup):
+        if why := _why_kind_untestable(kind, setup):
             yield untested_claim(claim, why)
             continue
         values = {**kind.values, **(_two_process_values(setup) if kind.several else alone)}
         try:
-            trained = train(small_profile(profile, values), bench)
+            trained = train(small_training_profile(profile, values), run_context)
         except TuiTrainError as error:
             yield untested_claim(claim, error.message)
             continue
-        yield compared_claim(
+        yield checked_claim(
             claim,
             f"{losses_text(plain)} ± {percent(kind.tolerance, 1)}",
             losses_text(trained),
@@ -67,7 +75,7 @@ def training_kind_claims(profile: Profile, bench: Workbench) -> Iterator[Claim]:
         )
 
 
-def _why_not_possible(kind: _Kind, setup: Setup) -> str:
+def _why_kind_untestable(kind: _TrainingKind, setup: Setup) -> str:
     """Return what a kind of training lacks here beyond what its plan says, empty if nothing."""
     if kind.several and setup.device == "cuda" and len(setup.gpus) < 2:
         return "it needs two GPUs that can train"

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from tui_train.actions.doctor.short_runs import Workbench, ends_in_time, started_run
+from tui_train.actions.doctor.short_runs import ShortRunContext, temporary_run, wait_for_end_in_time
 from tui_train.base.errors import TuiTrainError
 from tui_train.diagnose import diagnose_run
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.profile import fields
 from tui_train.profile.fields import FieldValue
 from tui_train.profile.types import Profile, Trainer
@@ -41,7 +41,7 @@ class EndedTraining(NamedTuple):
 
     loss_by_step: dict[int, float]
     attempts: tuple[AttemptStatus, ...]
-    why: str
+    why_failed: str
 
 
 def machine_profile(profile: Profile) -> Profile:
@@ -50,7 +50,7 @@ def machine_profile(profile: Profile) -> Profile:
     return Profile(name="cards", hardware=profile.hardware, trainer=trainer, communication=profile.communication)
 
 
-def small_profile(base: Profile, values: Mapping[str, FieldValue]) -> Profile:
+def small_training_profile(base: Profile, values: Mapping[str, FieldValue]) -> Profile:
     """Return a training of seconds with the Python, cards and communication of a profile, changed by `values`."""
     profile = machine_profile(base)
     for key, value in {**_SMALL_RECIPE, **values}.items():
@@ -64,10 +64,10 @@ def one_process_values(setup: Setup) -> dict[str, FieldValue]:
     return {"hardware.gpus": first, "hardware.processes": 1, "trainer.launcher": "python"}
 
 
-def train(profile: Profile, bench: Workbench, max_seconds: float = MAX_TRAINING_SECONDS) -> EndedTraining:
+def train(profile: Profile, run_context: ShortRunContext, max_seconds: float = MAX_TRAINING_SECONDS) -> EndedTraining:
     """Train to the end; it leaves no process, and no folder. Raises Unavailable where the plan refuses."""
-    with started_run(set_up(profile, bench.facts), bench) as run:
-        in_time = ends_in_time(run, bench, max_seconds)
+    with temporary_run(make_setup(profile, run_context.facts), run_context) as run:
+        in_time = wait_for_end_in_time(run, run_context, max_seconds)
         status = read_status(run)
         why = "" if in_time else f"no end within {max_seconds:.0f} s"
         if in_time and status.state != "finished":
@@ -85,14 +85,19 @@ def _why_failed(run: RunDir) -> str:
 
 def losses_text(training: EndedTraining) -> str:
     """Return the losses of a training, or why there are none."""
-    if training.why:
-        return training.why
+    if training.why_failed:
+        return training.why_failed
     return " ".join(f"{loss:.4g}" for loss in training.loss_by_step.values()) or "no loss was logged"
 
 
 def have_same_losses(one: EndedTraining, other: EndedTraining, tolerance: float) -> bool:
     """Return whether two trainings finished with the losses of the same steps, up to a relative `tolerance`."""
-    if one.why or other.why or not one.loss_by_step or one.loss_by_step.keys() != other.loss_by_step.keys():
+    if (
+        one.why_failed
+        or other.why_failed
+        or not one.loss_by_step
+        or one.loss_by_step.keys() != other.loss_by_step.keys()
+    ):
         return False
     return all(
         math.isclose(loss, other.loss_by_step[step], rel_tol=tolerance) for step, loss in one.loss_by_step.items()

@@ -3,11 +3,11 @@
 import shutil
 from collections.abc import Iterator
 
-from tui_train.actions.cards.claims import Claim, compared_claim, untested_claim
-from tui_train.actions.cards.trainings import one_process_values, small_profile
-from tui_train.actions.doctor.short_runs import Workbench
+from tui_train.actions.cards.claims import Claim, checked_claim, untested_claim
+from tui_train.actions.cards.trainings import one_process_values, small_training_profile
+from tui_train.actions.doctor.short_runs import ShortRunContext
 from tui_train.actions.tune.search import Trial
-from tui_train.actions.tune.space import list_settings
+from tui_train.actions.tune.space import settings_to_try
 from tui_train.actions.tune.tune import (
     TuningState,
     checked_search_space,
@@ -17,8 +17,8 @@ from tui_train.actions.tune.tune import (
     trial_resources,
     try_setting,
 )
-from tui_train.base.text import counted, percent
-from tui_train.memory.data_defaults import set_up
+from tui_train.base.text import percent, quantity
+from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.fields import FieldValue
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import RunDir
@@ -32,37 +32,37 @@ _RECIPE: dict[str, FieldValue] = {
 }  # fmt: skip
 
 
-def tuning_claims(profile: Profile, bench: Workbench) -> Iterator[Claim]:
+def tuning_claims(profile: Profile, run_context: ShortRunContext) -> Iterator[Claim]:
     """Yield how fast the setting that tuning recommends is beside the fastest of all."""
     claim = "tune finds a setting about as fast as the fastest of all"
-    setup = set_up(profile, bench.facts)
-    small = small_profile(profile, {**_RECIPE, **one_process_values(setup)})
+    setup = make_setup(profile, run_context.facts)
+    small = small_training_profile(profile, {**_RECIPE, **one_process_values(setup)})
     *_, state = run_tuning(
-        small, bench.facts, max_trial_seconds=_MAX_TRIAL_SECONDS, cancelled=lambda: bench.is_cancelled
+        small, run_context.facts, max_trial_seconds=_MAX_TRIAL_SECONDS, cancelled=lambda: run_context.is_cancelled
     )
     try:
-        trials = (*state.trials, *_trials_of_other_settings(small, state, bench))
+        trials = (*state.trials, *_try_other_settings(small, state, run_context))
     finally:
         shutil.rmtree(state.folder, ignore_errors=True)
     found, fastest = state.recommended_trial, max(trials, key=lambda trial: trial.rate, default=None)
     if found is None or fastest is None:
         yield untested_claim(claim, result_sentence(state))
         return
-    yield compared_claim(
+    yield checked_claim(
         claim,
         f"at least {percent(_MIN_SPEED_SHARE)} of {setting_text(fastest.setting)}, the fastest of {len(trials)}",
-        f"{percent(found.rate / fastest.rate)}: {setting_text(found.setting)}, {counted(len(state.trials), 'trial')}",
+        f"{percent(found.rate / fastest.rate)}: {setting_text(found.setting)}, {quantity(len(state.trials), 'trial')}",
         holds=found.rate >= _MIN_SPEED_SHARE * fastest.rate,
     )
 
 
-def _trials_of_other_settings(profile: Profile, state: TuningState, bench: Workbench) -> Iterator[Trial]:
-    setup = set_up(profile, bench.facts)
+def _try_other_settings(profile: Profile, state: TuningState, run_context: ShortRunContext) -> Iterator[Trial]:
+    setup = make_setup(profile, run_context.facts)
     space, tried = checked_search_space(setup), {trial.setting for trial in state.trials}
     resources = trial_resources(setup, _MAX_TRIAL_SECONDS)
-    others = [setting for setting in list_settings(space) if setting not in tried]
+    others = [setting for setting in settings_to_try(space) if setting not in tried]
     for number, setting in enumerate(others, 1):
-        if bench.is_cancelled:
+        if run_context.is_cancelled:
             return
         run = RunDir(state.folder / f"other-{number}")
-        yield try_setting(run, setting, space, setup, resources, lambda: bench.is_cancelled)
+        yield try_setting(run, setting, space, setup, resources, lambda: run_context.is_cancelled)

@@ -1,1 +1,1 @@
-"""The doctor: what is found out by trying it, in seconds, before a training of hours."""
+"""The doctor: tests of a few seconds before a training of hours."""

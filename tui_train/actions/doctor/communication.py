@@ -6,35 +6,35 @@ from contextlib import suppress
 import msgspec
 from msgspec import structs
 
-from tui_train.actions.doctor.short_runs import Workbench, ends_in_time, started_run
+from tui_train.actions.doctor.short_runs import ShortRunContext, temporary_run, wait_for_end_in_time
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.diagnose import diagnose_run
 from tui_train.diagnose.types import Diagnosis
-from tui_train.facts.machine.communication_tests import STAGES, CommunicationResult, Exchange
-from tui_train.memory.data_defaults import set_up
+from tui_train.facts.machine.communication_tests import STAGES, CommunicationTestResult, Exchange
+from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile, Trainer
 from tui_train.runs import folders
-from tui_train.runs.elsewhere import read_place_elsewhere
 from tui_train.runs.logs.tail import LogTail
+from tui_train.runs.remote_run import read_remote_place
 from tui_train.runs.rundir import RunDir
 from tui_train.setup.setup import Setup
 
-TEST_NAME = "communication-test"
+COMMUNICATION_TEST_NAME = "communication-test"
 # As programs/communication_test.py prints it, which is not imported: that one knows torch.
-MARK = "tui-train communication: "
+EXCHANGE_LINE_MARK = "tui-train communication: "
 _STAGE_TEXTS: dict[str, str] = {
     "process group": "finding each other",
     "all_reduce": "the exchange of 100 MiB",
 }
 # What a launcher does to the others where one process ends says nothing of it.
-_KEYS_OF_COMMUNICATION = ("communication.", "container.", "nodes.")
-_FAILURES_WITHOUT_CAUSE = frozenset({"", "unknown", "sigterm"})
+_COMMUNICATION_KEY_PREFIXES = ("communication.", "container.", "nodes.")
+_UNINFORMATIVE_FAILURE_CLASSES = frozenset({"", "unknown", "sigterm"})
 # How others end where a process has said its problem.
 _FAILURES_OF_OTHERS = frozenset({"abort", "peer_lost"})
 # It says what a process that hangs waits for.
-_FAILURE_OF_A_HANG = "no_answer"
+_HANG_FAILURE_CLASS = "no_answer"
 
 
 def communication_profile(setup: Setup) -> Profile:
@@ -43,7 +43,7 @@ def communication_profile(setup: Setup) -> Profile:
     # In an image it is found there, as the training finds it.
     found = setup.toolchain if profile.container.engine == "none" else None
     return Profile(
-        name=TEST_NAME,
+        name=COMMUNICATION_TEST_NAME,
         hardware=profile.hardware,
         trainer=Trainer(
             kind="communication",
@@ -61,19 +61,19 @@ def communication_profile(setup: Setup) -> Profile:
 
 
 def run_communication_test(
-    profile: Profile, bench: Workbench, max_seconds: float, *, keeps_failed: bool = False
-) -> CommunicationResult:
+    profile: Profile, run_context: ShortRunContext, max_seconds: float, *, keeps_failed: bool = False
+) -> CommunicationTestResult:
     """Start a test and return what came of it; it leaves no process, and no folder.
 
     `keeps_failed`: that of one which fails stays on its host. Raises Unavailable where it cannot be started.
     """
-    setup = set_up(profile, bench.facts)
-    with started_run(setup, bench) as run:
-        in_time = _watch(run, bench, max_seconds)
-        bench.place.stop(run, at_once=True)
-        exchanges = tuple(read_exchanges(LogTail(run.attempt_log(1)).remaining_lines()))
-        result = judge(setup, exchanges, run, in_time=in_time)
-        there = read_place_elsewhere(run.path)
+    setup = make_setup(profile, run_context.facts)
+    with temporary_run(setup, run_context) as run:
+        in_time = _watch_test(run, run_context, max_seconds)
+        run_context.place.stop(run, at_once=True)
+        exchanges = tuple(parse_exchanges(LogTail(run.attempt_log(1)).remaining_lines()))
+        result = judge_exchanges(setup, exchanges, run, in_time=in_time)
+        there = read_remote_place(run.path)
         if keeps_failed and not result.works and there and not there.shared:
             # What is removed here is not asked for there any more.
             folders.remove_run(run)
@@ -81,33 +81,35 @@ def run_communication_test(
         return result
 
 
-def _watch(run: RunDir, bench: Workbench, max_seconds: float) -> bool:
+def _watch_test(run: RunDir, run_context: ShortRunContext, max_seconds: float) -> bool:
     """Follow a test; return whether it ended by itself in time."""
     tail = LogTail(run.attempt_log(1))
 
     def note_new_exchanges() -> None:
-        for exchange in read_exchanges(tail.remaining_lines()):
-            bench.observer.note_exchange(exchange)
+        for exchange in parse_exchanges(tail.remaining_lines()):
+            run_context.observer.note_exchange(exchange)
 
-    return ends_in_time(run, bench, max_seconds, note_new_exchanges)
+    return wait_for_end_in_time(run, run_context, max_seconds, note_new_exchanges)
 
 
-def read_exchanges(lines: Iterator[str]) -> Iterator[Exchange]:
+def parse_exchanges(lines: Iterator[str]) -> Iterator[Exchange]:
     """Yield what processes have printed; what is none of theirs is passed over."""
     # Processes that share a pipe may write two into one line.
-    for text in (part for line in lines for part in line.split(MARK)[1:]):
+    for text in (part for line in lines for part in line.split(EXCHANGE_LINE_MARK)[1:]):
         with suppress(msgspec.MsgspecError, RecursionError):
             yield msgspec.json.decode(text[: text.rfind("}") + 1], type=Exchange)
 
 
-def judge(setup: Setup, exchanges: tuple[Exchange, ...], run: RunDir, *, in_time: bool) -> CommunicationResult:
+def judge_exchanges(
+    setup: Setup, exchanges: tuple[Exchange, ...], run: RunDir, *, in_time: bool
+) -> CommunicationTestResult:
     """Return what exchanges show: it works where each process has done each stage, on the device of the plan."""
     processes = setup.world_size
     done = {(each.rank, each.stage) for each in exchanges if not each.problem}
     stages = STAGES if processes > 1 else STAGES[:1]
     works = all((rank, stage) in done for rank in range(processes) for stage in stages)
     rates = [each.bytes_per_second for each in exchanges if each.bytes_per_second]
-    result = CommunicationResult(
+    result = CommunicationTestResult(
         processes=processes,
         exchanges=exchanges,
         works=works and not any(each.problem for each in exchanges),
@@ -123,23 +125,27 @@ def judge(setup: Setup, exchanges: tuple[Exchange, ...], run: RunDir, *, in_time
     with suppress(TuiTrainError):
         diagnosis = diagnose_run(run)
     cause, remedy = _cause_and_remedy(result, diagnosis, in_time=in_time)
-    change = diagnosis.change if diagnosis and _concerns_communication(diagnosis.change) else None
+    change = diagnosis.change if diagnosis and _affects_communication(diagnosis.change) else None
     return structs.replace(result, cause=cause, remedy=remedy, change=change)
 
 
-def _concerns_communication(change: Change | None) -> bool:
+def _affects_communication(change: Change | None) -> bool:
     """Return whether a test would show what a change does, and none of its values may be a secret."""
-    return change is not None and all(key.startswith(_KEYS_OF_COMMUNICATION) for key, _ in change.edits)
+    return change is not None and all(key.startswith(_COMMUNICATION_KEY_PREFIXES) for key, _ in change.edits)
 
 
-def _cause_and_remedy(result: CommunicationResult, diagnosis: Diagnosis | None, *, in_time: bool) -> tuple[str, str]:
+def _cause_and_remedy(
+    result: CommunicationTestResult, diagnosis: Diagnosis | None, *, in_time: bool
+) -> tuple[str, str]:
     """Return why a test failed, without a full stop, and what to do; what hangs says more than what then ended it."""
     hanging = [each for each in result.exchanges if each.hangs]
     failed = next((each for each in result.exchanges if each.problem), None)
     failure = diagnosis.failure if diagnosis else ""
     if failed and not hanging and failure in _FAILURES_OF_OTHERS:
         diagnosis = None
-    if diagnosis and (failure == _FAILURE_OF_A_HANG or (failure not in _FAILURES_WITHOUT_CAUSE and not hanging)):
+    if diagnosis and (
+        failure == _HANG_FAILURE_CLASS or (failure not in _UNINFORMATIVE_FAILURE_CLASSES and not hanging)
+    ):
         return diagnosis.cause.rstrip("."), diagnosis.remedy
     if hanging:
         ranks = ", ".join(map(str, sorted(each.rank for each in hanging)))

@@ -19,8 +19,8 @@ _POLL_SECONDS = 0.1
 _POLL_SECONDS_ELSEWHERE = 1.0
 
 
-class Observer:
-    """Is told what is done, and says whether it is to end; this one does neither."""
+class ShortRunObserver:
+    """Base class for observers of short runs, which may cancel them; this one does nothing."""
 
     @property
     def is_cancelled(self) -> bool:
@@ -34,12 +34,12 @@ class Observer:
         """Note what a process has done."""
 
 
-class Workbench(NamedTuple):
-    """Where tests run, what is known of it, and who is told of them."""
+class ShortRunContext(NamedTuple):
+    """The place and facts for short runs, with their observer and interrupts."""
 
     place: Place
     facts: Facts
-    observer: Observer
+    observer: ShortRunObserver
     interrupts: Interrupts = NO_INTERRUPTS
 
     @property
@@ -49,7 +49,7 @@ class Workbench(NamedTuple):
 
 
 @contextmanager
-def started_run(setup: Setup, bench: Workbench) -> Iterator[RunDir]:
+def temporary_run(setup: Setup, run_context: ShortRunContext) -> Iterator[RunDir]:
     """Start a run in the place of a training; at the end it leaves no process, and no folder.
 
     Raises Unavailable where it cannot be started.
@@ -58,31 +58,31 @@ def started_run(setup: Setup, bench: Workbench) -> Iterator[RunDir]:
     if prepared.plan is None or prepared.errors:
         first = prepared.errors[0]
         raise Unavailable(first.message, first.remedy)
-    run = bench.place.submit(prepared, prepared.plan, bench.interrupts)
+    run = run_context.place.submit(prepared, prepared.plan, run_context.interrupts)
     try:
         yield run
     finally:
-        _remove(run, bench.place)
+        _stop_and_remove_run(run, run_context.place)
 
 
-def ends_in_time(
-    run: RunDir, bench: Workbench, max_seconds: float, note_progress: Callable[[], None] = lambda: None
+def wait_for_end_in_time(
+    run: RunDir, run_context: ShortRunContext, max_seconds: float, note_progress: Callable[[], None] = lambda: None
 ) -> bool:
     """Wait until a run has ended by itself; False where it has not in time. What waits in a queue does not count."""
     until = time.monotonic() + max_seconds
     while True:
-        status = bench.place.ask_state(run)
+        status = run_context.place.ask_state(run)
         note_progress()
         if status.state == "queued":
             until = time.monotonic() + max_seconds
         elif not status.live and status.state != "new":
             return True
-        if time.monotonic() > until or bench.is_cancelled:
+        if time.monotonic() > until or run_context.is_cancelled:
             return False
-        time.sleep(_POLL_SECONDS_ELSEWHERE if bench.place.name else _POLL_SECONDS)
+        time.sleep(_POLL_SECONDS_ELSEWHERE if run_context.place.name else _POLL_SECONDS)
 
 
-def _remove(run: RunDir, place: Place) -> None:
+def _stop_and_remove_run(run: RunDir, place: Place) -> None:
     with suppress(TuiTrainError):
         place.stop(run, at_once=True)
     # Where that does not come through, the run stays in the list: it may still be at work.

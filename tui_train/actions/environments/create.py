@@ -23,7 +23,7 @@ from tui_train.actions.environments import PackageSet, pip_settings
 from tui_train.actions.environments.progress import why_install_failed_and_remedy
 from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
 from tui_train.base.files import PRIVATE_FILE_MODE, raising_cannot_write
-from tui_train.base.text import counted, size_text, visible
+from tui_train.base.text import quantity, size_text, visible
 from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_torch_build
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.machine.child_process import absolute_search_paths, find_on_path, run_child
@@ -99,7 +99,7 @@ def find_supported_python(package_set: PackageSet) -> str:
 
 def supports_python(package_set: PackageSet, python: str) -> bool:
     """Return whether the set supports the version of an interpreter."""
-    version = run_child([python, "-c", "import sys; print(*sys.version_info[:2])"], 10, folder=None).out.split()
+    version = run_child([python, "-c", "import sys; print(*sys.version_info[:2])"], 10, folder=None).stdout.split()
     return version[:1] == [b"3"] and package_set.oldest <= int(version[1]) <= package_set.newest
 
 
@@ -246,7 +246,7 @@ def _verify_environment(plan: InstallPlan, machine: Machine, print_message: Call
     """Check torch, its support of the cards, and NeMo; Unavailable where one of them does not work."""
     python = str(plan.python)
     answer = run_child([python, "-c", "import torch; print(torch.__version__)"], _TORCH_IMPORT_SECONDS)
-    if answer.code != 0:
+    if answer.exit_code != 0:
         raise Unavailable(
             (f"torch cannot be imported: {visible(answer.why_unusable())}"), "Please report this package set."
         )
@@ -256,11 +256,11 @@ def _verify_environment(plan: InstallPlan, machine: Machine, print_message: Call
         raise Unavailable(
             visible(message), f"Give an index with torch for CUDA {plan.cuda}: {_TORCH_INDEX_VARIABLE}=URL."
         )
-    print_message(f"torch {answer.out.decode('utf-8', 'replace').strip()} is imported")
+    print_message(f"torch {answer.stdout.decode('utf-8', 'replace').strip()} is imported")
     verdicts = gpu_verdicts(machine.gpus, contents, machine.driver_cuda)
     usable = sum(verdict.kind != "blocked" for verdict in verdicts)
     if verdicts:
-        print_message(f"it supports {usable} of {counted(len(verdicts), 'GPU')}")
+        print_message(f"it supports {usable} of {quantity(len(verdicts), 'GPU')}")
         for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
             if verdict.kind == "blocked":
                 print_message(visible(f"  GPU {gpu.index} {gpu.name}: {'; '.join(verdict.reasons)}"))
@@ -269,7 +269,7 @@ def _verify_environment(plan: InstallPlan, machine: Machine, print_message: Call
         if plan.package_set.recipe not in nemo.tasks:
             why = nemo.problem or f"it has no {plan.package_set.recipe}"
             raise Unavailable(f"NeMo does not work in it: {visible(why)}", "Please report this package set.")
-        print_message(f"NeMo has {counted(len(nemo.tasks), 'recipe')}, {plan.package_set.recipe} among them")
+        print_message(f"NeMo has {quantity(len(nemo.tasks), 'recipe')}, {plan.package_set.recipe} among them")
 
 
 def choose_torch_build(machine: Machine, index: str) -> TorchBuild:

@@ -10,11 +10,11 @@ from tui_train.actions import environments
 from tui_train.actions.environments.create import choose_torch_build
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
-from tui_train.checks.machine import idle
+from tui_train.checks.machine import idle_cards
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.torch_builds import CPU_INDEX_URL
 from tui_train.facts.types import Facts, Machine
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.types import Profile
 
 _PIP_INDEX_OPTIONS = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index")
@@ -49,8 +49,8 @@ def pip_torch_arguments_and_messages(machine: Machine, pip_arguments: str) -> li
 def _idle_card_messages(facts: Facts) -> list[str]:
     """Return why cards would stay idle with the installed packages, and what to do."""
     profile = Profile()
-    setup = set_up(profile, facts)
-    findings = [*idle.all_cards_idle_while_cpu_trains(setup), *idle.cards_idle_without_torch_code(setup)]
+    setup = make_setup(profile, facts)
+    findings = [*idle_cards.all_cards_idle_while_cpu_trains(setup), *idle_cards.cards_idle_without_torch_code(setup)]
     lines = [line for finding in findings for line in (f"! {finding.message}", f"  {finding.remedy}")]
     # In make, the program is not on PATH.
     return [line.replace("tui-train env", ".venv/bin/tui-train env") for line in lines]

@@ -26,7 +26,7 @@ class InstallProgress(Struct, frozen=True):
     """Current action in words, and the downloads: bytes that are there, and bytes of all that have begun."""
 
     text: str = ""
-    done: int = 0
+    downloaded: int = 0
     total: int = 0
 
 

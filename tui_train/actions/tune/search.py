@@ -1,4 +1,4 @@
-"""Which setting is tried next for speed, from predictions and the trials so far; pure."""
+"""Search for the fastest setting: the next one to try, from predictions and trials so far; pure."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -43,7 +43,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 class SearchSpace(Struct, frozen=True, kw_only=True):
     """The settings to try: micro batches in order, precisions with the profile's own first, checkpointing.
 
-    A setting without a band has no prediction; those that cannot fit are in `cannot_fit`.
+    A setting without a band has no prediction; those that cannot fit are in `settings_that_cannot_fit`.
     """
 
     profile_setting: TrialSetting
@@ -51,8 +51,8 @@ class SearchSpace(Struct, frozen=True, kw_only=True):
     micro_batches: tuple[int, ...]
     precisions: tuple[str, ...]
     checkpointing: bool
-    bands: Mapping[TrialSetting, FitBand]
-    cannot_fit: frozenset[TrialSetting] = frozenset()
+    fit_bands: Mapping[TrialSetting, FitBand]
+    settings_that_cannot_fit: frozenset[TrialSetting] = frozenset()
 
 
 def next_setting(space: SearchSpace, trials: tuple[Trial, ...]) -> TrialSetting | None:
@@ -64,7 +64,7 @@ def next_setting(space: SearchSpace, trials: tuple[Trial, ...]) -> TrialSetting 
     tried = {trial.setting: trial for trial in trials}
     if len(trials) >= MAX_TRIALS or any(trial.outcome == "failed" for trial in trials[:1]):
         return None
-    if space.profile_setting not in tried and space.profile_setting not in space.cannot_fit:
+    if space.profile_setting not in tried and space.profile_setting not in space.settings_that_cannot_fit:
         return space.profile_setting
     lanes = [
         _MicroBatchSeries(space, tried, checkpointing=False, precision=precision) for precision in space.precisions
@@ -113,12 +113,13 @@ class _MicroBatchSeries:
     ) -> None:
         self.precision = precision
         self._min_index = min_index
-        self._bands = space.bands
+        self._bands = space.fit_bands
         self._own = space.profile_setting.micro_batch
         self._settings = [TrialSetting(micro, checkpointing, precision) for micro in space.micro_batches]
         self._trials = [trial_by_setting.get(setting) for setting in self._settings]
         self._possible_count = next(
-            (place for place, one in enumerate(self._settings) if one in space.cannot_fit), len(self._settings)
+            (place for place, one in enumerate(self._settings) if one in space.settings_that_cannot_fit),
+            len(self._settings),
         )
 
     def next_setting(self) -> TrialSetting | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from tui_train.actions.tune.search import MIN_SPEED_SHARE_AS_FAST, SearchSpace, Trial, TrialSetting
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import visible
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.predict import Prediction, predict_memory
 from tui_train.memory.verdict import FitBand
 from tui_train.profile import batch, fields
@@ -23,9 +23,9 @@ _MAX_TRIAL_STEPS = 1000
 _TRIAL_VARIABLES = {"WANDB_MODE": "disabled"}
 
 
-def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchSpace:
+def make_search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchSpace:
     """Return what may be tried: with these precisions besides the profile's own; BadInput where nothing can be."""
-    _refuse_untunable(setup)
+    _refuse_if_not_tunable(setup)
     recipe = setup.effective_profile.recipe
     micro, global_batch = recipe.micro_batch, recipe.global_batch
     if micro is None or global_batch is None:
@@ -35,11 +35,11 @@ def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchSpace:
     if rest or share % micro:
         raise BadInput("the global batch does not divide", "Fix the batch sizes first: tui-train plan says how.")
     saving = "activation_checkpointing"
-    can_checkpoint = saving in setup.ladder_context.accepted and not user_options_for_value(
+    can_checkpoint = saving in setup.ladder_context.accepted_placeholders and not user_options_for_value(
         saving, setup.profile, setup.preset
     )
     own = TrialSetting(micro, bool(recipe.activation_checkpointing and can_checkpoint), recipe.precision or "")
-    if precisions and "precision" not in setup.ladder_context.accepted:
+    if precisions and "precision" not in setup.ladder_context.accepted_placeholders:
         raise BadInput("this preset passes no precision, so no other can be tried", "Leave --precision out.")
     tried_precisions = tuple(dict.fromkeys((own.precision, *precisions)))
     settings = [
@@ -49,16 +49,16 @@ def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchSpace:
         for precision in tried_precisions
     ]
     predicted = {
-        setting: predict_memory(set_up(_profile_with_setting(setting, setup), setup.facts)) for setting in settings
+        setting: predict_memory(make_setup(_profile_with_setting(setting, setup), setup.facts)) for setting in settings
     }
     hopeless = frozenset(setting for setting, prediction in predicted.items() if _surely_cannot_fit(prediction))
-    bands: dict[TrialSetting, FitBand] = {
+    fit_bands: dict[TrialSetting, FitBand] = {
         setting: prediction.band for setting, prediction in predicted.items() if prediction.band
     }
     # Steps are as large as the largest that may be tried: where nothing is predicted, none is far from the own one.
     near = (
         settings
-        if bands
+        if fit_bands
         else [
             setting
             for setting in settings
@@ -74,17 +74,19 @@ def search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchSpace:
         micro_batches=tuple(sorted(micros)),
         precisions=tried_precisions,
         checkpointing=can_checkpoint,
-        bands=bands,
-        cannot_fit=hopeless,
+        fit_bands=fit_bands,
+        settings_that_cannot_fit=hopeless,
     )
 
 
-def list_settings(space: SearchSpace) -> tuple[TrialSetting, ...]:
+def settings_to_try(space: SearchSpace) -> tuple[TrialSetting, ...]:
     """Return the settings that may be tried, the profile's own first."""
     savings = (False, True) if space.checkpointing else (False,)
     each = (TrialSetting(m, saving, p) for p in space.precisions for saving in savings for m in space.micro_batches)
     return tuple(
-        dict.fromkeys((space.profile_setting, *(setting for setting in each if setting not in space.cannot_fit)))
+        dict.fromkeys(
+            (space.profile_setting, *(setting for setting in each if setting not in space.settings_that_cannot_fit))
+        )
     )
 
 
@@ -106,7 +108,9 @@ def trial_profile(setting: TrialSetting, space: SearchSpace, setup: Setup, outpu
         "tracking.project": "",
     }
     for name in ("steps", "checkpoint_every"):
-        if name in setup.ladder_context.accepted and not user_options_for_value(name, profile, setup.preset):
+        if name in setup.ladder_context.accepted_placeholders and not user_options_for_value(
+            name, profile, setup.preset
+        ):
             edits[f"recipe.{name}"] = _MAX_TRIAL_STEPS
     return apply_change(
         Change("trial", "to see how fast it is", tuple(edits.items())), _profile_with_setting(setting, setup)
@@ -149,7 +153,8 @@ def _profile_with_setting(setting: TrialSetting, setup: Setup) -> Profile:
     edits = tuple(
         (key, value)
         for key, value in _setting_edits(setting)
-        if setup.ladder_context.accepted & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
+        if setup.ladder_context.accepted_placeholders
+        & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
         and value != fields.get_value(setup.effective_profile, key)
     )
     return apply_change(Change("setting", "to be tried", edits), setup.profile)
@@ -163,32 +168,32 @@ def _surely_cannot_fit(prediction: Prediction) -> bool:
     if not prediction.estimate or not prediction.place_verdicts or prediction.estimate.caveats:
         return False
     place = prediction.place_verdicts[0][0]
-    if not place.cuda:
+    if not place.is_gpu:
         return prediction.band == "will not fit"
-    return prediction.estimate.peak_phase.total_bytes * (1 - prediction.estimate.relative_error) > place.free
+    return prediction.estimate.peak_phase.total_bytes * (1 - prediction.estimate.relative_error) > place.free_bytes
 
 
 def _spaced_micro_batches(batch_per_copy: int, own_micro_batch: int) -> Iterator[int]:
     """Yield micro batches that divide a share, the own one and, from it on, those well apart."""
     yield own_micro_batch
-    yield from _numbers_well_apart(
+    yield from _well_spaced_numbers(
         (divisor for divisor in batch.divisors(batch_per_copy) if divisor > own_micro_batch), own_micro_batch
     )
-    yield from _numbers_well_apart(
+    yield from _well_spaced_numbers(
         (divisor for divisor in reversed(batch.divisors(batch_per_copy)) if divisor < own_micro_batch), own_micro_batch
     )
 
 
-def _numbers_well_apart(numbers: Iterable[int], last: int) -> Iterator[int]:
+def _well_spaced_numbers(numbers: Iterable[int], last: int) -> Iterator[int]:
     for number in numbers:
         if max(number, last) >= _MIN_FACTOR_BETWEEN_MICRO_BATCHES * min(number, last):
             yield number
             last = number
 
 
-def _refuse_untunable(setup: Setup) -> None:
+def _refuse_if_not_tunable(setup: Setup) -> None:
     profile = setup.profile
-    passed = setup.ladder_context.accepted
+    passed = setup.ladder_context.accepted_placeholders
     if profile.nodes.machine_count > 1:
         alone = "--set nodes.hosts=" if profile.nodes.hosts else "--set nodes.count=1"
         raise BadInput("trials run on one machine, and this profile trains on several", f"Tune with {alone}.")

@@ -55,22 +55,22 @@ class TrialStepPace:
     @property
     def timed_steps(self) -> int:
         """The steps after the first ones, where there are enough."""
-        return self._timed_window()[1]
+        return self._timed_seconds_and_steps()[1]
 
     @property
     def step_seconds(self) -> float:
         """Seconds of a step, 0 while none is timed."""
-        took, steps = self._timed_window()
+        took, steps = self._timed_seconds_and_steps()
         return took / steps if steps else 0.0
 
     @property
     def is_known(self) -> bool:
         """True where more steps would change the speed little."""
-        took, steps = self._timed_window()
+        took, steps = self._timed_seconds_and_steps()
         warm = self._reported and self._reported[-1][1] - self._first >= _UNTIMED_FIRST_STEPS + _MIN_TIMED_STEPS
         return bool(warm) and steps >= _MIN_TIMED_STEPS and took >= _MIN_TIMED_SECONDS
 
-    def _timed_window(self) -> tuple[float, int]:
+    def _timed_seconds_and_steps(self) -> tuple[float, int]:
         warm = [(now, step) for now, step in self._reported if step - self._first >= _UNTIMED_FIRST_STEPS]
         window = warm if len(warm) > 1 else self._reported[-2:]
         return (window[-1][0] - window[0][0], window[-1][1] - window[0][1]) if len(window) > 1 else (0.0, 0)
@@ -96,7 +96,7 @@ def run_trial(
     try:
         process = _start_trial(run, resources.max_seconds)
         _wait_for_start(run, process, cancelled)
-        why = _time_steps_or_why_not(run, pace, resources, lambda: cancelled() or memory.host_is_low)
+        why = _time_steps(run, pace, resources, lambda: cancelled() or memory.host_is_low)
         now = read_status(run)
     finally:
         memory.end()
@@ -149,16 +149,14 @@ def _end_trial(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
     stop_run(run, at_once=True)
 
 
-def _time_steps_or_why_not(
-    run: RunDir, pace: TrialStepPace, resources: TrialResources, cancelled: Callable[[], bool]
-) -> str:
+def _time_steps(run: RunDir, pace: TrialStepPace, resources: TrialResources, cancelled: Callable[[], bool]) -> str:
     """Time the steps until the speed is known, the training ends or its time is up; return the problem, if any."""
-    tail, progress, reading = LogTail(run.attempt_log(1)), Progress(), run.log_reading()
+    tail, progress, reading = LogTail(run.attempt_log(1)), Progress(), run.log_reading_options()
     until = time.monotonic() + resources.max_seconds
     polled_at = 0.0
     while not cancelled():
         now = time.monotonic()
-        progress = advance_progress(progress, [*tail.remaining_lines(), tail.bar], reading)
+        progress = advance_progress(progress, [*tail.remaining_lines(), tail.progress_bar], reading)
         pace.record(progress.step, now)
         if pace.is_known:
             return ""

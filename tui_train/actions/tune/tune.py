@@ -9,16 +9,16 @@ from msgspec import Struct
 
 from tui_train.actions.tune.queue_turn import QueueTurn
 from tui_train.actions.tune.search import SearchSpace, Trial, TrialSetting, next_setting, recommended_trial
-from tui_train.actions.tune.space import change_to_setting, search_space, trial_profile
+from tui_train.actions.tune.space import change_to_setting, make_search_space, trial_profile
 from tui_train.actions.tune.trial import TrialResources, run_trial
 from tui_train.base.app_paths import trials_folder
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
 from tui_train.base.text import grouped_digits, size_text, visible
 from tui_train.checks import find_problems
-from tui_train.facts.gpus.gpu_sets import facts_with_free_gpus
+from tui_train.facts.gpus.gpu_sets import facts_with_idle_gpus
 from tui_train.facts.types import Facts
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
@@ -34,15 +34,15 @@ TRIAL_TABLE_HEADER = ("trial", "micro batch", "checkpointing", "precision", "spe
 class TuningState(Struct, frozen=True, kw_only=True):
     """The trials so far, the setting being tried (None at the end), and the change to the fastest.
 
-    `tokens` are per sample, 0 where unknown. `folder` has the trials' logs and their table. `waits_for` is what is in
-    the way before the first trial, where they wait for their turn.
+    `tokens_per_sample` are per sample, 0 where unknown. `folder` has the trials' logs and their table. `waits_for` is what
+    is in the way before the first trial, where they wait for their turn.
     """
 
     folder: Path
     trials: tuple[Trial, ...] = ()
-    trying: TrialSetting | None = None
+    setting_in_progress: TrialSetting | None = None
     change: Change | None = None
-    tokens: int = 0
+    tokens_per_sample: int = 0
     waits_for: str = ""
 
     @property
@@ -64,10 +64,10 @@ def run_tuning(  # noqa: PLR0913 - each has a default but two
 
     With `when_free` they wait for their turn in the queue, and hold the GPUs or CPU cores until all are done.
     """
-    setup = set_up(profile, facts_with_free_gpus(facts) if when_free else facts)
+    setup = make_setup(profile, facts_with_idle_gpus(facts) if when_free else facts)
     among = checked_search_space(setup, precisions)
     tokens = setup.effective_profile.recipe.sequence_length or 0
-    now = TuningState(folder=rundir.create_stamped_folder(profile.name, trials_folder()), tokens=tokens)
+    now = TuningState(folder=rundir.create_timestamped_folder(profile.name, trials_folder()), tokens_per_sample=tokens)
     resources = trial_resources(setup, max_trial_seconds)
     with ExitStack() as held:
         if when_free and (first_setting := next_setting(among, ())):
@@ -75,7 +75,7 @@ def run_tuning(  # noqa: PLR0913 - each has a default but two
             for why in turn.wait(cancelled):
                 yield msgspec.structs.replace(now, waits_for=why)
         while not cancelled() and (setting := next_setting(among, now.trials)):
-            now = msgspec.structs.replace(now, trying=setting)
+            now = msgspec.structs.replace(now, setting_in_progress=setting)
             yield now
             run = RunDir(now.folder / f"trial-{len(now.trials) + 1}")
             trial = try_setting(run, setting, among, setup, resources, cancelled)
@@ -87,7 +87,7 @@ def run_tuning(  # noqa: PLR0913 - each has a default but two
             change = change_to_setting(recommended, among, first) if recommended else None
             now = msgspec.structs.replace(now, trials=trials, change=change)
             _write_trial_table(now, profile)
-    yield msgspec.structs.replace(now, trying=None)
+    yield msgspec.structs.replace(now, setting_in_progress=None)
 
 
 def _join_queue(folder: Path, setting: TrialSetting, space: SearchSpace, setup: Setup) -> QueueTurn:
@@ -103,7 +103,7 @@ def checked_search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> Sear
     """Return the settings to try with a profile; BadInput or Unavailable where there are none."""
     if wrong := next((finding for finding in find_problems(setup) if finding.forbids_plan), None):
         raise (Unavailable if wrong.machine else BadInput)(wrong.message, wrong.remedy)
-    return search_space(setup, precisions)
+    return make_search_space(setup, precisions)
 
 
 def trial_resources(setup: Setup, max_trial_seconds: float = MAX_TRIAL_SECONDS) -> TrialResources:
@@ -129,12 +129,12 @@ def try_setting(  # noqa: PLR0913, PLR0917 - what a trial is made of
 
 
 def _prepare_trial(setting: TrialSetting, space: SearchSpace, setup: Setup, folder: Path) -> PreparedPlan:
-    return prepare_plan(set_up(trial_profile(setting, space, setup, str(folder / "output")), setup.facts))
+    return prepare_plan(make_setup(trial_profile(setting, space, setup, str(folder / "output")), setup.facts))
 
 
 def _write_trial_table(state: TuningState, profile: Profile) -> None:
     """Write the table of trials beside their logs."""
-    table = {"profile": profile.name, "tokens_per_sample": state.tokens, "trials": state.trials}
+    table = {"profile": profile.name, "tokens_per_sample": state.tokens_per_sample, "trials": state.trials}
     write_atomically(
         state.folder / TRIAL_TABLE_FILE, msgspec.json.format(msgspec.json.encode(table)), PRIVATE_FILE_MODE
     )
@@ -149,8 +149,8 @@ def setting_text(setting: TrialSetting) -> str:
 def trial_rows(state: TuningState) -> list[tuple[str, ...]]:
     """Return the trials as rows below TRIAL_TABLE_HEADER; the running one is last."""
     table = [_trial_row(number, trial, state) for number, trial in enumerate(state.trials, 1)]
-    if state.trying:
-        table.append((str(len(table) + 1), *setting_cells(state.trying), "…", "", ""))
+    if state.setting_in_progress:
+        table.append((str(len(table) + 1), *setting_cells(state.setting_in_progress), "…", "", ""))
     return table
 
 
@@ -162,7 +162,7 @@ def result_sentence(state: TuningState) -> str:
         return "Nothing that was tried is faster than the profile's own setting."
     if state.waits_for:
         return "Stopped while it waited for its turn."
-    if state.trying:
+    if state.setting_in_progress:
         return "Stopped before a trial was timed."
     if not state.trials:
         return "Nothing that could be tried fits by the estimate."
@@ -177,8 +177,8 @@ def setting_cells(setting: TrialSetting) -> tuple[str, str, str]:
 
 
 def _trial_row(number: int, trial: Trial, state: TuningState) -> tuple[str, ...]:
-    rate = trial.rate * (state.tokens or 1)
-    speed = f"{grouped_digits(rate)} tokens/s" if state.tokens else f"{rate:.2f} samples/s"
+    rate = trial.rate * (state.tokens_per_sample or 1)
+    speed = f"{grouped_digits(rate)} tokens/s" if state.tokens_per_sample else f"{rate:.2f} samples/s"
     note = "best" if trial == state.recommended_trial else visible(trial.why)
     memory = size_text(trial.memory) if trial.memory is not None else ""
     return (

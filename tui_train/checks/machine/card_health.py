@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from tui_train.base.text import counted, visible
+from tui_train.base.text import quantity, visible
 from tui_train.checks.finding import Finding, note, warning
 from tui_train.checks.machine.each_machine import on_each_machine
 from tui_train.facts.types import Gpu
 from tui_train.setup.machine.training_machines import TrainingMachine
 from tui_train.setup.setup import Setup
 
-_KEY = "hardware.gpus"
+_GPUS_PROFILE_KEY = "hardware.gpus"
 # Names in runner/gpus/nvml_card.py: each halves the clock at least. A hardware slowdown without such a reason may be no
 # more than a change of the clock (NVML: "may be also reported during PState or clock change").
 _HARDWARE_SLOWDOWNS = frozenset({"overheating", "the power supply"})
@@ -24,16 +24,18 @@ def damaged_cards(_: Setup, each: TrainingMachine) -> Iterator[Finding]:
         reset = f"`sudo nvidia-smi --gpu-reset -i {gpu.index}`, with nothing running on it, or a reboot"
         if gpu.repair == "failed":
             message = f"{_card_text(gpu)}: its memory is faulty and could not be repaired, so trainings on it may crash"
-            yield warning(_KEY, message, "Leave it out (hardware.gpus), and have the card replaced.")
+            yield warning(_GPUS_PROFILE_KEY, message, "Leave it out (hardware.gpus), and have the card replaced.")
         elif gpu.uncorrected_errors:
-            errors = counted(gpu.uncorrected_errors, "memory error")
+            errors = quantity(gpu.uncorrected_errors, "memory error")
             message = f"{_card_text(gpu)} had {errors} that ECC could not correct, since the driver was loaded"
             yield warning(
-                _KEY, message, f"Reset the card: {reset}. If the errors return, leave it out (hardware.gpus)."
+                _GPUS_PROFILE_KEY,
+                message,
+                f"Reset the card: {reset}. If the errors return, leave it out (hardware.gpus).",
             )
         elif gpu.repair == "pending":
             yield note(
-                _KEY,
+                _GPUS_PROFILE_KEY,
                 f"{_card_text(gpu)}: faulty memory is replaced by spare memory at its next reset",
                 f"Reset the card: {reset}.",
             )
@@ -46,11 +48,13 @@ def slowed_cards(_: Setup, each: TrainingMachine) -> Iterator[Finding]:
         if reasons := [words for words in gpu.throttled_by if words in _HARDWARE_SLOWDOWNS]:
             message = f"{_card_text(gpu)} is slowed down now by {' and '.join(reasons)}, to half its speed or less"
             details = f"`nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE,POWER`"
-            yield warning(_KEY, message, f"Check its fans, the air flow and its power cables; {details} shows more.")
+            yield warning(
+                _GPUS_PROFILE_KEY, message, f"Check its fans, the air flow and its power cables; {details} shows more."
+            )
         limit, default = gpu.power_limit, gpu.power_limit_default
         if limit and default and limit < default * _MIN_POWER_SHARE:
             message = f"{_card_text(gpu)} is limited to {limit} W (its default is {default} W), so it trains slower"
-            yield note(_KEY, message, f"To raise it: `sudo nvidia-smi -i {gpu.index} -pl {default}`.")
+            yield note(_GPUS_PROFILE_KEY, message, f"To raise it: `sudo nvidia-smi -i {gpu.index} -pl {default}`.")
 
 
 @on_each_machine
@@ -65,7 +69,7 @@ def cards_with_missing_lanes(setup: Setup, each: TrainingMachine) -> Iterator[Fi
         possible = min(link.width_max or 0, link.slot_width_max or 0)
         if link.width < possible:
             message = f"{_card_text(gpu)} uses {link.width} of {possible} PCIe lanes, so copies to and from it are slow"
-            yield note(_KEY, message, "Reseat the card, and check its riser cable and the BIOS.")
+            yield note(_GPUS_PROFILE_KEY, message, "Reseat the card, and check its riser cable and the BIOS.")
 
 
 def _card_text(gpu: Gpu) -> str:

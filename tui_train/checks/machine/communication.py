@@ -46,7 +46,7 @@ def unsuitable_backend(setup: Setup) -> Iterator[Finding]:
 def why_gloo_refused(setup: Setup) -> str:
     """Return why Gloo cannot be chosen for GPUs, empty where it can."""
     sharded, torch = setup.profile.trainer.strategy == "fsdp2", setup.toolchain.torch if setup.toolchain else None
-    return setup.trainer.why_no_gloo or why_gloo_trains_wrongly(sharded=sharded, torch=torch)
+    return setup.trainer.why_gloo_unsupported or why_gloo_trains_wrongly(sharded=sharded, torch=torch)
 
 
 def failed_communication_test(setup: Setup) -> Iterator[Finding]:
@@ -54,7 +54,7 @@ def failed_communication_test(setup: Setup) -> Iterator[Finding]:
     made = setup.facts.communication.get(setup.communication_key)
     if made is None or made.result.works:
         return
-    change, at = made.proved_change, time.strftime("%H:%M on %d %b", time.localtime(made.at))
+    change, at = made.proven_fix, time.strftime("%H:%M on %d %b", time.localtime(made.at))
     remedy = visible(made.result.remedy) or "Test again: tui-train doctor, or t on Backend."
     if made.works_at_times:
         remedy = (
@@ -113,7 +113,7 @@ def variables_overriding_chosen_keys(setup: Setup) -> Iterator[Finding]:
     for each in overridden_variables.variables_overriding_keys(setup):
         yield error(
             _ENVIRONMENT_PROFILE_KEY,
-            f"{each.name}={visible(each.value)} in your environment overrides {each.key} ({each.by_key})",
+            f"{each.name}={visible(each.value)} in your environment overrides {each.key} ({each.value_of_key})",
             f"Remove it from trainer.environment, or leave {each.key} unset.",
             change=remove_variables_change(setup.profile, (each.name,), f"{each.key} is used"),
         )

@@ -10,10 +10,10 @@ from tui_train.facts.machine.exclusive_resources import normalized_path_as_tuple
 from tui_train.facts.types import Facts, ResourcesInUse
 from tui_train.profile.fields import absolute_path
 from tui_train.setup.recipe import given_arguments
-from tui_train.setup.recipe.effective import working_folder
+from tui_train.setup.recipe.effective_values import working_folder
 from tui_train.setup.setup import Setup
 
-_STOP_REMEDY_TEMPLATE = "Wait for that run, or end it (tui-train stop {})"
+_STOP_OTHER_RUN_REMEDY_TEMPLATE = "Wait for that run, or end it (tui-train stop {})"
 
 
 def cards_used_by_other_run(setup: Setup) -> Iterator[Finding]:
@@ -32,7 +32,8 @@ def output_used_by_other_run(setup: Setup) -> Iterator[Finding]:
         ResourcesInUse(outputs=normalized_path_as_tuple(setup.profile.trainer.output or setup.user_output_folder)),
         setup.facts,
     ):
-        remedy = f"{_STOP_REMEDY_TEMPLATE.format(visible(other.run))}, or name another output folder (trainer.output)."
+        stop_text = _STOP_OTHER_RUN_REMEDY_TEMPLATE.format(visible(other.run))
+        remedy = f"{stop_text}, or name another output folder (trainer.output)."
         yield error("trainer.output", words, remedy, machine=True, start=True)
 
 
@@ -44,7 +45,7 @@ def script_output_used_by_other_run(setup: Setup) -> Iterator[Finding]:
         wanted = ResourcesInUse(outputs=normalized_path_as_tuple(absolute_path(path, folder)))
         for message, other in _conflict_texts_and_other_runs(wanted, setup.facts):
             remedy = (
-                f"{_STOP_REMEDY_TEMPLATE.format(visible(other.run))}, or give the script another path "
+                f"{_STOP_OTHER_RUN_REMEDY_TEMPLATE.format(visible(other.run))}, or give the script another path "
                 "(trainer.arguments)."
             )
             yield warning("trainer.arguments", message, remedy, machine=True)

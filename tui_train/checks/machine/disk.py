@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from tui_train.base.text import counted, display_path, size_text, visible
+from tui_train.base.text import display_path, quantity, size_text, visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.memory.disk import CHECKPOINT_LIMIT_OPTION, CheckpointDiskUse, checkpoint_disk_use
 from tui_train.profile.changes import Change, remove_variables_change
@@ -25,18 +25,18 @@ def checkpoint_disk_shortage(setup: Setup) -> Iterator[Finding]:
         return
     free_text = f"{display_path(output) if output else 'the disk of the runs'} has {size_text(free)} free"
     remedy = "Free some space, or name a folder on another disk (trainer.output)"
-    if free < required.checkpoint_bytes * (1 - required.error):
+    if free < required.checkpoint_bytes * (1 - required.relative_error):
         yield error(
             key,
-            f"a checkpoint takes {size_text(required.checkpoint_bytes)} (weights {size_text(required.weights)},"
-            f" optimizer {size_text(required.states)}), and {free_text}",
+            f"a checkpoint takes {size_text(required.checkpoint_bytes)} (weights {size_text(required.weight_bytes)},"
+            f" optimizer {size_text(required.state_bytes)}), and {free_text}",
             f"{remedy}.",
             start=True,
         )
     # What is there already of a run that goes on is removed as it goes.
     elif free < required.peak_bytes() and setup.facts.paths.get(output) != "folder":
         change = _keep_or_save_fewer_checkpoints_change(setup, required, free)
-        at_once = f"{counted(required.max_count_at_once or 1, 'checkpoint')} of {size_text(required.checkpoint_bytes)}"
+        at_once = f"{quantity(required.max_count_at_once or 1, 'checkpoint')} of {size_text(required.checkpoint_bytes)}"
         yield warning(
             key,
             f"{at_once} at a time take up to {size_text(required.peak_bytes())}, and {free_text}",
@@ -74,17 +74,17 @@ def _keep_or_save_fewer_checkpoints_change(setup: Setup, required: CheckpointDis
                 words = argument.arguments_without_it(words)
         edits = (("trainer.arguments", (*words, f"--{CHECKPOINT_LIMIT_OPTION}={max_kept}")),)
         return Change(
-            f"keep {counted(max_kept, 'checkpoint')}",
+            f"keep {quantity(max_kept, 'checkpoint')}",
             f"{size_text((max_kept + 1) * required.checkpoint_bytes)} at a time",
             edits,
         )
-    fitting_count = (free - required.weights) // required.checkpoint_bytes
+    fitting_count = (free - required.weight_bytes) // required.checkpoint_bytes
     steps = total_training_steps(setup)
     if fitting_count < 1 or not steps:
         return None
     every = math.ceil(steps / fitting_count)
     return Change(
-        f"a checkpoint every {counted(every, 'step')}",
-        f"{counted(fitting_count, 'checkpoint')} in all, for which there is room",
+        f"a checkpoint every {quantity(every, 'step')}",
+        f"{quantity(fitting_count, 'checkpoint')} in all, for which there is room",
         (("recipe.checkpoint_every", every),),
     )

@@ -5,7 +5,7 @@ from functools import wraps
 
 from msgspec.structs import replace
 
-from tui_train.base.text import first_names_text
+from tui_train.base.text import names_text
 from tui_train.checks.finding import CheckFunction, Finding
 from tui_train.setup.machine.training_machines import TrainingMachine, training_machines
 from tui_train.setup.setup import Setup
@@ -27,7 +27,7 @@ def on_each_machine(check: Callable[[Setup, TrainingMachine], Iterator[Finding]]
             if not any(hosts):
                 yield finding
                 continue
-            message = f"{first_names_text([*hosts], _MAX_NAMED_HOSTS)}: {finding.message}"
+            message = f"{names_text([*hosts], _MAX_NAMED_HOSTS)}: {finding.message}"
             yield replace(finding, key="nodes.hosts", message=message)
 
     return check_machines

@@ -5,14 +5,14 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from tui_train.base.text import counted, visible
+from tui_train.base.text import quantity, visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.gpus.capability import do_all_support_bf16
 from tui_train.facts.gpus.gpu_sets import card_holder_text, recommended_uuids
 from tui_train.facts.gpus.verdicts import find_gpus_by_name, why_gpu_unsupported_and_remedy
-from tui_train.facts.machine.torch_builds import some_torch_supports
+from tui_train.facts.machine.torch_builds import any_torch_supports
 from tui_train.facts.types import Gpu
-from tui_train.launchers import LAUNCHERS, able_launchers_text
+from tui_train.launchers import LAUNCHERS, capable_launchers_text
 from tui_train.profile.changes import Change
 from tui_train.setup.machine.container import ISOLATING_ENGINES
 from tui_train.setup.setup import Setup
@@ -84,7 +84,7 @@ def _gpus_of_own_runs(setup: Setup) -> set[str]:
 def _is_supported_only_by_other_torch(gpu: Gpu, setup: Setup) -> bool:
     tool = setup.toolchain
     no_code = tool is not None and bool(why_gpu_unsupported_and_remedy(gpu, tool, setup.facts.machine.driver_cuda)[0])
-    return no_code and not gpu.problem and some_torch_supports(gpu)
+    return no_code and not gpu.problem and any_torch_supports(gpu)
 
 
 def _gpu_list_after_colon(gpus: tuple[Gpu, ...]) -> str:
@@ -137,10 +137,12 @@ def process_count_unfit_for_launcher_or_gpus(setup: Setup) -> Iterator[Finding]:
     devices = cards if setup.device == "cuda" else process_count
     world_size = profile.nodes.machine_count * max(process_count, devices)
     launcher, machines = LAUNCHERS[setup.launcher], profile.nodes.machine_count
-    starts_only_one = not launcher.starts_several and world_size > 1
-    if starts_only_one or (not launcher.spans_machines and machines > 1):
+    starts_only_one = not launcher.starts_several_processes and world_size > 1
+    if starts_only_one or (not launcher.starts_on_several_machines and machines > 1):
         change = Change("launcher auto", "chosen by processes and machines", (("trainer.launcher", "auto"),))
-        suitable = able_launchers_text(lambda other: other.spans_machines or (machines == 1 and other.starts_several))
+        suitable = capable_launchers_text(
+            lambda other: other.starts_on_several_machines or (machines == 1 and other.starts_several_processes)
+        )
         what = f"one process, and {world_size}" if starts_only_one else f"processes on one machine, and {machines}"
         yield error(
             "trainer.launcher",
@@ -152,7 +154,7 @@ def process_count_unfit_for_launcher_or_gpus(setup: Setup) -> Iterator[Finding]:
         change = Change(
             "one process per GPU", "more would share a GPU, fewer leave one idle", (("hardware.processes", 0),)
         )
-        message = f"{counted(process_count, 'process', 'processes')} on {counted(cards, 'GPU')} do not fit"
+        message = f"{quantity(process_count, 'process', 'processes')} on {quantity(cards, 'GPU')} do not fit"
         remedy = "Set hardware.processes to 0: one process per GPU."
         yield error("hardware.processes", message, remedy, change=change)
 
@@ -160,7 +162,7 @@ def process_count_unfit_for_launcher_or_gpus(setup: Setup) -> Iterator[Finding]:
 def unsupported_precision(setup: Setup) -> Iterator[Finding]:
     """A precision that the devices do not have, whoever set it; a library's own default may adapt to them."""
     precision_value, cuda = setup.effective_values["precision"], setup.device == "cuda"
-    if "precision" not in setup.ladder_context.accepted:
+    if "precision" not in setup.ladder_context.accepted_placeholders:
         return
     source = f" ({visible(precision_value.source)})" if precision_value.source else ""
     level: Literal["error", "warning"] = "warning" if precision_value.source.endswith("default") else "error"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tui_train.base.text import counted, size_text
+from tui_train.base.text import quantity, size_text
 from tui_train.checks.finding import Finding, warning
 from tui_train.checks.machine.each_machine import on_each_machine
 from tui_train.memory.host_memory import host_memory_use
@@ -16,18 +16,18 @@ def host_memory_shortage(setup: Setup, each: TrainingMachine) -> Iterator[Findin
     available, use = each.machine.memory_available, host_memory_use(setup)
     if available is None or use is None:
         return
-    least, count = 1 - use.error, each.process_count
+    least, count = 1 - use.relative_error, each.process_count
     has = f"{size_text(available)} of main memory are available"
-    if use.loaded * count * least > available:
+    if use.loaded_bytes * count * least > available:
         message = (
-            f"{counted(count, 'process', 'processes')} load the model into the machine's main memory at the same time, "
-            f"{size_text(use.loaded)} each, and {has}"
+            f"{quantity(count, 'process', 'processes')} load the model into the machine's main memory at the same "
+            f"time, {size_text(use.loaded_bytes)} each, and {has}"
         )
         remedy = "Choose fsdp2 (trainer.strategy), which loads the model once; or fewer processes, or free some memory."
         yield warning("trainer.model", message, remedy)
-    elif use.offloaded * count * least > available:
+    elif use.offloaded_bytes * count * least > available:
         message = (
-            f"{size_text(use.offloaded * count)} of the model are to be kept in the machine's main memory "
+            f"{size_text(use.offloaded_bytes * count)} of the model are to be kept in the machine's main memory "
             f"(offload), and {has}"
         )
         yield warning("trainer.offload", message, "Turn trainer.offload off, use a smaller model, or free some memory.")

@@ -16,7 +16,7 @@ class VariableReaders(NamedTuple):
     toolchain: Toolchain | None
     launcher: LauncherName
     backend: str
-    nemo: bool = False
+    is_nemo_training: bool = False
 
     @property
     def torch(self) -> str | None:
@@ -27,7 +27,7 @@ class VariableReaders(NamedTuple):
 def _why_master_address_ignored(readers: VariableReaders) -> str:
     launcher = LAUNCHERS[readers.launcher]
     words = f"{launcher.label} does not read it: use nodes.address and nodes.port instead"
-    return words if launcher.address_in_words else ""
+    return words if launcher.takes_address_as_arguments else ""
 
 
 def _why_record_streams_ignored(readers: VariableReaders) -> str:
@@ -55,7 +55,7 @@ def _why_mixed_precision_ignored(readers: VariableReaders) -> str:
 
 
 def _why_max_connections_ignored(readers: VariableReaders) -> str:
-    return "" if readers.nemo else "it is only for tensor parallel training (NeMo), and slows this one"
+    return "" if readers.is_nemo_training else "it is only for tensor parallel training (NeMo), and slows this one"
 
 
 _NEVER_READ_TEXT = "no version of accelerate reads it: use communication.backend instead"

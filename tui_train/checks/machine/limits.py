@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tui_train.base.text import counted, first_names_text, grouped_digits, size_text, visible
+from tui_train.base.text import grouped_digits, names_text, quantity, size_text, visible
 from tui_train.checks.finding import Finding, warning
 from tui_train.checks.machine.each_machine import on_each_machine
 from tui_train.setup.machine.communication import is_disabled_in_nccl
@@ -24,16 +24,16 @@ _MAX_NAMED_DEVICES = 2
 def process_limits_below_need(setup: Setup) -> Iterator[Finding]:
     """Limits below what the processes open, start and lock; a container has limits of its own."""
     if setup.profile.container.engine not in ISOLATING_ENGINES:
-        for check in (_few_open_files, _few_tasks, _little_locked_memory):
+        for check in (_open_file_limit_findings, _task_limit_findings, _locked_memory_limit_findings):
             yield from check(setup)
 
 
 @on_each_machine
-def _few_open_files(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
+def _open_file_limit_findings(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     limit, workers = each.machine.max_open_files, setup.trainer_options.integer("data_workers")
     needed = _OPEN_FILES_PER_PROCESS + _OPEN_FILES_PER_WORKER * workers
     if limit is not None and limit < needed:
-        message = f"a process may open {limit} files, and needs about {needed}{_with_workers_text(workers)}"
+        message = f"a process may open {limit} files, and needs about {needed}{_worker_count_clause(workers)}"
         remedy = (
             "Run `ulimit -n 65536` in the shell that starts the training. Where that is refused, raise nofile in "
             "/etc/security/limits.conf, LimitNOFILE of a systemd unit, or --ulimit nofile=65536:65536 of a container."
@@ -42,11 +42,11 @@ def _few_open_files(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
 
 
 @on_each_machine
-def _few_tasks(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
+def _task_limit_findings(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     free, workers = each.machine.free_tasks, setup.trainer_options.integer("data_workers")
     needed = each.process_count * (_TASKS_PER_PROCESS + workers) + each.machine.cpu_count
     if free is not None and free < needed:
-        processes = counted(each.process_count, "process", "processes") + _with_workers_text(workers)
+        processes = quantity(each.process_count, "process", "processes") + _worker_count_clause(workers)
         message = (
             f"{grouped_digits(free)} more processes and threads may be started, and {processes} need about "
             f"{grouped_digits(needed)}"
@@ -58,18 +58,18 @@ def _few_tasks(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
         yield warning("hardware.device", message, remedy)
 
 
-def _with_workers_text(workers: int) -> str:
-    return f" with {counted(workers, 'DataLoader worker')}" if workers else ""
+def _worker_count_clause(workers: int) -> str:
+    return f" with {quantity(workers, 'DataLoader worker')}" if workers else ""
 
 
 @on_each_machine
-def _little_locked_memory(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
+def _locked_memory_limit_findings(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     machine = each.machine
     uses_rdma = setup.communication_backend == "nccl" and setup.profile.nodes.machine_count > 1
     if not (uses_rdma and machine.rdma_devices) or is_disabled_in_nccl(setup.profile, "ib"):
         return
     if machine.max_locked_bytes is not None and machine.max_locked_bytes < _MIN_LOCKED_BYTES:
-        device = visible(first_names_text(machine.rdma_devices, _MAX_NAMED_DEVICES))
+        device = visible(names_text(machine.rdma_devices, _MAX_NAMED_DEVICES))
         message = (
             f"a process may lock {size_text(machine.max_locked_bytes)} of memory: too little for NCCL over {device}"
         )

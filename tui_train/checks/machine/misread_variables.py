@@ -19,10 +19,10 @@ def misread_variables(setup: Setup) -> Iterator[Finding]:
     """Variables, of the profile or inherited, with a name or a value that is not read as meant."""
     own = setup.profile.trainer.environment
     for name, value in own.items():
-        problem = variable_problem(name, value) if _is_relevant(name, setup) else None
+        problem = variable_problem(name, value) if _does_training_read_variable(name, setup) else None
         if problem:
-            change = _correction(name, problem, setup)
-            make = error if problem.stops else warning
+            change = _correct_variable_change(name, problem, setup)
+            make = error if problem.ends_training else warning
             message, remedy = (
                 f"{visible(name)}={visible(value)}: {problem.why}",
                 f"Correct it in trainer.environment: {change.title}.",
@@ -30,12 +30,12 @@ def misread_variables(setup: Setup) -> Iterator[Finding]:
             yield make(_ENVIRONMENT_PROFILE_KEY, message, remedy, change=change)
     # A container inherits none.
     for variable in setup.facts.variables if setup.profile.container.engine == "none" else ():
-        if variable.problem and variable.name not in own and _is_relevant(variable.name, setup):
+        if variable.problem and variable.name not in own and _does_training_read_variable(variable.name, setup):
             message = f"{visible(variable.name)}, set in {visible(variable.source)}: {variable.problem}"
             yield note(_ENVIRONMENT_PROFILE_KEY, message, "Correct or remove it there.")
 
 
-def _is_relevant(name: str, setup: Setup) -> bool:
+def _does_training_read_variable(name: str, setup: Setup) -> bool:
     """Return whether what this training uses reads variables of such a name."""
     if name.startswith(("NCCL_", "TORCH_NCCL_")):
         return setup.communication_backend == "nccl"
@@ -44,7 +44,7 @@ def _is_relevant(name: str, setup: Setup) -> bool:
     return setup.world_size > 1 if name.startswith(("TORCH_DIST", "GLOO_")) else True
 
 
-def _correction(name: str, problem: VariableProblem, setup: Setup) -> Change:
+def _correct_variable_change(name: str, problem: VariableProblem, setup: Setup) -> Change:
     own = setup.profile.trainer.environment
     corrected_name = problem.name or name
     is_free = corrected_name == name or corrected_name not in own

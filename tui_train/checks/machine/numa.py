@@ -14,7 +14,7 @@ from tui_train.setup.setup import Setup
 
 # Since then each process finds out for itself whether it can have cuMem memory of its node, and takes for granted that
 # the others found the same: NVIDIA/nccl#2190, pull request 2059. It tries with a driver for this CUDA or a newer one.
-_FIRST_NCCL_THAT_DISAGREES = "2.26.3"
+_FIRST_NCCL_WITH_PER_PROCESS_CUMEM = "2.26.3"
 _FIRST_CUDA_WITH_CUMEM_HOST = "12.6"
 
 
@@ -25,7 +25,7 @@ def nodes_breaking_nccl(setup: Setup, each: TrainingMachine) -> Iterator[Finding
     if setup.communication_backend != "nccl" or is_disabled_in_nccl(setup.profile, "cumem_host"):
         return
     # docker and podman deny the calls, to all processes alike.
-    if is_known_older(nccl, _FIRST_NCCL_THAT_DISAGREES) or setup.profile.container.engine in ISOLATING_ENGINES:
+    if is_known_older(nccl, _FIRST_NCCL_WITH_PER_PROCESS_CUMEM) or setup.profile.container.engine in ISOLATING_ENGINES:
         return
     made = setup.facts.communication.get(setup.communication_key)
     has_cumem = not is_known_older(each.machine.driver_cuda, _FIRST_CUDA_WITH_CUMEM_HOST)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tui_train.base.text import counted, size_text, visible
+from tui_train.base.text import quantity, size_text, visible
 from tui_train.checks.finding import Finding, note, warning
 from tui_train.checks.machine.each_machine import on_each_machine
 from tui_train.profile.changes import Change
@@ -17,14 +17,16 @@ from tui_train.setup.setup import Setup
 _NCCL_BYTES_PER_PROCESS = 2 * 9_637_888
 # The operations of the thread that serves the network, on a training of several machines (ncclProxyOpsPool).
 _NCCL_NETWORK_BYTES_PER_PROCESS = 33_030_528
-_FOLDER = "/dev/shm"  # noqa: S108 - only named
+_SHM_FOLDER = "/dev/shm"  # noqa: S108 - only named
 _DISK_FILE_SYSTEMS = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "nfs", "nfs4", "overlay", "xfs", "zfs"})
-_ENLARGE_REMEDY = (
+_ENLARGE_SHARED_MEMORY_REMEDY = (
     "Make it larger: `sudo mount -o remount,size=8G /dev/shm`; in a container --ipc=host or "
     "--shm-size=8g (Kubernetes: an "
     "emptyDir with medium Memory). Or delete what ended programs left: `ls -l /dev/shm`."
 )
-_REPLACE_REMEDY = "Mount /dev/shm: `sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm`; in a container --ipc=host."
+_REPLACE_SHARED_MEMORY_REMEDY = (
+    "Mount /dev/shm: `sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm`; in a container --ipc=host."
+)
 
 
 @on_each_machine
@@ -36,28 +38,34 @@ def unusable_shared_memory(setup: Setup, each: TrainingMachine) -> Iterator[Find
     if _nccl_bytes_on_machine(setup, each):
         user = "NCCL"
     elif workers := setup.trainer_options.integer("data_workers"):
-        user = counted(workers, "DataLoader worker")
+        user = quantity(workers, "DataLoader worker")
     else:
         return
     machine = each.machine
     if machine.shm_problem:
-        yield warning(key, f"{_FOLDER} {machine.shm_problem}, and {user} cannot start without it", _REPLACE_REMEDY)
+        yield warning(
+            key,
+            f"{_SHM_FOLDER} {machine.shm_problem}, and {user} cannot start without it",
+            _REPLACE_SHARED_MEMORY_REMEDY,
+        )
     elif machine.shm_file_system in _DISK_FILE_SYSTEMS:
         kind = visible(machine.shm_file_system)
-        yield note(key, f"{_FOLDER} is a folder on a disk ({kind}), which slows down {user}", _REPLACE_REMEDY)
+        yield note(
+            key, f"{_SHM_FOLDER} is a folder on a disk ({kind}), which slows down {user}", _REPLACE_SHARED_MEMORY_REMEDY
+        )
 
 
 @on_each_machine
 def too_small_shared_memory(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     """Too little room in /dev/shm for what NCCL keeps there, on the machine or in the container."""
     needed, machine = _nccl_bytes_on_machine(setup, each), each.machine
-    needs = f"NCCL needs about {size_text(needed)} for {counted(each.process_count, 'process', 'processes')}"
+    needs = f"NCCL needs about {size_text(needed)} for {quantity(each.process_count, 'process', 'processes')}"
     if _has_own_shared_memory(setup.profile):
         size = shared_memory_bytes(setup.profile.container)
         if size is not None and size < needed:
             edits = (("container.shared_memory", SHARED_MEMORY_OF_HOST),)
             change = Change("shared memory of the machine", "it is as large as it can be", edits)
-            message = f"the container's shared memory ({_FOLDER}) has {size_text(size)}, and {needs}"
+            message = f"the container's shared memory ({_SHM_FOLDER}) has {size_text(size)}, and {needs}"
             yield warning(
                 "container.shared_memory",
                 message,
@@ -66,10 +74,10 @@ def too_small_shared_memory(setup: Setup, each: TrainingMachine) -> Iterator[Fin
             )
     elif machine.shm_free is not None and not machine.shm_problem and machine.shm_free < needed:
         message = (
-            f"shared memory ({_FOLDER}) has {size_text(machine.shm_free)} free of {size_text(machine.shm_total)}, "
+            f"shared memory ({_SHM_FOLDER}) has {size_text(machine.shm_free)} free of {size_text(machine.shm_total)}, "
             f"and {needs}"
         )
-        yield warning("communication.backend", message, _ENLARGE_REMEDY)
+        yield warning("communication.backend", message, _ENLARGE_SHARED_MEMORY_REMEDY)
 
 
 def _has_own_shared_memory(profile: Profile) -> bool:

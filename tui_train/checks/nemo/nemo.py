@@ -4,11 +4,11 @@ import difflib
 import math
 from collections.abc import Iterator
 
-from tui_train.base.text import counted, visible
+from tui_train.base.text import quantity, visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.models import nemo_models
 from tui_train.facts.types import Facts
-from tui_train.launchers import LAUNCHERS, able_launchers_text
+from tui_train.launchers import LAUNCHERS, capable_launchers_text
 from tui_train.profile.batch import nearest_multiples
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import similar_word_remedy
@@ -188,13 +188,13 @@ def impossible_model_split(setup: Setup) -> Iterator[Finding]:
             key or edits[0][0],
             f"{whose}tensor × pipeline × context parallel is "
             f"{' × '.join(map(str, sizes.values()))} = {gpus_per_copy},"
-            f" which does not divide {counted(world, 'process', 'processes')}",
+            f" which does not divide {quantity(world, 'process', 'processes')}",
             "Choose sizes whose product divides the number of GPUs.",
             change=Change("do not split the model", "each GPU holds all of it", edits),
         )
     elif setup.nemo_flavour:
-        yield from _impossible_expert_split(setup)
-        yield from _uneven_splits(profile, setup.nemo_flavour)
+        yield from _impossible_expert_split_finding(setup)
+        yield from _uneven_split_findings(profile, setup.nemo_flavour)
     if setup.nemo_flavour == "automodel" and sizes["pipeline_parallel"] > 1:
         change = Change(
             "no pipeline", "each GPU holds all layers, or a share of each", (("nemo.pipeline_parallel", 1),)
@@ -203,7 +203,7 @@ def impossible_model_split(setup: Setup) -> Iterator[Finding]:
         yield error("nemo.pipeline_parallel", message, remedy, change=change)
 
 
-def _impossible_expert_split(setup: Setup) -> Iterator[Finding]:
+def _impossible_expert_split_finding(setup: Setup) -> Iterator[Finding]:
     """Experts of an MoE that the recipe distributes over more GPUs than there are."""
     profile = setup.profile
     defaults, chosen = nemo.known_recipe_defaults(profile.nemo, setup.nemo_flavour), profile.nemo.set
@@ -223,7 +223,7 @@ def _impossible_expert_split(setup: Setup) -> Iterator[Finding]:
         "nemo.set",
         f"the recipe {visible(profile.nemo.recipe)} distributes its experts "
         f"over {defaults.expert_parallel} GPUs,"
-        f" which does not divide {counted(setup.world_size, 'process', 'processes')}",
+        f" which does not divide {quantity(setup.world_size, 'process', 'processes')}",
         f"Set {_EXPERT_PARALLEL_SETTING} to a number of GPUs (nemo.set).",
         change=change,
     )
@@ -238,7 +238,7 @@ def recipe_warmup_longer_than_training(setup: Setup) -> Iterator[Finding]:
     reached = (recipe.steps + 1) / (defaults.warmup + 1)
     yield warning(
         "recipe.warmup",
-        f"the recipe warms up for {defaults.warmup} steps, and {counted(recipe.steps, 'step')} are trained: its"
+        f"the recipe warms up for {defaults.warmup} steps, and {quantity(recipe.steps, 'step')} are trained: its"
         f" learning rate would reach only {min(reached, 1):.0%} of its value",
         "Set a warm-up (recipe.warmup), such as 0.1: a tenth of the steps.",
         change=Change("warm up for a tenth of the steps", "to reach the learning rate", (("recipe.warmup", 0.1),)),
@@ -275,22 +275,22 @@ def unsuitable_tokenizer(setup: Setup) -> Iterator[Finding]:
     yield error("nemo.tokenizer", message, remedy, change=change)
 
 
-def _uneven_splits(profile: Profile, flavour: nemo.NemoFlavour) -> Iterator[Finding]:
+def _uneven_split_findings(profile: Profile, flavour: nemo.NemoFlavour) -> Iterator[Finding]:
     """Heads, layers and tokens that can be split evenly."""
     recipe = profile.recipe
     tensor, pipeline, context = nemo.model_parallel_sizes(profile.nemo, flavour).values()
     if nemo.can_set_model_size(profile, flavour):
         yield from _only_hidden_size_or_only_heads(recipe)
-        yield from _uneven_split("heads", recipe.heads, tensor, f"tensor parallel {tensor}")
-        yield from _uneven_split("layers", recipe.layers, pipeline, f"pipeline parallel {pipeline}")
-        yield from _fallback_halving_unevenly(profile, "layers", recipe.layers, pipeline)
+        yield from _uneven_split_finding("heads", recipe.heads, tensor, f"tensor parallel {tensor}")
+        yield from _uneven_split_finding("layers", recipe.layers, pipeline, f"pipeline parallel {pipeline}")
+        yield from _unevenly_halving_fallback_finding(profile, "layers", recipe.layers, pipeline)
     # A recipe's tokens are split by tensor as well; by context each GPU takes two pieces, of the begin and the end.
     tokens = context if flavour == "automodel" else context * tensor
     unit = math.lcm(2 * context, tokens) if context > 1 else tokens
     by = [f"2 × context parallel {context}"] if context > 1 else []
     by += [f"tensor parallel {tensor}"] if tokens > context else []
-    yield from _uneven_split("sequence_length", recipe.sequence_length, unit, ", ".join(by))
-    yield from _fallback_halving_unevenly(profile, "sequence_length", recipe.sequence_length, unit)
+    yield from _uneven_split_finding("sequence_length", recipe.sequence_length, unit, ", ".join(by))
+    yield from _unevenly_halving_fallback_finding(profile, "sequence_length", recipe.sequence_length, unit)
 
 
 def _only_hidden_size_or_only_heads(recipe: Recipe) -> Iterator[Finding]:
@@ -301,7 +301,7 @@ def _only_hidden_size_or_only_heads(recipe: Recipe) -> Iterator[Finding]:
         yield error(key, message, remedy)
 
 
-def _uneven_split(recipe_field: str, value: int | None, divisor: int, reason: str) -> Iterator[Finding]:
+def _uneven_split_finding(recipe_field: str, value: int | None, divisor: int, reason: str) -> Iterator[Finding]:
     if value is None or value % divisor == 0:
         return
     key, words = f"recipe.{recipe_field}", recipe_field.replace("_", " ")
@@ -315,7 +315,9 @@ def _uneven_split(recipe_field: str, value: int | None, divisor: int, reason: st
     )
 
 
-def _fallback_halving_unevenly(profile: Profile, rung: str, value: int | None, divisor: int) -> Iterator[Finding]:
+def _unevenly_halving_fallback_finding(
+    profile: Profile, rung: str, value: int | None, divisor: int
+) -> Iterator[Finding]:
     """A fallback to half of a value that can still be split evenly."""
     chosen = profile.ladder
     if value is None:
@@ -341,8 +343,8 @@ def uses_unsupported_by_nemo(setup: Setup) -> Iterator[Finding]:
         )
         change = Change("the built-in trainer", "it trains on the CPU as well", (("trainer.kind", "builtin"),))
         yield error("trainer.kind", message, remedy, change=change, machine=True)
-    if not LAUNCHERS[setup.launcher].starts_recipes:
-        launchers = able_launchers_text(lambda other: other.starts_recipes)
+    if not LAUNCHERS[setup.launcher].starts_nemo_recipes:
+        launchers = capable_launchers_text(lambda other: other.starts_nemo_recipes)
         change = Change("launcher auto", f"NeMo runs under {launchers}", (("trainer.launcher", "auto"),))
         message, remedy = f"{setup.launcher} cannot start NeMo, python and torchrun can", "Choose auto."
         yield error("trainer.launcher", message, remedy, change=change)

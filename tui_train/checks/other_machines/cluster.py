@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from tui_train.base.text import counted, visible
+from tui_train.base.text import quantity, visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.checks.other_machines.slurm import parse_time_limit_seconds
 from tui_train.facts.other_machines.cluster import (
@@ -100,20 +100,22 @@ def unavailable_nodes(setup: Setup) -> Iterator[Finding]:
         return
     available = sum(kind.count for kind in matching)
     if profile.nodes.count > available:
-        message = f"{counted(profile.nodes.count, 'node')} are asked for, and {names} has {available} of that kind"
-        change = Change(counted(available, "node"), f"all that {names} has", (("nodes.count", available),))
+        message = f"{quantity(profile.nodes.count, 'node')} are asked for, and {names} has {available} of that kind"
+        change = Change(quantity(available, "node"), f"all that {names} has", (("nodes.count", available),))
         yield error("nodes.count", message, "Ask for fewer nodes (nodes.count).", machine=True, change=change)
     elif profile.nodes.count > available - (unavailable := sum(kind.out for kind in matching)):
         message = (
-            f"{unavailable} of {counted(available, 'node')} of {names} are down or taken out (drained), so Slurm "
+            f"{unavailable} of {quantity(available, 'node')} of {names} are down or taken out (drained), so Slurm "
             "refuses the job"
         )
         remedy = "Wait until they are back (`sinfo -R` says why), or choose another partition."
         yield error("slurm.partition", message, remedy, machine=True, start=True)
-    yield from _mixed_gpu_types(matching, names, setup)
+    yield from _mixed_gpu_types_note(matching, names, setup)
 
 
-def _mixed_gpu_types(matching_nodes: tuple[NodeGroup, ...], partition_names: str, setup: Setup) -> Iterator[Finding]:
+def _mixed_gpu_types_note(
+    matching_nodes: tuple[NodeGroup, ...], partition_names: str, setup: Setup
+) -> Iterator[Finding]:
     """Say which GPUs a job may get where it names no type, and nodes have several."""
     profile = setup.profile
     types = dict.fromkeys(kind for node in matching_nodes for kind, _ in node.cards)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from tui_train.base.text import counted, visible
+from tui_train.base.text import quantity, visible
 from tui_train.checks.finding import Finding, error
 from tui_train.facts.types import Facts, Gpu, Toolchain, TrainingHost
 from tui_train.launchers import LAUNCHERS
@@ -22,7 +22,7 @@ _COMPARED_PACKAGES = ("trl", "peft", "deepspeed", "nemo_toolkit")
 
 
 class _FirstHost(NamedTuple):
-    """The host on which it starts, and what it trains with; `uneven`: the others may have numbers of their own.
+    """The host on which it starts, and what it trains with; `allows_uneven`: the others may have numbers of their own.
 
     `imports` are the modules that the script needs and this host has.
     """
@@ -31,20 +31,20 @@ class _FirstHost(NamedTuple):
     facts: Facts
     toolchain: Toolchain | None
     gpus: tuple[Gpu, ...]
-    uneven: bool
+    allows_uneven: bool
     imports: tuple[str, ...]
 
 
 class _HostProblem(NamedTuple):
     """A fault of a host; an empty `remedy` means: find out why it does not answer.
 
-    `processes` is how many it could have instead, 0 where that would not help.
+    `possible_process_count` is how many it could have instead, 0 where that would not help.
     """
 
     level: Literal["error", "warning"]
     message: str
     remedy: str
-    processes: int = 0
+    possible_process_count: int = 0
 
 
 def host_differences(setup: Setup) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
             remedy=visible(remedy),
             machine=True,
             start=is_error,
-            change=_fewer_processes_or_hosts_change(names, problem.processes, setup) if is_error else None,
+            change=_fewer_processes_or_hosts_change(names, problem.possible_process_count, setup) if is_error else None,
         )
 
 
@@ -150,8 +150,8 @@ def _fewer_processes_or_hosts_change(names: list[str], processes: int, setup: Se
     counts = {host: current.get(host, setup.first_machine_processes) for host in profile.nodes.hosts} | dict.fromkeys(
         names, processes
     )
-    title = visible(f"{counted(processes, 'process', 'processes')} on {_host_list_text(names)}")
-    total = counted(sum(counts.values()), "process", "processes")
+    title = visible(f"{quantity(processes, 'process', 'processes')} on {_host_list_text(names)}")
+    total = quantity(sum(counts.values()), "process", "processes")
     return Change(title, f"{total} in all", (("nodes.processes", tuple(counts.values())),))
 
 
@@ -166,7 +166,7 @@ def _without_hosts_change(profile: Profile, names: list[str]) -> Change:
 
 def _host_list_text(names: list[str]) -> str:
     more = len(names) - _MAX_NAMED_HOSTS
-    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_MAX_NAMED_HOSTS])} and {counted(more, 'other')}"
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_MAX_NAMED_HOSTS])} and {quantity(more, 'other')}"
 
 
 def _host_problems(host: TrainingHost, process_count: int, first_host: _FirstHost) -> Iterator[_HostProblem]:
@@ -185,7 +185,7 @@ def _host_problems(host: TrainingHost, process_count: int, first_host: _FirstHos
     if abs(host.clock_offset) > _MAX_CLOCK_OFFSET_SECONDS:
         side = "ahead of" if host.clock_offset > 0 else "behind"
         # To the minute, or equal faults of hosts would differ.
-        apart = counted(max(1, round(abs(host.clock_offset) / 60)), "minute")
+        apart = quantity(max(1, round(abs(host.clock_offset) / 60)), "minute")
         yield _HostProblem(
             "warning",
             f"the clock is about {apart} {side} that of {first_host.host}",
@@ -262,7 +262,7 @@ def _gpu_problems(host: TrainingHost, process_count: int, first_host: _FirstHost
     if why:
         yield _HostProblem("error", f"no GPU there can train: {why}", "Fix that, or leave the host out (nodes.hosts).")
     elif not cards:
-        has = counted(usable_count, "GPU") if usable_count else "no GPU"
+        has = quantity(usable_count, "GPU") if usable_count else "no GPU"
         expected = (
             f"{first_host.host} trains on {process_count}"
             if process_count == len(first_host.gpus)
@@ -270,13 +270,13 @@ def _gpu_problems(host: TrainingHost, process_count: int, first_host: _FirstHost
         )
         uneven_remedy = "give each machine its own number (nodes.processes)"
         alternative = (
-            uneven_remedy if first_host.uneven else f"choose another number on {first_host.host} (hardware.gpus)"
+            uneven_remedy if first_host.allows_uneven else f"choose another number on {first_host.host} (hardware.gpus)"
         )
         yield _HostProblem(
             "error",
             f"{has}, and {expected}",
             f"Leave the host out (nodes.hosts), or {alternative}.",
-            usable_count if first_host.uneven else 0,
+            usable_count if first_host.allows_uneven else 0,
         )
     elif other := Counter(gpu.name for gpu in cards) - Counter({name: len(cards) for name in names}):
         kinds = ", ".join(f"{count} × {name}" for name, count in other.items())

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from functools import partial
 
-from tui_train.base.text import counted, grouped_digits, percent, visible
+from tui_train.base.text import grouped_digits, percent, quantity, visible
 from tui_train.checks.finding import Finding, error, note, severity_sort_key, warning
 from tui_train.facts.data.data_report import DataProblem, DataQuestion, DataReport, RowLengths
 from tui_train.facts.data.data_use import FORMAT_LABELS, FORMATS_BY_METHOD, suitable_methods, why_method_unsuitable
@@ -111,7 +111,7 @@ def _method_suitability_findings(report: DataReport, question: DataQuestion) -> 
     for conversion in () if why else report.conversions:
         yield note(
             _DATA_PROFILE_KEY,
-            f"{counted(conversion.rows, 'row is', 'rows are')} converted for TRL: {conversion.why}",
+            f"{quantity(conversion.rows, 'row is', 'rows are')} converted for TRL: {conversion.why}",
             "The samples show the converted form.",
         )
 
@@ -126,11 +126,11 @@ def _unusable_or_duplicate_row_findings(report: DataReport) -> Iterator[Finding]
             "Choose a model whose chat template takes such chats (trainer.model), or change the data.",
         )
     if total := sum(report.counts[kind] for kind in kinds):
-        left = f"{grouped_digits(total)} of {counted(report.rows, 'row')} {'is' if total == 1 else 'are'} left out"
+        left = f"{grouped_digits(total)} of {quantity(report.rows, 'row')} {'is' if total == 1 else 'are'} left out"
         yield _data_warning(f"{left}: {_row_problems_text(report, kinds)}", "Fix these rows to train on them too.")
     if total := report.counts.get("duplicate", 0):
-        places = _row_places_text(report, "duplicate", total)
-        message = f"{counted(total, 'row is a copy', 'rows are copies')} of others: {places}"
+        places = _row_positions_text(report, "duplicate", total)
+        message = f"{quantity(total, 'row is a copy', 'rows are copies')} of others: {places}"
         yield _data_warning(message, "Remove the copies, unless these rows should count more.")
 
 
@@ -141,17 +141,17 @@ def _row_problems_text(report: DataReport, problem_kinds: list[str]) -> str:
         total, (one, many, _) = report.counts[kind], _WORDS_AND_REMEDY_BY_ROW_PROBLEM[kind]
         said = one if total == 1 else many
         number = "" if report.rows == 1 else f"{grouped_digits(total)} "
-        parts.append(f"{number}{said} ({_row_places_text(report, kind, total)})")
+        parts.append(f"{number}{said} ({_row_positions_text(report, kind, total)})")
     return ", ".join(parts)
 
 
-def _row_places_text(report: DataReport, problem_kind: str, problem_count: int) -> str:
+def _row_positions_text(report: DataReport, problem_kind: str, problem_count: int) -> str:
     problems = [problem for problem in report.problems if problem.kind == problem_kind][:_MAX_PROBLEMS_NAMED]
-    named = "; ".join(_row_place_text(problem, several_files=report.file_count > 1) for problem in problems)
+    named = "; ".join(_row_position_text(problem, several_files=report.file_count > 1) for problem in problems)
     return named + (" …" if problem_count > len(problems) else "")
 
 
-def _row_place_text(problem: DataProblem, *, several_files: bool) -> str:
+def _row_position_text(problem: DataProblem, *, several_files: bool) -> str:
     where = f"{problem.file}, line {problem.line}" if several_files else f"line {problem.line}"
     return f"{where}: {problem.why.removeprefix('other columns: ').removeprefix('unknown columns: ')}"
 
@@ -193,7 +193,7 @@ def _tokenizer_and_template_findings(report: DataReport, question: DataQuestion)
     if tokens.lost and question.method != "reward":
         cut_off = f" after {grouped_digits(question.length)} tokens" if tokens.cut else ""
         yield _data_warning(
-            f"in {counted(tokens.lost, 'row')} nothing is left to learn{cut_off}", "TRL leaves them out."
+            f"in {quantity(tokens.lost, 'row')} nothing is left to learn{cut_off}", "TRL leaves them out."
         )
     if report.limit and tokens.longest > report.limit and not 0 < question.length <= report.limit:
         longest, limit = grouped_digits(tokens.longest), grouped_digits(report.limit)
@@ -208,13 +208,13 @@ def _cut_row_findings(
     lengths, usable = report.lengths, max(report.usable, 1)
     if lengths is None or not question.length:
         return
-    cut_rows = report.tokens.cut if report.tokens else lengths.effect_of(question.length).rows
+    cut_rows = report.tokens.cut if report.tokens else lengths.effect_of_length(question.length).rows
     cut = cut_rows if lengths.longest > question.length else 0
     if not cut:
         return
     share, outcome = cut / usable, "left out" if question.method == "reward" else "cut"
     verb = "is" if cut == 1 else "are"
-    message = f"{'about ' * lengths.estimated}{counted(cut, 'row')} ({percent(share, 1)}) {verb}"
+    message = f"{'about ' * lengths.estimated}{quantity(cut, 'row')} ({percent(share, 1)}) {verb}"
     message += f" longer than {grouped_digits(question.length)} tokens and {verb} {outcome}"
     message += " (estimated from bytes: the model is not here)" if lengths.estimated else ""
     refused = share > max_cut_share and not lengths.estimated
@@ -240,6 +240,6 @@ def _longer_length_change(lengths: RowLengths, length: int, max_length: int) -> 
     allowed = min(uncut, max_length or uncut)
     if allowed <= length:
         return None
-    cut = lengths.effect_of(allowed).rows
+    cut = lengths.effect_of_length(allowed).rows
     why = f"{grouped_digits(cut)} rows are cut, all that fits" if cut else "no row is cut, at more memory"
     return Change(f"take {grouped_digits(allowed)}", why, (("recipe.sequence_length", allowed),))

@@ -7,7 +7,7 @@ from tui_train.checks.finding import Finding
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe import data_questions
-from tui_train.setup.recipe.effective import is_unset_by_user
+from tui_train.setup.recipe.effective_values import is_unset_by_user
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 from tui_train.trainers.finetune import LABEL_BY_METHOD
@@ -59,9 +59,9 @@ def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:
         data_questions.data_report_at_length_in_force(setup),
     )
     folder = setup.facts.models.get(profile.trainer.model)
-    limit = (report.limit if report else 0) or (folder.limit if folder else 0)
+    limit = (report.limit if report else 0) or (folder.max_tokens if folder else 0)
     longest = report.tokens.longest if report and report.tokens and not profile.finetune.packing else None
-    if not chosen or not 0 < limit < chosen or "sequence_length" not in setup.ladder_context.accepted:
+    if not chosen or not 0 < limit < chosen or "sequence_length" not in setup.ladder_context.accepted_placeholders:
         return
     if longest is not None and longest <= limit:
         return

@@ -135,12 +135,12 @@ def unknown_lora_targets(setup: Setup) -> Iterator[Finding]:
     """LoRA's targets that no layer of the model has as its name: PEFT refuses them if no other name fits."""
     profile = setup.profile
     names, model = profile.finetune.targets, setup.facts.models.get(profile.trainer.model)
-    if profile.finetune.tuning == "full" or not model or not model.layers or names == (ALL_LINEAR_LORA_TARGET,):
+    if profile.finetune.tuning == "full" or not model or not model.layer_paths or names == (ALL_LINEAR_LORA_TARGET,):
         return
     missing = [name for name in names if not model.has_layer(name)]
     if not missing:
         return
-    known_bad = dict.fromkeys(path.rpartition(".")[2] for path in model.layers)
+    known_bad = dict.fromkeys(path.rpartition(".")[2] for path in model.layer_paths)
     layers = ", ".join([name for name in known_bad if name not in _UNUSUAL_LORA_TARGETS][:_MAX_LAYER_NAMES_SHOWN])
     # Experts may be stored by other names than the classes of transformers have.
     fails = len(missing) == len(names) and not (model.dimensions and model.dimensions.experts)
@@ -221,7 +221,7 @@ def evaluations_without_data_or_checkpoint(setup: Setup) -> Iterator[Finding]:
 
 def too_small_micro_batch(setup: Setup) -> Iterator[Finding]:
     """A micro batch that is too small for the method."""
-    min_micro, micro = setup.ladder_context.min_micro, setup.effective_profile.recipe.micro_batch
+    min_micro, micro = setup.ladder_context.min_micro_batch, setup.effective_profile.recipe.micro_batch
     if micro is not None and micro < min_micro:
         method = LABEL_BY_METHOD[setup.profile.finetune.method]
         yield error(

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterator
 
-from tui_train.base.text import counted
+from tui_train.base.text import quantity
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.recipe.finetune import PROFILE_KEY_BY_PLAN_OPTION
 from tui_train.facts.types import Toolchain
@@ -49,7 +49,7 @@ def config_file_values_ignored_by_trl(setup: Setup) -> Iterator[Finding]:
     if missing := [key for key in dict.fromkeys(keys) if key not in names]:
         yield warning(
             "trainer.python",
-            f"this version of TRL ignores {counted(len(missing), 'value')} of the plan: {', '.join(missing)}",
+            f"this version of TRL ignores {quantity(len(missing), 'value')} of the plan: {', '.join(missing)}",
             "Choose a Python with another version of TRL (trainer.python), or make one: tui-train env create hf.",
         )
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from tui_train.base.text import counted, size_text
+from tui_train.base.text import quantity, size_text
 from tui_train.base.versions import is_known_older
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.models.hub import HubCache, HubModel
@@ -45,7 +45,7 @@ def hub_id_instead_of_folder(setup: Setup) -> Iterator[Finding]:
     """An id of the Hub for trainers that load only folders."""
     profile = setup.profile
     name, trainer = hub_model_id(profile), setup.trainer
-    if not name or trainer.takes_hub_ids:
+    if not name or trainer.accepts_hub_model_ids:
         return
     model = cached_model(profile, setup.facts)
     change = None
@@ -161,7 +161,7 @@ def _incomplete_model_clause(profile: Profile, facts: Facts) -> str:
     if model is None or not model.folder:
         return f"{name} is not on this machine"
     unnamed_count = len(model.missing) - _MAX_MISSING_FILES_NAMED
-    more = f" and {counted(unnamed_count, 'file')} more" if unnamed_count > 0 else ""
+    more = f" and {quantity(unnamed_count, 'file')} more" if unnamed_count > 0 else ""
     return f"{name} is incomplete: it lacks {', '.join(model.missing[:_MAX_MISSING_FILES_NAMED])}{more}"
 
 
@@ -215,7 +215,7 @@ def _gated_model_findings(name: str, profile: Profile, hub: HubCache, hub_answer
 def _clock_behind_findings(facts: Facts) -> Iterator[Finding]:
     lag = facts.machine.clock_behind
     if lag > _MAX_CLOCK_LAG_SECONDS:
-        days = counted(round(lag / 86400), "day")
+        days = quantity(round(lag / 86400), "day")
         message = f"the clock is at least {days} behind: downloads may fail (certificates not yet valid)"
         yield _model_note(message, _SET_CLOCK_REMEDY)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import counted, grouped_digits, size_text, visible
+from tui_train.base.text import grouped_digits, quantity, size_text, visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.memory.ladder.rungs import get_rung
 from tui_train.memory.predict import predict_memory, smallest_same_result_change_that_fits
@@ -27,31 +27,31 @@ def indivisible_batch(setup: Setup) -> Iterator[Finding]:
         setup.effective_profile.recipe.global_batch,
         setup.model_copies,
     )
-    if not batch.BATCH_PLACEHOLDERS & setup.ladder_context.accepted:
+    if not batch.BATCH_PLACEHOLDERS & setup.ladder_context.accepted_placeholders:
         return
     if undivided := [*_script_totals_indivisible_by_processes(setup)]:
         yield from undivided
         return
     if global_batch is None or micro is None or batch.gradient_accumulation(global_batch, micro, world):
-        yield from _incomputable_batch(setup)
+        yield from _incomputable_batch_findings(setup)
         return
     nearest = batch.nearest_global_batches(global_batch, micro, world)
     smaller = batch.nearest_micro_batches(global_batch, micro, world)
     unit_words = ("process", "processes") if world == setup.world_size else ("copy of the model", "copies of the model")
-    remedy = f"Nearest global batches: {_joined_by_or(nearest)}."
+    remedy = f"Nearest global batches: {_text_joined_by_or(nearest)}."
     if smaller:
-        remedy += f" Or, for {global_batch}, a micro batch of {_joined_by_or(smaller)}."
+        remedy += f" Or, for {global_batch}, a micro batch of {_text_joined_by_or(smaller)}."
     best = min(nearest, key=lambda value: abs(value - global_batch))
     change = Change(f"global batch {best}", "the nearest that divides", (("recipe.global_batch", best),))
     yield error(
         "recipe.global_batch",
-        f"the global batch {global_batch} is not a multiple of micro batch {micro} x {counted(world, *unit_words)}",
+        f"the global batch {global_batch} is not a multiple of micro batch {micro} x {quantity(world, *unit_words)}",
         remedy,
         change=change,
     )
 
 
-def _incomputable_batch(setup: Setup) -> Iterator[Finding]:
+def _incomputable_batch_findings(setup: Setup) -> Iterator[Finding]:
     """A global batch or a scaled learning rate that cannot be computed, and fallbacks that cannot lower the batch."""
     profile = setup.profile
     recipe = profile.recipe
@@ -60,7 +60,7 @@ def _incomputable_batch(setup: Setup) -> Iterator[Finding]:
         yield error("recipe.micro_batch", message, "Set recipe.micro_batch.")
         return
     context = setup.ladder_context
-    if "micro_batch" in profile.ladder.rungs and context.batch_not_set and not context.why_none:
+    if "micro_batch" in profile.ladder.rungs and context.is_batch_unset and not context.why_no_fallbacks:
         yield _no_smaller_batch_note(setup)
 
 
@@ -68,7 +68,7 @@ def _no_smaller_batch_note(setup: Setup) -> Finding:
     """Return why no smaller batch can be tried: it is not known, or only by the defaults of the script's library."""
     effective, key, change = setup.effective_profile.recipe, "recipe.micro_batch", None
     message = "after out of memory no smaller batch can be tried: the script's own batch is not known"
-    if setup.ladder_context.accepted & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
+    if setup.ladder_context.accepted_placeholders & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
         message = "after out of memory no smaller batch is tried: the script has no argument for gradient accumulation"
         return note(key, message, "Without it a smaller batch would change the training.")
     if effective.micro_batch is not None and effective.global_batch is not None:
@@ -97,31 +97,33 @@ def _script_totals_indivisible_by_processes(setup: Setup) -> Iterator[Finding]:
     copies = setup.model_copies
     for name in ("micro_batch", "global_batch"):
         effective = setup.effective_values[name]
-        if not effective.undivided_total:
+        if not effective.indivisible_total:
             continue
         micro = setup.effective_profile.recipe.micro_batch or 1
         shares = tuple(
-            share for share in (effective.undivided_total // copies, effective.undivided_total // copies + 1) if share
+            share
+            for share in (effective.indivisible_total // copies, effective.indivisible_total // copies + 1)
+            if share
         )
         totals = tuple(share * copies for share in shares)
-        best = min(shares, key=lambda share: abs(share * copies - effective.undivided_total))
+        best = min(shares, key=lambda share: abs(share * copies - effective.indivisible_total))
         suggested = best if name == "micro_batch" else best * copies * micro
         # Two totals may be as near; the remedy names both.
-        why = f"{best * copies} in all, {counted(best, 'sample' if name == 'micro_batch' else 'step')} a process"
+        why = f"{best * copies} in all, {quantity(best, 'sample' if name == 'micro_batch' else 'step')} a process"
         label = "micro batch" if name == "micro_batch" else "global batch"
         yield error(
             f"recipe.{name}",
-            f"{visible(effective.option)} {effective.undivided_total} ({visible(effective.source)}) "
+            f"{visible(effective.option)} {effective.indivisible_total} ({visible(effective.source)}) "
             f"is for all {copies} processes, "
             "and cannot be divided among them evenly",
-            f"Nearest values: {_joined_by_or(totals)}; here: {label} {suggested} (recipe.{name}).",
+            f"Nearest values: {_text_joined_by_or(totals)}; here: {label} {suggested} (recipe.{name}).",
             change=Change(f"{label} {suggested}", why, ((f"recipe.{name}", suggested),)),
         )
 
 
 def fractional_warmup_or_epochs(setup: Setup) -> Iterator[Finding]:
     """A warm-up or epochs for a script that takes whole numbers only."""
-    accepted, recipe = setup.ladder_context.accepted, setup.profile.recipe
+    accepted, recipe = setup.ladder_context.accepted_placeholders, setup.profile.recipe
     if (
         "num_warmup_steps" in accepted
         and recipe.warmup
@@ -140,7 +142,7 @@ def fractional_warmup_or_epochs(setup: Setup) -> Iterator[Finding]:
             f"{setup.preset.name_in_sentence} takes whole epochs, and {recipe.epochs:g} are set",
             "Set recipe.epochs to a whole number, or set recipe.steps.",
             change=Change(
-                counted(whole_epochs, "epoch"), "the next whole number", (("recipe.epochs", float(whole_epochs)),)
+                quantity(whole_epochs, "epoch"), "the next whole number", (("recipe.epochs", float(whole_epochs)),)
             ),
         )
 
@@ -158,7 +160,7 @@ def unscalable_learning_rate(setup: Setup) -> Iterator[Finding]:
             yield warning("recipe.lr_base_batch", message, remedy, change=change)
         return
     if (
-        "learning_rate" in setup.ladder_context.accepted
+        "learning_rate" in setup.ladder_context.accepted_placeholders
         and batch.scaled_learning_rate(setup.effective_profile.recipe) is None
     ):
         what = "global batch" if setup.effective_profile.recipe.global_batch is None else "learning rate"
@@ -170,7 +172,7 @@ def unscalable_learning_rate(setup: Setup) -> Iterator[Finding]:
 def indivisible_hidden_size(setup: Setup) -> Iterator[Finding]:
     """A hidden size that the heads do not divide."""
     hidden, heads = setup.effective_profile.recipe.hidden_size, setup.effective_profile.recipe.heads
-    if hidden is None or heads is None or not {"heads", "hidden_size"} <= setup.ladder_context.accepted:
+    if hidden is None or heads is None or not {"heads", "hidden_size"} <= setup.ladder_context.accepted_placeholders:
         return
     unit = heads * 2
     if hidden % unit:
@@ -180,7 +182,7 @@ def indivisible_hidden_size(setup: Setup) -> Iterator[Finding]:
         yield error(
             "recipe.hidden_size",
             f"the hidden size {hidden} is not a multiple of 2 × {heads} heads",
-            f"Nearest hidden sizes: {_joined_by_or(sizes)}.",
+            f"Nearest hidden sizes: {_text_joined_by_or(sizes)}.",
             change=change,
         )
 
@@ -188,7 +190,7 @@ def indivisible_hidden_size(setup: Setup) -> Iterator[Finding]:
 def pretraining_evaluations_without_data(setup: Setup) -> Iterator[Finding]:
     """Evaluations of a pretraining without data for them."""
     profile = setup.profile
-    if profile.recipe.evaluate_every is None or not setup.trainer.makes_model or profile.trainer.validation_data:
+    if profile.recipe.evaluate_every is None or not setup.trainer.can_create_model or profile.trainer.validation_data:
         return
     yield warning(
         "recipe.evaluate_every",
@@ -240,7 +242,7 @@ def no_checkpoint_before_end(setup: Setup) -> Iterator[Finding]:
         "restarts from step 0",
         "Lower recipe.checkpoint_every.",
         change=Change(
-            f"a checkpoint every {counted(interval, 'step')}",
+            f"a checkpoint every {quantity(interval, 'step')}",
             f"{_SUGGESTED_CHECKPOINT_COUNT} of them before the end"
             if steps > _SUGGESTED_CHECKPOINT_COUNT
             else "so that a failure loses little",
@@ -249,7 +251,7 @@ def no_checkpoint_before_end(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def _joined_by_or(values: tuple[int, ...]) -> str:
+def _text_joined_by_or(values: tuple[int, ...]) -> str:
     return " or ".join(str(value) for value in values)
 
 
@@ -267,8 +269,8 @@ def predicted_memory_shortage(setup: Setup) -> Iterator[Finding]:
     )
     yield warning(
         "recipe.micro_batch",
-        f"it needs about {size_text(verdict.reserved)} ({size_text(verdict.needed)} allocated),"
-        f" and {pool.name} has {size_text(verdict.available)} free",
+        f"it needs about {size_text(verdict.reserved_bytes)} ({size_text(verdict.tensor_bytes)} allocated),"
+        f" and {pool.name} has {size_text(verdict.available_bytes)} free",
         remedy,
         change=change,
     )

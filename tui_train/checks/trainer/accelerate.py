@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tui_train.base.text import counted, display_path, visible
+from tui_train.base.text import display_path, quantity, visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.gpus.verdicts import find_gpus_by_name
 from tui_train.launchers import LAUNCHERS, accelerate_config
@@ -73,7 +73,7 @@ def config_precision_unusable_on_cpu(setup: Setup) -> Iterator[Finding]:
         return
     value = launcher_config.recipe_values_of_config(profile, setup.preset, document.values).get("precision")
     if value and not accelerate_config.read_precision(config) and not profile.recipe.precision:
-        named = value.other_form or value.value
+        named = value.other_form_text or value.value
         message = (
             f"your accelerate config sets {named} for GPUs, and this plan trains on the CPU: the config's value "
             "is not used"
@@ -126,13 +126,13 @@ def config_devices_differing_from_plan(setup: Setup) -> Iterator[Finding]:
     machines = accelerate_config.parse_positive_integer(config.get("num_machines")) or 1
     if machines > 1:
         yield _machine_count_finding(config, machines)
-    elif hardware.device == "auto" and accelerate_config.is_for_cpu(config) and setup.device == "cuda":
+    elif hardware.device == "auto" and accelerate_config.is_config_for_cpu(config) and setup.device == "cuda":
         change = Change("train on the CPU", "as in your accelerate config", (("hardware.device", "cpu"),))
         message = "your accelerate config trains on the CPU, and this plan on GPUs"
         yield note("hardware.device", message, "Set hardware.device=cpu to train there.", change)
     elif setup.device == "cuda":
         yield from _gpu_or_process_count_findings(config, setup)
-    elif accelerate_config.is_for_cpu(config):
+    elif accelerate_config.is_config_for_cpu(config):
         yield from _process_count_findings(config, setup)
 
 
@@ -166,7 +166,7 @@ def _process_count_findings(config: Mapping[str, Any], setup: Setup) -> Iterator
     wanted = accelerate_config.parse_positive_integer(config.get("num_processes"))
     if wanted is None or wanted == setup.world_size:
         return
-    processes = counted(wanted, "process", "processes")
+    processes = quantity(wanted, "process", "processes")
     message = f"your accelerate config starts {processes}, and this plan {setup.world_size}"
     on_cpu = setup.device == "cpu"
     change = Change(processes, "as in your accelerate config", (("hardware.processes", wanted),))
@@ -191,7 +191,7 @@ def config_precision_unread_by_auto_launcher(setup: Setup) -> Iterator[Finding]:
         or accelerate_config.why_config_unusable(document.values)
     ):
         return
-    config = launcher_config.config_for_device(document.values, setup.device)
+    config = launcher_config.launcher_config_for_device(document.values, setup.device)
     values = launcher_config.recipe_values_of_config(profile, setup.preset, config)
     value = values.get("precision")
     if value is None or value.value in {"fp32", setup.effective_profile.recipe.precision} or profile.recipe.precision:
@@ -199,7 +199,7 @@ def config_precision_unread_by_auto_launcher(setup: Setup) -> Iterator[Finding]:
     launcher = next(name for name, other in LAUNCHERS.items() if other.reads_config)
     yield warning(
         "trainer.launcher",
-        f"your accelerate config sets {value.other_form or value.value}, which only `accelerate launch` reads",
+        f"your accelerate config sets {value.other_form_text or value.value}, which only `accelerate launch` reads",
         f"Set trainer.launcher={launcher} to train with this value, or set recipe.precision.",
         Change(f"launcher {launcher}", "reads your accelerate config", (("trainer.launcher", launcher),)),
     )

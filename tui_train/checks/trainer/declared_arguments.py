@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import first_names_text, visible
+from tui_train.base.text import names_text, visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.trainer.preset import are_arguments_fully_known, declared_argument_names, declared_arguments_text
 from tui_train.facts.types import ScriptParameter, ScriptSource
@@ -62,7 +62,7 @@ def undeclared_options(setup: Setup) -> Iterator[Finding]:
 def undeclared_options_of_fire_script(setup: Setup) -> Iterator[Finding]:
     """Options that no parameter of Fire's function takes: it runs the whole training, and then fails for them."""
     source = setup.script_source
-    if source is None or source.kind != "fire" or source.ignores_unknown or not source.parameters:
+    if source is None or source.kind != "fire" or source.ignores_unknown_arguments or not source.parameters:
         return
     words = setup.profile.trainer.arguments
     as_parameters = [f"--{word[2:].replace('-', '_')}" if word[:2] == "--" and word[2:] else word for word in words]
@@ -105,19 +105,21 @@ def missing_subcommand(setup: Setup) -> Iterator[Finding]:
     source, words = setup.script_source, setup.profile.trainer.arguments
     if source is None or not source.subcommands or chosen_subcommand(source, words):
         return
-    if not source.needs_command and source.kind != "argparse":
+    if not source.requires_subcommand and source.kind != "argparse":
         return
     trains = next(
         (name for name in source.subcommands if _TRAINING_SUBCOMMAND_PATTERN.match(name)), source.subcommands[0]
     )
     # One of them, by the version of click.
     is_sure = source.kind != "click" or trains not in source.subcommand_by_alias.values()
-    subcommands = first_names_text(source.subcommands, _MAX_CHOICES_SHOWN)
+    subcommands = names_text(source.subcommands, _MAX_CHOICES_SHOWN)
     change = Change(
         f"the subcommand {trains}", "it is the first argument", ((_ARGUMENTS_PROFILE_KEY, (trains, *words)),)
     )
     yield Finding(
-        level="error" if source.needs_command and given_arguments.does_library_parse_as_we_do(source) else "warning",
+        level="error"
+        if source.requires_subcommand and given_arguments.does_library_parse_as_we_do(source)
+        else "warning",
         key=_ARGUMENTS_PROFILE_KEY,
         message=f"the script needs a subcommand, one of {visible(subcommands)}",
         remedy=f"Put the one that trains first in trainer.arguments, such as {visible(trains)}.",
@@ -139,14 +141,14 @@ def invalid_argument_values(setup: Setup) -> Iterator[Finding]:
         given = by_name.get(parameter.name, given_arguments.GivenArgument())
         if not (problem := given_arguments.argument_value_problem(parameter, given.values)):
             continue
-        rest = given_arguments.with_argument(source, words, parameter, ())
+        rest = given_arguments.arguments_with_values(source, words, parameter, ())
         change = Change(f"without {parameter.name}", "the script takes its own", ((_ARGUMENTS_PROFILE_KEY, rest),))
         yield error(
             _ARGUMENTS_PROFILE_KEY,
             f"{visible(parameter.name)} {problem} ({_declaration_place_text(parameter)} of the script)",
             "Give another value (trainer.arguments), or leave the argument out.",
             argument=parameter.name,
-            change=None if parameter.required else change,
+            change=None if parameter.is_required else change,
         )
 
 
@@ -177,7 +179,7 @@ def _lookalike_arguments(setup: Setup) -> Iterator[tuple[str, str, Change]]:
     words = profile.trainer.arguments
     for parameter in parameters_in_scope(source, words) if source else ():
         name = given_arguments.likely_placeholder(parameter)
-        if not source or not name or name in setup.ladder_context.accepted:
+        if not source or not name or name in setup.ladder_context.accepted_placeholders:
             continue
         change = _pass_recipe_value_change(source, profile, parameter, name)
         if change is not None and not given_arguments.preset_arguments_of_parameter(setup.preset, parameter):
@@ -193,7 +195,7 @@ def _pass_recipe_value_change(
     given = given_arguments.given_arguments(source, words).get(parameter.name)
     given_values = given.values if given else ()
     edits: list[tuple[str, fields.FieldValue]] = [
-        (_ARGUMENTS_PROFILE_KEY, given_arguments.with_argument(source, words, parameter, (f"{{{name}}}",)))
+        (_ARGUMENTS_PROFILE_KEY, given_arguments.arguments_with_values(source, words, parameter, (f"{{{name}}}",)))
     ]
     if key.startswith("recipe."):
         try:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from tui_train.base.text import counted, visible
+from tui_train.base.text import quantity, visible
 from tui_train.channel.ssh import is_host_name
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.types import Facts
-from tui_train.launchers import LAUNCHERS, able_launchers_text, launchers_supporting
+from tui_train.launchers import LAUNCHERS, capable_launchers_text, launchers_supporting
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.strategies import why_strategy_unusable
@@ -100,9 +100,9 @@ def invalid_uneven_processes(setup: Setup) -> Iterator[Finding]:
     change: Change | None = Change("as many on each", "all machines like the first", (("nodes.processes", ()),))
     remedy = "Give one number of processes for each machine, in their order; or leave nodes.processes empty."
     if len(nodes.processes) != nodes.machine_count:
-        message = f"nodes.processes has {counted(len(nodes.processes), 'number')} for {nodes.machine_count} machines"
+        message = f"nodes.processes has {quantity(len(nodes.processes), 'number')} for {nodes.machine_count} machines"
     elif nodes.processes[0] != setup.first_machine_processes:
-        first_count = counted(
+        first_count = quantity(
             setup.first_machine_processes, *(("GPU",) if setup.device == "cuda" else ("process", "processes"))
         )
         message = f"nodes.processes says {nodes.processes[0]} for the first machine, which trains on {first_count}"
@@ -120,7 +120,7 @@ def invalid_uneven_processes(setup: Setup) -> Iterator[Finding]:
         remedy = "Leave nodes.processes empty, and choose as many GPUs as the smallest machine has (hardware.gpus)."
     elif not launcher.allows_uneven:
         message = f"{launcher.label} starts the same number of processes on each machine"
-        launchers = able_launchers_text(lambda other: other.allows_uneven)
+        launchers = capable_launchers_text(lambda other: other.allows_uneven)
         remedy = f"Choose {launchers} (trainer.launcher), which shards nothing, or the same number on each."
         if profile.trainer.strategy == "ddp":
             remedy = f"Choose {launchers} (trainer.launcher), or the same number on each."

@@ -49,7 +49,7 @@ def project_folder_of_module(module: str, source: ScriptSource | None) -> str:
 
     A file of a library's name, as evaluate.py, is not what the script imports.
     """
-    return "" if source is None or pip_package(module) else source.packages_above.get(module, "")
+    return "" if source is None or pip_package(module) else source.parent_packages.get(module, "")
 
 
 def missing_module_remedy(module: str, limit: str = "", folder: str = "") -> str:

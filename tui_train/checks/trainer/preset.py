@@ -1,8 +1,8 @@
-"""Checks of the preset, of the file that it is put into, and of what the script itself says that it takes."""
+"""Checks of the preset, of the trainer's file, and of the arguments that the script declares."""
 
 from collections.abc import Iterator, Sequence
 
-from tui_train.base.text import display_path, first_names_text, visible
+from tui_train.base.text import display_path, names_text, visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.checks.trainer.module_packages import pip_package
 from tui_train.facts.types import ScriptSource, YamlDocument
@@ -51,7 +51,7 @@ def unusable_trainer_config_file(setup: Setup) -> Iterator[Finding]:
     if options := user_options_for_value("config", profile, setup.preset):
         yield _unread_config_option_finding(profile, options[-1])
     file = setup.preset.file
-    is_passed = "config" in setup.ladder_context.accepted
+    is_passed = "config" in setup.ladder_context.accepted_placeholders
     if not path:
         if file.needs_user_file if file else is_passed:
             message = f"{setup.preset.name_in_sentence} needs a config file, and none is set"
@@ -110,7 +110,7 @@ def _missing_required_values(document: YamlDocument, path: str, setup: Setup) ->
 def unknown_data_format(setup: Setup) -> Iterator[Finding]:
     """Data files whose format does not follow from their ending, or is not the same for all."""
     trainer = setup.profile.trainer
-    if not trainer.data or "data_format" not in setup.ladder_context.accepted:
+    if not trainer.data or "data_format" not in setup.ladder_context.accepted_placeholders:
         return
     if not datasets_format(trainer.data):
         message = f"the name of the data file does not say its format: {visible(trainer.data[0])}"
@@ -180,11 +180,11 @@ def are_arguments_fully_known(source: ScriptSource) -> bool:
     """Return whether all that a script takes is known from its source."""
     uncertain = (
         source.problem
-        or source.base
+        or source.base_class
         or source.why_unread
-        or source.unnamed_line
+        or source.unreadable_argument_line
         or source.subcommands
-        or source.ignores_unknown
+        or source.ignores_unknown_arguments
     )
     return source.kind == "argparse" and not uncertain
 
@@ -203,4 +203,4 @@ def declared_arguments_text(source: ScriptSource) -> str:
 
 def flag_list_text(flags: Sequence[str]) -> str:
     """Return some flags in words, of many the first; safe to show."""
-    return visible(first_names_text(flags, _MAX_FLAGS_SHOWN))
+    return visible(names_text(flags, _MAX_FLAGS_SHOWN))

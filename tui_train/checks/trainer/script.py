@@ -43,9 +43,11 @@ def script_ignoring_checkpoint(setup: Setup) -> Iterator[Finding]:
     if source is None or rule is None or not any(word.startswith(_RESUME_OPTION) for word in rule.resume):
         return
     effect = "after a restart or a fallback it trains from step 0 again"
-    if source.bare_train_line:
-        message = f"train() on line {source.bare_train_line} of the script is given no checkpoint: {effect}"
-        yield warning(_SCRIPT_PROFILE_KEY, message, f"Write `{source.corrected_train}` there.")
+    if source.train_without_checkpoint_line:
+        message = (
+            f"train() on line {source.train_without_checkpoint_line} of the script is given no checkpoint: {effect}"
+        )
+        yield warning(_SCRIPT_PROFILE_KEY, message, f"Write `{source.corrected_train_call}` there.")
     elif source.creates_accelerator and not source.mentions_checkpoint:
         message = f"the script does not read {_RESUME_OPTION}: {effect}"
         remedy = (
@@ -62,7 +64,7 @@ def unpassed_local_rank(setup: Setup) -> Iterator[Finding]:
         source is None
         or not source.local_rank_line
         or source.reads_local_rank
-        or not LAUNCHERS[setup.launcher].starts_several
+        or not LAUNCHERS[setup.launcher].starts_several_processes
     ):
         return
     message = f"line {source.local_rank_line} of the script takes --local_rank, which {setup.launcher} does not pass"
@@ -90,10 +92,10 @@ def non_python_script(setup: Setup) -> Iterator[Finding]:
     path, source = profile.trainer.script, setup.facts.sources.get(profile.trainer.script)
     if source is None or not source.problem or script_or_module_to_start(profile, setup.preset) != path:
         return
-    if source.not_python:
-        message = f"{visible(path)} is {source.not_python}, but Python must start the script"
+    if source.non_python_label:
+        message = f"{visible(path)} is {source.non_python_label}, but Python must start the script"
         remedy = "Name the Python file that trains (trainer.script)."
-        if source.not_python == "a notebook":
+        if source.non_python_label == "a notebook":
             remedy = f"Make a Python file of it: jupyter nbconvert --to script {visible(shlex.quote(path))}."
         yield error(_SCRIPT_PROFILE_KEY, message, remedy)
     elif (why := source.problem.removeprefix(_NOT_PYTHON_PROBLEM_PREFIX)) != source.problem:
@@ -146,7 +148,7 @@ def missing_input_paths(setup: Setup) -> Iterator[Finding]:
 def several_processes_without_process_group(setup: Setup) -> Iterator[Finding]:
     """Several processes of a script that knows of no others: each would train all of it, and write the same files."""
     source = setup.script_source
-    if source and source.trains_alone and setup.world_size > 1:
+    if source and source.no_process_group and setup.world_size > 1:
         message = (
             f"the script cannot share its work: each of {setup.world_size} processes would train the whole model alone"
         )

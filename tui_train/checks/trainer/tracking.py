@@ -43,7 +43,7 @@ def trackio_unknown_to_library(setup: Setup) -> Iterator[Finding]:
     if tool is None or "tracking.trackio" not in dict(_passed_trackers(setup)):
         return
     library, version, minimum = "transformers", tool.transformers, _MIN_TRANSFORMERS_WITH_TRACKIO
-    if "log_with" in setup.ladder_context.accepted:
+    if "log_with" in setup.ladder_context.accepted_placeholders:
         library, version, minimum = "accelerate", tool.accelerate, _MIN_ACCELERATE_WITH_TRACKIO
     if not is_known_older(version, minimum):
         return

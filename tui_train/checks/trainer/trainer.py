@@ -68,9 +68,9 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     )
     if trainer_has_own_field(profile, "nemo"):
         install = f"Make one that can: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES_TEXT}."
-    elif setup.trainer.wants_data:
+    elif setup.trainer.requires_user_data:
         install = (
-            f"Make one that can: tui-train env create {setup.trainer.library_set}. Or name one that has them "
+            f"Make one that can: tui-train env create {setup.trainer.package_set}. Or name one that has them "
             "(trainer.python), "
             f"or `pip install {' '.join(setup.trainer.needed_packages())}` there."
         )
@@ -113,11 +113,11 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
     expected: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
     if script and setup.preset.can_start_script:
         expected.append(("trainer.script", trainer.script, "file"))
-    if not script or "model" in setup.ladder_context.accepted:
+    if not script or "model" in setup.ladder_context.accepted_placeholders:
         expected.append(("trainer.model", trainer.model, "folder"))
     recipe = trainer_has_own_field(profile, "nemo")
     folder = recipe and profile.nemo.task == "finetune"
-    folders = {path for path, state in facts.paths.items() if state == "folder" and setup.trainer.wants_data}
+    folders = {path for path, state in facts.paths.items() if state == "folder" and setup.trainer.requires_user_data}
     expected.extend(("trainer.data", path, "folder" if folder or path in folders else "file") for path in trainer.data)
     expected.extend(
         ("trainer.validation_data", path, "folder" if path in folders else "file") for path in trainer.validation_data
@@ -140,10 +140,10 @@ def damaged_weights(setup: Setup) -> Iterator[Finding]:
         return
     named = setup.profile.trainer.model
     model = setup.facts.models.get(chosen_model_name(setup.profile, setup.trainer_options))
-    if model and model.damaged:
+    if model and model.bad_weights:
         yield error(
             "trainer.model" if named else "trainer.arguments",
-            f"the weights of the model cannot be loaded: {model.damaged}",
+            f"the weights of the model cannot be loaded: {model.bad_weights}",
             "Copy or download that file again.",
         )
 
@@ -277,7 +277,7 @@ def arguments_setting_recipe_values(setup: Setup) -> Iterator[Finding]:
         "micro_batch" in profile.ladder.rungs
         and not preset.user_arguments_first
         # Without an accumulation that it takes, it cannot be lowered anyway.
-        and setup.ladder_context.accepted & batch.BATCH_PLACEHOLDERS != {"micro_batch"}
+        and setup.ladder_context.accepted_placeholders & batch.BATCH_PLACEHOLDERS != {"micro_batch"}
     ):
         message = (
             f"{visible(words)} in your arguments sets the batch, so no smaller one can be tried after out of memory"

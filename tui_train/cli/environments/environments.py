@@ -9,7 +9,7 @@ from tui_train.actions import environments
 from tui_train.actions.environments import create as making
 from tui_train.base.app_paths import environments_folder, expand_home
 from tui_train.base.errors import Unavailable
-from tui_train.base.text import counted, display_path, visible
+from tui_train.base.text import display_path, quantity, visible
 from tui_train.cli.printing import aligned_table_text, print_json
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.machine import probe, trusted_pythons
@@ -81,7 +81,7 @@ def confirm_and_create_environment(  # noqa: PLR0913 - one for each option
     click.echo(f"{package_set.name}: {package_set.about}")
     click.echo(f"into    {visible(str(place))}, {package_set.size_text}")
     click.echo(f"torch   {torch_build.why}")
-    pins = counted(_pinned_package_count(package_set), "exact version")
+    pins = quantity(_pinned_package_count(package_set), "exact version")
     click.echo(f"rest    {pins} from {visible(str(package_set.requirements_file))}\n")
     for command in plan.commands:
         click.echo(making.install_command_text(command))

@@ -9,7 +9,7 @@ import click
 from tui_train.actions import nemo_files
 from tui_train.actions.nemo_files import NemoChildProgress, NemoTextToPrepare
 from tui_train.base.app_paths import expand_home
-from tui_train.base.text import counted, display_path, visible
+from tui_train.base.text import display_path, quantity, visible
 from tui_train.facts.machine import trusted_pythons
 
 # NeMo gives 5 of 100 documents each to validation and test, where no files are named for these.
@@ -34,8 +34,8 @@ def prepare_data_and_report(data: NemoTextToPrepare, python: str, *, force: bool
     outputs = nemo_files.bin_file_by_split(data)
     for name, path in outputs.items():
         has = counts.get(name, {})
-        tokens = counted(has.get("tokens", 0), "token")
-        click.echo(f"{visible(str(path))}: {counted(has.get('documents', 0), 'document')}, {tokens}")
+        tokens = quantity(has.get("tokens", 0), "token")
+        click.echo(f"{visible(str(path))}: {quantity(has.get('documents', 0), 'document')}, {tokens}")
     keys = {"train": "trainer.data", "validation": "trainer.validation_data", "test": "trainer.test_data"}
     words = [f"--set {keys[name]}={visible(_quote_for_shell_and_path_list(path))}" for name, path in outputs.items()]
     tokenizer = result.tokenizer or str(data.tokenizer)
@@ -59,7 +59,7 @@ def _quote_for_shell_and_path_list(path: Path) -> str:
 def preparation_progress_text(progress: NemoChildProgress) -> str:
     """Return how far a preparation is: percent, documents, tokens."""
     share = 100 * progress.done // progress.total if progress.total else 100
-    return f"{share} %, {counted(progress.documents, 'document')}, {counted(progress.tokens, 'token')}"
+    return f"{share} %, {quantity(progress.documents, 'document')}, {quantity(progress.tokens, 'token')}"
 
 
 def convert_model_and_report(direction: str, source: Path, target: Path, python: str) -> None:

@@ -13,11 +13,11 @@ from tui_train.actions.cards.proof import (
     Stage,
     StageResult,
     load_proof,
-    prove,
+    prove_stages,
     proved_machine,
 )
 from tui_train.actions.cards.trainings import machine_profile
-from tui_train.actions.doctor.short_runs import Observer, Workbench
+from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver
 from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.base.app_paths import card_proof_folder
 from tui_train.base.errors import BadInput, Unavailable
@@ -25,11 +25,11 @@ from tui_train.base.files import create_own_folder, write_atomically
 from tui_train.base.text import duration_text, visible
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.cli.printing import print_json, report_waiting
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.places.place import Place
 from tui_train.profile.types import Profile
 from tui_train.runs.interrupts import defer_signals
-from tui_train.views.cards_report import claim_text, counts_text, report_markdown
+from tui_train.views.proof_report import claim_text, proof_markdown, verdict_counts_text
 
 _JSON_FILE, _MARKDOWN_FILE = "report.json", "REPORT.md"
 
@@ -53,20 +53,20 @@ def prove_machine(  # noqa: PLR0913, PLR0917 - one for each option
     facts = place.probe_facts_for(profile, report_waiting)
     folder = output or card_proof_folder(place.host)
     create_own_folder(folder)
-    proof = load_proof(folder / _JSON_FILE, proved_machine(set_up(profile, facts)))
+    proof = load_proof(folder / _JSON_FILE, proved_machine(make_setup(profile, facts)))
     due = [stage for stage in stages if again or not proof.has_completed(stage)]
-    printer = _Printer(quiet=as_json)
-    printer.print_proved_before([stage for stage in stages if stage not in due])
+    printer = _ClaimPrinter(quiet=as_json)
+    printer.print_names_of_proved_stages([stage for stage in stages if stage not in due])
     with defer_signals(lambda text: click.echo(text, err=True)) as interrupts:
         _write_report(folder, proof)
-        for result in prove(due, profile, Workbench(place, facts, Observer(), interrupts)):
+        for result in prove_stages(due, profile, ShortRunContext(place, facts, ShortRunObserver(), interrupts)):
             proof = proof.with_result(result)
             _write_report(folder, proof)
             printer.print_result(result)
     if as_json:
         print_json(proof)
     else:
-        click.echo(f"\n{counts_text(proof)}. Report: {visible(str(folder / _MARKDOWN_FILE))}")
+        click.echo(f"\n{verdict_counts_text(proof)}. Report: {visible(str(folder / _MARKDOWN_FILE))}")
     if interrupts.number:
         # What was begun is ended and removed; the next call goes on with it.
         sys.exit(interrupts.exit_code)
@@ -93,13 +93,13 @@ def _place_to_prove(profile: Profile, source: FactsSource) -> Place:
     return place
 
 
-class _Printer:
+class _ClaimPrinter:
     """Prints each claim below the name of its stage."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet, self._stage = quiet, ""
 
-    def print_proved_before(self, stages: Sequence[Stage]) -> None:
+    def print_names_of_proved_stages(self, stages: Sequence[Stage]) -> None:
         """Print which stages have their results already."""
         if stages and not self._quiet:
             click.echo(f"proved before: {', '.join(stage.name for stage in stages)} (--again proves them again)")
@@ -116,4 +116,4 @@ class _Printer:
 
 def _write_report(folder: Path, proof: Proof) -> None:
     write_atomically(folder / _JSON_FILE, msgspec.json.format(msgspec.json.encode(proof)))
-    write_atomically(folder / _MARKDOWN_FILE, report_markdown(proof))
+    write_atomically(folder / _MARKDOWN_FILE, proof_markdown(proof))

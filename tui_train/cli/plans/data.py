@@ -21,7 +21,7 @@ from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize, epoch_size
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.types import Toolchain
 from tui_train.profile import data_weights, fields
-from tui_train.views import data_text, show
+from tui_train.views import data_text, plain_text
 
 _LINE_WIDTH = 78
 _MAX_SAMPLES_SHOWN = 3
@@ -76,7 +76,7 @@ def _print_findings(findings: tuple[Finding, ...]) -> None:
     if findings:
         click.echo(err=True)
     for finding in findings:
-        click.echo(show.finding_text(finding), err=True)
+        click.echo(plain_text.finding_text(finding), err=True)
 
 
 def _choose_python_to_read_data(python_path: str) -> Toolchain:
@@ -111,7 +111,7 @@ def _data_lines(report: DataReport, question: DataQuestion, epoch: EpochSize, in
     ]
     if report.tokens:
         lines.append(f"answers  {report.answers.why or 'can be learned alone (--answers-only)'}")
-        lines += [f"end      {words}"] if (words := data_text.passed_end_token_text(report, question)) else []
+        lines += [f"end      {words}"] if (words := data_text.ignored_end_token_text(report, question)) else []
     else:
         lines.append(f"tokens   not counted{'' if question.model else ': name the model with --model'}")
     lines.append(f"read by  {display_path(interpreter)}")
@@ -132,7 +132,7 @@ def _token_lines(tokens: TokenCounts, report: DataReport, question: DataQuestion
     lines.append(f"         0 {data_text.token_histogram_text(tokens)} {grouped_digits(tokens.longest)}")
     if 0 < question.length < tokens.longest:
         at = question.length * len(tokens.histogram) // tokens.longest
-        words = data_text.cut_rows_text(report, tokens, question)
+        words = data_text.truncated_rows_text(report, tokens, question)
         lines.append(f"{' ' * (11 + at)}└ {grouped_digits(question.length)}: {words}")
     return lines
 

@@ -6,20 +6,20 @@ import click
 import msgspec
 
 from tui_train.actions.doctor.communication import communication_profile
-from tui_train.actions.doctor.cures import examine_communication
-from tui_train.actions.doctor.short_runs import Observer, Workbench
+from tui_train.actions.doctor.communication_fixes import examine_communication
+from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver
 from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
-from tui_train.cli.plans.plans import apply_edits, load_profile, report_findings_and_require_plan
+from tui_train.cli.plans.plans import apply_edits, load_profile, print_findings_and_require_plan
 from tui_train.cli.printing import print_json, report_waiting
 from tui_train.facts.machine.communication_tests import Examination, Exchange
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.changes import Change
 from tui_train.runs.interrupts import defer_signals
-from tui_train.views.communication_report import examination_text, exchange_text, test_title
+from tui_train.views.communication_report import communication_test_title, examination_text, exchange_text
 
 
 def examine_profile(
@@ -29,13 +29,13 @@ def examine_profile(
     profile = apply_edits(load_profile(reference), edits)
     chosen = source_for_profile(profile, source)
     facts = probe_facts_for_start(profile, chosen, report_waiting)
-    setup = set_up(profile, facts)
+    setup = make_setup(profile, facts)
     # What the training lacks besides, such as a model, does not matter here.
-    report_findings_and_require_plan(prepare_plan(set_up(communication_profile(setup), facts)), starts=True)
-    observer = Observer() if as_json else _Printer(test_title(setup))
+    print_findings_and_require_plan(prepare_plan(make_setup(communication_profile(setup), facts)), starts=True)
+    observer = ShortRunObserver() if as_json else _ExchangePrinter(communication_test_title(setup))
     with defer_signals(lambda text: click.echo(text, err=True)) as interrupts:
-        bench = Workbench(chosen.place, facts, observer, interrupts)
-        examination = examine_communication(profile, bench, max_seconds)
+        run_context = ShortRunContext(chosen.place, facts, observer, interrupts)
+        examination = examine_communication(profile, run_context, max_seconds)
     if interrupts.number:
         # What was begun is ended and removed.
         sys.exit(interrupts.exit_code)
@@ -47,7 +47,7 @@ def examine_profile(
         sys.exit(Unavailable.exit_code)
 
 
-class _Printer(Observer):
+class _ExchangePrinter(ShortRunObserver):
     """Prints each stage of the first process, and every problem."""
 
     def __init__(self, title: str) -> None:
@@ -65,4 +65,4 @@ class _Printer(Observer):
 
 def _examination_data(examination: Examination) -> dict[str, object]:
     data: dict[str, object] = msgspec.to_builtins(examination)
-    return data | {"change": msgspec.to_builtins(examination.proved_change)}
+    return data | {"change": msgspec.to_builtins(examination.proven_fix)}

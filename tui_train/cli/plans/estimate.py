@@ -11,12 +11,12 @@ from tui_train.checks import find_problems
 from tui_train.cli import printing
 from tui_train.cli.plans.plans import apply_edits, facts_with_fetched_config, load_profile, unknown_sizes_remedy
 from tui_train.memory import trace as traces
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.predict import Prediction, RungEffect, predict_memory, rung_effects
 from tui_train.memory.trace import CountedMemory
 from tui_train.memory.types import MemorySettings
 from tui_train.setup.setup import Setup
-from tui_train.views import show
+from tui_train.views import plain_text
 
 
 def print_estimate(  # noqa: PLR0913 - one for each option
@@ -32,7 +32,7 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     facts = probe_facts_for_profile(profile, source, printing.report_waiting)
     if fetch:
         facts = facts_with_fetched_config(profile, facts, source)
-    setup = set_up(profile, facts)
+    setup = make_setup(profile, facts)
     if setup.recipe_problem:
         raise setup.recipe_problem
     prediction = predict_memory(setup)
@@ -42,7 +42,7 @@ def print_estimate(  # noqa: PLR0913 - one for each option
         raise Unavailable(f"the memory cannot be estimated: {prediction.why_no_estimate}", remedy)
     for finding in find_problems(setup):
         if finding.forbids_plan:
-            click.echo(show.finding_text(finding), err=True)
+            click.echo(plain_text.finding_text(finding), err=True)
     changes = rung_effects(setup)
     if not as_json:
         click.echo("\n".join(_estimate_lines(prediction, changes)))
@@ -59,17 +59,17 @@ def _trace_or_measure_memory(prediction: Prediction, setup: Setup, method: str) 
     if model is None or settings is None or tool is None:
         raise Unavailable("no Python was found that could train", "Choose a Python (trainer.python).")
     why = traces.why_not_traceable(model, settings)
-    if method == "measure" and (settings.packed or settings.sharding not in {"", "ddp"}):
+    if method == "measure" and (settings.quantization or settings.sharding not in {"", "ddp"}):
         why = "two steps on one GPU do not show the memory of sharded or quantized weights"
     if method == "measure" and prediction.band == "will not fit":
         why = "by the estimate two steps do not fit, and running out of memory may end other programs"
     if why:
         raise Unavailable(f"--{method} is not possible: {why}", "Use the estimate, or start the training.")
-    question = traces.memory_child_request(model, settings, prediction.workload.folder)
+    question = traces.memory_child_request(model, settings, prediction.workload.model_folder)
     if method == "trace":
-        counted = traces.run_trace(tool.python, question)
+        counted = traces.run_memory_trace(tool.python, question)
     else:
-        counted = traces.run_measurement(tool.python, question, setup.gpus[0].uuid if setup.gpus else "")
+        counted = traces.run_memory_measurement(tool.python, question, setup.gpus[0].uuid if setup.gpus else "")
     if counted.problem:
         raise Unavailable(f"--{method} failed: {visible(counted.problem)}", "Use the estimate.")
     return counted
@@ -89,7 +89,7 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
     parameters = f"{estimate.parameters / 1e6:,.1f} M parameters"
     peak, error = estimate.peak_phase, estimate.relative_error
     lines = [
-        f"{visible(model.name)}: {parameters}, {estimate.trained / 1e6:,.1f} M trained",
+        f"{visible(model.name)}: {parameters}, {estimate.trained_count / 1e6:,.1f} M trained",
         _settings_text(settings),
         "",
         printing.aligned_table_text(rows),
@@ -97,12 +97,14 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
         f"Estimated: at most {size_text(peak.total_bytes)} of tensors (±{percent(error)}), in: {peak.name}.",
     ]
     for place, verdict in prediction.place_verdicts:
-        of = f"{size_text(verdict.reserved)} of {size_text(verdict.available)}"
-        lines.append(f"{visible(place.name)}: {verdict.band}, {of} reserved ({size_text(verdict.needed)} allocated)")
+        of = f"{size_text(verdict.reserved_bytes)} of {size_text(verdict.available_bytes)}"
+        lines.append(
+            f"{visible(place.name)}: {verdict.band}, {of} reserved ({size_text(verdict.tensor_bytes)} allocated)"
+        )
     lines += [f"Not modelled: {visible(words)}." for words in estimate.caveats]
     if changes:
         rows = [
-            (typeset_ascii(each.change.title), _signed_size_text(each.peak_difference), each.band or "")
+            (typeset_ascii(each.change.title), _signed_size_text(each.peak_difference_bytes), each.band or "")
             for each in changes
         ]
         lines += [
@@ -116,10 +118,10 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
 
 def _settings_text(settings: MemorySettings) -> str:
     """Return the settings that the estimate is for, in one line."""
-    packed = f", others quantized ({settings.packed})" if settings.packed else ""
+    packed = f", others quantized ({settings.quantization})" if settings.quantization else ""
     computed = f", computed in {settings.autocast}" if settings.autocast else ""
     batch = f"micro batch {settings.micro_batch} × {settings.sequence_length} tokens"
-    return f"{batch}, weights in {settings.weights}{packed}{computed}, optimizer {settings.optimizer}"
+    return f"{batch}, weights in {settings.weight_dtype}{packed}{computed}, optimizer {settings.optimizer}"
 
 
 def _short_phase_name(name: str) -> str:
@@ -163,10 +165,10 @@ def _estimate_data(
         "verdicts": [
             {
                 "place": place.name,
-                "free": place.free,
-                "left": verdict.available,
-                "allocated": verdict.needed,
-                "reserved": verdict.reserved,
+                "free": place.free_bytes,
+                "left": verdict.available_bytes,
+                "allocated": verdict.tensor_bytes,
+                "reserved": verdict.reserved_bytes,
                 "verdict": verdict.band,
             }
             for place, verdict in prediction.place_verdicts
@@ -175,7 +177,7 @@ def _estimate_data(
             {
                 "title": each.change.title,
                 "edits": dict(each.change.edits),
-                "bytes": each.peak_difference,
+                "bytes": each.peak_difference_bytes,
                 "verdict": each.band,
             }
             for each in changes

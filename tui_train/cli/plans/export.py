@@ -14,7 +14,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.cli import printing
 from tui_train.cli.plans import plans
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, RenderedFile, files_with_plan_described
 from tui_train.plan.render.manifests import MANIFESTS, with_cluster_address
 from tui_train.plan.render.manifests.cluster import VolumeClaim, plan_for_cluster
@@ -29,12 +29,12 @@ def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: Fa
     profile = plans.apply_edits(plans.load_profile(reference), edits)
     source = machine_facts.source_for_profile(profile, source)
     prepared = prepare_plan(
-        set_up(profile, machine_facts.probe_facts_for_profile(profile, source, printing.report_waiting))
+        make_setup(profile, machine_facts.probe_facts_for_profile(profile, source, printing.report_waiting))
     )
-    made_plan = plans.report_findings_and_require_plan(prepared)
+    made_plan = plans.print_findings_and_require_plan(prepared)
     target = _write_files_and_print_paths(folder, prepared.files, force=force)
     script = visible(shlex.quote(str(target / LAUNCH_SCRIPT_FILE_NAME)))
-    if source.host or (source.machine and not source.slurm):
+    if source.host or (source.machine_file and not source.slurm):
         click.echo(f"Copy {visible(str(target))} to {visible(source.host or 'that machine')}.")
         script = LAUNCH_SCRIPT_FILE_NAME
     if made_plan.slurm and source.host:
@@ -65,8 +65,8 @@ def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
     profile = plans.apply_edits(plans.load_profile(reference), edits)
     # A manifest is for another scheduler.
     profile = with_cluster_address(fields.profile_with_value(profile, "hardware.scheduler", "none"), manifest_name)
-    setup = set_up(profile, machine_facts.probe_facts_for_profile(profile, source, printing.report_waiting))
-    made_plan = plans.report_findings_and_require_plan(_without_unused_image_warnings(prepare_plan(setup)))
+    setup = make_setup(profile, machine_facts.probe_facts_for_profile(profile, source, printing.report_waiting))
+    made_plan = plans.print_findings_and_require_plan(_without_unused_image_warnings(prepare_plan(setup)))
     cluster = plan_for_cluster(made_plan, profile, claims=volumes, paths=setup.facts.paths, toolchain=setup.toolchain)
     made = member.render_manifest(cluster)
     _write_files_and_print_paths(folder, (*cluster.files, RenderedFile(member.FILE_NAME, made.text)), force=force)

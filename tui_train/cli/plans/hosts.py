@@ -27,7 +27,7 @@ def add_saved_host(name: str, address: str, *, force: bool) -> None:
 
 
 def log_in_to_saved_host(name: str) -> None:
-    """Have ssh ask on this terminal what it must; Unavailable where it does not come in."""
+    """Log in by ssh on this terminal; Unavailable if that fails."""
     host = hosts.host_address(name)
     if code := ssh.log_in(host):
         raise Unavailable(f"ssh did not come in to {visible(host)} (exit code {code})", f"Try it: ssh {visible(host)}")

@@ -59,7 +59,7 @@ def _allowed_values_text(row: Field) -> str:
     if row.kind in {"integer", "number"} and row.minimum is not None:
         words = "a whole number" if row.kind == "integer" else "a number"
         return f"{words} from {row.minimum:.12g}" + (f" to {row.maximum:.12g}" if row.maximum is not None else "")
-    values = choices.listed_values(row.key)
+    values = choices.enumerable_values(row.key)
     return ", ".join(values) if values else _ALLOWED_VALUES_TEXT_BY_FIELD_KIND[row.kind]
 
 

@@ -24,7 +24,7 @@ from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.machine import container_images, probe, trusted_pythons
 from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.predict import predict_memory
 from tui_train.plan.description import script_notes
 from tui_train.plan.render import files_with_plan_described
@@ -38,9 +38,9 @@ from tui_train.profile.secret_values import find_profile_secrets
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.setup.machine import container
-from tui_train.setup.recipe.effective import working_folder
+from tui_train.setup.recipe.effective_values import working_folder
 from tui_train.trainers import trainer_has_own_field
-from tui_train.views import choices, clusters, overview, previous_run, show
+from tui_train.views import choices, clusters, overview, plain_text, previous_run
 from tui_train.views.previous_run import PreviousRun
 
 _PREVIOUS_RUN_REFERENCE = "previous"
@@ -66,7 +66,7 @@ def print_facts(*, as_json: bool, source: FactsSource, save: Path | None) -> Non
         if machine_facts.cluster:
             click.echo(clusters.cluster_table_text(machine_facts.cluster, printing.terminal_width_or_none()) + "\n")
         click.echo(
-            show.facts_text(
+            plain_text.facts_text(
                 machine_facts,
                 toolchain,
                 recommended_uuids(machine_facts.machine.gpus, verdicts),
@@ -91,7 +91,7 @@ def print_plan(  # noqa: PLR0913 - one for each option
     facts = probe_facts_for_start(profile, source, printing.report_waiting)
     if fetch:
         facts = facts_with_fetched_config(profile, facts, source)
-    setup = set_up(profile, facts)
+    setup = make_setup(profile, facts)
     prepared = prepare_plan(setup)
     if as_json:
         differences = previous_run.effective_changes_since(earlier, profile) if earlier else ()
@@ -104,14 +104,14 @@ def print_plan(  # noqa: PLR0913 - one for each option
         # What the script takes is needed where its arguments are wrong.
         for line in script_notes(profile, facts):
             click.echo(line, err=True)
-    made_plan = report_findings_and_require_plan(prepared)
+    made_plan = print_findings_and_require_plan(prepared)
     pace = previous_run.expected_pace(earlier, profile)
     click.echo(overview.overview_text(overview.overview_lines(setup, pace)))
     if unknown := predict_memory(setup).workload.unknown_model:
         click.echo(f"\nmemory: the sizes of {unknown} are not known. {unknown_sizes_remedy(unknown, facts)}")
     if against:
         click.echo(f"\n{_changes_since_run_text(earlier, profile)}")
-    click.echo(f"\n{show.plan_text(made_plan)}")
+    click.echo(f"\n{plain_text.plan_text(made_plan)}")
     folder = working_folder(profile, setup.preset)
     where = f" (in {visible(folder)})" if folder and folder != str(Path.cwd()) else ""
     click.echo(f"\ncommand{where}: {_first_attempt_command_text(made_plan)}")
@@ -123,7 +123,7 @@ def facts_with_fetched_config(profile: Profile, facts: Facts, source: FactsSourc
     if source.is_other_machine_or_cluster:
         raise click.UsageError("--fetch-config runs on this machine: leave out --machine, --on and --slurm.")
     machines.require_training_on_this_machine(profile, "--fetch-config")
-    setup = set_up(profile, facts)
+    setup = make_setup(profile, facts)
     if setup.recipe_problem:
         raise setup.recipe_problem
     name = predict_memory(setup).workload.unknown_model
@@ -293,10 +293,10 @@ def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
     return kept
 
 
-def report_findings_and_require_plan(prepared: PreparedPlan, *, starts: bool = False) -> Plan:
+def print_findings_and_require_plan(prepared: PreparedPlan, *, starts: bool = False) -> Plan:
     """Return the plan, after printing the findings to stderr; exits where one forbids the plan, or its start."""
     for finding in prepared.findings:
-        click.echo(show.finding_text(finding), err=True)
+        click.echo(plain_text.finding_text(finding), err=True)
     if prepared.plan is None or (starts and prepared.errors):
         sys.exit(_refusal_exit_code(prepared))
     return prepared.plan
@@ -312,7 +312,7 @@ def apply_fixes_of_errors(
     chosen = {edit.partition("=")[0] for edit in user_edits}
     fixes: list[AppliedFix] = []
     for _ in range(_MAX_FIX_ROUNDS):
-        findings = find_problems(set_up(profile, facts_here))
+        findings = find_problems(make_setup(profile, facts_here))
         offered = (AppliedFix(finding, finding.change) for finding in findings if finding.change)
         own_fixes = (
             fix for fix in offered if fix.finding.level == "error" and chosen.isdisjoint(dict(fix.change.edits))

@@ -40,7 +40,7 @@ def print_presets(*, as_json: bool) -> None:
             if preset.module
             else "your script"
         )
-        recipe = ", ".join(_passed_recipe_names(preset)) or "your arguments"
+        recipe = ", ".join(_recipe_names_in_preset(preset)) or "your arguments"
         resumes = "resumes" if preset.checkpoints else "does not resume"
         rows.append((visible(name), f"Starts {visible(starts)}, {resumes}. Takes: {recipe}."))
     click.echo(description_list_text(rows))
@@ -78,7 +78,7 @@ def print_preset(name: str) -> None:
         click.echo(visible(line.expandtabs()))
 
 
-def _passed_recipe_names(preset: Preset) -> list[str]:
+def _recipe_names_in_preset(preset: Preset) -> list[str]:
     """Return the names of the recipe's values that a preset passes, in the order of the recipe."""
     keys = dict.fromkeys(
         KEY_BY_PLACEHOLDER[name] for name in KEY_BY_PLACEHOLDER if name in accepted_placeholders(preset)

@@ -54,7 +54,7 @@ def _comparison_table_lines(title: str, rows: Sequence[ComparisonRow], run_count
     for row in rows:
         cells = "".join(f"  {shortened_setting_text(text, cell):>{cell}}" for text in row.cells)
         best = f"{row.note}  " if row.note else ""
-        better = f"{RUN_LETTERS[row.best]} is better" if row.best is not None and run_count > 2 else ""
+        better = f"{RUN_LETTERS[row.best_index]} is better" if row.best_index is not None and run_count > 2 else ""
         lines.append(f"{row.label:<{label_width}}{cells}  {best}{better}".rstrip())
     return lines
 
@@ -67,8 +67,8 @@ def _compared_run_data(
     return {
         "run": compared_run.run.name,
         "path": str(compared_run.run.path),
-        "state": compared_run.now.state,
-        "seconds": training_seconds(compared_run.now),
+        "state": compared_run.status.state,
+        "seconds": training_seconds(compared_run.status),
         "step": progress.step,
         "steps": progress.steps,
         "loss": progress.last.loss if progress.last else None,
@@ -76,7 +76,7 @@ def _compared_run_data(
         "eval_loss_best": best.loss if best else None,
         "eval_loss_best_step": best.step if best else None,
         "tokens_per_second": progress.tokens_per_second,
-        "memory_peak": compared_run.peak or None,
+        "memory_peak": compared_run.peak_memory or None,
         "losses": [[point.step, point.loss] for point in progress.curve.thinned_points(_MAX_LOSS_POINTS_IN_JSON)],
         "eval_losses": [
             [point.step, point.loss] for point in progress.evaluations.thinned_points(_MAX_LOSS_POINTS_IN_JSON)

@@ -12,7 +12,7 @@ import msgspec
 from tui_train.base.text import size_text, visible
 from tui_train.cli.printing import print_json
 from tui_train.diagnose.evidence import diagnose_log_or_run
-from tui_train.diagnose.reader import LogReadObserver
+from tui_train.diagnose.log_reader import LogReadObserver
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis, failure_heading
 from tui_train.profile.changes import Change
 from tui_train.runner.logs.memory_patterns import TEXT_BY_MEMORY_PHASE
@@ -21,7 +21,7 @@ from tui_train.runs.health import STANDSTILL_MINUTES
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.status import read_status
-from tui_train.views import show
+from tui_train.views import plain_text
 
 _TEXT_BY_RUN_STATE = {
     "new": "the run has not started",
@@ -49,7 +49,7 @@ def print_diagnosis(reference: str, exit_code: int | None, *, as_json: bool) -> 
 
 
 class LogReadProgressPrinter(LogReadObserver):
-    """Says on stderr what the end of a large log shows, and how much was read: on one line of a terminal, or seldom."""
+    """Prints the diagnosis of a large log's end and the progress of reading to stderr, on one line of a terminal."""
 
     def __init__(self) -> None:
         """Begin with nothing said."""
@@ -58,13 +58,13 @@ class LogReadProgressPrinter(LogReadObserver):
         self._next = time.monotonic() + 1.0
         self._shown = ""
 
-    def note_diagnosis_of_ends(self, diagnosis: Diagnosis | None) -> None:
-        """Say what the end shows."""
+    def note_early_diagnosis(self, diagnosis: Diagnosis | None) -> None:
+        """Print the diagnosis of the end."""
         shown = f"{failure_heading(diagnosis.failure)}: {diagnosis.cause}" if diagnosis else "no failure"
         click.echo(f"The log's end shows {shown}\nReading the rest; Ctrl-C stops it …", err=True)
 
     def note_bytes_read(self, read_bytes: int, total_bytes: int) -> None:
-        """Say how much was read, now and then."""
+        """Print how much was read, now and then."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._every
@@ -76,7 +76,7 @@ class LogReadProgressPrinter(LogReadObserver):
         click.echo(f"\r\x1b[K{self._shown}" if self._terminal else self._shown, nl=not self._terminal, err=True)
 
     def finish(self) -> None:
-        """Say nothing more, or that not all was read."""
+        """End the line of progress, or print that not all was read."""
         if self._shown and self._terminal:
             click.echo("\r\x1b[K", nl=False, err=True)
         if self.stopped:
@@ -143,5 +143,5 @@ def diagnosis_text(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
 
 def retry_command(run: RunDir, change: Change) -> str:
     """Return the command that starts a run's profile with a change, empty where a value may be a secret."""
-    options = show.command_line_options_of_change(change)
+    options = plain_text.command_line_options_of_change(change)
     return f"tui-train run {visible(shlex.quote(str(run.profile)))} {options}" if options else ""

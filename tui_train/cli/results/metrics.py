@@ -7,50 +7,56 @@ from collections.abc import Sequence
 import click
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import first_names_text, size_text, visible
+from tui_train.base.text import names_text, size_text, visible
 from tui_train.cli.printing import aligned_table_text, print_json, report_waiting
 from tui_train.runner.logs.metrics import Metrics, MetricSeries
 from tui_train.runs import rundir
-from tui_train.runs.results.metrics import read_metrics, size_of_logs
-from tui_train.views.metrics import MetricSummary, metric_text, names_matching, ordered_metrics, summarize_metric
+from tui_train.runs.results.metrics import attempt_log_bytes, read_metrics
+from tui_train.views.metrics import (
+    MetricSummary,
+    metric_value_text,
+    metrics_matching,
+    ordered_metrics,
+    summarize_metric,
+)
 
 _MAX_NAMES_IN_REMEDY = 12
 _MIN_ANNOUNCED_BYTES = 64 << 20  # of logs, which take some seconds
-_TABLE_HEAD = ("metric", "last", "mean of last 10 %", "min", "max", "steps")
-_CSV_HEAD = ("metric", "first_step", "last_step", "values", "min", "mean", "max")
+_TABLE_HEADER = ("metric", "last", "mean of last 10 %", "min", "max", "steps")
+_CSV_HEADER = ("metric", "first_step", "last_step", "values", "min", "mean", "max")
 
 
 def print_metrics(reference: str, only: Sequence[str], *, as_json: bool, as_csv: bool) -> None:
     """Print the metrics of a run: as a table, or with all that is kept of them as JSON or CSV."""
     run = rundir.find_run(reference)
-    if (size := size_of_logs(run)) > _MIN_ANNOUNCED_BYTES:
+    if (size := attempt_log_bytes(run)) > _MIN_ANNOUNCED_BYTES:
         report_waiting(f"reading {size_text(size)} of logs; Ctrl-C ends it …")
     metrics = read_metrics(run)
-    chosen = _chosen_metrics(metrics, only) if only else ordered_metrics(metrics)
+    chosen = _metrics_to_print(metrics, only) if only else ordered_metrics(metrics)
     if as_json:
         print_json({"run": run.name, "metrics": [_metric_data(each) for each in chosen]})
     elif as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows((_CSV_HEAD, *((each.name, *row) for each in chosen for row in _bucket_rows(each))))
+        writer.writerows((_CSV_HEADER, *((each.name, *row) for each in chosen for row in _bucket_rows(each))))
     elif chosen:
-        click.echo(aligned_table_text([_TABLE_HEAD, *(_table_row(summarize_metric(each)) for each in chosen)]))
+        click.echo(aligned_table_text([_TABLE_HEADER, *(_table_row(summarize_metric(each)) for each in chosen)]))
     else:
         click.echo(f"{visible(run.name)}: no metrics in its log")
 
 
-def _chosen_metrics(metrics: Metrics, only: Sequence[str]) -> list[MetricSeries]:
-    chosen = names_matching(metrics, only)
+def _metrics_to_print(metrics: Metrics, only: Sequence[str]) -> list[MetricSeries]:
+    chosen = metrics_matching(metrics, only)
     if not chosen:
         names = [each.name for each in ordered_metrics(metrics)]
-        known = f"It has {first_names_text(names, _MAX_NAMES_IN_REMEDY)}." if names else "Its log has none."
+        known = f"It has {names_text(names, _MAX_NAMES_IN_REMEDY)}." if names else "Its log has none."
         raise BadInput(f"no metric is named {visible(' or '.join(only))}", known)
     return chosen
 
 
 def _table_row(summary: MetricSummary) -> tuple[str, ...]:
-    numbers = (summary.last, summary.mean_last_tenth, summary.low, summary.high)
-    left_out = f", {summary.left_out} not finite" if summary.left_out else ""
-    return (summary.name, *map(metric_text, numbers), f"{summary.steps_text}{left_out}")
+    numbers = (summary.last, summary.mean_last_tenth, summary.minimum, summary.maximum)
+    left_out = f", {summary.non_finite_count} not finite" if summary.non_finite_count else ""
+    return (summary.name, *map(metric_value_text, numbers), f"{summary.steps_text}{left_out}")
 
 
 def _bucket_rows(series: MetricSeries) -> list[tuple[float, ...]]:
@@ -67,9 +73,9 @@ def _metric_data(series: MetricSeries) -> dict[str, object]:
         "last": summary.last,
         "last_step": summary.last_step,
         "mean_of_last_tenth": summary.mean_last_tenth,
-        "min": summary.low,
-        "max": summary.high,
+        "min": summary.minimum,
+        "max": summary.maximum,
         "values": summary.values,
-        "not_finite": summary.left_out,
-        "buckets": [dict(zip(_CSV_HEAD[1:], row, strict=True)) for row in _bucket_rows(series)],
+        "not_finite": summary.non_finite_count,
+        "buckets": [dict(zip(_CSV_HEADER[1:], row, strict=True)) for row in _bucket_rows(series)],
     }

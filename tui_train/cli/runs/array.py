@@ -7,7 +7,7 @@ import msgspec
 
 from tui_train.actions.run_array import ArrayMember, start_members
 from tui_train.base.text import visible
-from tui_train.cli.plans.plans import report_findings_and_require_plan
+from tui_train.cli.plans.plans import print_findings_and_require_plan
 from tui_train.cli.runs.runs import doing_text
 from tui_train.places.place import Place
 from tui_train.runs.interrupts import defer_signals
@@ -23,7 +23,7 @@ def report_findings_of_members(members: tuple[ArrayMember, ...]) -> None:
         findings = member.prepared.findings
         news = tuple(each for each in findings if each.level == "error" or each.message not in shown_messages)
         shown_messages |= {each.message for each in news}
-        report_findings_and_require_plan(msgspec.structs.replace(member.prepared, findings=news), starts=True)
+        print_findings_and_require_plan(msgspec.structs.replace(member.prepared, findings=news), starts=True)
 
 
 def start_members_and_report(members: tuple[ArrayMember, ...], place: Place, when_free: WhenFree) -> None:

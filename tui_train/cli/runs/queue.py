@@ -7,24 +7,24 @@ import click
 
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.files import read_error_reason
-from tui_train.base.text import counted, duration_text, visible
+from tui_train.base.text import duration_text, quantity, visible
 from tui_train.cli.printing import aligned_table_text, print_json
-from tui_train.places.asking import ask_queue, ask_queue_move
+from tui_train.places.host_questions import ask_queue, ask_queue_move
 from tui_train.profile import hosts
 from tui_train.runner.queue.listing import WaitingStart, list_waiting_starts, move_in_queue
 from tui_train.runner.queue.tickets import queue_folder_path
 from tui_train.runs import rundir
-from tui_train.runs.elsewhere import read_place_elsewhere
+from tui_train.runs.remote_run import read_remote_place
 
 
 def print_queue(host: str, *, as_json: bool) -> None:
     """List what waits on this machine or a host, the next one first."""
-    with _reporting_unusable_queue():
+    with _report_unusable_queue():
         waiting = ask_queue(hosts.host_address(host)) if host else list_waiting_starts()
     if as_json:
         print_json([start._asdict() for start in waiting])
     elif waiting:
-        rows = [_row(place, start) for place, start in enumerate(waiting, start=1)]
+        rows = [_queue_row(place, start) for place, start in enumerate(waiting, start=1)]
         click.echo(aligned_table_text([("", "run", "user", "waits", "for", "why"), *rows]))
     else:
         click.echo("Nothing waits. Let a run wait for its GPUs: tui-train run PROFILE --when-free")
@@ -33,8 +33,8 @@ def print_queue(host: str, *, as_json: bool) -> None:
 def move_run(reference: str, *, to_front: bool) -> None:
     """Move a run that waits before or after all others of this user, and list what waits there."""
     run = rundir.find_run(reference)
-    place = read_place_elsewhere(run.path)
-    with _reporting_unusable_queue():
+    place = read_remote_place(run.path)
+    with _report_unusable_queue():
         if place:
             ask_queue_move(place, to_front=to_front)
         elif not move_in_queue(str(run.path), to_front=to_front):
@@ -43,7 +43,7 @@ def move_run(reference: str, *, to_front: bool) -> None:
 
 
 @contextmanager
-def _reporting_unusable_queue() -> Iterator[None]:
+def _report_unusable_queue() -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -51,14 +51,21 @@ def _reporting_unusable_queue() -> Iterator[None]:
         raise Unavailable(words, "See docs/queue.md.") from None
 
 
-def _row(place: int, start: WaitingStart) -> tuple[str, ...]:
+def _queue_row(place: int, start: WaitingStart) -> tuple[str, ...]:
     waits = duration_text(start.seconds)
-    return (str(place), visible(start.run), visible(start.user), waits, _needs_text(start), visible(start.why))
+    return (
+        str(place),
+        visible(start.run),
+        visible(start.user),
+        waits,
+        _requested_resources_text(start),
+        visible(start.why),
+    )
 
 
-def _needs_text(start: WaitingStart) -> str:
+def _requested_resources_text(start: WaitingStart) -> str:
     if start.cores:
-        return counted(start.cores, "CPU core")
+        return quantity(start.cores, "CPU core")
     if start.gpus < start.gpus_to_choose_from:
         return f"{start.gpus} of {start.gpus_to_choose_from} GPUs"
-    return counted(start.gpus, "GPU")
+    return quantity(start.gpus, "GPU")

@@ -224,7 +224,7 @@ def send(profile: str, edits: tuple[str, ...], host: str | None, *, dry_run: boo
     """Copy the script, data and model of PROFILE from here to its host by rsync, to the same paths."""
     from tui_train.cli.runs import send
 
-    send.send_named_files(profile, edits, facts_source_of_options(None, host), dry_run=dry_run)
+    send.send_profile_files(profile, edits, facts_source_of_options(None, host), dry_run=dry_run)
 
 
 @cli.command()

@@ -11,22 +11,22 @@ from tui_train.base.text import loss_text, size_text, visible
 from tui_train.cli.printing import aligned_table_text, print_json
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.facts.other_machines import machine_files
-from tui_train.places import fetching, place_of_run
-from tui_train.places.asking import StartUnderWay, list_runs_on_host
+from tui_train.places import fetched_results, place_of_run
+from tui_train.places.host_questions import StartUnderWay, list_runs_on_host
 from tui_train.places.jobs import refresh_jobs
 from tui_train.profile import hosts, store
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import archive, rundir
-from tui_train.runs.elsewhere import read_place_elsewhere
 from tui_train.runs.folders import read_note
 from tui_train.runs.follow import read_progress
+from tui_train.runs.remote_run import read_remote_place
 from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import queue_reason_text, read_queued_job
 from tui_train.runs.status import ListedRun, read_listed_runs, read_status
-from tui_train.views import show
+from tui_train.views import plain_text
 from tui_train.views.run_digest import ENDED_LOG_TAIL_BYTES
 
 
@@ -57,13 +57,13 @@ def _run_rows(listing: tuple[ListedRun, ...], *, are_here: bool) -> list[tuple[s
     """Return the runs as a table; attempts are in it where a run had several, the others where there are any."""
     read = [_newest_progress(listed) if are_here else Progress() for listed in listing]
     columns = (
-        ("attempts", [show.attempts_text(listed) for listed in listing], {"0", "1", "-"}),
+        ("attempts", [plain_text.attempt_count_text(listed) for listed in listing], {"0", "1", "-"}),
         ("step", [_step_text(progress) for progress in read], {""}),
         ("loss", [_newest_loss_text(progress) for progress in read], {""}),
         ("note", [visible(read_note(listed.run)) for listed in listing], {""}),
     )
     more = [(name, *cells) for name, cells, usual in columns if not usual.issuperset(cells)]
-    rows = [("run", "state", "started", "took"), *map(show.listed_run_row, listing)]
+    rows = [("run", "state", "started", "took"), *map(plain_text.listed_run_row, listing)]
     return [(*row, *cells) for row, *cells in zip(rows, *more, strict=True)]
 
 
@@ -99,7 +99,7 @@ def _listed_run_data(listed: ListedRun, *, is_here: bool) -> dict[str, Any]:
 
 def stop_run_and_report(reference: str, *, at_once: bool) -> None:
     """End a run; `at_once` without time to save."""
-    run = next((each.run for each in read_listed_runs() if each.stoppable), None) if reference == "last" else None
+    run = next((each.run for each in read_listed_runs() if each.is_stoppable), None) if reference == "last" else None
     run = run or rundir.find_run(reference)
     try:
         before = place_of_run(run).ask_state(run, with_log=False)
@@ -107,10 +107,10 @@ def stop_run_and_report(reference: str, *, at_once: bool) -> None:
         before = read_status(run)
     # The job of a run that is lost may be queued again.
     if not (before.live or before.leftover or before.container or read_queued_job(run.path)):
-        click.echo(f"{visible(run.name)} is not running: {show.run_state_text(before)}")
+        click.echo(f"{visible(run.name)} is not running: {plain_text.run_state_text(before)}")
         return
     ended = place_of_run(run).stop(run, at_once=True) if at_once else stop_run_with_grace(run, before)
-    click.echo(show.after_stop_text(ended))
+    click.echo(plain_text.stop_result_text(ended))
     if commands := next_commands_text(run, ended):
         click.echo(commands)
     nodes = run.plan().get("nodes")
@@ -151,7 +151,7 @@ def next_commands_text(run: RunDir, status: RunStatus) -> str:
 def fetch_results_and_report(reference: str, *, checkpoints: bool) -> None:
     """Copy the output folder of a run from its host; without its checkpoints unless they are asked for."""
     run = rundir.find_run(reference)
-    result = fetching.fetch_results(run, with_checkpoints=checkpoints)
+    result = fetched_results.fetch_results(run, with_checkpoints=checkpoints)
     status = read_status(run)
     what = f"{size_text(result.size)} fetched" if result.size else "nothing new was fetched"
     click.echo(f"{what} from {visible(status.host)} into {visible(str(run.path))}")
@@ -184,7 +184,7 @@ def write_run_archive(reference: str, file: Path | None, *, force: bool) -> None
 
 def _probe_machine_file_text(run: RunDir) -> str:
     """Return the machine file of where a run is; empty where that does not answer."""
-    place = read_place_elsewhere(run.path)
+    place = read_remote_place(run.path)
     click.echo(f"Looking at {visible(place.host) if place else 'this machine'} …")
     try:
         return machine_files.machine_file_text(place_of_run(run).probe_facts_for(_load_run_profile_or_default(run)))

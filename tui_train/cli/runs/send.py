@@ -27,7 +27,7 @@ _NO_RSYNC_EXIT_CODE, _HOST_LOST_EXIT_CODE = 127, 255
 _MAX_LINE_BYTES, _PRINTER_JOIN_SECONDS = 4096, 2.0  # bytes of a line, seconds
 
 
-def send_named_files(reference: str, edits: tuple[str, ...], source: FactsSource, *, dry_run: bool) -> None:
+def send_profile_files(reference: str, edits: tuple[str, ...], source: FactsSource, *, dry_run: bool) -> None:
     """Copy the files of a profile to its host, or print the commands that would."""
     profile = apply_edits(load_profile(reference), edits)
     host = source_for_profile(profile, source).host

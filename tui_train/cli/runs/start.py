@@ -10,23 +10,23 @@ import click
 from tui_train.actions.machine_facts import FactsSource, require_training_on_this_machine, source_for_profile
 from tui_train.actions.run_array import prepare_members
 from tui_train.actions.training_hosts import probe_facts_for_start
-from tui_train.base.errors import LeftBySignal, TuiTrainError, Unavailable
+from tui_train.base.errors import EndedBySignal, TuiTrainError, Unavailable
 from tui_train.base.text import display_path, duration_text, grouped_digits, size_text, visible
 from tui_train.cli import printing
 from tui_train.cli.plans.plans import (
     apply_edits,
     apply_fixes_of_errors,
     load_profile,
+    print_findings_and_require_plan,
     print_notes_for_other_machines,
-    report_findings_and_require_plan,
 )
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import array as arrays
 from tui_train.cli.runs.runs import doing_text, next_commands_text
 from tui_train.cli.runs.watch import ask_then_detach_or_stop, exit_code_after_run, stream_run
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
-from tui_train.facts.gpus.gpu_sets import facts_with_free_gpus
-from tui_train.memory.data_defaults import set_up
+from tui_train.facts.gpus.gpu_sets import facts_with_idle_gpus
+from tui_train.memory.data_defaults import make_setup
 from tui_train.places import place_of_run
 from tui_train.places.place import Place
 from tui_train.places.profile_facts import probe_profile_facts
@@ -37,20 +37,20 @@ from tui_train.profile.types import Profile
 from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import rundir
-from tui_train.runs.elsewhere import read_place_elsewhere
 from tui_train.runs.interrupts import Interrupts, defer_signals
+from tui_train.runs.remote_run import read_remote_place
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.resuming import (
     NO_CHECKPOINT_REASON,
     PRESET_CANNOT_RESUME_REASON,
-    start_again_remedy,
+    resume_or_restart_remedy,
     why_not_resumable,
 )
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.start import WhenFree, has_nothing_left_to_train, launcher_log_text
 from tui_train.runs.status import read_status
-from tui_train.views import show
+from tui_train.views import plain_text
 
 
 def run_profile(  # noqa: PLR0913 - one for each option
@@ -70,7 +70,7 @@ def run_profile(  # noqa: PLR0913 - one for each option
             profile = fields.profile_with_value(profile, "hardware.scheduler", "slurm")
             profile = fields.profile_with_value(profile, "hardware.host", source.host) if source.host else profile
         chosen = source_for_profile(profile, source)
-        if chosen.machine and not chosen.slurm:
+        if chosen.machine_file and not chosen.slurm:
             raise click.UsageError("--machine needs --slurm, or a profile with hardware.scheduler=slurm.")
         if chosen.slurm and when_free:
             raise click.UsageError("--when-free: Slurm has a queue of its own.")
@@ -83,8 +83,8 @@ def run_profile(  # noqa: PLR0913 - one for each option
             arrays.report_findings_of_members(members)
             arrays.start_members_and_report(members, place, when_free)
             return
-        prepared = prepare_plan(set_up(profile, facts_with_free_gpus(facts) if when_free else facts))
-        plan = report_findings_and_require_plan(prepared, starts=True)
+        prepared = prepare_plan(make_setup(profile, facts_with_idle_gpus(facts) if when_free else facts))
+        plan = print_findings_and_require_plan(prepared, starts=True)
     with defer_signals(click.echo) as interrupts:
         started = place.submit(prepared, plan, interrupts, when_free=when_free)
         with _exit_on_lost_terminal(interrupts):
@@ -117,7 +117,7 @@ def resume_run(reference: str, *, detach: bool, force: bool, when_free: WhenFree
     if why_not == PRESET_CANNOT_RESUME_REASON and not force:
         name = visible(run_dir.name)
         again = f"In the same folder, over what it may have saved: tui-train resume {name} --force"
-        raise Unavailable(f"{name} {why_not}", f"{start_again_remedy(run_dir)}\n  {again}")
+        raise Unavailable(f"{name} {why_not}", f"{resume_or_restart_remedy(run_dir)}\n  {again}")
     with defer_signals(click.echo) as interrupts:
         words = place_of_run(run_dir).resume(run_dir, interrupts, when_free=when_free)
         with _exit_on_lost_terminal(interrupts):
@@ -138,7 +138,7 @@ def run_quickstart(edits: tuple[str, ...]) -> None:
             click.echo(f"3 Running in {visible(str(started.path))}")
         progress, status = _stream_started_run(started, interrupts)
     took = "" if status.seconds is None else f" after {duration_text(status.seconds)}"
-    click.echo(f"\n4 {show.run_state_text(status)}{took}")
+    click.echo(f"\n4 {plain_text.run_state_text(status)}{took}")
     if progress.first and progress.last:
         rate = f", {grouped_digits(progress.tokens_per_second)} tokens/s" if progress.tokens_per_second else ""
         click.echo(
@@ -165,11 +165,11 @@ def _plan_quickstart(edits: tuple[str, ...]) -> tuple[PreparedPlan, Plan, str]:
         click.echo(on_cpu)
     for fix in fixes:
         click.echo(f"changed: {fix.change.title} ({fix.change.why})")
-    setup = set_up(profile, facts)
-    click.echo(show.facts_text(facts, setup.toolchain, (), printing.terminal_width_or_none()).rstrip())
+    setup = make_setup(profile, facts)
+    click.echo(plain_text.facts_text(facts, setup.toolchain, (), printing.terminal_width_or_none()).rstrip())
     prepared = prepare_plan(setup)
-    plan = report_findings_and_require_plan(prepared, starts=True)
-    click.echo(f"\n2 The plan\n{show.plan_text(plan)}\n")
+    plan = print_findings_and_require_plan(prepared, starts=True)
+    click.echo(f"\n2 The plan\n{plain_text.plan_text(plan)}\n")
     return prepared, plan, on_cpu
 
 
@@ -178,7 +178,7 @@ def _report_interrupted_start() -> Iterator[None]:
     """Report that nothing was started where a signal ends the command."""
     try:
         yield
-    except (KeyboardInterrupt, LeftBySignal):
+    except (KeyboardInterrupt, EndedBySignal):
         # Nothing can be printed on a lost terminal.
         with suppress(OSError):
             click.echo("\nthe run was not started", err=True)
@@ -205,7 +205,7 @@ def _follow_to_end_or_detach(started: RunDir, interrupts: Interrupts, *, detach:
             # The signal came after the start: it ends this command, not the run.
             sys.exit(interrupts.exit_code)
         return
-    place = read_place_elsewhere(started.path)
+    place = read_remote_place(started.path)
     where = f"on {place.host}, in {place.folder}" if place else f"in {started.path}"
     with _exit_on_lost_terminal(interrupts):
         comma = "," if (doing := doing_text(started)) != "runs" else ""
@@ -224,7 +224,7 @@ def _outcome_text(run: RunDir, status: RunStatus) -> str:
     """Return how a run that was watched ended, what it made, and what to do next."""
     why = f" ({words})" if not status.live and (words := slurm_end_reason(run.path)) else ""
     lines = (
-        f"{visible(run.name)}: {show.run_state_text(status)}{why}",
+        f"{visible(run.name)}: {plain_text.run_state_text(status)}{why}",
         *_weights_lines(run, status),
         next_commands_text(run, status),
     )
@@ -240,11 +240,11 @@ def _stream_started_run(started: RunDir, interrupts: Interrupts) -> tuple[Progre
     try:
         # From here on signals are handled as usual; one that was noted meanwhile is sent again.
         try:
-            interrupts.release()
+            interrupts.stop_recording()
         except KeyboardInterrupt:
             ask_then_detach_or_stop(started)
         return stream_run(started, started_here=True)
-    except (KeyboardInterrupt, LeftBySignal):
+    except (KeyboardInterrupt, EndedBySignal):
         status, name = read_status(started), visible(started.name)
         words = (
             f"{name} continues. {_attach_or_stop_hint(name)}"

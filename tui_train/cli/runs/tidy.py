@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import click
 
 from tui_train.base.errors import Unavailable
-from tui_train.base.text import counted, size_text, visible
+from tui_train.base.text import quantity, size_text, visible
 from tui_train.places import place_of_run
 from tui_train.profile import store
 from tui_train.runs import folders, rundir
@@ -18,17 +18,17 @@ def remove_runs(references: Sequence[str], *, yes: bool) -> None:
     runs = tuple(dict.fromkeys(rundir.find_run(reference, by_profile=False) for reference in references))
     for run in runs:
         place_of_run(run).refuse_if_active(run)
-    sizes = {run: folders.folder_extent(run).size for run in runs}
+    sizes = {run: folders.run_folder_usage(run).size for run in runs}
     for run, taken in sizes.items():
         click.echo(f"{visible(run.name)}  {size_text(taken)}")
-    _confirm_removal(f"Remove {counted(len(runs), 'run')}, {size_text(sum(sizes.values()))}?", yes=yes)
+    _confirm_removal(f"Remove {quantity(len(runs), 'run')}, {size_text(sum(sizes.values()))}?", yes=yes)
     freed, removed = 0, 0
     try:
         for run in runs:
             freed += folders.remove_run(run)
             removed += 1
     finally:
-        click.echo(f"removed {counted(removed, 'run')}, freed {size_text(freed)}")
+        click.echo(f"removed {quantity(removed, 'run')}, freed {size_text(freed)}")
 
 
 def rename_run(reference: str, new_name: str) -> None:
@@ -54,10 +54,10 @@ def remove_profiles(names: Sequence[str], *, yes: bool) -> None:
     wanted = tuple(dict.fromkeys(names))
     for name in wanted:
         store.saved_profile_path(name)
-    _confirm_removal(f"Remove {counted(len(wanted), 'profile')}: {visible(', '.join(wanted))}?", yes=yes)
+    _confirm_removal(f"Remove {quantity(len(wanted), 'profile')}: {visible(', '.join(wanted))}?", yes=yes)
     for name in wanted:
         store.remove_profile(name)
-    click.echo(f"removed {counted(len(wanted), 'profile')}")
+    click.echo(f"removed {quantity(len(wanted), 'profile')}")
 
 
 def rename_profile(name: str, new_name: str) -> None:

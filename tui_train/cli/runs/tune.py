@@ -9,7 +9,7 @@ import msgspec
 
 from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, require_training_on_this_machine
 from tui_train.actions.tune.search import MAX_TRIALS
-from tui_train.actions.tune.space import list_settings
+from tui_train.actions.tune.space import settings_to_try
 from tui_train.actions.tune.tune import (
     TRIAL_TABLE_FILE,
     TRIAL_TABLE_HEADER,
@@ -25,7 +25,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.cli import printing
 from tui_train.cli.plans.plans import apply_edits, load_profile
-from tui_train.memory.data_defaults import set_up
+from tui_train.memory.data_defaults import make_setup
 from tui_train.places.profile_facts import probe_profile_facts
 from tui_train.profile import fields
 
@@ -50,10 +50,10 @@ def tune_profile(  # noqa: PLR0913 - one for each option
         ):
             if state.waits_for:
                 click.echo(f"waits: {state.waits_for}", err=as_json)
-            if not state.trials and state.trying and not as_json:
+            if not state.trials and state.setting_in_progress and not as_json:
                 click.echo(f"Up to {MAX_TRIALS} short trainings of at most {seconds} s each; Ctrl-C ends them.")
-            if state.trying and not as_json:
-                click.echo(f"trial {len(state.trials) + 1}: {setting_text(state.trying)} …")
+            if state.setting_in_progress and not as_json:
+                click.echo(f"trial {len(state.trials) + 1}: {setting_text(state.setting_in_progress)} …")
     except KeyboardInterrupt:
         code = 130
     except TuiTrainError as error:
@@ -76,9 +76,9 @@ def print_settings_to_try(
     """Print the settings to try, with the memory expected of each."""
     profile = apply_edits(load_profile(reference), edits)
     among = checked_search_space(
-        set_up(profile, probe_facts_for_profile(profile, source, printing.report_waiting)), precisions
+        make_setup(profile, probe_facts_for_profile(profile, source, printing.report_waiting)), precisions
     )
-    expected = {setting: among.bands.get(setting, "not known") for setting in list_settings(among)}
+    expected = {setting: among.fit_bands.get(setting, "not known") for setting in settings_to_try(among)}
     if as_json:
         printing.print_json(
             [
@@ -101,7 +101,9 @@ def _tuning_result_lines(reference: str, edits: tuple[str, ...], state: TuningSt
     if state.trials:
         lines = [
             "",
-            printing.aligned_table_text([TRIAL_TABLE_HEADER, *trial_rows(msgspec.structs.replace(state, trying=None))]),
+            printing.aligned_table_text(
+                [TRIAL_TABLE_HEADER, *trial_rows(msgspec.structs.replace(state, setting_in_progress=None))]
+            ),
             *lines,
         ]
         lines.append(f"Table and logs: {visible(str(state.folder / TRIAL_TABLE_FILE))}")
@@ -115,7 +117,7 @@ def _tuning_result_lines(reference: str, edits: tuple[str, ...], state: TuningSt
 def _tuning_data(state: TuningState) -> dict[str, Any]:
     return {
         "folder": str(state.folder),
-        "tokens_per_sample": state.tokens,
+        "tokens_per_sample": state.tokens_per_sample,
         "trials": state.trials,
         "best": state.recommended_trial.setting if state.recommended_trial else None,
         "change": dict(state.change.edits) if state.change else None,

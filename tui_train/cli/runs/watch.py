@@ -10,7 +10,7 @@ from tui_train.base.text import visible
 from tui_train.cli.results.diagnose import LogReadProgressPrinter, diagnosis_text
 from tui_train.cli.runs.runs import stop_run_with_grace
 from tui_train.diagnose import diagnose_run
-from tui_train.places.mirror import RunMirror, update_copy
+from tui_train.places.run_mirror import RunMirror, update_copy
 from tui_train.runner.logs import curve
 from tui_train.runner.logs.metrics import Metrics
 from tui_train.runner.logs.progress import Progress, advance_progress, progress_for_next_attempt
@@ -22,7 +22,7 @@ from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slow_rank import SlowRankReader
 from tui_train.runs.status import read_listed_run, read_status, waiting_or_end_reason
-from tui_train.views.show import run_state_text
+from tui_train.views.plain_text import run_state_text
 from tui_train.wizard import is_wizard_terminal, open_wizard
 
 
@@ -134,7 +134,7 @@ def _print_lines_until_end(run: RunDir, *, started_here: bool) -> tuple[Progress
 
     try:
         with defer_ctrl_c() as raise_if_pressed:
-            titles, reading = run.attempt_titles(), run.log_reading()
+            titles, reading = run.attempt_titles(), run.log_reading_options()
             for line in follow_lines(run, on_attempt=on_attempt, on_wait=_report_wait, on_pause=raise_if_pressed):
                 click.echo(line)
                 progress = _with_curve_ends_only(advance_progress(progress, [line], reading))
@@ -152,7 +152,7 @@ def _print_lines_until_end(run: RunDir, *, started_here: bool) -> tuple[Progress
 
 def _report_rank_mismatch(run: RunDir, attempt: int) -> None:
     """Report on stderr where an attempt's processes did not compute as planned."""
-    for sentence in read_attempt_ranks(run, attempt).mismatch:
+    for sentence in read_attempt_ranks(run, attempt).rank_differences:
         click.echo(f"error: {sentence}", err=True)
 
 

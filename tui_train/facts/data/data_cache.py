@@ -18,7 +18,7 @@ from tui_train.facts.models import hub
 from tui_train.facts.types import Toolchain
 
 # A file that has just been written may change again and keep its time, where the clock of its disk is coarse.
-_MIN_FILE_AGE_SECONDS = 2.0
+_MIN_CACHEABLE_FILE_AGE_SECONDS = 2.0
 _CACHE_KEY_LIBRARIES = ("trl", "datasets")
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".onnx")
 
@@ -35,7 +35,11 @@ def read_data_report(
     newest = max((state[2] for state in states), default=0) / 1e9
     # What failed may work the next time, for reasons that no file shows.
     failed = report.problem or report.tokenizer or report.counts.get("unreadable")
-    if not failed and time.time() - newest > _MIN_FILE_AGE_SECONDS and states == tuple(_file_sizes_and_times(question)):
+    if (
+        not failed
+        and time.time() - newest > _MIN_CACHEABLE_FILE_AGE_SECONDS
+        and states == tuple(_file_sizes_and_times(question))
+    ):
         answer_cache.store_answer(file, msgspec.json.encode(report))
     return report
 

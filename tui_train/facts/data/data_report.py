@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.parse import Unparsable, json_as, json_table
+from tui_train.base.parse import Unparsable, parse_json_as, parse_json_object
 from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import ChildResult, run_child
 
@@ -30,18 +30,18 @@ class DataQuestion(Struct, frozen=True, kw_only=True):
     model: str = ""
     """A folder or an id in the Hub's cache, empty for none."""
     revision: str = ""
-    """That of a model in the Hub's cache."""
+    """The revision of a model in the Hub's cache."""
     chat_template: str = ""
     """A file, or a model whose template is taken; empty for the model's own."""
     method: FinetuneMethod = "sft"
     length: int = 0
     """The tokens at which a sample is cut, 0 for never."""
     answers_only: bool | None = None
-    """Whether answers alone are learned; None: where the chat template marks them."""
+    """Only answers are learned; None: where the chat template marks them."""
     weights: tuple[float, ...] = ()
     """Each file's share of an epoch; none: what it holds."""
     rows: int = _MAX_ROWS_READ
-    """How many are read at most."""
+    """The most rows to read."""
     seconds: int = _MAX_READING_SECONDS
 
 
@@ -123,7 +123,7 @@ class TokenCounts(Struct, frozen=True, kw_only=True):
     histogram: tuple[int, ...] = ()
 
 
-class LengthEffect(Struct, frozen=True, array_like=True):
+class SequenceLengthEffect(Struct, frozen=True, array_like=True):
     """Effect of a sequence length: rows that are longer, and rows of which nothing is left to learn.
 
     `epoch` are the tokens of one pass.
@@ -144,15 +144,15 @@ class RowLengths(Struct, frozen=True, kw_only=True):
     counted: int
     p99: int
     longest: int
-    at: tuple[LengthEffect, ...]
+    at: tuple[SequenceLengthEffect, ...]
     estimated: bool = False
 
-    def effect_of(self, length: int) -> LengthEffect:
+    def effect_of_length(self, length: int) -> SequenceLengthEffect:
         """Return what a length does, or the next shorter one that is known."""
         return next((cut for cut in reversed(self.at) if cut.length <= length), self.at[0])
 
 
-class FileShare(Struct, frozen=True):
+class EpochFileShare(Struct, frozen=True):
     """Usable rows of a file or folder with a weight, and those that an epoch takes of them."""
 
     file: str
@@ -161,7 +161,7 @@ class FileShare(Struct, frozen=True):
     taken: int
 
 
-class AnswersOnlyAbility(Struct, frozen=True):
+class AnswersOnlySupport(Struct, frozen=True):
     """Ability to learn answers alone: `why` not, or a `caution`."""
 
     possible: bool = False
@@ -190,7 +190,7 @@ class DataReport(Struct, frozen=True, kw_only=True):
     rows: int = 0
     """How many were read."""
     usable: int = 0
-    """How many have no problem that keeps them out; a duplicate is usable."""
+    """The rows without a problem that excludes them; duplicates are usable."""
     all_read: bool = True
     format: str = ""
     chat: bool = False
@@ -201,7 +201,7 @@ class DataReport(Struct, frozen=True, kw_only=True):
     problems: tuple[DataProblem, ...] = ()
     """The first rows that have one."""
     counts: dict[str, int] = {}
-    """How many rows have a problem of each kind."""
+    """The number of rows with each kind of problem."""
     conversions: tuple[RowConversion, ...] = ()
     samples: tuple[DataSample, ...] = ()
     tokens: TokenCounts | None = None
@@ -211,14 +211,14 @@ class DataReport(Struct, frozen=True, kw_only=True):
     tokenizer_is_missing: bool = False
     """The model's folder holds none."""
     template: str = ""
-    """What the chat template said of a row that it refused."""
-    answers: AnswersOnlyAbility = AnswersOnlyAbility()
+    """The error of the chat template for a row that it refused."""
+    answers: AnswersOnlySupport = AnswersOnlySupport()
     ends: TurnEndTokens = TurnEndTokens()
-    """How turns of a chat end."""
-    shares: tuple[FileShare, ...] = ()
+    """The tokens that end the turns of a chat."""
+    shares: tuple[EpochFileShare, ...] = ()
     """The files' shares of an epoch, where they have weights and were read whole."""
     limit: int = 0
-    """How many tokens the model takes; 0: it does not say."""
+    """The most tokens that the model takes; 0: unknown."""
     problem: str = ""
 
 
@@ -245,22 +245,25 @@ class _ReadingProgress(Struct, frozen=True):
 def parse_data_answer(child_result: ChildResult) -> DataReport:
     """Return what a child has answered; `problem` where that is nothing, with what it was reading."""
     being_read = ""
-    for line in reversed(child_result.out.splitlines()):
+    for line in reversed(child_result.stdout.splitlines()):
         with suppress(Unparsable):
-            being_read = being_read or visible(json_as(line, _ReadingProgress).reading)
+            being_read = being_read or visible(parse_json_as(line, _ReadingProgress).reading)
             continue
         try:
-            return msgspec.convert(_with_visible_texts(json_table(line)), DataReport)
+            return msgspec.convert(_with_escaped_control_characters(parse_json_object(line)), DataReport)
         except (msgspec.ValidationError, Unparsable):
             continue
     return DataReport(problem=(f"{being_read}: " if being_read else "") + visible(child_result.why_unusable()))
 
 
-def _with_visible_texts(value: Any) -> Any:
+def _with_escaped_control_characters(value: Any) -> Any:
     if isinstance(value, str):
         return "\n".join(visible(line) for line in value.replace("\r\n", "\n").expandtabs(4).split("\n"))
     if isinstance(value, list):
-        return [_with_visible_texts(inner) for inner in value]
+        return [_with_escaped_control_characters(inner) for inner in value]
     if isinstance(value, dict):
-        return {_with_visible_texts(key): _with_visible_texts(inner) for key, inner in value.items()}
+        return {
+            _with_escaped_control_characters(key): _with_escaped_control_characters(inner)
+            for key, inner in value.items()
+        }
     return value

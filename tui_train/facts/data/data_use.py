@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.parse import json_as
+from tui_train.base.parse import parse_json_as
 from tui_train.facts.data.data_report import DataQuestion, DataReport, FinetuneMethod
 
 FORMAT_LABELS = {
@@ -49,7 +49,7 @@ def does_template_mark_answers(report: DataReport, method: FinetuneMethod) -> bo
 def known_format_of_files(files: tuple[str, ...], report_by_question: Mapping[str, DataReport]) -> str:
     """Return the format of files that were looked at, whatever else was asked; empty where they were not."""
     for asked, look in report_by_question.items():
-        if json_as(asked.encode(), DataQuestion).files == files:
+        if parse_json_as(asked.encode(), DataQuestion).files == files:
             return look.format
     return ""
 

@@ -1,1 +1,1 @@
-"""GPUs: what the driver says of them now, what each can do, and which can train."""
+"""GPUs: their current state, their capabilities, and which can train."""

@@ -8,20 +8,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tui_train.base.text import counted, percent, size_text, visible
+from tui_train.base.text import percent, quantity, size_text, visible
 from tui_train.facts.gpus.capability import approximate_teraflops, do_all_support_bf16
 from tui_train.facts.types import CardSet, Facts, Gpu, GpuVerdict
 from tui_train.runner.queue.listing import CardInQueue
 
 # Cards of the same nominal size report up to 5 % less: reserved by the driver, ECC, or the vendor.
 MIN_EQUAL_MEMORY_SHARE = 0.95
-FEW_SMS_LIMIT = 8
+MIN_USEFUL_SM_COUNT = 8
 _MIN_BUSY_PROCESS_BYTES = 2**30
 _MAX_PROCESSES_SHOWN = 3
 # A host may send any.
 _MAX_RUN_CHARACTERS = 200
 # Speed in TFLOPS, smallest memory in bytes (0: unknown), the cards.
-_SpeedMemoryCards = tuple[float, int, tuple[Gpu, ...]]
+_SpeedMemoryAndCards = tuple[float, int, tuple[Gpu, ...]]
 
 
 def is_busy(gpu: Gpu) -> bool:
@@ -70,9 +70,9 @@ def card_queue_text(card: CardInQueue) -> str:
     return "; ".join(filter(None, (card_holder_text(card), waiting if first else "")))
 
 
-def facts_with_free_gpus(facts: Facts) -> Facts:
+def facts_with_idle_gpus(facts: Facts) -> Facts:
     """Return the facts as they are once no other training uses a GPU."""
-    gpus = tuple(map(_without_computing_processes, facts.machine.gpus))
+    gpus = tuple(map(_gpu_without_computing_processes, facts.machine.gpus))
     return msgspec.structs.replace(
         facts,
         machine=msgspec.structs.replace(facts.machine, gpus=gpus),
@@ -81,7 +81,7 @@ def facts_with_free_gpus(facts: Facts) -> Facts:
     )
 
 
-def _without_computing_processes(gpu: Gpu) -> Gpu:
+def _gpu_without_computing_processes(gpu: Gpu) -> Gpu:
     if not is_busy(gpu):
         return gpu
     graphics = tuple(process for process in gpu.processes if process.graphics)
@@ -100,7 +100,7 @@ def has_too_few_sms(gpu: Gpu, usable_gpus: Sequence[Gpu]) -> bool:
     Source: TensorFlow ignores cards by this rule (`GetDefaultMinGPUMultiprocessorCount`).
     """
     most_sms = max((other.sm_count or 0 for other in usable_gpus), default=0)
-    return gpu.sm_count is not None and gpu.sm_count < min(FEW_SMS_LIMIT, most_sms)
+    return gpu.sm_count is not None and gpu.sm_count < min(MIN_USEFUL_SM_COUNT, most_sms)
 
 
 def fastest_set_indices(speeds: Sequence[float]) -> tuple[int, ...]:
@@ -145,7 +145,7 @@ def recommended_uuids(gpus: Sequence[Gpu], verdicts: Sequence[GpuVerdict]) -> tu
 def _sets_best_in_speed_or_memory(gpus_and_verdicts: Sequence[tuple[Gpu, GpuVerdict]]) -> tuple[CardSet, ...]:
     """Return the sets that no other set beats in both speed and memory, the fastest first."""
     cards = [gpu for gpu, _ in gpus_and_verdicts]
-    candidates: list[_SpeedMemoryCards]
+    candidates: list[_SpeedMemoryAndCards]
     if all(is_mig_instance(gpu) for gpu in cards):
         candidates = [(approximate_teraflops(gpu) or 0.0, gpu.memory_total or 0, (gpu,)) for gpu in cards]
     elif all(gpu.memory_total and approximate_teraflops(gpu) for gpu in cards):
@@ -155,14 +155,14 @@ def _sets_best_in_speed_or_memory(gpus_and_verdicts: Sequence[tuple[Gpu, GpuVerd
         cards = [gpu for gpu, verdict in gpus_and_verdicts if verdict.kind == "use"]
         memory = min((gpu.memory_total for gpu in cards if gpu.memory_total), default=0)
         candidates = [(0.0, memory, tuple(cards))] if cards else []
-    best: list[_SpeedMemoryCards] = []
+    best: list[_SpeedMemoryAndCards] = []
     for speed, memory, chosen in sorted(candidates, key=lambda entry: (-entry[0], -entry[1], -len(entry[2]))):
         if not best or memory * MIN_EQUAL_MEMORY_SHARE > best[-1][1]:
             best.append((speed, memory, chosen))
-    return _describe_card_sets(best)
+    return _card_sets_with_texts(best)
 
 
-def _fastest_set_with_memory(cards: Sequence[Gpu], min_memory: int) -> _SpeedMemoryCards:
+def _fastest_set_with_memory(cards: Sequence[Gpu], min_memory: int) -> _SpeedMemoryAndCards:
     """Return the fastest set of the cards with about `min_memory` bytes or more: speed, memory and cards."""
     large = [gpu for gpu in cards if (gpu.memory_total or 0) >= min_memory * MIN_EQUAL_MEMORY_SHARE]
     chosen = tuple(large[index] for index in fastest_set_indices([approximate_teraflops(gpu) or 0.0 for gpu in large]))
@@ -170,13 +170,13 @@ def _fastest_set_with_memory(cards: Sequence[Gpu], min_memory: int) -> _SpeedMem
     return len(chosen) * slowest, min(gpu.memory_total or 0 for gpu in chosen), chosen
 
 
-def _describe_card_sets(candidates: Sequence[_SpeedMemoryCards]) -> tuple[CardSet, ...]:
+def _card_sets_with_texts(candidates: Sequence[_SpeedMemoryAndCards]) -> tuple[CardSet, ...]:
     described = []
     for position, (speed, memory, cards) in enumerate(candidates):
         if position == 0:
             title = "fastest"
             each = f" with {size_text(memory)}{' each' if len(cards) > 1 else ''}" if memory else ""
-            gain = f"{counted(len(cards), 'GPU')}{each}"
+            gain = f"{quantity(len(cards), 'GPU')}{each}"
             if len(candidates) > 1 and candidates[-1][0]:
                 gain += f", {speed / candidates[-1][0]:.1f} times as fast"
         else:

@@ -18,8 +18,8 @@ class KnownGpu(Struct, frozen=True):
     name: str = ""
     capability: str | None = None
     memory: int | None = None
-    sms: int | None = None
-    clock: int | None = None
+    sm_count: int | None = None
+    clock_mhz: int | None = None
 
 
 # Name, compute capability, memory in GiB, SMs, clock. Where one name has several memories, the least comes first.

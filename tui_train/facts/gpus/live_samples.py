@@ -6,13 +6,13 @@ import subprocess
 from collections.abc import Callable, Iterator
 from time import monotonic
 
-from tui_train.base.parse import Unparsable, json_as
+from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, CardSamples, samples_with_problem
 from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT, own_module_command_and_environment
 
 # Seconds between checks for new samples and for cancellation.
 _POLL_SECONDS = 0.1
-_SILENT_AFTER_SECONDS = 5.0
+_MAX_SECONDS_WITHOUT_SAMPLES = 5.0
 # A driver that stopped may be back soon; one that was missing rarely appears, and starting a Python costs time.
 _RESTART_DELAY_SECONDS = 10.0
 _MISSING_DRIVER_RETRY_SECONDS = 60.0
@@ -35,7 +35,7 @@ def yield_changed_samples(is_cancelled: Callable[[], bool]) -> Iterator[CardSamp
             newest = child.read_newest()
             if newest is not None:
                 last_time = monotonic()
-            elif monotonic() - last_time > _SILENT_AFTER_SECONDS:
+            elif monotonic() - last_time > _MAX_SECONDS_WITHOUT_SAMPLES:
                 newest = samples_with_problem(last, NO_RESPONSE_PROBLEM)
             if newest is not None and newest != last:
                 last = newest
@@ -81,7 +81,7 @@ class _SamplerProcess:
         # The driver's library may print lines of its own.
         for line in reversed(lines):
             with contextlib.suppress(Unparsable):
-                now = json_as(line, CardSamples)
+                now = parse_json_as(line, CardSamples)
                 self._has_sampled = True
                 return now
         return None

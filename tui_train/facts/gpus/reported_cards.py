@@ -15,7 +15,7 @@ class GpuWithCores(Gpu, frozen=True, kw_only=True):
 
 
 class CardReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver says: its cards and what is unknown of them, its version and that of its CUDA."""
+    """A driver's report: its cards with gaps, its version and its CUDA version."""
 
     gpus: tuple[GpuWithCores, ...] = ()
     gaps: tuple[FactGap, ...] = ()

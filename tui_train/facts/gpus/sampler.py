@@ -20,7 +20,7 @@ _MIB = 2**20
 _SAMPLE_INTERVAL_SECONDS = 1.0
 # A card that takes longer is reported a second later; after this many seconds it counts as hanging.
 _MAX_QUERY_WAIT_SECONDS = 0.5
-_HANGS_AFTER_SECONDS = 3.0
+_MAX_SECONDS_WITHOUT_RESPONSE = 3.0
 # Opening a broken card may be slow, and the kernel logs each attempt.
 _REOPEN_DELAY_SECONDS = 10.0
 
@@ -41,7 +41,7 @@ class _SampledCard:
         if self._thread is not None and self._thread.is_alive():
             return False
         self._query_started = monotonic()
-        self._thread = Thread(target=self._query, daemon=True)
+        self._thread = Thread(target=self._query_card, daemon=True)
         self._thread.start()
         return True
 
@@ -55,11 +55,11 @@ class _SampledCard:
         hangs = (
             self._thread is not None
             and self._thread.is_alive()
-            and monotonic() - self._query_started > _HANGS_AFTER_SECONDS
+            and monotonic() - self._query_started > _MAX_SECONDS_WITHOUT_RESPONSE
         )
         return samples_with_problem(self._last_samples, NO_RESPONSE_PROBLEM) if hangs else self._last_samples
 
-    def _query(self) -> None:
+    def _query_card(self) -> None:
         """Query everything; never raises, but hangs if the driver does."""
         if self._handle is None and not self._open_handle():
             return

@@ -13,8 +13,8 @@ from tui_train.base.text import size_text
 from tui_train.base.versions import major_version
 from tui_train.facts.gpus.capability import any_arch_runs_on, approximate_teraflops, capability_number
 from tui_train.facts.gpus.gpu_sets import (
-    FEW_SMS_LIMIT,
     MIN_EQUAL_MEMORY_SHARE,
+    MIN_USEFUL_SM_COUNT,
     busy_processes_text,
     fastest_set_indices,
     has_too_few_sms,
@@ -24,7 +24,7 @@ from tui_train.facts.gpus.gpu_sets import (
 from tui_train.facts.machine.torch_builds import TorchBuild, choose_torch_build, torch_install_advice
 from tui_train.facts.types import Gpu, GpuVerdict, Machine, Toolchain
 
-_DISPLAY_CARD_BELOW_BYTES = 6 * 2**30
+_MAX_DISPLAY_CARD_BYTES = 6 * 2**30
 _PCI_ADDRESS_PATTERN = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE | re.ASCII)
 _UUID_PREFIX_PATTERN = re.compile(r"(?:GPU|MIG)-.", re.IGNORECASE)
 _MAX_INDEX_DIGITS = 4
@@ -39,7 +39,7 @@ def gpu_verdicts(
     """
     blocked = [_why_blocked(gpu, toolchain, driver_cuda) for gpu in gpus]
     usable = [gpu for gpu, why in zip(gpus, blocked, strict=True) if not why]
-    kinds = iter(_recommend_use_or_skip(usable))
+    kinds = iter(_use_or_skip_with_reason(usable))
     unchecked = () if toolchain is not None and toolchain.torch is not None else ("not yet checked with a PyTorch",)
     verdicts = []
     for gpu, why in zip(gpus, blocked, strict=True):
@@ -83,16 +83,16 @@ def _split_address(address: str) -> tuple[str, str, str]:
 
 def recommended_torch_build(machine: Machine) -> TorchBuild:
     """Return the build of torch for the recommended cards of a machine; Unavailable if none supports any of them."""
-    return choose_torch_build(_gpus_deciding_torch_advice(machine.gpus), machine.driver_cuda)
+    return choose_torch_build(_gpus_for_torch_advice(machine.gpus), machine.driver_cuda)
 
 
-def _gpus_deciding_torch_advice(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
+def _gpus_for_torch_advice(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
     """Return the cards whose PyTorch is to be advised: a small one beside others decides nothing."""
     chosen = recommended_uuids(gpus, gpu_verdicts(gpus))
     return [gpu for gpu in gpus if gpu.uuid in chosen] or gpus
 
 
-def sentence_if_torch_blocks_all(
+def all_gpus_blocked_by_torch_sentence(
     gpus: Sequence[Gpu], verdicts: Sequence[GpuVerdict], toolchain: Toolchain | None, driver_cuda: str | None
 ) -> str:
     """Return that a PyTorch supports none of the cards, as a sentence, empty if that is not what blocks them."""
@@ -114,7 +114,7 @@ def sentence_if_torch_blocks_all(
     consequence = "the GPU cannot be used" if len(opened) == 1 else f"none of the {len(opened)} GPUs can be used"
     if toolchain.cuda is None:
         return f"This Python's PyTorch ({toolchain.torch}) has no CUDA, so {consequence}."
-    remedy = torch_install_advice(_gpus_deciding_torch_advice(gpus), driver_cuda)
+    remedy = torch_install_advice(_gpus_for_torch_advice(gpus), driver_cuda)
     return f"This Python's PyTorch ({toolchain.torch}) supports no such card, so {consequence}: {remedy}."
 
 
@@ -166,7 +166,7 @@ def why_torch_unusable(gpus: Sequence[Gpu], toolchain: Toolchain, driver_cuda: s
     return f"torch {toolchain.torch} does not support compute capability {capabilities}"
 
 
-def _recommend_use_or_skip(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["use", "skip"], str]]:
+def _use_or_skip_with_reason(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["use", "skip"], str]]:
     """Return for each usable card whether to use it, and the reason if there is one."""
     comparable = [
         gpu
@@ -190,7 +190,7 @@ def _recommend_use_or_skip(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["us
         elif any(gpu is other for other in fastest):
             kinds.append(("use", limit if small else ""))
         elif any(gpu is other for other in comparable):
-            kinds.append(("skip", _display_card_prefix(gpu) + _slows_fastest_reason(gpu, fastest)))
+            kinds.append(("skip", _display_card_prefix(gpu) + _why_slower_than_fastest(gpu, fastest)))
         elif small:
             kinds.append(("skip", _display_card_prefix(gpu) + limit))
         else:
@@ -199,12 +199,12 @@ def _recommend_use_or_skip(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["us
 
 
 def _display_card_prefix(gpu: Gpu) -> str:
-    few = gpu.sm_count is not None and gpu.sm_count < FEW_SMS_LIMIT
-    little = gpu.memory_total is not None and gpu.memory_total < _DISPLAY_CARD_BELOW_BYTES * MIN_EQUAL_MEMORY_SHARE
+    few = gpu.sm_count is not None and gpu.sm_count < MIN_USEFUL_SM_COUNT
+    little = gpu.memory_total is not None and gpu.memory_total < _MAX_DISPLAY_CARD_BYTES * MIN_EQUAL_MEMORY_SHARE
     return "display card: " if few or little else ""
 
 
-def _slows_fastest_reason(gpu: Gpu, fastest_gpus: Sequence[Gpu]) -> str:
+def _why_slower_than_fastest(gpu: Gpu, fastest_gpus: Sequence[Gpu]) -> str:
     """Return the text that the `fastest_gpus` cards are faster without this one."""
     without_tflops = min(approximate_teraflops(other) or 0.0 for other in fastest_gpus) * len(fastest_gpus)
     together_tflops = (approximate_teraflops(gpu) or 0.0) * (len(fastest_gpus) + 1)

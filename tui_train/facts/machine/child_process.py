@@ -12,13 +12,13 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import NamedTuple, TypeVar
 
-from tui_train.base.parse import Unparsable, json_as
-from tui_train.facts.machine import memory_bound
+from tui_train.base.parse import Unparsable, parse_json_as
+from tui_train.facts.machine import child_memory_limit
 
 _PACKAGE_PARENT_FOLDER = Path(__file__).resolve().parents[3]
 # Bytes; a child that writes more is considered out of control.
 _MAX_OUTPUT_BYTES = 2**20
-TIMED_OUT_REASON = "no answer in time"
+DEADLINE_PASSED_REASON = "no answer in time"
 # At exit Python waits for its threads, and they wait for their children.
 CHILDREN_CANCELLED_EVENT = threading.Event()
 # Runs the program whose text is the first argument. Not `-I`: a training also finds libraries through PYTHONPATH and
@@ -72,36 +72,36 @@ def _import_path_without_current_folder() -> list[str]:
 class ChildResult(NamedTuple):
     """The output of a child and its exit code, as in subprocess; `timed_out` if the deadline came first.
 
-    `failure` is why there is no code: it was late, wrote too much, or could not be started. `memory` is how many bytes
+    `failure` is why there is no code: late, too much output, or not started. `memory_limit` is how many bytes
     it could take.
     """
 
-    out: bytes = b""
-    error: bytes = b""
-    code: int | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    exit_code: int | None = None
     timed_out: bool = False
     failure: str = ""
-    memory: int = 0
+    memory_limit: int = 0
 
     def last_answer(self, answer_type: type[_Answer]) -> _Answer | None:
         """Return the last line that is such an answer in JSON, None without one: libraries print lines of their own."""
-        for line in reversed(self.out.splitlines()):
+        for line in reversed(self.stdout.splitlines()):
             with suppress(Unparsable):
-                return json_as(line, answer_type)
+                return parse_json_as(line, answer_type)
         return None
 
     def why_unusable(self) -> str:
         """Return the reason why there is no usable answer, as text."""
         if self.failure:
             return self.failure
-        lines = self.error.decode("utf-8", "replace").strip().splitlines()
+        lines = self.stderr.decode("utf-8", "replace").strip().splitlines()
         last_line = f": {lines[-1].strip()[:200]}" if lines else ""
-        if why := memory_bound.out_of_memory_reason(self.code, last_line, self.memory):
+        if why := child_memory_limit.out_of_memory_reason(self.exit_code, last_line, self.memory_limit):
             return why
-        if self.code is not None and self.code < 0:
-            return f"it was ended by signal {-self.code}{last_line}"
-        if self.code:
-            return f"it ended with exit code {self.code}{last_line}"
+        if self.exit_code is not None and self.exit_code < 0:
+            return f"it was ended by signal {-self.exit_code}{last_line}"
+        if self.exit_code:
+            return f"it ended with exit code {self.exit_code}{last_line}"
         return f"no usable answer{last_line}"
 
 
@@ -126,19 +126,19 @@ def run_child(  # noqa: PLR0913 - each has a default but two
     does, or other bytes than that.
     """
     end_time = monotonic() + deadline
-    memory_limit = memory_bound.reading_memory_limit() if memory_limit is None else memory_limit
+    memory_limit = child_memory_limit.reading_memory_limit() if memory_limit is None else memory_limit
     try:
         env_changes = {**absolute_search_paths(os.environ), **(env_changes or {})}
-        process = memory_bound.start_with_memory_limit(command, memory_limit, env_changes, folder)
+        process = child_memory_limit.start_with_memory_limit(command, memory_limit, env_changes, folder)
     except (OSError, ValueError) as error:
         return ChildResult(failure=f"cannot be started: {getattr(error, 'strerror', None) or error}")
     texts = (bytearray(), bytearray())
     try:
         failure = _collect_output(process, texts, end_time, lambda: CHILDREN_CANCELLED_EVENT.is_set() or is_cancelled())
     finally:
-        memory_bound.kill_and_close(process, 1.0)
+        child_memory_limit.kill_and_close(process, 1.0)
     code = None if failure else process.returncode
-    return ChildResult(bytes(texts[0]), bytes(texts[1]), code, failure == TIMED_OUT_REASON, failure, memory_limit)
+    return ChildResult(bytes(texts[0]), bytes(texts[1]), code, failure == DEADLINE_PASSED_REASON, failure, memory_limit)
 
 
 def _collect_output(
@@ -157,14 +157,14 @@ def _collect_output(
         while selector.get_map() and (is_open or not ended):
             remaining = end_time - monotonic()
             if remaining <= 0 or is_cancelled():
-                return TIMED_OUT_REASON
+                return DEADLINE_PASSED_REASON
             ended = _has_ended(process)
             is_open = _wait_and_read_available(selector, 0 if ended else min(remaining, 0.05))
             if max(map(len, outputs)) > _MAX_OUTPUT_BYTES:
                 return f"it wrote more than {_MAX_OUTPUT_BYTES >> 20} MiB"
     while not _has_ended(process):
         if monotonic() > end_time or is_cancelled():
-            return TIMED_OUT_REASON
+            return DEADLINE_PASSED_REASON
         sleep(0.01)
     return ""
 

@@ -9,12 +9,12 @@ from msgspec import Meta, Struct, structs
 
 from tui_train.base.app_paths import communication_tests_folder
 from tui_train.base.files import PRIVATE_FILE_MODE, raising_cannot_write, write_atomically
-from tui_train.base.parse import Unparsable, json_as, read_file_to_parse
+from tui_train.base.parse import Unparsable, parse_json_as, read_file_to_parse
 from tui_train.profile.changes import Change
 from tui_train.runner.system.processes import machine_boot_id
 
 _MAX_FILE_BYTES = 1 << 20
-_MAX_EXAMINATIONS_KEPT = 200
+_MAX_SAVED_EXAMINATIONS = 200
 
 
 Stage = Literal["device", "process group", "first exchange", "all_reduce", "broadcast", "all_gather", "barrier", "end"]
@@ -38,47 +38,47 @@ class Exchange(Struct, frozen=True, kw_only=True):
     bytes_per_second: Annotated[float, Meta(ge=0, le=1e15)] = 0.0
 
 
-class CommunicationResult(Struct, frozen=True, kw_only=True):
-    """What came of a test: the exchanges of each process; where it failed the cause and what to do."""
+class CommunicationTestResult(Struct, frozen=True, kw_only=True):
+    """Result of a test: the exchanges of each process; for a failure its cause and remedy."""
 
     processes: int
     works: bool
     exchanges: tuple[Exchange, ...] = ()
     bytes_per_second: float = 0.0
-    """What the slowest process exchanged; 0 where none came so far."""
+    """The rate of the slowest process; 0: none exchanged data."""
     cause: str = ""
     """Without a full stop."""
     remedy: str = ""
     change: Change | None = None
-    """What the log asks for."""
+    """The change that fixes the failure, by its log."""
     kept_at: str = ""
     """The host and the folder of a failed run whose files stay there."""
 
     @property
     def is_known(self) -> bool:
-        """Whether it says something of the communication: it works, or an exchange of it failed."""
+        """Return whether the communication was tested: it works, or an exchange failed."""
         return self.works or any(each.problem and each.stage != "device" for each in self.exchanges)
 
 
-class TriedCure(Struct, frozen=True, kw_only=True):
+class TriedFix(Struct, frozen=True, kw_only=True):
     """A change, and what came of the test with it; None where there was no time for it."""
 
     change: Change
-    result: CommunicationResult | None
+    result: CommunicationTestResult | None
 
 
 class Examination(Struct, frozen=True, kw_only=True):
     """The test of a profile as it is, and where that failed each change that was to be tried, in order."""
 
-    result: CommunicationResult
-    cures: tuple[TriedCure, ...] = ()
+    result: CommunicationTestResult
+    cures: tuple[TriedFix, ...] = ()
     at: float = 0.0
     """When it ended."""
     works_at_times: bool = False
     """It failed, and worked when it was tried again."""
 
     @property
-    def proved_change(self) -> Change | None:
+    def proven_fix(self) -> Change | None:
         """The first change with which it works, where it fails each time without."""
         return (
             None
@@ -87,16 +87,16 @@ class Examination(Struct, frozen=True, kw_only=True):
         )
 
 
-def load_examinations() -> dict[str, Examination]:
+def load_communication_examinations() -> dict[str, Examination]:
     """Return the newest examination of each setup since the machine was booted, without the exchanges."""
     begin, found = f"{machine_boot_id()}-", dict[str, Examination]()
     for file in communication_tests_folder().glob(f"{begin}*.json"):
         with suppress(Unparsable):
-            found[file.stem.removeprefix(begin)] = json_as(read_file_to_parse(file, _MAX_FILE_BYTES), Examination)
+            found[file.stem.removeprefix(begin)] = parse_json_as(read_file_to_parse(file, _MAX_FILE_BYTES), Examination)
     return found
 
 
-def keep_examination(key: str, examination: Examination) -> None:
+def save_communication_examination(key: str, examination: Examination) -> None:
     """Keep an examination in place of the one before with its key; CannotWrite where the disk refuses it.
 
     One of which nothing is known of the communication only takes the place of the one before. Each has a file of its
@@ -122,8 +122,8 @@ def keep_examination(key: str, examination: Examination) -> None:
 
 def _remove_oldest() -> None:
     files = [*communication_tests_folder().glob("*.json")]
-    if len(files) > _MAX_EXAMINATIONS_KEPT:
+    if len(files) > _MAX_SAVED_EXAMINATIONS:
         # Another test may remove the same ones.
         with suppress(OSError):
-            for file in sorted(files, key=lambda each: each.stat().st_mtime)[:-_MAX_EXAMINATIONS_KEPT]:
+            for file in sorted(files, key=lambda each: each.stat().st_mtime)[:-_MAX_SAVED_EXAMINATIONS]:
                 file.unlink(missing_ok=True)

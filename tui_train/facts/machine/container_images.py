@@ -13,7 +13,7 @@ import msgspec
 
 from tui_train.base.app_paths import image_facts_folder
 from tui_train.base.errors import Unavailable
-from tui_train.base.parse import Unparsable, json_as, json_table
+from tui_train.base.parse import Unparsable, parse_json_as, parse_json_object
 from tui_train.facts.answer_cache import answer_file, load_cached_answer, store_answer
 from tui_train.facts.machine.child_process import RUN_PROGRAM_TEXT_CODE, ChildResult, run_child
 from tui_train.facts.machine.probe import ProbeAnswer, probe_program_text
@@ -66,7 +66,7 @@ def read_image(engine: str, image_name: str, deadline: float = 60.0) -> Containe
     program = probe_program_text()
     file = answer_file(image_facts_folder(), f"{identity}{program}".encode())
     with suppress(Unparsable):
-        cached_image = json_as(load_cached_answer(file) or b"", ContainerImage)
+        cached_image = parse_json_as(load_cached_answer(file) or b"", ContainerImage)
         return msgspec.structs.replace(cached_image, engine=engine, name=image_name)
     answer = run_in_image(engine, image_name, ("python", "-B", "-c", RUN_PROGRAM_TEXT_CODE, program), deadline)
     if probe := answer.last_answer(ProbeAnswer):
@@ -74,8 +74,8 @@ def read_image(engine: str, image_name: str, deadline: float = 60.0) -> Containe
         probed = msgspec.structs.replace(unread, id=identity, toolchain=toolchain)
         store_answer(file, msgspec.json.encode(probed))
         return probed
-    problem = "no `python` on its PATH" if answer.code == _PROGRAM_NOT_FOUND_CODE else answer.why_unusable()
-    problem = oci_runtime_problem(answer.error) or problem
+    problem = "no `python` on its PATH" if answer.exit_code == _PROGRAM_NOT_FOUND_CODE else answer.why_unusable()
+    problem = oci_runtime_problem(answer.stderr) or problem
     return msgspec.structs.replace(unread, id=identity, problem=problem)
 
 
@@ -110,12 +110,12 @@ def _image_identity_or_problem(unread: ContainerImage) -> str | ContainerImage:
             return msgspec.structs.replace(unread, missing=True)
         return f"{Path(unread.name).absolute()} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
     answer = run_child([unread.engine, "image", "inspect", "--format", "{{.Id}}", unread.name], 20)
-    error = answer.error.lower()
-    if answer.code and (b"no such" in error or b"not known" in error or b"not found" in error):
+    error = answer.stderr.lower()
+    if answer.exit_code and (b"no such" in error or b"not known" in error or b"not found" in error):
         return msgspec.structs.replace(unread, missing=True)
-    if answer.code != 0:
+    if answer.exit_code != 0:
         return msgspec.structs.replace(unread, problem=answer.why_unusable())
-    return answer.out.decode("utf-8", "replace").strip().removeprefix("sha256:")
+    return answer.stdout.decode("utf-8", "replace").strip().removeprefix("sha256:")
 
 
 def oci_runtime_problem(error_output: bytes) -> str:
@@ -129,10 +129,10 @@ def oci_runtime_problem(error_output: bytes) -> str:
 
 def _read_docker_engine() -> ContainerEngine:
     answer = run_child(["docker", "info", "--format", "{{json .}}"], _ENGINE_DEADLINE_SECONDS)
-    info = _parse_json(answer.out)
+    info = _parse_json(answer.stdout)
     if "host" in info and "ServerVersion" not in info:
         return ContainerEngine(name="docker", problem="docker is podman here: choose podman")
-    if answer.code != 0 or not info.get("ServerVersion"):
+    if answer.exit_code != 0 or not info.get("ServerVersion"):
         errors = info.get("ServerErrors") or [answer.why_unusable()]
         return ContainerEngine(name="docker", problem=_docker_problem(str(errors[0])))
     runtimes = info.get("Runtimes") or {}
@@ -154,8 +154,8 @@ def _docker_problem(error_output: str) -> str:
 
 def _read_podman_engine() -> ContainerEngine:
     answer = run_child(["podman", "info", "--format", "json"], _ENGINE_DEADLINE_SECONDS)
-    info = _parse_json(answer.out)
-    if answer.code != 0 or "host" not in info:
+    info = _parse_json(answer.stdout)
+    if answer.exit_code != 0 or "host" not in info:
         return ContainerEngine(name="podman", problem=answer.why_unusable()[:300])
     return ContainerEngine(
         name="podman",
@@ -167,15 +167,15 @@ def _read_podman_engine() -> ContainerEngine:
 
 def _read_apptainer_engine() -> ContainerEngine:
     answer = run_child(["apptainer", "--version"], _ENGINE_DEADLINE_SECONDS)
-    if answer.code != 0:
+    if answer.exit_code != 0:
         return ContainerEngine(name="apptainer", problem=answer.why_unusable()[:300])
-    version = answer.out.decode("utf-8", "replace").strip().rpartition(" ")[2]
+    version = answer.stdout.decode("utf-8", "replace").strip().rpartition(" ")[2]
     return ContainerEngine(name="apptainer", version=version, gpus=True)
 
 
 def _list_local_images(engine: str) -> tuple[str, ...]:
     answer = run_child([engine, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"], _ENGINE_DEADLINE_SECONDS)
-    lines = answer.out.decode("utf-8", "replace").split() if answer.code == 0 else []
+    lines = answer.stdout.decode("utf-8", "replace").split() if answer.exit_code == 0 else []
     return tuple(dict.fromkeys(line for line in lines if "<none>" not in line))
 
 
@@ -190,6 +190,6 @@ def _has_nvidia_cdi() -> bool:
 
 def _parse_json(text: bytes) -> dict[str, Any]:
     try:
-        return json_table(text)
+        return parse_json_object(text)
     except Unparsable:
         return {}

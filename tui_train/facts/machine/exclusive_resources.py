@@ -5,7 +5,7 @@ import os
 import socket
 from contextlib import ExitStack
 
-from tui_train.base.text import counted, visible
+from tui_train.base.text import quantity, visible
 from tui_train.facts.types import ResourcesInUse
 
 _WILDCARD_ADDRESSES = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))  # noqa: S104 - bound to see whether it is free
@@ -16,7 +16,7 @@ def resource_conflict_text(wanted_resources: ResourcesInUse, other_resources: Re
     owner = f"the run {visible(other_resources.run)}" if other_resources.run else "another program"
     shared = [uuid for uuid in wanted_resources.gpus if uuid in other_resources.gpus]
     if shared:
-        return f"{owner} is already training on {counted(len(shared), 'GPU')} of these"
+        return f"{owner} is already training on {quantity(len(shared), 'GPU')} of these"
     if output := next((path for path in wanted_resources.outputs if path in other_resources.outputs), ""):
         return f"{owner} is already writing to {visible(output)}"
     if wanted_resources.port and wanted_resources.port == other_resources.port:

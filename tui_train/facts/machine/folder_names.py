@@ -26,7 +26,7 @@ class RemoteFolderNames:
         self._lock = threading.Lock()
 
     def __call__(self, folder: str) -> list[str]:
-        """Return the names in a folder, as local_names; takes as long as the host, so never on a screen's thread."""
+        """Return the names in a folder, as names_in_local_folder; waits for the host, so never on a screen's thread."""
         if not folder.startswith(("/", "~")):
             return []
         # Who types on waits for the answer that is on its way.

@@ -1,4 +1,4 @@
-"""What a training inherits from the user: variables that configure communication or allocation, and a W&B key.
+"""Settings that a training inherits: variables for communication or allocation, and a W&B key.
 
 Values are not kept, but for that of CUDA_VISIBLE_DEVICES.
 """
@@ -11,11 +11,11 @@ from tui_train.facts.machine.variable_problems import variable_problem
 from tui_train.facts.types import InheritedVariable
 from tui_train.runner.system import safe_open
 
-_CONFIGURING_NAME_PATTERN = re.compile(
+_CONFIGURING_VARIABLE_PATTERN = re.compile(
     r"NCCL_|TORCH_NCCL_|TORCH_DIST_|GLOO_|ACCELERATE_|NVTE_|MASTER_|PYTORCH_(CUDA_)?ALLOC_|CUDA_DEVICE_MAX"
 )
-_VISIBLE_GPUS_NAME = "CUDA_VISIBLE_DEVICES"
-_OTHER_CONFIGURING_NAMES = frozenset({"WANDB_DISABLED", _VISIBLE_GPUS_NAME})
+_VISIBLE_GPUS_VARIABLE = "CUDA_VISIBLE_DEVICES"
+_OTHER_CONFIGURING_VARIABLES = frozenset({"WANDB_DISABLED", _VISIBLE_GPUS_VARIABLE})
 _SPACES_AROUND_EQUALS_PROBLEM = "NCCL takes the spaces around = for a part of the name and the value"
 _NCCL_CONFIG_FILES = ("~/.nccl.conf", "/etc/nccl.conf")
 _MAX_FILE_BYTES = 1 << 16
@@ -24,35 +24,42 @@ _NETRC_HOST_PATTERN = re.compile(r"(?m)^\s*machine\s+(\S+)")
 _WANDB_KEY_SETTING_PATTERN = re.compile(r"(?m)^\s*(api_key|anonymous)\s*[=:]\s*\S")
 
 
-def find_sources_of_inherited_variables() -> tuple[InheritedVariable, ...]:
+def read_inherited_variables() -> tuple[InheritedVariable, ...]:
     """Return those of this process, then those in NCCL's config files; unreadable files have none.
 
     Source: NCCL's documentation, "Environment Variables": NCCL_CONF_FILE replaces the file in the home folder.
     """
     inherited = [
-        InheritedVariable(name, "the environment", _problem(name, value), value if name == _VISIBLE_GPUS_NAME else "")
+        InheritedVariable(
+            name,
+            "the environment",
+            _variable_problem_text(name, value),
+            value if name == _VISIBLE_GPUS_VARIABLE else "",
+        )
         for name, value in os.environ.items()
-        if _CONFIGURING_NAME_PATTERN.match(name) or name in _OTHER_CONFIGURING_NAMES or _problem(name, value)
+        if _CONFIGURING_VARIABLE_PATTERN.match(name)
+        or name in _OTHER_CONFIGURING_VARIABLES
+        or _variable_problem_text(name, value)
     ]
     user_file = os.environ.get("NCCL_CONF_FILE") or _NCCL_CONFIG_FILES[0]
     for file in (user_file, _NCCL_CONFIG_FILES[1]):
         lines = (line.partition("#")[0].partition("=") for line in _read_text_or_empty(file).splitlines())
         inherited += [
-            InheritedVariable(name.strip(), file, _problem_in_file(name, value))
+            InheritedVariable(name.strip(), file, _problem_in_nccl_file(name, value))
             for name, equals, value in lines
             if equals and name.strip()
         ]
     return tuple(inherited)
 
 
-def _problem(name: str, value: str) -> str:
+def _variable_problem_text(name: str, value: str) -> str:
     found = variable_problem(name, value)
     return found.why if found else ""
 
 
-def _problem_in_file(name: str, value: str) -> str:
+def _problem_in_nccl_file(name: str, value: str) -> str:
     """Return the problem of a variable in a file of NCCL, which passes on each line as it is."""
-    return _SPACES_AROUND_EQUALS_PROBLEM if name.endswith((" ", "\t")) else _problem(name.strip(), value)
+    return _SPACES_AROUND_EQUALS_PROBLEM if name.endswith((" ", "\t")) else _variable_problem_text(name.strip(), value)
 
 
 def starts_without_wandb_prompt() -> bool:

@@ -10,7 +10,7 @@ from typing import cast
 
 import msgspec
 
-from tui_train.base.parse import Unparsable, json_as
+from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.facts.machine import trusted_pythons
 from tui_train.facts.machine.child_process import (
     RUN_PROGRAM_TEXT_CODE,
@@ -36,7 +36,7 @@ def probe_machine(deadline: float = 8.0) -> Machine:
     )
     answer = run_child(command, deadline, changes)
     try:
-        return json_as(answer.out, Machine)
+        return parse_json_as(answer.stdout, Machine)
     except Unparsable:
         # Reading the host in this process imports what a command does not need otherwise.
         from tui_train.facts.machine.host import read_host
@@ -74,13 +74,13 @@ def probe_toolchains(extra_pythons: Sequence[str] = (), deadline: float = 8.0) -
     by_prefix: dict[str, Toolchain] = {}
     for prefix, toolchain in probed:
         by_prefix.setdefault(prefix, toolchain)
-    return tuple(sorted(by_prefix.values(), key=toolchain_incompleteness))
+    return tuple(sorted(by_prefix.values(), key=toolchain_incompleteness_rank))
 
 
 def _probe_if_trusted(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
     """Return what probing gives; a Python of the current folder is started only after the user chose it."""
     if trusted_pythons.is_unchosen_local_python(Path(python)):
-        contents = trusted_pythons.environment_contents_text(Path(python))
+        contents = trusted_pythons.environment_packages_text(Path(python))
         problem = f"lies in this folder and is not started until you choose it{f' ({contents})' if contents else ''}"
         return python, Toolchain(python=python, label=label, problem=problem, unchosen=True)
     if label in _LABEL_BY_LOCAL_VENV.values() and (
@@ -138,9 +138,9 @@ def _probe_prefix_and_toolchain(python: str, label: str, deadline: float) -> tup
     if probe := answer.last_answer(ProbeAnswer):
         interpreter = probe.executable if label == _PATH_LABEL and probe.executable else python
         return probe.prefix, msgspec.structs.replace(probe.toolchain, python=interpreter, label=label)
-    last_line = (answer.error.strip().splitlines() or [b""])[-1]
+    last_line = (answer.stderr.strip().splitlines() or [b""])[-1]
     problem = "it is older than Python 3.8" if last_line.startswith(_OLD_PYTHON_ERRORS) else answer.why_unusable()
-    if RUN_PROGRAM_TEXT_CODE.encode()[:20] in answer.error or probe_program_text().encode()[:60] in answer.error:
+    if RUN_PROGRAM_TEXT_CODE.encode()[:20] in answer.stderr or probe_program_text().encode()[:60] in answer.stderr:
         # It is another program, which printed its arguments.
         problem = "it is not a Python"
     return python, Toolchain(python=python, label=label, problem=problem)
@@ -164,7 +164,7 @@ class ProbeAnswer(msgspec.Struct):
     toolchain: Toolchain
 
 
-def toolchain_incompleteness(toolchain: Toolchain) -> int:
+def toolchain_incompleteness_rank(toolchain: Toolchain) -> int:
     """Return 0 for a Python with all libraries, higher ranks for incomplete ones."""
     if toolchain.problem:
         return 3

@@ -19,7 +19,7 @@ CPU_INDEX_URL = f"{_WHEEL_INDEX_URL}cpu"
 class _CudaBuild(NamedTuple):
     """A build of torch for CUDA: the end of its index (empty: it is on PyPI), and what it has code for."""
 
-    tag: str
+    index_suffix: str
     cuda_major: int
     arch_list: tuple[str, ...]
 
@@ -59,7 +59,7 @@ class TorchBuild(Struct, frozen=True):
         return Toolchain(python="", torch=f"for CUDA {self.cuda}", cuda=self.cuda or None, arch_list=self.arch_list)
 
 
-def some_torch_supports(gpu: Gpu) -> bool:
+def any_torch_supports(gpu: Gpu) -> bool:
     """Return whether any PyTorch supports or supported a card; true if its compute capability is unknown."""
     device = capability_number(gpu.compute_capability)
     return device is None or device >= _FIRST_MAXWELL_CAPABILITY or device == _LAST_KEPLER_CAPABILITY

@@ -14,7 +14,7 @@ import msgspec
 
 from tui_train.base.app_paths import chosen_pythons_file, environments_folder
 from tui_train.base.files import PRIVATE_FILE_MODE, read_regular_file, write_atomically
-from tui_train.base.parse import Unparsable, json_as
+from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import find_on_path
 from tui_train.runner.system.safe_open import user_name
@@ -44,11 +44,11 @@ def _is_chosen_implicitly(python: Path) -> bool:
 def _lies_in_current_folder(python: Path) -> bool:
     """Return whether a Python lies below the current folder, as part of what was cloned there; a home is no clone."""
     current, home = Path.cwd(), Path.home()
-    inside = any(path.is_relative_to(current) for path in (python, _with_real_folder(python)))
+    inside = any(path.is_relative_to(current) for path in (python, _python_in_real_folder(python)))
     return inside and not home.is_relative_to(current)
 
 
-def _with_real_folder(python: Path) -> Path:
+def _python_in_real_folder(python: Path) -> Path:
     """Return the path of a Python without links to its folder, such as /proc/self/cwd; the Python itself may be one."""
     return Path(os.path.realpath(python.parent), python.name)
 
@@ -57,7 +57,7 @@ def is_unchosen_local_python(python: Path) -> bool:
     """Return whether a Python of the current folder is not started, as the user has not chosen it, or not this one."""
     if _is_chosen_implicitly(python) or not _lies_in_current_folder(python) or not os.path.lexists(python):
         return False
-    return _load_chosen_pythons().get(str(_with_real_folder(python))) != _python_identity(python)
+    return _load_chosen_pythons().get(str(_python_in_real_folder(python))) != _python_identity(python)
 
 
 def remember_chosen_python(python: str) -> None:
@@ -65,7 +65,7 @@ def remember_chosen_python(python: str) -> None:
 
     `python` is a path, or a name on PATH; empty for none.
     """
-    path = _with_real_folder(Path(python if os.sep in python else find_on_path(python)).expanduser().absolute())
+    path = _python_in_real_folder(Path(python if os.sep in python else find_on_path(python)).expanduser().absolute())
     identity = _python_identity(path)
     chosen = _load_chosen_pythons()
     if identity is None or chosen.get(str(path)) == identity or _is_chosen_implicitly(path):
@@ -92,7 +92,7 @@ def shims_may_start_local_python() -> bool:
     return False
 
 
-def environment_contents_text(python: Path) -> str:
+def environment_packages_text(python: Path) -> str:
     """Return what an environment holds by the names of its files, as text; it is not started for that."""
     environment = python.parent.parent
     try:
@@ -124,7 +124,7 @@ def _python_identity(python: Path) -> _PythonIdentity | None:
 
 def _load_chosen_pythons() -> dict[str, _PythonIdentity]:
     try:
-        return json_as(read_regular_file(chosen_pythons_file(), _MAX_FILE_BYTES), dict[str, _PythonIdentity])
+        return parse_json_as(read_regular_file(chosen_pythons_file(), _MAX_FILE_BYTES), dict[str, _PythonIdentity])
     except (OSError, Unparsable):
         return {}
 

@@ -9,20 +9,20 @@ from typing import NamedTuple
 
 
 class VariableProblem(NamedTuple):
-    """Why a variable has not the effect it is set for, and the name and value that have it (empty: none is known).
+    """Why a variable lacks the intended effect, and the name and value that have it (empty: unknown).
 
-    `stops`: the training ends for it, on a GPU or with several processes.
+    `ends_training`: the training ends for it, on a GPU or with several processes.
     """
 
     why: str
     name: str = ""
     value: str = ""
-    stops: bool = False
+    ends_training: bool = False
 
 
 _ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 # Those that are set most: a name is compared with no others, as an unknown one may be that of another version.
-_COMMON_VARIABLES = (
+_COMMONLY_SET_VARIABLES = (
     "NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY", "NCCL_IB_DISABLE",
     "NCCL_IB_HCA", "NCCL_IB_TIMEOUT", "NCCL_IB_GID_INDEX", "NCCL_IB_RETRY_CNT", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL",
     "NCCL_SHM_DISABLE", "NCCL_NET_GDR_LEVEL", "NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE", "NCCL_NVLS_ENABLE",
@@ -35,7 +35,7 @@ _COMMON_VARIABLES = (
     "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "TRANSFORMERS_VERBOSITY", "TOKENIZERS_PARALLELISM",
     "WANDB_PROJECT", "WANDB_ENTITY", "OMP_NUM_THREADS",
 )  # fmt: skip
-_MAX_ENDING_LENGTH = 2
+_MAX_DIFFERING_END_LETTERS = 2
 _TRUE_WORDS, _FALSE_WORDS = frozenset({"true", "yes", "on", "y"}), frozenset({"false", "no", "off", "n", "none"})
 _NUMBER_PATTERN = re.compile(r"\s*[+-]?\d", re.ASCII)
 _NCCL_SWITCH_PATTERN = re.compile(r"NCCL_\w+_(DISABLE|ENABLE)")
@@ -57,16 +57,16 @@ def variable_problem(name: str, value: str) -> VariableProblem | None:
 
 def _intended_name(name: str) -> str:
     """Return the variable of which a name is a misspelling, empty for none."""
-    if name in _COMMON_VARIABLES:
+    if name in _COMMONLY_SET_VARIABLES:
         return ""
-    return next((common for common in _COMMON_VARIABLES if _is_slip(name, common)), "")
+    return next((common for common in _COMMONLY_SET_VARIABLES if _is_likely_typo(name, common)), "")
 
 
-def _is_slip(typed: str, meant: str) -> bool:
+def _is_likely_typo(typed: str, meant: str) -> bool:
     """Return whether two names differ in one letter, two that changed places, or some letters at the end."""
     shorter, longer = sorted((typed, meant), key=len)
     if longer.startswith(shorter):
-        return len(longer) - len(shorter) <= _MAX_ENDING_LENGTH
+        return len(longer) - len(shorter) <= _MAX_DIFFERING_END_LETTERS
     at = next(index for index, letter in enumerate(shorter) if letter != longer[index])
     swapped = shorter[at : at + 2] == longer[at : at + 2][::-1] and shorter[at + 2 :] == longer[at + 2 :]
     return swapped or longer[at + 1 :] in (shorter[at:], shorter[at + 1 :])
@@ -84,7 +84,7 @@ def _number_problem(value: str) -> VariableProblem | None:
 def _count_problem(value: str) -> VariableProblem | None:
     if _NUMBER_PATTERN.match(value):
         return None
-    return VariableProblem("torch reads a number there, and refuses anything else", stops=True)
+    return VariableProblem("torch reads a number there, and refuses anything else", ends_training=True)
 
 
 def _nccl_log_level_problem(value: str) -> VariableProblem | None:
@@ -97,7 +97,9 @@ def _nccl_log_level_problem(value: str) -> VariableProblem | None:
 def _torch_debug_level_problem(value: str) -> VariableProblem | None:
     if value.upper() in _TORCH_DEBUG_LEVELS:
         return None
-    return VariableProblem("torch knows OFF, INFO and DETAIL, and refuses another word", value="DETAIL", stops=True)
+    return VariableProblem(
+        "torch knows OFF, INFO and DETAIL, and refuses another word", value="DETAIL", ends_training=True
+    )
 
 
 def _blocking_launch_problem(value: str) -> VariableProblem | None:
@@ -114,7 +116,7 @@ def _allocator_problem(value: str) -> VariableProblem | None:
     for switch in _ALLOCATOR_SWITCHES:
         corrected = re.sub(rf"({switch}\s*:\s*)(true|1|on|yes)\b", r"\1True", corrected, flags=re.IGNORECASE)
         corrected = re.sub(rf"({switch}\s*:\s*)(false|0|off|no)\b", r"\1False", corrected, flags=re.IGNORECASE)
-    return VariableProblem(why, value="" if _why_allocator_refuses(corrected) else corrected, stops=True)
+    return VariableProblem(why, value="" if _why_allocator_refuses(corrected) else corrected, ends_training=True)
 
 
 def _why_allocator_refuses(value: str) -> str:

@@ -6,26 +6,28 @@ from typing import Any
 
 import msgspec
 
-from tui_train.base.parse import prepared_for_msgspec
-from tui_train.facts.models.dimensions import ModelDimensions, layer_structure_by_type
+from tui_train.base.parse import type_prepared_for_msgspec
+from tui_train.facts.models.dimensions import ModelDimensions, layer_structure_by_model_type
 
 _MAX_CONFIG_NUMBER = 2**40
 _MAX_LAYERS = 10_000
 _SHORT_NAME_BY_DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _ATTENTION_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention", "attention"})
 # Parts that no rule counts where they are on.
-_UNCOUNTED_FIELDS = frozenset({"attention_k_eq_v", "use_double_wide_mlp", "enable_moe_block", "is_encoder_decoder"})
+_FIELDS_OF_UNSUPPORTED_PARTS = frozenset(
+    {"attention_k_eq_v", "use_double_wide_mlp", "enable_moe_block", "is_encoder_decoder"}
+)
 # Tables that are read, or have no weights.
-_READ_SUBTABLES = frozenset({"text_config", "vision_config", "quantization_config", "per_layer_config"})
+_SUPPORTED_SUBTABLES = frozenset({"text_config", "vision_config", "quantization_config", "per_layer_config"})
 # Activation functions whose MLP is gated; of others only the type tells.
 _GATED_ACTIVATIONS = frozenset({"silu", "swish"})
 # Image models are counted by their sizes. Up to this share of all, what that leaves out changes little; of these it is
 # next to nothing. A model of two has one table for both.
-_MAX_ROUGH_TOWER_SHARE = 0.1
+_MAX_APPROXIMATE_TOWER_SHARE = 0.1
 _PREFIXES_OF_COUNTED_TOWERS = ("qwen", "siglip")
 _MODEL_TYPES_WITH_TWO_TOWERS = frozenset({"video_llava"})
 # Fields without weights of their own, and those that are read here. Any other could mean a part that is not counted.
-_UNDERSTOOD_FIELD_PATTERN = re.compile(
+_SUPPORTED_FIELD_PATTERN = re.compile(
     r"_.*|.*(token_ids?|_eps|epsilon|dropout|pdrop|_range|_std|_multiplier|_scaling|_softcapping|_coef|_dtype|_version"
     r"|_window|_window_size|_window_layers|_theta|_factor|_activation|_act|_position_embeddings|_length|_groups?|_topk)"
     r"|(rope|rotary|router|output|return|use_cache|use_bias|use_qk|logit|norm|attn_temperature|mup|topk|pretraining)_?.*"
@@ -51,16 +53,16 @@ def max_tokens_of_config(config: dict[str, Any]) -> int:
     return 0
 
 
-def parse_dimensions(config: dict[str, Any], name: str = "") -> ModelDimensions:
+def parse_model_dimensions(config: dict[str, Any], name: str = "") -> ModelDimensions:
     """Return the shape in a config.json; ValueError for a part that is not modelled, or an invalid number."""
     inner = config.get("text_config")
     fields = _ConfigFields(inner if isinstance(inner, dict) else config, is_nested=isinstance(inner, dict))
     kind = fields.values.get("model_type", config.get("model_type"))
     if not isinstance(kind, str):
         raise ValueError(f"unknown model type {kind}")  # noqa: TRY004 - of the file, as all that is wrong there
-    tables, known = (config, fields.values), layer_structure_by_type()
+    tables, known = (config, fields.values), layer_structure_by_model_type()
     for table in tables:
-        _refuse_uncounted_parts(table)
+        _refuse_unsupported_parts(table)
     tied = next((each for table in tables if isinstance(each := table.get("tie_word_embeddings"), bool)), None)
     row = next((known[name] for name in (kind, f"{kind}_text") if name in known), None)
     structure = _structure_of_unknown_type(kind, fields, tied=tied) if row is None else row
@@ -69,17 +71,19 @@ def parse_dimensions(config: dict[str, Any], name: str = "") -> ModelDimensions:
         **{key: value for key, value in structure.items() if key != "absent"},
         "name": name,
         "type": kind,
-        **_read_sizes(fields),
+        **_model_sizes(fields),
         **_latent_attention_sizes(fields),
         **_expert_sizes(kind, fields),
         **_sizes_of_layers_without_attention(fields),
-        "dtype": _loaded_dtype(config, fields),
+        "dtype": _dtype_in_config(config, fields),
     }
     if tied is not None:
-        values["tied"] = tied
+        values["ties_embeddings"] = tied
     if kind in {"gpt2", "gpt_bigcode"}:
-        values["positions"] = fields.first_integer("n_positions", default=1024)
-    shape = msgspec.convert(values | _structure_details_of_type(kind, fields), prepared_for_msgspec(ModelDimensions))
+        values["learned_positions"] = fields.first_integer("n_positions", default=1024)
+    shape = msgspec.convert(
+        values | _structure_details_of_type(kind, fields), type_prepared_for_msgspec(ModelDimensions)
+    )
     return _with_image_tower_and_layer_embeddings(shape, config, fields)
 
 
@@ -112,7 +116,7 @@ class _ConfigFields:
 def _structure_of_unknown_type(kind: str, fields: _ConfigFields, *, tied: bool | None) -> dict[str, Any]:
     """Return how the layers of a type without a row are built; ValueError where the fields do not tell."""
     live = (name for name, value in fields.values.items() if value)
-    if unclear := next((name for name in live if not _UNDERSTOOD_FIELD_PATTERN.fullmatch(name)), ""):
+    if unclear := next((name for name in live if not _SUPPORTED_FIELD_PATTERN.fullmatch(name)), ""):
         raise ValueError(f"unknown model type {kind}: how many weights {unclear} means is not known")
     if tied is None:
         raise ValueError(f"unknown model type {kind}: it does not say whether the embeddings are tied")
@@ -121,17 +125,17 @@ def _structure_of_unknown_type(kind: str, fields: _ConfigFields, *, tied: bool |
     return {"caveats": (f"model type {kind}: its layers are counted as config.json describes them",)}
 
 
-def _refuse_uncounted_parts(table: dict[str, Any]) -> None:
+def _refuse_unsupported_parts(table: dict[str, Any]) -> None:
     for name, value in table.items():
-        is_part = name.endswith("_config") and isinstance(value, dict) and name not in _READ_SUBTABLES
-        if (name in _UNCOUNTED_FIELDS and value) or is_part:
+        is_part = name.endswith("_config") and isinstance(value, dict) and name not in _SUPPORTED_SUBTABLES
+        if (name in _FIELDS_OF_UNSUPPORTED_PARTS and value) or is_part:
             raise ValueError(f"how many weights {name} means is not known")
     quantized = table.get("quantization_config")
     if quantized and not (isinstance(quantized, dict) and quantized.get("quant_method") == "mxfp4"):
         raise ValueError("this quantization is not modelled")
 
 
-def _read_sizes(fields: _ConfigFields) -> dict[str, Any]:
+def _model_sizes(fields: _ConfigFields) -> dict[str, Any]:
     hidden = fields.first_integer("hidden_size", "n_embd")
     heads = fields.first_integer("num_attention_heads", "n_head")
     layers, vocab = fields.first_integer("num_hidden_layers", "n_layer"), fields.first_integer("vocab_size")
@@ -146,7 +150,9 @@ def _read_sizes(fields: _ConfigFields) -> dict[str, Any]:
         "hidden": hidden,
         "heads": heads,
         "vocab": vocab,
-        "kv": 1 if fields.values.get("multi_query") else fields.first_integer("num_key_value_heads", "num_kv_heads"),
+        "kv_heads": 1
+        if fields.values.get("multi_query")
+        else fields.first_integer("num_key_value_heads", "num_kv_heads"),
         "head_dim": fields.first_integer("head_dim"),
         "ffn": fields.first_integer("intermediate_size", "n_inner", "ffn_hidden_size", default=4 * hidden),
     }
@@ -164,7 +170,7 @@ def _latent_attention_sizes(fields: _ConfigFields) -> dict[str, Any]:
         "rotary_dim": rotary,
         "head_dim": fields.first_integer("qk_nope_head_dim") + rotary,
         "value_dim": fields.first_integer("v_head_dim"),
-        "kv": 0,
+        "kv_heads": 0,
     }
 
 
@@ -180,14 +186,18 @@ def _expert_sizes(kind: str, fields: _ConfigFields) -> dict[str, Any]:
     shared = shared or width * fields.first_integer("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
     found = {
         "experts": experts,
-        "experts_used": fields.first_integer("num_experts_per_tok", "num_experts_per_token", "moe_k"),
+        "experts_per_token": fields.first_integer("num_experts_per_tok", "num_experts_per_token", "moe_k"),
         "expert_ffn": width,
         "shared_ffn": shared,
         "dense_layers": _count_dense_layers(fields),
     }
     if kind.startswith("llama4"):
         # It gives all tokens to all experts, most of them as zeros.
-        found |= {"shared_ffn": width, "ffn": fields.first_integer("intermediate_size_mlp"), "experts_used": experts}
+        found |= {
+            "shared_ffn": width,
+            "ffn": fields.first_integer("intermediate_size_mlp"),
+            "experts_per_token": experts,
+        }
     return found
 
 
@@ -232,7 +242,7 @@ def _sizes_of_layers_without_attention(fields: _ConfigFields) -> dict[str, Any]:
         unknown = next((each for each in kinds if each not in _ATTENTION_LAYER_TYPES), "linear_attention")
         raise ValueError(f"how many weights a layer of {unknown} has is not known")
     caveat = "layers without attention: their activations are not modelled"
-    return {"mixers": count, "mixer_linear": linear, "mixer_other": convolution, "caveats": (caveat,)}
+    return {"mixer_layers": count, "mixer_linear": linear, "mixer_other": convolution, "caveats": (caveat,)}
 
 
 def _structure_details_of_type(model_type: str, fields: _ConfigFields) -> dict[str, Any]:
@@ -241,17 +251,17 @@ def _structure_details_of_type(model_type: str, fields: _ConfigFields) -> dict[s
     if model_type == "stablelm":
         return {"qkv_bias": bool(values.get("use_qkv_bias"))}
     if model_type == "gpt_neox":
-        return {"parallel": values.get("use_parallel_residual") is not False}
+        return {"has_parallel_attention": values.get("use_parallel_residual") is not False}
     if model_type == "falcon":
         new = bool(values.get("new_decoder_architecture"))
         parallel = new or values.get("parallel_attn") is not False
-        return {"parallel": parallel, "norms": 2 if new or not parallel else 1} | (
-            {"kv": fields.first_integer("num_kv_heads")} if new else {}
+        return {"has_parallel_attention": parallel, "norms_per_layer": 2 if new or not parallel else 1} | (
+            {"kv_heads": fields.first_integer("num_kv_heads")} if new else {}
         )
     return {}
 
 
-def _loaded_dtype(config: dict[str, Any], fields: _ConfigFields) -> str:
+def _dtype_in_config(config: dict[str, Any], fields: _ConfigFields) -> str:
     if isinstance(config.get("quantization_config"), dict):
         # To be trained, mxfp4 is loaded as bf16.
         return "bf16"
@@ -270,14 +280,14 @@ def _with_image_tower_and_layer_embeddings(
     if isinstance(vision, dict) and vision:
         tower = _image_tower_weights(vision)
         is_rough = not str(vision.get("model_type", config.get("model_type"))).startswith(_PREFIXES_OF_COUNTED_TOWERS)
-        too_rough = is_rough and tower > _MAX_ROUGH_TOWER_SHARE * shape.parameters
+        too_rough = is_rough and tower > _MAX_APPROXIMATE_TOWER_SHARE * shape.parameters
         if too_rough or config.get("model_type") in _MODEL_TYPES_WITH_TWO_TOWERS:
             raise ValueError("how many weights vision_config means is not known well enough")
         others += tower
         caveats += ("an image part: its weights are counted, its activations are not modelled",)
     if config.get("quantization_config"):
         caveats += ("its files are mxfp4: counted as bf16, as which it can be trained",)
-    return msgspec.structs.replace(shape, others=others, caveats=caveats)
+    return msgspec.structs.replace(shape, other_parameters=others, caveats=caveats)
 
 
 def _extra_gemma_weights(shape: ModelDimensions, fields: _ConfigFields) -> int:
@@ -297,7 +307,7 @@ def _extra_gemma_weights(shape: ModelDimensions, fields: _ConfigFields) -> int:
         if not isinstance(other, dict) or other.keys() - {"head_dim"}:
             raise ValueError("how many weights per_layer_config means is not known")
         wider = _ConfigFields(other, is_nested=False).first_integer("head_dim") - shape.head_width
-        found += 2 * (shape.heads + (shape.kv or shape.heads)) * wider * hidden
+        found += 2 * (shape.heads + (shape.kv_heads or shape.heads)) * wider * hidden
     return found
 
 

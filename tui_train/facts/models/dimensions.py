@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.parse import prepared_for_msgspec
+from tui_train.base.parse import type_prepared_for_msgspec
 
 
 class ModelDimensions(Struct, frozen=True, kw_only=True):
@@ -22,20 +22,20 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
     ffn: int
     """The width inside its MLP."""
     vocab: int
-    kv: int = 0
+    kv_heads: int = 0
     """The heads of keys and values; 0: as many as `heads`."""
     head_dim: int = 0
-    tied: bool = False
-    gated: bool = True
-    parallel: bool = False
+    ties_embeddings: bool = False
+    has_gated_mlp: bool = True
+    has_parallel_attention: bool = False
     norm: Literal["rms", "layer", "plain"] = "rms"
-    norms: int = 2
+    norms_per_layer: int = 2
     """The norms of a layer."""
     qk_norm: Literal["", "head", "all"] = ""
     qkv_bias: bool = False
     bias: bool = False
     head_bias: bool = False
-    positions: int = 0
+    learned_positions: int = 0
     """The learned positions."""
     query_gate: bool = False
     """The projection of the queries also gives a gate for what attention returns."""
@@ -49,7 +49,7 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
     """The width of a head's compressed values."""
     experts: int = 0
     """The experts of a layer, each with an MLP of its own."""
-    experts_used: int = 0
+    experts_per_token: int = 0
     """The experts that a token goes to."""
     expert_ffn: int = 0
     """The width inside an expert."""
@@ -57,18 +57,18 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
     """The width inside the MLP beside the experts, to which all tokens go."""
     dense_layers: int = 0
     """The layers that have a plain MLP in place of experts."""
-    mixers: int = 0
+    mixer_layers: int = 0
     """The layers that have something else in place of attention: linear attention, a convolution."""
     mixer_linear: int = 0
     """The parameters of the linear layers of that."""
     mixer_other: int = 0
     """Its other parameters."""
-    others: int = 0
+    other_parameters: int = 0
     """Parameters besides layers, tables and norms, or fewer of them than is counted there."""
     caveats: tuple[str, ...] = ()
-    """What is not known of the model, or not modelled."""
+    """Parts of the model that are unknown or not modelled."""
     dtype: str = ""
-    exact: int = 0
+    exact_parameters: int = 0
     """The parameter count of its files."""
 
     @property
@@ -84,7 +84,7 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
     @property
     def key_width(self) -> int:
         """The width of the keys of all heads, and of the values."""
-        return (self.kv or self.heads) * self.head_width
+        return (self.kv_heads or self.heads) * self.head_width
 
     @property
     def attention_output_width(self) -> int:
@@ -92,9 +92,9 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
         return self.heads * self.value_dim if self.value_dim else self.query_width
 
     @property
-    def ffn_per_token(self) -> int:
+    def ffn_width_per_token(self) -> int:
         """The width inside the MLPs that a token goes through in a layer."""
-        return self.experts_used * self.expert_ffn + self.shared_ffn if self.experts else self.ffn
+        return self.experts_per_token * self.expert_ffn + self.shared_ffn if self.experts else self.ffn
 
     @property
     def attention_shapes(self) -> dict[str, tuple[int, int]]:
@@ -114,7 +114,7 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
 
     def mlp_shapes(self, ffn: int) -> dict[str, tuple[int, int]]:
         """Return input and output widths of the linear layers of an MLP of a width, by PEFT's names."""
-        gate = {"gate_proj": (self.hidden, ffn)} if self.gated else {}
+        gate = {"gate_proj": (self.hidden, ffn)} if self.has_gated_mlp else {}
         return gate | {"up_proj": (self.hidden, ffn), "down_proj": (ffn, self.hidden)}
 
     @property
@@ -123,7 +123,7 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
         return self.attention_shapes | self.mlp_shapes(self.ffn)
 
     @property
-    def sparse_layers(self) -> int:
+    def expert_layers(self) -> int:
         """The layers that have experts."""
         return self.layers - self.dense_layers if self.experts else 0
 
@@ -136,22 +136,23 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
     def linear_parameters_per_layer(self) -> int:
         """Parameters of the linear layers of one layer, experts among them; the mean where layers differ."""
         attention = (
-            _count_weights(self.attention_shapes) * (self.layers - self.mixers) + self.mixer_linear * self.mixers
+            _count_weights(self.attention_shapes) * (self.layers - self.mixer_layers)
+            + self.mixer_linear * self.mixer_layers
         )
         shared = _count_weights(self.mlp_shapes(self.shared_ffn))
         sparse = self.expert_parameters_per_layer + shared + self.hidden * self.experts
         plain = _count_weights(self.mlp_shapes(self.ffn))
-        mlp = sparse * self.sparse_layers + plain * (self.layers - self.sparse_layers)
+        mlp = sparse * self.expert_layers + plain * (self.layers - self.expert_layers)
         return (attention + mlp) // self.layers
 
     @property
     def parameters_per_layer(self) -> int:
         """Parameters of one layer, the mean where layers differ."""
-        norms = self.norms * self.parameters_per_norm
+        norms = self.norms_per_layer * self.parameters_per_norm
         norms += {"": 0, "head": 2 * self.head_width, "all": self.query_width + self.key_width}[self.qk_norm]
         biases = (self.query_width + 2 * self.key_width) * self.qkv_bias
-        biases += (2 * self.hidden + self.ffn * (2 if self.gated else 1)) * self.bias
-        mixers = self.mixer_other * self.mixers // self.layers
+        biases += (2 * self.hidden + self.ffn * (2 if self.has_gated_mlp else 1)) * self.bias
+        mixers = self.mixer_other * self.mixer_layers // self.layers
         return self.linear_parameters_per_layer + norms + biases + mixers
 
     @property
@@ -167,14 +168,14 @@ class ModelDimensions(Struct, frozen=True, kw_only=True):
     @property
     def parameters(self) -> int:
         """All parameters; tied embeddings count once."""
-        if self.exact:
-            return self.exact
+        if self.exact_parameters:
+            return self.exact_parameters
         tables = (
-            self.embedding_parameters * (1 if self.tied else 2)
-            + self.positions * self.hidden
+            self.embedding_parameters * (1 if self.ties_embeddings else 2)
+            + self.learned_positions * self.hidden
             + self.vocab * self.head_bias
         )
-        return self.layers * self.parameters_per_layer + tables + self.parameters_per_norm + self.others
+        return self.layers * self.parameters_per_layer + tables + self.parameters_per_norm + self.other_parameters
 
 
 def _count_weights(shapes: dict[str, tuple[int, int]]) -> int:
@@ -191,10 +192,10 @@ def _load_model_tables() -> _ModelTables:
     from importlib import resources
 
     text = resources.files("tui_train").joinpath("facts/models/models.toml").read_text("utf-8")
-    return msgspec.toml.decode(text, type=prepared_for_msgspec(_ModelTables))
+    return msgspec.toml.decode(text, type=type_prepared_for_msgspec(_ModelTables))
 
 
-def layer_structure_by_type() -> dict[str, dict[str, Any]]:
+def layer_structure_by_model_type() -> dict[str, dict[str, Any]]:
     """Return the structure of the layers of each known type."""
     return _load_model_tables().types
 
@@ -206,7 +207,7 @@ def known_models() -> dict[str, ModelDimensions]:
     models = {}
     for name, row in tables.models.items():
         values = {"name": name, **tables.types[row["type"]], **{key: row[key] for key in row if key != "also"}}
-        models[name] = msgspec.convert(values, prepared_for_msgspec(ModelDimensions))
+        models[name] = msgspec.convert(values, type_prepared_for_msgspec(ModelDimensions))
     return models
 
 
@@ -214,18 +215,18 @@ def known_models() -> dict[str, ModelDimensions]:
 def _known_name_by_alias() -> dict[str, str]:
     """Return the known names by their simplified names and aliases."""
     rows = _load_model_tables().models.items()
-    return {_simplified_name(word): name for name, row in rows for word in (name, *row.get("also", ()))}
+    return {_simplified_model_name(word): name for name, row in rows for word in (name, *row.get("also", ()))}
 
 
 def dimensions_by_name(name: str) -> ModelDimensions | None:
     """Return the shape of a model by its name on the Hub or in a paper, None if unknown."""
-    return known_models().get(_known_name_by_alias().get(_simplified_name(name), ""))
+    return known_models().get(_known_name_by_alias().get(_simplified_model_name(name), ""))
 
 
 # Parts of a name that describe training or quantization, not the shape.
 _NON_SHAPE_WORDS_PATTERN = re.compile(r"\b(hf|instruct|chat|it|pt|base|gptq|awq|bnb|4bit|v0\.1)\b")
 
 
-def _simplified_name(name: str) -> str:
+def _simplified_model_name(name: str) -> str:
     last = name.rstrip("/").rsplit("/", 1)[-1].lower().replace("_", "-")
     return re.sub(r"[^a-z0-9]|^meta", "", _NON_SHAPE_WORDS_PATTERN.sub("", last).removeprefix("meta-"))

@@ -1,4 +1,4 @@
-"""The models of Hugging Face: those in the cache of a machine, and what the Hub says of one that is not there."""
+"""Models of Hugging Face: those in a machine's cache, and the Hub's facts on others."""
 
 import os
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.files import write_atomically
-from tui_train.base.parse import Unparsable, json_as, prepared_for_msgspec
+from tui_train.base.parse import Unparsable, parse_json_as, type_prepared_for_msgspec
 from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import own_module_command_and_environment, run_child
 from tui_train.profile.types import Profile
@@ -120,7 +120,7 @@ def hub_variables(profile: Profile) -> dict[str, str]:
 
 def read_hub_cache(environment: Mapping[str, str]) -> HubCache:
     """Return the cache of this machine for these variables; takes some seconds at most."""
-    return msgspec.convert(hub_cache.read(dict(environment)), prepared_for_msgspec(HubCache))
+    return msgspec.convert(hub_cache.read(dict(environment)), type_prepared_for_msgspec(HubCache))
 
 
 def find_accelerate_config_path(environment: Mapping[str, str]) -> str:
@@ -146,12 +146,12 @@ def _ask_hub_child(arguments: tuple[str, ...], deadline: float, answer_type: typ
     command, changes = own_module_command_and_environment("tui_train.facts.models.hub_child", *arguments)
     answer = run_child(command, deadline, changes)
     try:
-        return json_as(answer.out, answer_type)
+        return parse_json_as(answer.stdout, answer_type)
     except Unparsable:
         return answer_type(refusal="unreachable", problem=visible(answer.why_unusable()))
 
 
-def query_model_config(model_id: str, endpoint: str, revision: str = "", token_variable: str = "") -> HubConfig:
+def query_hub_model_config(model_id: str, endpoint: str, revision: str = "", token_variable: str = "") -> HubConfig:
     """Return a model's config.json at a revision (empty: main): a few kB that tell its sizes before its download.
 
     `token_variable` names the variable whose value the Hub gets; empty: none.

@@ -16,7 +16,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener, urlopen
 
 import msgspec
 
-from tui_train.base.parse import Unparsable, json_table
+from tui_train.base.parse import Unparsable, parse_json_object
 from tui_train.base.text import visible
 from tui_train.facts.models.hub import MAX_CONFIG_BYTES, HubAnswer, HubConfig, HubModel
 from tui_train.programs.hub_cache import COMMIT_PATTERN
@@ -34,7 +34,7 @@ def ask_hub_for_model(endpoint: str, model_id: str, revision: str) -> HubModel:
 
     def read(request: Request) -> HubModel:
         with urlopen(request, timeout=_HUB_TIMEOUT_SECONDS) as answer:  # noqa: S310  # the scheme was checked
-            return parse_hub_model(json_table(answer.read(_MAX_ANSWER_BYTES)))
+            return parse_hub_model(parse_json_object(answer.read(_MAX_ANSWER_BYTES)))
 
     path = f"api/models/{quote(model_id)}{revision_path}?blobs=true"
     return _request_from_hub(endpoint, path, read, HubModel, "the answer is not that of a Hub")
@@ -143,7 +143,7 @@ def _config_if_valid(data: bytes, commit: str) -> HubConfig:
     if len(data) > MAX_CONFIG_BYTES:
         return HubConfig(refusal="unusable", problem=f"its config.json is larger than {MAX_CONFIG_BYTES >> 10} KiB")
     try:
-        json_table(data)
+        parse_json_object(data)
         text = data.decode()
     except (Unparsable, UnicodeDecodeError):
         return HubConfig(refusal="unusable", problem="its config.json is not JSON")

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.parse import Unparsable, json_table, read_file_to_parse
+from tui_train.base.parse import Unparsable, parse_json_object, read_file_to_parse
 from tui_train.base.text import visible
-from tui_train.facts.models.config_json import max_tokens_of_config, parse_dimensions
+from tui_train.facts.models.config_json import max_tokens_of_config, parse_model_dimensions
 from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.facts.models.safetensors import read_tensor_descriptions
 
@@ -31,50 +31,50 @@ class ModelFolder(Struct, frozen=True):
     problem: str = ""
     path: str = ""
     """The folder of a model that was named by its id on the Hub."""
-    limit: int = 0
-    """How many tokens it takes by its config.json; 0: it does not say."""
-    layers: tuple[str, ...] = ()
+    max_tokens: int = 0
+    """The most tokens that it takes by its config.json; 0: unknown."""
+    layer_paths: tuple[str, ...] = ()
     """Paths of its weight matrices as in its safetensors, each number 0 (model.layers.0.mlp.up_proj), if read."""
-    damaged: str = ""
+    bad_weights: str = ""
     """A file of weights that cannot be loaded, and why."""
 
     def has_layer(self, name: str) -> bool:
         """Return whether a weight matrix has this name, as PEFT compares them: by the end of its path."""
-        ending = _with_layer_numbers_as_0(name)
-        return any(f".{path}".endswith(f".{ending}") for path in self.layers)
+        ending = _path_with_layer_numbers_as_0(name)
+        return any(f".{path}".endswith(f".{ending}") for path in self.layer_paths)
 
 
-def _with_layer_numbers_as_0(path: str) -> str:
+def _path_with_layer_numbers_as_0(path: str) -> str:
     return ".".join("0" if part.isdigit() else part for part in path.split("."))
 
 
 def read_model_folder(path: str) -> ModelFolder:
     """Return the shape of the model in a folder."""
     try:
-        config = json_table(read_file_to_parse(Path(path, "config.json"), _MAX_CONFIG_BYTES))
+        config = parse_json_object(read_file_to_parse(Path(path, "config.json"), _MAX_CONFIG_BYTES))
     except Unparsable as error:
         return ModelFolder(problem=f"its config.json cannot be read: {error}")
     max_tokens = max_tokens_of_config(config)
     try:
-        shape = parse_dimensions(config, Path(path).name)
+        shape = parse_model_dimensions(config, Path(path).name)
     # A list where a word is meant is no key of a table.
     except (TypeError, ValueError, msgspec.ValidationError) as error:
-        return ModelFolder(problem=visible(f"its config.json: {str(error)[:200]}"), limit=max_tokens)
+        return ModelFolder(problem=visible(f"its config.json: {str(error)[:200]}"), max_tokens=max_tokens)
     if config.get("quantization_config"):
         # Its files do not have what is trained: one element of them is not one weight.
-        return ModelFolder(shape, limit=max_tokens)
+        return ModelFolder(shape, max_tokens=max_tokens)
     try:
         names = _weight_file_names(Path(path))
         elements, layers = _count_weights_and_list_layers(Path(path), names)
     except DamagedWeightsError as error:
         damaged = visible(str(error)[:200])
-        return ModelFolder(problem=f"its weights cannot be read: {damaged}", limit=max_tokens, damaged=damaged)
+        return ModelFolder(problem=f"its weights cannot be read: {damaged}", max_tokens=max_tokens, bad_weights=damaged)
     except ValueError as error:
-        return ModelFolder(problem=visible(f"its weights cannot be read: {str(error)[:200]}"), limit=max_tokens)
+        return ModelFolder(problem=visible(f"its weights cannot be read: {str(error)[:200]}"), max_tokens=max_tokens)
     if missing := _missing_weight_files_text(Path(path), names):
         elements, layers = 0, ()  # others are in what is missing
-    exact_shape = msgspec.structs.replace(shape, exact=elements)
-    return ModelFolder(exact_shape, limit=max_tokens, layers=layers, damaged=missing)
+    exact_shape = msgspec.structs.replace(shape, exact_parameters=elements)
+    return ModelFolder(exact_shape, max_tokens=max_tokens, layer_paths=layers, bad_weights=missing)
 
 
 def _missing_weight_files_text(path: Path, names: Collection[str]) -> str:
@@ -90,7 +90,7 @@ def _weight_file_names(path: Path) -> list[str]:
     index = path / "model.safetensors.index.json"
     names = [_SINGLE_WEIGHT_FILE]
     if index.is_file():
-        weight_map = json_table(read_file_to_parse(index, _MAX_INDEX_BYTES)).get("weight_map")
+        weight_map = parse_json_object(read_file_to_parse(index, _MAX_INDEX_BYTES)).get("weight_map")
         if not isinstance(weight_map, dict):
             raise ValueError("model.safetensors.index.json has no weight_map")
         names = sorted({str(name) for name in weight_map.values()})
@@ -123,5 +123,5 @@ def _count_weights_in_file(path: Path, layers: set[str]) -> int:
             raise ValueError(f"{name} in {path.name} is {tensor.dtype}: quantized weights are not modelled")
         total += tensor.element_count
         if len(tensor.shape) > 1:
-            layers.add(_with_layer_numbers_as_0(visible(name.removesuffix(".weight"))))
+            layers.add(_path_with_layer_numbers_as_0(visible(name.removesuffix(".weight"))))
     return total

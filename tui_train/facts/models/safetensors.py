@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tui_train.base.files import read_error_reason
-from tui_train.base.parse import MissingFile, Unparsable, json_as
+from tui_train.base.parse import MissingFile, Unparsable, parse_json_as
 from tui_train.base.text import visible
 from tui_train.runner.system.safe_open import open_regular_file
 
@@ -74,12 +74,12 @@ def read_tensor_descriptions(path: Path) -> dict[str, StoredTensor]:
 
 
 def _parse_header(header: bytes) -> dict[str, StoredTensor]:
-    described = json_as(header, dict[str, msgspec.Raw])
+    described = parse_json_as(header, dict[str, msgspec.Raw])
     described.pop("__metadata__", None)
     by_name: dict[str, StoredTensor] = {}
     for name, text in described.items():
         try:
-            by_name[name] = json_as(bytes(text), StoredTensor)
+            by_name[name] = parse_json_as(bytes(text), StoredTensor)
         except Unparsable as error:
             raise Unparsable(f"{visible(name)[:80]}: {error}") from None
     expected_begin = 0

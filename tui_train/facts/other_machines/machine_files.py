@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.base.files import write_if_absent
-from tui_train.base.parse import MissingFile, Unparsable, json_as, read_file_to_parse
+from tui_train.base.parse import MissingFile, Unparsable, parse_json_as, read_file_to_parse
 from tui_train.base.text import visible
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 
@@ -51,23 +51,23 @@ def machine_file_text(facts: Facts) -> str:
     toolchains = [msgspec.structs.replace(tool, modules=()) for tool in facts.toolchains]
     data = msgspec.to_builtins({"format": _FILE_FORMAT_MARK, "machine": facts.machine, "toolchains": toolchains})
     users = sorted({process.user for gpu in facts.machine.gpus for process in gpu.processes if process.user})
-    data = _map_texts(data, make_name_masker(facts.machine.hostname, users))
+    data = _with_texts_changed(data, make_name_masker(facts.machine.hostname, users))
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
 
 
 def save_machine_file(path: Path, facts: Facts) -> None:
     """Write a new machine file; CannotWrite if it exists or cannot be written."""
     if not write_if_absent(path, machine_file_text(facts), create_parents=False):
-        raise _already_exists(path)
+        raise _already_exists_error(path)
 
 
 def refuse_to_overwrite(path: Path) -> None:
     """Raise CannotWrite if `path` exists."""
     if os.path.lexists(path):
-        raise _already_exists(path)
+        raise _already_exists_error(path)
 
 
-def _already_exists(path: Path) -> AlreadyExists:
+def _already_exists_error(path: Path) -> AlreadyExists:
     return AlreadyExists(f"{visible(str(path))} already exists", "Choose another name, or remove it first.")
 
 
@@ -127,7 +127,7 @@ def _read_machine_file_bytes(path: Path) -> bytes:
 
 def _decode_file(data: bytes, file_type: type[_FileType], source: str, remedy: str) -> _FileType:
     try:
-        decoded = json_as(data, file_type)
+        decoded = parse_json_as(data, file_type)
     except Unparsable as error:
         raise BadInput(f"{source} cannot be used: {error}", remedy) from None
     largest = max((abs(number) for number in _all_numbers(msgspec.to_builtins(decoded))), default=0)
@@ -169,12 +169,12 @@ def make_name_masker(hostname: str, users: Iterable[str] = ()) -> Callable[[str]
     return mask
 
 
-def _map_texts(data: Any, change_text: Callable[[str], str]) -> Any:
+def _with_texts_changed(data: Any, change_text: Callable[[str], str]) -> Any:
     """Return parsed JSON with every text changed, except keys."""
     if isinstance(data, str):
         return change_text(data)
     if isinstance(data, dict):
-        return {key: _map_texts(value, change_text) for key, value in data.items()}
+        return {key: _with_texts_changed(value, change_text) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return [_map_texts(value, change_text) for value in data]
+        return [_with_texts_changed(value, change_text) for value in data]
     return data

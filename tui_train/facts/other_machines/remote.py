@@ -39,7 +39,7 @@ _NVIDIA_SMI_PROCESSES_COMMAND = (
     "--format=csv,noheader,nounits",
 )
 # The seconds for the driver, and what is run where its library does not answer.
-CARDS_QUESTION = {"cards": 8.0, "smi": _NVIDIA_SMI_COMMAND, "processes": _NVIDIA_SMI_PROCESSES_COMMAND}
+CARDS_SURVEY_QUESTION = {"cards": 8.0, "smi": _NVIDIA_SMI_COMMAND, "processes": _NVIDIA_SMI_PROCESSES_COMMAND}
 
 
 class CommandOutput(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class HostSurvey(msgspec.Struct, kw_only=True):
 
     @property
     def knows_cards(self) -> bool:
-        """Whether the driver or nvidia-smi has answered."""
+        """Return whether the driver or nvidia-smi answered."""
         return self.cards is not None or (self.smi is not None and self.smi.code == 0)
 
     @property
@@ -134,11 +134,11 @@ def read_host_facts(host: str, deadline: float = 75.0) -> Facts:
 
 def _survey_with_cards(host: str, question: Mapping[str, Any], deadline: float) -> HostSurvey:
     require_host_name(host)
-    return survey_host(host, {**question, **CARDS_QUESTION}, deadline)
+    return survey_host(host, {**question, **CARDS_SURVEY_QUESTION}, deadline)
 
 
 def _surveyed_facts(host: str, survey: HostSurvey) -> Facts:
-    toolchains = sorted(survey.toolchains, key=probe.toolchain_incompleteness)
+    toolchains = sorted(survey.toolchains, key=probe.toolchain_incompleteness_rank)
     return Facts(
         machine=surveyed_machine(host, survey), toolchains=tuple(toolchains), cards_in_queue=survey.cards_in_queue
     )
@@ -205,8 +205,8 @@ def _parse_nvidia_smi(text: str) -> CardReport:
                 name=_nvidia_smi_value(", ".join(name_parts)) or "",
                 pci_bus=_nvidia_smi_value(bus),
                 compute_capability=_nvidia_smi_value(capability),
-                memory_total=_bytes_from_mib(total),
-                memory_free=_bytes_from_mib(free),
+                memory_total=_mib_text_as_bytes(total),
+                memory_free=_mib_text_as_bytes(free),
                 display_active={"Enabled": True, "Disabled": False}.get(display),
                 problem="" if uuid.startswith("GPU-") else f"nvidia-smi: {uuid}",
             )
@@ -232,5 +232,5 @@ def _is_whole_number(text: str) -> bool:
     return bool(re.fullmatch(r"\d{1,9}", text, re.ASCII))
 
 
-def _bytes_from_mib(text: str) -> int | None:
+def _mib_text_as_bytes(text: str) -> int | None:
     return int(text) * 2**20 if _is_whole_number(text) else None

@@ -115,7 +115,7 @@ def _planned_gpu(index: int, slurm_type: str) -> Gpu:
     name = visible(chip.name or slurm_type or "GPU of a type that Slurm does not name")
     return Gpu(
         index=index, uuid=f"slurm-{index}", name=name, compute_capability=chip.capability, memory_total=chip.memory,
-        memory_free=chip.memory, sm_count=chip.sms, sm_clock_max=chip.clock,
+        memory_free=chip.memory, sm_count=chip.sm_count, sm_clock_max=chip.clock_mhz,
     )  # fmt: skip
 
 

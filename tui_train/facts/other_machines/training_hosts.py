@@ -14,7 +14,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import PYTHON_COMMAND
 from tui_train.channel.ssh import ssh_command_prefix
-from tui_train.facts.other_machines.remote import CARDS_QUESTION, HostSurvey, survey_host, surveyed_machine
+from tui_train.facts.other_machines.remote import CARDS_SURVEY_QUESTION, HostSurvey, survey_host, surveyed_machine
 from tui_train.facts.types import TrainingHost
 from tui_train.runner.machines import ssh
 from tui_train.runner.system.processes import machine_and_boot_identity
@@ -33,7 +33,7 @@ def probe_hosts(
 
     `python` is the one that is to train.
     """
-    question = {"pythons": [python], "only_named": True, "paths": [python, *paths], "hub": "", **CARDS_QUESTION}
+    question = {"pythons": [python], "only_named": True, "paths": [python, *paths], "hub": "", **CARDS_SURVEY_QUESTION}
     at_once = _MAX_PARALLEL_PROBES_VIA_HOST if asking_host else _MAX_PARALLEL_PROBES
     total_seconds = max(_MIN_TOTAL_SECONDS, _SECONDS_PER_HOST * math.ceil(len(hosts) / at_once))
     end_time = time.monotonic() + total_seconds
@@ -61,7 +61,7 @@ def probe_hosts(
 
 
 class _HostAnswer(NamedTuple):
-    """What a host says, and what no other machine has (empty: not known)."""
+    """A host's answer, and the identity of its machine (empty: unknown)."""
 
     host: TrainingHost
     identity: str = ""

@@ -22,15 +22,15 @@ from tui_train.facts.scripts.script_kind import DATACLASS_PARSERS
 from tui_train.facts.scripts.script_syntax import (
     ScriptModule,
     argument_values,
-    called_name,
-    constant_type,
-    is_constant_true,
+    called_function_name,
+    constant_type_name,
+    is_true_constant,
     keyword_value,
-    last_name,
+    last_dotted_name,
     list_or_tuple_elements,
-    one_line_text,
-    plain_value,
+    plain_value_text,
     text_constant,
+    text_on_one_line,
 )
 from tui_train.facts.types import ScriptKind, ScriptParameter
 
@@ -80,7 +80,7 @@ def requires_subcommand(script_kind: ScriptKind, modules: tuple[ScriptModule, ..
     if script_kind == "typer":
         return needs_typer_subcommand(modules)
     made = [call for module in modules for call in module.calls("add_subparsers")]
-    required = any(is_constant_true(keyword_value(call, "required")) for call in made)
+    required = any(is_true_constant(keyword_value(call, "required")) for call in made)
     return required and not any(map(has_unnamed_subcommand, modules))
 
 
@@ -97,7 +97,7 @@ def _nanogpt_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
     for node in module.nodes:
         if not isinstance(node, ast.Assign) or node.col_offset or not isinstance(node.targets[0], ast.Name):
             continue
-        flag, typed, value = f"--{node.targets[0].id}", constant_type(node.value), plain_value(node.value)
+        flag, typed, value = f"--{node.targets[0].id}", constant_type_name(node.value), plain_value_text(node.value)
         if typed and not flag.startswith("--_"):
             yield ScriptParameter(
                 name=flag, flags=(flag,), type=typed, default=value, line=node.lineno, file=module.file
@@ -107,12 +107,16 @@ def _nanogpt_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
 def _dataclasses_given_to_parser(module: ScriptModule) -> frozenset[str]:
     calls = module.calls(*DATACLASS_PARSERS)
     given = (argument for call in calls for argument in argument_values(call))
-    return frozenset(last_name(item) for argument in given for item in list_or_tuple_elements(argument))
+    return frozenset(last_dotted_name(item) for argument in given for item in list_or_tuple_elements(argument))
 
 
 def _dataclass_field_argument(node: ast.AnnAssign, name: str, file: str) -> ScriptParameter:
     """Return a field of a dataclass, as HfArgumentParser takes it."""
-    call = node.value if isinstance(node.value, ast.Call) and called_name(node.value) in {"field", "HfArg"} else None
+    call = (
+        node.value
+        if isinstance(node.value, ast.Call) and called_function_name(node.value) in {"field", "HfArg"}
+        else None
+    )
     value = keyword_value(call, "default") if call else node.value
     metadata = keyword_value(call, "metadata") if call else None
     metadata_values = (
@@ -126,9 +130,10 @@ def _dataclass_field_argument(node: ast.AnnAssign, name: str, file: str) -> Scri
         flags=(f"--{name}",),
         form="option",
         type=typed,
-        default=plain_value(value),
-        help=one_line_text(metadata_values.get("help") or (keyword_value(call, "help") if call else None)),
-        required=node.value is None or bool(call and value is None and keyword_value(call, "default_factory") is None),
+        default=plain_value_text(value),
+        help=text_on_one_line(metadata_values.get("help") or (keyword_value(call, "help") if call else None)),
+        is_required=node.value is None
+        or bool(call and value is None and keyword_value(call, "default_factory") is None),
         takes_several="list" in ast.unparse(node.annotation).lower(),
         line=node.lineno,
         file=file,
@@ -138,4 +143,4 @@ def _dataclass_field_argument(node: ast.AnnAssign, name: str, file: str) -> Scri
 def _plain_type_in_annotation(node: ast.expr) -> str:
     """Return the plain type in an annotation such as Optional[int] or float | None."""
     names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and each.id in _PLAIN_TYPE_NAMES]
-    return names[0] if names else last_name(node)
+    return names[0] if names else last_dotted_name(node)

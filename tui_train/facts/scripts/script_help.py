@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tui_train.base.app_paths import script_help_folder
 from tui_train.base.files import read_regular_file
-from tui_train.base.parse import Unparsable, json_as
+from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.facts import answer_cache
 from tui_train.facts.machine.child_process import run_child
 from tui_train.facts.types import Facts, HelpFlag, ParameterForm, ScriptHelp, ScriptParameter, ScriptSource
@@ -58,7 +58,7 @@ def facts_with_script_help(facts: Facts) -> Facts:
     read = {
         path: _source_with_help(one, facts.help[path])
         for path, one in facts.sources.items()
-        if one.asks and path in facts.help
+        if one.help_may_say_more and path in facts.help
     }
     return replace(facts, sources={**facts.sources, **read}) if read else facts
 
@@ -67,10 +67,10 @@ def _source_with_help(source: ScriptSource, script_help: ScriptHelp) -> ScriptSo
     """Return what is known of a script by its source and its --help."""
     if script_help.problem:
         unread = source.why_unread and f"{source.why_unread}; its --help: {script_help.problem}"
-        return replace(source, asks=False, why_unread=unread)
+        return replace(source, help_may_say_more=False, why_unread=unread)
     listed = {flag.name for flag in script_help.flags}
     # What the source declares besides is of a parser that was not used.
-    declared = [one for one in source.parameters if one.command or not one.flags or listed & {*one.flags}]
+    declared = [one for one in source.parameters if one.subcommand or not one.flags or listed & {*one.flags}]
     known = {flag for one in declared for flag in one.flags}
     more = [
         one
@@ -82,11 +82,11 @@ def _source_with_help(source: ScriptSource, script_help: ScriptHelp) -> ScriptSo
     return replace(
         source,
         kind=kind,
-        base="TrainingArguments" if trains else source.base,
+        base_class="TrainingArguments" if trains else source.base_class,
         why_unread=source.why_unread if kind == "help" else "",
-        parameters=(*declared, *_with_switches_paired(more)),
-        asks=False,
-        helped=True,
+        parameters=(*declared, *_parameters_with_paired_switches(more)),
+        help_may_say_more=False,
+        was_help_read=True,
     )
 
 
@@ -95,11 +95,11 @@ def _parameter_of_flag(flag: HelpFlag) -> ScriptParameter:
     found = _DEFAULT_IN_HELP_PATTERN.search(flag.help)
     default = found[1].strip().strip("'\"") if found and found[1].strip() != "None" else ""
     form: ParameterForm = "option" if flag.valued else "switch"
-    typed = _type_of_number(default) if flag.valued else "bool"
+    typed = _number_type_name(default) if flag.valued else "bool"
     return ScriptParameter(name=flag.name, flags=(flag.name,), form=form, type=typed, default=default, help=flag.help)
 
 
-def _type_of_number(default: str) -> str:
+def _number_type_name(default: str) -> str:
     """Return the type of a number, empty for what is none."""
     for name, read in (("int", int), ("float", float)):
         with suppress(ValueError):
@@ -108,13 +108,13 @@ def _type_of_number(default: str) -> str:
     return ""
 
 
-def _with_switches_paired(parameters: list[ScriptParameter]) -> Iterator[ScriptParameter]:
+def _parameters_with_paired_switches(parameters: list[ScriptParameter]) -> Iterator[ScriptParameter]:
     """Yield them, --NAME and --no-NAME as one."""
     switches = {one.name for one in parameters if one.form == "switch"}
     opposite = {name: f"--no-{name[2:]}" for name in switches if f"--no-{name[2:]}" in switches}
     for one in parameters:
         if one.name in opposite:
-            yield replace(one, form="pair", off=(opposite[one.name],))
+            yield replace(one, form="pair", off_flags=(opposite[one.name],))
         elif one.name not in opposite.values():
             yield one
 
@@ -131,7 +131,7 @@ def read_script_help(
     content = answer_cache.load_cached_answer(file)
     if content is not None:
         with suppress(Unparsable):
-            return json_as(content, ScriptHelp)
+            return parse_json_as(content, ScriptHelp)
     before_run()
     found = _run_script_with_help(python, command, folder)
     if not found.problem:
@@ -162,11 +162,11 @@ def _modules_around(folder: Path) -> list[Path]:
 
 def _run_script_with_help(python: str, command: tuple[str, ...], folder: str) -> ScriptHelp:
     answer = run_child([python, *command, "--help"], _DEADLINE_SECONDS, _HELP_RUN_ENVIRONMENT, folder)
-    output = answer.out.decode("utf-8", "replace") + "\n" + answer.error.decode("utf-8", "replace")
+    output = answer.stdout.decode("utf-8", "replace") + "\n" + answer.stderr.decode("utf-8", "replace")
     flags = parse_help(output)
     if flags and not answer.failure:
         return ScriptHelp(flags=flags)
-    if answer.failure or answer.code:
+    if answer.failure or answer.exit_code:
         return ScriptHelp(problem=answer.why_unusable())
     return ScriptHelp(problem="its --help lists no arguments")
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from tui_train.facts.scripts.script_syntax import (
     ScriptModule,
     argument_values,
-    called_name,
-    full_name,
+    called_function_name,
+    dotted_name,
     keyword_value,
-    last_name,
+    last_dotted_name,
     list_or_tuple_elements,
 )
 from tui_train.facts.types import ScriptKind
@@ -60,9 +60,9 @@ class CommandLineKind(NamedTuple):
     kind: ScriptKind = ""
     line: int = 0
     file: str = ""
-    base: str = ""
-    unread: str = ""
-    asks: bool = False
+    base_class: str = ""
+    why_unread: str = ""
+    help_may_say_more: bool = False
 
 
 def command_line_kind(modules: tuple[ScriptModule, ...]) -> CommandLineKind:
@@ -70,16 +70,16 @@ def command_line_kind(modules: tuple[ScriptModule, ...]) -> CommandLineKind:
 
     The script itself comes first.
     """
-    parsing = _what_argparse_parses(modules)
+    parsing = _argparse_input_kind(modules)
     return next(
-        (possible for module in modules for possible in _possible_kinds(module, modules, parsing)),
+        (possible for module in modules for possible in _command_line_kinds_in_module(module, modules, parsing)),
         _kind_without_command_line(modules),
     )
 
 
 def _kind_without_command_line(modules: tuple[ScriptModule, ...]) -> CommandLineKind:
     """Return what is known of a script that reads no command line: whose Trainer it makes."""
-    if found := next(filter(None, (_kind_if_parsed_elsewhere(module, modules) for module in modules)), None):
+    if found := next(filter(None, (_kind_if_parsed_in_unread_file(module, modules) for module in modules)), None):
         return found
     for module in modules:
         for line, name in _call_lines_and_names(module, imported_name_by_alias(module)):
@@ -88,7 +88,9 @@ def _kind_without_command_line(modules: tuple[ScriptModule, ...]) -> CommandLine
     return CommandLineKind("none")
 
 
-def _possible_kinds(module: ScriptModule, modules: tuple[ScriptModule, ...], parsing: str) -> Iterator[CommandLineKind]:
+def _command_line_kinds_in_module(
+    module: ScriptModule, modules: tuple[ScriptModule, ...], parsing: str
+) -> Iterator[CommandLineKind]:
     """Yield what in a module reads the command line, the surest first."""
     for call in module.calls(*DATACLASS_PARSERS):
         yield _kind_of_dataclass_parser(call, module, modules)
@@ -98,7 +100,11 @@ def _possible_kinds(module: ScriptModule, modules: tuple[ScriptModule, ...], par
         if library in _UNREADABLE_PARSERS_BY_LIBRARY and last in _UNREADABLE_PARSERS_BY_LIBRARY[library]:
             first = library.split(".")[0]
             yield CommandLineKind(
-                "", line, module.file, unread=f"{first} reads them", asks=first not in _LIBRARIES_WITHOUT_HELP
+                "",
+                line,
+                module.file,
+                why_unread=f"{first} reads them",
+                help_may_say_more=first not in _LIBRARIES_WITHOUT_HELP,
             )
         else:
             yield from (
@@ -111,25 +117,25 @@ def _possible_kinds(module: ScriptModule, modules: tuple[ScriptModule, ...], par
             yield CommandLineKind("nanogpt", call.lineno, module.file)
     attributes = (node for node in module.nodes if isinstance(node, ast.Attribute))
     if lines := [node.lineno for node in attributes if _resolved_name(node, imported) == "sys.argv"]:
-        yield CommandLineKind("", min(lines), module.file, unread="it reads sys.argv itself")
+        yield CommandLineKind("", min(lines), module.file, why_unread="it reads sys.argv itself")
     if parsing == "not read":
         for call in module.calls("ArgumentParser"):
             unread = "the file that parses them was not read"
-            yield CommandLineKind("", call.lineno, module.file, unread=unread, asks=True)
+            yield CommandLineKind("", call.lineno, module.file, why_unread=unread, help_may_say_more=True)
 
 
-def _what_argparse_parses(modules: tuple[ScriptModule, ...]) -> str:
+def _argparse_input_kind(modules: tuple[ScriptModule, ...]) -> str:
     """Return what parsers of argparse parse: the command line, only words of the source, or what was not read."""
     calls = [call for module in modules for call in module.calls(*_ARGPARSE_METHODS)]
-    if any(not _is_given_fixed_words(call) for call in calls):
+    if any(not _parses_constant_words(call) for call in calls):
         return "command line"
     return "fixed words" if calls else "not read"
 
 
-def _is_given_fixed_words(call: ast.Call) -> bool:
+def _parses_constant_words(call: ast.Call) -> bool:
     """Return whether what is parsed stands in the source, as in parse_args([]), and is no command line."""
     words = keyword_value(call, "args") or next(iter(call.args), None)
-    of_parser = called_name(call) in _ARGPARSE_METHODS and isinstance(call.func, ast.Attribute)
+    of_parser = called_function_name(call) in _ARGPARSE_METHODS and isinstance(call.func, ast.Attribute)
     if not of_parser or words is None or (isinstance(words, ast.Constant) and words.value is None):
         return False
     return not any(isinstance(node, ast.Name) for node in ast.walk(words))
@@ -141,9 +147,9 @@ def _kind_of_dataclass_parser(
     """Return whose fields a parser of dataclasses takes: those of TRL, of TrainingArguments, or the script's own."""
     if _parses_file_only(modules):
         return CommandLineKind(
-            "", call.lineno, module.file, unread="it takes a file with the values of all, and no options"
+            "", call.lineno, module.file, why_unread="it takes a file with the values of all, and no options"
         )
-    names = [last_name(node) for argument in argument_values(call) for node in list_or_tuple_elements(argument)]
+    names = [last_dotted_name(node) for argument in argument_values(call) for node in list_or_tuple_elements(argument)]
     lineage = [*_library_base_classes(names, modules)]
     base = next(
         (
@@ -154,31 +160,36 @@ def _kind_of_dataclass_parser(
         ),
         "",
     )
-    if called_name(call) == "TrlParser" or _TRL_CONFIG_PATTERN.search(base):
+    if called_function_name(call) == "TrlParser" or _TRL_CONFIG_PATTERN.search(base):
         return CommandLineKind("trl", call.lineno, module.file, base)
     if base:
         return CommandLineKind("hf-trainer", call.lineno, module.file, base)
     defined = {node.name for each in modules for node in each.classes}
     unread = "" if names and {*names} <= defined else "the source does not define its classes"
-    return CommandLineKind("dataclass", call.lineno, module.file, unread=unread, asks=bool(unread))
+    return CommandLineKind("dataclass", call.lineno, module.file, why_unread=unread, help_may_say_more=bool(unread))
 
 
-def _kind_if_parsed_elsewhere(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> CommandLineKind | None:
+def _kind_if_parsed_in_unread_file(module: ScriptModule, modules: tuple[ScriptModule, ...]) -> CommandLineKind | None:
     """Return that a function of a file which was not read parses the command line, as its name says."""
     defined = {node.name for each in modules for node in each.functions}
     for call in module.calls():
-        name, of = called_name(call), ast.unparse(call.func)
+        name, of = called_function_name(call), ast.unparse(call.func)
         options = name == "parse" and not call.args and _PARSER_OBJECT_PATTERN.search(of.rpartition(".")[0])
         parses = _PARSE_FUNCTION_PATTERN.fullmatch(name) or options
-        if parses and name not in defined and not _is_given_fixed_words(call):
+        if parses and name not in defined and not _parses_constant_words(call):
             unread = f"{of[:_MAX_NAME_LENGTH_SHOWN]}() is defined in a file that was not read"
-            return CommandLineKind("", call.lineno, module.file, unread=unread, asks=True)
+            return CommandLineKind("", call.lineno, module.file, why_unread=unread, help_may_say_more=True)
     return None
 
 
 def _parses_file_only(modules: tuple[ScriptModule, ...]) -> bool:
     """Return whether a parser of dataclasses is only given a file: an option before its name would be taken for it."""
-    calls = [called_name(call) for module in modules for call in module.calls() if isinstance(call.func, ast.Attribute)]
+    calls = [
+        called_function_name(call)
+        for module in modules
+        for call in module.calls()
+        if isinstance(call.func, ast.Attribute)
+    ]
     return any(name in _FILE_PARSE_METHODS for name in calls) and not any(
         name.startswith("parse") and name not in _FILE_PARSE_METHODS for name in calls
     )
@@ -195,7 +206,7 @@ def _library_base_classes(class_names: Iterable[str], modules: tuple[ScriptModul
     bases: dict[str, list[str]] = {}
     for module in modules:
         for node in module.classes:
-            bases.setdefault(node.name, [last_name(base) for base in node.bases])
+            bases.setdefault(node.name, [last_dotted_name(base) for base in node.bases])
     waiting, seen = deque(class_names), set[str]()
     while waiting:
         current = waiting.popleft()
@@ -235,5 +246,5 @@ def imported_name_by_alias(module: ScriptModule) -> dict[str, str]:
 
 def _resolved_name(node: ast.AST, name_by_alias: dict[str, str]) -> str:
     """Return the whole name of a.b.c, with what `a` was imported as."""
-    first, dot, rest = full_name(node).partition(".")
+    first, dot, rest = dotted_name(node).partition(".")
     return f"{name_by_alias.get(first, first)}{dot}{rest}" if first else ""

@@ -18,7 +18,7 @@ from tui_train.facts.scripts.script_syntax import (
     FunctionNode,
     ScriptModule,
     is_main_guard,
-    last_name,
+    last_dotted_name,
     text_constant,
 )
 from tui_train.runner.system.python_parser import parse_module
@@ -28,7 +28,7 @@ PARSE_ERRORS = (SyntaxError, ValueError)
 DEPTH_ERRORS = (RecursionError, MemoryError)
 _MAX_IMPORTS = 400  # names; of most of them there is no file
 # By these a function is called whose name the source does not say.
-_NAMES_THAT_CALL_ANY = frozenset({"globals", "locals", "Fire"})
+_NAMES_CALLING_ANY_FUNCTION = frozenset({"globals", "locals", "Fire"})
 # Above a folder with one of these lie other projects.
 _FILES_OF_PROJECT_ROOT = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 _MAX_FOLDERS_ABOVE = 4
@@ -42,7 +42,7 @@ def parse_script_and_its_imports(data: bytes, folder: str) -> tuple[ScriptModule
     if folder:
         trees.update(_imported_trees(ScriptModule("", tuple(ast.walk(tree))), folder))
     unused = frozenset(_unused_functions(trees.values()))
-    return tuple(ScriptModule(file, tuple(_walk_without(tree, unused))) for file, tree in trees.items())
+    return tuple(ScriptModule(file, tuple(_walk_excluding(tree, unused))) for file, tree in trees.items())
 
 
 def parse_without_warnings(data: bytes, minor_version: int | None = None) -> ast.Module:
@@ -101,15 +101,15 @@ def _unused_functions(trees: Iterable[ast.Module]) -> Iterator[FunctionNode]:
         names = {name for node in ast.walk(waiting.pop()) if (name := _mentioned_name(node))}
         waiting += [function for name in names - mentioned for function in by_name.get(name, [])]
         mentioned |= names
-    if not mentioned & _NAMES_THAT_CALL_ANY:
+    if not mentioned & _NAMES_CALLING_ANY_FUNCTION:
         yield from (function for function in functions if function.name not in mentioned)
 
 
 def _mentioned_name(node: ast.AST) -> str:
-    return node.name if isinstance(node, ast.alias) else last_name(node) or text_constant(node)
+    return node.name if isinstance(node, ast.alias) else last_dotted_name(node) or text_constant(node)
 
 
-def _walk_without(tree: ast.Module, left_out: Container[ast.AST]) -> Iterator[ast.AST]:
+def _walk_excluding(tree: ast.Module, left_out: Container[ast.AST]) -> Iterator[ast.AST]:
     """Yield the nodes as ast.walk does, without some and what is below them."""
     waiting = deque[ast.AST]([tree])
     while waiting:
@@ -120,11 +120,11 @@ def _walk_without(tree: ast.Module, left_out: Container[ast.AST]) -> Iterator[as
 
 def folder_by_package_above(script: ScriptModule, folder: str) -> dict[str, str]:
     """Return the folder that holds each package which a script imports from above its own folder, by the name."""
-    names = [name for name in _imported_names(script) if not _holds_module(Path(folder), name)]
+    names = [name for name in _imported_names(script) if not _has_module(Path(folder), name)]
     found: dict[str, str] = {}
     for above in _project_folders_above(Path(folder)) if folder and names else ():
         for name in names:
-            if name not in found and _holds_module(above, name):
+            if name not in found and _has_module(above, name):
                 found[name] = str(above)
     return found
 
@@ -155,5 +155,5 @@ def _project_folders_above(folder: Path) -> Iterator[Path]:
             return
 
 
-def _holds_module(folder: Path, name: str) -> bool:
+def _has_module(folder: Path, name: str) -> bool:
     return (folder / name / "__init__.py").is_file() or (folder / f"{name}.py").is_file()

@@ -1,10 +1,10 @@
-"""What a script makes of ranks: the line that cannot do without them, and whether it surely knows of no others."""
+"""A script's use of ranks: the line that needs them, and whether its processes surely train separately."""
 
 import ast
 import sys
 from collections.abc import Iterator, Sequence
 
-from tui_train.facts.scripts.script_syntax import FUNCTION_NODES, ScriptModule, called_name, last_name
+from tui_train.facts.scripts.script_syntax import FUNCTION_NODES, ScriptModule, called_function_name, last_dotted_name
 
 _RANK_VARIABLES = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK"})
 # What tells init_process_group the ranks, so that it does not look for them itself.
@@ -22,7 +22,7 @@ _NODES_THAT_MAY_NOT_RUN = (
 
 def surely_makes_no_process_group(modules: Sequence[ScriptModule]) -> bool:
     """Return whether no module names a process group, and none imports a library that might make one."""
-    names = {last_name(node).lower() for module in modules for node in module.nodes}
+    names = {last_dotted_name(node).lower() for module in modules for node in module.nodes}
     imported = {name.partition(".")[0] for module in modules for name in _imported_modules(module)}
     own = {module.file.removesuffix(".py").partition("/")[0] for module in modules}
     texts = {node.value for module in modules for node in module.nodes if isinstance(node, ast.Constant)}
@@ -51,14 +51,14 @@ def first_required_rank_line_and_name(nodes: Sequence[ast.AST]) -> tuple[int, st
     sets = any(isinstance(node, ast.keyword) and node.arg in _RANK_VARIABLES for node in nodes)
     if sets or any(id(node) not in reads for node in mentions):
         return 0, ""
-    always = [each for node in _nodes_that_always_run(nodes) for each in _required_ranks(node)]
+    always = [each for node in _nodes_that_always_run(nodes) for each in _required_rank_lines_and_names(node)]
     return min(always, default=(0, ""))
 
 
-def _required_ranks(node: ast.AST) -> Iterator[tuple[int, str]]:
+def _required_rank_lines_and_names(node: ast.AST) -> Iterator[tuple[int, str]]:
     for name in _rank_names_read(node):
         yield name.lineno, str(name.value)
-    if isinstance(node, ast.Call) and called_name(node).endswith(_PROCESS_GROUP_INIT_FUNCTION):
+    if isinstance(node, ast.Call) and called_function_name(node).endswith(_PROCESS_GROUP_INIT_FUNCTION):
         words = {word.arg for word in node.keywords}
         if len(node.args) <= 1 and None not in words and not words & _PROCESS_GROUP_INIT_RANK_ARGUMENTS:
             yield node.lineno, _PROCESS_GROUP_INIT_FUNCTION
@@ -67,7 +67,7 @@ def _required_ranks(node: ast.AST) -> Iterator[tuple[int, str]]:
 def _rank_names_read(node: ast.AST) -> Iterator[ast.Constant]:
     """Yield the name of a rank that an expression reads without a default."""
     name: ast.AST | None = None
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and last_name(node.value) == "environ":
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and last_dotted_name(node.value) == "environ":
         name = node.slice
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and node.args:
         # A missing one is None, which int() refuses.
@@ -85,8 +85,8 @@ def _rank_names_read(node: ast.AST) -> Iterator[ast.Constant]:
 
 def _is_environment_getter(function: ast.AST) -> bool:
     if isinstance(function, ast.Attribute) and function.attr == "get":
-        return last_name(function.value) == "environ"
-    return last_name(function) == "getenv"
+        return last_dotted_name(function.value) == "environ"
+    return last_dotted_name(function) == "getenv"
 
 
 def _nodes_that_always_run(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from tui_train.base.files import read_error_reason, read_regular_file
 from tui_train.base.text import visible
-from tui_train.facts.scripts.script_arguments import unnamed_argument_line
+from tui_train.facts.scripts.script_arguments import unreadable_argument_line
 from tui_train.facts.scripts.script_declared import declared_arguments, first_name_by_subcommand, requires_subcommand
 from tui_train.facts.scripts.script_imports import required_imports
 from tui_train.facts.scripts.script_kind import (
@@ -27,9 +27,9 @@ from tui_train.facts.scripts.script_modules import (
 from tui_train.facts.scripts.script_ranks import first_required_rank_line_and_name, surely_makes_no_process_group
 from tui_train.facts.scripts.script_syntax import (
     ScriptModule,
-    called_name,
+    called_function_name,
     keyword_value,
-    last_name,
+    last_dotted_name,
     nested_fstring_line,
     text_constant,
     text_constants,
@@ -86,43 +86,45 @@ def parse_source(
         return ScriptSource(why_unread=f"it is too deep to be read: {type(error).__name__}")
     except PARSE_ERRORS as error:
         why = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) and error.lineno else str(error)
-        return ScriptSource(problem=visible(f"it is not Python: {why[:200]}"), not_python=_label_if_not_python(data))
-    if other := _label_if_data(script.nodes[0]):
-        return ScriptSource(problem="it is not Python", not_python=other)
+        return ScriptSource(
+            problem=visible(f"it is not Python: {why[:200]}"), non_python_label=_non_python_file_label(data)
+        )
+    if other := _data_file_label(script.nodes[0]):
+        return ScriptSource(problem="it is not Python", non_python_label=other)
     return ScriptSource(
         kind=command_line.kind,
         line=command_line.line,
         file=command_line.file,
-        base=command_line.base,
-        why_unread=command_line.unread,
+        base_class=command_line.base_class,
+        why_unread=command_line.why_unread,
         parameters=parameters,
         subcommands=tuple(subcommands),
         subcommand_by_alias={name: first for name, first in subcommands.items() if name != first},
-        needs_command=requires_subcommand(command_line.kind, modules),
-        unnamed_line=others,
-        takes_file_alone=may_parse_file_of_unknown_name(modules),
-        asks=command_line.asks
+        requires_subcommand=requires_subcommand(command_line.kind, modules),
+        unreadable_argument_line=others,
+        takes_single_argument_file=may_parse_file_of_unknown_name(modules),
+        help_may_say_more=command_line.help_may_say_more
         or bool(others)
         or (command_line.kind in _KINDS_THAT_DECLARE_ARGUMENTS and not parameters),
-        bare_train_line=line,
-        corrected_train=words,
+        train_without_checkpoint_line=line,
+        corrected_train_call=words,
         creates_accelerator=any(script.calls("Accelerator")),
         sets_precision=any(keyword_value(call, "mixed_precision") for call in script.calls("Accelerator")),
         mentions_checkpoint=_RESUME_ARGUMENT.encode() in data,
-        upcasts_quantized=any(any(module.calls(_UPCAST_FUNCTION)) for module in modules),
+        upcasts_unquantized_weights=any(any(module.calls(_UPCAST_FUNCTION)) for module in modules),
         local_rank_line=_local_rank_line(script),
         reads_local_rank=b"LOCAL_RANK" in data,
-        ignores_unknown=any(map(_ignores_unknown_arguments, modules))
+        ignores_unknown_arguments=any(map(_ignores_unknown_arguments, modules))
         # Fire hands all others to them.
         or (command_line.kind == "fire" and any(each.args.kwarg for module in modules for each in module.functions)),
         rank_line=rank_line,
-        rank=rank,
-        trains_alone=surely_makes_no_process_group(modules),
+        rank_name=rank,
+        no_process_group=surely_makes_no_process_group(modules),
         train_switch_line=_train_switch_line(modules) if command_line.kind == "hf-trainer" else 0,
         imports=imports,
         minor_version=minor_version,
         minor_version_line=minor_version_line,
-        packages_above=folder_by_package_above(script, folder),
+        parent_packages=folder_by_package_above(script, folder),
     )
 
 
@@ -157,17 +159,17 @@ def _has_parentheses_of_any_python(error: SyntaxError, data: bytes) -> bool:
 def _ignores_unknown_arguments(module: ScriptModule) -> bool:
     """Return whether a parser goes on with arguments that it does not know, or hands all that follow to one."""
     rest = (keyword_value(call, "nargs") for call in module.calls("add_argument"))
-    takes_rest = any(text_constant(nargs) == "..." or last_name(nargs) == "REMAINDER" for nargs in rest)
+    takes_rest = any(text_constant(nargs) == "..." or last_dotted_name(nargs) == "REMAINDER" for nargs in rest)
     return takes_rest or any(module.calls("parse_known_args", "parse_known_intermixed_args"))
 
 
 def _unnamed_argument_or_second_parser_line(modules: Sequence[ScriptModule]) -> int:
     """Return the line that adds arguments which the source does not name, or that makes another parser; 0 for none."""
     parsers = [call.lineno for module in modules for call in module.calls("ArgumentParser")]
-    return unnamed_argument_line(modules) or (parsers[1] if len(parsers) > 1 else 0)
+    return unreadable_argument_line(modules) or (parsers[1] if len(parsers) > 1 else 0)
 
 
-def _label_if_data(tree: ast.AST) -> str:
+def _data_file_label(tree: ast.AST) -> str:
     """Return what a text is that Python could read and that trains nothing, as it holds no more than values."""
     body = tree.body if isinstance(tree, ast.Module) else []
     values = [each.value for each in body if isinstance(each, ast.Expr)]
@@ -180,7 +182,7 @@ def _label_if_data(tree: ast.AST) -> str:
     return "a notebook" if "cells" in keys else "data"
 
 
-def _label_if_not_python(data: bytes) -> str:
+def _non_python_file_label(data: bytes) -> str:
     """Return what a text is that Python cannot read, empty where it may be Python of another version."""
     if _SHELL_SHEBANG_PATTERN.match(data):
         return "a shell script"
@@ -198,23 +200,23 @@ def _line_and_correction_of_train_without_checkpoint(script: ScriptModule) -> tu
         text: call
         for node in script.nodes
         for text, call in _assigned_texts_and_calls(node)
-        if called_name(call).endswith("Trainer")
+        if called_function_name(call).endswith("Trainer")
     }
     bare: list[tuple[int, str]] = []
     for call in script.calls("train"):
         if not isinstance(call.func, ast.Attribute):
             continue
         text = ast.unparse(call.func.value)
-        direct = isinstance(call.func.value, ast.Call) and called_name(call.func.value).endswith("Trainer")
+        direct = isinstance(call.func.value, ast.Call) and called_function_name(call.func.value).endswith("Trainer")
         if not (direct or text in trainers or text.lower().endswith("trainer")):
             continue
         if call.args or any(word.arg in {None, _RESUME_ARGUMENT} for word in call.keywords):
             return 0, ""
-        bare.append((call.lineno, _corrected_train_call("trainer" if direct else text, trainers.get(text))))
+        bare.append((call.lineno, _train_call_with_checkpoint("trainer" if direct else text, trainers.get(text))))
     return min(bare, default=(0, ""))
 
 
-def _corrected_train_call(trainer: str, call: ast.Call | None) -> str:
+def _train_call_with_checkpoint(trainer: str, call: ast.Call | None) -> str:
     """Return the corrected call, with the names that the script uses."""
     arguments = next((ast.unparse(word.value) for word in call.keywords if word.arg == "args"), "") if call else ""
     arguments = arguments if arguments.isidentifier() else "training_args"
@@ -257,7 +259,7 @@ def _train_switch_line(modules: Sequence[ScriptModule]) -> int:
 def _training_calls(nodes: Iterable[ast.AST]) -> Iterator[ast.Call]:
     """Yield the calls that train: of a trainer or a function; `model.train()` only says how a model computes."""
     for node in nodes:
-        if isinstance(node, ast.Call) and called_name(node) in _TRAINING_METHODS:
+        if isinstance(node, ast.Call) and called_function_name(node) in _TRAINING_METHODS:
             owner = node.func.value if isinstance(node.func, ast.Attribute) else None
             if owner is None or "trainer" in ast.unparse(owner).lower():
                 yield node

@@ -35,17 +35,19 @@ class ScriptModule(NamedTuple):
     def calls(self, *names: str) -> Iterator[ast.Call]:
         """Yield the calls of functions with one of these last names, or all, in the order of their lines."""
         matching = (
-            node for node in self.nodes if isinstance(node, ast.Call) and (not names or called_name(node) in names)
+            node
+            for node in self.nodes
+            if isinstance(node, ast.Call) and (not names or called_function_name(node) in names)
         )
         yield from sorted(matching, key=lambda call: (call.lineno, call.col_offset))
 
 
-def last_name(node: ast.AST | None) -> str:
+def last_dotted_name(node: ast.AST | None) -> str:
     """Return the last name of a.b.c, empty for what is no name."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def full_name(node: ast.AST | None) -> str:
+def dotted_name(node: ast.AST | None) -> str:
     """Return the names of a.b.c, empty for what is none."""
     names: list[str] = []
     while isinstance(node, ast.Attribute) and len(names) < _MAX_DOTTED_NAMES:
@@ -54,9 +56,9 @@ def full_name(node: ast.AST | None) -> str:
     return ".".join([node.id, *reversed(names)]) if isinstance(node, ast.Name) else ""
 
 
-def called_name(call: ast.Call) -> str:
+def called_function_name(call: ast.Call) -> str:
     """Return the last name of the called function."""
-    return last_name(call.func)
+    return last_dotted_name(call.func)
 
 
 def argument_values(call: ast.Call) -> list[ast.expr]:
@@ -89,7 +91,7 @@ def text_constants(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
     return tuple(value for node in nodes if (value := text_constant(node)))
 
 
-def plain_value(node: ast.AST | None) -> str:
+def plain_value_text(node: ast.AST | None) -> str:
     """Return a plain value as text, as it would be typed: empty for None and for an expression."""
     negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
     constant = node.operand if isinstance(node, ast.UnaryOp) and negative else node
@@ -100,10 +102,10 @@ def plain_value(node: ast.AST | None) -> str:
     return ("-" if negative else "") + str(constant.value)[:_MAX_TEXT_LENGTH]
 
 
-def plain_values(node: ast.AST | None) -> tuple[str, ...]:
+def plain_value_texts(node: ast.AST | None) -> tuple[str, ...]:
     """Return the values of a list, tuple or set, none where one of them is not plain: they would not be all."""
     items = node.elts if isinstance(node, (ast.List, ast.Tuple, ast.Set)) else []
-    values = tuple(map(plain_value, items))
+    values = tuple(map(plain_value_text, items))
     return values if all(values) else ()
 
 
@@ -113,17 +115,17 @@ def is_main_guard(node: ast.AST) -> bool:
     return isinstance(test, ast.Compare) and "__main__" in text_constants((test.left, *test.comparators))
 
 
-def is_constant_true(node: ast.AST | None) -> bool:
+def is_true_constant(node: ast.AST | None) -> bool:
     """Return whether a value is the constant True."""
     return isinstance(node, ast.Constant) and node.value is True
 
 
-def one_line_text(node: ast.AST | None) -> str:
+def text_on_one_line(node: ast.AST | None) -> str:
     """Return a help text in one line."""
     return " ".join(text_constant(node).split())[:_MAX_TEXT_LENGTH]
 
 
-def constant_type(node: ast.AST | None) -> str:
+def constant_type_name(node: ast.AST | None) -> str:
     """Return the type of a constant, empty for None and for an expression."""
     value = node.operand if isinstance(node, ast.UnaryOp) else node
     return type(value.value).__name__ if isinstance(value, ast.Constant) and value.value is not None else ""

@@ -22,13 +22,13 @@ _TITLE_ARROW = " -> "
 class AttemptPlan(Struct, frozen=True, kw_only=True):
     """One attempt: its profile, the rungs and Changes that led to it, and the attempt after it, by the phase.
 
-    `then` holds positions among the attempts, from 0; for a phase that is not in it nothing is left that helps.
+    `next_attempt_by_phase` holds positions among the attempts, from 0; nothing helps in a phase that it lacks.
     """
 
     profile: Profile
     title: str = "as planned"
-    changes: tuple[tuple[str, Change], ...] = ()
-    then: dict[str, int] = {}
+    rungs_and_changes: tuple[tuple[str, Change], ...] = ()
+    next_attempt_by_phase: dict[str, int] = {}
 
 
 def attempts_with_fallbacks(
@@ -61,13 +61,16 @@ def _add_attempts_of_phase(
 ) -> int:
     """Add the attempts that follow one while the same phase fails; return the position of the last."""
     while True:
-        if phase not in attempts[position].then:
+        if phase not in attempts[position].next_attempt_by_phase:
             attempt = find_next_attempt(attempts[position], phase)
             next_position = _add_or_find_attempt(attempts, attempt) if attempt else None
             if next_position is None:
                 return position
-            attempts[position] = replace(attempts[position], then=attempts[position].then | {phase: next_position})
-        position = attempts[position].then[phase]
+            attempts[position] = replace(
+                attempts[position],
+                next_attempt_by_phase=attempts[position].next_attempt_by_phase | {phase: next_position},
+            )
+        position = attempts[position].next_attempt_by_phase[phase]
 
 
 def _next_attempt(
@@ -83,7 +86,7 @@ def _next_attempt(
 
 
 def _attempt_with_next_rung(previous: AttemptPlan, phase: str, ladder_context: LadderContext) -> AttemptPlan | None:
-    ladder, done = previous.profile.ladder, [name for name, _ in previous.changes]
+    ladder, done = previous.profile.ladder, [name for name, _ in previous.rungs_and_changes]
     for name in ladder.rungs if len(done) < _MAX_CHANGES_PER_ATTEMPT else ():
         candidate = get_rung(name)
         if (
@@ -97,7 +100,8 @@ def _attempt_with_next_rung(previous: AttemptPlan, phase: str, ladder_context: L
         change = candidate.next_change(previous.profile, ladder_context)
         if change:
             return AttemptPlan(
-                profile=apply_change(change, previous.profile), changes=(*previous.changes, (name, change))
+                profile=apply_change(change, previous.profile),
+                rungs_and_changes=(*previous.rungs_and_changes, (name, change)),
             )
     return None
 
@@ -115,18 +119,20 @@ def _add_or_find_attempt(attempts: list[AttemptPlan], attempt: AttemptPlan) -> i
 
 
 def _use_count_by_rung(attempt: AttemptPlan) -> Counter[str]:
-    return Counter(name for name, _ in attempt.changes)
+    return Counter(name for name, _ in attempt.rungs_and_changes)
 
 
 def _attempt_title(attempt: AttemptPlan, previous: AttemptPlan) -> str:
     """Return the changes since the attempt above; where that has others, "instead" and all changes."""
-    shared = len(previous.changes)
-    if attempt.changes[:shared] == previous.changes and not previous.title.startswith(_INSTEAD_TITLE_PREFIX):
-        return ", ".join(title_per_rung(attempt.changes[shared:]))
-    return _INSTEAD_TITLE_PREFIX + ", ".join(title_per_rung(attempt.changes))
+    shared = len(previous.rungs_and_changes)
+    if attempt.rungs_and_changes[:shared] == previous.rungs_and_changes and not previous.title.startswith(
+        _INSTEAD_TITLE_PREFIX
+    ):
+        return ", ".join(titles_per_rung(attempt.rungs_and_changes[shared:]))
+    return _INSTEAD_TITLE_PREFIX + ", ".join(titles_per_rung(attempt.rungs_and_changes))
 
 
-def title_per_rung(changes: tuple[tuple[str, Change], ...]) -> Collection[str]:
+def titles_per_rung(changes: tuple[tuple[str, Change], ...]) -> Collection[str]:
     """Return one title for each rung: of a repeated one, from its first value to its last."""
     merged: dict[str, str] = {}
     for name, change in changes:

@@ -64,7 +64,7 @@ def _micro_batch_change(profile: Profile, context: LadderContext) -> Change | No
         return None
     # A diagnosis knows the processes alone, and of a model that is split over several there are fewer copies.
     divided = global_batch - global_batch % context.world_size
-    smaller = largest_micro_batch(divided, micro // 2, context.world_size, context.min_micro)
+    smaller = largest_micro_batch(divided, micro // 2, context.world_size, context.min_micro_batch)
     if smaller is None:
         return None
     why = "fewer activations at a time; more accumulation steps, same global batch"
@@ -106,7 +106,7 @@ RUNGS: dict[str, Rung] = {
             "less memory lost to fragmentation",
             # The user's own settings of the allocator would win over ours.
             unless=lambda profile, context: (
-                not context.cuda or not profile.trainer.environment.keys().isdisjoint(CUDA_ALLOCATOR_VARIABLES)
+                not context.on_cuda or not profile.trainer.environment.keys().isdisjoint(CUDA_ALLOCATOR_VARIABLES)
             ),
         ),
     ),
@@ -222,7 +222,7 @@ def get_rung(name: str) -> Rung:
 
 def why_rung_unusable(name: str, ladder_context: LadderContext) -> str:
     """Return why a rung cannot help with this trainer and machine, empty when it can."""
-    if name == "expandable_segments" and not ladder_context.cuda:
+    if name == "expandable_segments" and not ladder_context.on_cuda:
         return "only for GPUs"
     if why := ladder_context.why_rung_refused(name):
         return why
@@ -231,7 +231,9 @@ def why_rung_unusable(name: str, ladder_context: LadderContext) -> str:
     if name == "layers" and ladder_context.loads_model:
         return "the loaded model has a fixed size"
     missing = [
-        need for need in get_rung(name).needed_placeholders if not ladder_context.accepted & set(need.split("|"))
+        need
+        for need in get_rung(name).needed_placeholders
+        if not ladder_context.accepted_placeholders & set(need.split("|"))
     ]
     return "cannot be passed to this trainer" if missing else ""
 

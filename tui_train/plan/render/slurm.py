@@ -6,7 +6,7 @@ from tui_train.base.text import visible
 from tui_train.checks.other_machines.slurm import SIGNAL_MARGIN_SECONDS
 from tui_train.plan.render.script.script_head import quoted_with_home, takes_checkpoint
 from tui_train.plan.types import Plan, SlurmJob
-from tui_train.runner.questions.lines import TIME_LIMIT_FILE_NAME
+from tui_train.runner.questions.answer_lines import TIME_LIMIT_FILE_NAME
 
 SLURM_SCRIPT_FILE_NAME = "slurm.sh"
 # Where the time limit ends a start, and the job may be queued again.

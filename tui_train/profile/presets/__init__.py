@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import BadInput
-from tui_train.base.parse import prepared_for_msgspec
+from tui_train.base.parse import type_prepared_for_msgspec
 from tui_train.base.text import visible
 from tui_train.profile.types import Recipe
 
@@ -173,7 +173,7 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def name_in_sentence(self) -> str:
-        """What a sentence calls it; safe to show."""
+        """Its name in a sentence; safe to show."""
         return self.label if self.label == SCRIPT_LABEL else f"“{visible(self.label)}”"
 
     @property
@@ -225,7 +225,7 @@ def nested_texts(value: Any) -> Iterator[str]:
 def shipped_presets() -> dict[str, Preset]:
     """Return the shipped presets by name; `builtin` belongs to the built-in trainer."""
     return {
-        name: msgspec.toml.decode(text, type=prepared_for_msgspec(Preset))
+        name: msgspec.toml.decode(text, type=type_prepared_for_msgspec(Preset))
         for name, text in shipped_preset_texts().items()
     }
 

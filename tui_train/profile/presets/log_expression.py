@@ -26,13 +26,13 @@ _SAMPLE_CHARACTERS = "5ax _.,:;=-+/|%[]()é\t"
 class _SharingPartCounts(NamedTuple):
     """How many parts can share a row of one character: at most, at the beginning, at the end.
 
-    `through`: the row may go on from what is before to what comes after.
+    `may_span`: the row may go on from what is before to what comes after.
     """
 
-    most: int = 0
-    first: int = 0
-    last: int = 0
-    through: bool = True
+    max_count: int = 0
+    count_at_start: int = 0
+    count_at_end: int = 0
+    may_span: bool = True
 
 
 def why_expression_unusable(expression: str) -> str:
@@ -58,7 +58,7 @@ def _why_search_may_take_long(tree: Any) -> str:
         # A search may begin at each character.
         sharing = _sharing_counts_in_sequence(
             _SharingPartCounts(1, 1, 1), _count_parts_sharing_characters(tree, character)
-        ).most
+        ).max_count
         if sharing > _MAX_PARTS_SHARING_CHARACTERS:
             row = "spaces" if character.isspace() else character * 3
             return (
@@ -70,14 +70,14 @@ def _why_search_may_take_long(tree: Any) -> str:
 
 def _repeat_limits_and_bodies(tree: Any) -> Iterator[tuple[int, Any]]:
     """Yield how often each part may be repeated, and the part."""
-    for name, value in _named_parts(tree):
+    for name, value in _part_names_and_values(tree):
         if name in _REPEAT_CODES:
             yield value[1], value[2]
         for inner in _inner_expressions(name, value):
             yield from _repeat_limits_and_bodies(inner)
 
 
-def _named_parts(tree: Any) -> Iterator[tuple[str, Any]]:
+def _part_names_and_values(tree: Any) -> Iterator[tuple[str, Any]]:
     return ((str(code), value) for code, value in tree)
 
 
@@ -101,13 +101,13 @@ def _has_varying_match(tree: Any) -> bool:
         name in {"BRANCH", "GROUPREF", "GROUPREF_EXISTS"}
         or (name in _REPEAT_CODES and value[0] != value[1])
         or any(map(_has_varying_match, _inner_expressions(name, value)))
-        for name, value in _named_parts(tree)
+        for name, value in _part_names_and_values(tree)
     )
 
 
 def _literal_character_codes(tree: Any) -> Iterator[int]:
     """Yield the characters that an expression names, of ranges the first."""
-    for name, value in _named_parts(tree):
+    for name, value in _part_names_and_values(tree):
         if name in {"LITERAL", "NOT_LITERAL"}:
             yield value
         elif name == "IN":
@@ -121,9 +121,11 @@ def _literal_character_codes(tree: Any) -> Iterator[int]:
 def _count_parts_sharing_characters(tree: Any, character: str) -> _SharingPartCounts:
     """Return how many parts of an expression can share a row of a character."""
     whole = _SharingPartCounts()
-    for name, value in _named_parts(tree):
+    for name, value in _part_names_and_values(tree):
         choices = _sharing_counts_of_each_choice(name, value, character)
-        undecided = int(sum(each.through for each in choices) > 1 and _can_match_character(((name, value),), character))
+        undecided = int(
+            sum(each.may_span for each in choices) > 1 and _can_match_character(((name, value),), character)
+        )
         whole = _sharing_counts_in_sequence(whole, _SharingPartCounts(undecided, undecided, undecided))
         each_way = [_sharing_counts_in_sequence(whole, each) for each in choices]
         whole = _SharingPartCounts(*(max(column) for column in zip(*each_way, strict=True)))
@@ -132,10 +134,10 @@ def _count_parts_sharing_characters(tree: Any, character: str) -> _SharingPartCo
 
 def _sharing_counts_in_sequence(before: _SharingPartCounts, after: _SharingPartCounts) -> _SharingPartCounts:
     return _SharingPartCounts(
-        max(before.most, after.most, before.last + after.first),
-        before.first + (after.first if before.through else 0),
-        after.last + (before.last if after.through else 0),
-        before.through and after.through,
+        max(before.max_count, after.max_count, before.count_at_end + after.count_at_start),
+        before.count_at_start + (after.count_at_start if before.may_span else 0),
+        after.count_at_end + (before.count_at_end if after.may_span else 0),
+        before.may_span and after.may_span,
     )
 
 
@@ -149,13 +151,13 @@ def _sharing_counts_of_each_choice(name: str, value: Any, character: str) -> lis
         shares = int(_can_match_character(body, character))
         return [_SharingPartCounts(shares, shares, shares, bool(shares) or not least)]
     if name in {"ASSERT", "ASSERT_NOT"}:
-        return [inside[0]._replace(through=True)]
+        return [inside[0]._replace(may_span=True)]
     if name == "AT":
-        return [_SharingPartCounts(through=str(value) not in {"AT_BEGINNING", "AT_BEGINNING_STRING"})]
+        return [_SharingPartCounts(may_span=str(value) not in {"AT_BEGINNING", "AT_BEGINNING_STRING"})]
     if name == "GROUPREF_EXISTS":
         return [*inside, _SharingPartCounts()]
     return inside or [
-        _SharingPartCounts(through=name == "GROUPREF" or _can_match_character(((name, value),), character))
+        _SharingPartCounts(may_span=name == "GROUPREF" or _can_match_character(((name, value),), character))
     ]
 
 
@@ -164,7 +166,7 @@ def _can_match_character(tree: Iterable[Any], character: str) -> bool:
     return any(
         any(_part_matches_character(name, value, each) for each in {character, character.lower(), character.upper()})
         or any(_can_match_character(inner, character) for inner in _inner_expressions(name, value))
-        for name, value in _named_parts(tree)
+        for name, value in _part_names_and_values(tree)
     )
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from tui_train.base.app_paths import presets_folder
 from tui_train.base.errors import BadInput
-from tui_train.base.parse import Unparsable, prepared_for_msgspec, read_file_to_parse, toml_table
+from tui_train.base.parse import Unparsable, parse_toml_table, read_file_to_parse, type_prepared_for_msgspec
 from tui_train.base.text import display_path, visible
 from tui_train.profile.presets import (
     KEY_BY_PLACEHOLDER,
@@ -70,7 +70,7 @@ def _read_preset_file(file: Path) -> UserPreset:
 def parse_preset(text: bytes | str, source: str) -> Preset:
     """Return the preset in a TOML text; BadInput names `source` and the key that is wrong."""
     try:
-        preset = msgspec.convert(toml_table(text), prepared_for_msgspec(Preset))
+        preset = msgspec.convert(parse_toml_table(text), type_prepared_for_msgspec(Preset))
     except msgspec.ValidationError as error:
         raise BadInput(f"{source}: {msgspec_message_with_key_first(str(error))}", "Fix that value.") from None
     except Unparsable as error:

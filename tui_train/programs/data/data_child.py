@@ -135,7 +135,7 @@ def _samples_and_token_counts(
     }
     if chosen_rows.sample:
         by_bytes = [data_lengths.estimate_row_lengths_by_bytes(row.value) for row in chosen_rows.sample]
-        made = data_lengths.length_statistics_and_cuts(
+        made = data_lengths.length_statistics_and_truncation(
             by_bytes, question["method"], 0, chosen_rows.usable / len(by_bytes)
         )
         without["lengths"] = made | {"estimated": True}
@@ -167,7 +167,7 @@ def _samples_and_token_counts(
         told["ends"] = turns.find_turn_ends(tokenizer, question["model"], question["revision"])._asdict()
     samples = [tokens.sample_as_model_reads_it(tokenizer, row, question, only) for row in chosen_rows.first]
     usable = chosen_rows.usable - told["refused"]
-    told["lengths"] = data_lengths.length_statistics_and_cuts(
+    told["lengths"] = data_lengths.length_statistics_and_truncation(
         token_lengths.rows, question["method"], told["limit"], usable / len(token_lengths.rows)
     )
     return told | {"samples": [sample for sample in samples if sample], "tokens": token_lengths.summary(usable)}

@@ -88,7 +88,7 @@ class ChatTemplate:
                 chosen.tally.problems.add("refused", found.file, found.line, f"the template refuses it: {why}")
         return frozenset(numbers)
 
-    def row_token_lengths(self, chosen: ChosenRows) -> list[lengths.RowLengths]:
+    def row_token_lengths(self, chosen: ChosenRows) -> list[lengths.RowTokenLengths]:
         """Return the lengths of the rows in tokens, of many those at equal distances; none without a tokenizer."""
         if self._tokenizer is None:
             if chosen.format[1]:
@@ -101,7 +101,9 @@ class ChatTemplate:
             if number % every == 0:
                 with contextlib.suppress(Exception):
                     counted.append(
-                        lengths.row_lengths(template.encode_row(self._tokenizer, row, marking=self._answer_marking))
+                        lengths.row_token_lengths(
+                            template.encode_row(self._tokenizer, row, marking=self._answer_marking)
+                        )
                     )
         return counted
 

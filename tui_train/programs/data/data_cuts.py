@@ -8,7 +8,9 @@ import data_lengths as lengths
 from data_chosen import ChatTemplate, ChosenRows, DataError, print_data_line
 
 
-def refuse_many_cut_rows(chosen_rows: ChosenRows, chat_template: ChatTemplate, options: argparse.Namespace) -> None:
+def refuse_too_many_truncated_rows(
+    chosen_rows: ChosenRows, chat_template: ChatTemplate, options: argparse.Namespace
+) -> None:
     """Say how many rows and tokens are cut; DataError where they are a larger share of the rows than is allowed."""
     rows = chat_template.row_token_lengths(chosen_rows)
     cut = [row for row in rows if row.length > options.length]

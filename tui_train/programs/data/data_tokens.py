@@ -29,11 +29,11 @@ class TokenLengthTally:
         self.tokens = self.learned = self.cut = self.lost = self.epoch = 0
         # Of each file: rows that were counted, those lost, tokens of an epoch, and rows that were refused.
         self.files: dict[str, list[int]] = {}
-        self.rows: list[lengths.RowLengths] = []
+        self.rows: list[lengths.RowTokenLengths] = []
 
     def add(self, row: KeptRow, sequences: list[template.EncodedSequence]) -> None:
         """Count a row."""
-        counted = lengths.row_lengths(sequences)
+        counted = lengths.row_token_lengths(sequences)
         self.rows.append(counted)
         self.tokens += sum(counted.lengths)
         self.learned += sum(map(sum, (sequence.learned for sequence in sequences)))
@@ -42,7 +42,7 @@ class TokenLengthTally:
         ]
         most = self.max_tokens or counted.length
         self.cut += counted.length > most
-        left = counted.is_something_left_to_learn(most, self.method)
+        left = counted.has_learned_token_within(most, self.method)
         epoch = sum(min(length, most) for length in counted.lengths) if left else 0
         self.lost += not left
         self.epoch += epoch

@@ -49,7 +49,7 @@ def turn_end_token(tokenizer: Any) -> str:
         return ""
     with contextlib.suppress(Exception), bounds.limit_memory_and_time():  # a template is a program of the model's
         text = str(tokenizer.apply_chat_template(_TEST_TURNS, tokenize=False))
-        return first_token_in(
+        return first_known_token(
             text.rpartition(_TEST_ANSWER)[2] if _TEST_ANSWER in text else "",
             # These are one token each, whatever stands around them.
             {*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens},
@@ -57,7 +57,7 @@ def turn_end_token(tokenizer: Any) -> str:
     return ""
 
 
-def first_token_in(text: str, tokens: set[str]) -> str:
+def first_known_token(text: str, tokens: set[str]) -> str:
     """Return the token that stands first in a text, the longest of several at one place; empty where there is none."""
     places = [(text.index(token), -len(token), token) for token in tokens if token and token in text]
     return min(places)[2] if places else ""

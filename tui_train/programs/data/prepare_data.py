@@ -103,7 +103,7 @@ def write_prepared_data(options: argparse.Namespace, folder: Path) -> None:
     if options.marked_answers:
         _refuse_unmarked_answers(*chosen.format)
     if options.length and options.model:
-        cuts.refuse_many_cut_rows(chosen, chat_template, options)
+        cuts.refuse_too_many_truncated_rows(chosen, chat_template, options)
     usable = chosen.usable_count()
     shares = random.Random(options.seed)  # noqa: S311 - which rows, the same each time
     wanted = 0 if options.validation else _held_out_row_count(usable, options.share)
@@ -111,7 +111,7 @@ def write_prepared_data(options: argparse.Namespace, folder: Path) -> None:
         raise DataError("one row cannot be split into training and evaluation: name validation data")
     held_out = set(shares.sample(range(usable), wanted))
     mixed = Path(os.devnull) if options.weights else folder / TRAIN_FILE_NAME
-    with mixed.open("w", encoding="utf-8") as train, _open_unless_no_rows(folder / TEST_FILE_NAME, wanted) as test:
+    with mixed.open("w", encoding="utf-8") as train, _open_if_any_rows(folder / TEST_FILE_NAME, wanted) as test:
         for number, row in enumerate(chosen.rows()):
             (test if number in held_out else train).write(_json_line(row))
     _print_changes_and_problems(chosen)
@@ -185,7 +185,7 @@ def _parse_weights(text: str) -> list[float]:
     return [float(word) for word in text.split(",")]
 
 
-def _open_unless_no_rows(path: Path, row_count: int) -> Any:
+def _open_if_any_rows(path: Path, row_count: int) -> Any:
     return (path if row_count else Path(os.devnull)).open("w", encoding="utf-8")
 
 

@@ -69,7 +69,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         for held in (model, frozen_reference) if frozen_reference else (model,):
             for tensor in (*held.parameters(), *held.buffers()):
                 account.add(tensor)
-        account.peaks["load"] = account.live
+        account.peaks["load"] = account.live_bytes
         record_peak("load")
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         optimizer = _make_optimizer(request["optimizer"], trained, on_card=on_card)

@@ -35,7 +35,7 @@ class MemoryAccount:
 
     def __init__(self, shards: float) -> None:
         self.shards = shards
-        self.live = 0
+        self.live_bytes = 0
         self.phase = "load"
         self.peaks = dict.fromkeys(TRACED_PHASES, 0)
         self.sizes: dict[int, int] = {}
@@ -47,9 +47,9 @@ class MemoryAccount:
         if key in self.sizes:
             return
         self.sizes[key] = size = math.ceil(storage.nbytes() / shards / ALLOCATION_BLOCK_BYTES) * ALLOCATION_BLOCK_BYTES
-        self.live += size
+        self.live_bytes += size
         weakref.finalize(storage, self._forget_storage, key)
-        self.peaks[self.phase] = max(self.peaks[self.phase], self.live)
+        self.peaks[self.phase] = max(self.peaks[self.phase], self.live_bytes)
 
     def count_as_shard(self, tensor: Any) -> None:
         """Count a storage from now on with its share: it was gathered, or not yet scattered."""
@@ -57,10 +57,10 @@ class MemoryAccount:
         old = self.sizes.get(key)
         if old is not None:
             self.sizes[key] = math.ceil(old / self.shards / ALLOCATION_BLOCK_BYTES) * ALLOCATION_BLOCK_BYTES
-            self.live += self.sizes[key] - old
+            self.live_bytes += self.sizes[key] - old
 
     def _forget_storage(self, key: int) -> None:
-        self.live -= self.sizes.pop(key, 0)
+        self.live_bytes -= self.sizes.pop(key, 0)
 
 
 class AllocationCounter(TorchDispatchMode):
@@ -143,7 +143,7 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         for parameter in trained:
             parameter.register_post_accumulate_grad_hook(lambda p: account.count_as_shard(p.grad))
-        loaded = account.live
+        loaded = account.live_bytes
         account.peaks["load"] = loaded
         account.phase = "forward"
         # DistributedDataParallel's copy of the gradients, there from before the first step.
@@ -159,7 +159,7 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
             del loss
             release_layer_input_gradients(model)
             account.phase = "step"
-            account.peaks["step"] = max(account.peaks["step"], account.live)
+            account.peaks["step"] = max(account.peaks["step"], account.live_bytes)
             # With accumulation the gradients of the micro batches before are there in the forward pass.
             step(keep=request.get("gather", False))
         del buckets

@@ -38,7 +38,7 @@ class AnswerTextStream:
 
     @property
     def token_count(self) -> int:
-        """How many tokens there were."""
+        """Number of tokens so far."""
         return len(self._ids)
 
     def put(self, value: Any) -> None:

@@ -25,7 +25,7 @@ _MAX_TEXT_CHARACTERS = 600
 
 
 class RefusedError(Exception):
-    """What cannot be done: its kind (one of actions/dialogue.py, or "code" or "failed") and why."""
+    """A refused request: its kind (one of actions/result_child.py, or "code" or "failed") and why."""
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(why)
@@ -69,15 +69,15 @@ def error_as_refusal(error: BaseException) -> RefusedError:
         return error
     if isinstance(error, bounds.BoundError):
         return RefusedError("template", str(error))
-    words = f"{type(error).__name__}: {first_line(error)}"
+    words = f"{type(error).__name__}: {first_nonblank_line(error)}"
     if "OutOfMemory" in type(error).__name__ or isinstance(error, MemoryError) or "out of memory" in str(error).lower():
-        return RefusedError("memory", first_line(error) or words)
+        return RefusedError("memory", first_nonblank_line(error) or words)
     if isinstance(error, ImportError):
-        return RefusedError("lacks", first_line(error))
+        return RefusedError("lacks", first_nonblank_line(error))
     return RefusedError("failed", words)
 
 
-def first_line(error: BaseException) -> str:
+def first_nonblank_line(error: BaseException) -> str:
     """Return the first line of an error's text that says something."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:_MAX_TEXT_CHARACTERS] if lines else ""

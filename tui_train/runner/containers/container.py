@@ -7,7 +7,7 @@ import re
 import time
 from typing import Callable, Mapping
 
-from ..run_folder.planned import SupervisorPlan
+from ..run_folder.supervisor_plan import SupervisorPlan
 from ..system import other_programs
 from ..system.refused import CANNOT_WRITE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, Refused
 from ..system.safe_text import visible
@@ -44,7 +44,7 @@ def prepare_container_variables(planned: SupervisorPlan, run_dir: str) -> Mappin
     if engine in ENGINES_STOPPED_BY_NAME:
         rootless = _is_rootless_engine(engine)
         values["TUI_TRAIN_CONTAINER_USER"] = _user_option(engine, rootless)
-        values["TUI_TRAIN_MEMLOCK"] = str(_max_locked_bytes(rootless))
+        values["TUI_TRAIN_MEMLOCK"] = str(_locked_memory_limit(rootless))
         # What it said last must still be there where its client is gone.
         values["TUI_TRAIN_REMOVE"] = "--rm=false"
     for folder in (os.path.join(cache, "huggingface"), hugging_face, *planned.folders):
@@ -97,7 +97,7 @@ def _user_option(engine: str, rootless: bool) -> str:
     return f"--user={os.geteuid()}:{os.getegid()}"
 
 
-def _max_locked_bytes(rootless: bool) -> int:
+def _locked_memory_limit(rootless: bool) -> int:
     """Return how many bytes it may lock, -1 for any: without root's rights no more than you may yourself."""
     if not rootless:
         return -1
@@ -149,7 +149,7 @@ def container_name(engine: str, run_mark: str, attempt_number: int) -> str:
     return f"tui-train-{run_mark}-{attempt_number}" if engine in ENGINES_STOPPED_BY_NAME else ""
 
 
-def is_named_like_ours(engine: str, container: str) -> bool:
+def is_container_of_a_run(engine: str, container: str) -> bool:
     """Tell whether a container is called as ours are, and its engine is one that knows it by name."""
     return engine in ENGINES_STOPPED_BY_NAME and bool(_CONTAINER_NAME_PATTERN.fullmatch(container))
 
@@ -221,7 +221,7 @@ def remove_container(engine: str, container: str) -> None:
         time.sleep(0.2)
 
 
-def remove_ended_and_list_running(engine: str, run_mark: str) -> tuple[str, ...]:
+def remove_ended_containers_and_list_running(engine: str, run_mark: str) -> tuple[str, ...]:
     """Return the names of the containers of an earlier start that still train; those that have ended are removed."""
     if engine not in ENGINES_STOPPED_BY_NAME:
         return ()

@@ -7,8 +7,8 @@ import select
 import time
 from typing import NamedTuple
 
-from ..logs.overlap import ByteSource, LoggedTailFilter, skip_already_logged
-from ..system import other_programs, program
+from ..logs.already_logged import ByteSource, LoggedTailFilter, skip_already_logged
+from ..system import other_programs, runner_command
 from ..system.processes import MARK_VARIABLE
 from ..system.safe_text import visible
 from ..system.transport import LocalTask, LocalTransport, NodeCommand
@@ -21,7 +21,7 @@ _PIECE_BYTES = 1 << 16
 
 def rejoin_container(transport: LocalTransport, engine: str, name: str, log: str, run_mark: str) -> LocalTask:
     """Start what writes down the rest of a container's output, and ends as it does."""
-    words = program.runner_command("rejoin", engine, name, log)
+    words = runner_command.runner_command("rejoin", engine, name, log)
     return transport.start(NodeCommand(words, {**os.environ, MARK_VARIABLE: run_mark}, log))
 
 

@@ -13,13 +13,13 @@ import signal
 import time
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from ..system import other_programs, program, untrusted_json
-from ..system.processes import Process, process_start_ticks, seconds_since_ticks
+from ..system import other_programs, runner_command, untrusted_json
+from ..system.processes import Process, process_age_seconds, process_start_ticks
 from ..system.safe_text import as_valid_utf8, visible
 
-LOOK_SECONDS = 4.0
+CARD_WATCH_INTERVAL_SECONDS = 4.0
 # A look that is older says nothing about now: the driver hangs, or this machine was asleep.
-MAX_LOOK_AGE_SECONDS = 3 * LOOK_SECONDS
+MAX_CARD_USAGE_AGE_SECONDS = 3 * CARD_WATCH_INTERVAL_SECONDS
 _MAX_LINE_BYTES = 1 << 20
 _MAX_COMMAND_WORDS, _MAX_COMMAND_CHARACTERS = 4, 60
 _PRCTL_SET_PDEATHSIG = 1
@@ -37,7 +37,7 @@ class CardUser(NamedTuple):
     since: float = 0.0
 
 
-class CardLook(NamedTuple):
+class CardUsage(NamedTuple):
     """A card as it was seen: its number, its memory in bytes (None: not known), and who computes on it."""
 
     number: int | None
@@ -58,18 +58,18 @@ class CardLook(NamedTuple):
         return self.free if self.free >= self.total / 2 else None
 
 
-class _Look(NamedTuple):
+class _TimedCardUsage(NamedTuple):
     """All cards as they were seen at a time of the monotonic clock."""
 
     at: float
-    cards: Mapping[str, CardLook]
+    cards: Mapping[str, CardUsage]
 
     @property
     def is_fresh(self) -> bool:
-        return time.monotonic() - self.at <= MAX_LOOK_AGE_SECONDS
+        return time.monotonic() - self.at <= MAX_CARD_USAGE_AGE_SECONDS
 
 
-_NO_LOOK = _Look(float("-inf"), {})
+_NO_CARD_USAGE = _TimedCardUsage(float("-inf"), {})
 
 
 class CardWatch:
@@ -80,19 +80,19 @@ class CardWatch:
         self._child = 0
         self._answer = -1
         self._unread = b""
-        self._newest = self._before = _NO_LOOK
+        self._newest = self._before = _NO_CARD_USAGE
         self._started_at = float("-inf")
 
     @property
     def descriptor(self) -> int:
-        """Where a new look can be read, -1 while there is no child."""
+        """Descriptor on which the next usage arrives, -1 while there is no child."""
         return self._answer
 
-    def newest(self) -> Mapping[str, CardLook] | None:
-        """Return each card that the driver has as it was seen last; None where it does not answer."""
+    def newest_card_usage(self) -> Mapping[str, CardUsage] | None:
+        """Return the newest usage of each card that the driver has; None where it does not answer."""
         if not self._cards:
             return {}
-        if self._answer < 0 and time.monotonic() - self._started_at >= LOOK_SECONDS:
+        if self._answer < 0 and time.monotonic() - self._started_at >= CARD_WATCH_INTERVAL_SECONDS:
             self._start()
         self._read()
         return self._newest.cards if self._newest.is_fresh else None
@@ -114,7 +114,7 @@ class CardWatch:
 
     def _start(self) -> None:
         self._started_at = time.monotonic()
-        words = program.runner_command("watch", str(os.getpid()), *self._cards)
+        words = runner_command.runner_command("watch", str(os.getpid()), *self._cards)
         try:
             self._child, self._answer, errors = other_programs.spawn_program(words, os.environ)
         except OSError:
@@ -133,24 +133,24 @@ class CardWatch:
             self.close()
         *lines, self._unread = self._unread.split(b"\n")
         for line in lines:
-            self._before, self._newest = self._newest, _parse_look(line)
+            self._before, self._newest = self._newest, _parse_card_usage(line)
 
 
-def _parse_look(line: bytes) -> _Look:
+def _parse_card_usage(line: bytes) -> _TimedCardUsage:
     try:
         seen = untrusted_json.parse_json(line)
     except untrusted_json.Unparsable:
         # The beginning of a line that was too long.
-        return _NO_LOOK
+        return _NO_CARD_USAGE
     cards = {
-        uuid: CardLook(card["number"], card["total"], card["free"], tuple(CardUser(*user) for user in card["users"]))
+        uuid: CardUsage(card["number"], card["total"], card["free"], tuple(CardUser(*user) for user in card["users"]))
         for uuid, card in seen["cards"].items()
     }
-    return _Look(seen["at"], cards)
+    return _TimedCardUsage(seen["at"], cards)
 
 
 def main(parent_pid: int, uuids: Sequence[str]) -> None:
-    """Print looks at these cards until the parent ends; none where there is no driver."""
+    """Print the usage of these cards again and again until the parent ends; nothing where there is no driver."""
     ctypes.CDLL(None).prctl(_PRCTL_SET_PDEATHSIG, signal.SIGKILL)
     from .nvml_card import MALFORMED_ANSWER_ERRORS, pynvml
 
@@ -161,15 +161,15 @@ def main(parent_pid: int, uuids: Sequence[str]) -> None:
     known: dict[Process, CardUser | None] = {}
     while os.getppid() == parent_pid:
         at, before, known = time.monotonic(), known, {}
-        seen = {uuid: card for uuid in uuids for card in (_look_at_card(uuid, before, known),) if card}
+        seen = {uuid: card for uuid in uuids for card in (_query_card_usage(uuid, before, known),) if card}
         os.write(1, json.dumps({"at": at, "cards": seen}).encode() + b"\n")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(CARD_WATCH_INTERVAL_SECONDS)
 
 
-def _look_at_card(
+def _query_card_usage(
     uuid: str, before: Mapping[Process, CardUser | None], known: dict[Process, CardUser | None]
 ) -> dict[str, Any] | None:
-    """Return what the driver says of a card now, None where it has none.
+    """Return the usage of a card as the driver reports it now, None where it has none.
 
     Processes that were seen `before` are not asked for their names again; all seen now are added to `known`.
     """
@@ -199,7 +199,7 @@ def _card_user(process: Process) -> CardUser | None:
     names = process_and_user_name(process.pid)
     if names["name"] == _MPS_SERVER_NAME:
         return None
-    since = time.time() - seconds_since_ticks(process.ticks) if process.ticks else 0.0
+    since = time.time() - process_age_seconds(process.ticks) if process.ticks else 0.0
     return CardUser(process.pid, names["user"], _command_text(process.pid) or visible(names["name"]), since)
 
 

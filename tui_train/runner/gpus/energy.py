@@ -8,7 +8,7 @@ import select
 import signal
 from typing import NamedTuple, Sequence
 
-from ..system import other_programs, program
+from ..system import other_programs, runner_command
 from ..system.processes import NO_PROCESS, Process, process_with_pid, send_signal
 
 _MAX_METER_ANSWER_BYTES = 100
@@ -25,29 +25,31 @@ class EnergyUsed(NamedTuple):
 
 
 class EnergyMetering(NamedTuple):
-    """A child that meters so many cards, and where its answer is read; `answer` -1: there is none."""
+    """A child that meters so many cards, and where its answer is read; `answer_descriptor` -1: there is none."""
 
     child: Process = NO_PROCESS
-    answer: int = -1
+    answer_descriptor: int = -1
     cards: int = 0
 
     def finish(self) -> EnergyUsed | None:
         """Return what the cards drew, None where that is not known; the child is gone after a second at most."""
-        if self.answer < 0:
+        if self.answer_descriptor < 0:
             return None
         send_signal(self.child, signal.SIGTERM)
         # It writes its answer at once, or ends without one.
-        ready = select.select([self.answer], [], [], _METER_ANSWER_SECONDS)[0]
-        match = _METER_ANSWER_PATTERN.fullmatch(os.read(self.answer, _MAX_METER_ANSWER_BYTES) if ready else b"")
+        ready = select.select([self.answer_descriptor], [], [], _METER_ANSWER_SECONDS)[0]
+        match = _METER_ANSWER_PATTERN.fullmatch(
+            os.read(self.answer_descriptor, _MAX_METER_ANSWER_BYTES) if ready else b""
+        )
         self.kill()
         return EnergyUsed(float(match.group(1)), int(match.group(2)), self.cards) if match else None
 
     def kill(self) -> None:
         """End the child; one that hangs in a driver is left behind."""
-        if self.answer >= 0:
-            os.close(self.answer)
+        if self.answer_descriptor >= 0:
+            os.close(self.answer_descriptor)
             # Whoever waits for all children may have collected it, and its number may be another's.
-            if self.child.alive:
+            if self.child.is_alive:
                 other_programs.kill_process_group(self.child.pid)
 
 
@@ -58,7 +60,7 @@ def start_energy_metering(cards: Sequence[str]) -> EnergyMetering:
         return EnergyMetering()
     try:
         pid, answer, errors = other_programs.spawn_program(
-            program.runner_command("meter", str(os.getpid()), *whole_cards), os.environ
+            runner_command.runner_command("meter", str(os.getpid()), *whole_cards), os.environ
         )
     except OSError:
         return EnergyMetering()

@@ -33,7 +33,7 @@ class LossCurve(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many points it has."""
+        """Number of points."""
         return len(self.chunks) * _POINTS_PER_CHUNK + len(self.tail)
 
     @property
@@ -52,7 +52,7 @@ class LossCurve(NamedTuple):
         """Return all points; it takes as long as there are many."""
         return tuple(point for part in (*self.chunks, self.tail) for point in part)
 
-    def backwards(self) -> Iterator[LossPoint]:
+    def points_newest_first(self) -> Iterator[LossPoint]:
         """Yield the points, the newest first."""
         yield from reversed(self.tail)
         for part in reversed(self.chunks):
@@ -99,7 +99,7 @@ class LossCurveBuilder:
             self._drop_newest_points(step)
 
     def curve(self) -> LossCurve:
-        """Return it as it is now."""
+        """Return the curve built so far."""
         return LossCurve(self._chunks, tuple(self._tail))
 
     @property

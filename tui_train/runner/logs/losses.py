@@ -61,14 +61,14 @@ LossKind = Literal["train", "plain", "eval", "set", ""]
 class LineLosses(NamedTuple):
     """The losses that a line reports, as text; empty where it reports none.
 
-    `named`: the training's is named as such. `reports`: some loss is reported, if only a part of one. `step` is what
+    `is_train_loss_named`: as the training's. `reports_a_loss`: even if only a part of one. `step` is what
     only the line of an evaluation says, 0 where it does not.
     """
 
     train: str = ""
     evaluation: str = ""
-    named: bool = False
-    reports: bool = False
+    is_train_loss_named: bool = False
+    reports_a_loss: bool = False
     step: int = 0
 
 
@@ -89,7 +89,7 @@ def losses_in_line(line: str) -> LineLosses:
     """Return the losses that a line reports: of several of the training the one that is named as such, or the whole."""
     if "alidation loss at" in line and _MEGATRON_EVALUATION_START_PATTERN.search(line):
         match = _MEGATRON_EVALUATION_PATTERN.search(line)
-        return LineLosses(evaluation=match[2], step=int(match[1]), reports=True) if match else LineLosses()
+        return LineLosses(evaluation=match[2], step=int(match[1]), reports_a_loss=True) if match else LineLosses()
     best, train, evaluation = 0, "", ""
     reports = named = False
     for match in _loss_assignments(line):
@@ -103,7 +103,7 @@ def losses_in_line(line: str) -> LineLosses:
     return LineLosses(train, evaluation, named, reports)
 
 
-def text_behind_evaluation_word(line: str) -> str | None:
+def text_after_evaluation_word(line: str) -> str | None:
     """Return what stands behind the word by which a line is about an evaluation; None where it is not about one."""
     words = _train_and_evaluation_words(line)
     return next(line[at:] for at, said in words if said == "eval") if words and words[-1][1] == "eval" else None

@@ -24,7 +24,7 @@ _MAX_VALUE = 1e290
 _NAN = float("nan")
 
 
-class Bucket(NamedTuple):
+class MetricBucket(NamedTuple):
     """Some values of a metric, of steps in a row; mostly a single one."""
 
     first: int
@@ -47,16 +47,16 @@ class MetricSeries(NamedTuple):
     """
 
     name: str
-    buckets: tuple[Bucket, ...] = ()
+    buckets: tuple[MetricBucket, ...] = ()
     values_per_bucket: int = 1
     newest: tuple[int, float] | None = None
     left_out: int = 0
 
-    def all_buckets(self) -> tuple[Bucket, ...]:
+    def all_buckets(self) -> tuple[MetricBucket, ...]:
         """Return the buckets with one for the newest value, where that is a number."""
         if self.newest is None or not abs(self.newest[1]) < _MAX_VALUE:
             return self.buckets
-        return (*self.buckets, _bucket_of(self.newest[:1], self.newest[1:]))
+        return (*self.buckets, _bucket_of_values(self.newest[:1], self.newest[1:]))
 
     @property
     def last(self) -> tuple[int, float]:
@@ -93,21 +93,21 @@ class MetricsBuilder:
                 self._new_values[-1] = {**self._new_values[-1], **values}
                 return
             if step < steps[-1] or len(steps) >= _MAX_STEPS_KEPT:
-                self._sort_new_values()
+                self._add_new_values_to_series()
         self._new_steps.append(step)
         self._new_values.append(values)
 
     def drop_values_from(self, step: int) -> None:
-        """Drop what is of a step or of a later one."""
-        self._sort_new_values()
-        self._series = {name: _without_steps_from(each, step) for name, each in self._series.items()}
+        """Drop the values of a step and of all later ones."""
+        self._add_new_values_to_series()
+        self._series = {name: _series_before_step(each, step) for name, each in self._series.items()}
 
     def metrics(self) -> Metrics:
-        """Return them as they are now."""
-        self._sort_new_values()
+        """Return the metrics built so far."""
+        self._add_new_values_to_series()
         return Metrics(tuple(self._series.values()))
 
-    def _sort_new_values(self) -> None:
+    def _add_new_values_to_series(self) -> None:
         all_steps, rows = self._new_steps, self._new_values
         self._new_steps, self._new_values = [], []
         for name in dict.fromkeys(chain.from_iterable(rows)):
@@ -121,7 +121,7 @@ class MetricsBuilder:
             except KeyError:
                 steps = [step for step, row in zip(all_steps, rows) if name in row]
                 values = [row[name] for row in rows if name in row]
-            self._series[name] = _with_values(series, steps, values)
+            self._series[name] = _series_with_values(series, steps, values)
 
 
 def is_metric_name(name: str) -> bool:
@@ -134,15 +134,15 @@ def is_counter_name(name: str) -> bool:
     return _COUNTER_NAME_PATTERN.fullmatch(name) is not None
 
 
-def is_name_of_evaluation(name: str) -> bool:
+def is_evaluation_name(name: str) -> bool:
     """Return whether a name says that it is of an evaluation."""
     return EVALUATION_PREFIX_PATTERN.match(name) is not None
 
 
-def names_of_evaluation(values: Mapping[str, float]) -> dict[str, float]:
+def values_with_evaluation_names(values: Mapping[str, float]) -> dict[str, float]:
     """Return the values of an evaluation by names that say so."""
     return {
-        name if is_name_of_evaluation(name) else f"eval_{name}": value
+        name if is_evaluation_name(name) else f"eval_{name}": value
         for name, value in values.items()
         if not is_counter_name(name)
     }
@@ -156,18 +156,18 @@ def build_metrics(rows: Iterable[tuple[int, Mapping[str, float]]]) -> Metrics:
     return builder.metrics()
 
 
-def continued_metrics(earlier: Metrics, later: Metrics) -> Metrics:
+def joined_metrics(earlier: Metrics, later: Metrics) -> Metrics:
     """Return the metrics of two readings of one training: the later one adds what is of later steps."""
     last = max((each.last[0] for each in earlier.series), default=-1)
     known = {each.name for each in earlier.series}
-    added = {each.name: _after_step(each, last) if each.name in known else each for each in later.series}
+    added = {each.name: _series_after_step(each, last) if each.name in known else each for each in later.series}
     joined = [_joined_series(each, added.pop(each.name, None)) for each in earlier.series]
     return Metrics((*joined, *(each for each in added.values() if each.buckets or each.newest))[:MAX_METRICS])
 
 
-def _with_values(series: MetricSeries, steps: Sequence[int], values: Sequence[float]) -> MetricSeries:
+def _series_with_values(series: MetricSeries, steps: Sequence[int], values: Sequence[float]) -> MetricSeries:
     """Return a series with more values, whose steps grow."""
-    series = _without_steps_from(series, steps[0])
+    series = _series_before_step(series, steps[0])
     # One NaN is as another: what is reported again is no news.
     newest = (steps[-1], values[-1] if values[-1] == values[-1] else _NAN)
     before = series.newest
@@ -182,8 +182,8 @@ def _with_values(series: MetricSeries, steps: Sequence[int], values: Sequence[fl
     return MetricSeries(series.name, buckets, size, newest, series.left_out + count - len(old_values))
 
 
-def _without_steps_from(series: MetricSeries, step: int) -> MetricSeries:
-    """Return a series without what is of a step on; a bucket that begins before it goes as well."""
+def _series_before_step(series: MetricSeries, step: int) -> MetricSeries:
+    """Return a series with only the values before a step; a bucket that spans it is dropped as well."""
     newest, buckets = series.newest, series.buckets
     if newest and newest[0] >= step:
         newest = None
@@ -196,7 +196,7 @@ def _without_steps_from(series: MetricSeries, step: int) -> MetricSeries:
 
 def _filled_buckets(
     series: MetricSeries, steps: Sequence[int], values: Sequence[float]
-) -> tuple[tuple[Bucket, ...], int]:
+) -> tuple[tuple[MetricBucket, ...], int]:
     """Return the buckets with more values, and how many each takes: where there are too many, twice as many."""
     buckets, size, at = [*series.buckets], series.values_per_bucket, 0
     while at < len(steps):
@@ -206,11 +206,11 @@ def _filled_buckets(
             size *= 2
         if size == 1 and room <= 0:
             end = at + _MAX_BUCKETS - len(buckets)
-            buckets += _buckets_of_one(steps[at:end], values[at:end])
+            buckets += _single_value_buckets(steps[at:end], values[at:end])
             at = end
             continue
         end = at + (room if room > 0 else size)
-        added = _bucket_of(steps[at:end], values[at:end])
+        added = _bucket_of_values(steps[at:end], values[at:end])
         if room > 0:
             buckets[-1] = _joined_buckets(buckets[-1], added)
         else:
@@ -219,17 +219,17 @@ def _filled_buckets(
     return tuple(buckets), size
 
 
-def _buckets_of_one(steps: Sequence[int], values: Sequence[float]) -> Iterator[Bucket]:
+def _single_value_buckets(steps: Sequence[int], values: Sequence[float]) -> Iterator[MetricBucket]:
     """Return a bucket for each value; without a call of Python's for each."""
-    return map(tuple.__new__, repeat(Bucket), zip(steps, steps, repeat(1), values, values, values))
+    return map(tuple.__new__, repeat(MetricBucket), zip(steps, steps, repeat(1), values, values, values))
 
 
-def _bucket_of(steps: Sequence[int], values: Sequence[float]) -> Bucket:
-    return Bucket(steps[0], steps[-1], len(values), min(values), max(values), sum(values))
+def _bucket_of_values(steps: Sequence[int], values: Sequence[float]) -> MetricBucket:
+    return MetricBucket(steps[0], steps[-1], len(values), min(values), max(values), sum(values))
 
 
-def _joined_buckets(first: Bucket, second: Bucket) -> Bucket:
-    return Bucket(
+def _joined_buckets(first: MetricBucket, second: MetricBucket) -> MetricBucket:
+    return MetricBucket(
         first.first,
         second.last,
         first.values + second.values,
@@ -239,8 +239,8 @@ def _joined_buckets(first: Bucket, second: Bucket) -> Bucket:
     )
 
 
-def _after_step(series: MetricSeries, step: int) -> MetricSeries:
-    """Return what a series has of later steps only."""
+def _series_after_step(series: MetricSeries, step: int) -> MetricSeries:
+    """Return a series with only the values after a step."""
     newest = series.newest if series.newest and series.newest[0] > step else None
     return series._replace(newest=newest, buckets=tuple(bucket for bucket in series.buckets if bucket.first > step))
 

@@ -11,9 +11,9 @@ from . import records
 from .curve import LossCurve, LossCurveBuilder, LossPoint
 from .line_values import named_values
 from .lines import without_rank_prefix
-from .losses import ASSIGNMENT_PATTERN, NUMBER_PATTERN, LineLosses, losses_in_line, text_behind_evaluation_word
-from .metrics import Metrics, MetricsBuilder, is_name_of_evaluation, names_of_evaluation
-from .progress_bars import TrainingBar, parse_bar
+from .losses import ASSIGNMENT_PATTERN, NUMBER_PATTERN, LineLosses, losses_in_line, text_after_evaluation_word
+from .metrics import Metrics, MetricsBuilder, is_evaluation_name, values_with_evaluation_names
+from .progress_bars import TrainingBar, parse_training_bar
 from .records import LogRecord, LogTable, parse_number
 from .step_lines import (
     MAX_COUNT_DIGITS,
@@ -59,8 +59,8 @@ _MAX_SEARCHED_LINE_LENGTH = 500
 _MAX_PARSED_LINE_LENGTH = 4000
 
 
-class LogReading(NamedTuple):
-    """How a run's lines are read besides: its preset's expressions, and how many steps its plan has (0: unknown).
+class LogReadingOptions(NamedTuple):
+    """Options for reading a run's log: its preset's expressions, and the planned `steps` (0: unknown).
 
     `nameable`: its profile can name an expression.
     """
@@ -70,7 +70,7 @@ class LogReading(NamedTuple):
     nameable: bool = False
 
     @classmethod
-    def from_texts(cls, expressions: Iterable[str], steps: int, *, nameable: bool = False) -> LogReading:
+    def from_texts(cls, expressions: Iterable[str], steps: int, *, nameable: bool = False) -> LogReadingOptions:
         """Return how lines are read by these expressions; the usual way where they are none."""
         try:
             return cls(tuple(re.compile(text) for text in expressions), steps, nameable)
@@ -78,11 +78,11 @@ class LogReading(NamedTuple):
             return cls()
 
 
-DEFAULT_LOG_READING = LogReading()
+DEFAULT_LOG_READING_OPTIONS = LogReadingOptions()
 
 
 class Progress(NamedTuple):
-    """How far a training is; 0 and None are "not reported yet"."""
+    """Progress of a training; 0 and None are "not reported yet"."""
 
     step: int = 0
     steps: int = 0
@@ -109,7 +109,7 @@ class Progress(NamedTuple):
 
     @property
     def position_word(self) -> Literal["epoch", "step"]:
-        """What its numbers of steps count: epochs, where its lines name nothing smaller."""
+        """The unit of its steps: epochs where its lines name nothing smaller."""
         return self.unit or "step"
 
     @property
@@ -129,7 +129,9 @@ class Progress(NamedTuple):
         return min(finite, key=lambda point: point.loss, default=None)
 
 
-def advance_progress(progress: Progress, lines: Iterable[str], reading: LogReading = DEFAULT_LOG_READING) -> Progress:
+def advance_progress(
+    progress: Progress, lines: Iterable[str], reading: LogReadingOptions = DEFAULT_LOG_READING_OPTIONS
+) -> Progress:
     """Return the progress after more lines; a step that is told again (after a resume) replaces what came after it.
 
     It costs as much as there are new lines, however long the curve is.
@@ -193,7 +195,7 @@ class _ProgressParser:
             self._take_record(records.parse_dictionary_record(line))
         elif 'oss"' in line and '{"' in line:
             self._take_record(records.parse_json_record(line))
-        elif "/" in line and (found := parse_bar(line)):
+        elif "/" in line and (found := parse_training_bar(line)):
             self._take_bar(found, line[found.end :])
         elif "oss" in line or "LOSS" in line:
             self._take_losses(line)
@@ -211,44 +213,46 @@ class _ProgressParser:
         """Take a line if it is a row of the present table; its header was none where something else follows."""
         record = records.parse_table_row(line, self.table)
         if record.values:
-            self.table = self.table._replace(likely=False) if self.table.likely else self.table
+            self.table = (
+                self.table._replace(is_header_uncertain=False) if self.table.is_header_uncertain else self.table
+            )
             self._take_record(record)
-        elif self.table.likely and any(map(str.isalnum, line)):
+        elif self.table.is_header_uncertain and any(map(str.isalnum, line)):
             self.table = LogTable()
         return bool(record.values)
 
     def _take_bar(self, bar: TrainingBar, text: str) -> None:
         losses = losses_in_line(text) if "oss" in text else LineLosses()
-        if not bar.at:
+        if not bar.position:
             evaluated = parse_number(losses.evaluation or losses.train)
             self._add_evaluation(evaluated)
             self._add_metrics({} if evaluated is None else {"eval_loss": evaluated})
             return
         # A bar may be of something else, where the training reports its steps in lines.
         if not self.unit:
-            self._take_position(bar.at)
+            self._take_position(bar.position)
         self._take_values(text, losses)
 
     def _take_losses(self, line: str) -> None:
         """Take the training's loss, an evaluation's, or both from a line."""
         found, at = losses_in_line(line), parse_logged_position(line)
-        if not found.reports:
+        if not found.reports_a_loss:
             table = records.parse_table_header(line)
-            if table and not (table.likely and self.table.names):
+            if table and not (table.is_header_uncertain and self.table.names):
                 self.table = table
         elif found.evaluation and not found.train:
             self._take_evaluation(found, at, line)
         elif at and at.step is not None:
             # The number of a process begins a line as that of a step does, but does not grow.
-            if not at.unnamed or at.step > self.counting.step or self.counting.begun or not self.step:
+            if not at.is_step_unnamed or at.step > self.counting.step or self.counting.has_epoch_begun or not self.step:
                 self._take_position(at)
                 self.unit = "step"
                 self._take_values(line, found)
-        elif (at or (found.named and not _SUMMARY_LINE_PATTERN.search(line))) and self._take_epoch(
+        elif (at or (found.is_train_loss_named and not _SUMMARY_LINE_PATTERN.search(line))) and self._take_epoch(
             at or LoggedPosition()
         ):
             self._take_values(line, found)
-        elif at or found.named:
+        elif at or found.is_train_loss_named:
             self._add_evaluation(parse_number(found.evaluation))
 
     def _take_evaluation(self, losses: LineLosses, position: LoggedPosition | None, line: str) -> None:
@@ -266,19 +270,21 @@ class _ProgressParser:
             before = self.validated_step
             evaluated = parse_number(losses.evaluation)
             self._add_evaluation(evaluated, step)
-            self._add_metrics(names_of_evaluation(_with_losses(named_values(line), None, evaluated)), step)
+            self._add_metrics(
+                values_with_evaluation_names(_values_with_losses(named_values(line), None, evaluated)), step
+            )
             self.validated_step = before if is_test else self.validated_step
 
     def _is_step_of_evaluation(self, position: LoggedPosition, line: str) -> bool:
         """Return whether a step is one of the evaluation: of fewer than the training's, and named behind its word."""
-        named = parse_logged_position(text_behind_evaluation_word(line) or "")
-        if not named or named.step != position.step or position.overall:
+        named = parse_logged_position(text_after_evaluation_word(line) or "")
+        if not named or named.step != position.step or position.counts_across_epochs:
             return False
         return (position.step or 0) < self.step or 0 < position.steps < self.steps
 
     def _take_position(self, position: LoggedPosition) -> None:
         self.counting, self.step, steps = advance_step_count(self.counting, position)
-        self.steps = max(self.steps, steps) if position.by_now else steps or self.steps
+        self.steps = max(self.steps, steps) if position.is_total_preliminary else steps or self.steps
         self.batch = position.batch
 
     def _take_epoch(self, position: LoggedPosition) -> bool:
@@ -292,7 +298,7 @@ class _ProgressParser:
 
     def _take_values(self, text: str, losses: LineLosses) -> None:
         """Take the losses and the other numbers of the present step."""
-        values = named_values(text) if losses.reports or "=" in text else {}
+        values = named_values(text) if losses.reports_a_loss or "=" in text else {}
         lower = text.lower()
         if "lr" in lower or "rate" in lower:
             self.lr = _search_named_number(values, "learning_rate", _LEARNING_RATE_PATTERN, text, self.lr)
@@ -306,10 +312,10 @@ class _ProgressParser:
         loss, evaluated = parse_number(losses.train), parse_number(losses.evaluation)
         self._add_loss(loss)
         last = self.evaluations.last
-        values = _with_losses(values, loss, evaluated)
+        values = _values_with_losses(values, loss, evaluated)
         # A line of a step repeats what the newest evaluation found.
         if evaluated is not None and last and evaluated == last.loss:
-            values = {name: value for name, value in values.items() if not is_name_of_evaluation(name)}
+            values = {name: value for name, value in values.items() if not is_evaluation_name(name)}
         elif evaluated is not None:
             self._add_evaluation(evaluated)
         self._add_metrics(values)
@@ -341,13 +347,13 @@ class _ProgressParser:
         self._add_loss(loss)
         self._add_evaluation(evaluation)
         if loss is not None or evaluation is not None:
-            self._add_metrics(names_of_evaluation(values) if record.evaluation else values)
+            self._add_metrics(values_with_evaluation_names(values) if record.evaluation else values)
 
     def _take_record_without_loss(self, record: LogRecord) -> None:
         """Take the metrics of a record that names its step, or of an evaluation; it does not count as progress."""
         values, step = record.values, records.position_of_record(record).step
-        if step is not None or any(map(is_name_of_evaluation, values)):
-            self._add_metrics(names_of_evaluation(values) if record.evaluation else values, step or 0)
+        if step is not None or any(map(is_evaluation_name, values)):
+            self._add_metrics(values_with_evaluation_names(values) if record.evaluation else values, step or 0)
 
     def _add_loss(self, loss: float | None) -> None:
         """Add a loss of the training; where its step goes back, later evaluations are undone."""
@@ -423,7 +429,7 @@ def _search_named_number(
     return values.get(name, default)
 
 
-def _with_losses(values: dict[str, float], loss: float | None, evaluated: float | None) -> dict[str, float]:
+def _values_with_losses(values: dict[str, float], loss: float | None, evaluated: float | None) -> dict[str, float]:
     """Return the numbers of a line with its losses by their usual names, whatever the line calls them."""
     for name in [name for name in values if "loss" in name and values[name] in (loss, evaluated)]:
         del values[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .losses import text_behind_evaluation_word
+from .losses import text_after_evaluation_word
 from .step_lines import LoggedPosition, parse_count, parse_logged_position
 
 # A bar with a caption is only read where that is about steps: others are of data that is mapped, weights that load.
@@ -28,19 +28,19 @@ _EPOCH_PAIR_PATTERN = re.compile(r"\s*(\d+)/(\d+)")
 
 
 class TrainingBar(NamedTuple):
-    """Where a bar says that its training is, None for that of an evaluation; and where it ends: losses follow."""
+    """A progress bar: the position of its training, None for an evaluation's; and its end, where losses follow."""
 
-    at: LoggedPosition | None
+    position: LoggedPosition | None
     end: int
 
 
-def parse_bar(line: str) -> TrainingBar | None:
+def parse_training_bar(line: str) -> TrainingBar | None:
     """Return the progress bar of a training that a line is."""
     if "%|" in line:
         if line.find("|Loss: ") > 0 and (match := _TORCHTUNE_PATTERN.match(line)):
-            return _bar_if_it_has_step(match, LoggedPosition(parse_count(match["step"]), overall=True))
+            return _bar_if_it_has_step(match, LoggedPosition(parse_count(match["step"]), counts_across_epochs=True))
         match = _TQDM_PATTERN.match(line)
-        if match and match["caption"] and text_behind_evaluation_word(match["caption"]) is not None:
+        if match and match["caption"] and text_after_evaluation_word(match["caption"]) is not None:
             return TrainingBar(None, match.end())
     elif "━" in line:
         match = _LIGHTNING_PATTERN.match(line) or _ULTRALYTICS_PATTERN.match(line) or _KERAS_PATTERN.match(line)

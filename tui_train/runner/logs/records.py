@@ -9,7 +9,7 @@ import re
 from typing import Any, Mapping, NamedTuple
 
 from ..system.python_parser import parse_literal
-from .losses import NUMBER_PATTERN, loss_kind, text_behind_evaluation_word
+from .losses import NUMBER_PATTERN, loss_kind, text_after_evaluation_word
 from .step_lines import MAX_COUNT_DIGITS, LoggedPosition, parse_logged_position
 
 # Not a number, as Python prints it.
@@ -44,23 +44,23 @@ _EVALUATION_ROLE_VALUES = {"val", "valid", "validation", "eval", "evaluation", "
 class LogRecord(NamedTuple):
     """The numbers of a record by their names; `evaluation`: it says that it is about an evaluation.
 
-    `before`: what stands in its line before it.
+    `text_before`: what stands in its line before it.
     """
 
     values: dict[str, float] = {}  # noqa: RUF012 - never changed
     evaluation: bool = False
-    before: str = ""
+    text_before: str = ""
 
 
 class LogTable(NamedTuple):
     """The columns of a table in a log, and what stands between them: empty for spaces.
 
-    `likely`: its header may be a sentence, unless numbers alone follow.
+    `is_header_uncertain`: its header may be a sentence, unless numbers alone follow.
     """
 
     names: tuple[str, ...] = ()
     separator: str = ""
-    likely: bool = False
+    is_header_uncertain: bool = False
 
 
 def parse_json_record(line: str) -> LogRecord:
@@ -114,7 +114,7 @@ def parse_table_header(line: str) -> LogTable | None:
             return LogTable(tuple(names), separator)
     if _is_table_header(names := _WIDE_GAP_PATTERN.split(line.strip())):
         return LogTable(tuple(names))
-    return LogTable(tuple(names), likely=True) if _is_table_header(names := line.split()) else None
+    return LogTable(tuple(names), is_header_uncertain=True) if _is_table_header(names := line.split()) else None
 
 
 def parse_table_row(line: str, header: LogTable) -> LogRecord:
@@ -153,7 +153,9 @@ def position_of_record(record: LogRecord) -> LoggedPosition:
     step, epoch = _first_integer(values, _STEP_KEYS), _first_integer(values, ("epoch",))
     # A bar before a record is drawn by others, and has been read.
     before = (
-        parse_logged_position(record.before) if step is None and record.before and "%|" not in record.before else None
+        parse_logged_position(record.text_before)
+        if step is None and record.text_before and "%|" not in record.text_before
+        else None
     )
     if before and (epoch is None or before.step is not None):
         return before if epoch is None else before._replace(epoch=epoch, batch=True)
@@ -220,4 +222,4 @@ def _build_record(values: Mapping[Any, Any], before: str = "") -> LogRecord:
     evaluation = any(
         name in values and str(values[name]).lower() in _EVALUATION_ROLE_VALUES for name in _TRAIN_OR_EVALUATION_KEYS
     )
-    return LogRecord(numbers, evaluation or bool(before and text_behind_evaluation_word(before) is not None), before)
+    return LogRecord(numbers, evaluation or bool(before and text_after_evaluation_word(before) is not None), before)

@@ -1,4 +1,4 @@
-"""Where a line of a log says that its training is: epoch and step, in the words of most trainers and scripts."""
+"""Position of a training in a line of its log: epoch and step, in the words of most trainers and scripts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _UNNAMED_STEP_PATTERN = re.compile(
     re.IGNORECASE,
 )
 # `Loss: 0.000418 after 875 batches`.
-_AFTER_SO_MANY_STEPS_PATTERN = re.compile(r"\bafter (\d{1,12}) (?:batches|steps|iterations|updates)\b", re.IGNORECASE)
+_AFTER_STEPS_PATTERN = re.compile(r"\bafter (\d{1,12}) (?:batches|steps|iterations|updates)\b", re.IGNORECASE)
 # timm's `Train: 0 [  50/1251 (  4%)]`.
 _TIMM_EPOCH_PATTERN = re.compile(r"(?<![\w/-])train: (\d+)(?= \[)", re.IGNORECASE)
 # NeMo counts from 0, and its second number is that of an epoch's last step; AutoModel counts from 0 as well.
@@ -65,9 +65,9 @@ _MAX_HEADER_LENGTH = 120
 
 
 class LoggedPosition(NamedTuple):
-    """Where a training is by one line: None and 0 where the line does not say it.
+    """Position of a training by one line: None and 0 where the line does not say it.
 
-    `by_now`: the number of steps is only what is known by now. `overall`: the step counts across epochs. `batch`: it
+    `is_total_preliminary`: `steps` may still grow. `counts_across_epochs`: the step does so. `batch`: it
     may count within an epoch, or something else that is not named.
     """
 
@@ -75,17 +75,17 @@ class LoggedPosition(NamedTuple):
     steps: int = 0
     epoch: int | None = None
     epochs: int = 0
-    by_now: bool = False
-    overall: bool = False
+    is_total_preliminary: bool = False
+    counts_across_epochs: bool = False
     batch: bool = False
-    unnamed: bool = False
+    is_step_unnamed: bool = False
 
 
 class StepCounting(NamedTuple):
-    """How a log counts, as its lines so far show: the number of its first epoch, and the newest of each number.
+    """State of a log's step count after the lines so far: its first epoch, and the newest of each number.
 
-    `overall`: its steps go on from one epoch to the next; `offset` is what earlier epochs without a length add;
-    `begun`: a line of its own began another epoch, of which no step is known yet.
+    `counts_across_epochs`: its steps do so; `offset` is what earlier epochs without a length add;
+    `has_epoch_begun`: a line of its own began another epoch, of which no step is known yet.
     """
 
     epoch: int | None = None
@@ -93,8 +93,8 @@ class StepCounting(NamedTuple):
     first: int = 1
     step: int = 0
     offset: int = 0
-    overall: bool = False
-    begun: bool = False
+    counts_across_epochs: bool = False
+    has_epoch_begun: bool = False
 
 
 def parse_logged_position(line: str) -> LoggedPosition | None:
@@ -109,23 +109,25 @@ def parse_epoch_header(line: str) -> LoggedPosition | None:
 
 
 def advance_step_count(counting: StepCounting, position: LoggedPosition) -> tuple[StepCounting, int, int]:
-    """Return how a log counts by now, the step of a position across epochs, and how many there are (0: unknown).
+    """Return the new count, the step of a position across epochs, and the total steps (0: unknown).
 
     A position without a step counts epochs.
     """
     epoch = counting.epoch if position.epoch is None else position.epoch
     epochs = position.epochs or counting.epochs
-    if epoch is None or position.overall:
+    if epoch is None or position.counts_across_epochs:
         return counting._replace(step=position.step or 0), position.step or 0, position.steps
     first = min(counting.first, epoch)
-    later = counting.begun or (counting.epoch is not None and epoch > counting.epoch)
-    now = counting._replace(epoch=epoch, epochs=epochs, first=first, step=position.step or counting.step, begun=False)
+    later = counting.has_epoch_begun or (counting.epoch is not None and epoch > counting.epoch)
+    now = counting._replace(
+        epoch=epoch, epochs=epochs, first=first, step=position.step or counting.step, has_epoch_begun=False
+    )
     if position.step is None:
-        return now._replace(begun=later), epoch - first + 1, epochs
+        return now._replace(has_epoch_begun=later), epoch - first + 1, epochs
     if position.steps:
-        overall = counting.overall or (later and 0 < counting.step < position.step)
+        overall = counting.counts_across_epochs or (later and 0 < counting.step < position.step)
         if overall:
-            return now._replace(overall=True), position.step, position.steps
+            return now._replace(counts_across_epochs=True), position.step, position.steps
         return (
             now._replace(step=position.step),
             (epoch - first) * position.steps + position.step,
@@ -153,13 +155,13 @@ def _nemo_position(line: str) -> LoggedPosition | None:
     if not numbers or None in numbers:
         return None
     iteration, last, step = (number or 0 for number in numbers)
-    return LoggedPosition(step + 1, step - iteration + last + 1, by_now=True, overall=True)
+    return LoggedPosition(step + 1, step - iteration + last + 1, is_total_preliminary=True, counts_across_epochs=True)
 
 
 def _automodel_position(line: str) -> LoggedPosition | None:
     match = _AUTOMODEL_STEP_PATTERN.search(line) if "| epoch" in line else None
     step = parse_count(match[1]) if match else None
-    return None if step is None else LoggedPosition(step + 1, overall=True)
+    return None if step is None else LoggedPosition(step + 1, counts_across_epochs=True)
 
 
 def _generic_position(line: str) -> LoggedPosition | None:
@@ -168,19 +170,25 @@ def _generic_position(line: str) -> LoggedPosition | None:
     epoch = _EPOCH_PATTERN.search(line) if names_epoch else None
     epoch = epoch or (_TIMM_EPOCH_PATTERN.search(line) if "rain: " in line else None)
     if ("lobal" in line or "num_updates" in line) and (overall := _OVERALL_STEP_PATTERN.search(line)):
-        return LoggedPosition(parse_count(overall[1]), epoch=_number_pair(epoch)[0], overall=True)
-    step = _STEP_PATTERN.search(line) or (_AFTER_SO_MANY_STEPS_PATTERN.search(line) if " after " in line else None)
+        return LoggedPosition(parse_count(overall[1]), epoch=_number_pair(epoch)[0], counts_across_epochs=True)
+    step = _STEP_PATTERN.search(line) or (_AFTER_STEPS_PATTERN.search(line) if " after " in line else None)
     if step is None and "/" in line:
         pairs = _bracketed_step_pairs(line, epoch.end() if epoch else 0)[:2]
         if len(pairs) > 1 and epoch is None:
             epoch = pairs.pop(0)
-        step = pairs[0] if pairs else next(filter(_is_number_within_total, _BARE_PAIR_PATTERN.finditer(line)), None)
+        step = (
+            pairs[0]
+            if pairs
+            else next(filter(_is_number_within_total_above_one, _BARE_PAIR_PATTERN.finditer(line)), None)
+        )
     return _position_of_matches(step or _BATCH_PATTERN.search(line), epoch)
 
 
 def _bracketed_step_pairs(line: str, begin: int) -> list[re.Match[str]]:
     """Return the pairs in brackets that may count steps or epochs, not what is right of how many, or memory."""
-    pairs = [match for match in _BRACKETED_PAIR_PATTERN.finditer(line, begin) if _is_number_within_total(match)]
+    pairs = [
+        match for match in _BRACKETED_PAIR_PATTERN.finditer(line, begin) if _is_number_within_total_above_one(match)
+    ]
     before = line[: pairs[-1].start()].lower() if pairs else ""
     if "loss" in before:
         losses = [*_LOSS_BEFORE_PAIR_PATTERN.finditer(line)]
@@ -197,7 +205,7 @@ def _bracketed_step_pairs(line: str, begin: int) -> list[re.Match[str]]:
 
 def _unnamed_position(line: str) -> LoggedPosition | None:
     match = _UNNAMED_STEP_PATTERN.search(line)
-    return LoggedPosition(parse_count(match[1]), unnamed=True) if match else None
+    return LoggedPosition(parse_count(match[1]), is_step_unnamed=True) if match else None
 
 
 def _position_of_matches(step: re.Match[str] | None, epoch: re.Match[str] | None) -> LoggedPosition | None:
@@ -217,6 +225,6 @@ def _number_pair(match: re.Match[str] | None) -> tuple[int | None, int]:
     return first, (parse_count(second) or 0) if second else 0
 
 
-def _is_number_within_total(match: re.Match[str]) -> bool:
+def _is_number_within_total_above_one(match: re.Match[str]) -> bool:
     done, total = parse_count(match[1]), parse_count(match[2])
     return done is not None and total is not None and done <= total and total > 1

@@ -40,14 +40,14 @@ _FOLLOW_UP_ERROR_NAMES = frozenset({
     "ConnectionResetError", "ConnectionAbortedError", "ConnectionRefusedError", "EOFError", "DistBackendError",
     "DistNetworkError", "DistStoreError", "SIGTERMException", "ProcessExitedException", "CancelledError",
 })  # fmt: skip
-_PEER_GONE_PATTERN = re.compile(
+_PEER_CLOSED_PATTERN = re.compile(
     r"\bNCCL\b|ncclRemoteError|\bgloo\b|[Cc]onnection (?:closed|reset|was closed|refused)|[Bb]roken pipe|[Ww]atchdog"
     r"|Timed out waiting|collective operation timeout|[Ss]ocket [Tt]imeout|TCPStore|closed by peer"
 )
 _POSSIBLE_FOLLOW_UP_NAMES = frozenset(
     {"RuntimeError", "TimeoutError", "OSError", "timeout", "Exception", "DistError", "C10Error"}
 )
-_CHILD_ENDED_PATTERN = re.compile(
+_CHILD_FAILED_PATTERN = re.compile(
     r"died with <Signals\.SIGTERM|killed by signal: Terminated|can only test a child process"
 )
 # So many lines apart belong together, though other processes write in between.
@@ -217,6 +217,8 @@ def _error_kind(text: str, name: str, frames: Sequence[str], *, is_ignored: bool
         return FOLLOW_UP_KIND
     if is_out_of_memory(text):
         return GPU_MEMORY_KIND
-    gone = (own in _POSSIBLE_FOLLOW_UP_NAMES and _PEER_GONE_PATTERN.search(text)) or _CHILD_ENDED_PATTERN.search(text)
+    gone = (own in _POSSIBLE_FOLLOW_UP_NAMES and _PEER_CLOSED_PATTERN.search(text)) or _CHILD_FAILED_PATTERN.search(
+        text
+    )
     teardown = any(_TEARDOWN_FRAME_PATTERN.search(frame) for frame in frames[-_DECIDING_FRAME_COUNT:])
     return FOLLOW_UP_KIND if own in _FOLLOW_UP_ERROR_NAMES or gone or teardown else OTHER_ERROR_KIND

@@ -11,11 +11,11 @@ import time
 from typing import Any, Sequence
 
 from ..run_folder.start import print_message
-from ..system import program
+from ..system import runner_command
 from ..system.processes import MARK_VARIABLE, process_with_pid, send_signal
 from ..system.safe_text import visible
 from ..system.signals import StopSignals
-from . import machines, node, ssh
+from . import node, node_network, ssh
 
 _HEARTBEAT_SECONDS = 5.0
 _POLL_SECONDS = 0.5
@@ -42,7 +42,7 @@ class _MachinePart:
         elif byte == node.STOP_BYTE:
             send_signal(process_with_pid(self.child.pid), signal.SIGTERM)
 
-    def end_at_once(self) -> None:
+    def kill_part(self) -> None:
         """Close its link, so that its keeper ends everything there; this machine's own part is killed."""
         if self.child.stdin:
             with contextlib.suppress(OSError):
@@ -50,7 +50,7 @@ class _MachinePart:
         else:
             send_signal(process_with_pid(self.child.pid), signal.SIGKILL)
 
-    def poll_if_ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Tell whether it has ended, and with which `code`."""
         code = self.child.poll()
         self.code = 128 - code if code is not None and code < 0 else code
@@ -58,7 +58,7 @@ class _MachinePart:
 
     @property
     def end_sentence(self) -> str:
-        """How it ended."""
+        """Sentence about its end."""
         if self.rank and self.code == ssh.CONNECTION_LOST_EXIT_CODE:
             return f"machine {self.rank} ({visible(self.host)}) was lost: its ssh has ended"
         return f"machine {self.rank} ({visible(self.host)}) ended with exit code {self.code}"
@@ -77,7 +77,7 @@ def main(request_json: str, command: Sequence[str], run_dir: str) -> int:
     ]
     first_failed, deadline, asked_to_end, beat = None, float("inf"), False, 0.0
     while True:
-        ended = [part for part in parts if part.code is None and part.poll_if_ended()]
+        ended = [part for part in parts if part.code is None and part.has_ended()]
         # Of several that ended at once, a lost machine is why the others failed.
         failed = sorted(
             (part for part in ended if part.code), key=lambda part: part.code != ssh.CONNECTION_LOST_EXIT_CODE
@@ -105,8 +105,8 @@ def main(request_json: str, command: Sequence[str], run_dir: str) -> int:
 def _end_all_parts(parts: Sequence[_MachinePart], first_failed: _MachinePart | None) -> int:
     deadline = time.monotonic() + _MAX_KEEPER_END_SECONDS
     for part in parts:
-        part.end_at_once()
-    while not all(part.poll_if_ended() for part in parts) and time.monotonic() < deadline:
+        part.kill_part()
+    while not all(part.has_ended() for part in parts) and time.monotonic() < deadline:
         time.sleep(0.05)
     for part in parts:
         if part.code is None:
@@ -129,14 +129,16 @@ def _ignore_sigterm() -> None:
 def _start_part_over_ssh(request: dict[str, Any], rank: int, words: Sequence[str], run_dir: str) -> _MachinePart:
     host = request["hosts"][rank]
     environment = {name: os.environ[name] for name in _VARIABLES_PASSED_TO_OTHERS if name in os.environ}
-    environment[machines.FIRST_ADDRESS_VARIABLE] = host["address"]
+    environment[node_network.FIRST_ADDRESS_VARIABLE] = host["address"]
     if host["shared"]:
         environment["TUI_TRAIN_SHARED"] = "1"
     # Its cards are its own.
     own = [word for word in words if not word.startswith("--gpus=")]
     question = {"rank": rank, "words": own, "environment": environment}
     command = ssh.ssh_command(
-        host["host"], program.runner_command_of_run_folder(run_dir, request["python"], "keep"), host["connection"]
+        host["host"],
+        runner_command.runner_command_of_run_folder(run_dir, request["python"], "keep"),
+        host["connection"],
     )
     child = subprocess.Popen(command, stdin=subprocess.PIPE, preexec_fn=_ignore_sigterm)  # noqa: PLW1509 - here are no threads
     assert child.stdin is not None  # noqa: S101 - for the type

@@ -12,8 +12,8 @@ import sys
 import time
 from typing import Any, Mapping, NamedTuple
 
-from ..gpus import gpus
-from ..run_folder import planned
+from ..gpus import training_cards
+from ..run_folder import supervisor_plan
 from ..system import other_programs
 from ..system.processes import (
     KILL_WAIT_SECONDS,
@@ -31,7 +31,7 @@ from ..system.processes import (
 from ..system.refused import UNAVAILABLE_EXIT_CODE, Refused
 from ..system.safe_text import visible
 from ..system.signals import StopSignals
-from . import machines
+from . import node_network
 from .ssh import CONNECTION_LOST_EXIT_CODE
 from .unanswered import UnansweredConnections
 
@@ -51,10 +51,10 @@ _TORCH_VERSION_CODE = "import importlib.metadata as m; print(m.version('torch'))
 def print_readiness(request_json: str, run_dir: str) -> int:
     """Print as JSON how this machine can take part in the training of a run folder: address, torch, what is wrong."""
     request: dict[str, Any] = json.loads(request_json)
-    plan = planned.read_plan(run_dir)
+    plan = supervisor_plan.read_plan(run_dir)
     problem = ""
     try:
-        gpus.choose_cards(plan, "", int(request["rank"]))
+        training_cards.choose_cards(plan, "", int(request["rank"]))
         missing = [name for name in plan.secrets if not os.environ.get(name)]
         if request["identity"] == machine_and_boot_identity():
             problem = "it is the machine on which this was started: name it first among the hosts"
@@ -76,17 +76,19 @@ def print_readiness(request_json: str, run_dir: str) -> int:
         problem
         or not reached.address
         or not request.get("random_port")
-        or machines.chooses_network_interface(os.environ)
+        or node_network.chooses_network_interface(os.environ)
     ):
         _print_answer(answer)
         return 0
     token = request["token"].encode()
-    answer["reaches_first"] = bool(machines.own_address_towards(reached.address, int(request["random_port"]), token))
-    with machines.listening_socket(reached.own_address, 0) as server:
+    answer["reaches_first"] = bool(
+        node_network.own_address_towards(reached.address, int(request["random_port"]), token)
+    )
+    with node_network.listening_socket(reached.own_address, 0) as server:
         _print_answer({**answer, "listens": server.getsockname()[:2]})
-        server.settimeout(2 * machines.CONNECT_TIMEOUT_SECONDS)
+        server.settimeout(2 * node_network.CONNECT_TIMEOUT_SECONDS)
         with contextlib.suppress(OSError):
-            machines.send_token_to_next_client(server, token)
+            node_network.send_token_to_next_client(server, token)
     return 0
 
 
@@ -119,11 +121,11 @@ def _contact_first_machine(request: dict[str, Any]) -> _FirstMachineContact:
     from_there = os.environ.get("SSH_CONNECTION", "").split()[:1] if request["ask"] else []
     tried: list[str] = []
     for name in (*request["names"], *from_there):
-        for address in machines.ip_addresses(name):
-            if address in tried or machines.is_loopback(address):
+        for address in node_network.ip_addresses(name):
+            if address in tried or node_network.is_loopback(address):
                 continue
             tried.append(address)
-            own_address = machines.own_address_towards(address, int(request["port"]), request["token"].encode())
+            own_address = node_network.own_address_towards(address, int(request["port"]), request["token"].encode())
             if own_address:
                 return _FirstMachineContact(address, own_address, tried)
     return _FirstMachineContact("", "", tried)
@@ -136,11 +138,11 @@ def run_machine_part(run_dir: str) -> int:
     """
     signals = StopSignals()
     request: dict[str, Any] = json.loads(_read_request_line())
-    plan, rank = planned.read_plan(run_dir), int(request["rank"])
+    plan, rank = supervisor_plan.read_plan(run_dir), int(request["rank"])
     environment = {**os.environ, **request["environment"], _KEPT_RUN_FOLDER_VARIABLE: run_dir}
-    environment.update(machines.network_interface_variables(plan, environment))
+    environment.update(node_network.network_interface_variables(plan, environment))
     words = [*request["words"], f"--node-rank={rank}"]
-    cards = gpus.choose_cards(plan, "", rank)
+    cards = training_cards.choose_cards(plan, "", rank)
     if cards:
         words.append(f"--gpus={','.join(cards)}")
     become_subreaper()
@@ -154,7 +156,7 @@ def run_machine_part(run_dir: str) -> int:
     leader = process_with_pid(child.pid)._replace(pid=child.pid)
     family = ProcessFamily(environment[MARK_VARIABLE], leader, os.getpid())
     try:
-        unanswered = UnansweredConnections(plan, environment.get(machines.FIRST_ADDRESS_VARIABLE, ""))
+        unanswered = UnansweredConnections(plan, environment.get(node_network.FIRST_ADDRESS_VARIABLE, ""))
         code = _wait_for_exit_code(leader, family, signals, output, unanswered)
     finally:
         _kill_family(family)

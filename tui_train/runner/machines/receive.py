@@ -19,7 +19,7 @@ def main() -> int:
     present = (
         _is_folder_of_asking_machine(folder, request["mark"]) if run else _has_same_files(folder, request["files"])
     )
-    problem = "" if present else _why_folder_refused(folder, must_be_run=run)
+    problem = "" if present else _why_folder_unusable(folder, must_be_run=run)
     _print_json(there=present, clock=time.time(), problem=problem)
     if problem or request.get("only_look"):
         return 0
@@ -65,7 +65,7 @@ def _has_same_files(folder: str, files: dict[str, list[int]]) -> bool:
     return True
 
 
-def _why_folder_refused(folder: str, *, must_be_run: bool) -> str:
+def _why_folder_unusable(folder: str, *, must_be_run: bool) -> str:
     """Return why a folder cannot take files, empty where it can: nothing but a run is replaced by a run."""
     try:
         names = os.listdir(folder)
@@ -75,12 +75,12 @@ def _why_folder_refused(folder: str, *, must_be_run: bool) -> str:
         return f"cannot read {folder}: {error.strerror}"
     if must_be_run and names and "plan.json" not in names:
         return f"{folder} is there already, and is no run: move it away"
-    if not _belongs_to_user(folder):
+    if not _is_owned_by_user(folder):
         return f"{folder} belongs to another user, who could change what is brought there: move it away"
     return ""
 
 
-def _belongs_to_user(folder: str) -> bool:
+def _is_owned_by_user(folder: str) -> bool:
     """Tell whether a folder belongs to this user, also on a disk that gives what he makes to another one."""
     owner = os.stat(folder).st_uid
     if owner == os.geteuid():

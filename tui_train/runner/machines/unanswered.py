@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..run_folder.planned import SupervisorPlan
+from ..run_folder.supervisor_plan import SupervisorPlan
 from ..system.safe_text import visible
 
 _SYN_SENT_STATE = "02"
@@ -41,9 +41,9 @@ class UnansweredConnections:
         late = [peer for peer, first in self._first_seen.items() if now - first >= self._plan.connection_wait]
         new = [peer for peer in late if peer not in self._reported]
         self._reported.update(new)
-        return [self._sentence(peer) for peer in new]
+        return [self._unanswered_sentence(peer) for peer in new]
 
-    def _sentence(self, peer: _Peer) -> str:
+    def _unanswered_sentence(self, peer: _Peer) -> str:
         is_first = self._plan.hosts and peer.address == self._first_address
         name = f"{self._plan.hosts[0]} ({peer.address})" if is_first else peer.address
         library = "NCCL" if self._plan.backend == "nccl" else "Gloo"

@@ -1,1 +1,1 @@
-"""What a machine is asked over ssh by another: its facts, the runs on it, and its Slurm."""
+"""Questions that a machine answers over ssh to another one: its facts, the runs on it, and its Slurm."""

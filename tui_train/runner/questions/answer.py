@@ -7,7 +7,7 @@ from typing import Any
 
 from ..system.processes import lasting_machine_identity
 from ..system.refused import Refused
-from .lines import RequestFailedError, send_json_line
+from .answer_lines import RequestFailedError, send_json_line
 
 _FUNCTION_BY_QUESTION_NAME = {
     "put": ("run_start", "receive_run"),

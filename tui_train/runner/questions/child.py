@@ -9,7 +9,7 @@ import subprocess
 import time
 from typing import Any
 
-from .lines import HEARTBEAT_SECONDS, send_json_line
+from .answer_lines import HEARTBEAT_SECONDS, send_json_line
 
 _CANNOT_START_EXIT_CODE = 127
 _MAX_OUTPUT_CHARACTERS = 1 << 20

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..queue.listing import list_waiting_starts, move_in_queue
 from ..queue.tickets import queue_folder_path
-from .lines import RequestFailedError, require_run_folder, send_json_line
+from .answer_lines import RequestFailedError, require_run_folder, send_json_line
 
 
 def send_queue(_question: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Says how a run stands, and sends what changes in its folder until it has ended."""
+"""Sends the state of a run, and the changes in its folder until it has ended."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import zlib
 from pathlib import Path
 from typing import Any, Iterator
 
-from ..run_folder import checkpoints, planned, state
+from ..run_folder import checkpoints, state, supervisor_plan
 from ..system.paths import runs_folder
-from .lines import (
+from .answer_lines import (
     HEARTBEAT_SECONDS,
     PIECE_BYTES,
     SENT_FILE_PATTERN,
@@ -29,7 +29,7 @@ _POLL_SECONDS = 0.4
 
 def send_status(question: dict[str, Any]) -> None:
     """Send how the run stands."""
-    standing, _ = _read_run_state_and_if_live(require_run_folder(question))
+    standing, _ = _run_state_and_whether_live(require_run_folder(question))
     send_json_line(**standing)
 
 
@@ -54,9 +54,9 @@ def send_changes(question: dict[str, Any]) -> None:
     sent_bytes = {**have} if have is not None else None
     while True:
         # What is written between the two looks is sent before the end is told.
-        standing, live = _read_run_state_and_if_live(run)
+        standing, live = _run_state_and_whether_live(run)
         more = False
-        for name, at, data in _pieces_not_sent(run, sent_bytes) if sent_bytes is not None else ():
+        for name, at, data in _unsent_pieces(run, sent_bytes) if sent_bytes is not None else ():
             send_json_line(file=name, at=at, data=base64.b64encode(zlib.compress(data, 1)).decode())
             more = True
         if (changed := json.dumps(standing)) != last_sent:
@@ -71,7 +71,7 @@ def send_changes(question: dict[str, Any]) -> None:
         time.sleep(0 if more else _POLL_SECONDS)
 
 
-def _pieces_not_sent(run: Path, sent_bytes: dict[str, int]) -> Iterator[tuple[str, int, bytes]]:
+def _unsent_pieces(run: Path, sent_bytes: dict[str, int]) -> Iterator[tuple[str, int, bytes]]:
     """Yield the next piece of each file that has grown, with its name and offset; one that shrank begins again."""
     for name in sorted(path.name for path in run.iterdir() if SENT_FILE_PATTERN.fullmatch(path.name)):
         length, offset = file_size(run / name), sent_bytes.get(name, 0)
@@ -81,7 +81,7 @@ def _pieces_not_sent(run: Path, sent_bytes: dict[str, int]) -> Iterator[tuple[st
             sent_bytes[name] = offset + len(data)
 
 
-def _read_run_state_and_if_live(run: Path) -> tuple[dict[str, Any], bool]:
+def _run_state_and_whether_live(run: Path) -> tuple[dict[str, Any], bool]:
     """Return how a run stands, and whether it is live or being started."""
     # Before the state, so that whoever gets both never takes a run that has ended for one that was not started.
     begun, near_limit = count_reported_starts(run), (run / TIME_LIMIT_FILE_NAME).exists()
@@ -98,6 +98,6 @@ def _read_run_state_and_if_live(run: Path) -> tuple[dict[str, Any], bool]:
 def _newest_checkpoint(run: Path, status: state.RunStatus) -> str:
     try:
         position = status.attempts[-1].position if status.attempts else 0
-        return checkpoints.newest_checkpoint_of_attempt(planned.read_plan(str(run)), position, str(run))
+        return checkpoints.newest_checkpoint_of_attempt(supervisor_plan.read_plan(str(run)), position, str(run))
     except Exception:  # noqa: BLE001 - what is wrong with the plan is not asked here
         return ""

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Iterator
 
-from .lines import HEARTBEAT_SECONDS, PIECE_BYTES, RequestFailedError, require_run_folder, send_json_line
+from .answer_lines import HEARTBEAT_SECONDS, PIECE_BYTES, RequestFailedError, require_run_folder, send_json_line
 
 
 def send_output_files(question: dict[str, Any]) -> None:
@@ -26,7 +26,7 @@ def send_output_files(question: dict[str, Any]) -> None:
         raise RequestFailedError(f"{output} is not there")
     files, left_out, last_heartbeat = [], {"links": 0, "empty": 0, "others": 0}, time.monotonic()
     kept: set[str] = set()
-    for path, kind, status in _list_output(output, re.compile(question["without"] or r"(?!)")):
+    for path, kind, status in _output_entries(output, re.compile(question["without"] or r"(?!)")):
         if kind:
             left_out[kind] += 1
         else:
@@ -47,7 +47,7 @@ def send_output_files(question: dict[str, Any]) -> None:
     send_json_line(end=True)
 
 
-def _list_output(output: Path, excluded: re.Pattern[str]) -> Iterator[tuple[str, str, os.stat_result]]:
+def _output_entries(output: Path, excluded: re.Pattern[str]) -> Iterator[tuple[str, str, os.stat_result]]:
     """Yield what is in a folder, what it is where it is no regular file (links, empty, others), and its status."""
     for top, folders, names in os.walk(str(output)):
         if not folders and not names and top != str(output):

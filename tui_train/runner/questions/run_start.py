@@ -20,7 +20,7 @@ from ..run_folder.state import read_status
 from ..stop import stop_run_and_processes
 from ..system.paths import runs_folder
 from ..system.processes import Process, lasting_machine_identity
-from .lines import (
+from .answer_lines import (
     PIECE_BYTES,
     RequestFailedError,
     count_reported_starts,
@@ -110,7 +110,7 @@ def start_run(question: dict[str, Any]) -> None:
                 start.update(started=True)
             elif question["slurm"]:
                 start.update(find_job(run, start["at"]))
-            elif Process(*start.get("launcher", (0, 0))).alive:
+            elif Process(*start.get("launcher", (0, 0))).is_alive:
                 start.update(unclear="it is about to start")
             else:
                 start.update(started=False, said="it was cut short")

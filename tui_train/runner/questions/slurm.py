@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Sequence
 
-from .lines import RequestFailedError, send_json_line
+from .answer_lines import RequestFailedError, send_json_line
 
 COMMAND_TIMEOUT_SECONDS = 30.0  # seconds for a command
 NOT_FOUND_EXIT_CODE = 127

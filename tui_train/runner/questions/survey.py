@@ -41,7 +41,7 @@ def send_survey(question: dict[str, Any]) -> None:
     cards = _read_cards(question["cards"]) if question.get("cards") else None
     smi = _command_result(question["smi"]) if question.get("smi") and cards is None else None
     hub = str(question.get("hub") or "")
-    config = str(_call_in_program(hub, "accelerate_config") or "")
+    config = str(_call_function_of_program(hub, "accelerate_config") or "")
     paths, files = question.get("paths", ()), question.get("files", ())
     answer = {
         "machine": read_host_facts(),
@@ -52,9 +52,9 @@ def send_survey(question: dict[str, Any]) -> None:
         "closed": {name: why_unwritable(name) for name in paths},
         "free": {name: free_bytes_for_path(name or runs_folder()) for name in ("", *paths)},
         "files": {name: _read_as_base64(name) for name in (*files, *filter(None, [config]))},
-        "beside": _names_beside(question["script"], question["most"]) if question.get("script") else [],
+        "beside": _names_beside_script(question["script"], question["most"]) if question.get("script") else [],
         "accelerate_config": config,
-        "hub": _call_in_program(hub, "read"),
+        "hub": _call_function_of_program(hub, "read"),
         "cards": cards,
         "smi": smi,
         "processes": _query_card_processes(question["processes"])
@@ -62,7 +62,7 @@ def send_survey(question: dict[str, Any]) -> None:
         else [],
         "cards_in_queue": list_cards_in_queue(),
         "clock": time.time(),
-        "identity": _identity_or_empty(),
+        "identity": _machine_identity_or_empty(),
         "submits": shutil.which("sbatch") is not None,
     }  # fmt: skip
     sys.stdout.write(json.dumps(answer) + "\n")
@@ -73,12 +73,12 @@ def send_names_in_folder(question: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(names_in_folder(question["folder"], question["most"])) + "\n")
 
 
-def _names_beside(script: str, max_names: int) -> list[str]:
+def _names_beside_script(script: str, max_names: int) -> list[str]:
     """Return the names in the folder from which a script imports; a link to it is followed."""
     return names_in_folder(os.path.dirname(os.path.realpath(script)), max_names)
 
 
-def _identity_or_empty() -> str:
+def _machine_identity_or_empty() -> str:
     try:
         return machine_and_boot_identity()
     except OSError:
@@ -221,7 +221,7 @@ def _command_result(command: Sequence[str]) -> dict[str, Any] | None:
     return {"code": done.returncode, "text": done.stdout.decode("utf-8", "replace")}
 
 
-def _call_in_program(program_text: str, function_name: str) -> Any:
+def _call_function_of_program(program_text: str, function_name: str) -> Any:
     """Return what a function says of this environment, in a program on Hugging Face's folder that was sent along."""
     names: dict[str, Any] = {"__name__": "hub_cache"}
     exec(compile(program_text, "hub_cache.py", "exec"), names)  # noqa: S102  # sent by whoever sent this program

@@ -7,8 +7,8 @@ import itertools
 import os
 
 from ..run_folder.lock_owner import this_process_as_owner
-from ..run_folder.planned import SupervisorPlan
 from ..run_folder.start import RunStart, print_message
+from ..run_folder.supervisor_plan import SupervisorPlan
 from ..system.refused import UNAVAILABLE_EXIT_CODE, USAGE_EXIT_CODE, Refused
 from ..system.safe_text import visible
 from .reasons import HAS_CARD_TEXT, run_and_user_text
@@ -46,7 +46,7 @@ def join_queue(start: RunStart, when_free: str) -> OwnTicket | None:
         print_message(f"{_unusable_text(error)}; other users do not see what this training takes")
         return None
     with contextlib.suppress(OSError):
-        _take_without_turn(own)
+        _take_without_waiting(own)
     return own
 
 
@@ -79,7 +79,7 @@ def _request(planned: SupervisorPlan, cards: tuple[str, ...], node_rank: int, *,
     return Request((is_any and planned.gpu_pool) or cards, len(cards), planned.gpu_memory)
 
 
-def _take_without_turn(own: OwnTicket) -> None:
+def _take_without_waiting(own: OwnTicket) -> None:
     for card in own.ticket.cards:
         own.keep_locks(own.folder.lock_cards_or_cores([card]) or ())
     others = (ticket for ticket in own.folder.tickets() if not ticket.waits and ticket.name != own.ticket.name)

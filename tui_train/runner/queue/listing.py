@@ -7,7 +7,7 @@ import os
 from itertools import islice
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
-from ..system.processes import seconds_since_ticks
+from ..system.processes import process_age_seconds
 from ..system.safe_open import user_name
 from ..system.safe_text import visible
 from .reasons import run_and_user_text
@@ -45,7 +45,7 @@ def list_waiting_starts() -> tuple[WaitingStart, ...]:
     """Return the starts of all users that wait, the next one first; OSError where the queue cannot be read."""
     # Without a folder nobody has waited yet.
     with contextlib.suppress(FileNotFoundError), contextlib.closing(QueueFolder(make=False)) as queue:
-        return tuple(map(_waiting_start, waiting_in_order(queue.tickets(), queue.wishes())))
+        return tuple(map(_waiting_start, waiting_in_order(queue.tickets(), queue.wished_orders())))
     return ()
 
 
@@ -53,7 +53,7 @@ def list_cards_in_queue() -> tuple[CardInQueue, ...]:
     """Return the cards that starts of all users have or could take; none where the queue cannot be read."""
     try:
         with contextlib.closing(QueueFolder(make=False)) as queue:
-            return tuple(islice(_cards_in_queue(queue.tickets(), queue.wishes()), _MAX_CARDS))
+            return tuple(islice(_cards_in_queue(queue.tickets(), queue.wished_orders()), _MAX_CARDS))
     except OSError:
         return ()
 
@@ -81,12 +81,12 @@ def _cards_in_queue(tickets: Sequence[Ticket], wishes: Mapping[int, Sequence[str
 def move_in_queue(run_dir: str, *, to_front: bool) -> bool:
     """Move the start of a run before or after all others of this user; False where it does not wait."""
     with contextlib.suppress(FileNotFoundError), contextlib.closing(QueueFolder(make=False)) as queue:
-        waiting = waiting_in_order(queue.tickets(), queue.wishes())
+        waiting = waiting_in_order(queue.tickets(), queue.wished_orders())
         own = [ticket for ticket in waiting if ticket.uid == os.geteuid()]
         moved = [ticket.name for ticket in own if ticket.owner.folder == os.path.realpath(run_dir)]
         others = [ticket.name for ticket in own if ticket.name not in moved]
         if moved:
-            queue.write_wishes([*moved, *others] if to_front else [*others, *moved])
+            queue.write_wished_order([*moved, *others] if to_front else [*others, *moved])
         return bool(moved)
     return False
 
@@ -97,7 +97,7 @@ def _waiting_start(ticket: Ticket) -> WaitingStart:
         run=visible(os.path.basename(ticket.owner.folder))[:_MAX_NAME_CHARACTERS],
         user=visible(user_name(ticket.uid)),
         pid=ticket.owner.pid,
-        seconds=int(seconds_since_ticks(ticket.owner.ticks)),
+        seconds=int(process_age_seconds(ticket.owner.ticks)),
         gpus=request.card_count,
         gpus_to_choose_from=len(request.cards),
         cores=request.cores,

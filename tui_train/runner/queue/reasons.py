@@ -1,4 +1,4 @@
-"""Why a start waits, in words that stay the same as long as the reason does."""
+"""Reasons why a start waits, in words that stay the same as long as the reason does."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..system.safe_text import visible
 from .turns import Ticket, cores_to_take
 
 if TYPE_CHECKING:
-    from ..gpus.card_watch import CardLook, CardUser
+    from ..gpus.card_watch import CardUsage, CardUser
 
-_MAX_SHOWN = 3
+_MAX_SHOWN_REASONS = 3
 HAS_CARD_TEXT = "has one of these GPUs; --when-free waits for it"
 _RUN_AND_USER_PATTERN = re.compile(r"(?:^|: |; )((?:(?!: |; )[^()])+) \(([^()]+)\)")
 # What others write may be long.
@@ -26,7 +26,7 @@ def waiting_reason(
     ticket: Ticket,
     earlier: Sequence[Ticket],
     holding: Iterable[Ticket],
-    cards: Mapping[str, CardLook] | None,
+    cards: Mapping[str, CardUsage] | None,
     core_count: int,
 ) -> str:
     """Return what is in the way of a ticket: `earlier` ones wait before it, `holding` ones train, `cards` are seen."""
@@ -40,7 +40,7 @@ def waiting_reason(
     in_the_way = [reason for reason in reasons if reason]
     if len(reasons) - len(in_the_way) >= request.card_count:
         return "free GPUs are watched for some seconds"
-    shown = _at_most_shown(in_the_way)
+    shown = _first_texts_joined(in_the_way)
     return (
         f"{request.card_count} of {len(request.cards)} GPUs: {shown}"
         if request.card_count < len(request.cards)
@@ -59,7 +59,7 @@ def runs_and_users_in_reason(reason: str) -> tuple[tuple[str, str], ...]:
 
 
 def _card_reason(
-    uuid: str, memory: int, earlier: Sequence[Ticket], holding: Sequence[Ticket], card: CardLook | None
+    uuid: str, memory: int, earlier: Sequence[Ticket], holding: Sequence[Ticket], card: CardUsage | None
 ) -> str:
     """Return why a card cannot be taken, empty where it can."""
     title = visible(uuid) if card is None or card.number is None else f"GPU {card.number}"
@@ -83,14 +83,14 @@ def _cores_reason(ticket: Ticket, earlier: Sequence[Ticket], holding: Sequence[T
     train = [other for other in holding if other.cores]
     taken = sum(other.cores for other in train)
     if needed > core_count - taken:
-        runs = _at_most_shown([run_and_user_text(other) for other in train])
+        runs = _first_texts_joined([run_and_user_text(other) for other in train])
         return f"{needed} CPU cores, {max(0, core_count - taken)} of {core_count} free: {runs}"
     before = next((other for other in earlier if other.request.cores), None)
     return f"{run_and_user_text(before)} is before it" if before else "its turn is next"
 
 
 def run_and_user_text(ticket: Ticket) -> str:
-    """Return whose run a ticket is of."""
+    """Return the run of a ticket, and its user."""
     return f"{visible(os.path.basename(ticket.owner.folder))[:_MAX_NAME_CHARACTERS]} ({visible(user_name(ticket.uid))})"
 
 
@@ -111,6 +111,6 @@ def _gigabytes(size: int) -> str:
     return f"{size / 2**30:.1f} GB"
 
 
-def _at_most_shown(texts: Sequence[str]) -> str:
-    more = f"; {len(texts) - _MAX_SHOWN} more" if texts[_MAX_SHOWN:] else ""
-    return "; ".join(texts[:_MAX_SHOWN]) + more
+def _first_texts_joined(texts: Sequence[str]) -> str:
+    more = f"; {len(texts) - _MAX_SHOWN_REASONS} more" if texts[_MAX_SHOWN_REASONS:] else ""
+    return "; ".join(texts[:_MAX_SHOWN_REASONS]) + more

@@ -26,20 +26,20 @@ from .turns import Request, Ticket
 
 QUEUE_FOLDER_VARIABLE = "TUI_TRAIN_QUEUE"
 _DEFAULT_QUEUE_FOLDER = "/tmp/tui-train-queue"  # noqa: S108 - all users know it, and it is looked at before it is used
-_TICKET_PREFIX, _WISHES_PREFIX, _LOCK_PREFIX, _NEW_PREFIX = "run-", "order-", "lock-", ".new-"
+_TICKET_PREFIX, _ORDER_PREFIX, _LOCK_PREFIX, _UNFINISHED_PREFIX = "run-", "order-", "lock-", ".new-"
 # Other users read it, whatever the mask of this one is.
 _FILE_MODE = 0o644
 _CORES_LOCK_NAME = f"{_LOCK_PREFIX}cores"
 # A folder of another start may be about to get its mode.
-_FOLDER_READY_SECONDS = 1.0
-_ABANDONED_SECONDS = 60.0
+_MAX_FOLDER_SETUP_SECONDS = 1.0
+_MIN_ABANDONED_AGE_SECONDS = 60.0
 # Of a file in /tmp that nobody touches for days, systemd-tmpfiles thinks that nobody needs it.
-_TOUCH_SECONDS = 3600.0
+_TOUCH_INTERVAL_SECONDS = 3600.0
 _MAX_FILE_BYTES = 1 << 16
-_MAX_FILES = 10_000
+_MAX_LISTED_FILES = 10_000
 _MAX_JSON_VALUES = 5_000
 _MAX_NUMBER = 2**62
-_MAX_REPLACED_MEANWHILE = 10
+_MAX_TICKET_READ_TRIES = 10
 # Their locks are those of all machines, or of none.
 _NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs"}
@@ -69,13 +69,16 @@ class QueueFolder:
         self._folder = self._open()
 
     def _open(self) -> int:
-        deadline = time.monotonic() + _FOLDER_READY_SECONDS
+        deadline = time.monotonic() + _MAX_FOLDER_SETUP_SECONDS
         while True:
             try:
                 return self._open_where_files_are_safe()
             except PermissionError:
                 # Another start may be about to make it.
-                if time.monotonic() > deadline or time.time() - os.lstat(self.path).st_ctime > _FOLDER_READY_SECONDS:
+                if (
+                    time.monotonic() > deadline
+                    or time.time() - os.lstat(self.path).st_ctime > _MAX_FOLDER_SETUP_SECONDS
+                ):
                     raise
             time.sleep(0.02)
 
@@ -93,22 +96,22 @@ class QueueFolder:
 
     def tickets(self) -> list[Ticket]:
         """Return the tickets of all living starts."""
-        read = (self._living_ticket(name) for name in self._names(_TICKET_PREFIX))
+        read = (self._living_ticket(name) for name in self._file_names(_TICKET_PREFIX))
         return [ticket for ticket in read if ticket]
 
-    def wishes(self) -> dict[int, tuple[str, ...]]:
+    def wished_orders(self) -> dict[int, tuple[str, ...]]:
         """Return the order that each user wants among their own tickets."""
         wishes = {}
-        for name in self._names(_WISHES_PREFIX):
-            with contextlib.suppress(OSError, untrusted_json.Unparsable), self._opened(name) as file:
+        for name in self._file_names(_ORDER_PREFIX):
+            with contextlib.suppress(OSError, untrusted_json.Unparsable), self._open_file(name) as file:
                 data = _parse_bounded(file)
-                if name == _wishes_name(uid := os.fstat(file).st_uid) and _are_texts(data.get("names")):
+                if name == _order_file_name(uid := os.fstat(file).st_uid) and _are_texts(data.get("names")):
                     wishes[uid] = tuple(data["names"])
         return wishes
 
-    def write_wishes(self, names: Sequence[str]) -> None:
+    def write_wished_order(self, names: Sequence[str]) -> None:
         """Set the order that this user wants; OSError where it cannot be written."""
-        name, data = _wishes_name(os.geteuid()), json.dumps({"names": list(names)}).encode()
+        name, data = _order_file_name(os.geteuid()), json.dumps({"names": list(names)}).encode()
         safe_open.write_atomically(name, data, folder_descriptor=self._folder)
         os.chmod(name, _FILE_MODE, dir_fd=self._folder)
 
@@ -118,14 +121,14 @@ class QueueFolder:
             "owner": ticket.owner._asdict(), "request": ticket.request._asdict(), "waits": ticket.waits,
             "cards": ticket.cards, "cores": ticket.cores, "why": ticket.why,
         }  # fmt: skip
-        beside = f"{_NEW_PREFIX}{os.urandom(8).hex()}"
+        beside = f"{_UNFINISHED_PREFIX}{os.urandom(8).hex()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(beside, flags, _FILE_MODE, dir_fd=self._folder)
         try:
             os.fchmod(file, _FILE_MODE)
             # At its name it is never without its lock.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _write_whole(file, json.dumps(fields).encode())
+            _write_all_or_raise(file, json.dumps(fields).encode())
             os.rename(beside, ticket.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except BaseException:
             self.remove(beside)
@@ -152,40 +155,45 @@ class QueueFolder:
 
     def remove_own_abandoned(self) -> None:
         """Remove what ended starts of this user have left."""
-        for name in (*self._names(_TICKET_PREFIX), *self._names(_NEW_PREFIX)):
-            with contextlib.suppress(OSError), self._opened(name) as file:
+        for name in (*self._file_names(_TICKET_PREFIX), *self._file_names(_UNFINISHED_PREFIX)):
+            with contextlib.suppress(OSError), self._open_file(name) as file:
                 status = os.fstat(file)
                 # One that is about to be locked is new.
-                is_old = name.startswith(_TICKET_PREFIX) or time.time() - status.st_mtime > _ABANDONED_SECONDS
-                if status.st_uid == os.geteuid() and is_old and not _is_locked(file) and self._is_at(name, status):
+                is_old = name.startswith(_TICKET_PREFIX) or time.time() - status.st_mtime > _MIN_ABANDONED_AGE_SECONDS
+                if (
+                    status.st_uid == os.geteuid()
+                    and is_old
+                    and not _is_locked(file)
+                    and self._is_file_unchanged(name, status)
+                ):
                     self.remove(name)
 
-    def _names(self, prefix: str) -> list[str]:
+    def _file_names(self, prefix: str) -> list[str]:
         with os.scandir(self._folder) as entries:
-            return [entry.name for _, entry in zip(range(_MAX_FILES), entries) if entry.name.startswith(prefix)]
+            return [entry.name for _, entry in zip(range(_MAX_LISTED_FILES), entries) if entry.name.startswith(prefix)]
 
     @contextlib.contextmanager
-    def _opened(self, name: str) -> Iterator[int]:
+    def _open_file(self, name: str) -> Iterator[int]:
         with safe_open.open_regular_file(name, self._folder) as file:
             yield file.fileno()
 
     def _living_ticket(self, name: str) -> Ticket | None:
         """Return a ticket that a process of its owner has locked; None for any other."""
-        for _ in range(_MAX_REPLACED_MEANWHILE):
+        for _ in range(_MAX_TICKET_READ_TRIES):
             try:
-                with self._opened(name) as file:
+                with self._open_file(name) as file:
                     status = os.fstat(file)
                     if _is_locked(file):
                         ticket = _parse_ticket(name, status.st_uid, _parse_bounded(file))
-                        return ticket if ticket and _may_work(ticket) else None
+                        return ticket if ticket and _is_owner_possibly_alive(ticket) else None
                     # Its process may have written another one in its place since it was opened.
-                    if self._is_at(name, status):
+                    if self._is_file_unchanged(name, status):
                         return None
             except (OSError, untrusted_json.Unparsable):
                 return None
         return None
 
-    def _is_at(self, name: str, status: os.stat_result) -> bool:
+    def _is_file_unchanged(self, name: str, status: os.stat_result) -> bool:
         now = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
         return (now.st_ino, now.st_ctime_ns) == (status.st_ino, status.st_ctime_ns)
 
@@ -222,7 +230,7 @@ class OwnTicket:
         self._touched_at = time.monotonic()
 
     def change(self, **fields: Any) -> None:
-        """Write it again with other fields; OSError where it stays as it is."""
+        """Rewrite the ticket with other fields; OSError where it cannot be written."""
         changed = self.ticket._replace(**fields)
         file = self.folder.write_ticket(changed)
         os.close(self._file)
@@ -240,7 +248,7 @@ class OwnTicket:
                 self.folder.close()
                 self.folder = folder
                 self.change()
-            elif time.monotonic() - self._touched_at > _TOUCH_SECONDS:
+            elif time.monotonic() - self._touched_at > _TOUCH_INTERVAL_SECONDS:
                 self._touched_at = time.monotonic()
                 os.utime(self.path, follow_symlinks=False)
         return True
@@ -266,15 +274,15 @@ def ticket_name(mark: str) -> str:
     return _TICKET_PREFIX + re.sub(r"[^0-9A-Za-z-]", "_", mark)
 
 
-def _wishes_name(uid: int) -> str:
-    return f"{_WISHES_PREFIX}{uid}"
+def _order_file_name(uid: int) -> str:
+    return f"{_ORDER_PREFIX}{uid}"
 
 
 def _card_lock_name(card: str) -> str:
     return f"{_LOCK_PREFIX}{re.sub(r'[^0-9A-Za-z-]', '_', card)[:100]}"
 
 
-def _write_whole(file: int, data: bytes) -> None:
+def _write_all_or_raise(file: int, data: bytes) -> None:
     if os.write(file, data) < len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -287,7 +295,7 @@ def _is_locked(file: int) -> bool:
     return False
 
 
-def _may_work(ticket: Ticket) -> bool:
+def _is_owner_possibly_alive(ticket: Ticket) -> bool:
     """Tell whether the process that a ticket names may be the one that has it locked, and is its owner's.
 
     Where processes cannot be seen, in another container or with hidepid, the lock alone has to do.
@@ -300,7 +308,7 @@ def _may_work(ticket: Ticket) -> bool:
     uid = process_user(owner.pid)
     if uid is None:
         return not os.path.exists("/proc/1")
-    return uid == ticket.uid and owner.process.alive
+    return uid == ticket.uid and owner.process.is_alive
 
 
 def _parse_bounded(file: int) -> Any:

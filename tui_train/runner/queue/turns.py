@@ -1,4 +1,4 @@
-"""Whose turn it is: the order of the starts that wait, and which cards or CPU cores each gets now."""
+"""Turns in the queue: the order of the starts that wait, and which cards or CPU cores each gets now."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Iterable, Mapping, NamedTuple, Sequence
 from ..run_folder.lock_owner import LockOwner
 
 # Whoever looks every few seconds takes what is free at once.
-_MAX_UNUSED_SECONDS = 60.0
+_MAX_UNUSED_TURN_SECONDS = 60.0
 
 
 class Request(NamedTuple):
-    """What a start needs: `card_count` of the `cards`, each with `memory` bytes free, or so many CPU `cores`."""
+    """Request of a start: `card_count` of the `cards`, each with `memory` bytes free, or so many CPU `cores`."""
 
     cards: tuple[str, ...] = ()
     card_count: int = 0
@@ -39,11 +39,11 @@ def waiting_in_order(tickets: Iterable[Ticket], wishes: Mapping[int, Sequence[st
     `wishes` has the names of a user's tickets as that user wants them: they change places among each other only.
     """
     places = sorted((ticket for ticket in tickets if ticket.waits), key=lambda each: (each.owner.ticks, each.name))
-    own = {uid: iter(_as_wished(places, uid, wishes.get(uid, ()))) for uid in {ticket.uid for ticket in places}}
+    own = {uid: iter(_in_wished_order(places, uid, wishes.get(uid, ()))) for uid in {ticket.uid for ticket in places}}
     return tuple(next(own[ticket.uid]) for ticket in places)
 
 
-def _as_wished(places: Sequence[Ticket], uid: int, names: Sequence[str]) -> list[Ticket]:
+def _in_wished_order(places: Sequence[Ticket], uid: int, names: Sequence[str]) -> list[Ticket]:
     rank = {name: number for number, name in enumerate(names)}
     own = (ticket for ticket in places if ticket.uid == uid)
     # A start that came later than the wish comes after all that it names.
@@ -76,7 +76,7 @@ def cards_by_turn(
 
 
 class TurnWatch:
-    """Whose turn it is over time: a start that leaves its turn unused, as one that is suspended, is passed."""
+    """Watches turns over time: a start that leaves its turn unused, such as a suspended one, is skipped."""
 
     def __init__(self, own_name: str) -> None:
         """`own_name` is the ticket of the start that watches, which is never passed."""
@@ -95,7 +95,7 @@ class TurnWatch:
         passed = {
             name: since
             for name, since in self._unused_since.items()
-            if now - since >= _MAX_UNUSED_SECONDS and name != self._own_name
+            if now - since >= _MAX_UNUSED_TURN_SECONDS and name != self._own_name
         }
         in_line = [ticket for ticket in waiting if ticket.name not in passed]
         turns = cards_by_turn(in_line, holding, free_memory, core_count)

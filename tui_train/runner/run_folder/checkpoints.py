@@ -1,4 +1,4 @@
-"""Which checkpoint is the newest complete one."""
+"""Finds the newest complete checkpoint."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 
 from ..system.safe_open import open_regular_file
-from .planned import CheckpointRule, SupervisorPlan
+from .supervisor_plan import CheckpointRule, SupervisorPlan
 
 _LAST_NUMBER_PATTERN = re.compile(r"(\d+)\D*$", re.ASCII)
 # More digits are no step.

@@ -62,7 +62,7 @@ class JournalEvent(NamedTuple):
     gpus: str = ""
     """The UUIDs that a start got which had waited, with commas."""
     free_disk: int = -1
-    """Of the machine on which an attempt failed, as runner/evidence.py reads it; -1: not known."""
+    """Of the machine on which an attempt failed, as runner/machine_evidence.py reads it; -1: not known."""
     free_tmp: int = -1
     free_shm: int = -1
     memory_limit: int = -1
@@ -80,10 +80,10 @@ _TYPE_BY_EVENT_FIELD = {name: type(value) for name, value in JournalEvent._field
 
 def read_events(folder: str) -> tuple[JournalEvent, ...]:
     """Return what happened so far; a line that is not whole, or not ours, is passed over."""
-    return read_events_with_damage(folder)[0]
+    return read_events_and_damage(folder)[0]
 
 
-def read_events_with_damage(folder: str) -> tuple[tuple[JournalEvent, ...], str]:
+def read_events_and_damage(folder: str) -> tuple[tuple[JournalEvent, ...], str]:
     """Return what happened so far, and why not all of it can be read; a line still being written is no damage."""
     try:
         data = safe_open.read_bounded(

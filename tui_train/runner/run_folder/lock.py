@@ -32,7 +32,7 @@ _FORBIDDEN_ERRNOS = (errno.EPERM, errno.EACCES)
 
 
 class HeldLock(Protocol):
-    """What a start holds until its end."""
+    """Lock that a start holds until its end."""
 
     path: str
 
@@ -108,7 +108,7 @@ class FolderLock:
             if error.errno in _NAME_TAKEN_ERRNOS or (error.errno in _FORBIDDEN_ERRNOS and self._stat_of_lock()):
                 return False
             raise self._refusal_of_write_error(error) from None
-        return self._is_mine()
+        return self._is_held_by_this_process()
 
     def _try_to_take_over(self, waited_seconds: float) -> bool:
         """Take over the lock that is there; false where that must wait, Refused where it is not to be had."""
@@ -122,7 +122,7 @@ class FolderLock:
                     held = self._lock_held_sentence(owner, self._foreign_user_name_of_lock(folder))
                     raise Refused(BUSY_RESOURCE_EXIT_CODE, held)
                 self._require_lock_of_our_user(folder, owner)
-                return self._try_to_replace_owner(folder, owner, waited_seconds) and self._is_mine()
+                return self._try_to_replace_owner(folder, owner, waited_seconds) and self._is_held_by_this_process()
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -175,7 +175,7 @@ class FolderLock:
             OWNER_FILE_NAME, json.dumps(self.owner._asdict()).encode(), folder_descriptor=folder
         )
 
-    def _is_mine(self) -> bool:
+    def _is_held_by_this_process(self) -> bool:
         """Tell whether what is at the lock's name is a lock of this process."""
         try:
             with safe_open.open_folder(self._name, self._parent) as folder:
@@ -255,7 +255,7 @@ class FolderLock:
 
     def release(self) -> None:
         """Remove the lock where it is still this process's own."""
-        if self._is_mine():
+        if self._is_held_by_this_process():
             self._remove_lock_folder(self._name)
         self._close_parent_folder()
 

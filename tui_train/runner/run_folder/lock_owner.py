@@ -1,4 +1,4 @@
-"""Who holds a lock, and whether that process still works; for whoever only looks at it as well.
+"""Owner of a lock, and whether its process still works; also for readers that take no lock.
 
 The lock is a folder; the file `owner` in it names who made it. An owner on this machine is asked for by its process.
 One elsewhere cannot be, so that it touches the file all the time: what was not touched for a while is left behind.
@@ -23,7 +23,7 @@ _MAX_OWNER_BYTES = 4096
 
 
 class LockOwner(NamedTuple):
-    """Who holds a lock: a process, where it runs, and the mark of its run; `folder` is that run's."""
+    """Owner of a lock: a process, its machine, and the mark of its run; `folder` is that run's."""
 
     pid: int = 0
     ticks: int = 0
@@ -112,7 +112,7 @@ def is_owner_of_open_lock_working(
 ) -> bool:
     """Tell what `is_owner_working` does, by descriptors; `asks_disk` writes beside the lock, for the disk's time."""
     if owner.is_local:
-        return owner.process.alive
+        return owner.process.is_alive
     if owner.machine_rebooted_since:
         return False
     try:

@@ -11,7 +11,7 @@ from ..system.signals import StopSignals
 from ..system.transport import LocalTransport
 from .events import Journal
 from .lock import HeldLock
-from .planned import PlannedAttempt, SupervisorPlan
+from .supervisor_plan import PlannedAttempt, SupervisorPlan
 
 
 class RunStart(NamedTuple):
@@ -37,7 +37,7 @@ class RunStart(NamedTuple):
     locks: tuple[HeldLock, ...]
     signals: StopSignals
     transport: LocalTransport
-    stop_counts: tuple[int, ...]
+    earlier_stop_counts: tuple[int, ...]
     """How often each machine had been asked to stop before."""
 
     @property

@@ -1,4 +1,4 @@
-"""How a run stands: what its events say, and whether the process that wrote them still works."""
+"""State of a run: what its events say, and whether the process that wrote them still works."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class RunStatus(NamedTuple):
         return self.state == "lost" and bool(self.leftover)
 
     @property
-    def surely_ended(self) -> bool:
+    def has_surely_ended(self) -> bool:
         """True where no process can be left: its supervisor, parent of all orphans, or a cgroup saw none.
 
         Otherwise a process that cleared its environment and left its group is not seen.
@@ -131,7 +131,7 @@ def _is_valid_status_value(value: object) -> bool:
 
 
 def read_status(run_dir: str) -> RunStatus:
-    """Return how the run of a folder stands now."""
+    """Return the present state of the run in a folder."""
     logged = events.read_events(run_dir)
     attempts = _attempt_statuses(logged)
     owner = lock_owner.read_lock_owner(os.path.join(run_dir, lock_owner.LOCK_FOLDER_NAME))
@@ -176,14 +176,14 @@ def run_process_family(run_dir: str, status: RunStatus) -> ProcessFamily:
     leader = Process(status.leader, status.leader_ticks)
     if not _is_original_folder(run_dir, status) or not _belongs_to_this_user(run_dir):
         return ProcessFamily("")
-    ours = leader.alive and (process_has_mark(leader.pid, status.mark) or _writes_output_in(leader.pid, run_dir))
+    ours = leader.is_alive and (process_has_mark(leader.pid, status.mark) or _writes_output_in(leader.pid, run_dir))
     members = ProcessFamily(status.mark, leader if ours else Process(), cgroup=status.cgroup)
     members.seen_ticks.update(status.left)
     return members
 
 
 def last_start_status(run_dir: str) -> RunStatus:
-    """Return how the last start stands, whoever holds the folder now."""
+    """Return the state of the last start, whichever process holds the folder now."""
     last, later = _last_start_and_later_events(events.read_events(run_dir))
     return _build_status(run_dir, _owner_from_start_event(last), last, later, ()) if last else RunStatus("new")
 
@@ -286,7 +286,7 @@ def _supervisor_works(run_dir: str, owner: LockOwner) -> bool:
     """Tell whether a supervisor still works: one here by its process, one elsewhere by its lock."""
     if not owner.is_local:
         return lock_owner.is_owner_working(os.path.join(run_dir, lock_owner.LOCK_FOLDER_NAME), owner)
-    return owner.process.alive and _may_hold_folder_open(owner.pid, run_dir)
+    return owner.process.is_alive and _may_hold_folder_open(owner.pid, run_dir)
 
 
 def _may_hold_folder_open(pid: int, run_dir: str) -> bool:

@@ -128,13 +128,13 @@ def _tighter_limits(first: CgroupLimits, second: CgroupLimits) -> CgroupLimits:
     cpus = min((count for count in (first.cpus, second.cpus) if count is not None), default=None)
     return CgroupLimits(
         cpus,
-        least_known(first.memory, second.memory),
-        least_known(first.memory_free, second.memory_free),
-        least_known(first.free_tasks, second.free_tasks),
+        smallest_known(first.memory, second.memory),
+        smallest_known(first.memory_free, second.memory_free),
+        smallest_known(first.free_tasks, second.free_tasks),
     )
 
 
-def least_known(*values: int | None) -> int | None:
+def smallest_known(*values: int | None) -> int | None:
     """Return the least of what is known, None where nothing is."""
     return min((value for value in values if value is not None), default=None)
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Iterable
 
-from .cgroup_limits import cgroup_limits, least_known, read_text
+from .cgroup_limits import cgroup_limits, read_text, smallest_known
 from .logout import read_logout_effect
 from .numa import read_numa_nodes
 from .process_limits import read_process_limits
@@ -21,7 +21,12 @@ from .shared_memory import read_shared_memory
 
 _MEMORY_LINE_PATTERN = re.compile(r"^(MemTotal|MemAvailable): *(\d{1,15}) kB$", re.MULTILINE)
 # What an installation or each boot writes: with a clock behind these, no certificate is valid yet.
-_DATED_FILES = ("/etc/ld.so.cache", "/var/lib/dpkg/status", "/var/log/wtmp", "/var/lib/systemd/timesync/clock")
+_CLOCK_REFERENCE_FILES = (
+    "/etc/ld.so.cache",
+    "/var/lib/dpkg/status",
+    "/var/log/wtmp",
+    "/var/lib/systemd/timesync/clock",
+)
 _INFINIBAND_FOLDER = Path("/sys/class/infiniband")
 
 
@@ -34,8 +39,8 @@ def read_host_facts() -> dict[str, Any]:
         "kernel": as_valid_utf8(platform.release()),
         "cpu_name": read_cpu_name(),
         "cpu_count": count_usable_cpus(limits.cpus),
-        "memory_total": least_known(total, limits.memory),
-        "memory_available": least_known(available, limits.memory_free),
+        "memory_total": smallest_known(total, limits.memory),
+        "memory_available": smallest_known(available, limits.memory_free),
         "interfaces": _network_interfaces(),
         "logout": read_logout_effect(),
         **read_shared_memory(),
@@ -55,7 +60,7 @@ def _network_interfaces() -> list[str]:
 
 def usable_memory_total() -> int | None:
     """Return the bytes of memory for this process, None if unknown."""
-    return least_known(_memory_total_and_available()[0], cgroup_limits().memory)
+    return smallest_known(_memory_total_and_available()[0], cgroup_limits().memory)
 
 
 def count_usable_cpus(cpu_quota: float | None) -> int:
@@ -93,7 +98,7 @@ def read_rdma_devices(devices_folder: Path = _INFINIBAND_FOLDER) -> list[str]:
     return sorted(map(as_valid_utf8, active))
 
 
-def read_clock_lag(dated_files: Iterable[str] = _DATED_FILES) -> float:
+def read_clock_lag(dated_files: Iterable[str] = _CLOCK_REFERENCE_FILES) -> float:
     """Return by how many seconds the clock is at least behind: it is before files of this system; 0 if it is not."""
     dates = []
     for name in dated_files:

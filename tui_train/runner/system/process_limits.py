@@ -8,7 +8,7 @@ import resource
 from pathlib import Path
 from typing import Any
 
-from .cgroup_limits import least_known, read_text
+from .cgroup_limits import read_text, smallest_known
 
 # CAP_IPC_LOCK, CAP_SYS_ADMIN and CAP_SYS_RESOURCE of linux/capability.h.
 _CAN_LOCK_MEMORY, _IS_SYSTEM_ADMIN, _CAN_EXCEED_LIMITS = 14, 21, 24
@@ -30,7 +30,7 @@ def read_process_limits(free_tasks_of_groups: int | None) -> dict[str, Any]:
     return {
         "max_open_files": _soft_limit(resource.RLIMIT_NOFILE),
         "max_locked_bytes": None if capabilities >> _CAN_LOCK_MEMORY & 1 else _soft_limit(resource.RLIMIT_MEMLOCK),
-        "free_tasks": least_known(free_tasks_of_groups, None if exempt_from_task_limit else _free_tasks_of_user()),
+        "free_tasks": smallest_known(free_tasks_of_groups, None if exempt_from_task_limit else _free_tasks_of_user()),
     }
 
 

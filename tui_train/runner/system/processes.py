@@ -1,4 +1,4 @@
-"""Which processes live: a process is its number and its start; a run's processes carry its mark."""
+"""Living processes: one is identified by its number and its start; a run's processes carry its mark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Process(NamedTuple):
     ticks: int = 0
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return whether it still lives here; a zombie does not."""
         return self.pid > 0 and process_start_ticks(self.pid) == self.ticks
 
@@ -92,7 +92,7 @@ def read_process_stat(pid: int) -> ProcessStat | None:
     return ProcessStat(int(fields[1]), int(fields[2]), int(fields[19]))
 
 
-def seconds_since_ticks(ticks: int) -> float:
+def process_age_seconds(ticks: int) -> float:
     """Return the seconds since a process began at these clock ticks after boot."""
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
 
@@ -167,15 +167,15 @@ class ProcessFamily:
         """Return who lives after so many seconds at most; each `pause` in between is a moment's."""
         return _repeat_while_processes_live(self.living_processes, seconds, pause)
 
-    def ask_until_gone(self, seconds: float, pause: Callable[[], object]) -> dict[int, int]:
+    def terminate_until_gone(self, seconds: float, pause: Callable[[], object]) -> dict[int, int]:
         """Ask all to end, also those that appear meanwhile; return who lives after so many seconds at most."""
-        return _repeat_while_processes_live(self.ask_to_end, seconds, pause)
+        return _repeat_while_processes_live(self.terminate, seconds, pause)
 
     def kill(self, pause: Callable[[], object], seconds: float = KILL_WAIT_SECONDS) -> dict[int, int]:
         """Kill all, also those that appear meanwhile; return who lives after so many seconds at most."""
         return _repeat_while_processes_live(self._send_kill, seconds, pause)
 
-    def ask_to_end(self) -> dict[int, int]:
+    def terminate(self) -> dict[int, int]:
         """Send SIGTERM to each process of the run that was not sent it before, and return all that live."""
         living = self.living_processes()
         for process in {Process(*item) for item in living.items()} - self._asked:
@@ -214,7 +214,7 @@ def reap_children() -> dict[int, int]:
 
 def send_signal(process: Process, signal_number: int) -> None:
     """Send a signal to the very process; nothing where it is gone. PermissionError where it is another user's."""
-    if not process.alive:
+    if not process.is_alive:
         return
     try:
         os.kill(process.pid, signal_number)

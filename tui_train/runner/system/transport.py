@@ -1,4 +1,4 @@
-"""How the command of a node is started: on this machine here, on those of a job by srun (srun.py)."""
+"""Starts the command of a node: on this machine here, on those of a job by srun (srun_transport.py)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class NodeCommand(NamedTuple):
 class LocalTask:
     """A command that was started, by the child that runs it or stands for it here.
 
-    `enclosed` tells whether it runs in the cgroup that was made for it.
+    `is_in_own_cgroup` tells whether it runs in the cgroup that was made for it.
     """
 
     def __init__(self, transport: LocalTransport, leader: Process, *, enclosed: bool) -> None:
         self._transport = transport
         self.leader = leader
-        self.enclosed = enclosed
+        self.is_in_own_cgroup = enclosed
 
     def poll(self) -> int | None:
         """Return its exit code, 128 + number where a signal ended it; None while it runs."""

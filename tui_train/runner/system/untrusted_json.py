@@ -74,13 +74,13 @@ def is_nested_too_deep(value: Any) -> bool:
     """Return whether lists and tables are nested deeper than any that are read."""
     level = [value]
     for _ in range(_MAX_JSON_DEPTH + 1):
-        level = [inner for item in level for inner in _values_inside(item)]
+        level = [inner for item in level for inner in _child_values(item)]
         if not level:
             return False
     return True
 
 
-def _values_inside(value: Any) -> list[Any]:
+def _child_values(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [*value.values()]
     return value if isinstance(value, list) else []

@@ -26,21 +26,21 @@ class BarState(NamedTuple):
     percent: int
 
 
-class _Block(NamedTuple):
-    """What is known of the bars of a block of the log.
+class _BlockBars(NamedTuple):
+    """The progress bars in a block of the log.
 
-    `old`: where lines start whose state the same bar continues in the block; `first`: the percentages of the first
-    states; `last`: the last states, by where their lines start.
+    `superseded_starts`: starts of lines whose bar goes on in the block; `first_percents`: percentages of the first
+    states; `last_states`: the last states, by the starts of their lines.
     """
 
-    old: frozenset[int]
-    first: dict[BarName, int]
-    last: dict[int, BarState]
+    superseded_starts: frozenset[int]
+    first_percents: dict[BarName, int]
+    last_states: dict[int, BarState]
     shows_other_text: bool
 
 
 class FoldedBars:
-    """Tells which lines of a log begin with a state of a bar that a later line continues.
+    """Finds the lines of a log that begin with a state of a progress bar that a later line continues.
 
     The later line is looked for in the same block and in the next one: what has to be read for an answer is bounded.
     """
@@ -48,7 +48,7 @@ class FoldedBars:
     def __init__(self, log: LogFile) -> None:
         self.log = log
         self._stamp = (0, 0)
-        self._blocks: dict[int, _Block] = {}
+        self._blocks: dict[int, _BlockBars] = {}
 
     def refresh(self, stamp: tuple[int, int]) -> None:
         """Forget what may have changed, given the log's present `change_stamp`."""
@@ -59,28 +59,28 @@ class FoldedBars:
         unchanged = size // BLOCK_BYTES - 1 if stamp[0] == inode and stamp[1] >= size else 0
         self._blocks = {number: block for number, block in self._blocks.items() if number < unchanged}
 
-    def begins_with_old_state(self, line: LogLine) -> bool:
-        """Tell whether a line begins with a state of a bar that a later line continues."""
+    def begins_with_superseded_state(self, line: LogLine) -> bool:
+        """Return whether a line begins with a state of a progress bar that a later line continues."""
         if _BAR_SIGN not in line.data:
             return False
         number = line.start // BLOCK_BYTES
-        block = self._block(number)
-        if line.start in block.old:
+        block = self._block_bars(number)
+        if line.start in block.superseded_starts:
             return True
-        state = block.last.get(line.start)
+        state = block.last_states.get(line.start)
         # In a block of bars alone the last state stays: of each block something is shown.
         if state is None or not block.shows_other_text:
             return False
-        return self._block(number + 1).first.get(state.bar, -1) >= state.percent
+        return self._block_bars(number + 1).first_percents.get(state.bar, -1) >= state.percent
 
-    def _block(self, number: int) -> _Block:
+    def _block_bars(self, number: int) -> _BlockBars:
         if number not in self._blocks:
             if len(self._blocks) >= _MAX_BLOCKS_KEPT:
                 del self._blocks[next(iter(self._blocks))]
-            self._blocks[number] = self._read_block(number)
+            self._blocks[number] = self._read_block_bars(number)
         return self._blocks[number]
 
-    def _read_block(self, number: int) -> _Block:
+    def _read_block_bars(self, number: int) -> _BlockBars:
         old, first, latest, shows_other_text = set[int](), dict[BarName, int](), dict[BarName, tuple[int, int]](), False
         for line in self._lines_of_block(number):
             shown = lines_left_on_terminal(line.shown_data) if _BAR_SIGN in line.data else [""]
@@ -93,11 +93,11 @@ class FoldedBars:
                 first.setdefault(state.bar, state.percent)
                 latest[state.bar] = line.start, state.percent
         last = {start: BarState(bar, percent) for bar, (start, percent) in latest.items()}
-        return _Block(frozenset(old), first, last, shows_other_text)
+        return _BlockBars(frozenset(old), first, last, shows_other_text)
 
     def _lines_of_block(self, number: int) -> Iterator[LogLine]:
         begin = number * BLOCK_BYTES
-        lines = takewhile(lambda line: line.start < begin + BLOCK_BYTES, self.log.forward(begin))
+        lines = takewhile(lambda line: line.start < begin + BLOCK_BYTES, self.log.lines_from(begin))
         return (line for line in lines if line.start >= begin and not line.is_hidden_bar_state)
 
 

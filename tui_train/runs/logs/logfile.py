@@ -1,4 +1,4 @@
-"""A log of any size: its lines from any offset, forward and backward, in constant memory."""
+"""A log of any size: its lines from any offset, in both directions, in constant memory."""
 
 import os
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ class LogFile:
         """Return why the existing file cannot be read, empty if it can."""
         return why_unreadable(self.path) if os.path.lexists(self.path) else ""
 
-    def forward(self, offset: int) -> Iterator[LogLine]:
+    def lines_from(self, offset: int) -> Iterator[LogLine]:
         """Yield the lines from the one at byte `offset` to the current end."""
         try:
             with open_regular_file(self.path) as file:
@@ -65,13 +65,13 @@ class LogFile:
         except OSError:
             return
 
-    def backward(self, offset: int) -> Iterator[LogLine]:
+    def lines_before(self, offset: int) -> Iterator[LogLine]:
         """Yield the lines that start before `offset`, the last one first."""
         offset = min(offset, self.size())
         while offset > 0:
             before = (offset - 1) // BLOCK_BYTES * BLOCK_BYTES
             limit = offset
-            block_lines = [*takewhile(lambda line, limit=limit: line.start < limit, self.forward(before))]  # type: ignore[misc]
+            block_lines = [*takewhile(lambda line, limit=limit: line.start < limit, self.lines_from(before))]  # type: ignore[misc]
             if not block_lines:
                 return
             yield from reversed(block_lines)

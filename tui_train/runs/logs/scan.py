@@ -47,11 +47,11 @@ class LogScan:
 
     def matching_lines(self, begin: int, end: int) -> Iterator[LogLine]:
         """Yield the lines that start within a window and match."""
-        if self._may_match(self.log.read_bytes(begin, end - begin + 2 * BLOCK_BYTES)):
-            for line in self.log.forward(begin):
+        if self._may_contain_match(self.log.read_bytes(begin, end - begin + 2 * BLOCK_BYTES)):
+            for line in self.log.lines_from(begin):
                 if line.start >= end:
                     return
-                if line.start >= begin and not line.is_hidden_bar_state and self._matches(line):
+                if line.start >= begin and not line.is_hidden_bar_state and self._line_matches(line):
                     yield line
 
     def match_spans(self, line: LogLine) -> list[list[tuple[int, int]]]:
@@ -62,12 +62,12 @@ class LogScan:
         ]
         return [[span for span in spans if span[0] < span[1]][:_MAX_SPANS_PER_LINE] for spans in spans_by_line]
 
-    def _matches(self, line: LogLine) -> bool:
+    def _line_matches(self, line: LogLine) -> bool:
         return any(
             all(search.search(shown) for search in self._searches) for shown in lines_left_on_terminal(line.shown_data)
         )
 
-    def _may_match(self, data: bytes) -> bool:
+    def _may_contain_match(self, data: bytes) -> bool:
         """Return false where no line of some bytes can match; quicker than to look at each."""
         if b"\r" in data or b"\x1b" in data:
             return True
@@ -117,7 +117,7 @@ def write_match_starts(
     """Write where all matching lines start, from the end of the log up and from there on down, until it shrinks."""
     size = scan.log.size()
     # A last line without its end may come to match.
-    own_start = next((line.start for line in scan.log.backward(size)), 0)
+    own_start = next((line.start for line in scan.log.lines_before(size)), 0)
     read = own_start
     for begin, end in reversed([*split_into_windows(0, own_start)]):
         _write_line_starts(above_descriptor, [line.start for line in scan.matching_lines(begin, end)][::-1])
@@ -134,7 +134,7 @@ def _write_added_line_starts(scan: LogScan, read_to: int, below_descriptor: int)
     size = scan.log.size()
     if size < read_to or read_to < 0:
         return -1
-    tail = next(scan.log.backward(size), None)
+    tail = next(scan.log.lines_before(size), None)
     end = tail.start if tail and tail.end == size and not scan.log.read_bytes(size - 1, 1).endswith(b"\n") else size
     for begin, stop in split_into_windows(read_to, end):
         _write_line_starts(below_descriptor, [line.start for line in scan.matching_lines(begin, stop)])
@@ -164,7 +164,7 @@ def _exit_with_parent(parent_id: int) -> None:
 
 
 def main(mode: str, path: str, first: str, second: str, *expressions: str) -> None:
-    """Look, and print what is found."""
+    """Search, and print each match as a line of JSON."""
     _exit_with_parent(os.getppid())
     os.nice(10)  # the training comes first
     try:

@@ -13,7 +13,7 @@ from typing import IO
 
 from msgspec import Struct
 
-from tui_train.base.parse import json_as
+from tui_train.base.parse import parse_json_as
 from tui_train.facts.machine.child_process import own_module_command_and_environment
 from tui_train.runs.logs.logfile import LogFile, LogLine
 
@@ -37,7 +37,7 @@ class SearchUpdate(Struct, frozen=True, kw_only=True):
 
 
 class LogSearch:
-    """A child that looks; it is ended by `cancel`, and by our own end."""
+    """A search in a child process, which ends with `cancel` or with us."""
 
     def __init__(self, mode: str, path: Path, first: object, second: object, *expressions: str) -> None:
         """Start it: the arguments are those of scan; OSError where it cannot be started."""
@@ -61,7 +61,7 @@ class LogSearch:
         try:
             # One that was ended while it wrote leaves half a line.
             while (line := self._read_line()).endswith(b"\n"):
-                result = json_as(line, SearchUpdate)
+                result = parse_json_as(line, SearchUpdate)
                 yield result
                 if result.done:
                     return
@@ -76,7 +76,7 @@ class LogSearch:
             return b""
 
     def cancel(self) -> None:
-        """End it now; its news end as well."""
+        """End the search and its updates now."""
         self._child.kill()
         self._finished.wait(_MAX_CANCEL_SECONDS)
         self._out.close()
@@ -102,7 +102,7 @@ class FilteredLog:
         self.search = LogSearch("all", log.path, self._above.fileno(), self._below.fileno(), *expressions)
 
     def close(self) -> None:
-        """Look no longer, and have no lines."""
+        """End the search; then there are no lines."""
         self.search.cancel()
         self._above.close()
         self._below.close()
@@ -119,15 +119,15 @@ class FilteredLog:
         """Return how many lines were found so far."""
         return self._offset_count(self._above) + self._offset_count(self._below)
 
-    def forward(self, offset: int) -> Iterator[LogLine]:
+    def lines_from(self, offset: int) -> Iterator[LogLine]:
         """Yield the lines that start at `offset` or after."""
         for index in range(self._first_index_from(offset), self.line_count()):
-            yield from islice(self.log.forward(self._line_start(index)), 1)
+            yield from islice(self.log.lines_from(self._line_start(index)), 1)
 
-    def backward(self, offset: int) -> Iterator[LogLine]:
+    def lines_before(self, offset: int) -> Iterator[LogLine]:
         """Yield the lines that start before `offset`, the last one first."""
         for index in range(self._first_index_from(offset) - 1, -1, -1):
-            yield from islice(self.log.forward(self._line_start(index)), 1)
+            yield from islice(self.log.lines_from(self._line_start(index)), 1)
 
     def _first_index_from(self, offset: int) -> int:
         return bisect_left(range(self.line_count()), offset, key=self._line_start)

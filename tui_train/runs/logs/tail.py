@@ -61,7 +61,7 @@ class LogTail:
         return last_nonblank_version_as_plain_text(self._rest[-_MAX_BAR_BYTES:].decode(errors="replace").split("\r"))
 
     @property
-    def bar(self) -> str:
+    def progress_bar(self) -> str:
         """The progress bar in the incomplete last line, empty if there is none."""
         return progress_bar_in_line(self._rest[-_MAX_BAR_BYTES:])
 

@@ -1,1 +1,1 @@
-"""What a run leaves: weights, losses, and the checkpoint from which it resumes."""
+"""Results of a run: weights, losses, and the checkpoint from which it resumes."""

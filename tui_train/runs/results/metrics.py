@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from tui_train.base.files import inode_and_size
-from tui_train.runner.logs.metrics import Metrics, continued_metrics
-from tui_train.runner.run_folder.planned import read_plan
+from tui_train.runner.logs.metrics import Metrics, joined_metrics
+from tui_train.runner.run_folder.supervisor_plan import read_plan
 from tui_train.runner.system.refused import Refused
 from tui_train.runs.follow import read_progress
 from tui_train.runs.results.result import FILE_CLOCK_TOLERANCE_SECONDS, output_and_newest_checkpoint
@@ -19,10 +19,10 @@ def read_metrics(run: RunDir) -> Metrics:
     Up to its last step the trainer's own record counts: it is exact, and a log may name no steps.
     """
     logged = read_progress(run, read_status(run).attempts, last_bytes=None).metrics
-    return continued_metrics(read_trainer_metrics(run), logged)
+    return joined_metrics(read_trainer_metrics(run), logged)
 
 
-def size_of_logs(run: RunDir) -> int:
+def attempt_log_bytes(run: RunDir) -> int:
     """Return the bytes of the logs of all attempts."""
     return sum(inode_and_size(run.attempt_log(attempt.number))[1] for attempt in read_status(run).attempts)
 

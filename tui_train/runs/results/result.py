@@ -14,17 +14,17 @@ from tui_train.base.text import energy_text, grouped_digits
 from tui_train.profile import store
 from tui_train.runner.logs.curve import LossCurve
 from tui_train.runner.run_folder import checkpoints
-from tui_train.runner.run_folder.planned import SupervisorPlan, read_plan
 from tui_train.runner.run_folder.state import RunStatus
+from tui_train.runner.run_folder.supervisor_plan import SupervisorPlan, read_plan
 from tui_train.runner.system.refused import Refused
-from tui_train.runs.elsewhere import local_output_folder, read_place_elsewhere, read_run_place
 from tui_train.runs.follow import read_progress
+from tui_train.runs.remote_run import local_output_folder, read_remote_place, read_run_place
 from tui_train.runs.results.trackers import ReportingRun, TrackerLine, tracker_lines
 from tui_train.runs.results.trainer_state import read_trainer_state_step
 from tui_train.runs.results.weights import Weights, read_weights
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.script_outputs import argument_folders_written_since, weights_files_written
-from tui_train.runs.status import energy_used_and_if_all_metered, node_folders, read_status, training_seconds
+from tui_train.runs.status import energy_used_and_if_all_metered, other_machine_folders, read_status, training_seconds
 from tui_train.trainers import trainer_has_own_field
 
 WeightsOrigin = Literal["final", "stopped", "checkpoint"]
@@ -48,7 +48,7 @@ class StepLoss(Struct, frozen=True):
 
     @property
     def position_text(self) -> str:
-        """Where it was reported: `step 1 200`."""
+        """The position of the report: `step 1 200`."""
         return f"{self.unit} {grouped_digits(self.step)}"
 
 
@@ -68,11 +68,11 @@ class RunResult(Struct, frozen=True, kw_only=True):
     source: WeightsOrigin = "final"
     """The final weights, what was saved when the training was stopped, or the newest checkpoint."""
     step: int = 0
-    """That of weights which are not final; 0: not known."""
+    """Step of weights that are not final; 0: unknown."""
     base: str = ""
     """The model that was trained: a folder, or an id of the Hub; empty where it is not known or the model is new."""
     revision: str = ""
-    """That of a base on the Hub; empty: main."""
+    """Revision of a base model on the Hub; empty: main."""
     quantized: bool = False
     """The base was quantized for the training."""
     loss: StepLoss | None = None
@@ -82,9 +82,9 @@ class RunResult(Struct, frozen=True, kw_only=True):
     seconds: float | None = None
     """The time of all attempts."""
     joules: float | None = None
-    """What the cards of all attempts drew; None: not metered."""
+    """Energy used by the cards in all attempts; None: not metered."""
     all_metered: bool = False
-    """All cards of each attempt were."""
+    """True if all cards of all attempts were metered."""
     trackers: tuple[TrackerLine, ...] = ()
     """How what it reported to its trackers is opened."""
 
@@ -113,7 +113,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     @property
     def weights_origin_text(self) -> str:
-        """Which of the run's weights these are, in words."""
+        """The origin of the weights within the run, in words."""
         if self.source == "final":
             return "final weights"
         if self.source == "stopped":
@@ -153,10 +153,10 @@ def read_result(run: RunDir) -> RunResult:
         plan = read_plan(str(run.path))
     except Refused:
         return partial
-    if plan.nodes > 1 + len(node_folders(run)):
+    if plan.nodes > 1 + len(other_machine_folders(run)):
         partial = replace(partial, all_metered=False)
     partial = replace(partial, trackers=_tracker_lines(run, plan, status))
-    return _with_weights(partial, run, plan, status)
+    return _result_with_weights(partial, run, plan, status)
 
 
 def _tracker_lines(run: RunDir, plan: SupervisorPlan, status: RunStatus) -> tuple[TrackerLine, ...]:
@@ -171,7 +171,7 @@ def _tracker_lines(run: RunDir, plan: SupervisorPlan, status: RunStatus) -> tupl
     return tracker_lines(of) if status.attempts else ()
 
 
-def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status: RunStatus) -> RunResult:
+def _result_with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status: RunStatus) -> RunResult:
     output, saved = output_and_newest_checkpoint(run, plan, status)
     final = _first_weights_below(output, _FINAL_WEIGHTS_FOLDERS)
     if final and status.attempts and final.changed_at < status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS:
@@ -181,7 +181,7 @@ def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status:
     # A run that was resumed after its end, and did not end again, has weights newer than its final ones.
     own = (
         argument_folders_written_since(run, status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS)
-        if status.attempts and not (final or checkpoint or read_place_elsewhere(run.path))
+        if status.attempts and not (final or checkpoint or read_remote_place(run.path))
         else ()
     )
     for folder in own:
@@ -203,13 +203,13 @@ def _with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status:
         origin, step = "checkpoint", checkpoints.step_in_name(saved)
     elif status.state != "finished":
         # Programs save there also when they are stopped.
-        origin, step = "stopped", _stopped_weights_step(run, status, output, saved, chosen.changed_at)
+        origin, step = "stopped", _step_of_nonfinal_weights(run, status, output, saved, chosen.changed_at)
     return replace(partial, weights=chosen, source=origin, step=step, base=_absolute_base_model(base, run))
 
 
 def _other_weights_files(run: RunDir, status: RunStatus, folders: Iterable[Path]) -> tuple[str, ...]:
     """Return weights of another form that were written while a run trained, as far as they are on this machine."""
-    if not status.attempts or read_place_elsewhere(run.path):
+    if not status.attempts or read_remote_place(run.path):
         return ()
     first, last = status.attempts[0], status.attempts[-1]
     until = time.time() if last.ended is None else last.ended
@@ -225,7 +225,7 @@ def output_and_newest_checkpoint(run: RunDir, plan: SupervisorPlan, status: RunS
     output = local_output_folder(run.path, _last_output_folder(plan, status))
     if rule is None:
         return output, _newest_automodel_checkpoint(output)
-    if read_place_elsewhere(run.path):
+    if read_remote_place(run.path):
         rule = rule._replace(folder=str(output))
     return output, checkpoints.newest_complete_checkpoint(rule, str(run.path))
 
@@ -245,7 +245,9 @@ def _first_weights_below(folder: Path, subfolders: Iterable[str]) -> Weights | N
     return next(filter(None, (read_weights(folder / place if place else folder) for place in subfolders)), None)
 
 
-def _stopped_weights_step(run: RunDir, status: RunStatus, output: Path, checkpoint_path: str, written_at: float) -> int:
+def _step_of_nonfinal_weights(
+    run: RunDir, status: RunStatus, output: Path, checkpoint_path: str, written_at: float
+) -> int:
     """Return the step at which weights were written that are not the final ones; 0 where it is not known."""
     if step := read_trainer_state_step(output):
         return step

@@ -1,4 +1,4 @@
-"""What another start of a run goes on from, its newest whole checkpoint and its output, or why it does not."""
+"""The checkpoint and output from which a run resumes, or why it cannot."""
 
 import os
 import shlex
@@ -11,14 +11,14 @@ from msgspec import Struct
 from tui_train.base.files import read_regular_file
 from tui_train.base.text import visible
 from tui_train.runner.run_folder import checkpoints
-from tui_train.runner.run_folder.planned import read_plan
 from tui_train.runner.run_folder.state import RunStatus
+from tui_train.runner.run_folder.supervisor_plan import read_plan
 from tui_train.runner.system.refused import Refused
-from tui_train.runs.elsewhere import (
+from tui_train.runs.remote_run import (
     is_output_in_shared_run_folder,
     local_output_folder,
     read_host_report,
-    read_place_elsewhere,
+    read_remote_place,
 )
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
@@ -64,7 +64,7 @@ def resume_mode(run: RunDir) -> Literal["told", "by itself", "never"]:
     return "told" if isinstance(first, dict) and first.get("checkpoints") else "never"
 
 
-def start_again_remedy(run: RunDir) -> str:
+def resume_or_restart_remedy(run: RunDir) -> str:
     """Return the command that goes on with a run that was stopped, or starts over where it takes no checkpoint."""
     if resume_mode(run) == "never":
         return f"Train again: tui-train run {visible(shlex.quote(str(run.profile)))}"
@@ -88,7 +88,7 @@ def why_not_resumable(run: RunDir, status: RunStatus) -> str:
 
 def newest_checkpoint(run: RunDir, attempt_position: int) -> str:
     """Return the newest whole checkpoint of the attempt at a position of the plan, from 1; empty: there is none."""
-    if read_place_elsewhere(run.path):
+    if read_remote_place(run.path):
         heard = read_host_report(run.path)
         return heard.checkpoint if heard else ""
     try:
@@ -103,7 +103,7 @@ def find_run_output(run: RunDir, attempt_position: int) -> RunOutput:
         plan = read_plan(str(run.path))
     except Refused:
         return RunOutput()
-    if place := read_place_elsewhere(run.path):
+    if place := read_remote_place(run.path):
         newest = newest_checkpoint(run, attempt_position)
         here, there = local_output_folder(run.path, plan.output), plan.output or f"{place.folder}/output"
         checkpoint = SavedCheckpoint(path=newest, size=0, step=checkpoints.step_in_name(newest)) if newest else None
@@ -116,7 +116,7 @@ def find_run_output(run: RunDir, attempt_position: int) -> RunOutput:
 
 def are_results_here(run: RunDir) -> bool:
     """Return whether the results of a run's last attempt are here: fetched from its host, or on a disk of both."""
-    place = read_place_elsewhere(run.path)
+    place = read_remote_place(run.path)
     if place and is_output_in_shared_run_folder(place, str(run.plan().get("output") or "output")):
         return True
     try:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.profile.types import WANDB_OFFLINE_MODES, Profile
-from tui_train.runs.elsewhere import RunPlace
+from tui_train.runs.remote_run import RunPlace
 
 
 class TrackerLine(Struct, frozen=True):

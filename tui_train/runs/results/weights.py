@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from tui_train.base.files import inode_and_size
-from tui_train.base.parse import Unparsable, json_table, read_file_to_parse
+from tui_train.base.parse import Unparsable, parse_json_object, read_file_to_parse
 from tui_train.base.text import visible
 from tui_train.facts.models.safetensors import read_tensor_descriptions
 
@@ -40,20 +40,20 @@ class Weights(Struct, frozen=True, kw_only=True):
     method: str = ""
     """PEFT's name of an adapter's kind."""
     rank: int = 0
-    """That of LoRA; 0: none."""
+    """Rank of a LoRA adapter; 0: none."""
     plain: bool = True
-    """It consists of low-rank matrices alone, as servers that load adapters need it."""
+    """True if the adapter has only low-rank matrices, as servers require."""
     scores: bool = False
-    """It gives a score, not text."""
+    """True if the model returns a score, not text."""
     quantized: str = ""
-    """How the files of a model are quantized."""
+    """Quantization of a model's files, empty for none."""
     problem: str = ""
-    """Why it cannot be loaded, empty if nothing is wrong with it."""
+    """The reason why it cannot be loaded, empty if it can."""
 
     @property
     def has_tokenizer(self) -> bool:
         """True where a tokenizer was saved beside it."""
-        return bool(_existing_names(Path(self.path), _TOKENIZER_FILES))
+        return bool(_existing_file_names(Path(self.path), _TOKENIZER_FILES))
 
     @property
     def changed_at(self) -> float:
@@ -66,7 +66,7 @@ def read_weights(folder: Path) -> Weights | None:
     is_adapter = bool(inode_and_size(folder / ADAPTER_CONFIG_FILE)[0])
     if not is_adapter and not (
         inode_and_size(folder / MODEL_CONFIG_FILE)[0]
-        and _existing_names(folder, _MODEL_WEIGHTS_FILES + _WEIGHTS_INDEX_FILES)
+        and _existing_file_names(folder, _MODEL_WEIGHTS_FILES + _WEIGHTS_INDEX_FILES)
     ):
         return None
     try:
@@ -78,14 +78,14 @@ def read_weights(folder: Path) -> Weights | None:
 def _read_adapter(folder: Path) -> Weights:
     config = _read_json(folder / ADAPTER_CONFIG_FILE, _MAX_CONFIG_BYTES)
     files = _weights_files(folder, "adapter")
-    task, rank = _text_value(config, "task_type"), config.get("r")
+    task, rank = _text_in_config(config, "task_type"), config.get("r")
     return Weights(
         path=str(folder),
         kind="adapter",
         size=_total_size(files),
-        base=_text_value(config, "base_model_name_or_path"),
+        base=_text_in_config(config, "base_model_name_or_path"),
         task=task,
-        method=_text_value(config, "peft_type"),
+        method=_text_in_config(config, "peft_type"),
         rank=rank if isinstance(rank, int) and 0 < rank < 1 << 20 else 0,
         plain=not config.get("modules_to_save") and not config.get("use_dora") and config.get("bias") in {None, "none"},
         scores=task in {"SEQ_CLS", "TOKEN_CLS"},
@@ -121,7 +121,7 @@ def _missing_weights_text(folder: Path) -> str:
 
 def _file_names_in_index(folder: Path) -> list[str] | None:
     """Return the names of a model's several files, None where it has no index; ValueError for a broken one."""
-    for name in _existing_names(folder, _WEIGHTS_INDEX_FILES)[:1]:
+    for name in _existing_file_names(folder, _WEIGHTS_INDEX_FILES)[:1]:
         parts = _read_json(folder / name, _MAX_INDEX_BYTES).get("weight_map")
         if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
             raise ValueError(f"{name}: it names no files")
@@ -132,12 +132,12 @@ def _file_names_in_index(folder: Path) -> list[str] | None:
 def _weights_files(folder: Path, weights_kind: WeightsKind) -> list[Path]:
     """Return the files with the weights of a folder; of two formats the safe one."""
     if weights_kind == "adapter":
-        return [folder / name for name in _existing_names(folder, _ADAPTER_WEIGHTS_FILES)[:1]]
+        return [folder / name for name in _existing_file_names(folder, _ADAPTER_WEIGHTS_FILES)[:1]]
     try:
         parts = _file_names_in_index(folder)
     except ValueError:
         return []
-    names = _existing_names(folder, _MODEL_WEIGHTS_FILES)[:1] if parts is None else parts
+    names = _existing_file_names(folder, _MODEL_WEIGHTS_FILES)[:1] if parts is None else parts
     return [folder / name for name in names]
 
 
@@ -160,17 +160,17 @@ def _why_damaged(file: Path) -> str:
 def _read_json(file: Path, max_bytes: int) -> dict[str, Any]:
     """Return a JSON file's object; ValueError says why there is none."""
     try:
-        return json_table(read_file_to_parse(file, max_bytes))
+        return parse_json_object(read_file_to_parse(file, max_bytes))
     except Unparsable as error:
         raise ValueError(f"{file.name}: {error}") from None
 
 
-def _text_value(config: dict[str, Any], key: str) -> str:
+def _text_in_config(config: dict[str, Any], key: str) -> str:
     value = config.get(key)
     return value if isinstance(value, str) else ""
 
 
-def _existing_names(folder: Path, names: tuple[str, ...]) -> list[str]:
+def _existing_file_names(folder: Path, names: tuple[str, ...]) -> list[str]:
     return [name for name in names if inode_and_size(folder / name)[0]]
 
 

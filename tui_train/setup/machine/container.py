@@ -31,7 +31,7 @@ CONTAINER_CACHE_FOLDER = "/cache"
 _MEMORY_SIZE_PATTERN = re.compile(r"([1-9]\d{0,9})(?:b|([kmg])(?:i?b)?)?", re.IGNORECASE | re.ASCII)
 _STACK_LIMIT_BYTES = 64 * 2**20
 # A variable that is passed would hide the image's own, which some need to find their libraries.
-_PREPEND_SHIM_SCRIPT = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
+_PREPEND_SHIM_TO_PYTHON_PATH_SCRIPT = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
 # One stream: where its client is lost, the end of the log shows which of its output is still missing.
 _MERGE_STREAMS_SUFFIX = " 2>&1"
 
@@ -55,7 +55,8 @@ def container_wrapper(
     inner_words = (
         "sh",
         "-c",
-        _PREPEND_SHIM_SCRIPT + (_MERGE_STREAMS_SUFFIX if chosen.engine in ENGINES_STOPPED_BY_NAME else ""),
+        _PREPEND_SHIM_TO_PYTHON_PATH_SCRIPT
+        + (_MERGE_STREAMS_SUFFIX if chosen.engine in ENGINES_STOPPED_BY_NAME else ""),
         word_in_run_dir("shim"),
     )
     return ContainerWrapper(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=inner_words)

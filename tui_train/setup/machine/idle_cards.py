@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tui_train.base.errors import Unavailable
-from tui_train.base.text import sentence
+from tui_train.base.text import as_sentence
 from tui_train.facts.gpus.gpu_sets import rank_card_sets, recommended_uuids
 from tui_train.facts.gpus.verdicts import (
     gpu_verdicts,
@@ -16,7 +16,7 @@ from tui_train.facts.gpus.verdicts import (
     why_gpu_unsupported_and_remedy,
     why_torch_unusable,
 )
-from tui_train.facts.machine.torch_builds import TorchBuild, some_torch_supports
+from tui_train.facts.machine.torch_builds import TorchBuild, any_torch_supports
 from tui_train.facts.types import CardSet, Facts, Gpu, Toolchain
 from tui_train.setup.setup import Setup
 
@@ -32,10 +32,10 @@ class IdleCards(Struct, frozen=True, kw_only=True):
     """The same in a few words where it is torch, otherwise empty."""
     python: str = ""
     """Another Python of this machine that can use them."""
-    wheel: TorchBuild | None = None
+    torch_build: TorchBuild | None = None
     """The build of torch that has code for them."""
     remedy: str = ""
-    """What helps where neither does."""
+    """The remedy if neither helps."""
 
 
 def cards_idle_beside_cpu(setup: Setup) -> IdleCards | None:
@@ -46,7 +46,7 @@ def cards_idle_beside_cpu(setup: Setup) -> IdleCards | None:
     facts = setup.facts
     machine = facts.machine
     hidden = [gap for gap in machine.gaps if gap.hides]
-    usable = [gpu for gpu in machine.gpus if some_torch_supports(gpu)]
+    usable = [gpu for gpu in machine.gpus if any_torch_supports(gpu)]
     if setup.gpus or not (usable or hidden):
         return None
     free = recommended_uuids(machine.gpus, gpu_verdicts(machine.gpus))
@@ -62,9 +62,9 @@ def cards_idle_beside_cpu(setup: Setup) -> IdleCards | None:
     python = next((tool.python for tool in _other_usable_pythons(setup) if _recommended_card_set(facts, tool)), "")
     found = replace(found, torch_problem=lack, python=python)
     try:
-        return replace(found, wheel=recommended_torch_build(machine))
+        return replace(found, torch_build=recommended_torch_build(machine))
     except Unavailable as error:
-        reason = f"{sentence(error.message)}. " if error.message not in why else ""
+        reason = f"{as_sentence(error.message)}. " if error.message not in why else ""
         return replace(found, remedy=f"{reason}{error.remedy}")
 
 
@@ -87,7 +87,7 @@ def cards_usable_by_another_torch(setup: Setup) -> IdleCards | None:
             if idle:
                 why = "; ".join(_cards_and_why_idle_texts(idle, setup, is_brief=True))
                 lack = _why_torch_uses_no_card(idle, setup)
-                return IdleCards(cards=idle, why=why, torch_problem=lack, python=python, wheel=wheel)
+                return IdleCards(cards=idle, why=why, torch_problem=lack, python=python, torch_build=wheel)
     return None
 
 

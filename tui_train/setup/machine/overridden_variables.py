@@ -29,7 +29,7 @@ class VariableOverridingKey(NamedTuple):
     name: str
     value: str
     key: str
-    by_key: str
+    value_of_key: str
 
 
 def communication_variables(setup: Setup, *, cuda: bool) -> tuple[EnvSetting, ...]:

@@ -1,4 +1,4 @@
-"""Which Python trains a profile, and why another one cannot; which launcher starts it."""
+"""The Python that trains a profile, why another one cannot, and the launcher."""
 
 from pathlib import Path
 

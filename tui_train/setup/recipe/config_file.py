@@ -17,7 +17,7 @@ from tui_train.base.text import display_path
 from tui_train.facts.types import Facts
 from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument, condition_holds, nested_texts
 from tui_train.profile.types import Profile
-from tui_train.runner.run_folder.fill import filled_config_path
+from tui_train.runner.run_folder.fill_config import filled_config_path
 from tui_train.setup.recipe.options import get_nested_value
 from tui_train.setup.recipe.placeholder_values import (
     PlaceholderValue,
@@ -62,7 +62,7 @@ def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path
     first_values = first_value_texts(placeholder_words(values))
     for dropped in chosen.file.without:
         if condition_holds(dropped.when, first_values):
-            _drop_nested_value(document_values, dropped.key.split("."))
+            _remove_nested_value(document_values, dropped.key.split("."))
     for entry in (*chosen.file.values, *(rule.values if rule else ())):
         if condition_holds(entry.when, first_values):
             filled_value, is_set = _filled_template_and_is_set(
@@ -129,7 +129,7 @@ def _set_nested_value(table: dict[str, Any], path: list[str], value: PlainData) 
     table[last] = value
 
 
-def _drop_nested_value(table: dict[str, Any], path: list[str]) -> None:
+def _remove_nested_value(table: dict[str, Any], path: list[str]) -> None:
     *above, last = path
     current: Any = table
     for name in above:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import EpochSize, epoch_size, facts_key_of_question
 from tui_train.profile.data_weights import valid_data_weights
-from tui_train.setup.recipe.effective import is_unset_by_user
+from tui_train.setup.recipe.effective_values import is_unset_by_user
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 from tui_train.trainers.finetune_data import chosen_chat_template
@@ -22,7 +22,7 @@ def question_about_data(setup: Setup) -> DataQuestion | None:
     """
     profile = setup.effective_profile
     trainer = profile.trainer
-    if not trainer_of(profile).wants_data or not trainer.data:
+    if not trainer_of(profile).requires_user_data or not trainer.data:
         return None
     return DataQuestion(
         files=trainer.data,
@@ -52,7 +52,7 @@ def data_report_at_length_in_force(setup: Setup) -> DataReport | None:
         return report
     if not (length and report.tokens and report.lengths):
         return report
-    effect = report.lengths.effect_of(length)
+    effect = report.lengths.effect_of_length(length)
     tokens = replace(report.tokens, cut=effect.rows, lost=effect.lost)
     # What files with weights have of an epoch is not known for each length.
     tokens = tokens if report.shares else replace(tokens, epoch=effect.epoch)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from tui_train.base.text import counted, first_names_text, visible
+from tui_train.base.text import names_text, quantity, visible
 from tui_train.facts.types import Facts, ScriptParameter, ScriptSource
 from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument
 from tui_train.profile.types import Profile
@@ -47,11 +47,11 @@ _LIKELY_NAMES_BY_PLACEHOLDER: Mapping[str, tuple[str, frozenset[str]]] = {
                               "checkpointsdir", "defaultrootdir"})),
 }  # fmt: skip
 # What a name of a parameter says that is only read; a dataset's folder may be made by a download.
-_INPUT_WORDS = frozenset({
+_WORDS_IN_INPUT_NAMES = frozenset({
     "corpus", "data", "dataset", "eval", "evaluation", "input", "json", "jsonl", "test", "train", "training", "val",
     "valid", "validation",
 })  # fmt: skip
-_OUTPUT_WORDS = frozenset({"cache", "log", "out", "output", "result", "results", "save", "to", "write"})
+_WORDS_IN_OUTPUT_NAMES = frozenset({"cache", "log", "out", "output", "result", "results", "save", "to", "write"})
 _DATA_FILE_SUFFIXES = frozenset({".arrow", ".csv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".tsv", ".txt"})
 _PRETRAINED_NAME_ENDING = "name_or_path"
 _NO_SINGLE_PATH_PATTERN = re.compile(r"://|[*?\[\]{},|~$]")
@@ -72,7 +72,7 @@ class GivenArgument(NamedTuple):
 
 
 class ValueInForce(NamedTuple):
-    """What a script takes for one of its parameters: what the arguments give, or else its default."""
+    """The values in force of a script's parameter: those of the arguments, else its default."""
 
     parameter: ScriptParameter
     values: tuple[str, ...]
@@ -92,7 +92,7 @@ def given_arguments(source: ScriptSource, words: Sequence[str]) -> Mapping[str, 
         end = index + 1
         values: tuple[str, ...]
         if parameter and parameter.form in {"switch", "pair"}:
-            turns_off = name not in parameter.flags and any(flag.startswith(name) for flag in parameter.off)
+            turns_off = name not in parameter.flags and any(flag.startswith(name) for flag in parameter.off_flags)
             values = ("no" if turns_off else "yes",)
         elif parameter and equals:
             end = _end_of_option_values(words, end, max(parameter.value_count - 1, 0))
@@ -104,7 +104,7 @@ def given_arguments(source: ScriptSource, words: Sequence[str]) -> Mapping[str, 
         else:
             values = (words[index],)
             is_argument = words[index] not in source.subcommands and words[index] != "--"
-            parameter = _next_positional(positional, given_by_name) if is_argument else None
+            parameter = _next_positional_parameter(positional, given_by_name) if is_argument else None
         if parameter:
             earlier = given_by_name.get(parameter.name, GivenArgument())
             earlier_values = earlier.values if parameter.takes_several else ()
@@ -115,7 +115,7 @@ def given_arguments(source: ScriptSource, words: Sequence[str]) -> Mapping[str, 
     return given_by_name
 
 
-def with_argument(
+def arguments_with_values(
     source: ScriptSource, words: Sequence[str], parameter: ScriptParameter, values: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the arguments with these values of one parameter; without it, where there are none."""
@@ -135,11 +135,13 @@ def missing_parameters(source: ScriptSource, words: Sequence[str]) -> tuple[Scri
         return ()
     given_by_name = given_arguments(source, words)
     # Where values may be as many as there are, they may have been meant for it.
-    took_more = any(_takes_any_number(parameter) and parameter.name in given_by_name for parameter in source.parameters)
+    took_more = any(
+        _takes_any_number_of_values(parameter) and parameter.name in given_by_name for parameter in source.parameters
+    )
     return tuple(
         parameter
         for parameter in parameters_in_scope(source, words)
-        if parameter.required
+        if parameter.is_required
         and parameter.name not in given_by_name
         and not (took_more and parameter.form == "positional")
     )
@@ -148,12 +150,12 @@ def missing_parameters(source: ScriptSource, words: Sequence[str]) -> tuple[Scri
 def _missing_dataclass_fields(source: ScriptSource, words: Sequence[str]) -> tuple[ScriptParameter, ...]:
     """Return the fields without a default that no argument gives; those of a library's classes have one."""
     names = [word.partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
-    if _may_hide_arguments(words) or argument_file_given_alone(source, words) or source.unnamed_line:
+    if _may_hide_arguments(words) or argument_file_given_alone(source, words) or source.unreadable_argument_line:
         return ()
     return tuple(
         parameter
         for parameter in source.parameters
-        if parameter.required and not any(parameter.name.replace("-", "_").startswith(name) for name in names)
+        if parameter.is_required and not any(parameter.name.replace("-", "_").startswith(name) for name in names)
     )
 
 
@@ -172,7 +174,7 @@ def _may_hide_arguments(words: Sequence[str]) -> bool:
 
 def does_library_parse_as_we_do(source: ScriptSource) -> bool:
     """Return whether the words of a script are read by its library as they are here."""
-    return source.kind in _LIBRARIES_PARSING_AS_WE_DO and not source.unnamed_line
+    return source.kind in _LIBRARIES_PARSING_AS_WE_DO and not source.unreadable_argument_line
 
 
 def _are_all_arguments_declared(source: ScriptSource, words: Sequence[str]) -> bool:
@@ -181,7 +183,7 @@ def _are_all_arguments_declared(source: ScriptSource, words: Sequence[str]) -> b
     names = [word.partition("=")[0] for word in words]
     return (
         source.kind in _LIBRARIES_WITH_SURE_MISSING_ARGUMENTS
-        and not source.unnamed_line
+        and not source.unreadable_argument_line
         and sum(word in source.subcommands for word in words) <= 1
         and not _may_hide_arguments(words)
         and all(name in flags or _abbreviated_parameter(name, flags) for name in names if _OPTION_PATTERN.match(name))
@@ -192,15 +194,15 @@ def argument_value_problem(parameter: ScriptParameter, values: Sequence[str]) ->
     """Return what is wrong with values for a parameter, as the end of a sentence; empty for nothing."""
     # How many words a positional one takes depends on those before it.
     if parameter.value_count and parameter.form != "positional" and len(values) % parameter.value_count:
-        return f"takes {parameter.value_count} values, and {counted(len(values), 'is', 'are')} given"
+        return f"takes {parameter.value_count} values, and {quantity(len(values), 'is', 'are')} given"
     folded = {choice.casefold() for choice in parameter.choices}  # click may ignore the case
     for value in values:
         if parameter.form in {"switch", "pair"} or PLACEHOLDER_PATTERN.search(value):
             continue
-        if not _is_of_type(parameter.type, value):
+        if not _is_value_of_type(parameter.type, value):
             return f"is {visible(value)!r}, which is not {_LABEL_BY_TYPE_NAME[parameter.type]}"
         if parameter.choices and parameter.type == "str" and value.casefold() not in folded:
-            choices = visible(first_names_text(parameter.choices, _MAX_CHOICES_SHOWN))
+            choices = visible(names_text(parameter.choices, _MAX_CHOICES_SHOWN))
             return f"is {visible(value)!r}, which is none of {choices}"
     return ""
 
@@ -233,7 +235,7 @@ def likely_placeholder(parameter: ScriptParameter) -> str:
 
 
 def _likely_placeholder_of_name(parameter: ScriptParameter) -> str:
-    plain_names = _plain_names(parameter)
+    plain_names = _simplified_spellings(parameter)
     if parameter.form not in {"option", "key"} or parameter.takes_several or parameter.choices:
         return ""
     matches = (
@@ -244,7 +246,7 @@ def _likely_placeholder_of_name(parameter: ScriptParameter) -> str:
     return next(matches, "")
 
 
-def _plain_names(parameter: ScriptParameter) -> frozenset[str]:
+def _simplified_spellings(parameter: ScriptParameter) -> frozenset[str]:
     """Return the spellings of a parameter without dashes, underscores and capitals."""
     return frozenset(re.sub("[-_]", "", flag).lower() for flag in (parameter.name, *parameter.flags))
 
@@ -261,11 +263,11 @@ def likely_output_paths(source: ScriptSource, words: Sequence[str]) -> tuple[str
 
 def likely_data(source: ScriptSource, words: Sequence[str]) -> ValueInForce | None:
     """Return what a script reads as its data, by the names of its arguments; None where none is known."""
-    return next((each for each in _values_in_force(source, words) if _names_data(each.parameter)), None)
+    return next((each for each in _values_in_force(source, words) if _is_data_parameter(each.parameter)), None)
 
 
-def _names_data(parameter: ScriptParameter) -> bool:
-    return parameter.form not in {"switch", "pair"} and not _NAMES_OF_DATA.isdisjoint(_plain_names(parameter))
+def _is_data_parameter(parameter: ScriptParameter) -> bool:
+    return parameter.form not in {"switch", "pair"} and not _NAMES_OF_DATA.isdisjoint(_simplified_spellings(parameter))
 
 
 def _values_in_force(source: ScriptSource, words: Sequence[str]) -> Iterator[ValueInForce]:
@@ -298,10 +300,10 @@ def _is_likely_input(name: str, value: str) -> bool:
         return value.startswith(("/", "./", "../"))
     words = {*re.split(r"[-_.]+", name.lower())}
     is_data = PurePath(value).suffix.lower() in _DATA_FILE_SUFFIXES
-    return is_data and bool(words & _INPUT_WORDS) and not words & _OUTPUT_WORDS
+    return is_data and bool(words & _WORDS_IN_INPUT_NAMES) and not words & _WORDS_IN_OUTPUT_NAMES
 
 
-def _is_of_type(type_name: str, value: str) -> bool:
+def _is_value_of_type(type_name: str, value: str) -> bool:
     try:
         _NUMBER_TYPE_BY_NAME.get(type_name, str)(value)
     except ValueError:
@@ -312,7 +314,7 @@ def _is_of_type(type_name: str, value: str) -> bool:
 def _all_flags(parameter: ScriptParameter) -> tuple[str, ...]:
     if parameter.form == "positional":
         return ()
-    return (*(parameter.flags or (parameter.name,)), *parameter.off)
+    return (*(parameter.flags or (parameter.name,)), *parameter.off_flags)
 
 
 def _abbreviated_parameter(name: str, flags: Mapping[str, ScriptParameter]) -> ScriptParameter | None:
@@ -323,13 +325,13 @@ def _abbreviated_parameter(name: str, flags: Mapping[str, ScriptParameter]) -> S
     return matches[0] if len(matches) == 1 else None
 
 
-def _takes_any_number(parameter: ScriptParameter) -> bool:
+def _takes_any_number_of_values(parameter: ScriptParameter) -> bool:
     """Return whether it takes as many values at once as there are."""
-    return parameter.takes_several and not parameter.repeats and not parameter.value_count
+    return parameter.takes_several and not parameter.repeats_name_per_value and not parameter.value_count
 
 
 def _max_values_at_once(parameter: ScriptParameter, words: Sequence[str]) -> int:
-    return parameter.value_count or (len(words) if _takes_any_number(parameter) else 1)
+    return parameter.value_count or (len(words) if _takes_any_number_of_values(parameter) else 1)
 
 
 def _end_of_option_values(words: Sequence[str], index: int, most: int) -> int:
@@ -338,7 +340,7 @@ def _end_of_option_values(words: Sequence[str], index: int, most: int) -> int:
     return next((at for at in range(index, end) if _OPTION_PATTERN.match(words[at])), end)
 
 
-def _next_positional(
+def _next_positional_parameter(
     positional: Sequence[ScriptParameter], given_by_name: Mapping[str, GivenArgument]
 ) -> ScriptParameter | None:
     """Return the parameter that takes the next word without a name."""
@@ -347,7 +349,7 @@ def _next_positional(
 
 def _takes_another_word(parameter: ScriptParameter, given: GivenArgument | None) -> bool:
     """Return whether a positional parameter takes one more word."""
-    if given is None or _takes_any_number(parameter):
+    if given is None or _takes_any_number_of_values(parameter):
         return True
     return len(given.values) < parameter.value_count
 
@@ -358,11 +360,11 @@ def _insertion_index(
     """Return where a parameter goes that is not there yet: its command, and positional ones, keep their order."""
     command = next((at for at, word in enumerate(words) if word in source.subcommands), len(words))
     if parameter.form != "positional":
-        return len(words) if parameter.command else command
+        return len(words) if parameter.subcommand else command
     order = [other.name for other in parameters_in_scope(source, words) if other.form == "positional"]
     earlier = order[: order.index(parameter.name)] if parameter.name in order else []
     ends = [given_by_name[name].word_indexes[-1] + 1 for name in earlier if name in given_by_name]
-    return max(ends, default=command + 1 if parameter.command else 0)
+    return max(ends, default=command + 1 if parameter.subcommand else 0)
 
 
 def _argument_words(parameter: ScriptParameter, values: Sequence[str]) -> tuple[str, ...]:
@@ -370,10 +372,10 @@ def _argument_words(parameter: ScriptParameter, values: Sequence[str]) -> tuple[
     if not values:
         return ()
     if parameter.form in {"switch", "pair"}:
-        return (name,) if values[0] == "yes" else parameter.off[:1]
+        return (name,) if values[0] == "yes" else parameter.off_flags[:1]
     if parameter.form == "positional":
         return tuple(values)
-    if parameter.repeats:
+    if parameter.repeats_name_per_value:
         one_each = ((f"{name}={value}",) if name.startswith("--") else (name, value) for value in values)
         return tuple(word for words in one_each for word in words)
     if parameter.form == "key" or (name.startswith("--") and not parameter.takes_several):

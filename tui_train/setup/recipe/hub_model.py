@@ -41,7 +41,12 @@ def hub_endpoint(profile: Profile, hub: HubCache) -> str:
 def model_to_query(profile: Profile, facts: Facts) -> str:
     """Return the model, with its revision, whose size the Hub must be asked for; empty where it need not."""
     name = hub_model_id(profile)
-    if not name or not trainer_of(profile).takes_hub_ids or facts.hub is None or is_hub_offline(profile, facts.hub):
+    if (
+        not name
+        or not trainer_of(profile).accepts_hub_model_ids
+        or facts.hub is None
+        or is_hub_offline(profile, facts.hub)
+    ):
         return ""
     if profile.trainer.revision and not hub_cache.is_valid_revision(profile.trainer.revision):
         return ""
@@ -86,7 +91,11 @@ def loaded_model_id(setup: Setup) -> str:
     """Return the id of the model that the training loads; empty where it loads none, or a folder."""
     profile = setup.profile
     name = hub_model_id(profile)
-    return name if name and trainer_of(profile).takes_hub_ids and "model" in setup.ladder_context.accepted else ""
+    return (
+        name
+        if name and trainer_of(profile).accepts_hub_model_ids and "model" in setup.ladder_context.accepted_placeholders
+        else ""
+    )
 
 
 def _model_id_fetched_by_run(setup: Setup) -> str:

@@ -7,7 +7,7 @@ from tui_train.facts.types import Facts, YamlDocument
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.profile.presets import Preset
 from tui_train.profile.types import LauncherName, Profile, Strategy
-from tui_train.setup.recipe.effective import EffectiveValue
+from tui_train.setup.recipe.effective_values import EffectiveValue
 from tui_train.trainers import trainer_of
 
 CONFIG_SOURCE_TEXT = "from your accelerate config"
@@ -30,10 +30,14 @@ def usable_launcher_config(profile: Profile, facts: Facts, launcher: LauncherNam
     document = launcher_config_document(profile, facts)
     if not LAUNCHERS[launcher].reads_config or document is None or document.problem:
         return {}
-    return {} if accelerate_config.why_config_unusable(document.values) else config_for_device(document.values, device)
+    return (
+        {}
+        if accelerate_config.why_config_unusable(document.values)
+        else launcher_config_for_device(document.values, device)
+    )
 
 
-def config_for_device(config: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+def launcher_config_for_device(config: Mapping[str, Any], device: str) -> Mapping[str, Any]:
     """Return what of a config holds on a device."""
     return config if device == "cuda" else accelerate_config.config_without_gpu_only_precision(config)
 
@@ -71,7 +75,7 @@ def _recipe_values_of_sharding(strategy: Strategy, config: Mapping[str, Any]) ->
 
 def _leaves_precision_to_launcher(profile: Profile, preset: Preset) -> bool:
     """Return whether the launcher's precision holds: a library with one of its own, or none known, overrides it."""
-    if trainer_of(profile).gets_every_value:
+    if trainer_of(profile).takes_every_recipe_value:
         return True
     passes = any("precision" in argument.when for argument in preset.arguments)
     passes |= any("precision" in value.when for value in (preset.file.values if preset.file else ()))

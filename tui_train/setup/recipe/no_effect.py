@@ -42,11 +42,11 @@ def why_no_effect(key: str, setup_or_profile: Setup | Profile) -> str:
         return _why_tracking_not_passed(key, profile.tracking, setup)
     if section == "recipe":
         return _why_recipe_value_not_passed(key, setup) if setup and key not in _ALWAYS_EFFECTIVE_KEYS else ""
-    return _why_other_choices_exclude(key, profile) or _why_not_for_trainer(key, profile, setup)
+    return _why_other_choices_exclude(key, profile) or _why_trainer_ignores(key, profile, setup)
 
 
 def _why_tracking_not_passed(key: str, tracking: Tracking, setup: Setup | None) -> str:
-    """Return why the training cannot be told where to report to."""
+    """Return why the training cannot be passed its loggers."""
     name = key.partition(".")[2]
     for_all = {"trackers", "report_to", "log_with"}
     passing = {name, *for_all}
@@ -55,7 +55,7 @@ def _why_tracking_not_passed(key: str, tracking: Tracking, setup: Setup | None) 
             return "only for Weights & Biases and Trackio"
         # A variable tells W&B.
         passing = {"wandb", *for_all} if tracking.wandb else {"trackio_project"}
-    if setup is None or passing & setup.ladder_context.accepted:
+    if setup is None or passing & setup.ladder_context.accepted_placeholders:
         return ""
     if setup.nemo_flavour:
         return "NeMo has loggers of its own, which the recipe settings choose"
@@ -83,7 +83,7 @@ def _launcher_reads_config(profile: Profile, setup: Setup | None) -> bool:
     return name != "auto" and LAUNCHERS[name].reads_config
 
 
-def _why_not_for_trainer(key: str, profile: Profile, setup: Setup | None) -> str:
+def _why_trainer_ignores(key: str, profile: Profile, setup: Setup | None) -> str:
     """Return why what trains, or what starts it, does not take a value."""
     if key == "trainer.accelerate_config":
         return "" if _launcher_reads_config(profile, setup) else "only accelerate launch reads it"
@@ -91,13 +91,13 @@ def _why_not_for_trainer(key: str, profile: Profile, setup: Setup | None) -> str
     if trainers and not trainer_has_own_field(profile, key):
         return f"only {trainers[0].label} takes it" if len(trainers) == 1 else f"{trainer.label} takes none"
     if key.startswith("finetune."):
-        return _why_not_for_method(key.partition(".")[2], profile.finetune)
+        return _why_method_ignores(key.partition(".")[2], profile.finetune)
     if key == "nemo.peft" and profile.nemo.task != "finetune":
         return "only a finetune takes it"
     return _why_preset_ignores(key, setup) if setup else ""
 
 
-def _why_not_for_method(name: str, finetune: Finetune) -> str:
+def _why_method_ignores(name: str, finetune: Finetune) -> str:
     """Return why a setting of a fine-tuning has no effect with its method or tuning."""
     if name in _ADAPTER_SETTINGS and finetune.tuning == "full":
         return "all weights are trained, without an adapter"
@@ -111,7 +111,11 @@ def _why_preset_ignores(key: str, setup: Setup) -> str:
     if key == "trainer.script" and not preset.can_start_script:
         return f"{preset.name_in_sentence} starts a module of its own"
     placeholder = _PLACEHOLDER_BY_KEY.get(key)
-    if placeholder is None or placeholder in setup.ladder_context.accepted or (placeholder == "config" and preset.file):
+    if (
+        placeholder is None
+        or placeholder in setup.ladder_context.accepted_placeholders
+        or (placeholder == "config" and preset.file)
+    ):
         return ""
     return f"{preset.name_in_sentence} does not take it"
 
@@ -149,15 +153,15 @@ def _why_recipe_value_not_passed(key: str, setup: Setup) -> str:
     names = {name for name, field_key in KEY_BY_PLACEHOLDER.items() if field_key == source_key}
     if setup.ladder_context.loads_model and MODEL_SIZE_PLACEHOLDERS & names:
         return "the model folder decides"
-    if not setup.ladder_context.accepted.isdisjoint(names):
+    if not setup.ladder_context.accepted_placeholders.isdisjoint(names):
         refused = key == "recipe.precision" and _does_script_refuse_precision(profile.recipe.precision, setup)
         return f"the script does not take {profile.recipe.precision}" if refused else ""
     if setup.nemo_flavour and MODEL_SIZE_PLACEHOLDERS & names:
         return "follows from the type of the weights"
-    return _trainer_does_not_take_it_text(setup)
+    return _not_taken_by_trainer_text(setup)
 
 
-def _trainer_does_not_take_it_text(setup: Setup) -> str:
+def _not_taken_by_trainer_text(setup: Setup) -> str:
     if not trainer_has_own_field(setup.profile, "trainer.preset"):
         return f"{trainer_of(setup.profile).label} does not take it"
     if file := file_replacing_script_options(setup):

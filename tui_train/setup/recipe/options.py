@@ -38,7 +38,7 @@ class UserOption(NamedTuple):
 
 
 class PresetPassingRule(NamedTuple):
-    """How a preset passes a value: as the value of an option or key, or as the `fixed_value` that stands for it.
+    """The rule by which a preset passes a value: as the value of an option or key, or by a `fixed_value` for it.
 
     One that is not `readable_back` passes other text too, so that the value cannot be read back.
     """

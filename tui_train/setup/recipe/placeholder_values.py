@@ -41,7 +41,7 @@ def recipe_keys_to_pass(profile: Profile, changed_keys: Iterable[str]) -> frozen
 
     Some trainers are passed all of them.
     """
-    if trainer_of(profile).gets_every_value:
+    if trainer_of(profile).takes_every_recipe_value:
         return frozenset(key for key in KEY_BY_PLACEHOLDER.values() if key.startswith("recipe."))
     keys = {key for key in fields.chosen_keys(profile) if key.startswith("recipe.")} | set(changed_keys)
     # A scaled learning rate is another one than the trainer's own.
@@ -58,7 +58,7 @@ def placeholder_values(
     profile = setup.effective_profile
     recipe, trainer, world_size = profile.recipe, profile.trainer, setup.world_size
     data: tuple[CommandWord, ...] = trainer.data
-    if trainer_of(profile).makes_model and not data:
+    if trainer_of(profile).can_create_model and not data:
         data = (word_in_run_dir(SAMPLE_TEXT_FILE),)
     steps = effective_accumulation(profile, setup.model_copies)
     from_recipe: dict[str, PlaceholderValue | None] = {
@@ -164,7 +164,9 @@ def fill_placeholders(argument: PresetArgument, values: PlaceholderWords) -> tup
     repeats = min((len(values[name]) for name in named), default=1)
     if repeats:
         repeats = max((len(values[name]) for name in named), default=1)
-    return tuple(tuple(_fill_word(word, values, turn) for word in argument.words) for turn in range(repeats))
+    return tuple(
+        tuple(_word_with_placeholders_filled(word, values, turn) for word in argument.words) for turn in range(repeats)
+    )
 
 
 def first_value_texts(values: PlaceholderWords) -> dict[str, str]:
@@ -172,7 +174,7 @@ def first_value_texts(values: PlaceholderWords) -> dict[str, str]:
     return {name: str(texts[0]) if texts else "" for name, texts in values.items()}
 
 
-def _fill_word(word: str, values: PlaceholderWords, value_index: int) -> CommandWord:
+def _word_with_placeholders_filled(word: str, values: PlaceholderWords, value_index: int) -> CommandWord:
     filled: list[CommandWord] = []
     for position, piece in enumerate(PLACEHOLDER_PATTERN.split(word)):
         if position % 2 and piece in values:

@@ -8,7 +8,7 @@ from tui_train.base.errors import BadInput
 from tui_train.plan.render.manifests import jobset, skypilot, trainjob
 from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest, to_dns_label
 from tui_train.profile.types import Profile
-from tui_train.setup.profile_summary import given_or_derived_name
+from tui_train.setup.profile_summary import chosen_or_derived_name
 
 
 class Manifest(Protocol):
@@ -39,7 +39,7 @@ def with_cluster_address(profile: Profile, manifest_name: str) -> Profile:
         return profile
     if profile.nodes.uneven_processes:
         raise BadInput("a manifest gives each machine as many processes", "Leave nodes.processes out.")
-    address = MANIFESTS[manifest_name].first_machine_address(to_dns_label(given_or_derived_name(profile)))
+    address = MANIFESTS[manifest_name].first_machine_address(to_dns_label(chosen_or_derived_name(profile)))
     # Its machines are the cluster's, whatever their names are elsewhere.
     nodes = msgspec.structs.replace(profile.nodes, count=profile.nodes.machine_count, hosts=(), address=address)
     return msgspec.structs.replace(profile, nodes=nodes)

@@ -73,21 +73,21 @@ class ClusterPlan(Struct, frozen=True, kw_only=True):
     """A DNS label."""
     plan: Plan
     files: tuple[RenderedFile, ...]
-    """Those of the run."""
+    """The files of the run."""
     image: str
     gpus: int
-    """How many each machine has."""
+    """The GPUs of each machine."""
     gpu_name: str
     """The card that it was planned for."""
     mounts: tuple[Mount, ...]
-    """What the training reads and writes outside of its run folder, without what lies in a claim."""
+    """The paths outside the run folder that the training reads or writes, without those in a claim."""
     outputs: tuple[str, ...]
     """The mounts that the training makes."""
     claims: tuple[VolumeClaim, ...]
     paths: Mapping[str, str]
     """"file" or "folder", where that is known."""
     shared_memory: str
-    libraries: tuple[str, ...]
+    library_requirements: tuple[str, ...]
     """NAME==VERSION, as the plan was made for."""
     had_container: bool
     """The plan had a container."""
@@ -157,7 +157,7 @@ def plan_for_cluster(
         claims=tuple(claims),
         paths=paths,
         shared_memory=profile.container.shared_memory,
-        libraries=_library_versions(toolchain),
+        library_requirements=_library_versions(toolchain),
         had_container=plan.container is not None,
     )
 
@@ -219,7 +219,9 @@ def without_machine_parts(plan: Plan) -> Plan:
 
 def _command_without_machine_parts(command: Command, plan: Plan) -> Command:
     first, *others = command.parts
-    env = [setting for setting in command.env if setting.origin != "container" and not _names_machine_gpus(setting)]
+    env = [
+        setting for setting in command.env if setting.origin != "container" and not _is_machine_gpus_variable(setting)
+    ]
     if plan.container:
         env = [*(setting for setting in env if setting.name != "PYTHONPATH"), _python_path_without_container(env)]
     return Command(
@@ -227,7 +229,7 @@ def _command_without_machine_parts(command: Command, plan: Plan) -> Command:
     )
 
 
-def _names_machine_gpus(setting: EnvSetting) -> bool:
+def _is_machine_gpus_variable(setting: EnvSetting) -> bool:
     """Return whether a variable names GPUs of this machine; an empty one hides all."""
     return setting.name == "CUDA_VISIBLE_DEVICES" and setting.value != "" and setting.origin == "profile"
 

@@ -221,7 +221,7 @@ def _manifest_notes(cluster: ClusterPlan, file_name: str) -> list[str]:
 def _image_requirement_notes(cluster: ClusterPlan) -> list[str]:
     if cluster.had_container:
         return ["Limits of locked memory and of the stack are those of the node: a pod cannot set them."]
-    libraries = ", ".join(cluster.libraries).replace("==", " ")
+    libraries = ", ".join(cluster.library_requirements).replace("==", " ")
     made_for = f" The plan was made for {libraries}." if libraries else ""
     return [f"The image needs bash 4.4, coreutils and `python` with the libraries of the training.{made_for}"]
 

@@ -44,7 +44,7 @@ def accelerator_name(gpu_name: str) -> str:
 def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     """Return the task; BadInput where it cannot hold the plan."""
     has_image = bool(cluster.image)
-    if not has_image and not cluster.libraries:
+    if not has_image and not cluster.library_requirements:
         message = "neither an image nor a Python is known, from which the libraries of the training could come"
         raise BadInput(message, "Name an image: --set container.image=NAME:TAG.")
     document: dict[str, Any] = {"name": cluster.name, "num_nodes": cluster.plan.nodes}
@@ -67,7 +67,7 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
 
 
 def _setup_script(cluster: ClusterPlan) -> str:
-    libraries = " ".join(map(shlex.quote, cluster.libraries))
+    libraries = " ".join(map(shlex.quote, cluster.library_requirements))
     return (
         f"[ -x {_VENV_FOLDER}/bin/python ] || python3 -m venv {_VENV_FOLDER}\n"
         f"{_VENV_FOLDER}/bin/python -m pip install --quiet {libraries}\n"
@@ -95,7 +95,7 @@ def _task_notes(cluster: ClusterPlan, *, has_image: bool) -> list[str]:
             "setup installs the libraries that the plan was made for; add there what your script needs besides."
         )
     elif not cluster.had_container:
-        libraries = ", ".join(cluster.libraries).replace("==", " ")
+        libraries = ", ".join(cluster.library_requirements).replace("==", " ")
         lines.append(f"The image needs bash 4.4, coreutils and `python`. The plan was made for {libraries}.")
     copied = [mount.host for mount in cluster.mounts if mount.host not in cluster.outputs]
     if copied:

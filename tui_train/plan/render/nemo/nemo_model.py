@@ -1,4 +1,4 @@
-"""What the files for NeMo and for Megatron-Bridge share: their arguments, and the lines on the model itself."""
+"""Common parts of the files for NeMo and Megatron-Bridge: their arguments, and the lines on the model."""
 
 from tui_train.trainers.nemo import NemoFile
 

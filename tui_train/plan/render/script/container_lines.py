@@ -2,7 +2,7 @@
 
 from tui_train.base.command import CommandPart, ContainerWrapper
 from tui_train.plan.render.quoting import BashExpansion, quoted_word
-from tui_train.plan.render.script.variants import MergedAttempts, ScriptLine
+from tui_train.plan.render.script.merged_attempts import MergedAttempts, ScriptLine
 from tui_train.plan.types import Plan
 from tui_train.runner.containers.container import ENGINES_STOPPED_BY_NAME
 from tui_train.setup.machine.container import card_options, card_options_of_running_machine

@@ -8,7 +8,13 @@ from tui_train.base.command import CommandWord
 from tui_train.base.text import visible
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.render.script import container_lines, script_end, script_head
-from tui_train.plan.render.script.variants import MergedAttempts, ScriptLine, ScriptVariable, merge_attempts, pack_words
+from tui_train.plan.render.script.merged_attempts import (
+    MergedAttempts,
+    ScriptLine,
+    ScriptVariable,
+    merge_attempts,
+    pack_words,
+)
 from tui_train.plan.types import Attempt, Plan
 
 _REASON_COMMENT_COLUMN = 44

@@ -8,7 +8,7 @@ from msgspec import Struct
 from tui_train.base.command import JoinedWord, part_needs_checkpoint
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.render.script import container_lines
-from tui_train.plan.render.script.variants import ScriptLine, merge_attempts, pack_words
+from tui_train.plan.render.script.merged_attempts import ScriptLine, merge_attempts, pack_words
 from tui_train.plan.types import Plan
 
 _CONTINUED_LINE_INDENT = "    "

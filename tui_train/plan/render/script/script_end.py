@@ -1,7 +1,7 @@
 """The end of launch.sh: its options, then the supervisor, or with --plain the command alone."""
 
+from tui_train.plan.render.script.merged_attempts import ScriptLine
 from tui_train.plan.render.script.script_head import takes_checkpoint
-from tui_train.plan.render.script.variants import ScriptLine
 from tui_train.plan.types import Plan
 from tui_train.runner.containers.container import ENGINES_STOPPED_BY_NAME
 

@@ -6,7 +6,7 @@ from tui_train.base.command import part_needs_checkpoint
 from tui_train.base.text import visible
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.types import Plan
-from tui_train.runner.machines.machines import without_login_user
+from tui_train.runner.machines.node_network import without_login_user
 
 _COMMENT_WIDTH = 78  # characters after "# ", for a terminal of 80 columns
 _USAGE_INDENT = " " * 29
@@ -56,7 +56,7 @@ def _usage_rows(plan: Plan) -> list[tuple[str, str]]:
     first = bool(plan.hosts) or several
     lines = [
         *([("sbatch slurm.sh", "submit it to Slurm, from this folder")] if plan.slurm else []),
-        ("bash launch.sh", "run it within a job, as slurm.sh does" if plan.slurm else _usage_row_of_start(plan)),
+        ("bash launch.sh", "run it within a job, as slurm.sh does" if plan.slurm else _usage_row_without_options(plan)),
         ("bash launch.sh --plain", "only run the command below, in the foreground"),
         ("bash launch.sh --dry-run", "only print what would be started"),
         ("python3 runner.pyz status", "show the state; also: stop, tail, follow"),
@@ -87,7 +87,7 @@ def _usage_rows(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _usage_row_of_start(plan: Plan) -> str:
+def _usage_row_without_options(plan: Plan) -> str:
     if plan.is_started_by_hand:
         return "run the processes of this machine"
     can_resume = plan.attempts[0].checkpoints or plan.resumes_itself

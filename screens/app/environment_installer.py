@@ -1,0 +1,151 @@
+"""Installs an environment in a worker of the app, whatever screen is shown."""
+
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+from textual.message import Message
+from textual.worker import get_current_worker
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import as_sentence, display_path, visible
+
+from ..discovery.discovery import DiscoveryApp
+from ..install.installation import Installation
+
+if TYPE_CHECKING:
+    from tui_train.actions.environments.progress import InstallProgress
+    from tui_train.checks.finding import EnvironmentInstall
+    from tui_train.facts.types import Machine
+
+_MAX_OUTPUT_LINES = 200
+_MIN_SECONDS_BETWEEN_REPORTS = 0.3  # seconds between two pictures of what is done
+
+
+@dataclass
+class InstallationChanged(Message):
+    """Message that the state of an installation has changed."""
+
+    installation: Installation
+
+
+class EnvironmentInstaller:
+    """Installs one environment at a time; the app's `installation` is its state."""
+
+    def __init__(self, app: DiscoveryApp) -> None:
+        """Begin with none."""
+        self._app = app
+        self._cancel = threading.Event()
+
+    @property
+    def is_busy(self) -> bool:
+        """True while an environment is being made."""
+        return bool(self._app.installation and self._app.installation.is_running)
+
+    def install_unless_busy(self, environment: "EnvironmentInstall") -> None:
+        """Make an environment, unless one is being made."""
+        if self.is_busy or self._app.facts is None:
+            return
+        self._cancel.clear()
+        installation = self._app.installation = Installation(title=environment.title, began_at=time.monotonic())
+        work = partial(self._install_in_worker, environment, self._app.facts.machine, installation)
+        self._app.run_worker(work, name="install", group="install", thread=True)
+
+    def cancel(self) -> None:
+        """End the present installation; what it has made is removed."""
+        self._cancel.set()
+
+    def _install_in_worker(
+        self, environment: "EnvironmentInstall", machine: "Machine", installation: Installation
+    ) -> None:
+        reporter, worker = _InstallationReporter(self._app, installation), get_current_worker()
+
+        def cancelled() -> bool:
+            reporter.report_pending()
+            # The worker is cancelled with the app, however that ends.
+            return self._cancel.is_set() or worker.is_cancelled
+
+        try:
+            reporter.report_finished(_create_environment_in_free_folder(environment, machine, reporter, cancelled))
+        except TuiTrainError as error:
+            reporter.report_failed(error)
+        except BaseException:
+            reporter.report_failed(TuiTrainError("the installation failed", "See its last lines."))
+            raise
+
+
+class _InstallationReporter:
+    """Reports the state of an installation to the app, not more often than can be seen."""
+
+    def __init__(self, app: DiscoveryApp, installation: Installation) -> None:
+        from tui_train.actions.environments.progress import InstallOutputReader
+
+        self._app = app
+        self._installation = installation
+        self._reader = InstallOutputReader()
+        self._reported = 0.0
+        self._last_reported = installation
+
+    def report_folder(self, folder: str) -> None:
+        """Report the folder of the environment."""
+        self._report(replace(self._installation, folder=folder), at_once=True)
+
+    def begin_step(self, line: str) -> None:
+        """Add a line that says what is done from now on."""
+        self._add_line(line, self._reader.begin_step(visible(line)))
+
+    def add_output_line(self, line: str) -> None:
+        """Add a line of uv or pip."""
+        self._add_line(line, self._reader.read_line(line))
+
+    def _add_line(self, line: str, progress: "InstallProgress") -> None:
+        lines = (*self._installation.lines, visible(line))[-_MAX_OUTPUT_LINES:]
+        self._report(replace(self._installation, lines=lines, progress=progress))
+
+    def report_pending(self) -> None:
+        """Report what has come since the last report."""
+        self._report(self._installation)
+
+    def report_finished(self, python: str) -> None:
+        """Report the Python of the finished environment."""
+        self._report_end(python=python)
+
+    def report_failed(self, error: TuiTrainError) -> None:
+        """Report why the installation failed."""
+        self._report_end(failure=f"{as_sentence(error.message)}. {error.remedy}")
+
+    def _report_end(self, **outcome: Any) -> None:
+        self._report(
+            replace(self._installation, seconds=time.monotonic() - self._installation.began_at, **outcome), at_once=True
+        )
+
+    def _report(self, installation: Installation, *, at_once: bool = False) -> None:
+        self._installation = installation
+        if installation is not self._last_reported and (
+            at_once or time.monotonic() - self._reported > _MIN_SECONDS_BETWEEN_REPORTS
+        ):
+            self._reported, self._last_reported = time.monotonic(), installation
+            self._app.post_message(InstallationChanged(installation))
+
+
+def _create_environment_in_free_folder(
+    environment: "EnvironmentInstall", machine: "Machine", reporter: _InstallationReporter, is_cancelled: Any
+) -> str:
+    """Make an environment in a folder that does not exist yet, and return its Python."""
+    from tui_train.actions import environments
+    from tui_train.actions.environments import create
+    from tui_train.base.app_paths import environments_folder
+    from tui_train.facts.gpus.verdicts import recommended_torch_build
+
+    package_set = environments.find_package_set(environment.set_name)
+    place = create.first_free_path(environments_folder() / package_set.name)
+    reporter.report_folder(display_path(str(place)))
+    wheel = create.choose_torch_build(machine, "")
+    plan = create.plan_install(package_set, place, create.find_supported_python(package_set), wheel, create.find_uv())
+    # Whatever index the user has set: it is made for the GPUs.
+    plan = replace(plan, cuda=plan.cuda or recommended_torch_build(machine).cuda)
+    create.create_environment(plan, machine, reporter.begin_step, reporter.add_output_line, is_cancelled)
+    return str(plan.python)

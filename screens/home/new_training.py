@@ -1,0 +1,92 @@
+"""Starting a new training from Home: a start option, or a path or model name that is pasted or typed."""
+
+from typing import TYPE_CHECKING
+
+from textual import work
+from textual.events import Paste
+
+from tui_train.base.errors import TuiTrainError
+
+from ..base import WizardScreen
+from ..messages import OpenStep, SetProfile
+from ..widgets.text_layout import MUTED, styled
+from .start_options import START_OPTIONS
+
+if TYPE_CHECKING:
+    from tui_train.profile.types import Profile
+
+_PATH_QUESTION = """Data, a script, a profile, a model's folder or its name on the Hub:
+
+Several files, or a model and its data, go in one line."""
+
+
+class NewTrainingScreen(WizardScreen):
+    """A screen from which a new training is started."""
+
+    def open_step_with_profile(
+        self, profile: "Profile", step: str = "hardware", *, save_as_draft: bool = True, notice: str = ""
+    ) -> None:
+        """Open a step with a profile, and say something there."""
+        self.post_message(SetProfile(profile, save_as_draft=save_as_draft))
+        self.post_message(OpenStep(step, self, notice))
+
+    def action_choose_start_option(self) -> None:
+        """Ask for one of the start options."""
+        answers = ((each.key, styled((each.title, "b"), (f"\n{each.note}", MUTED))) for each in START_OPTIONS)
+        self.ask_choice("New training", answers, self.open_start_option)
+
+    def open_start_option(self, option_key: str) -> None:
+        """Open the first step of a start option, with defaults; the draft stays until one is changed."""
+        from tui_train.profile.fields import profile_with_value
+        from tui_train.profile.types import Profile
+
+        if option_key in {"finetune", "script"}:
+            self.open_step_with_profile(profile_with_value(Profile(), "trainer.kind", option_key), save_as_draft=False)
+        elif option_key == "quickstart":
+            self.open_step_with_profile(Profile(), "preview", save_as_draft=False)
+        elif option_key == "open":
+            self._ask_path()
+
+    def on_paste(self, event: Paste) -> None:
+        """Open what is pasted, as if it were typed for the question."""
+        event.stop()
+        if event.text.strip():
+            self._open_pasted_text(event.text)
+
+    @work(thread=True, group="paste", exclusive=True)
+    def _open_pasted_text(self, text: str) -> None:
+        """Open what a text begins; where that is nothing, ask on with the text at hand."""
+        try:
+            profile, notice = _profile_and_notice_of_text(text)
+        except TuiTrainError as error:
+            self.app.call_from_thread(self._ask_path, " ".join(text.splitlines()), error)
+        else:
+            self.app.call_from_thread(self.open_step_with_profile, profile, save_as_draft=False, notice=notice)
+
+    def _ask_path(self, text: str = "", refusal: TuiTrainError | None = None) -> None:
+        """Ask for a path or a model's name until it begins something."""
+        from tui_train.facts.machine.folder_names import names_in_local_folder
+
+        from ..widgets.dialogs import TextDialog
+
+        recognised: list[Profile] = []
+
+        def recognise(typed: str) -> str:
+            profile, notice = _profile_and_notice_of_text(typed)
+            recognised[:] = [profile]
+            return notice
+
+        def answered(notice: str | None) -> None:
+            if notice is not None:
+                self.open_step_with_profile(recognised[0], save_as_draft=False, notice=notice)
+
+        if self.app.screen is self:
+            self.app.push_screen(TextDialog(_PATH_QUESTION, text, recognise, names_in_local_folder, refusal), answered)
+
+
+def _profile_and_notice_of_text(text: str) -> "tuple[Profile, str]":
+    """Return the profile that a text begins, and what was recognised; for a worker: disks may be slow."""
+    from tui_train.actions.pasted_text import profile_content_text, profile_from_pasted_text
+
+    profile = profile_from_pasted_text(text)
+    return profile, profile_content_text(profile)

@@ -1,0 +1,207 @@
+"""Child process in the Python that trained, which exchanges lines of JSON over its pipes."""
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import tempfile
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from msgspec import Struct
+
+from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
+from tui_train.base.files import inode_and_size
+from tui_train.base.parse import Unparsable, parse_json_object
+from tui_train.base.text import quantity, visible
+from tui_train.facts.machine import child_memory_limit
+from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT
+from tui_train.facts.models import hub
+from tui_train.runs.rundir import RunDir
+
+_MAX_LINE_BYTES = 1 << 20
+_MAX_STDERR_BYTES = 64 << 20
+_STDERR_TAIL_BYTES = 4096
+_POLL_SECONDS = 0.1
+
+
+class TrainingPython(Struct, frozen=True):
+    """The Python that trained, the variables that it was given, and whether it may use the run's cards."""
+
+    python: str
+    environment: dict[str, str] = {}
+    device: str = "cpu"
+
+
+class ModelCodeNotTrusted(Unavailable):
+    """A model or its tokenizer loads only by running Python code that came with it, which was not allowed."""
+
+
+class AnswerCancelled(Exception):
+    """Nobody waits for the answer any more."""
+
+
+def training_python(run: RunDir, python: str = "") -> TrainingPython:
+    """Return what a run was trained with, or another Python in its place; Unavailable where it cannot be started."""
+    plan, damage = run.read_plan()
+    if damage:
+        raise BadInput(f"{visible(run.name)} has no valid plan: {damage}", "Name another run.")
+    if plan.get("container") and not python:
+        why = f"{visible(run.name)} was trained in a container, whose Python is not on this machine"
+        raise Unavailable(why, "Name a Python with torch, transformers and peft: --python /path/to/python3")
+    named = python or plan.get("python")
+    if not isinstance(named, str) or not inode_and_size(Path(named))[0]:
+        why = f"the Python that trained is not there: {visible(str(named))}"
+        raise Unavailable(why, "Name another Python with torch, transformers and peft: --python /path/to/python3")
+    device = "cuda" if plan.get("device") == "cuda" else "cpu"
+    return TrainingPython(named, _training_variables_from_profile(plan), device)
+
+
+def _training_variables_from_profile(plan: dict[str, Any]) -> dict[str, str]:
+    """Return the variables that the user or the choice of cards gave the training."""
+    try:
+        settings = plan["attempts"][0]["command"]["env"]
+        chosen = [setting for setting in settings if setting["origin"] == "profile"]
+        return {item["name"]: item["value"] for item in chosen if isinstance(item["value"], str)}
+    except (LookupError, TypeError):
+        return {}
+
+
+class ResultChild:
+    """A running program of programs/result/; each message is a JSON object with an `event`."""
+
+    def __init__(
+        self, python: TrainingPython, program: str, request: dict[str, Any], *, has_stdin: bool = False
+    ) -> None:
+        """Start it, with a stdin where it `has_stdin`; Unavailable where it cannot be started."""
+        child = str(resources.files("tui_train").joinpath(f"programs/result/{program}"))
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as this
+        self._rest = b""
+        self._memory = child_memory_limit.loading_memory_limit(
+            _model_folders(request), uses_cuda=python.device == "cuda"
+        )
+        try:
+            self._process = child_memory_limit.start_with_memory_limit(
+                [python.python, "-B", child, json.dumps(request)],
+                self._memory,
+                python.environment,
+                "/",
+                stdin=subprocess.PIPE if has_stdin else subprocess.DEVNULL,
+                stderr=self._errors,
+            )
+        except (OSError, ValueError) as error:
+            self._errors.close()
+            why = getattr(error, "strerror", None) or str(error)
+            remedy = "Name another Python: --python /path/to/python3"
+            raise Unavailable(f"cannot start {visible(python.python)}: {visible(why)}", remedy) from error
+
+    @property
+    def is_alive(self) -> bool:
+        """True while it can be asked."""
+        return self._process.poll() is None
+
+    def send_message(self, message: object) -> None:
+        """Send it a message; a child that is gone is noticed when its answer is read."""
+        if self._process.stdin:
+            with contextlib.suppress(OSError, ValueError):
+                self._process.stdin.write(json.dumps(message).encode() + b"\n")
+                self._process.stdin.flush()
+
+    def read_message(self, seconds: float, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+        """Return the next message; TuiTrainError if it fails, ends or is silent for so long, or AnswerCancelled."""
+        ends = monotonic() + seconds
+        pipe = self._process.stdout
+        assert pipe is not None  # noqa: S101 - it was asked for
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            while True:
+                if message := self._take_received_message():
+                    return message
+                if cancelled() or CHILDREN_CANCELLED_EVENT.is_set():
+                    raise AnswerCancelled
+                if monotonic() >= ends:
+                    why = f"no answer for {quantity(round(seconds), 'second')}"
+                    raise Unavailable(why, "The machine may be busy or short of memory; try again later.")
+                if os.fstat(self._errors.fileno()).st_size > _MAX_STDERR_BYTES:
+                    why = f"it wrote more than {_MAX_STDERR_BYTES >> 20} MiB of errors{self._last_stderr_line_suffix()}"
+                    raise Unavailable(why, "Fix that in the Python that trained, or name another one: --python PATH.")
+                if selector.select(_POLL_SECONDS):
+                    data = os.read(pipe.fileno(), 65536)
+                    if not data:
+                        raise self._error_of_ended_child()
+                    self._rest += data
+
+    def _take_received_message(self) -> dict[str, Any] | None:
+        """Return the next whole message that has come; what is none is passed over."""
+        while b"\n" in self._rest:
+            line, self._rest = self._rest.split(b"\n", 1)
+            try:
+                message = parse_json_object(line)
+            except Unparsable:
+                continue
+            if isinstance(message.get("event"), str):
+                if message["event"] == "error":
+                    raise _result_child_error(str(message.get("kind")), str(message.get("why")))
+                return message
+        if len(self._rest) > _MAX_LINE_BYTES:
+            raise Unavailable("it wrote a line of more than 1 MiB", "If that happens again, report it.")
+        return None
+
+    def _error_of_ended_child(self) -> TuiTrainError:
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            code = 0
+        last = self._last_stderr_line_suffix()
+        if why := child_memory_limit.out_of_memory_reason(code, last, self._memory):
+            return _result_child_error("memory", why)
+        return Unavailable(
+            f"it ended with exit code {code}{last}",
+            ("Fix that in the Python that trained, or name another one: --python PATH."),
+        )
+
+    def _last_stderr_line_suffix(self) -> str:
+        """Return the last line of its stderr behind a colon, empty where there is none."""
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _STDERR_TAIL_BYTES))
+        lines = self._errors.read(_STDERR_TAIL_BYTES).decode(errors="replace").strip().splitlines()
+        return f": {visible(lines[-1].strip()[:200])}" if lines else ""
+
+    def close(self) -> None:
+        """End it and all that it started."""
+        child_memory_limit.kill_and_close(self._process, 2.0)
+        self._errors.close()
+
+
+def _model_folders(request: dict[str, Any]) -> list[str]:
+    """Return the folders of the models that a request names."""
+    base, revision = str(request.get("base") or ""), str(request.get("revision") or "")
+    in_cache = base and not Path(base).is_absolute()
+    return [str(request.get("folder") or ""), hub.snapshot_folder(os.environ, base, revision) if in_cache else base]
+
+
+_MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
+    "memory": ("out of memory", "Stop what else uses that memory, or use a machine with more."),
+    "missing": (
+        "the model is not complete here",
+        ("Copy the missing files there, or download the model: hf download ID"),
+    ),
+    "lacks": ("this Python cannot do that", "Install what is missing there, or name another Python: --python PATH"),
+    "quantized": ("an adapter merges into unquantized weights only", "Name the unquantized model: --base FOLDER"),
+    "space": ("no disk space", "Free some space, or choose a folder on another disk."),
+    "template": ("the chat template cannot be used", "Try a model with another chat template."),
+    "prompt": ("the prompt cannot be answered", "Give another prompt."),
+}
+
+
+def _result_child_error(error_kind: str, why: str) -> TuiTrainError:
+    """Return what a child could not do as an error with a remedy."""
+    if error_kind == "code":
+        return ModelCodeNotTrusted(visible(why), "Read that file; to run it this time: --trust-remote-code")
+    what, remedy = _MESSAGE_AND_REMEDY_BY_ERROR_KIND.get(
+        error_kind, ("it failed", "See whether the model loads in that Python.")
+    )
+    return Unavailable(f"{what}: {visible(why)}", remedy)

@@ -1,0 +1,106 @@
+"""Advice for a failure, where the log or the settings say more than its signature can."""
+
+import re
+from collections.abc import Sequence
+
+from tui_train.checks.trainer import module_packages
+from tui_train.diagnose import refused_arguments
+from tui_train.diagnose.named_changes import OOM_REMEDY_BY_PHASE
+from tui_train.diagnose.traceback_lines import (
+    FRAME_PATTERN,
+    MAX_SOURCE_LINES,
+    RAISE_STATEMENT_PATTERN,
+    index_of_line,
+    innermost_user_frame,
+)
+from tui_train.diagnose.types import Evidence, LogLine, Signature
+from tui_train.profile.types import Profile
+from tui_train.setup.recipe.effective_values import working_folder
+from tui_train.trainers import trainer_of
+
+_SMALLEST_BATCH_REMEDY = (
+    "The micro batch is 1 already: a shorter sequence length, activation checkpointing, sharding (fsdp2), offload, an "
+    "8-bit optimizer or LoRA need less."
+)
+
+_MIN_CERTAIN_STRENGTH = 60
+# A remedy of a failure that is known to no more than its traceback.
+_TRACEBACK_REMEDY_PREFIX = "Look at the traceback"
+_CHECK_OOM_PREFIX = "Check `dmesg | grep -i oom`; if it shows a kill: "
+# The built-in trainer has no workers and loads no weights of a library.
+_CPU_OOM_REMEDY = (
+    "On the CPU, a smaller micro batch, sequence length or model needs less memory; or end other programs."
+)
+_LIBRARY_NAME_PATTERN = re.compile(r"/(?:site|dist)-packages/(\w{1,40})")
+_TITLE_BY_LIBRARY = {"peft": "PEFT", "trl": "TRL"}
+_ERROR_MESSAGE_PATTERN = re.compile(r"[\w.]{0,100}\b[A-Z]\w{1,60}: (?P<message>.+)")
+# They name what was looked up, and nothing to do.
+_LOOKUP_ERROR_PATTERN = re.compile(r"(\w+\.)*(Key|Index|Attribute)Error\b")
+
+
+def remedy_and_values(
+    signature: Signature, match_values: dict[str, str], error_line: LogLine, evidence: Evidence, profile: Profile | None
+) -> tuple[str, dict[str, str]]:
+    """Return the remedy for a failure that a line shows, and the values that its text names."""
+    if signature.failure == "missing_module" and not signature.remedy:
+        module, limit = match_values.get("module", ""), match_values.get("limit", "")
+        folder = module_packages.project_folder_of_module(module, evidence.script_source)
+        # Braces would be taken for those of a signature.
+        return re.sub("[{}]", "", module_packages.missing_module_remedy(module, limit, folder)), match_values
+    if signature.failure == "cuda_oom" and evidence.phase in OOM_REMEDY_BY_PHASE:
+        return OOM_REMEDY_BY_PHASE[evidence.phase], match_values
+    if signature.change == "less_memory" and profile and profile.recipe.micro_batch == 1:
+        return _SMALLEST_BATCH_REMEDY, match_values
+    by_kernel = signature.failure == "host_oom" or (signature.failure == "sigkill" and evidence.oom_kills is None)
+    if by_kernel and profile and trainer_of(profile).can_create_model:
+        return (
+            _CPU_OOM_REMEDY if signature.strength >= _MIN_CERTAIN_STRENGTH else f"{_CHECK_OOM_PREFIX}{_CPU_OOM_REMEDY}"
+        ), match_values
+    values = {**_raiser_and_place_values(evidence.lines, error_line), **match_values}
+    if profile and evidence.preset and (start := working_folder(profile, evidence.preset)):
+        values.setdefault("start", f"{start} (trainer.working_directory)")
+    if raised := _ERROR_MESSAGE_PATTERN.match(error_line.text):
+        values.setdefault("message", raised["message"])
+    if values.get("message", "").endswith(":"):
+        values["message"] = _message_with_next_line(evidence.lines, error_line)
+    if signature.remedy.startswith(_TRACEBACK_REMEDY_PREFIX):
+        return _traceback_remedy(signature, values), values
+    refused = (
+        refused_arguments.refused_arguments_remedy(evidence, profile)
+        if signature.change == "leave_out" and profile
+        else ""
+    )
+    # Braces would be taken for those of a signature.
+    return re.sub("[{}]", "", refused) or signature.remedy, values
+
+
+def _traceback_remedy(signature: Signature, values: dict[str, str]) -> str:
+    """Return where to look; where a library refuses something in its own words, these say what to do."""
+    if "place" not in values:
+        return "Do what {raiser} says." if "raiser" in values else signature.remedy
+    return "Do what {raiser} says; your code calls it at {place}." if "raiser" in values else "Look at {place}."
+
+
+def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> dict[str, str]:
+    """Return the library that raised an error itself, if one did, and the place in a file of the user's."""
+    values = {}
+    at = index_of_line(lines, error_line)
+    ours = [line.text for line in lines[max(0, at - MAX_SOURCE_LINES) : at] if line.rank == error_line.rank]
+    frame = max((index for index, text in enumerate(ours) if FRAME_PATTERN.match(text)), default=None)
+    says_what_to_do = not _LOOKUP_ERROR_PATTERN.match(error_line.text)
+    if frame is not None and says_what_to_do and any(map(RAISE_STATEMENT_PATTERN.match, ours[frame + 1 : frame + 2])):
+        library = _LIBRARY_NAME_PATTERN.search(ours[frame])
+        values = {"raiser": _TITLE_BY_LIBRARY.get(library[1], library[1])} if library else {}
+    user_frame = innermost_user_frame(lines, error_line)
+    if user_frame is None:
+        return values
+    place = f"line {user_frame.line} of {user_frame.file}"
+    place += f", in {user_frame.function}" if user_frame.function else ""
+    return {**values, "place": place, "own_file": user_frame.file, "own_line": user_frame.line}
+
+
+def _message_with_next_line(lines: Sequence[LogLine], error_line: LogLine) -> str:
+    """Return an error whose message begins on the line after it."""
+    at = index_of_line(lines, error_line)
+    after = (line.text.strip() for line in lines[at + 1 : at + 4] if line.rank == error_line.rank)
+    return " ".join(filter(None, (error_line.text.strip(), next(filter(None, after), ""))))
