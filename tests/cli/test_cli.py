@@ -506,7 +506,7 @@ def test_ctrl_c_that_was_noted_while_a_run_started_asks_as_any_other(monkeypatch
     monkeypatch.setattr(start, "stream_run", lambda run, started_here: (Progress(), RunStatus(state="stopped")))
     run, noted = rundir.RunDir(Path("/runs/mine")), Interrupts()
     noted.start_recording()
-    noted.record(signal.SIGINT, None)
+    noted.record_signal(signal.SIGINT, None)
     assert start._stream_started_run(run, noted)[1].state == "stopped"
     assert asked == [run]
 

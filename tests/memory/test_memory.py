@@ -398,7 +398,7 @@ def test_a_trace_counts_what_is_trained_not_what_the_files_hold(tmp_path):
     where = msgspec.structs.replace(facts(), models={str(tmp_path): read_model_folder(str(tmp_path))})
     found = derive_workload(Setup(chosen, where))
     told = traces.run_memory_trace(
-        warm.training(), traces.memory_child_request(found.model, found.settings, found.folder)
+        warm.training(), traces.memory_child_request(found.model, found.settings, found.model_folder)
     )
     assert told.peak_phase_and_bytes[1] == pytest.approx(
         estimate_memory(found.model, found.settings).peak_phase.total_bytes, rel=0.1

@@ -164,7 +164,7 @@ def test_a_viewer_is_told_of_the_newest_attempt_until_the_run_ends(made):
     start_run(run)
     told = [*follow_snapshots(run, lambda: False)]
     assert told[-1].status.state == "finished"
-    assert told[-1].attempt == 1
+    assert told[-1].attempt_number == 1
     assert len(told) == len(set(map(repr, told))), "nothing is told twice"
 
 
