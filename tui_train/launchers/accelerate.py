@@ -33,7 +33,7 @@ class Accelerate(Launcher):
     """Starts one process per device by accelerate launch."""
 
     label = "accelerate"
-    about = "one process per device; can shard models"
+    description = "one process per device; can shard models"
     starts_several_processes = True
     starts_on_several_machines = True
     shards: ClassVar[frozenset[Strategy]] = frozenset({"fsdp2", "zero1", "zero2", "zero3"})

@@ -8,7 +8,7 @@ class Python(Launcher):
     """Starts one process by the interpreter itself."""
 
     label = "python"
-    about = "one process on one device"
+    description = "one process on one device"
     starts_nemo_recipes = True
 
     def command_parts(self) -> tuple[CommandPart, ...]:

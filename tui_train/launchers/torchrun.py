@@ -18,7 +18,7 @@ class Torchrun(Launcher):
     """Starts one process per device by torchrun."""
 
     label = "torchrun"
-    about = "one process per device; part of PyTorch"
+    description = "one process per device; part of PyTorch"
     starts_several_processes = True
     starts_on_several_machines = True
     allows_uneven = True
