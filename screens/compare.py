@@ -46,7 +46,7 @@ _MIN_CELL_WIDTH = 8
 _NOTE_WIDTH = 16
 _MAX_CURVE_POINTS = 4000
 # The note of a run of an array is its KEY=VALUE.
-_SECTION_PATTERN = re.compile(r"^(?:recipe|finetune)\.")
+_ARRAY_NOTE_PATTERN = re.compile(r"(?:recipe|finetune)\.([a-z_]+)=(.+)")
 _LOSS_ANSWER = " "  # no name of a metric
 
 
@@ -238,9 +238,13 @@ def _settings_table(rows: Sequence[ComparisonRow], run_count: int, chosen_index:
 
 
 def _distinct_run_names(compared: Sequence[ComparedRun]) -> list[str]:
-    """Return what tells the runs apart: their names, or else their notes, or else when they began."""
+    """Return what tells the runs apart: values of an array, or else names, or else notes, or when they began."""
     without_dates = [_run_id_without_date(each.run.name) for each in compared]
-    notes = [_SECTION_PATTERN.sub("", each.note) for each in compared]
+    notes = [each.note for each in compared]
+    values = [_ARRAY_NOTE_PATTERN.fullmatch(note) for note in notes]
+    if len({value and value[1] for value in values}) == 1 and values[0] and len(set(notes)) == len(notes):
+        # The key is told once.
+        return [f"{values[0][1]}={values[0][2]}", *(value[2] for value in values[1:] if value)]
     for names in (without_dates, notes):
         if all(names) and len(set(names)) == len(names):
             return names

@@ -11,7 +11,7 @@ from textual.content import Content
 from tui_train.actions.run_array import ArrayMember, prepare_members, start_members
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput
-from tui_train.base.text import visible
+from tui_train.base.text import quantity, visible
 from tui_train.checks import Finding
 from tui_train.facts.gpus.gpu_sets import facts_with_idle_gpus, is_busy
 from tui_train.facts.machine.folder_names import names_in_local_folder
@@ -227,18 +227,27 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         def start(array: str | None) -> None:
             if array is not None:
                 self._starting = True
+                self.notify(f"Starting {quantity(len(members), 'run')} …", markup=False)
                 self._start_members(tuple(members))
 
-        has_gpus = bool(self._prepared and self._prepared.plan and self._prepared.plan.gpus)
-        elsewhere = " or on other GPUs of that kind" if has_gpus else ""
-        question = f"A run for each value of a key, one after the other{elsewhere}:"
-        self.app.push_screen(TextDialog(question, "recipe.learning_rate=1e-4,2e-4", prepare), start)
+        self.app.push_screen(TextDialog(self._array_question, "recipe.learning_rate=1e-4,2e-4", prepare), start)
+
+    @property
+    def _array_question(self) -> str:
+        plan = self._prepared.plan if self._prepared else None
+        if self.wizard.uses_slurm:
+            return "A job for each value of a key:"
+        has_more = plan and len(plan.gpu_pool) > len(plan.gpus) and not self.profile.hardware.gpus
+        elsewhere = " or on other GPUs of that kind" if has_more else ""
+        return f"A run for each value of a key, one after the other{elsewhere}:"
 
     @work(thread=True, group="start")
     def _start_members(self, members: tuple[ArrayMember, ...]) -> None:
         place = self.wizard.place_for(members[0].prepared.profile)
         runs = tuple(run for _, run in start_members(members, place))
         self.post_message(CompareRuns(runs[: len(RUN_LETTERS)]) if runs[1:] else OpenRun(runs[0]))
+        if runs[len(RUN_LETTERS) :]:
+            self.app.notify(f"The first {len(RUN_LETTERS)} of {len(runs)} runs; Home has all of them.", markup=False)
 
     @work(thread=True, group="start")
     def _start_run(self, prepared: PreparedPlan, when_free: WhenFree) -> None:
@@ -247,8 +256,10 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         self.post_message(OpenRun(place.submit(prepared, prepared.plan, when_free=when_free)))
 
     def on_screen_resume(self) -> None:
-        """Let a plan be started again, when the screen is shown again."""
-        self._starting = False
+        """Let a plan be started again, when the screen is shown again: also by a dialog that has begun a start."""
+        self._starting = any(
+            worker.group == "start" and worker.node is self and not worker.is_finished for worker in self.workers
+        )
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
         """Let the plan be started again."""

@@ -4,8 +4,9 @@ import sys
 
 import msgspec
 import pytest
-from pilot import open_wizard, wait_for_text, wait_for_workers
+from pilot import open_wizard, until_true, wait_for_text, wait_for_workers
 from support import FULL_RECIPE, facts, gpu, profile, run_cli, wait_until
+from tui_train.screens.preview.screen import PreviewScreen
 
 from tui_train.actions.run_array import prepare_members
 from tui_train.base.errors import BadInput
@@ -14,7 +15,7 @@ from tui_train.runs import folders, rundir
 from tui_train.runs.status import read_status
 
 SCRIPT = """
-import argparse, fcntl, sys
+import argparse, fcntl, sys, time
 parser = argparse.ArgumentParser()
 parser.add_argument("--seed", type=int)
 seed = parser.parse_args().seed
@@ -22,6 +23,7 @@ with open("taken", "w") as taken:
     fcntl.flock(taken, fcntl.LOCK_EX | fcntl.LOCK_NB)  # another one that trains meanwhile fails here
     with open("seeds", "a") as seeds:
         print(seed, file=seeds)
+    time.sleep(600 if seed > 8 else 0)
     for step in range(1, 4):
         print({"loss": 1 / (seed + step), "epoch": step}, flush=True)
     sys.exit(seed == 3)
@@ -61,6 +63,16 @@ def test_each_value_is_trained_with_in_order_and_a_failure_stops_none(script):
 
 
 @pytest.mark.whole
+def test_what_waits_is_stopped_with_what_it_waits_for(script):
+    run_cli("run", "job", "--array", f"recipe.seed={'0' * 200}9,10")
+    runs = [run.name for run in rundir.list_runs()]
+    wait_until(lambda: any(read_status(run).attempts for run in rundir.list_runs()))
+    run_cli("stop", "--now", *runs)
+    assert {read_status(run).state for run in rundir.list_runs()} == {"stopped"}
+    assert sum(len(read_status(run).attempts) for run in rundir.list_runs()) == 1
+
+
+@pytest.mark.whole
 async def test_an_array_is_started_on_preview_and_compared(script):
     async with open_wizard(size=(80, 24)) as pilot:
         pilot.app.open_saved_profile("job")
@@ -72,20 +84,19 @@ async def test_an_array_is_started_on_preview_and_compared(script):
         await pilot.press("home", "ctrl+k", *"recipe.seed=1,2,2", "enter")
         await wait_for_text(pilot, "there twice")
         await pilot.press("home", "ctrl+k", *"recipe.seed=1,2,3,4,5", "enter")
-        await wait_for_text(pilot, "Compare", "A", "E", seconds=60)
+        await until_true(pilot, lambda: isinstance(pilot.app.screen, PreviewScreen))
+        await pilot.press("enter")
+        await wait_for_text(pilot, "Compare", "A seed=1", "B 2", seconds=60)
+        assert len(rundir.list_runs()) == 5, "Enter meanwhile has started none"
         states = [status.state for status in ended().values()]
         assert sorted(states) == ["failed", *["finished"] * 4]
         await wait_for_text(pilot, "failed")
 
 
-def cards(*names):
-    return tuple(gpu(index, name=name) for index, name in enumerate(names))
-
-
 @pytest.mark.parametrize(
     "array",
     ["recipe.seed", "recipe.seed=", "recipe.seed=1,,2", "recipe.seed=1,1", "trainer.model=/a,/b", "=1,2", "recipe.x=1",
-     "recipe.seed=" + ",".join(map(str, range(101)))],
+     "recipe.learning_rate=1e-3,0.001", "recipe.seed=" + ",".join(map(str, range(101)))],
 )  # fmt: skip
 def test_what_is_no_array_is_refused(array):
     with pytest.raises(BadInput):

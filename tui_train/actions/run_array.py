@@ -1,10 +1,11 @@
 """An array: several runs of one profile that differ in a single value, planned before the first of them starts."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 
-from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.errors import BadInput, StartInterrupted, TuiTrainError
 from tui_train.base.text import quantity, visible
 from tui_train.checks import Finding
 from tui_train.facts.gpus.gpu_sets import facts_with_idle_gpus
@@ -33,7 +34,7 @@ class ArrayMember(msgspec.Struct, frozen=True):
     @property
     def errors(self) -> tuple[Finding, ...]:
         """The findings that forbid its start."""
-        return tuple(finding for finding in self.prepared.findings if finding.level == "error")
+        return self.prepared.errors
 
 
 def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMember, ...]:
@@ -46,15 +47,16 @@ def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMe
     field = fields.get_field(key)
     if field.kind in typed_lists.LIST_FIELD_KINDS:
         raise BadInput(f"{visible(array)}: {visible(key)} is a list", "Choose a key that takes a single value.")
-    if not all(values) or len(set(values)) < len(values):
-        raise BadInput(f"{visible(array)}: a value is missing or there twice", remedy)
     if len(values) > _MAX_RUNS:
         raise BadInput(f"{len(values)} values are too many at a time", f"Name at most {_MAX_RUNS}.")
+    parsed = [fields.parse_value(field, value) for value in values]
+    if not all(values) or len(set(parsed)) < len(parsed):
+        raise BadInput(f"{visible(array)}: a value is missing or there twice", remedy)
     # Each waits for its turn, so what uses the GPUs now is in nobody's way.
     facts = facts if facts.scheduler else facts_with_idle_gpus(facts)
     members = []
-    for value in values:
-        own = fields.profile_with_value(profile, key, fields.parse_value(field, value))
+    for text, value in zip(values, parsed, strict=True):
+        own = fields.profile_with_value(profile, key, value)
         setup = make_setup(own, facts)
         if output := own.trainer.output or setup.user_output_folder:
             message = f"all runs of the array would write to {visible(output)}"
@@ -63,7 +65,7 @@ def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMe
         if prepared.plan and not (facts.scheduler or prepared.plan.may_wait):
             message = "trainings on several machines cannot wait for each other, so they make no array"
             raise BadInput(message, "Start one after the other, or let Slurm start them.")
-        members.append(ArrayMember(f"{key}={value}", prepared))
+        members.append(ArrayMember(f"{key}={text}", prepared))
     return tuple(members)
 
 
@@ -78,15 +80,21 @@ def start_members(
 
     Outside of Slurm each waits for its turn: for the GPUs that the profile names, or else for any of their kind.
     """
-    for number, member in enumerate(members):
+    started: list[RunDir] = []
+    for member in members:
         plan, profile = member.prepared.plan, member.prepared.profile
         assert plan is not None  # noqa: S101 - whoever starts them has looked at their errors
         waits: WhenFree = "" if place.slurm else when_free or ("chosen" if profile.hardware.gpus else "any")
         try:
             run = place.submit(member.prepared, plan, interrupts, when_free=waits)
         except TuiTrainError as error:
-            if number:
-                error.remedy = f"{quantity(number, 'run')} of {len(members)} started before that. {error.remedy}"
+            if started:
+                words = f"{quantity(len(started), 'run')} of {len(members)} started before that, and go on."
+                stop = f"Stop them: tui-train stop {' '.join(visible(run.name) for run in started)}"
+                error.remedy = f"{words} {stop if isinstance(error, StartInterrupted) else error.remedy}"
             raise
-        folders.write_note(run, member.edit)
+        started.append(run)
+        # It trains, whether or not its list entry says with what.
+        with suppress(TuiTrainError):
+            folders.write_note(run, member.edit[: folders.MAX_NOTE_LENGTH])
         yield member, run

@@ -34,8 +34,8 @@ TRIAL_TABLE_HEADER = ("trial", "micro batch", "checkpointing", "precision", "spe
 class TuningState(Struct, frozen=True, kw_only=True):
     """The trials so far, the setting being tried (None at the end), and the change to the fastest.
 
-    `tokens_per_sample` are per sample, 0 where unknown. `folder` has the trials' logs and their table. `waits_for` is what
-    is in the way before the first trial, where they wait for their turn.
+    `tokens_per_sample` are per sample, 0 where unknown. `folder` has the trials' logs and their table. `waits_for` is
+    what is in the way before the first trial, where they wait for their turn.
     """
 
     folder: Path

@@ -194,13 +194,13 @@ def attach(run: str) -> None:
 
 
 @cli.command()
-@RUN_ARGUMENT
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=lazy_completer("runs"))
 @click.option("--now", is_flag=True, help="Stop at once, without time to save.")
-def stop(run: str, *, now: bool) -> None:
-    """End RUN and every process of it; `last` is the newest run that is live."""
-    from tui_train.cli.runs import runs
+def stop(runs: tuple[str, ...], *, now: bool) -> None:
+    """End RUNS and every process of them; `last` is the newest run that is live."""
+    from tui_train.cli.runs.runs import stop_runs_and_report
 
-    runs.stop_run_and_report(run, at_once=now)
+    stop_runs_and_report(runs, at_once=now)
 
 
 @cli.command()

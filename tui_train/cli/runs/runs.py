@@ -97,10 +97,20 @@ def _listed_run_data(listed: ListedRun, *, is_here: bool) -> dict[str, Any]:
     }
 
 
-def stop_run_and_report(reference: str, *, at_once: bool) -> None:
-    """End a run; `at_once` without time to save."""
+def stop_runs_and_report(references: tuple[str, ...], *, at_once: bool) -> None:
+    """End runs; `at_once` without time to save."""
+    runs = [_find_run_to_stop(reference) for reference in references]
+    # What waits for the end of one before it is not to begin meanwhile.
+    for run in sorted(runs, key=lambda each: each.name, reverse=True):
+        _stop_run_and_report(run, at_once=at_once)
+
+
+def _find_run_to_stop(reference: str) -> RunDir:
     run = next((each.run for each in read_listed_runs() if each.is_stoppable), None) if reference == "last" else None
-    run = run or rundir.find_run(reference)
+    return run or rundir.find_run(reference)
+
+
+def _stop_run_and_report(run: RunDir, *, at_once: bool) -> None:
     try:
         before = place_of_run(run).ask_state(run, with_log=False)
     except StartUnderWay:
