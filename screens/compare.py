@@ -46,7 +46,7 @@ _MIN_CELL_WIDTH = 8
 _NOTE_WIDTH = 16
 _MAX_CURVE_POINTS = 4000
 # The note of a run of an array is its KEY=VALUE.
-_ARRAY_NOTE_PATTERN = re.compile(r"(?:recipe|finetune)\.([a-z_]+)=(.+)")
+_ARRAY_NOTE_PATTERN = re.compile(r"([a-z_]+)=(.+)")
 _LOSS_ANSWER = " "  # no name of a metric
 
 

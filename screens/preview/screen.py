@@ -163,10 +163,11 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             return
         if self._prepared is None:
             self.update()
-        if wrong := self._first_error_forbidding_plan():
+        prepared = self._prepared
+        errors = prepared.errors if prepared else ()
+        if wrong := self._first_error_forbidding_plan() or next(iter(errors), None):
             self.app.bell()
             raise BadInput(f"It cannot be started: {wrong.message}", wrong.remedy)
-        prepared = self._prepared
         if prepared is None or prepared.plan is None or prepared.profile != self.profile or self._starting:
             self.app.bell()
             return
@@ -300,7 +301,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     def action_export_files(self) -> None:
         """Ask for a folder, then write the files there."""
         if self._prepared and self._prepared.files:
-            folder = str(Path.cwd() / visible(self.profile.name))
+            folder = str(Path.cwd() / visible(chosen_or_derived_name(self.profile)))
             self.app.push_screen(
                 TextDialog("Write the files to this folder:", folder, list_folder_names=names_in_local_folder),
                 self._export_files,

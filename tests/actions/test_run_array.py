@@ -57,7 +57,7 @@ def ended():
 def test_each_value_is_trained_with_in_order_and_a_failure_stops_none(script):
     said = run_cli("run", "job", "--array", "recipe.seed=4,3,5", cwd=script.parent).stdout
     states = {note: status.state for note, status in ended().items()}
-    assert states == {"recipe.seed=4": "finished", "recipe.seed=3": "failed", "recipe.seed=5": "finished"}
+    assert states == {"seed=4": "finished", "seed=3": "failed", "seed=5": "finished"}
     assert (script.parent / "seeds").read_text().split() == ["4", "3", "5"]
     assert all(run.name in said.splitlines()[-1] for run in rundir.list_runs())
 

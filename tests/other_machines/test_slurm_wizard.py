@@ -288,7 +288,7 @@ def test_an_array_is_a_job_and_a_run_for_each_value(nodes, tmp_path):
     assert rundir.list_runs() == ()
     said_of_all = run_cli("run", "job", "--slurm", "--array", "recipe.steps=4,300,9").stdout
     runs = sorted(rundir.list_runs(), key=lambda run: run.name)
-    assert [folders.read_note(run) for run in runs] == ["recipe.steps=4", "recipe.steps=300", "recipe.steps=9"]
+    assert [folders.read_note(run) for run in runs] == ["steps=4", "steps=300", "steps=9"]
     assert all(run.name in said_of_all for run in runs)
     assert len({slurm_job.read_known_job(run.path).number for run in runs}) == 3
     short, long, last = runs

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ from click.testing import CliRunner
 from hostile_profiles import LAUNCHERS_AND_PRESETS, hostile_profile_and_facts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pilot import PRETRAIN_KEY, open_wizard, press_keys, screen_text, wait_for_text
+from pilot import PRETRAIN_KEY, open_wizard, press_keys, screen_text, until_true, wait_for_text
 from support import (
     BASH_OWN_VARIABLES,
     HOSTILE_VALUES,
@@ -34,6 +35,7 @@ from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.memory import data_defaults
 from tui_train.plan.render import RenderedFile
 from tui_train.plan.render.script.plain_command import command_to_paste, make_plain_command, wrap_command
+from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.setup.setup import Setup
@@ -351,3 +353,17 @@ async def test_what_a_profile_means_is_made_once_for_all_steps(machine, monkeypa
     async with open_wizard(*TO_PREVIEW):
         assert asked
         assert len(asked) == len({(id(chosen), id(found)) for chosen, found in asked})
+
+
+async def test_enter_starts_nothing_that_an_error_stops(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import transformerz\n")
+    values = {"hardware.device": "cpu", "trainer.kind": "script", "trainer.script": str(script)}
+    store.save_profile(profile(values | {"name": "job", "trainer.python": sys.executable}))
+    async with open_wizard() as pilot:
+        pilot.app.open_saved_profile("job")
+        pilot.app.action_go_to_step("preview")
+        await wait_for_text(pilot, "has no transformerz", "e exports it all the same")
+        await pilot.press("enter")
+        await until_true(pilot, lambda: "It cannot be started" in "".join(n.message for n in pilot.app._notifications))
+        assert not rundir.list_runs()

@@ -96,5 +96,5 @@ def start_members(
         started.append(run)
         # It trains, whether or not its list entry says with what.
         with suppress(TuiTrainError):
-            folders.write_note(run, member.edit[: folders.MAX_NOTE_LENGTH])
+            folders.write_note(run, member.edit.partition(".")[2][: folders.MAX_NOTE_LENGTH])
         yield member, run

@@ -187,7 +187,7 @@ def doctor(  # noqa: PLR0913 - one for each option
     from tui_train.cli.plans import doctor
 
     if not profile:
-        raise click.UsageError("Missing argument 'PROFILE'.")
+        raise click.UsageError("Name a profile (tui-train doctor quickstart), or test the machine itself: --cards.")
     if stages or skipped or output or again:
         raise click.UsageError("--stage, --skip, --output and --again need --cards.")
     doctor.examine_profile(profile, edits, source, seconds, as_json=as_json)
