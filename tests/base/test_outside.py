@@ -175,6 +175,14 @@ def test_files_of_the_machine_are_read_with_limits(place, tmp_path, monkeypatch)
     assert not probe.read_text(tmp_path / "version.py").strip("\0")
 
 
+def test_a_link_that_cannot_be_followed_hides_no_package_beside_it(tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "module.py").touch()
+    (tmp_path / "data.txt").touch()
+    (tmp_path / "itself").symlink_to("itself")
+    assert sorted(probe.names_in_place(str(tmp_path))) == ["itself", "module", "package"]
+
+
 @pytest.mark.parametrize("place", ["pipe", "endless"])
 def test_the_supervisor_waits_for_no_file_of_its_folder(place, tmp_path):
     path = tmp_path / "log"

@@ -211,12 +211,20 @@ def names_in_place(place: str) -> list[str]:
             return [
                 entry.name.partition(".")[0]
                 for entry in entries
-                if entry.name.endswith(MODULE_SUFFIXES) or entry.is_dir()
+                if entry.name.endswith(MODULE_SUFFIXES) or may_be_folder(entry)
             ]
     except NotADirectoryError:
         return [each.name for each in pkgutil.iter_modules([place])]
     except OSError:
         return []
+
+
+def may_be_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a folder, or a link that cannot be followed."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return True
 
 
 def describe_toolchain() -> dict[str, object]:
