@@ -1,6 +1,7 @@
 """A script's use of ranks: the line that needs them, and whether its processes surely train separately."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -15,19 +16,24 @@ _LIBRARIES_WITHOUT_PROCESS_GROUP = frozenset(sys.stdlib_module_names) | {
     "PIL", "click", "cv2", "fire", "matplotlib", "numpy", "pandas", "scipy", "sklearn", "tensorboard", "tokenizers",
     "torch", "torchaudio", "torchmetrics", "torchvision", "tqdm", "typer", "wandb", "yaml",
 }  # fmt: skip
+_LATER_GPU_PATTERN = re.compile(r"cuda:0*[1-9]\d*")
 _NODES_THAT_MAY_NOT_RUN = (
     ast.Try, ast.IfExp, ast.BoolOp, ast.While, *FUNCTION_NODES, ast.Lambda, ast.ClassDef
 )  # fmt: skip
 
 
 def surely_makes_no_process_group(modules: Sequence[ScriptModule]) -> bool:
-    """Return whether no module names a process group, and none imports a library that might make one."""
+    """Return whether no module names a process group or a second GPU, or imports a library that might make a group."""
     names = {last_dotted_name(node).lower() for module in modules for node in module.nodes}
     imported = {name.partition(".")[0] for module in modules for name in _imported_modules(module)}
     own = {module.file.removesuffix(".py").partition("/")[0] for module in modules}
     texts = {node.value for module in modules for node in module.nodes if isinstance(node, ast.Constant)}
     groups = any("distributed" in name or "parallel" in name for name in names) or not texts.isdisjoint(_RANK_VARIABLES)
-    return "torch" in imported and not groups and imported <= _LIBRARIES_WITHOUT_PROCESS_GROUP | own
+    # One process that spreads its layers over GPUs itself needs all of them.
+    spreads = any(isinstance(text, str) and _LATER_GPU_PATTERN.fullmatch(text) for text in texts) or any(
+        any(module.calls("device_count")) for module in modules
+    )
+    return "torch" in imported and not (groups or spreads) and imported <= _LIBRARIES_WITHOUT_PROCESS_GROUP | own
 
 
 def _imported_modules(module: ScriptModule) -> Iterator[str]:
