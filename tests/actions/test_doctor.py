@@ -19,6 +19,7 @@ from tui_train.actions.doctor.communication import (
     communication_profile,
     judge_exchanges,
     parse_exchanges,
+    run_communication_test,
 )
 from tui_train.actions.doctor.communication_fixes import changes_to_try, examine_communication
 from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver
@@ -36,6 +37,9 @@ from tui_train.facts.machine.communication_tests import (
 from tui_train.memory.data_defaults import make_setup
 from tui_train.places.place import Place
 from tui_train.profile.changes import apply_change
+from tui_train.runner.run_folder.state import RunStatus
+from tui_train.runs.interrupts import Interrupts
+from tui_train.runs.remote_run import RunPlace, read_remote_place, write_run_place
 from tui_train.runs.rundir import RunDir, list_runs
 
 TWO = "--set=hardware.processes=2"
@@ -253,6 +257,39 @@ def test_two_processes_may_print_in_one_line():
         )
         == 2
     )
+
+
+class Far(Place, frozen=True):
+    """A host that is asked for nothing, on which a run has failed."""
+
+    asked: list[str] = msgspec.field(default_factory=list)
+
+    def submit(self, *_):
+        run = RunDir(runs_folder() / "20260101-000000-far")
+        run.path.mkdir(parents=True)
+        write_run_place(run.path, RunPlace("box", "/far/run"))
+        return run
+
+    def ask_state(self, *_, **_options):
+        return RunStatus("failed")
+
+    def stop(self, *_, **_options):
+        self.asked.append("stop")
+
+    def remove(self, run):
+        self.asked.append(f"remove {read_remote_place(run.path).folder if run.path.exists() else 'what is here'}")
+
+
+@pytest.mark.parametrize(("signal", "keeps_failed", "kept"), [(0, True, "box:/far/run"), (2, True, ""), (0, False, "")])
+def test_only_a_failed_run_that_is_named_stays_on_its_host(signal, keeps_failed, kept):
+    interrupts, place = Interrupts(), Far("box")
+    interrupts.number = signal
+    run_context = ShortRunContext(place, facts(), ShortRunObserver(), interrupts)
+    made = run_communication_test(
+        communication_profile(make_setup(profile(), facts())), run_context, 0, keeps_failed=keeps_failed
+    )
+    assert made.kept_at == kept
+    assert place.asked[-1] == f"remove {'what is here' if kept else '/far/run'}"
 
 
 FAILED = Examination(

@@ -64,7 +64,7 @@ def exchange_claims(profile: Profile, run_context: ShortRunContext) -> Iterator[
     results: dict[str, CommunicationTestResult] = {}
     for backend in backends:
         with_backend = fields.profile_with_value(several, "communication.backend", backend)
-        examination = examine_communication(with_backend, run_context, _MAX_SECONDS)
+        examination = examine_communication(with_backend, run_context, _MAX_SECONDS, keeps_failed=False)
         results[backend] = examination.result
         yield _backend_works_claim(backend, examination)
     if all(result.works for result in results.values()) and len(results) > 1:

@@ -65,7 +65,8 @@ def run_communication_test(
 ) -> CommunicationTestResult:
     """Start a test and return what came of it; it leaves no process, and no folder.
 
-    `keeps_failed`: that of one which fails stays on its host. Raises Unavailable where it cannot be started.
+    `keeps_failed`: that of one which fails, and is not cancelled, stays on its host. Raises Unavailable where it cannot
+    be started.
     """
     setup = make_setup(profile, run_context.facts)
     with temporary_run(setup, run_context) as run:
@@ -74,7 +75,8 @@ def run_communication_test(
         exchanges = tuple(parse_exchanges(LogTail(run.attempt_log(1)).remaining_lines()))
         result = judge_exchanges(setup, exchanges, run, in_time=in_time)
         there = read_remote_place(run.path)
-        if keeps_failed and not result.works and there and not there.shared:
+        keeps = keeps_failed and not result.works and not run_context.is_cancelled
+        if keeps and there and not there.shared:
             # What is removed here is not asked for there any more.
             folders.remove_run(run)
             result = structs.replace(result, kept_at=f"{there.host}:{there.folder}")

@@ -27,17 +27,19 @@ _WORKAROUNDS_TO_TRY = ("cumem_host", "p2p", "shm")
 _MIN_TEST_SECONDS = 10.0
 
 
-def examine_communication(profile: Profile, run_context: ShortRunContext, max_seconds: float) -> Examination:
+def examine_communication(
+    profile: Profile, run_context: ShortRunContext, max_seconds: float, *, keeps_failed: bool = True
+) -> Examination:
     """Test how the processes of a profile communicate, and what makes it work where it does not.
 
-    Raises Unavailable where no test can be started.
+    `keeps_failed`: that of a first test that fails stays on its host. Raises Unavailable where no test can be started.
     """
     until = time.monotonic() + max_seconds
     setup = make_setup(profile, run_context.facts)
     if profile.nodes.machine_count > 1 and not profile.nodes.hosts and not run_context.place.slurm:
         raise Unavailable("the other machines are started by hand", "Name all of them in nodes.hosts to test them.")
     run_context.observer.begin_test(None)
-    result = run_communication_test(communication_profile(setup), run_context, max_seconds, keeps_failed=True)
+    result = run_communication_test(communication_profile(setup), run_context, max_seconds, keeps_failed=keeps_failed)
     tried: list[TriedFix] = []
     works_at_times = False
     # Each would wait in the queue again.
