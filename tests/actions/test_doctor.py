@@ -22,8 +22,9 @@ from tui_train.actions.doctor.communication import (
     run_communication_test,
 )
 from tui_train.actions.doctor.communication_fixes import changes_to_try, examine_communication
-from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver
+from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver, temporary_run
 from tui_train.base.app_paths import communication_tests_folder, runs_folder
+from tui_train.base.errors import NoAnswer
 from tui_train.checks import find_problems
 from tui_train.facts.machine import communication_tests
 from tui_train.facts.machine.communication_tests import (
@@ -260,8 +261,9 @@ def test_two_processes_may_print_in_one_line():
 
 
 class Far(Place, frozen=True):
-    """A host that is asked for nothing, on which a run has failed."""
+    """A host that is asked for nothing, on which a run has failed; where it hangs, no stop comes through."""
 
+    hangs: bool = False
     asked: list[str] = msgspec.field(default_factory=list)
 
     def submit(self, *_):
@@ -275,6 +277,8 @@ class Far(Place, frozen=True):
 
     def stop(self, *_, **_options):
         self.asked.append("stop")
+        if self.hangs:
+            raise NoAnswer("no answer", "Ask again.")
 
     def remove(self, run):
         self.asked.append(f"remove {read_remote_place(run.path).folder if run.path.exists() else 'what is here'}")
@@ -290,6 +294,13 @@ def test_only_a_failed_run_that_is_named_stays_on_its_host(signal, keeps_failed,
     )
     assert made.kept_at == kept
     assert place.asked[-1] == f"remove {'what is here' if kept else '/far/run'}"
+
+
+def test_a_host_that_does_not_answer_a_stop_is_not_asked_to_remove():
+    place = Far("box", hangs=True)
+    with temporary_run(make_setup(profile(), facts()), ShortRunContext(place, facts(), ShortRunObserver())):
+        pass
+    assert place.asked == ["stop"]
 
 
 FAILED = Examination(

@@ -83,8 +83,7 @@ def wait_for_end_in_time(
 
 
 def _stop_and_remove_run(run: RunDir, place: Place) -> None:
+    # Where the stop does not come through, the run stays in the list: it may still be at work.
     with suppress(TuiTrainError):
         place.stop(run, at_once=True)
-    # Where that does not come through, the run stays in the list: it may still be at work.
-    with suppress(TuiTrainError):
         place.remove(run)
