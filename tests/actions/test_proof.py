@@ -6,6 +6,7 @@ import re
 import shlex
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,7 @@ from tui_train.actions.cards.training_kinds import training_kind_claims
 from tui_train.actions.cards.tuning import tuning_claims
 from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver
 from tui_train.base.errors import Unavailable
+from tui_train.cli.plans.cards import update_report
 from tui_train.facts.machine.probe import probe_machine
 from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.workload import new_model_dimensions
@@ -228,6 +230,18 @@ def test_results_are_kept_for_this_machine_alone(tmp_path):
     for damaged in (b"", b"{", b"[]", b'{"machine": {}, "stages": 3}', b"[" * 9999):
         file.write_bytes(damaged)
         assert load_proof(file, machine).stages == ()
+
+
+def test_results_of_two_calls_at_once_are_all_kept(tmp_path):
+    machine = proved_machine(make_setup(profile(), facts()))
+    results = [*prove_stages([stage_of(OK, name=name) for name in STAGE_BY_NAME], profile(), on_cpu())][1::2]
+    with ThreadPoolExecutor(len(results)) as pool:
+        [*pool.map(lambda result: update_report(tmp_path, machine, (result,)), results)]
+    assert load_proof(tmp_path / "report.json", machine).stages == tuple(results)
+    # Nor does a call lose its own to one that proves another choice.
+    other = structs.replace(machine, driver="another")
+    update_report(tmp_path, other, results[:1])
+    assert update_report(tmp_path, machine, results).stages == tuple(results)
 
 
 def test_what_a_card_says_stays_in_its_cell():

@@ -1,7 +1,9 @@
 """`tui-train doctor --cards`: what this program claims of a machine is proved on it, stage by stage."""
 
+import fcntl
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -10,6 +12,7 @@ import msgspec
 from tui_train.actions.cards.proof import (
     STAGE_BY_NAME,
     Proof,
+    ProvedMachine,
     Stage,
     StageResult,
     load_proof,
@@ -21,13 +24,14 @@ from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserve
 from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.base.app_paths import card_proof_folder
 from tui_train.base.errors import BadInput, Unavailable
-from tui_train.base.files import create_own_folder, write_atomically
+from tui_train.base.files import create_own_folder, raising_cannot_write, write_atomically
 from tui_train.base.text import duration_text, visible
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.cli.printing import print_json, report_waiting
 from tui_train.memory.data_defaults import make_setup
 from tui_train.places.place import Place
 from tui_train.profile.types import Profile
+from tui_train.runner.system.safe_open import open_folder
 from tui_train.runs.interrupts import defer_signals
 from tui_train.views.proof_report import claim_text, proof_markdown, verdict_counts_text
 
@@ -53,15 +57,15 @@ def prove_machine(  # noqa: PLR0913, PLR0917 - one for each option
     facts = place.probe_facts_for(profile, report_waiting)
     folder = output or card_proof_folder(place.host)
     create_own_folder(folder)
-    proof = load_proof(folder / _JSON_FILE, proved_machine(make_setup(profile, facts)))
+    machine = proved_machine(make_setup(profile, facts))
+    proof, made = update_report(folder, machine, ()), dict[str, StageResult]()
     due = [stage for stage in stages if again or not proof.has_completed(stage)]
     printer = _ClaimPrinter(quiet=as_json)
     printer.print_names_of_proved_stages([stage for stage in stages if stage not in due])
     with defer_signals(lambda text: click.echo(text, err=True)) as interrupts:
-        _write_report(folder, proof)
         for result in prove_stages(due, profile, ShortRunContext(place, facts, ShortRunObserver(), interrupts)):
-            proof = proof.with_result(result)
-            _write_report(folder, proof)
+            made[result.name] = result
+            proof = update_report(folder, machine, made.values())
             printer.print_result(result)
     if as_json:
         print_json(proof)
@@ -114,6 +118,15 @@ class _ClaimPrinter:
         click.echo(f"  {duration_text(result.seconds) if result.complete else claim_text(result.claims[-1])}")
 
 
-def _write_report(folder: Path, proof: Proof) -> None:
-    write_atomically(folder / _JSON_FILE, msgspec.json.format(msgspec.json.encode(proof)))
-    write_atomically(folder / _MARKDOWN_FILE, proof_markdown(proof))
+def update_report(folder: Path, machine: ProvedMachine, results: Iterable[StageResult]) -> Proof:
+    """Add results to the report of a machine, to which another call may add others, and return all of them."""
+    with raising_cannot_write(folder), open_folder(folder, readable=True) as lock:
+        # Some network file systems have no locks.
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        proof = load_proof(folder / _JSON_FILE, machine)
+        for result in results:
+            proof = proof.with_result(result)
+        write_atomically(folder / _JSON_FILE, msgspec.json.format(msgspec.json.encode(proof)))
+        write_atomically(folder / _MARKDOWN_FILE, proof_markdown(proof))
+    return proof
