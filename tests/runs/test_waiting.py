@@ -32,7 +32,9 @@ from tui_train.facts.other_machines.remote import survey_host
 from tui_train.facts.types import GpuProcess, ResourcesInUse
 from tui_train.places.place import Place
 from tui_train.runner.queue.listing import CardInQueue
-from tui_train.runner.queue.reasons import HAS_CARD_TEXT
+from tui_train.runner.queue.reasons import HAS_CARD_TEXT, run_and_user_text
+from tui_train.runner.queue.turns import Request, Ticket
+from tui_train.runner.run_folder.lock_owner import LockOwner
 from tui_train.runs import rundir
 from tui_train.runs.archive import masked_archive_entries
 from tui_train.runs.conflicts import resources_in_use
@@ -153,14 +155,16 @@ def test_the_plan_names_all_gpus_of_the_kind_that_can_train_and_the_memory_that_
 
 def test_a_report_names_no_other_user_and_none_of_their_runs(made):
     run = made("waits")
+    ticket = Ticket("", os.geteuid(), LockOwner(folder="/runs/tulip (zoe): crocus; iris"), Request())
     why = "GPU 1: pid 812, annette, python train.py, since 11:05; GPU 0: a-дx (bobby); GPU 3: train (dora) is before it"
+    why += f"; GPU 2: {run_and_user_text(ticket)}"
     events = ({"event": "run_started", "waits": "chosen"}, {"event": "waiting", "why": why})
     run.events_file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
     began = f"11:05:00 launch.sh: hidden (zoe) {HAS_CARD_TEXT}\n"
     run.launcher_log.write_text(f"{began}11:06:00 launch.sh: waits: {why}\n")
     told = "".join(entry.text for entry in masked_archive_entries(run, ""))
     assert "python train.py" in told
-    others = ("annette", "bobby", "dora", "zoe", "дx", "\\u0434x", "hidden (")
+    others = ("annette", "bobby", "dora", "zoe", "дx", "\\u0434x", "hidden (", "tulip", "crocus", "iris")
     assert not [name for name in others if name in told]
     assert "GPU 0: run1 (user2); GPU 3: run2 (user3) is before it" in told
 

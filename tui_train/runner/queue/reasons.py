@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 _MAX_SHOWN_REASONS = 3
 HAS_CARD_TEXT = "has one of these GPUs; --when-free waits for it"
-_RUN_AND_USER_PATTERN = re.compile(r"(?:^|: |; )((?:(?!: |; )[^()])+) \(([^()]+)\)")
+# What ends a name in a reason is shown as an escape in the name itself.
+_SEPARATOR_PATTERN = re.compile("[():;]")
+_RUN_AND_USER_PATTERN = re.compile(r"(?:^|: |; )([^():;]+) \(([^()]+)\)")
 # What others write may be long.
 _MAX_NAME_CHARACTERS = 100
 _USER_PATTERN = re.compile(r"pid \d+, ([^,;]+), |\(([^()]+)\)")
@@ -91,7 +93,9 @@ def _cores_reason(ticket: Ticket, earlier: Sequence[Ticket], holding: Sequence[T
 
 def run_and_user_text(ticket: Ticket) -> str:
     """Return the run of a ticket, and its user."""
-    return f"{visible(os.path.basename(ticket.owner.folder))[:_MAX_NAME_CHARACTERS]} ({visible(user_name(ticket.uid))})"
+    name = visible(os.path.basename(ticket.owner.folder))[:_MAX_NAME_CHARACTERS]
+    escaped = _SEPARATOR_PATTERN.sub(lambda match: f"\\x{ord(match.group()):02x}", name)
+    return f"{escaped} ({visible(user_name(ticket.uid))})"
 
 
 def _card_user_text(user: CardUser) -> str:
