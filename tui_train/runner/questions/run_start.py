@@ -189,6 +189,8 @@ def remove_run(question: dict[str, Any]) -> None:
                 raise RequestFailedError(f"{run} is at work")
         if question["ended"] or not was_started:
             shutil.rmtree(str(run), ignore_errors=True)
+            if run.exists():
+                raise RequestFailedError(f"not all of {run} could be removed")
     send_json_line(dropped=True)
 
 
