@@ -191,7 +191,7 @@ class Broken(Interrupts):
     def number(self, value):
         pass
 
-    def raise_if_interrupted(self, run_name):
+    def raise_if_start_interrupted(self, run_name):
         """Nothing came before the start."""
 
 

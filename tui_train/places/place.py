@@ -137,14 +137,14 @@ class Place(Struct, frozen=True):
                 "Slurm has a queue of its own" if plan.slurm else "a training on several machines cannot wait for GPUs"
             )
             raise Unavailable(why, "Start it without --when-free.")
-        interrupts.raise_if_interrupted("")
+        interrupts.raise_if_start_interrupted("")
         if self.slurm:
             dry_run_job(next(file.text for file in prepared.files if file.path == SLURM_SCRIPT), self.host)
         run = rundir.create_run_folder(plan.name, prepared.files)
         try:
             if self.host:
                 write_run_place(run.path, create_run_folder_on_host(self.host, run, prepared.files))
-                interrupts.raise_if_interrupted("")
+                interrupts.raise_if_start_interrupted("")
             self._start(run, interrupts, when_free=when_free)
         except TuiTrainError:
             # One that never started would only clutter the list.
@@ -160,7 +160,7 @@ class Place(Struct, frozen=True):
         """
         self._require_startable()
         if self.name:
-            interrupts.raise_if_interrupted(run.name)
+            interrupts.raise_if_start_interrupted(run.name)
             job, name = wait_while_completing(run) if self.slurm else None, visible(run.name)
             if self.ask_state(run).live:
                 raise Unavailable(f"{name} is queued or running already", f"Watch it: tui-train attach {name}")

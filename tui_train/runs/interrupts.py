@@ -37,7 +37,7 @@ class Interrupts:
         with suppress(OSError):
             self._say(text)
 
-    def raise_if_interrupted(self, run_name: str) -> None:
+    def raise_if_start_interrupted(self, run_name: str) -> None:
         """Raise StartInterrupted if a signal came before the run was started."""
         if self.number:
             resume = f" Resume it: tui-train resume {visible(run_name)}" if run_name else ""

@@ -48,9 +48,9 @@ def start_run(
     if has_nothing_left_to_train(run):
         raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", _START_OVER_REMEDY)
     name = run.name if run.events() else ""
-    with lock_run_starts(lambda: interrupts.raise_if_interrupted(name)):
+    with lock_run_starts(lambda: interrupts.raise_if_start_interrupted(name)):
         refuse_if_conflicting(run, waits_for_gpus=bool(when_free))
-        interrupts.raise_if_interrupted(name)
+        interrupts.raise_if_start_interrupted(name)
         _start_launch_script(run, interrupts, launch_script_options(run, resume=resume, when_free=when_free))
 
 
@@ -108,7 +108,7 @@ def _start_launch_script(run: RunDir, interrupts: Interrupts, options: Sequence[
     launcher = start_detached(str(run.path), options)
     if _wait_for_report(run, launcher, earlier_event_count, interrupts):
         return
-    interrupts.raise_if_interrupted(run.name if earlier_event_count else "")
+    interrupts.raise_if_start_interrupted(run.name if earlier_event_count else "")
     output = launcher_log_text(run.launcher_log, offset)
     if not output:
         # On a full disk it cannot even write that it cannot write.

@@ -199,14 +199,14 @@ def _preset_with_declared_arguments(preset: Preset, source: ScriptSource, *, tak
     return msgspec.structs.replace(
         preset,
         arguments=(*preset.arguments, *more),
-        defaults={**(preset.defaults if takes_all else {}), **dict(_declared_defaults(matched))},
+        defaults={**(preset.defaults if takes_all else {}), **dict(_nonzero_number_defaults_by_recipe_name(matched))},
     )
 
 
 def names_of_declared_defaults(source: ScriptSource, user_arguments: Sequence[str]) -> Iterator[str]:
     """Yield the recipe's names of the defaults that a script's own source writes out."""
     matched = dict(_placeholders_and_sure_parameters(parameters_in_scope(source, user_arguments)))
-    return (name for name, _ in _declared_defaults(matched))
+    return (name for name, _ in _nonzero_number_defaults_by_recipe_name(matched))
 
 
 def _preset_without_sequence_length_if_unsuitable(preset: Preset, source: ScriptSource) -> Preset:
@@ -294,7 +294,7 @@ def _normalized_flag(flag: str) -> str:
     return flag.lstrip("-").replace("-", "_").lower()
 
 
-def _declared_defaults(matched: Mapping[str, ScriptParameter]) -> Iterator[tuple[str, Scalar]]:
+def _nonzero_number_defaults_by_recipe_name(matched: Mapping[str, ScriptParameter]) -> Iterator[tuple[str, Scalar]]:
     """Yield the defaults that a source writes out, for values of which a preset may say one."""
     for placeholder, parameter in matched.items():
         name = _RECIPE_NAME_BY_PLACEHOLDER.get(placeholder, placeholder)

@@ -175,7 +175,7 @@ class Finetune(Trainer):
         arguments: tuple[PresetArgument, ...] = _TRL_COMMAND_ARGUMENTS
         if chosen.tuning == "full":
             # It may fall back to an adapter.
-            arguments = (*arguments, PresetArgument(_adapter_arguments(chosen), when="lora=yes"))
+            arguments = (*arguments, PresetArgument(_fallback_adapter_arguments(chosen), when="lora=yes"))
             if profile.recipe.learning_rate is None:
                 _, adapter_rate = FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD[chosen.method]
                 values.append(TrainerFileValue("learning_rate", adapter_rate, when="lora=yes"))
@@ -272,7 +272,7 @@ def default_learning_rate(settings: FinetuneSettings) -> float:
     return FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD[settings.method][settings.tuning != "full"]
 
 
-def _adapter_arguments(settings: FinetuneSettings) -> tuple[str, ...]:
+def _fallback_adapter_arguments(settings: FinetuneSettings) -> tuple[str, ...]:
     """Return the options of an adapter as arguments, for the attempt that falls back to one."""
     words: list[str] = []
     for key, value in adapter_options(settings).items():

@@ -11,7 +11,7 @@ from tui_train.launchers import LAUNCHERS, capable_launchers_text
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.idle_cards import (
-    IdleCards,
+    LeftOutCards,
     card_counts_text,
     card_numbers_and_names_text,
     cards_idle_beside_cpu,
@@ -107,7 +107,7 @@ def cards_idle_under_single_process_launcher(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.launcher", message, remedy, change=change)
 
 
-def _idle_cards_remedy(profile: Profile, idle: IdleCards) -> str:
+def _idle_cards_remedy(profile: Profile, idle: LeftOutCards) -> str:
     if profile.container.engine != "none" and idle.torch_build:
         return "Choose an image whose PyTorch supports them (container.image)."
     remedies = []
@@ -127,14 +127,16 @@ def _idle_cards_clause(cards: Sequence[Gpu]) -> str:
     return f"{card_counts_text(cards)} {'is' if len(cards) == 1 else 'are'} idle"
 
 
-def _environment_install_for_idle_cards(profile: Profile, facts: Facts, idle: IdleCards) -> EnvironmentInstall | None:
+def _environment_install_for_idle_cards(
+    profile: Profile, facts: Facts, idle: LeftOutCards
+) -> EnvironmentInstall | None:
     """Return the environment that lets idle cards train, where one can be made here and none is there."""
     if idle.python or idle.torch_build is None or profile.container.engine != "none" or facts.other_machine:
         return None
     return EnvironmentInstall(trainer_of(profile).package_set, f"install {idle.torch_build.text}")
 
 
-def _idle_cards_screen_remedy(profile: Profile, idle: IdleCards, install: EnvironmentInstall | None) -> str:
+def _idle_cards_screen_remedy(profile: Profile, idle: LeftOutCards, install: EnvironmentInstall | None) -> str:
     """Return the remedy for idle cards in the keys of the screens."""
     if idle.python:
         return f"F2 uses {display_path(idle.python)}, which can use them."
@@ -143,7 +145,7 @@ def _idle_cards_screen_remedy(profile: Profile, idle: IdleCards, install: Enviro
     return _idle_cards_remedy(profile, idle)
 
 
-def _use_python_change(idle: IdleCards) -> Change | None:
+def _use_python_change(idle: LeftOutCards) -> Change | None:
     if not idle.python:
         return None
     return Change(

@@ -5,7 +5,7 @@ from typing import Literal
 
 from tui_train.base.text import quantity, visible
 from tui_train.checks.finding import Finding, error, warning
-from tui_train.checks.other_machines.slurm import parse_time_limit_seconds
+from tui_train.checks.other_machines.slurm import rounded_up_time_limit_seconds
 from tui_train.facts.other_machines.cluster import (
     Cluster,
     NodeGroup,
@@ -60,7 +60,7 @@ def time_limit_above_partition_limit(setup: Setup) -> Iterator[Finding]:
     """A time limit that no chosen partition allows."""
     profile = setup.profile
     chosen = _chosen_partitions(profile, setup.facts)
-    requested, limits = parse_time_limit_seconds(profile.slurm.time), [part.limit for part in chosen]
+    requested, limits = rounded_up_time_limit_seconds(profile.slurm.time), [part.limit for part in chosen]
     longest = max((limit for limit in limits if limit is not None), default=None)
     if requested is None or None in limits or longest is None or requested <= longest:
         return

@@ -39,7 +39,7 @@ def invalid_slurm_job(setup: Setup) -> Iterator[Finding]:
             message, remedy = refused
             yield error("slurm.options", message, remedy)
     shortest = setup.preset.stop.grace + SIGNAL_MARGIN_SECONDS
-    limit = parse_time_limit_seconds(profile.slurm.time)
+    limit = rounded_up_time_limit_seconds(profile.slurm.time)
     if limit is not None and limit <= shortest:
         message = f"a time limit of {limit} s leaves no time to train: the run saves {shortest} s before it"
         remedy = "Make slurm.time longer, well above the time to the first checkpoint."
@@ -84,6 +84,6 @@ def _why_option_refused_and_remedy(sbatch_option: str, gpu_count: int) -> tuple[
     return None
 
 
-def parse_time_limit_seconds(limit: str) -> int | None:
+def rounded_up_time_limit_seconds(limit: str) -> int | None:
     """Return the seconds of a time limit as sbatch takes it, in whole minutes; None where it sets none."""
     return -(-(parse_time_limit(limit) or 0) // 60) * 60 or None

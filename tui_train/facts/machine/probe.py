@@ -131,7 +131,7 @@ def _probe_prefix_and_toolchain(python: str, label: str, deadline: float) -> tup
     A Python on PATH may be a shim that chooses by the current folder; so the child runs in that folder without
     importing from it, unless that names a Python by its path, and the interpreter behind the shim is returned.
     """
-    if problem := _why_not_executable(Path(python)):
+    if problem := _why_existing_path_not_executable(Path(python)):
         return python, Toolchain(python=python, label=label, problem=problem)
     folder = os.sep if label == _PATH_LABEL and trusted_pythons.shims_may_start_local_python() else None
     answer = run_child([python, "-B", "-c", RUN_PROGRAM_TEXT_CODE, probe_program_text()], deadline, folder=folder)
@@ -146,7 +146,7 @@ def _probe_prefix_and_toolchain(python: str, label: str, deadline: float) -> tup
     return python, Toolchain(python=python, label=label, problem=problem)
 
 
-def _why_not_executable(python: Path) -> str:
+def _why_existing_path_not_executable(python: Path) -> str:
     """Return why a path cannot be started as a program, empty if it can or does not exist."""
     try:
         if python.is_dir():

@@ -41,7 +41,7 @@ def probe_hosts(
 
     def probe(host: str) -> _HostAnswer:
         environment = {} if asking_host else os.environ
-        words: Sequence[str] = ssh.ssh_command(host, PYTHON_COMMAND, ssh.login_control_path(environment))
+        words: Sequence[str] = ssh.ssh_command(host, PYTHON_COMMAND, ssh.login_control_path_pattern(environment))
         # The keys of the wizard come first. The connection to `asking_host` is shared with what comes later, and
         # keeps its priority.
         words = [*ssh_command_prefix(asking_host), shlex.join(words)] if asking_host else ["nice", *words]

@@ -21,7 +21,7 @@ TILE_TOKENS_AND_WORDS = (4096, 32768)
 TOKENS_PER_LOSS_PART = 256
 
 
-class FastLoss(torch.autograd.Function):
+class FastLossAllocations(torch.autograd.Function):
     """A loss whose gradient is written over the logits."""
 
     @staticmethod
@@ -34,7 +34,7 @@ class FastLoss(torch.autograd.Function):
         return ctx.saved_tensors[0]
 
 
-class FusedLoss(torch.autograd.Function):
+class FusedLossAllocations(torch.autograd.Function):
     """Liger's fused linear cross entropy: gradients are computed with the loss, a part of the logits at a time."""
 
     @staticmethod
@@ -55,7 +55,7 @@ class FusedLoss(torch.autograd.Function):
         return ctx.saved_tensors
 
 
-class TiledLoss(torch.autograd.Function):
+class TiledLossAllocations(torch.autograd.Function):
     """TRL's loss since 1.15: the logits a tile at a time, both ways, and gradients that are summed in fp32."""
 
     @staticmethod
@@ -88,9 +88,9 @@ def _tile_tensors(hidden: Any, weight: Any, dtype: Any) -> tuple[Any, ...]:
 
 
 # torch does not say what these return.
-_fast_loss: Any = FastLoss.apply
-_fused_loss: Any = FusedLoss.apply
-_tiled_loss: Any = TiledLoss.apply
+_fast_loss: Any = FastLossAllocations.apply
+_fused_loss: Any = FusedLossAllocations.apply
+_tiled_loss: Any = TiledLossAllocations.apply
 
 
 def trainer_loss(model: Any, tokens: Any, request: dict[str, Any], device: str = "cpu") -> Any:

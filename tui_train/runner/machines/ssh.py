@@ -68,7 +68,7 @@ def remote_shell_line(command: Sequence[str]) -> str:
     return " ".join(("exec", shown, *map(shlex.quote, command[1:])))
 
 
-def login_control_path(environment: Mapping[str, str]) -> str:
+def login_control_path_pattern(environment: Mapping[str, str]) -> str:
     """Return what ssh takes as the connection that somebody opened to a host, if there is one: see `LOGIN_COMMAND`."""
     cache = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or "~", ".cache")
     return os.path.join(cache, "tui-train", "ssh", "%C")

@@ -23,7 +23,7 @@ from tui_train.setup.setup import Setup
 _MAX_NAMES_SHOWN = 3
 
 
-class IdleCards(Struct, frozen=True, kw_only=True):
+class LeftOutCards(Struct, frozen=True, kw_only=True):
     """GPUs that could train and do not: the reason, and what would let them."""
 
     cards: tuple[Gpu, ...]
@@ -38,7 +38,7 @@ class IdleCards(Struct, frozen=True, kw_only=True):
     """The remedy if neither helps."""
 
 
-def cards_idle_beside_cpu(setup: Setup) -> IdleCards | None:
+def cards_idle_beside_cpu(setup: Setup) -> LeftOutCards | None:
     """Return why the CPU would train beside cards that could, None where there are none, or some of them train.
 
     A card for which no PyTorch was ever made could not.
@@ -55,7 +55,7 @@ def cards_idle_beside_cpu(setup: Setup) -> IdleCards | None:
         [*_cards_and_why_idle_texts(idle, setup, is_brief=bool(free)), *(f"{gap.what}: {gap.why}" for gap in hidden)]
     )
     remedy = " ".join(gap.remedy for gap in hidden)
-    found = IdleCards(cards=idle, why=why, remedy=remedy)
+    found = LeftOutCards(cards=idle, why=why, remedy=remedy)
     if not free:
         return found
     lack = "" if hidden else _why_torch_uses_no_card(idle, setup)
@@ -68,7 +68,7 @@ def cards_idle_beside_cpu(setup: Setup) -> IdleCards | None:
         return replace(found, remedy=f"{reason}{error.remedy}")
 
 
-def cards_usable_by_another_torch(setup: Setup) -> IdleCards | None:
+def cards_usable_by_another_torch(setup: Setup) -> LeftOutCards | None:
     """Return why lesser or fewer cards would train than another PyTorch could use, None where that is not so."""
     facts = setup.facts
     machine = facts.machine
@@ -87,7 +87,7 @@ def cards_usable_by_another_torch(setup: Setup) -> IdleCards | None:
             if idle:
                 why = "; ".join(_cards_and_why_idle_texts(idle, setup, is_brief=True))
                 lack = _why_torch_uses_no_card(idle, setup)
-                return IdleCards(cards=idle, why=why, torch_problem=lack, python=python, torch_build=wheel)
+                return LeftOutCards(cards=idle, why=why, torch_problem=lack, python=python, torch_build=wheel)
     return None
 
 

@@ -223,7 +223,7 @@ def _command_without_machine_parts(command: Command, plan: Plan) -> Command:
         setting for setting in command.env if setting.origin != "container" and not _is_machine_gpus_variable(setting)
     ]
     if plan.container:
-        env = [*(setting for setting in env if setting.name != "PYTHONPATH"), _python_path_without_container(env)]
+        env = [*(setting for setting in env if setting.name != "PYTHONPATH"), _python_path_setting_with_shim(env)]
     return Command(
         (CommandPart((_PYTHON_IN_IMAGE, *first.words[1:]), first.why, first.resumes), *others), tuple(env), command.cwd
     )
@@ -234,7 +234,7 @@ def _is_machine_gpus_variable(setting: EnvSetting) -> bool:
     return setting.name == "CUDA_VISIBLE_DEVICES" and setting.value != "" and setting.origin == "profile"
 
 
-def _python_path_without_container(env: Sequence[EnvSetting]) -> EnvSetting:
+def _python_path_setting_with_shim(env: Sequence[EnvSetting]) -> EnvSetting:
     """Return PYTHONPATH as it is without a container, whose own shell would add the shim."""
     current = next((setting.value for setting in env if setting.name == "PYTHONPATH"), None)
     after = current.pieces if isinstance(current, JoinedWord) else (current,) if current else ()
