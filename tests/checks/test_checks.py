@@ -415,7 +415,7 @@ FAULTS = [
     warning(SCRIPT | {"trainer.preset": "custom"}, configured({"distributed_type": "NO", "mixed_precision": "bf16"}),
         "trainer.launcher", "only `accelerate launch` reads", fix=True),
     error({"slurm.partition": "a b", "hardware.device": "cpu"}, replace(facts(), scheduler="slurm"), "slurm.partition",
-        "cannot be the value of an option"),
+        "cannot be the value of slurm.partition"),
     error({"slurm.partition": "gpux", "hardware.device": "cpu"}, CLUSTERED, "slurm.partition", "no partition gpux",
         fix=True, machine=True),
     error({"slurm.account": "other", "hardware.device": "cpu"}, CLUSTERED, "slurm.account", "no account other",
@@ -879,6 +879,23 @@ def test_hosts_with_the_same_fault_are_named_together():
     some = msgspec.structs.replace(peers(), training_hosts={"h": TrainingHost(problem="no")})
     (finding, *_) = found({"nodes.hosts": many, "recipe.global_batch": 256}, some)
     assert finding.change.edits == (("nodes.hosts", many[:-1]),)
+
+
+@pytest.mark.parametrize("state", [{"repair": "failed"}, {"uncorrected_errors": 2}])
+def test_a_faulty_card_is_left_out_by_the_key_that_can(state):
+    damaged = gpu(1, **state)
+    (own,) = found({}, standing(state))
+    (of_host,) = found(HOSTS, peers(gpus=(gpu(0), damaged)))
+    assert of_host.message.startswith("b: GPU 1")
+    assert ("(hardware.gpus)" in own.remedy, "(nodes.hosts)" in own.remedy) == (True, False)
+    assert ("(hardware.gpus)" in of_host.remedy, "(nodes.hosts)" in of_host.remedy) == (False, True)
+
+
+def test_a_host_that_gives_no_answer_is_asked_again_by_the_command_or_by_a_key():
+    for host in (peers(problem="no"), peers(toolchain=toolchain(problem="no answer"))):
+        (finding,) = found(HOSTS, host)
+        assert ("run the command again" in finding.remedy, "r on Hardware" in finding.remedy) == (True, False)
+        assert ("run the command again" in finding.keys, "r on Hardware" in finding.keys) == (False, True)
 
 
 def changed(values, where):

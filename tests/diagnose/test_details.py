@@ -167,6 +167,21 @@ NAMED = [
      " to access it."), "hub_auth", ("o/d is gated", "huggingface.co/datasets/o/d")),
     (("huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': "
      "'/data/m'. Use `repo_type` argument if needed."), "hub_not_found", ("/data/m is neither a folder",)),
+    (("huggingface_hub.errors.RevisionNotFoundError: 404 Client Error. (Request ID: a)\n\nRevision Not Found for "
+     "url: https://huggingface.co/gpt2/resolve/v9/config.json.\nInvalid rev id: v9"), "hub_not_found",
+     ("has gpt2, but no revision v9", "https://huggingface.co/gpt2 ")),
+    (("huggingface_hub.errors.RevisionNotFoundError: 404 Client Error. (Request ID: a)\n\nRevision Not Found for "
+     "url: https://huggingface.co/api/models/o/m/revision/v9.\nInvalid rev id: v9"), "hub_not_found",
+     ("has o/m, but no revision v9",)),
+    (("huggingface_hub.errors.EntryNotFoundError: 404 Client Error. (Request ID: a)\n\nEntry Not Found for url: "
+     "https://huggingface.co/gpt2/resolve/main/sub/x.json."), "hub_not_found",
+     ("has gpt2, but no file sub/x.json in its revision main",)),
+    (("huggingface_hub.errors.RepositoryNotFoundError: 404 Client Error. (Request ID: a)\n\nRepository Not Found "
+     "for url: https://huggingface.co/gpt9/resolve/main/config.json."), "hub_not_found", ("has no gpt9 (",)),
+    (("huggingface_hub.errors.RepositoryNotFoundError: 404 Client Error. (Request ID: a)\n\nRepository Not Found "
+     "for url: https://huggingface.co/datasets/o/d/resolve/main/x.json."), "hub_not_found", ("has no o/d (",)),
+    ("OSError: Can't load tokenizer for '/models/m'. If you were trying to load it from the Hub, check it.",
+     "hub_not_found", ("or a file of it is missing: /models/m", "tokenizer)")),
     ("OSError: o/m does not appear to have a file named config.json. Checkout 'https://h/o/m/tree/main' for files.",
      "hub_not_found", ("o/m has no config.json",)),
     ("ValueError: You can't train a model that has been loaded in 8-bit or 4-bit precision on a different device than",

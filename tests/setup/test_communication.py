@@ -208,6 +208,17 @@ def test_dead_variables(name, tool, launcher, talks, words):
     assert words in told if words else told == ""
 
 
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [("--lr=1", True), ("--tensor-model-parallel-size", False),
+     ("model.tensor_parallel=2", False), ("--tp_size", False), ("--http_size", True)],
+)  # fmt: skip
+def test_a_variable_of_tensor_parallel_training_is_dead_where_no_argument_names_that(argument, told):
+    own = {"trainer.environment": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, "trainer.arguments": (argument,), **TORCHRUN}
+    found = [finding for finding in findings_of(profile(own), CPU) if "CUDA_DEVICE_MAX" in finding.message]
+    assert ["slows any other" in finding.message for finding in found] == [True] * told
+
+
 def test_every_dead_variable_has_its_reason_somewhere():
     tools = (None, toolchain(torch="2.8.0"), toolchain(torch="2.15.0"))
     runs = [VariableReaders(tool, launcher, talks) for tool in tools

@@ -14,7 +14,8 @@ OLD = msgspec.structs.replace(THREE_CARDS[1], compute_capability="3.5")
 @pytest.mark.parametrize(
     ("cards", "toolchains", "words"),
     [
-        (THREE_CARDS, (BARE_PYTHON, CUDA_PYTHON), "2 of 3 GPUs can train"),
+        (THREE_CARDS, (BARE_PYTHON, CUDA_PYTHON), "2 of 3 GPUs recommended"),
+        ((OLD, *THREE_CARDS[::2]), (CUDA_PYTHON,), "2 of 3 GPUs can train"),
         (THREE_CARDS[:1], (CUDA_PYTHON,), "1 GPU can train"),
         ((BUSY, OLD, THREE_CARDS[2]), (CUDA_PYTHON,), "2 of 3 GPUs can train, 1 busy"),
         ((OLD,), (CUDA_PYTHON,), "the GPU cannot train"),
@@ -23,7 +24,7 @@ OLD = msgspec.structs.replace(THREE_CARDS[1], compute_capability="3.5")
         ((BUSY, THREE_CARDS[2]), (BARE_PYTHON,), "2 GPUs, 1 busy"),
     ],
 )
-def test_it_counts_the_gpus_that_can_train_and_the_busy_ones(cards, toolchains, words):
+def test_it_counts_the_gpus_that_can_train_or_are_recommended_and_the_busy_ones(cards, toolchains, words):
     machine = msgspec.structs.replace(THREE_CARD_MACHINE, gpus=cards)
     assert gpus_line(Facts(machine=machine, toolchains=toolchains)) == words
 

@@ -160,7 +160,7 @@ class ResultChild:
         if why := child_memory_limit.out_of_memory_reason(code, last, self._memory):
             return _result_child_error("memory", why)
         return Unavailable(
-            f"it ended with exit code {code}{last}",
+            f"the program that runs the model ended with exit code {code}{last}",
             ("Fix that in the Python that trained, or name another one: --python PATH."),
         )
 

@@ -113,7 +113,7 @@ HEADING_BY_FAILURE = {
     "config_invalid": "invalid setting",
     "cublas_alloc": "out of GPU memory",
     "cuda_fork": "GPU used before a fork",
-    "cuda_illegal_access": "GPU memory error",
+    "cuda_illegal_access": "illegal memory access on the GPU",
     "cuda_not_initialized_fabric": "NVSwitch not running",
     "cuda_oom": "out of GPU memory",
     "cuda_oom_other_process": "GPU memory used by others",

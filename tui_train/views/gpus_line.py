@@ -7,7 +7,7 @@ from tui_train.setup.machine.toolchain import toolchain_to_judge_cards
 
 
 def gpus_line(facts: Facts) -> str:
-    """Return `2 of 3 GPUs can train, 1 busy`, without those that would slow or limit the others.
+    """Return `2 of 3 GPUs can train, 1 busy`, or `… recommended` where one that can would slow or limit the others.
 
     Before a Python with torch is known it says only how many there are.
     """
@@ -19,7 +19,8 @@ def gpus_line(facts: Facts) -> str:
     usable = sum(verdict.kind == "use" for verdict in verdicts)
     busy = sum(bool(verdict.busy) for verdict in verdicts)
     few = f"{usable} of " if usable < len(verdicts) else ""
-    words = f"{few}{count} can train" if toolchain else count
+    claim = "recommended" if any(verdict.kind == "skip" for verdict in verdicts) else "can train"
+    words = f"{few}{count} {claim}" if toolchain else count
     if len(verdicts) == 1 and not usable:
         words = "the GPU cannot train"
     return f"{words}, {busy} busy" if busy else words

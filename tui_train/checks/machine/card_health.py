@@ -18,20 +18,23 @@ _MIN_POWER_SHARE = 0.6
 
 
 @on_each_machine
-def damaged_cards(_: Setup, each: TrainingMachine) -> Iterator[Finding]:
+def damaged_cards(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     """Cards with memory errors that could not be corrected, or repaired."""
+    is_first = each.machine is setup.facts.machine
+    leave_out = "leave it out (hardware.gpus)" if is_first else "leave the host out (nodes.hosts)"
     for gpu in each.gpus:
         reset = f"`sudo nvidia-smi --gpu-reset -i {gpu.index}`, with nothing running on it, or a reboot"
         if gpu.repair == "failed":
             message = f"{_card_text(gpu)}: its memory is faulty and could not be repaired, so trainings on it may crash"
-            yield warning(_GPUS_PROFILE_KEY, message, "Leave it out (hardware.gpus), and have the card replaced.")
+            remedy = f"{leave_out[0].upper()}{leave_out[1:]}, {'and' if is_first else 'or'} have the card replaced."
+            yield warning(_GPUS_PROFILE_KEY, message, remedy)
         elif gpu.uncorrected_errors:
             errors = quantity(gpu.uncorrected_errors, "memory error")
             message = f"{_card_text(gpu)} had {errors} that ECC could not correct, since the driver was loaded"
             yield warning(
                 _GPUS_PROFILE_KEY,
                 message,
-                f"Reset the card: {reset}. If the errors return, leave it out (hardware.gpus).",
+                f"Reset the card: {reset}. If the errors return, {leave_out}.",
             )
         elif gpu.repair == "pending":
             yield note(

@@ -8,6 +8,7 @@ from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.machine.ineffective_variables import (
     REASON_OR_FINDER_BY_VARIABLE,
     VariableReaders,
+    names_tensor_parallelism,
     why_ineffective,
 )
 from tui_train.profile import fields
@@ -120,7 +121,8 @@ def variables_overriding_chosen_keys(setup: Setup) -> Iterator[Finding]:
 
 
 def _variable_readers(setup: Setup) -> VariableReaders:
-    return VariableReaders(setup.toolchain, setup.launcher, setup.communication_backend, setup.nemo_flavour is not None)
+    tensor_parallel = setup.nemo_flavour is not None or names_tensor_parallelism(setup.profile.trainer.arguments)
+    return VariableReaders(setup.toolchain, setup.launcher, setup.communication_backend, tensor_parallel)
 
 
 def ineffective_variables(setup: Setup) -> Iterator[Finding]:

@@ -202,7 +202,7 @@ def unmounted_paths(setup: Setup) -> Iterator[Finding]:
             f"mount {path}", "the training can then read it", (("container.mounts", (*chosen.mounts, mount)),)
         )
         message = f"the container does not see {path}, unless the image has it"
-        remedy = "Mount it (container.mounts, on Backend: More mounts)."
+        remedy = "Mount it (container.mounts, on Backend: Extra mounts)."
         yield warning("container.mounts", message, remedy, change=change)
 
 

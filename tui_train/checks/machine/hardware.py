@@ -97,7 +97,7 @@ def gpus_blocking_nccl(setup: Setup) -> Iterator[Finding]:
         return  # these show a container the chosen cards alone
     # NCCL opens every card that NVML lists, whatever CUDA_VISIBLE_DEVICES says: `ncclNvmlEnsureInitialized`.
     boards = {gpu.index: gpu for gpu in setup.facts.machine.gpus}
-    alternative = "train in a container (container.engine), or choose communication.backend=gloo."
+    alternative = "train with docker or podman (container.engine), or choose communication.backend=gloo."
     for gpu in boards.values():
         if gpu.problem:
             message = f"NCCL opens every GPU of this machine, and GPU {gpu.index} cannot be opened: {gpu.problem}"

@@ -1,6 +1,7 @@
 """Variables that users set and that do nothing, or harm, in the versions that will run; with what to do instead."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tui_train.base.versions import is_known_at_least, is_known_older
@@ -9,6 +10,8 @@ from tui_train.launchers import LAUNCHERS
 from tui_train.profile.types import LauncherName
 from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_workaround_ignored
 
+_TENSOR_PARALLEL_ARGUMENT_PATTERN = re.compile(r"tensor.(model.)?parallel|(?<![a-z])tp.size", re.IGNORECASE)
+
 
 class VariableReaders(NamedTuple):
     """Libraries, launcher and backend, which decide whether a variable is read."""
@@ -16,7 +19,7 @@ class VariableReaders(NamedTuple):
     toolchain: Toolchain | None
     launcher: LauncherName
     backend: str
-    is_nemo_training: bool = False
+    may_be_tensor_parallel: bool = False
 
     @property
     def torch(self) -> str | None:
@@ -55,7 +58,12 @@ def _why_mixed_precision_ignored(readers: VariableReaders) -> str:
 
 
 def _why_max_connections_ignored(readers: VariableReaders) -> str:
-    return "" if readers.is_nemo_training else "it is only for tensor parallel training (NeMo), and slows this one"
+    return "" if readers.may_be_tensor_parallel else "it is for tensor parallel training, and slows any other"
+
+
+def names_tensor_parallelism(arguments: Iterable[str]) -> bool:
+    """Return whether a script's arguments name tensor parallelism, whatever size they set."""
+    return any(_TENSOR_PARALLEL_ARGUMENT_PATTERN.search(word) for word in arguments)
 
 
 _NEVER_READ_TEXT = "no version of accelerate reads it: use communication.backend instead"

@@ -167,7 +167,8 @@ def _unusable_bin_file(key: str, path: str, facts: Facts) -> Iterator[Finding]:
     if not path.endswith(".bin"):
         message = f"data: {visible(path)} is not a .bin file"
         remedy = (
-            "Name the .bin; its .idx lies beside it. Text: `tui-train nemo prepare`; on the Backend screen, P does it."
+            "Name the .bin file (its .idx must lie beside it). To make one from text: `tui-train nemo prepare`, or p on"
+            " Backend."
         )
         yield error(key, message, remedy)
     elif facts.paths.get(index := f"{path.removesuffix('.bin')}.idx", "file") != "file":

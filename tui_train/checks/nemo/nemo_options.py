@@ -29,8 +29,8 @@ def lora_without_transformer_engine(setup: Setup) -> Iterator[Finding]:
         "nemo.peft",
         f"LoRA in NeMo needs Transformer Engine, which {visible(tools.python)} does not have",
         f"Train in an image, {nemo.RECOMMENDED_IMAGES_TEXT}, which has it; "
-        "install it there (`pip install --no-build-isolation"
-        " 'transformer_engine[pytorch]'`: the CUDA toolkit builds it); or finetune all weights (nemo.peft=none).",
+        "or install it there (`pip install --no-build-isolation 'transformer_engine[pytorch]'`: it is compiled, which "
+        "needs the CUDA toolkit with nvcc); or finetune all weights (nemo.peft=none).",
         change=Change("finetune all weights", "without LoRA: it takes much more memory", (("nemo.peft", "none"),)),
     )
 
@@ -48,7 +48,7 @@ def unsuitable_weights(setup: Setup) -> Iterator[Finding]:
         target = f"{model.rstrip('/')}-nemo"
         message = f"{visible(model)} is a Hugging Face folder, and a NeMo recipe starts from a NeMo checkpoint"
         words = shlex.join(["tui-train", "nemo", "import", model, target])
-        remedy = f"Convert it: {visible(words)}; on the Backend screen, I does it."
+        remedy = f"Convert it: {visible(words)}, or press i on Backend."
     else:
         message = f"{visible(model)} is not a NeMo 2 checkpoint: the folder context/ is missing"
         remedy = "Name a folder with context/ and weights/ in it; NeMo itself converts checkpoints of NeMo 1."
@@ -208,7 +208,7 @@ def bridge_instead_of_recipes(setup: Setup) -> Iterator[Finding]:
         yield error(
             "trainer.model",
             "no model is named: a finetune by Megatron-Bridge starts from a checkpoint",
-            f"Name its folder (trainer.model). From Hugging Face: {convert}.",
+            f"Name the checkpoint's folder (trainer.model). To make one from a Hugging Face model: {convert}.",
         )
     elif (
         model

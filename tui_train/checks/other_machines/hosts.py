@@ -36,7 +36,7 @@ class _FirstHost(NamedTuple):
 
 
 class _HostProblem(NamedTuple):
-    """A fault of a host; an empty `remedy` means: find out why it does not answer.
+    """A fault of a host; an empty `remedy` means: find out why it does not answer; `keys` as in Finding.
 
     `possible_process_count` is how many it could have instead, 0 where that would not help.
     """
@@ -45,6 +45,7 @@ class _HostProblem(NamedTuple):
     message: str
     remedy: str
     possible_process_count: int = 0
+    keys: str = ""
 
 
 def host_differences(setup: Setup) -> Iterator[Finding]:
@@ -80,15 +81,16 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
             by_problem.setdefault(problem, []).append(host)
     for problem, names in by_problem.items():
         is_error = problem.level == "error"
-        remedy = problem.remedy or (
-            f"On {first} `ssh -o BatchMode=yes {names[0]} true` must work without a password. Then look again (r "
-            "on Hardware)."
-        )
+        remedy, keys = problem.remedy, problem.keys
+        if not remedy:
+            login = f"On {first} `ssh -o BatchMode=yes {names[0]} true` must work without a password."
+            remedy, keys = f"{login} Then run the command again.", f"{login} Then ask again (r on Hardware)."
         yield Finding(
             level=problem.level,
             key="nodes.hosts",
             message=visible(f"{_host_list_text(names)}: {problem.message}"),
             remedy=visible(remedy),
+            keys=visible(keys),
             machine=True,
             start=is_error,
             change=_fewer_processes_or_hosts_change(names, problem.possible_process_count, setup) if is_error else None,
@@ -199,7 +201,8 @@ def _python_problems(host: TrainingHost, first_name: str, first_toolchain: Toolc
         yield _HostProblem(
             "warning",
             f"{python} is not known there: {toolchain.problem}",
-            "The host is busy: look again (r on Hardware).",
+            "The host is busy: run the command again.",
+            keys="The host is busy: ask it again (r on Hardware).",
         )
         return
     if toolchain is None:

@@ -32,8 +32,8 @@ def invalid_slurm_job(setup: Setup) -> Iterator[Finding]:
     for key in ("slurm.partition", "slurm.account", "slurm.time"):
         value = str(fields.get_value(profile, key))
         if not _SBATCH_VALUE_PATTERN.fullmatch(value):
-            message = f"{visible(value)!r} cannot be the value of an option of sbatch"
-            yield error(key, message, "Use only letters, digits and these: . _ : + / - (as in gpu:a100:4).")
+            message = f"{visible(value)!r} cannot be the value of {key}, an option of sbatch"
+            yield error(key, message, f"Use only letters, digits and . , : @ _ + / - ({key}).")
     for word in profile.slurm.options:
         if refused := _why_option_refused_and_remedy(word, len(setup.gpus) if setup.device == "cuda" else 0):
             message, remedy = refused

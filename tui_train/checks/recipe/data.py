@@ -9,6 +9,7 @@ from tui_train.checks.finding import Finding, error, note, severity_sort_key, wa
 from tui_train.facts.data.data_report import DataProblem, DataQuestion, DataReport, RowLengths
 from tui_train.facts.data.data_use import FORMAT_LABELS, FORMATS_BY_METHOD, suitable_methods, why_method_unsuitable
 from tui_train.profile.changes import Change
+from tui_train.trainers.finetune import LABEL_BY_METHOD
 
 _DATA_PROFILE_KEY = "trainer.data"
 _MAX_PROBLEMS_NAMED = 3
@@ -84,11 +85,12 @@ def _no_usable_rows_finding(report: DataReport, question: DataQuestion) -> Findi
     formats = ", ".join(FORMAT_LABELS[name] for name in FORMATS_BY_METHOD[question.method])
     remedy = _WORDS_AND_REMEDY_BY_ROW_PROBLEM[kinds[0]][2] if kinds else ""
     why = _row_problems_text(report, kinds)
+    trained = "A reward model" if question.method == "reward" else LABEL_BY_METHOD[question.method]
     return _data_error(
         f"none of the {grouped_digits(report.rows)} rows can be used: {why}"
         if report.rows > 1
         else f"the only row {why}",
-        remedy or f"{question.method.upper()} takes {formats}: rename the columns to these (docs/data.md).",
+        remedy or f"{trained} takes {formats}: rename the columns to these (docs/data.md).",
     )
 
 

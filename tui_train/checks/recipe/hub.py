@@ -120,10 +120,7 @@ def model_download_requirements(setup: Setup) -> Iterator[Finding]:
             "(sudo chown)."
         )
         if profile.container.engine != "none":
-            remedy = (
-                "In the shell where you start the run, set HF_HOME to a folder where you may write (export "
-                "HF_HOME=PATH)."
-            )
+            remedy = "In the shell where you start the run, `export HF_HOME=PATH`, a folder where you may write."
         yield _model_error(message, remedy, start=True)
         return
     tool = setup.toolchain
@@ -184,7 +181,7 @@ def _hub_refusal_finding(name: str, profile: Profile, hub: HubCache, hub_answer:
     where = hub_endpoint(profile, hub)
     message = f"{name} has to be downloaded, and {where} cannot be asked: {hub_answer.problem}"
     if any(words in hub_answer.problem for words in _CERTIFICATE_DATE_PROBLEMS):
-        return _model_warning(message, f"`date` may be wrong here. {_SET_CLOCK_REMEDY}")
+        return _model_warning(message, f"The clock of this machine may be wrong (`date` shows it). {_SET_CLOCK_REMEDY}")
     remedy = "Check the network, the proxy (https_proxy) and HF_ENDPOINT; or copy the model here and name its folder."
     return _model_warning(message, remedy)
 
@@ -227,7 +224,7 @@ def _download_size_finding(name: str, profile: Profile, hub: HubCache, hub_answe
     if hub.free is not None and needed_bytes > hub.free:
         other = "set HF_HOME to a folder on another disk (trainer.environment)"
         if profile.container.engine != "none":
-            other = "set HF_HOME to a folder on another disk in the shell where you start the run"
+            other = "`export HF_HOME=PATH` (a folder on another disk) in the shell where you start the run"
         remedy = f"Free some space, or {other}."
         return _model_error(f"{name} needs {size_text(needed_bytes)} in {hub.folder}, where {free}", remedy, start=True)
     how_much = f": {size_text(needed_bytes)}" if needed_bytes else ""

@@ -69,8 +69,13 @@ def _no_smaller_batch_note(setup: Setup) -> Finding:
     effective, key, change = setup.effective_profile.recipe, "recipe.micro_batch", None
     message = "after out of memory no smaller batch can be tried: the script's own batch is not known"
     if setup.ladder_context.accepted_placeholders & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
-        message = "after out of memory no smaller batch is tried: the script has no argument for gradient accumulation"
-        return note(key, message, "Without it a smaller batch would change the training.")
+        message = (
+            "after out of memory no smaller batch is tried: no argument of the script is known to be gradient "
+            "accumulation, without which it would change the training"
+        )
+        return note(
+            key, message, "If one is, pass {accumulation} as its value: --NAME={accumulation} (trainer.arguments)."
+        )
     if effective.micro_batch is not None and effective.global_batch is not None:
         name = next(
             name for name in ("micro_batch", "global_batch") if setup.effective_values[name].source.endswith("default")

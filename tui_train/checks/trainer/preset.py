@@ -85,7 +85,7 @@ def _config_document_findings(document: YamlDocument | None, path: str, setup: S
     key = "trainer.config"
     if document is None:
         message = f"the config file {display_path(path)} is not read yet"
-        yield error(key, message, "Wait a moment, or press r on Hardware.")
+        yield error(key, message, "Run the command again.", keys="Wait a moment, or press r on Hardware.")
     elif document.problem:
         message = f"the config file {display_path(path)} cannot be used: {document.problem}"
         yield error(key, message, "Fix that file, or name another one (trainer.config).")

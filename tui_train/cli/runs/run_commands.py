@@ -229,7 +229,7 @@ def send(profile: str, edits: tuple[str, ...], host: str | None, *, dry_run: boo
 
 @cli.command()
 @RUN_ARGUMENT
-@click.option("--checkpoints", is_flag=True, help="Put its checkpoints into the archive too.")
+@click.option("--checkpoints", is_flag=True, help="Fetch its checkpoints too.")
 def fetch(run: str, *, checkpoints: bool) -> None:
     """Copy what RUN made from its host into its folder here."""
     from tui_train.cli.runs import runs

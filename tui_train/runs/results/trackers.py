@@ -43,7 +43,8 @@ def _tensorboard_line(run: ReportingRun) -> TrackerLine:
 def _wandb_line(run: ReportingRun) -> TrackerLine:
     mode = run.profile.trainer.environment.get("WANDB_MODE", "").lower()
     if mode not in WANDB_OFFLINE_MODES:
-        return TrackerLine("wandb", where="nowhere: WANDB_MODE" if mode == "disabled" else "at W&B, as its log says")
+        where = "nowhere (WANDB_MODE=disabled)" if mode == "disabled" else "at W&B, as its log says"
+        return TrackerLine("wandb", where=where)
     kept = _quoted_path(str(PurePosixPath(run.place.folder, "wandb", "offline-run-")))
     return TrackerLine("wandb", _typed_here(f"{_program(run, 'wandb', 'wandb')} sync {kept}*", run.place))
 
