@@ -65,10 +65,16 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
         message, remedy = "no image is named", "Name one (container.image), such as nvcr.io/nvidia/nemo:25.04."
         yield error("container.image", message, remedy)
     elif not _is_valid_image_name(chosen):
-        message, remedy = f"{shown} is not a valid image name", "Write it as `docker images` prints it: NAME:TAG."
+        message, remedy = (
+            f"{shown} is not a valid image name",
+            "Write it as `docker images` prints it: NAME:TAG (container.image).",
+        )
         yield error("container.image", message, remedy)
     elif chosen.engine == "apptainer" and not chosen.image.startswith("/"):
-        message, remedy = f"{shown} is not an absolute path", "Write the full path of the .sif file, from /."
+        message, remedy = (
+            f"{shown} is not an absolute path",
+            "Write the full path of the .sif file, from / (container.image).",
+        )
         yield error("container.image", message, remedy)
     elif any(candidate.name == chosen.engine and candidate.problem for candidate in facts.engines):
         return
@@ -136,7 +142,7 @@ def invalid_mounts(setup: Setup) -> Iterator[Finding]:
             yield error("container.mounts", message, remedy)
         elif facts.paths.get(mount_point.host) in {"missing", "unreadable"}:
             what = {"missing": "does not exist", "unreadable": "cannot be read"}[facts.paths[mount_point.host]]
-            message, remedy = f"the mount {mount_point.host} {what}", "Name a path that exists."
+            message, remedy = f"the mount {mount_point.host} {what}", "Name a path that exists (container.mounts)."
             yield error("container.mounts", message, remedy)
     for path in container.unmountable_paths(profile):
         message = f"{chosen.engine} cannot mount {path}"

@@ -55,8 +55,8 @@ def cards_far_from_cpus(setup: Setup, each: TrainingMachine) -> Iterator[Finding
         return
     indices = number_ranges_text(sorted(gpu.index for gpu, _ in far))
     numbers = number_ranges_text(sorted({node.number for _, node in far}))
-    message = f"copies to GPU {indices} are slow: this process may not use the CPUs beside it (NUMA node {numbers})"
-    remedy = "Allow it CPUs near the GPUs (cpuset, taskset, --cpuset-cpus, or Slurm's --gres-flags=enforce-binding)."
+    message = f"copies to GPU {indices} are slow: the training may not use the CPUs beside it (NUMA node {numbers})"
+    remedy = "Allow CPUs near the GPUs (cpuset, taskset, --cpuset-cpus, or Slurm's --gres-flags=enforce-binding)."
     yield note("hardware.gpus", message, remedy)
 
 

@@ -22,7 +22,11 @@ _WORDS_AND_REMEDY_BY_ROW_PROBLEM = {
     "empty": ("is empty", "are empty", "Fill its columns."),
     "wrong": ("is invalid", "are invalid", "docs/data.md shows what a row must have."),
     "other": ("has other columns", "have other columns", ""),
-    "refused": ("is refused by the chat template", "are refused by the chat template", "Choose another model."),
+    "refused": (
+        "is refused by the chat template",
+        "are refused by the chat template",
+        "Choose another model (trainer.model).",
+    ),
 }
 _data_error, _data_warning = partial(error, _DATA_PROFILE_KEY), partial(warning, _DATA_PROFILE_KEY)
 

@@ -162,7 +162,7 @@ def qlora_on_cpu(setup: Setup) -> Iterator[Finding]:
         yield error(
             "finetune.tuning",
             "QLoRA needs a GPU: weights in 4 bits work only there",
-            "Choose lora.",
+            "Choose LoRA (finetune.tuning=lora).",
             change=Change("LoRA", "it trains on the CPU too", (("finetune.tuning", "lora"),)),
         )
 

@@ -107,7 +107,7 @@ def model_download_requirements(setup: Setup) -> Iterator[Finding]:
     hub = facts.hub
     if hub is None:
         message = f"it is not known whether {name} is on that machine"
-        yield _model_note(message, "If it is not, it is downloaded before the training.")
+        yield _model_note(message, "If the model is not there, it is downloaded before the training.")
         return
     if is_hub_offline(profile, hub):
         yield _hub_offline_finding(profile, facts, hub)
