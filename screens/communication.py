@@ -117,7 +117,7 @@ Enter takes the change with which it worked; Ctrl+Z takes it back. Esc ends the 
 
 
 class _ScreenObserver(ShortRunObserver):
-    """ShortRunObserver that shows the progress of the test, unless the screen was left."""
+    """Observer that shows the progress of the test, unless the screen was left."""
 
     def __init__(self, screen: CommunicationScreen) -> None:
         self._screen, self._worker = screen, get_current_worker()

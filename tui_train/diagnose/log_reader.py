@@ -50,7 +50,7 @@ class StopReading(Exception):
 
 
 class LargeLogStopper(LogReadObserver):
-    """ShortRunObserver that ends the reading of a large log after its beginning and end."""
+    """Observer that ends the reading of a large log after its beginning and end."""
 
     def note_bytes_read(self, read_bytes: int, total_bytes: int) -> None:
         """End the reading of a large log."""
