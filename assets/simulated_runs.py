@@ -45,7 +45,7 @@ def write_run_that_fell_back(facts: Facts) -> Path:
 
 
 def write_run_that_failed(facts: Facts) -> Path:
-    """Write a fine-tune that failed for a cause that one key mends."""
+    """Write a fine-tune that failed for a cause that one key fixes."""
     profile = profile_with_value(_fine_tune("chat-falcon", facts), "finetune.targets", ("query_key_value",))
     return _write_run(profile, facts, (list(_WRONG_TARGETS_LINES),), ends_well=False)
 

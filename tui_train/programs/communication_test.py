@@ -1,7 +1,7 @@
 """Test of the communication between a training's processes: each collective once, timed, with a time limit.
 
-Each process prints what it has done as lines that begin with _MARK, the rest JSON; one that waits longer than it may
-says for what, and ends.
+Each process prints what it has done as lines that begin with _LINE_PREFIX, the rest JSON; one that waits longer than it
+may says for what, and ends.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _MAX_TIMED_SECONDS = 1.0
 _STAGE_SECONDS = 8.0
 # The large exchange may take ten seconds over a slow network.
 _SECONDS_BY_STAGE = {"device": 20.0, "process group": 20.0, "first exchange": 10.0, "all_reduce": 30.0}
+_SECONDS_FOR_OTHERS = 1.0
 
 
 def print_stage(rank: int, stage: str, **values: Any) -> None:
@@ -49,6 +50,8 @@ class Deadline:
             time.sleep(0.1)
             if time.monotonic() > self._until:
                 print_stage(self._rank, self._stage, problem="no answer", hangs=True)
+                # The end of one ends the others: first each is to say that it waits too.
+                time.sleep(_SECONDS_FOR_OTHERS)
                 os._exit(1)
 
 
