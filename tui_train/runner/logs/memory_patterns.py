@@ -19,7 +19,7 @@ OUT_OF_MEMORY_PATTERNS: tuple[tuple[str, str], ...] = (
     ("cuda_oom", r"(^|: )(CUDA|HIP|XPU) out of memory(?! with batch size \d+, trying)"),
     ("cuda_oom", r"(ERROR|FATAL|CRITICAL)[^a-z]{0,80} (CUDA|HIP|XPU) out of memory"),
     ("cuda_oom", r"(CUDA|HIP|XPU) out of memory\. Tried to allocate"),
-    ("cuda_oom", r"(^|[^A-Za-z.]|torch\.|cuda\.|memory\.)OutOfMemoryError(: |$)"),
+    ("cuda_oom", r"(^|[^A-Za-z.]|torch\.|cuda\.|memory\.)OutOfMemoryError(: (?!out of resource)|$)"),
     ("cuda_oom", r"(CUDA|[Cc]uda) (runtime |driver )?error:? (2: )?(\(2\))? ?:? ?out of memory"),
     ("cuda_oom", r"THCudaCheck FAIL.*out of memory"),
     ("cuda_oom", r"Triton Error \[CUDA\]: out of memory"),
