@@ -683,7 +683,7 @@ LOSSES = """
             return model(input_ids=tokens, labels=tokens, fused_lm_head=True).loss
 
     told = {"layers": 1, "hidden": 512, "heads": 8, "ffn": 512, "vocab": 90000}
-    ways = [{"autocast": "bf16"}, {"weights": "bf16", "method": "lora"}, {"weights": "bf16"}]
+    ways = [{"autocast": "bf16"}, {"weight_dtype": "bf16", "trained": "lora"}, {"weight_dtype": "bf16"}]
     for way in ways:
         how = MemorySettings(micro_batch=3, sequence_length=1500, optimizer="sgd", loss="tiled", **way)
         asked = memory_child_request(ModelDimensions(**told), how)

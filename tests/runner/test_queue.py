@@ -379,7 +379,6 @@ def test_a_card_that_an_ordinary_start_has_is_waited_for(box):
         box.export(name)
     box.start("ordinary")
     box.trains("ordinary")
-    assert "chmod 1777 it; other users do not see what this training takes" in box.said("ordinary")
     box.start("waits", "--when-free")
     box.waits("waits", "GPU 0: ordinary (")
     box.start("careless")

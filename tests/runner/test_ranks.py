@@ -302,11 +302,11 @@ def test_a_rank_that_sleeps_while_the_others_wait_is_named(tmp_path, capsys, slo
     assert {named in snapshot.slow_rank_sentence, named in capsys.readouterr().err} == {slow == ("1",)}, log
 
 
-def exchange_lines(number, *seconds):
+def exchange_lines(number, *seconds, of=1.0):
     """What each rank prints of a pass."""
     for rank, exchange in enumerate(seconds):
         begin = f"[rank{rank}]: rank {rank}/{len(seconds)} | host box{rank} | pass {number}"
-        yield f"{begin}: {exchange:.6f} of 1.0 s exchange gradients"
+        yield f"{begin}: {exchange:.6f} of {of} s exchange gradients"
 
 
 @pytest.mark.parametrize(
@@ -326,6 +326,14 @@ def test_a_rank_is_slow_where_the_others_wait_for_it_in_two_passes(passes, expec
         reader.read(exchange_lines(number, *seconds))
     assert reader.sentence.startswith(expected)
     assert bool(reader.sentence) == bool(expected)
+
+
+def test_a_rank_that_is_late_by_less_than_a_busy_machine_makes_it_is_not_slow():
+    reader = SlowRankReader()
+    reader.read([*exchange_lines(10, 0.0011, 0.0005, of=0.0017), *exchange_lines(100, 0.012, 0.0014, of=0.0128)])
+    assert reader.sentence == ""
+    reader.read(exchange_lines(200, 0.0117, 0.0014, of=0.0128))
+    assert reader.sentence.startswith("rank 1 on box1 is slow")
 
 
 def test_passes_that_not_all_ranks_report_are_not_compared():

@@ -21,6 +21,8 @@ _EXCHANGE_LINE_PATTERN = re.compile(
 _PASSES_COMPARED = 2
 # Of a pass: a rank for which the others wait so long costs them as much.
 _MIN_WAIT_SHARE = 0.1
+# Less is how late a busy machine wakes a process.
+_MIN_WAIT_SECONDS = 0.005
 
 
 class _GradientExchange(NamedTuple):
@@ -67,7 +69,7 @@ class SlowRankReader:
             return ""
         rank = slowest.pop()
         waits = [_wait_for_rank(rank, self._passes[number]) for number in numbers]
-        if any(waited <= _MIN_WAIT_SHARE * whole for waited, whole in waits):
+        if any(waited <= max(_MIN_WAIT_SHARE * whole, _MIN_WAIT_SECONDS) for waited, whole in waits):
             return ""
         waited, whole = waits[-1]
         wait_text = f"the others wait {waited:.2g} of {whole:.2g} s for it in each step"
