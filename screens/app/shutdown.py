@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import signal
 import termios
 import threading
@@ -23,9 +24,9 @@ _TERMINAL_RESET_SEQUENCES = (
 
 @contextmanager
 def leaving_on_signals(leave: Callable[[int], None], terminal_fd: int) -> Iterator[None]:
-    """Call `leave` with an exit code when the process is asked to end; from the main thread, in the loop it runs in.
+    """Call `leave` with an exit code when the process is asked to end, or its terminal is gone.
 
-    Afterwards, when that loop ends, signals are handled as before.
+    From the main thread, in the loop it runs in; afterwards, when that loop ends, signals are handled as before.
     """
     loop = asyncio.get_running_loop()
     before = None
@@ -33,7 +34,7 @@ def leaving_on_signals(leave: Callable[[int], None], terminal_fd: int) -> Iterat
         before = termios.tcgetattr(terminal_fd)
     received: list[int] = []
 
-    def end(number: int, _frame: FrameType | None) -> None:
+    def end(number: int, _frame: FrameType | None = None) -> None:
         if received:
             return
         received.append(number)
@@ -42,10 +43,22 @@ def leaving_on_signals(leave: Callable[[int], None], terminal_fd: int) -> Iterat
         loop.call_soon_threadsafe(leave, 128 + number)
 
     handlers = install_handlers((signal.SIGTERM, signal.SIGHUP), end)
+    # A terminal may go without a signal: under nohup, or while an import swallows what a handler raises.
+    threading.Thread(target=_call_at_hangup, args=(terminal_fd, end), daemon=True).start()
     try:
         yield
     finally:
+        received.append(0)
         restore_handlers(handlers)
+
+
+def _call_at_hangup(terminal_fd: int, end: Callable[[int], None]) -> None:
+    hangup = select.poll()
+    # Of no event but that its other end is gone, which is always told.
+    hangup.register(terminal_fd, 0)
+    with suppress(OSError):
+        hangup.poll()
+        end(signal.SIGHUP)
 
 
 def _exit_after_delay(

@@ -5,10 +5,13 @@ import contextlib
 import fcntl
 import os
 import pty
+import shlex
 import signal
 import sys
 
 import pytest
+from support import wait_until
+from terminal import Terminal
 
 from screens.app import shutdown
 from tui_train.runs.interrupts import Interrupts
@@ -55,3 +58,14 @@ def test_an_ignored_signal_stays_ignored_and_the_others_are_handled_as_before(ha
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     noting.stop_recording()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_wizard_whose_terminal_is_gone_without_a_signal_ends():
+    words = shlex.join([sys.executable, "-m", "tui_train"])
+    terminal = Terminal(command=["/bin/sh", "-c", f"trap '' HUP; exec {words}"])
+    try:
+        terminal.wait_for_any("New training", "Fine-tune")
+        terminal.child.ptyproc.fileobj.close()
+        wait_until(lambda: not terminal.child.isalive(), 30, "it goes on without a terminal")
+    finally:
+        terminal.child.terminate(force=True)
