@@ -60,6 +60,7 @@ def test_an_ignored_signal_stays_ignored_and_the_others_are_handled_as_before(ha
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+@pytest.mark.whole
 def test_a_wizard_whose_terminal_is_gone_without_a_signal_ends():
     words = shlex.join([sys.executable, "-m", "tui_train"])
     terminal = Terminal(command=["/bin/sh", "-c", f"trap '' HUP; exec {words}"])
