@@ -128,7 +128,7 @@ def settings_by_row_alone(row: dict[str, str]) -> MemorySettings | str:
             else tuple(name for name in ALL_LORA_TARGETS if name in words) or ATTENTION_LORA_TARGETS,
             "sharding": _meaning_of_first_match(row["parallel"].lower(), _SHARDING_BY_PATTERN)
             or ("ddp" if told["shard_count"] != 1 else ""),
-            "keeps_packed": bool(packed),
+            "keeps_quantized_unsharded": bool(packed),
         }
     )
 
@@ -192,7 +192,7 @@ def fms_settings(row: dict[str, str]) -> MemorySettings | str:
     if told["sharding"] == "fsdp" and row["amp"] and not lora:
         # accelerate keeps what FSDP trains in fp32 then.
         told["weight_dtype"] = "fp32"
-    told["holds_layers"] = told["sharding"] == "fsdp" and lora
+    told["holds_frozen_layers"] = told["sharding"] == "fsdp" and lora
     return MemorySettings(**told)
 
 
@@ -208,14 +208,14 @@ def litgpt_settings(row: dict[str, str]) -> MemorySettings | str:
         else ("q_proj", "v_proj")
         if "LoRA" in row["mode"]
         else (),
-        "scales": row["mode"] == "adapter_v2",
+        "trains_output_scales": row["mode"] == "adapter_v2",
         # With several GPUs: FSDP's first version, a whole state dict, and each block recomputed.
-        "loads_whole": several,
+        "loads_whole_model": several,
         "checkpoints_activations": several,
         "lora_dropout": 0.05,
         "attention": "sdpa",
         "loss": "chunked",
-        "keeps_inputs": True,
+        "keeps_quantized_layer_inputs": True,
         "quantization": {"bnb.nf4": "nf4", "bnb.nf4-dq": "nf4-dq"}.get(row["kernels"], ""),
     }
     return MemorySettings(**told)
@@ -246,8 +246,8 @@ def torchtune_settings(row: dict[str, str]) -> MemorySettings | str:
         "trained": "lora" if lora else "full",
         "optimizer": "adamw_8bit" if done >= steps.index("8-bit") and cumulative and not lora else "adamw_fused",
         "loss": "compiled" if done >= steps.index("chunk") else "upcast",
-        "steps_at_once": steps.index("fuse") <= done and cumulative and not lora,
-        "offloads": done >= steps.index("offload") and cumulative,
+        "steps_in_backward_pass": steps.index("fuse") <= done and cumulative and not lora,
+        "offloads_activations": done >= steps.index("offload") and cumulative,
         "checkpoints_activations": done >= steps.index("checkpoint"),
         "adapter_dtype": "bf16",
         "lora_rank": 64,
