@@ -23,8 +23,8 @@ from tui_train.actions.environments import pip_settings
 from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, NemoRecipes, Toolchain
 from tui_train.memory.data_defaults import make_setup
 from tui_train.plan.plan import make_plan as planned
-from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.plan.render import prepare as preparing
+from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.profile import fields
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, accepted_placeholders, shipped_presets
 from tui_train.profile.types import Profile

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from tui_train.base.text import quantity, visible
-from tui_train.plan.render import RenderedFile
+from tui_train.plan.run_files import RenderedFile
 from tui_train.views.file_diff import FileDiff
 
 from .lines import Lines

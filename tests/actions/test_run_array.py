@@ -11,7 +11,7 @@ from tui_train.screens.preview.screen import PreviewScreen
 from tui_train.actions.run_array import prepare_members
 from tui_train.base.errors import BadInput
 from tui_train.profile import store
-from tui_train.runs import folders, rundir
+from tui_train.runs import rundir
 from tui_train.runs.status import read_status
 
 SCRIPT = """
@@ -50,7 +50,7 @@ def script(tmp_path):
 def ended():
     """The runs by their notes, once none is live."""
     wait_until(lambda: not any(read_status(run).live for run in rundir.list_runs()), 120)
-    return {folders.read_note(run): read_status(run) for run in rundir.list_runs()}
+    return {run.note(): read_status(run) for run in rundir.list_runs()}
 
 
 @pytest.mark.whole

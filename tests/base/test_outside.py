@@ -43,7 +43,7 @@ from tui_train.diagnose import diagnose_run
 from tui_train.diagnose.evidence import diagnose_log
 from tui_train.facts import yaml_documents
 from tui_train.facts.models.safetensors import read_tensor_descriptions
-from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
+from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.programs import probe
 from tui_train.runner import viewer_commands
 from tui_train.runner.logs.log_head import has_each_process_trained_alone

@@ -33,7 +33,7 @@ from tui_train.cli.plans.plans import apply_edits, apply_fixes_of_errors
 from tui_train.diagnose.evidence import diagnose_run
 from tui_train.diagnose.log_reader import read_log_lines
 from tui_train.diagnose.remedy_texts import innermost_user_frame
-from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
+from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir

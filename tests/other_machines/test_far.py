@@ -29,7 +29,7 @@ from tui_train.facts.machine.folder_names import RemoteFolderNames
 from tui_train.places import host_questions, place_of_run
 from tui_train.places.fetched_results import fetch_results
 from tui_train.places.run_mirror import RunMirror
-from tui_train.plan.render import RenderedFile
+from tui_train.plan.run_files import RenderedFile
 from tui_train.profile import hosts
 from tui_train.profile.fields import profile_with_value
 from tui_train.profile.store import save_profile

@@ -27,7 +27,8 @@ from tui_train.places import fetched_results, host_questions, place_of_run
 from tui_train.places import place as place_module
 from tui_train.places.fetched_results import fetch_results
 from tui_train.places.run_mirror import RunMirror, update_copy
-from tui_train.plan.render import RUNNER_ZIP_FILE_NAME, RenderedFile, runner_file
+from tui_train.plan.render import runner_file
+from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME, RenderedFile
 from tui_train.profile import hosts
 from tui_train.runner.questions import run_output
 from tui_train.runner.run_folder.state import RunStatus

@@ -26,7 +26,7 @@ from support import (
 )
 
 from tui_train.base.errors import Unavailable
-from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
+from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.runner.run_folder import lock, lock_owner
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status

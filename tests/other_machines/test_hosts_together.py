@@ -15,7 +15,7 @@ from support import export_run, facts, profile, run_launch_script, values_taken_
 from tiny_trainings import TINY_RECIPE, fault_variables
 from tiny_trainings import checkpoint_losses as checkpointed
 
-from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
+from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.profile import fields
 
 ROOT = Path(__file__).parents[2]

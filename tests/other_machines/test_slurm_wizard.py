@@ -26,7 +26,7 @@ from tui_train.places import jobs
 from tui_train.places.profile_facts import node_for_profile
 from tui_train.profile import store
 from tui_train.profile.changes import apply_change
-from tui_train.runs import folders, rundir, slurm_job
+from tui_train.runs import rundir, slurm_job
 from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.status import read_status
 from tui_train.wizard import make_wizard
@@ -288,7 +288,7 @@ def test_an_array_is_a_job_and_a_run_for_each_value(nodes, tmp_path):
     assert rundir.list_runs() == ()
     said_of_all = run_cli("run", "job", "--slurm", "--array", "recipe.steps=4,300,9").stdout
     runs = sorted(rundir.list_runs(), key=lambda run: run.name)
-    assert [folders.read_note(run) for run in runs] == ["steps=4", "steps=300", "steps=9"]
+    assert [run.note() for run in runs] == ["steps=4", "steps=300", "steps=9"]
     assert all(run.name in said_of_all for run in runs)
     assert len({slurm_job.read_known_job(run.path).number for run in runs}) == 3
     short, long, last = runs

@@ -38,9 +38,9 @@ from tui_train.base.command import argv
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.cli.app import cli
 from tui_train.cli.group import run_command_line
-from tui_train.plan.render import RenderedFile
 from tui_train.plan.render.manifests import MANIFESTS, kubernetes, skypilot, with_cluster_address
 from tui_train.plan.render.manifests.cluster import VolumeClaim, plan_for_cluster
+from tui_train.plan.run_files import RenderedFile
 from tui_train.setup.setup import Setup
 
 SCHEMAS = Path(__file__).parents[1] / "schemas"

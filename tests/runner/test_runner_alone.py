@@ -19,7 +19,8 @@ from support import (
     wait_until,
 )
 
-from tui_train.plan.render import RUNNER_ZIP_FILE_NAME, runner_file
+from tui_train.plan.render import runner_file
+from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.runs.status import read_status
 
 FOLDER = Path(__file__).parents[2] / "tui_train" / "runner"

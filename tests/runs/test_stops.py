@@ -16,7 +16,7 @@ from support import SCRIPTS, export_run, facts, living_run_pids, sleeper_profile
 from try_counts import count_tries
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
+from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run

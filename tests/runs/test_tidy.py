@@ -180,7 +180,7 @@ def test_a_list_says_how_far_runs_are():
 def test_notes_are_one_line_in_the_run_and_in_lists():
     run = ended()
     run_cli("runs", "note", "last", "batch 32\n\x1b[31mred")
-    assert "\x1b" in folders.read_note(run)
+    assert "\x1b" in run.note()
     listed = said("runs")
     assert "batch 32" in listed
     assert "\x1b" not in listed
@@ -189,7 +189,7 @@ def test_notes_are_one_line_in_the_run_and_in_lists():
     run_cli("runs", "note", run.name, "x" * 500, code=65)
     run_cli("runs", "note", run.name, "")
     assert "has no note" in said("runs", "note", run.name)
-    assert not (run.path / folders.NOTE_FILE_NAME).exists()
+    assert not run.note_file.exists()
 
 
 def test_a_run_is_found_by_its_profile():

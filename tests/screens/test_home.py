@@ -452,7 +452,7 @@ async def test_runs_are_noted_and_renamed_and_keep_their_marks(run_of):
     first, second, third = run_of("a"), run_of("b"), run_of("c")
 
     def notes() -> list[str]:
-        return [folders.read_note(run) for run in (first, second, third)]
+        return [run.note() for run in (first, second, third)]
 
     async with open_wizard() as pilot:
         await press_keys("i", *"try 2", "enter")(pilot)

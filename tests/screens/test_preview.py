@@ -33,8 +33,8 @@ from tui_train.screens.widgets.preview_lines import PreviewContent, command_line
 from tui_train.cli.app import cli
 from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.memory import data_defaults
-from tui_train.plan.render import RenderedFile
 from tui_train.plan.render.script.plain_command import command_to_paste, make_plain_command, wrap_command
+from tui_train.plan.run_files import RenderedFile
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir

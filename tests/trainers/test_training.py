@@ -10,7 +10,7 @@ import pytest
 from support import SCRIPTS, export_run, facts, profile, run_launch_script, values_taken_by_preset, wait_until
 from tiny_trainings import TINY_RECIPE, attempt_log_text, checkpoint_losses, train_tiny_model
 
-from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
+from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.runner.logs.progress import Progress, advance_progress
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.results.result import read_result

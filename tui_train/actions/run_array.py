@@ -17,7 +17,7 @@ from tui_train.profile import fields, typed_lists
 from tui_train.profile.types import Profile
 from tui_train.runs import folders
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import MAX_NOTE_LENGTH, RunDir
 from tui_train.runs.start import WhenFree
 
 _MAX_RUNS = 100
@@ -96,5 +96,5 @@ def start_members(
         started.append(run)
         # It trains, whether or not its list entry says with what.
         with suppress(TuiTrainError):
-            folders.write_note(run, member.edit.partition(".")[2][: folders.MAX_NOTE_LENGTH])
+            folders.write_note(run, member.edit.partition(".")[2][:MAX_NOTE_LENGTH])
         yield member, run

@@ -23,7 +23,12 @@ from tui_train.channel.session import Session
 from tui_train.places.host_questions import HostLine, open_session, parse_host_line, refusal_error, unreachable_remedy
 from tui_train.places.receive_changes import DISK_BYTES_LEFT_FREE
 from tui_train.places.run_mirror import update_copy
-from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, RUNNER_ZIP_FILE_NAME
+from tui_train.plan.run_files import (
+    LAUNCH_SCRIPT_FILE_NAME,
+    PLAN_JSON_FILE_NAME,
+    PROFILE_FILE_NAME,
+    RUNNER_ZIP_FILE_NAME,
+)
 from tui_train.runner.system.safe_open import open_folder
 from tui_train.runs.remote_run import (
     HOST_REPORT_FILE_NAME,

@@ -18,7 +18,7 @@ from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.base.text import visible
 from tui_train.channel.session import Session, ask_host, machine_name
 from tui_train.facts.machine.child_process import DEADLINE_PASSED_REASON, ChildResult
-from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
+from tui_train.plan.run_files import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
 from tui_train.profile.hosts import host_address
 from tui_train.runner.queue.listing import WaitingStart
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus

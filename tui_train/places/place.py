@@ -30,9 +30,9 @@ from tui_train.places.jobs import cancel_if_impossible, dry_run_job, refresh_job
 from tui_train.places.receive_changes import receive_run_changes
 from tui_train.places.remote_start import resolve_unconfirmed_start, start_elsewhere
 from tui_train.places.run_mirror import update_copy
-from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME as SLURM_SCRIPT
+from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus

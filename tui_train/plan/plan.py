@@ -16,7 +16,8 @@ from tui_train.memory.predict import cannot_fit_on_empty_gpu, predict_memory
 from tui_train.plan.attempts import attempt_output_folder, build_attempt, values_passed_to_trainer
 from tui_train.plan.description import plan_notes, plan_number_texts, plan_title
 from tui_train.plan.environment import preparation_variables
-from tui_train.plan.types import Attempt, EndNotification, LogReadingRules, Plan, PlannedPreparation, SlurmJob
+from tui_train.plan.run_files import LogReadingRules
+from tui_train.plan.types import Attempt, EndNotification, Plan, PlannedPreparation, SlurmJob
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
 from tui_train.setup.machine import container

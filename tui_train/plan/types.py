@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tui_train.base.command import Command, CommandWord, ConfigFile, ContainerWrapper, PlainData, ProgramFile
+from tui_train.plan.run_files import LogReadingRules
 from tui_train.profile.fields import FieldValue
 from tui_train.trainers.nemo import NemoFile
 
@@ -52,17 +53,6 @@ class PlannedPreparation(Struct, frozen=True):
     name: str
     why: str
     command: Command
-
-
-class LogReadingRules(Struct, frozen=True):
-    """Rules to read a trainer's log lines: regular expressions with named groups; `steps` is 0 if not known.
-
-    `nameable`: where none fits, the profile's trainer.progress can be one.
-    """
-
-    expressions: tuple[str, ...] = ()
-    steps: int = 0
-    nameable: bool = False
 
 
 class SlurmJob(Struct, frozen=True, kw_only=True):

@@ -9,17 +9,13 @@ from msgspec import Struct
 
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, Unavailable
-from tui_train.base.files import raising_cannot_write, read_regular_file, write_atomically
+from tui_train.base.files import raising_cannot_write, write_atomically
 from tui_train.base.text import visible
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import incomplete_runs
 from tui_train.runs.conflicts import lock_run_starts
-from tui_train.runs.rundir import RunDir, folder_name_slug, label_in_run_name
+from tui_train.runs.rundir import MAX_NOTE_LENGTH, RunDir, folder_name_slug, label_in_run_name
 from tui_train.runs.status import read_status
-
-NOTE_FILE_NAME = "note.txt"
-MAX_NOTE_LENGTH = 200
-_MAX_NOTE_BYTES = 4 << 10
 
 
 class RunFolderUsage(Struct, frozen=True):
@@ -118,22 +114,13 @@ def _rename_unless_started(run: RunDir, target: Path) -> None:
         raise Unavailable(f"{visible(run.name)} was started just now", "Stop the run first.")
 
 
-def read_note(run: RunDir) -> str:
-    """Return the user's one-line note on a run; empty if there is none or it cannot be read."""
-    try:
-        text = read_regular_file(run.path / NOTE_FILE_NAME, _MAX_NOTE_BYTES).decode(errors="replace")
-    except OSError:
-        return ""
-    return " ".join(text.split())[:MAX_NOTE_LENGTH]
-
-
 def write_note(run: RunDir, text: str) -> None:
     """Keep a line about a run in its folder; an empty one removes it."""
     line = " ".join(text.split())
     if len(line) > MAX_NOTE_LENGTH:
         raise BadInput(f"the note has {len(line)} characters", f"Write at most {MAX_NOTE_LENGTH}.")
     if line:
-        write_atomically(run.path / NOTE_FILE_NAME, f"{line}\n")
+        write_atomically(run.note_file, f"{line}\n")
     else:
-        with raising_cannot_write(run.path / NOTE_FILE_NAME):
-            (run.path / NOTE_FILE_NAME).unlink(missing_ok=True)
+        with raising_cannot_write(run.note_file):
+            run.note_file.unlink(missing_ok=True)

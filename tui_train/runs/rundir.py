@@ -23,8 +23,13 @@ from tui_train.base.parse import (
     type_prepared_for_msgspec,
 )
 from tui_train.base.text import visible
-from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, RenderedFile
-from tui_train.plan.types import LogReadingRules
+from tui_train.plan.run_files import (
+    LAUNCH_SCRIPT_FILE_NAME,
+    PLAN_JSON_FILE_NAME,
+    PROFILE_FILE_NAME,
+    LogReadingRules,
+    RenderedFile,
+)
 from tui_train.runner.detached_start import LAUNCH_LOG_NAME
 from tui_train.runner.run_folder import events, state
 from tui_train.runner.run_folder.events import JournalEvent
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
 
 # Bytes; a plan has some hundred lines.
 MAX_PLAN_BYTES = 16 << 20
+MAX_NOTE_LENGTH = 200
+_MAX_NOTE_BYTES = 4 << 10
 # Run ids begin with the local time.
 _TIMESTAMPED_NAME_PATTERN = re.compile(r"\d{8}-\d{6}-(.*)", re.DOTALL)
 _MAX_SLUG_LENGTH = 40
@@ -83,6 +90,11 @@ class RunDir(Struct, frozen=True):
         """The plan as data."""
         return self.path / PLAN_JSON_FILE_NAME
 
+    @property
+    def note_file(self) -> Path:
+        """The user's one-line note."""
+        return self.path / "note.txt"
+
     def attempt_log(self, number: int) -> Path:
         """The output of one attempt; attempts are numbered from 1 over all starts."""
         return self.path / f"attempt-{number}.log"
@@ -108,6 +120,14 @@ class RunDir(Struct, frozen=True):
             return {}, ""
         except Unparsable as error:
             return {}, f"{name}: {error}"
+
+    def note(self) -> str:
+        """Return the user's note; empty if there is none or it cannot be read."""
+        try:
+            text = read_regular_file(self.note_file, _MAX_NOTE_BYTES).decode(errors="replace")
+        except OSError:
+            return ""
+        return " ".join(text.split())[:MAX_NOTE_LENGTH]
 
     def log_reading_options(self) -> "LogReadingOptions":
         """Return how log lines are read according to the plan; invalid values are ignored."""

@@ -15,7 +15,6 @@ from tui_train.profile.types import Profile
 from tui_train.runner.logs.losses import loss_kind
 from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
-from tui_train.runs.folders import read_note
 from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.rundir import RunDir
@@ -214,7 +213,7 @@ def _read_compared_run(run: RunDir) -> ComparedRun:
         tokens_per_step=batch * ((profile.recipe.sequence_length if profile else None) or 0),
         peak_memory=max((_attempt_memory_peak(run, attempt) for attempt in status.attempts), default=0),
         attempt_spans=_attempt_spans(run, status),
-        note=read_note(run),
+        note=run.note(),
     )
 
 

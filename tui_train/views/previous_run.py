@@ -12,7 +12,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.files import read_regular_file
 from tui_train.facts import yaml_documents
 from tui_train.facts.types import YamlDocument
-from tui_train.plan.render import PLAN_JSON_FILE_NAME, RenderedFile
+from tui_train.plan.run_files import PLAN_JSON_FILE_NAME, RenderedFile
 from tui_train.profile import store
 from tui_train.profile.changes import ValueDifference, profile_differences
 from tui_train.profile.types import Profile

@@ -13,11 +13,10 @@ from msgspec import Struct
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.parse import MissingFile, Unparsable, parse_json_as, read_file_to_parse
 from tui_train.base.text import loss_text, visible
-from tui_train.plan.types import LogReadingRules
+from tui_train.plan.run_files import LogReadingRules
 from tui_train.runner.logs.progress import LogReadingOptions, Progress, advance_progress, progress_for_next_attempt
 from tui_train.runner.logs.records import parse_number
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runs import folders
 from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.results.resuming import why_not_resumable
@@ -26,6 +25,7 @@ from tui_train.runs.status import read_status
 from tui_train.setup.profile_summary import TrainingSummary
 
 from .profile_digests import read_summary_and_profile
+from .setting_values import searchable_settings_text
 
 ENDED_LOG_TAIL_BYTES = 16 << 10  # bytes of a log that has ended
 _LIVE_LOG_TAIL_BYTES = 1 << 20  # of one that grows
@@ -215,8 +215,6 @@ class DigestCache:
         return explained
 
     def _read_digest(self, run: RunDir) -> RunDigest:
-        from .run_settings import searchable_settings_text
-
         events, damage = run.read_events()
         status = read_status(run)
         plan, unread = _read_plan_summary(run)
@@ -227,7 +225,7 @@ class DigestCache:
             run=run,
             status=known_status,
             damage=damage or unread,
-            note=folders.read_note(run),
+            note=run.note(),
             profile_name=plan.name,
             summary=about,
             searchable_settings=searchable_settings_text(profile, msgspec.structs.asdict(plan)),

@@ -9,28 +9,16 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import YamlDocument
 from tui_train.profile import fields
-from tui_train.profile.secret_values import displayed_value
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe import launcher_config
 from tui_train.setup.recipe.effective_values import effective_values, with_effective_values
 from tui_train.trainers import field_with_trainer_texts, trainer_has_own_field, trainer_of
 from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
 from tui_train.views import choices
+from tui_train.views.setting_values import planned_value, shown_profile_value
 
 _DEFAULT_MARK = " (default)"
 _NOT_USED_TEXT = "not used"
-# What plan.json calls the values of some settings.
-_PLAN_KEY_BY_SETTING = {
-    "recipe.micro_batch": "micro_batch",
-    "recipe.global_batch": "global_batch",
-    "recipe.learning_rate": "learning_rate",
-    "recipe.steps": "steps",
-    "hardware.device": "device",
-    "hardware.gpus": "gpu_names",
-    "trainer.launcher": "launcher",
-    "trainer.python": "python",
-    "communication.backend": "backend",
-}
 
 
 class EffectiveSetting(Struct, frozen=True):
@@ -58,13 +46,6 @@ def effective_settings(
     """
     effective, chosen = _effective_profile(profile, plan, document), {*fields.chosen_keys(profile)}
     return {key: _effective_setting(key, profile, effective, plan, chosen=key in chosen) for key in fields.FIELDS}
-
-
-def searchable_settings_text(profile: Profile | None, plan: Mapping[str, Any]) -> str:
-    """Return the settings that were chosen, and those that a plan resolved, each as `key=value` in a line."""
-    planned = {key: text for key in _PLAN_KEY_BY_SETTING if (text := _planned_value(key, plan))}
-    chosen = {key: _shown_profile_value(key, profile) for key in fields.chosen_keys(profile)} if profile else {}
-    return "\n".join(f"{key}={value}" for key, value in {**planned, **chosen}.items())
 
 
 def shortened_setting_text(text: str, max_width: int) -> str:
@@ -95,25 +76,10 @@ def _effective_setting(
     if not choices.is_field_shown(key, profile):
         return EffectiveSetting(_NOT_USED_TEXT)
     if chosen:
-        return EffectiveSetting(_shown_profile_value(key, profile))
-    if value := _planned_value(key, plan):
+        return EffectiveSetting(shown_profile_value(key, profile))
+    if value := planned_value(key, plan):
         return EffectiveSetting(visible(value), is_default=True)
-    return EffectiveSetting(_shown_profile_value(key, effective) or _empty_value_text(key, profile), is_default=True)
-
-
-def _shown_profile_value(key: str, profile: Profile) -> str:
-    return visible(displayed_value(profile, key))
-
-
-def _planned_value(key: str, plan: Mapping[str, Any]) -> str:
-    value = plan.get(_PLAN_KEY_BY_SETTING.get(key, ""))
-    if key == "hardware.processes":
-        world, nodes, uneven = plan.get("world_size"), plan.get("nodes"), plan.get("uneven")
-        value = world // nodes if isinstance(world, int) and isinstance(nodes, int) and nodes > 0 else None
-        value = uneven[0] if isinstance(uneven, list) and uneven else value
-    if isinstance(value, list):
-        return ", ".join(str(each) for each in value)
-    return fields.format_value(value) if isinstance(value, (str, int, float)) and value else ""
+    return EffectiveSetting(shown_profile_value(key, effective) or _empty_value_text(key, profile), is_default=True)
 
 
 def _empty_value_text(key: str, profile: Profile) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
-from tui_train.plan.render import RUNNER_ZIP_FILE_NAME
+from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 
 _POLL_SECONDS = 0.2
 _MAX_END_SECONDS = 10

@@ -15,11 +15,12 @@ from tui_train.base.text import visible
 from tui_train.cli import printing
 from tui_train.cli.plans import plans
 from tui_train.memory.data_defaults import make_setup
-from tui_train.plan.render import LAUNCH_SCRIPT_FILE_NAME, RenderedFile, files_with_plan_described
+from tui_train.plan.render import files_with_plan_described
 from tui_train.plan.render.manifests import MANIFESTS, with_cluster_address
 from tui_train.plan.render.manifests.cluster import VolumeClaim, plan_for_cluster
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME
+from tui_train.plan.run_files import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
 from tui_train.profile import fields
 from tui_train.runs import rundir
 

@@ -19,7 +19,6 @@ from tui_train.profile.types import Profile
 from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import archive, rundir
-from tui_train.runs.folders import read_note
 from tui_train.runs.follow import read_progress
 from tui_train.runs.remote_run import read_remote_place
 from tui_train.runs.results.resuming import why_not_resumable
@@ -60,7 +59,7 @@ def _run_rows(listing: tuple[ListedRun, ...], *, are_here: bool) -> list[tuple[s
         ("attempts", [plain_text.attempt_count_text(listed) for listed in listing], {"0", "1", "-"}),
         ("step", [_step_text(progress) for progress in read], {""}),
         ("loss", [_newest_loss_text(progress) for progress in read], {""}),
-        ("note", [visible(read_note(listed.run)) for listed in listing], {""}),
+        ("note", [visible(listed.run.note()) for listed in listing], {""}),
     )
     more = [(name, *cells) for name, cells, usual in columns if not usual.issuperset(cells)]
     rows = [("run", "state", "started", "took"), *map(plain_text.listed_run_row, listing)]
@@ -93,7 +92,7 @@ def _listed_run_data(listed: ListedRun, *, is_here: bool) -> dict[str, Any]:
         "path": str(listed.run.path) if is_here else None,
         **state,
         "damage": listed.damage,
-        "note": read_note(listed.run),
+        "note": listed.run.note(),
     }
 
 

@@ -43,7 +43,7 @@ def print_or_write_note(reference: str, text: str | None) -> None:
     """Print a run's note, or keep another one."""
     run = rundir.find_run(reference)
     if text is None:
-        click.echo(visible(folders.read_note(run)) or f"{visible(run.name)} has no note")
+        click.echo(visible(run.note()) or f"{visible(run.name)} has no note")
         return
     folders.write_note(run, text)
     click.echo(f"{'noted' if text.strip() else 'no note any more'}: {visible(run.name)}")

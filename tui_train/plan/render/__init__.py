@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from importlib import resources
 
 import msgspec
-from msgspec import Struct
 
 from tui_train.channel.runner_zip import runner_modules, runner_zip
 from tui_train.plan.render import slurm
@@ -12,35 +11,22 @@ from tui_train.plan.render.nemo.automodel import render_automodel_yaml
 from tui_train.plan.render.nemo.megatron_bridge import render_megatron_bridge
 from tui_train.plan.render.nemo.nemo_recipe import render_nemo_recipe
 from tui_train.plan.render.script.launch import render_launch_script
+from tui_train.plan.run_files import (
+    LAUNCH_SCRIPT_FILE_NAME,
+    PLAN_JSON_FILE_NAME,
+    PROFILE_FILE_NAME,
+    RUNNER_ZIP_FILE_NAME,
+    RenderedFile,
+)
 from tui_train.plan.types import Plan
 from tui_train.profile.store import profile_to_toml
 from tui_train.profile.types import Profile
 
-LAUNCH_SCRIPT_FILE_NAME = "launch.sh"
-PROFILE_FILE_NAME = "profile.toml"
-PLAN_JSON_FILE_NAME = "plan.json"
-RUNNER_ZIP_FILE_NAME = "runner.pyz"
 _NEMO_RENDERER_BY_FILE = {
     "nemo_recipe.py": render_nemo_recipe,
     "megatron_bridge.py": render_megatron_bridge,
     "automodel.yaml": render_automodel_yaml,
 }
-
-
-class RenderedFile(Struct, frozen=True):
-    """A file by its path in the run folder, and its text.
-
-    data: its bytes, where they are no text; the text then says what they hold.
-    """
-
-    path: str
-    text: str
-    data: bytes = b""
-
-    @property
-    def content(self) -> bytes:
-        """Its bytes."""
-        return self.data or self.text.encode()
 
 
 def render_files(plan: Plan, profile: Profile) -> tuple[RenderedFile, ...]:

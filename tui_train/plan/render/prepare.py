@@ -4,7 +4,8 @@ from msgspec import Struct
 
 from tui_train.checks import Finding, find_problems
 from tui_train.plan.plan import make_plan
-from tui_train.plan.render import RenderedFile, render_files
+from tui_train.plan.render import render_files
+from tui_train.plan.run_files import RenderedFile
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup

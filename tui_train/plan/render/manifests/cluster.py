@@ -21,7 +21,8 @@ from tui_train.base.command import (
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import Toolchain
-from tui_train.plan.render import RenderedFile, render_files
+from tui_train.plan.render import render_files
+from tui_train.plan.run_files import RenderedFile
 from tui_train.plan.types import Plan
 from tui_train.profile.mounts import Mount
 from tui_train.profile.types import Profile

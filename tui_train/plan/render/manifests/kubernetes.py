@@ -7,7 +7,6 @@ from typing import Any
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import size_text, visible
-from tui_train.plan.render import RenderedFile
 from tui_train.plan.render.manifests.cluster import (
     ClusterPlan,
     RenderedManifest,
@@ -17,6 +16,7 @@ from tui_train.plan.render.manifests.cluster import (
 )
 from tui_train.plan.render.manifests.text import manifest_text
 from tui_train.plan.render.quoting import quoted_word
+from tui_train.plan.run_files import RenderedFile
 from tui_train.profile.types import Container
 from tui_train.setup.machine import container
 
