@@ -110,6 +110,10 @@ class CompareRuns(Message):
     runs: "tuple[RunDir, ...]"
 
 
+class HomeDrawn(Message):
+    """Home's first picture is drawn: what would have held that up can begin."""
+
+
 @dataclass
 class ScreenShown(Message):
     """A screen is on top now, and may want to know what the cards do."""

@@ -31,6 +31,7 @@ from ..messages import (
     ContinueDraft,
     GoBack,
     GoToStep,
+    HomeDrawn,
     LeaveWizard,
     OpenChat,
     OpenDataPreview,
@@ -107,16 +108,17 @@ class Wizard(DiscoveryApp):
 
     def get_default_screen(self) -> Screen[None]:
         """Begin on Home."""
-        return HomeScreen()
+        return HomeScreen(is_first=not self._run_folder)
 
     def on_mount(self) -> None:
-        """Look at the machine after the first screen is drawn."""
+        """Open the run that was named, if one was."""
         if self._run_folder:
             from tui_train.runs.rundir import RunDir
 
             self.open_run(RunDir(Path(self._run_folder)))
-        self.call_after_refresh(self._query_first_and_import_steps)
+            self.call_after_refresh(self._query_first_and_import_steps)
 
+    @on(HomeDrawn)
     def _query_first_and_import_steps(self) -> None:
         from tui_train.facts.machine.child_process import set_children_cancelled
 

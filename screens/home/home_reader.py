@@ -1,5 +1,6 @@
 """Reading for Home: runs and profiles, the newest first, and live runs on other hosts; on a thread of its own."""
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
+from tui_train.base.app_paths import last_profile_file, profiles_folder, runs_folder
 from tui_train.base.errors import TuiTrainError
 
 if TYPE_CHECKING:
@@ -29,6 +31,15 @@ class HomeContentsRead(Message):
     profiles: "tuple[ProfileDigest, ...]"
     runs: "tuple[RunDigest, ...]"
     draft: "ProfileDigest | None"
+
+
+def is_anything_saved() -> bool:
+    """Tell, by names alone, whether there are runs, profiles or a draft."""
+    for folder in (runs_folder(), profiles_folder()):
+        with suppress(OSError), os.scandir(folder) as entries:
+            if any(entry.name[0] != "." for entry in entries):
+                return True
+    return last_profile_file().exists()
 
 
 class HomeReader:

@@ -1,6 +1,7 @@
 """Home: what runs, what ran, the saved profiles, and ways to begin a training; found by typing, and tidied here."""
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,7 +19,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import as_sentence, quantity, size_text, visible
 
 from ..base import JUMP_BINDING
-from ..messages import CompareRuns, ContinueDraft, OpenRun, OpenStep
+from ..messages import CompareRuns, ContinueDraft, HomeDrawn, OpenRun, OpenStep
 from ..textual_fixes import forward_key
 from ..widgets.cursor_list import CursorList
 from ..widgets.hint import Hint
@@ -26,7 +27,7 @@ from ..widgets.key_bar import KeyBar
 from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import MUTED, styled
 from .filter_line import FilterLine
-from .home_reader import HomeContentsRead, HomeReader, update_remote_runs
+from .home_reader import HomeContentsRead, HomeReader, is_anything_saved, update_remote_runs
 from .home_state import MAX_NAMES_SHOWN, HomeState, runs_text
 from .new_training import NewTrainingScreen
 from .start_options import START_OPTIONS, START_ROWS
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 _REFRESH_SECONDS = 2.0
 _HOST_QUERY_PERIOD_SECONDS = 10.0  # seconds after which the hosts of live runs are asked
 _HINT_DELAY_SECONDS = 0.03
+_MAX_UNDRAWN_SECONDS = 0.3  # in which the first picture waits for the newest runs
 _BEGINNING_BY_KEY = {beginning.key: beginning for beginning in START_OPTIONS}
 _HINT_BY_ROW_KEY = {
     **{key: beginning.hint for key, beginning in _BEGINNING_BY_KEY.items()},
@@ -123,9 +125,13 @@ on each panel and group, which goes there, q quit."""
     SHARED_VALUES = ("facts",)
     facts: reactive["Facts | None"] = reactive(None, init=False, repaint=False)
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_first: bool = True) -> None:
+        """Make it; `is_first`: no other screen covers it at the start."""
         super().__init__()
         self.state = HomeState()
+        self._is_anything_saved = is_anything_saved()
+        self._is_first = is_first
+        self._undrawn = ExitStack()
         self._next_cursor = ""  # the row to which the cursor goes as soon as it is listed
         self._reader: HomeReader | None = None
         self._reading = self._is_read_again = False
@@ -139,14 +145,18 @@ on each panel and group, which goes there, q quit."""
         yield StepBar(title="Home")
         yield FilterLine("name, model, data or state")
         with Horizontal(id="middle"):
-            yield _HomeList(START_ROWS, id="list")
+            yield _HomeList(() if self._is_anything_saved else START_ROWS, id="list")
         yield Hint()
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Read profiles and runs after the first picture, and again while the screen is shown."""
+        """Read what is saved for the first picture, and again while the screen is shown."""
         self._show_hint_and_details()
-        self.call_after_refresh(self.refresh_list)
+        if self._is_first and self._is_anything_saved:
+            self._undrawn.enter_context(self.app.batch_update())
+            self.set_timer(_MAX_UNDRAWN_SECONDS, self._draw_first_picture)
+        elif self._is_first:
+            self.call_after_refresh(self._draw_first_picture)
         self.set_interval(_REFRESH_SECONDS, self.refresh_list)
         self.set_interval(_HOST_QUERY_PERIOD_SECONDS, self._update_remote_runs_if_any)
 
@@ -154,6 +164,18 @@ on each panel and group, which goes there, q quit."""
         """Read again when the screen is shown again."""
         self.watch_facts()
         self.refresh_list()
+
+    def _draw_first_picture(self) -> None:
+        """Draw, with or without what is saved."""
+        if self._is_first:
+            self._is_first = False
+            self._undrawn.close()
+            self.refresh()
+            self.call_after_refresh(self._go_on_after_first_picture)
+
+    def _go_on_after_first_picture(self) -> None:
+        self.post_message(HomeDrawn())
+        self.refresh_list()  # what is known only of the runs that are seen
 
     # What is read
 
@@ -168,8 +190,9 @@ on each panel and group, which goes there, q quit."""
     @work(thread=True, group="home")
     def _read_contents(self, visible_keys: tuple[str, ...]) -> None:
         worker = get_current_worker()
-        self._reader = self._reader or HomeReader(self.post_message)
-        self._reader.read(visible_keys, lambda: worker.is_cancelled)
+        if self._reader or is_anything_saved():
+            self._reader = self._reader or HomeReader(self.post_message)
+            self._reader.read(visible_keys, lambda: worker.is_cancelled)
         self.app.call_from_thread(self._read_again_if_asked)
 
     def _read_again_if_asked(self) -> None:
@@ -190,6 +213,7 @@ on each panel and group, which goes there, q quit."""
         if was_empty and (self.state.runs or self.state.profiles):
             # The live or newest run, wherever the cursor was among the ways to begin.
             self.row_list.action_go_to_end(-1)
+        self._draw_first_picture()
 
     def _update_remote_runs_if_any(self) -> None:
         """Query the hosts of live runs, while the screen is shown."""
@@ -248,7 +272,7 @@ on each panel and group, which goes there, q quit."""
             words = "Enter opens its steps, g runs it now."
         self.query_one(Hint).show_text(Content(words))
         self.refresh_bindings()
-        if self._has_pane_room and (self.state.runs or self.state.profiles):
+        if self._has_pane_room and not self._is_first and (self.state.runs or self.state.profiles):
             self._show_cursor_row_in_pane()
         elif self._has_pane_room:
             self.call_after_refresh(self._show_cursor_row_in_pane)  # the first picture does not wait for it

@@ -28,6 +28,7 @@ from support import (
     sleeper_profile,
     wait_until,
 )
+from terminal import Terminal
 from textual.events import Key, Paste
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -342,12 +343,12 @@ async def test_what_is_known_of_a_run_stands_beside_the_list(run_of, size, told,
         )
         if not told:
             return
+        await until_true(pilot, lambda: "the data is bad" in " ".join(side_text(pilot).split()))
         shown = " ".join(side_text(pilot).split())
         assert "Script steps.py" in shown
         assert "Loss 0.133, step 30" in shown
         assert f"since {first.name}" in shown
         assert "3 0 0 → 30 1 0" in shown
-        assert "the data is bad" in shown
         await press_keys("down", "down")(pilot)
         await until_true(pilot, lambda: "Changed" not in side_text(pilot) and "mine" in side_text(pilot))
         await press_keys("end")(pilot)
@@ -518,6 +519,15 @@ async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has():
         pilot.app.edits.set_profile(profile({"hardware.host": "nowhere-at-all"}), save_as_draft=False)
         home.row_list.go_to_row(next(iter(home.state.profiles)))
         assert home.check_action("run_now", ())
+
+
+def test_what_is_saved_is_in_the_first_picture(terminals):
+    """The page that begins a training never flashes up before the list."""
+    store.save_profile(profile({"name": "mine"}))
+    terminals.append(terminal := Terminal())
+    terminal.child.expect_exact("0 runs, 1 profile")
+    assert b"See it work" not in terminal.child.before
+    terminal.wait_for_any("▌  mine")
 
 
 @pytest.mark.whole
