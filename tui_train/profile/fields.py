@@ -177,7 +177,9 @@ def _parsed_value_or_none(row: Field, text: str) -> FieldValue:
 
 def chosen_keys(profile: Profile) -> tuple[str, ...]:
     """Return the keys whose values the user chose: those that are not as in an empty profile, but for its name."""
-    return tuple(key for key in FIELDS if is_chosen(profile, key))
+    parts = {key.rpartition(".")[0] for key in FIELDS} - {""}
+    unchanged = {part for part in parts if getattr(profile, part) == getattr(_EMPTY_PROFILE, part)}
+    return tuple(key for key in FIELDS if key.rpartition(".")[0] not in unchanged and is_chosen(profile, key))
 
 
 def is_chosen(profile: Profile, key: str) -> bool:

@@ -79,7 +79,8 @@ def displayed_value(profile: Profile, key: str) -> str:
         return fields.format_value({name: "…" if name in hidden else text for name, text in value.items()})
     if key == WEBHOOK_PROFILE_KEY:
         return webhook.displayed_webhook(str(value))
-    return secrets.mask_secrets(fields.format_value(value))[0]
+    text = fields.format_value(value)
+    return secrets.mask_secrets(text)[0] if isinstance(value, (str, tuple)) else text  # a number is no secret
 
 
 def _secrets_in_table(key: str, table: dict[str, str]) -> Iterator[SecretPosition]:

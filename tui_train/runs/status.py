@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tui_train.base.text import visible
 from tui_train.runner.run_folder import state
+from tui_train.runner.run_folder.events import JournalEvent
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs.remote_run import last_known_remote_status, read_run_place, read_unconfirmed_start
 from tui_train.runs.rundir import RunDir, list_runs
@@ -21,13 +22,16 @@ from tui_train.runs.slurm_job import (
 )
 
 
-def read_status(run: RunDir) -> RunStatus:
-    """Return the current status of a run; of one on another host or in a queue, as it was heard last."""
+def read_status(run: RunDir, logged: tuple[JournalEvent, ...] | None = None) -> RunStatus:
+    """Return the current status of a run; of one on another host or in a queue, as it was heard last.
+
+    `logged` are its events, where they are read already.
+    """
     asked = read_unconfirmed_start(run.path)
     if not asked and (queued := status_in_queue(run.path)):
         return queued
     there = last_known_remote_status(run.path)
-    known = there or state.read_status(str(run.path))
+    known = there or state.read_status(str(run.path), logged)
     if asked:
         host = read_run_place(run.path).host
         return known._replace(state=UNCONFIRMED_STATE, host=cluster_text(host) if asked.slurm else host)
@@ -89,7 +93,7 @@ def read_listed_run(run: RunDir) -> ListedRun:
     """Return a run with its state, or with the reason why that cannot be read."""
     try:
         events, damage = run.read_events()
-        status = read_status(run)
+        status = read_status(run, events)
         # Without a readable event it is unknown even whether it was started.
         known = status if events or not damage else None
         return ListedRun(run=run, status=known, damage=damage or run.read_plan()[1])

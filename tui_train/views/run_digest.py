@@ -216,7 +216,7 @@ class DigestCache:
 
     def _read_digest(self, run: RunDir) -> RunDigest:
         events, damage = run.read_events()
-        status = read_status(run)
+        status = read_status(run, events)
         plan, unread = _read_plan_summary(run)
         # Without one readable event nothing is known, not even that it was never started.
         known_status = status if events or not damage else None

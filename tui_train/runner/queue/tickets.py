@@ -19,7 +19,7 @@ from typing import Any, Iterator, Sequence
 
 from ..run_folder import lock_owner
 from ..system import safe_open, untrusted_json
-from ..system.paths import file_system_of
+from ..system.mounts import file_system_of
 from ..system.processes import machine_boot_id, process_user
 from ..system.safe_text import visible
 from .turns import Request, Ticket

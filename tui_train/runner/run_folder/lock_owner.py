@@ -56,10 +56,13 @@ _TYPE_BY_OWNER_FIELD = {name: type(value) for name, value in LockOwner._field_de
 
 def this_process_as_owner(run_mark: str, folder: str) -> LockOwner:
     """Return this process as an owner."""
-    me = process_with_pid(os.getpid())
-    return LockOwner(
-        me.pid, me.ticks, machine_boot_id(), _pid_namespace(), _machine_id(), os.uname().nodename, run_mark, folder
-    )
+    return owner_on_this_machine(process_with_pid(os.getpid()), machine_boot_id(), run_mark, folder)
+
+
+def owner_on_this_machine(process: Process, boot_id: str, run_mark: str, folder: str = "") -> LockOwner:
+    """Return a process of this machine, of this boot or an earlier one, as an owner."""
+    here = _pid_namespace(), _machine_id(), os.uname().nodename
+    return LockOwner(process.pid, process.ticks, boot_id, *here, run_mark, folder)
 
 
 def read_lock_owner(lock_path: str) -> LockOwner | None:

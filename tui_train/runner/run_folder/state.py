@@ -130,9 +130,9 @@ def _is_valid_status_value(value: object) -> bool:
     return not isinstance(value, int) or -1 <= value < 2**64
 
 
-def read_status(run_dir: str) -> RunStatus:
-    """Return the present state of the run in a folder."""
-    logged = events.read_events(run_dir)
+def read_status(run_dir: str, logged: tuple[JournalEvent, ...] | None = None) -> RunStatus:
+    """Return the present state of the run in a folder; `logged`: its events, where they are read already."""
+    logged = events.read_events(run_dir) if logged is None else logged
     attempts = _attempt_statuses(logged)
     owner = lock_owner.read_lock_owner(os.path.join(run_dir, lock_owner.LOCK_FOLDER_NAME))
     last, later = _last_start_and_later_events(logged)
@@ -164,8 +164,7 @@ def _start_event_from_owner(owner: LockOwner) -> JournalEvent:
 
 def _owner_from_start_event(last: JournalEvent) -> LockOwner:
     """Return who run_started names, as if a lock named it; one on another boot is gone."""
-    near = lock_owner.this_process_as_owner("", "")
-    return near._replace(pid=last.pid, ticks=last.start_ticks, boot=last.boot_id, mark=last.mark, host=near.host)
+    return lock_owner.owner_on_this_machine(Process(last.pid, last.start_ticks), last.boot_id, last.mark)
 
 
 def run_process_family(run_dir: str, status: RunStatus) -> ProcessFamily:

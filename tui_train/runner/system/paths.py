@@ -6,9 +6,6 @@ import os
 import stat
 from pathlib import Path
 
-from .cgroup_limits import read_text
-
-MOUNTS_FILE = Path("/proc/self/mountinfo")
 # A checkpoint has some ten.
 _MIN_FREE_FILES = 10
 
@@ -60,21 +57,6 @@ def free_bytes_for_path(path_text: str) -> int | None:
         return disk.f_bavail * disk.f_frsize if disk.f_blocks else None
     except (OSError, ValueError, RuntimeError):
         return None
-
-
-def file_system_of(folder: str, mounts_file: Path = MOUNTS_FILE) -> str:
-    """Return the type of the file system that is mounted at a folder or nearest above it, empty if unknown."""
-    folder, nearest, found = os.path.realpath(folder), "", ""
-    for line in (read_text(mounts_file) or "").splitlines():
-        before, _, after = line.partition(" - ")
-        fields, types = before.split(), after.split()
-        if len(fields) < 5 or not types:
-            continue
-        point = fields[4].rstrip("/")
-        # Of several at one place the last one is on top.
-        if f"{folder}/".startswith(f"{point}/") and len(point) >= len(nearest):
-            nearest, found = point, types[0]
-    return found
 
 
 def names_in_folder(folder: str, max_names: int) -> list[str]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
-from .paths import MOUNTS_FILE, file_system_of
+from .mounts import MOUNTS_FILE, file_system_of
 
 _SHARED_MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - read, never written
 
 
-def read_shared_memory(folder: str = _SHARED_MEMORY_FOLDER, mounts_file: Path = MOUNTS_FILE) -> dict[str, Any]:
+def read_shared_memory(
+    folder: str = _SHARED_MEMORY_FOLDER, mounts_file: str | os.PathLike[str] = MOUNTS_FILE
+) -> dict[str, Any]:
     """Return size and free bytes, why it cannot be used (empty: it can), and its file system; None: unknown."""
     try:
         status = os.statvfs(folder)
