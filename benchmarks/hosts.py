@@ -1,5 +1,7 @@
 """The wizard while it asks 200 hosts over ssh: how long that takes beside 25, and what its keys take meanwhile.
 
+Before that the first answer of one host, which has kept the runner, beside `ssh HOST true`.
+
 Usage: python benchmarks/hosts.py [--quick]. All hosts are one real sshd of this machine under as many names, which
 takes this machine's processors as well: it runs at the lowest priority, and the Python that is asked for is one
 without torch. Needs openssh-server.
@@ -17,6 +19,8 @@ from pathlib import Path
 
 import psutil
 from bench import STEP_TEXTS, Terminal
+
+from tui_train.channel.session import ask_host
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import ssh
@@ -66,6 +70,22 @@ def measure_asking(count: int, env: dict[str, str], folder: Path) -> tuple[float
     return seconds, busy, free
 
 
+def measure_first_answer(times: int, folder: Path) -> tuple[list[float], list[float]]:
+    """Return the seconds of `ssh HOST true` and of a question to a host, each over a connection of its own."""
+    question = {"do": "names", "folder": "/", "most": 100}
+    bare, ours = [], []
+    for number in range(times + 1):
+        began = time.monotonic()
+        subprocess.run([folder / "bin/ssh", "h0", "true"], check=True)
+        bare.append(time.monotonic() - began)
+        os.environ["XDG_CACHE_HOME"] = str(folder / f"c{number}")  # where connections are kept
+        began = time.monotonic()
+        ask_host("h0", question, list[str], 60.0)
+        ours.append(time.monotonic() - began)
+    del os.environ["XDG_CACHE_HOME"]
+    return bare[1:], ours[1:]  # the first question brings the runner
+
+
 def percentile_99(found: list[float]) -> float:
     """Return the 99th percentile."""
     return statistics.quantiles(found, n=100)[98]
@@ -88,7 +108,10 @@ def main() -> None:
         tool.write_text(f'#!/bin/sh\nexec {words[0]} -F {folder}/config "$@"\n')
         tool.chmod(0o755)
         env = {"XDG_STATE_HOME": f"{name}/state"}
-        env["PATH"] = f"{folder}/bin:{os.environ['PATH']}"
+        env["PATH"] = os.environ["PATH"] = f"{folder}/bin:{os.environ['PATH']}"
+        bare, ours = map(statistics.median, measure_first_answer(5 if few_hosts == 4 else 25, folder))
+        times = f"{ours / bare:.2f} ({1000 * ours:.0f} ms / {1000 * bare:.0f} ms; goal 2)"
+        print(f"first answer of a host / ssh HOST true: {times}", flush=True)
         few, *_ = measure_asking(few_hosts, env, folder)
         many, busy, free = measure_asking(many_hosts, env, folder)
     times = f"{many / few:.1f} ({many:.1f} s / {few:.1f} s; {many_hosts / few_hosts:.0f} times as many)"

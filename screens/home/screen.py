@@ -182,7 +182,8 @@ on each panel and group, which goes there, q quit."""
     def refresh_list(self) -> None:
         """Read what has changed, in a worker; one at a time."""
         self._is_read_again = self._reading
-        if self._reading or self.app.screen is not self:
+        nothing_to_wait_for = self._is_first and not self._is_anything_saved
+        if self._reading or nothing_to_wait_for or self.app.screen is not self:
             return
         self._reading = True
         self._read_contents(self.row_list.visible_keys)
