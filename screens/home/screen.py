@@ -130,8 +130,8 @@ on each panel and group, which goes there, q quit."""
         super().__init__()
         self.state = HomeState()
         self._is_anything_saved = is_anything_saved()
-        self._is_first = is_first
-        self._undrawn = ExitStack()
+        self._awaits_first_picture = is_first
+        self._held_drawing = ExitStack()
         self._next_cursor = ""  # the row to which the cursor goes as soon as it is listed
         self._reader: HomeReader | None = None
         self._reading = self._is_read_again = False
@@ -152,10 +152,10 @@ on each panel and group, which goes there, q quit."""
     def on_mount(self) -> None:
         """Read what is saved for the first picture, and again while the screen is shown."""
         self._show_hint_and_details()
-        if self._is_first and self._is_anything_saved:
-            self._undrawn.enter_context(self.app.batch_update())
+        if self._awaits_first_picture and self._is_anything_saved:
+            self._held_drawing.enter_context(self.app.batch_update())
             self.set_timer(_MAX_UNDRAWN_SECONDS, self._draw_first_picture)
-        elif self._is_first:
+        elif self._awaits_first_picture:
             self.call_after_refresh(self._draw_first_picture)
         self.set_interval(_REFRESH_SECONDS, self.refresh_list)
         self.set_interval(_HOST_QUERY_PERIOD_SECONDS, self._update_remote_runs_if_any)
@@ -167,10 +167,10 @@ on each panel and group, which goes there, q quit."""
 
     def _draw_first_picture(self) -> None:
         """Draw, with or without what is saved."""
-        if self._is_first:
-            self._is_first = False
-            self._undrawn.close()
-            self.refresh()
+        if self._awaits_first_picture:
+            self._awaits_first_picture = False
+            self._held_drawing.close()
+            self.app.screen.refresh()  # which by now may be a dialog
             self.call_after_refresh(self._go_on_after_first_picture)
 
     def _go_on_after_first_picture(self) -> None:
@@ -182,8 +182,8 @@ on each panel and group, which goes there, q quit."""
     def refresh_list(self) -> None:
         """Read what has changed, in a worker; one at a time."""
         self._is_read_again = self._reading
-        nothing_to_wait_for = self._is_first and not self._is_anything_saved
-        if self._reading or nothing_to_wait_for or self.app.screen is not self:
+        nothing_to_read = self._awaits_first_picture and not self._is_anything_saved
+        if self._reading or nothing_to_read or self.app.screen is not self:
             return
         self._reading = True
         self._read_contents(self.row_list.visible_keys)
@@ -273,7 +273,7 @@ on each panel and group, which goes there, q quit."""
             words = "Enter opens its steps, g runs it now."
         self.query_one(Hint).show_text(Content(words))
         self.refresh_bindings()
-        if self._has_pane_room and not self._is_first and (self.state.runs or self.state.profiles):
+        if self._has_pane_room and not self._awaits_first_picture and (self.state.runs or self.state.profiles):
             self._show_cursor_row_in_pane()
         elif self._has_pane_room:
             self.call_after_refresh(self._show_cursor_row_in_pane)  # the first picture does not wait for it
