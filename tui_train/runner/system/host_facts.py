@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import platform
 import re
 import socket
 import time
@@ -35,8 +34,8 @@ def read_host_facts() -> dict[str, Any]:
     limits = cgroup_limits()
     total, available = _memory_total_and_available()
     return {
-        "hostname": as_valid_utf8(platform.node()),
-        "kernel": as_valid_utf8(platform.release()),
+        "hostname": as_valid_utf8(os.uname().nodename),
+        "kernel": as_valid_utf8(os.uname().release),
         "cpu_name": read_cpu_name(),
         "cpu_count": count_usable_cpus(limits.cpus),
         "memory_total": smallest_known(total, limits.memory),
@@ -78,7 +77,7 @@ def read_cpu_name(cpuinfo_file: Path = Path("/proc/cpuinfo")) -> str:
         key, _, value = line.partition(":")
         if key.strip() == "model name" and value.strip():
             return value.strip()
-    return as_valid_utf8(platform.machine())
+    return as_valid_utf8(os.uname().machine)
 
 
 def _memory_total_and_available() -> tuple[int | None, int | None]:
