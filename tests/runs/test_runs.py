@@ -4,8 +4,10 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -271,6 +273,37 @@ def test_a_stop_between_two_attempts_is_not_missed(made):
     now = wait_for_end(run)
     assert (now.state, now.exit_code, len(now.attempts)) == ("stopped", 143, 1)
     assert gone(run)
+
+
+@pytest.mark.parametrize("output", ["of its own", "elsewhere"])
+def test_a_run_whose_folder_is_deleted_ends_and_frees_what_it_took(made, tmp_path, output):
+    """Nobody can name it any more; it may save only where that is not in the deleted folder."""
+    saved, notices = tmp_path / "saved", tmp_path / "notices"
+    elsewhere = {"trainer.output": str(tmp_path / "output")} if output == "elsewhere" else {}
+    notice = ("sh", "-c", f"echo $TUI_TRAIN_STATE $TUI_TRAIN_EXIT_CODE > '{notices}'")
+    run = made(f"--save-on-term={saved}", **{"notify.command": notice}, **elsewhere)
+    terminal = by_hand(run)
+    mark, launcher = read_status(run).mark, read_status(run).pid
+    program = [sys.executable, "-m", "tui_train", "logs", "--follow", str(run.path)]
+    viewer = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        viewer.stdout.readline()
+        shutil.rmtree(run.path)
+        lines = viewer.communicate(timeout=60)[0].splitlines()
+        assert (lines[-2], viewer.returncode) == ("tui-train: the folder of run was deleted", 66)
+        terminal.expect("its folder was deleted: the training ends")
+        terminal.expect(pexpect.EOF)
+        terminal.close()
+        assert (terminal.exitstatus, saved.exists()) == (143, output == "elsewhere")
+        assert notices.read_text() == "stopped 143\n"
+        assert not living_run_pids(mark)
+        assert not run.path.exists()
+        assert not [*tmp_path.glob(".tui-train-*")], "the lock of its output is left"
+    finally:
+        viewer.kill()
+        for pid in (*living_run_pids(mark), launcher):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 @ROOT

@@ -26,7 +26,7 @@ from .system.processes import (
 )
 from .system.refused import CANNOT_WRITE_EXIT_CODE, RANKS_TRAINED_ALONE_EXIT_CODE, Refused
 from .system.safe_text import visible
-from .system.signals import reset_signals
+from .system.signals import END_AT_ONCE_SIGNAL, reset_signals
 from .system.transport import LocalTask, NodeCommand
 
 if TYPE_CHECKING:
@@ -255,11 +255,15 @@ def _append_lines(log: str, lines: Sequence[str]) -> None:
 
 
 def renew_locks_or_stop(start: RunStart) -> None:
-    """Renew the locks of this start; where another start has taken one of them, this one stops."""
+    """Renew the locks of this start; it stops where another one has taken one of them, or its folder was deleted."""
     for held in start.locks:
         if not held.renew() and not start.signals.stop:
             print_message(f"another start has taken over {os.path.dirname(held.path)}: this one stops")
             os.kill(os.getpid(), signal.SIGTERM)
+    if start.journal.is_folder_deleted() and not start.signals.stop:
+        # Nobody can name it any more, to stop it. What it would save in that folder was not wanted.
+        print_message("its folder was deleted: the training ends")
+        os.kill(os.getpid(), signal.SIGTERM if start.planned.output else END_AT_ONCE_SIGNAL)
 
 
 def _stop_attempt(start: RunStart, task: LocalTask, family: ProcessFamily, container_name: str) -> int:

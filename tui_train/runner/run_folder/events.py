@@ -145,6 +145,13 @@ class Journal:
         """Open the folder, by which viewers know who writes there; OSError where it is not there."""
         self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
+    def is_folder_deleted(self) -> bool:
+        """Tell whether the folder was deleted, and not only moved; false where its disk is away for a moment."""
+        try:
+            return os.fstat(self._folder).st_nlink == 0
+        except OSError:
+            return False
+
     def append(self, event: str, **details: object) -> None:
         """Add a line; OSError where even the last reserve does not suffice."""
         values = {"time": time.time(), "uptime": time.clock_gettime(time.CLOCK_BOOTTIME), "event": event, **details}
