@@ -178,7 +178,7 @@ class ProfileEdits:
         }
         if self._app.other_machine_name:
             # One answer brings all that is known of it, and half a path is not worth asking a host for.
-            return ["machine"] if changed["paths"] or changed["toolchains"] else []
+            return ["machine"] if changed["paths"] or changed["hub"] or changed["toolchains"] else []
         return [part for part, differs in changed.items() if differs]
 
     def save_draft_in_background(self) -> None:
@@ -214,7 +214,9 @@ def _machine_deciding_values(profile: Profile) -> object:
 
 def _hub_deciding_values(profile: Profile) -> object:
     """Return the values on which the place of Hugging Face models depends."""
-    return profile.trainer.environment, profile.container.engine
+    from tui_train.facts.models.hub import cache_location_variables
+
+    return cache_location_variables(profile), profile.container.engine
 
 
 def _model_deciding_values(profile: Profile) -> tuple[str, str]:

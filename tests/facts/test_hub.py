@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hub import MAIN_COMMIT, FakeHub, commit_of_revision, model_files, safetensors_bytes
 from pilot import THREE_CARD_MACHINE, go_to_fields, press_keys, wait_for_workers
+from ssh import survey_this_machine
 from support import boxed, facts, findings_of, inside, plan, prepare, profile, sample, wait_until
 
 from tui_train.diagnose import diagnose_run
@@ -161,6 +162,17 @@ def test_a_cache_in_which_nothing_can_be_saved_is_known(tmp_path):
         (tmp_path / "file" / "hub", f"{tmp_path}/file is not a folder"),
     ):
         assert hub_facts.read_hub_cache({"HF_HUB_CACHE": str(folder)}).unwritable == why
+
+
+@pytest.mark.parametrize(("engine", "there"), [("none", True), ("docker", False)])
+def test_a_host_reads_the_cache_that_the_profile_names(tmp_path, engine, there):
+    """In a container the host's own folder is mounted, whatever the profile says."""
+    kept(tmp_path / "mine" / "hub", "acme/small", model_files())
+    own = {"trainer.environment": {"HF_HOME": f"{tmp_path}/mine"}, "container.engine": engine}
+    question = {"only_named": True, "hub_variables": hub_facts.cache_location_variables(profile(own))}
+    cache = survey_this_machine(question, {"HF_HOME": f"{tmp_path}/hosts", "PATH": os.environ["PATH"]}).hub
+    assert cache.folder == f"{tmp_path}/{'mine' if there else 'hosts'}/hub"
+    assert [model.id for model in cache.models] == ["acme/small"] * there
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tui_train.actions.machine_facts import FactsSource
 from tui_train.base.errors import BadInput
 from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.types import Facts
+from tui_train.places.profile_facts import probe_host_facts
 from tui_train.profile.fields import profile_with_value
 from tui_train.runner.questions import survey
 from tui_train.trainers import auto_preset
@@ -236,6 +237,13 @@ def test_a_named_python_there_is_asked_and_a_script_read(host):
     assert auto_preset.arguments_summary(where.sources[str(script)]) == "argparse, line 2: --lr"
     assert str(script) not in where.documents
     assert next(tool.label for tool in where.toolchains if tool.python == f"{host}/mine") == "chosen"
+
+
+@pytest.mark.whole
+def test_the_cache_of_models_there_is_the_one_that_the_profile_names(host):
+    own = profile({"trainer.environment": {"HF_HOME": f"{host}/models"}})
+    assert probe_host_facts("box", own).hub.folder == f"{host}/models/hub"
+    assert probe_host_facts("box", profile()).hub.folder == f"{host}/.cache/huggingface/hub"
 
 
 # The wizard

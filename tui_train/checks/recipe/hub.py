@@ -22,7 +22,6 @@ from tui_train.setup.recipe.hub_model import (
 from tui_train.setup.setup import Setup
 from tui_train.trainers import hub_model_id, trainer_of
 
-_CACHE_VARIABLES = {"HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"}
 _MODEL_PROFILE_KEY = "trainer.model"
 _model_error, _model_warning, _model_note = (
     partial(error, _MODEL_PROFILE_KEY),
@@ -112,8 +111,7 @@ def model_download_requirements(setup: Setup) -> Iterator[Finding]:
     if is_hub_offline(profile, hub):
         yield _hub_offline_finding(profile, facts, hub)
         return
-    # Of another machine only its own variables are known, and not which folder those of the profile make of it.
-    if hub.unwritable and not (facts.other_machine and profile.trainer.environment.keys() & _CACHE_VARIABLES):
+    if hub.unwritable:
         message = f"{name} cannot be downloaded to {hub.folder}: {hub.unwritable}"
         remedy = (
             "Set HF_HOME to a folder where you may write (trainer.environment), or have that one made yours "

@@ -99,7 +99,8 @@ def stream_run(run: RunDir, *, started_here: bool = False) -> tuple[Progress, Ru
     try:
         progress, number = _print_lines_until_end(run, started_here=started_here)
         ended = wait_for_end(run)
-        if not run.path.exists():
+        # What deletes it takes its events first.
+        if ended.state == "new" and (number or not run.path.exists()):
             raise NotFound(f"the folder of {visible(run.name)} was deleted", "Its training ends by itself in seconds.")
         if number and (problem := why_unreadable(run.attempt_log(number))):
             click.echo(f"the log of attempt {number} cannot be read: {problem}", err=True)

@@ -114,8 +114,13 @@ def hub_variables(profile: Profile) -> dict[str, str]:
     inherited = {name: os.environ[name] for name in names if name in os.environ}
     # That there is one is all that is asked.
     inherited |= {name: "set" for name in _TOKEN_VARIABLES if os.environ.get(name)}
-    own = profile.trainer.environment
-    return inherited | {name: own[name] for name in _CACHE_LOCATION_VARIABLES if name in own}
+    return inherited | cache_location_variables(profile)
+
+
+def cache_location_variables(profile: Profile) -> dict[str, str]:
+    """Return the variables of the profile that say where the cache is, on any machine."""
+    own = profile.trainer.environment if profile.container.engine == "none" else {}
+    return {name: own[name] for name in _CACHE_LOCATION_VARIABLES if name in own}
 
 
 def read_hub_cache(environment: Mapping[str, str]) -> HubCache:

@@ -107,10 +107,19 @@ def _parse_base64_source(text: str | None, names_beside: Collection[str]) -> Scr
 
 
 def read_planning_facts(
-    host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: tuple[str, ...], script: str = ""
+    host: str,
+    pythons: tuple[str, ...],
+    paths: tuple[str, ...],
+    files: tuple[str, ...],
+    script: str = "",
+    hub_variables: Mapping[str, str] | None = None,
 ) -> Facts:
-    """Return the facts of a host for planning, with these Pythons, paths and YAML files, and this training script."""
+    """Return the facts of a host for planning, with these Pythons, paths and YAML files, and this training script.
+
+    `hub_variables` say where the cache of models is, in place of the host's own.
+    """
     question: dict[str, Any] = {"pythons": pythons, "paths": paths, "files": (*files, *filter(None, (script,)))}
+    question["hub_variables"] = hub_variables or {}
     question |= {"script": script, "most": MAX_NAMES_BESIDE_SCRIPT} if script else {}
     survey = _survey_with_cards(host, question, 90.0)
     return msgspec.structs.replace(

@@ -33,15 +33,15 @@ _DRIVER_SHARE_OF_SECONDS = 0.8
 def send_survey(question: dict[str, Any]) -> None:
     """Send the facts of this machine: its `paths`, `files` in base64 (256 KiB of each), `pythons` and other Pythons.
 
-    `run` and `probe` are how a Python is asked (empty: none is). `hub` is the program that reads the Hub's cache. The
-    names beside a `script` are listed, where there are no more than `most`. With `only_named` no other Pythons than
+    `run` and `probe` are how a Python is asked (empty: none is). `hub` is the program that reads the Hub's cache, where
+    this environment and the `hub_variables` of the profile say that it is. The names beside a `script` are listed, where there are no more than `most`. With `only_named` no other Pythons than
     those named are looked for. The driver's library is asked for `cards` seconds; where it knows none, the command
     `smi`, and `processes` lists who computes on which.
     """
     cards = _read_cards(question["cards"]) if question.get("cards") else None
     smi = _command_result(question["smi"]) if question.get("smi") and cards is None else None
-    hub = str(question.get("hub") or "")
-    config = str(_call_function_of_program(hub, "accelerate_config") or "")
+    hub = str(question.get("hub") or ""), {**os.environ, **question.get("hub_variables", {})}
+    config = str(_call_function_of_program(*hub, "accelerate_config") or "")
     paths, files = question.get("paths", ()), question.get("files", ())
     answer = {
         "machine": read_host_facts(),
@@ -54,7 +54,7 @@ def send_survey(question: dict[str, Any]) -> None:
         "files": {name: _read_as_base64(name) for name in (*files, *filter(None, [config]))},
         "beside": _names_beside_script(question["script"], question["most"]) if question.get("script") else [],
         "accelerate_config": config,
-        "hub": _call_function_of_program(hub, "read"),
+        "hub": _call_function_of_program(*hub, "read"),
         "cards": cards,
         "smi": smi,
         "processes": _query_card_processes(question["processes"])
@@ -221,9 +221,9 @@ def _command_result(command: Sequence[str]) -> dict[str, Any] | None:
     return {"code": done.returncode, "text": done.stdout.decode("utf-8", "replace")}
 
 
-def _call_function_of_program(program_text: str, function_name: str) -> Any:
-    """Return what a function says of this environment, in a program on Hugging Face's folder that was sent along."""
+def _call_function_of_program(program_text: str, environment: dict[str, str], function_name: str) -> Any:
+    """Return what a function says of an environment, in a program on Hugging Face's folder that was sent along."""
     names: dict[str, Any] = {"__name__": "hub_cache"}
     exec(compile(program_text, "hub_cache.py", "exec"), names)  # noqa: S102  # sent by whoever sent this program
     function = names.get(function_name)
-    return function(dict(os.environ)) if callable(function) else None
+    return function(environment) if callable(function) else None
