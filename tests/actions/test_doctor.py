@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from tui_train.actions.doctor.communication import (
     run_communication_test,
 )
 from tui_train.actions.doctor.communication_fixes import changes_to_try, examine_communication
-from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver, temporary_run
+from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver
 from tui_train.base.app_paths import communication_tests_folder, runs_folder
 from tui_train.base.errors import NoAnswer
 from tui_train.checks import find_problems
@@ -284,10 +285,10 @@ class Far(Place, frozen=True):
         self.asked.append(f"remove {read_remote_place(run.path).folder if run.path.exists() else 'what is here'}")
 
 
-@pytest.mark.parametrize(("signal", "keeps_failed", "kept"), [(0, True, "box:/far/run"), (2, True, ""), (0, False, "")])
-def test_only_a_failed_run_that_is_named_stays_on_its_host(signal, keeps_failed, kept):
+@pytest.mark.parametrize(("number", "keeps_failed", "kept"), [(0, True, "box:/far/run"), (2, True, ""), (0, False, "")])
+def test_only_a_failed_run_that_is_named_stays_on_its_host(number, keeps_failed, kept):
     interrupts, place = Interrupts(), Far("box")
-    interrupts.number = signal
+    interrupts.number = number
     run_context = ShortRunContext(place, facts(), ShortRunObserver(), interrupts)
     made = run_communication_test(
         communication_profile(make_setup(profile(), facts())), run_context, 0, keeps_failed=keeps_failed
@@ -296,11 +297,29 @@ def test_only_a_failed_run_that_is_named_stays_on_its_host(signal, keeps_failed,
     assert place.asked[-1] == f"remove {'what is here' if kept else '/far/run'}"
 
 
-def test_a_host_that_does_not_answer_a_stop_is_not_asked_to_remove():
-    place = Far("box", hangs=True)
-    with temporary_run(make_setup(profile(), facts()), ShortRunContext(place, facts(), ShortRunObserver())):
-        pass
+@pytest.mark.parametrize("number", [0, signal.SIGINT])
+def test_a_host_that_hangs_is_asked_once_to_stop_and_never_to_remove(number):
+    said, place = [], Far("box", hangs=True)
+    interrupts = Interrupts(said.append)
+    interrupts.number = number
+    chosen = communication_profile(make_setup(profile(), facts()))
+    context = ShortRunContext(place, facts(), ShortRunObserver(), interrupts)
+    with contextlib.nullcontext() if number else pytest.raises(NoAnswer):
+        run_communication_test(chosen, context, 0)
     assert place.asked == ["stop"]
+    unconfirmed = "20260101-000000-far may still be at work: no answer. Ask again."
+    assert said == (["Ctrl-C: ending the test …", unconfirmed] if number else [])
+
+
+@pytest.mark.training
+def test_ctrl_c_ends_a_test_and_leaves_nothing():
+    program = [sys.executable, "-m", "tui_train", "doctor", "quickstart", TWO]
+    program += [f"--set=trainer.environment={name}={value}" for name, value in faulty("hang").items()]
+    made = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert any("process group" in line for line in made.stdout)
+    made.send_signal(signal.SIGINT)
+    assert (made.communicate(timeout=120)[1], made.returncode) == ("Ctrl-C: ending the test …\n", 130)
+    nothing_is_left()
 
 
 FAILED = Examination(

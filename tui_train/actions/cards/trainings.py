@@ -66,7 +66,8 @@ def one_process_values(setup: Setup) -> dict[str, FieldValue]:
 
 def train(profile: Profile, run_context: ShortRunContext, max_seconds: float = MAX_TRAINING_SECONDS) -> EndedTraining:
     """Train to the end; it leaves no process, and no folder. Raises Unavailable where the plan refuses."""
-    with temporary_run(make_setup(profile, run_context.facts), run_context) as run:
+    with temporary_run(make_setup(profile, run_context.facts), run_context) as temporary:
+        run = temporary.run
         in_time = wait_for_end_in_time(run, run_context, max_seconds)
         status = read_status(run)
         why = "" if in_time else f"no end within {max_seconds:.0f} s"

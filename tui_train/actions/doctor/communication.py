@@ -69,9 +69,10 @@ def run_communication_test(
     be started.
     """
     setup = make_setup(profile, run_context.facts)
-    with temporary_run(setup, run_context) as run:
+    with temporary_run(setup, run_context) as temporary:
+        run = temporary.run
         in_time = _watch_test(run, run_context, max_seconds)
-        run_context.place.stop(run, at_once=True)
+        temporary.stop()
         exchanges = tuple(parse_exchanges(LogTail(run.attempt_log(1)).remaining_lines()))
         result = judge_exchanges(setup, exchanges, run, in_time=in_time)
         there = read_remote_place(run.path)

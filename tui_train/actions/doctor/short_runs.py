@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from tui_train.base.errors import TuiTrainError, Unavailable
+from tui_train.base.text import visible
 from tui_train.facts.machine.communication_tests import Exchange
 from tui_train.facts.types import Facts
 from tui_train.places.place import Place
@@ -48,8 +49,40 @@ class ShortRunContext(NamedTuple):
         return bool(self.interrupts.number) or self.observer.is_cancelled
 
 
+class TemporaryRun:
+    """A run in the place of a training, and its end, which is asked for once: a host that hangs takes its time."""
+
+    def __init__(self, run: RunDir, run_context: ShortRunContext) -> None:
+        self.run = run
+        self._context = run_context
+        self._is_stop_asked = self._is_stopped = False
+
+    def stop(self) -> None:
+        """End it. Raises NoAnswer where its host does not confirm that; after a cancellation that is reported."""
+        if self._is_stop_asked:
+            return
+        self._is_stop_asked = True
+        interrupts = self._context.interrupts
+        if interrupts.number:
+            interrupts.report(f"{interrupts.name}: ending the test …")
+        try:
+            self._context.place.stop(self.run, at_once=True)
+            self._is_stopped = True
+        except TuiTrainError as error:
+            if not self._context.is_cancelled:
+                raise
+            interrupts.report(f"{visible(self.run.name)} may still be at work: {error.message}. {error.remedy}")
+
+    def remove(self) -> None:
+        """Stop and remove it; where its end is not confirmed, it stays in the list."""
+        with suppress(TuiTrainError):
+            self.stop()
+            if self._is_stopped:
+                self._context.place.remove(self.run)
+
+
 @contextmanager
-def temporary_run(setup: Setup, run_context: ShortRunContext) -> Iterator[RunDir]:
+def temporary_run(setup: Setup, run_context: ShortRunContext) -> Iterator[TemporaryRun]:
     """Start a run in the place of a training; at the end it leaves no process, and no folder.
 
     Raises Unavailable where it cannot be started.
@@ -58,11 +91,11 @@ def temporary_run(setup: Setup, run_context: ShortRunContext) -> Iterator[RunDir
     if prepared.plan is None or prepared.errors:
         first = prepared.errors[0]
         raise Unavailable(first.message, first.remedy)
-    run = run_context.place.submit(prepared, prepared.plan, run_context.interrupts)
+    temporary = TemporaryRun(run_context.place.submit(prepared, prepared.plan, run_context.interrupts), run_context)
     try:
-        yield run
+        yield temporary
     finally:
-        _stop_and_remove_run(run, run_context.place)
+        temporary.remove()
 
 
 def wait_for_end_in_time(
@@ -80,10 +113,3 @@ def wait_for_end_in_time(
         if time.monotonic() > until or run_context.is_cancelled:
             return False
         time.sleep(_POLL_SECONDS_ELSEWHERE if run_context.place.name else _POLL_SECONDS)
-
-
-def _stop_and_remove_run(run: RunDir, place: Place) -> None:
-    # Where the stop does not come through, the run stays in the list: it may still be at work.
-    with suppress(TuiTrainError):
-        place.stop(run, at_once=True)
-        place.remove(run)
