@@ -224,3 +224,17 @@ def full_run(tmp_path, models):
     run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training(), **{"trainer.model": str(base)})
     (run.path / "output").symlink_to(tuned)
     return run
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """Mount something on a folder for the time of a test."""
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+
+    def mount(*arguments):
+        subprocess.run(["mount", *arguments, folder], check=True)
+        return folder
+
+    yield mount
+    subprocess.run(["umount", "-l", folder], check=False)

@@ -483,20 +483,6 @@ def test_a_folder_that_is_a_file(made, tmp_path, monkeypatch):
         rundir.export_plan_files(tmp_path / "state" / "x", prepare_without_errors(sleeper_profile(), facts()).files)
 
 
-@pytest.fixture
-def mounted(tmp_path):
-    """Mount something on a folder for the time of a test."""
-    folder = tmp_path / "mounted"
-    folder.mkdir()
-
-    def mount(*arguments):
-        subprocess.run(["mount", *arguments, folder], check=True)
-        return folder
-
-    yield mount
-    subprocess.run(["umount", "-l", folder], check=False)
-
-
 @ROOT
 def test_a_full_disk(mounted, monkeypatch):
     folder = mounted("-t", "tmpfs", "-o", "size=64k", "tmpfs")

@@ -1,5 +1,6 @@
 """Runs and profiles are removed, renamed, noted and copied; nothing is lost that nobody named."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 COMMAND = [sys.executable, "-m", "tui_train"]
 
 
@@ -155,6 +157,63 @@ def test_a_renamed_run_keeps_its_time_its_place_and_its_state():
     start_run(renamed, resume=True)
     wait_until(lambda: not read_status(renamed).live)
     assert len(read_status(renamed).attempts) == 2
+
+
+def test_a_run_that_is_only_a_time_keeps_it_with_its_name():
+    run = ended()
+    bare = rundir.RunDir(run.path.rename(run.path.with_name(run.name[:15])))
+    assert bare.label == bare.name
+    assert folders.rename_run(bare, "better").name == f"{bare.name}-better"
+
+
+@pytest.fixture
+def disk(mounted, monkeypatch):
+    """A disk of its own for the runs."""
+    folder = mounted("-t", "tmpfs", "-o", "size=2m", "tmpfs")
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    return folder
+
+
+@ROOT
+@pytest.mark.parametrize(
+    "words", [("mv", "last", "better"), ("note", "last", "new"), ("note", "last", ""), ("rm", "last", "--yes")]
+)
+def test_on_a_disk_that_is_read_only_nothing_changes(disk, words):
+    run = ended()
+    folders.write_note(run, "old")
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    assert str(run.path) in said("runs", *words, code=73)
+    assert rundir.list_runs() == (run,)
+    assert folders.read_note(run) == "old"
+
+
+@ROOT
+def test_on_a_full_disk_a_note_stays_and_a_run_can_be_renamed_and_removed(disk):
+    run = ended()
+    folders.write_note(run, "old")
+    with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    assert "The disk is full" in said("runs", "note", "last", "new", code=73)
+    assert folders.read_note(run) == "old"
+    said("runs", "mv", "last", "better")
+    said("runs", "rm", "last", "--yes")
+    assert rundir.list_runs() == ()
+
+
+@ROOT
+def test_a_run_folder_that_is_a_disk_of_its_own_is_neither_renamed_nor_removed():
+    run = ended()
+    inside = rundir.RunDir(run.path.with_name(f"{run.name}-mounted"))
+    inside.path.mkdir()
+    subprocess.run(["mount", "--bind", run.path, inside.path], check=True)
+    try:
+        for change in (folders.remove_run, lambda each: folders.rename_run(each, "better")):
+            with pytest.raises(CannotWrite, match="busy"):
+                change(inside)
+        assert {each.name for each in rundir.list_runs()} == {run.name, inside.name}
+    finally:
+        subprocess.run(["umount", "-l", inside.path], check=True)
 
 
 def test_names_that_are_none_or_taken_change_nothing():

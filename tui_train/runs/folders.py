@@ -92,7 +92,7 @@ def rename_run(run: RunDir, name: str) -> RunDir:
     wanted = folder_name_slug(label_in_run_name(name))
     if not wanted:
         raise BadInput(f"{visible(name)!r} cannot be a run's name", "Use letters and digits.")
-    target = run.path.with_name(f"{run.name.removesuffix(run.label)}{wanted}")
+    target = run.path.with_name("-".join(filter(None, (run.time_stamp, wanted))))
     with lock_run_starts():
         refuse_if_active(run)
         if target == run.path:

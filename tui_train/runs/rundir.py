@@ -44,7 +44,7 @@ MAX_PLAN_BYTES = 16 << 20
 MAX_NOTE_LENGTH = 200
 _MAX_NOTE_BYTES = 4 << 10
 # Run ids begin with the local time.
-_TIMESTAMPED_NAME_PATTERN = re.compile(r"\d{8}-\d{6}-(.*)", re.DOTALL)
+_TIMESTAMPED_NAME_PATTERN = re.compile(r"(\d{8}-\d{6})(?:-(.*))?", re.DOTALL)
 _MAX_SLUG_LENGTH = 40
 _RUN_NUMBER_LIMIT = 10**9
 _MAX_NUMBER_FILE_BYTES = 16
@@ -64,6 +64,12 @@ class RunDir(Struct, frozen=True):
     def label(self) -> str:
         """The name without the time with which ids begin."""
         return label_in_run_name(self.name)
+
+    @property
+    def time_stamp(self) -> str:
+        """The time with which ids begin, empty for a name that does not."""
+        match = _TIMESTAMPED_NAME_PATTERN.fullmatch(self.name)
+        return match[1] if match else ""
 
     @property
     def script(self) -> Path:
@@ -150,7 +156,7 @@ class RunDir(Struct, frozen=True):
 def label_in_run_name(name: str) -> str:
     """Return a run's name without the time with which ids begin."""
     match = _TIMESTAMPED_NAME_PATTERN.fullmatch(name)
-    return match[1] if match else name
+    return name if match is None or match[2] is None else match[2]
 
 
 def create_run_folder(name: str, files: Sequence[RenderedFile]) -> RunDir:
