@@ -59,11 +59,21 @@ def test_each_trainer_is_told_by_its_own_arguments(name):
     values, wanted = PASSED[name]
     values = values | ({"trainer.preset": name} if name != "builtin" else {})
     without = words(values)
-    for names in SETS:
+    for names in [each for each in SETS if name != "accelerate" or len(each) == 1]:
         told = words(values | {f"tracking.{each}": True for each in names})
-        together = "all" if name == "accelerate" and len(names) > 1 else ",".join(names)
-        assert [word for word in told if word not in without] == [word.format(together) for word in wanted]
+        assert [word for word in told if word not in without] == [word.format(",".join(names)) for word in wanted]
         assert [word for word in without if word not in told] == []
+
+
+@pytest.mark.parametrize("names", [each for each in SETS if len(each) > 1])
+def test_a_script_that_takes_one_tracker_never_reports_to_all_that_are_installed(names):
+    chosen = profile(SCRIPT | {"trainer.preset": "accelerate"} | {f"tracking.{each}": True for each in names})
+    found = facts(packages=INSTALLED, paths={"/t.py": "file"})
+    (finding,) = [each for each in findings_of(chosen, found) if each.forbids_plan]
+    assert (finding.key, finding.remedy) == (f"tracking.{names[0]}", "Choose one of them.")
+    mended = apply_change(finding.change, chosen)
+    assert mended.tracking.chosen == names[:1]
+    assert not [each for each in findings_of(mended, found) if each.forbids_plan]
 
 
 @pytest.mark.parametrize(("preset", "keys"), [

@@ -188,6 +188,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     ),
     tracking.missing_tracker_packages,
     tracking.trackio_unknown_to_library,
+    tracking.several_trackers_for_one,
     tracking.missing_wandb_key,
     recipe.invalid_fallbacks,
     recipe.no_checkpoint_before_end,

@@ -159,9 +159,8 @@ def arguments_resembling_recipe_values(setup: Setup) -> Iterator[Finding]:
         label = fields.get_field(key).label.lower()
         yield note(
             _ARGUMENTS_PROFILE_KEY,
-            f"{visible(argument)} looks like the {label}, and does not get it",
-            f"If it is the {label}, pass {{{name}}} as its "
-            f"value{f', and set {key}' if key.startswith('recipe.') else ''}.",
+            f"{visible(argument)} may be for the {label}, which the plan does not pass",
+            f"If so, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}.",
             argument=argument,
             change=change,
         )

@@ -57,6 +57,22 @@ def trackio_unknown_to_library(setup: Setup) -> Iterator[Finding]:
     )
 
 
+def several_trackers_for_one(setup: Setup) -> Iterator[Finding]:
+    """Several trackers for a script that takes one, or all that are installed."""
+    passed = tuple(_passed_trackers(setup))
+    if len(passed) < 2 or "log_with" not in setup.ladder_context.accepted_placeholders:
+        return
+    (kept, label), *others = passed
+    without = tuple((key, False) for key, _ in others)
+    yield error(
+        kept,
+        f"{setup.preset.name_in_sentence} reports to one tracker or to all that are installed, "
+        f"and {' and '.join(name for _, name in passed)} are chosen",
+        "Choose one of them.",
+        change=Change(f"{label} alone", "the script takes one", without),
+    )
+
+
 def _passed_trackers(setup: Setup) -> Iterator[tuple[str, str]]:
     """Yield key and label of each chosen tracker that the trainer can be told of."""
     for name in setup.profile.tracking.chosen:

@@ -115,7 +115,8 @@ def _tracker_values(tracking: Tracking, toolchain: Toolchain | None) -> dict[str
         **dict.fromkeys(chosen, "yes"),
         "trackers": chosen,
         "report_to": ",".join(chosen),
-        "log_with": "all" if len(chosen) > 1 else "".join(chosen),
+        # Its script takes one.
+        "log_with": ",".join(chosen),
         "trackio_project": tracking.project if tracking.trackio and takes_project_as_argument(toolchain) else "",
     }
 
