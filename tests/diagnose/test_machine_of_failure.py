@@ -9,6 +9,7 @@ import pytest
 from support import export_run, facts, make_executable, run_launch_script, sleeper_profile
 from training_results import ended_run
 
+from tui_train.cli.results.diagnose import diagnosis_text
 from tui_train.diagnose import diagnose_run, evidence
 from tui_train.runner import machine_evidence as runner_evidence
 from tui_train.runner.machine_evidence import MachineEvidence, read_machine_evidence
@@ -50,6 +51,15 @@ def test_the_machine_of_the_failure_counts(tmp_path, monkeypatch, case):
     write_host_report(run.path, HostReport(at=1.0, status=RunStatus("failed", attempts=attempts, exit_code=code)))
     found = diagnose_run(run)
     assert (found.failure, found.host) == (failure, "box")
+
+
+@pytest.mark.parametrize(("nodes", "where"), [(1, "rank 1"), (2, "rank 1 of box")])
+def test_the_host_of_a_failure_is_named_where_several_train(tmp_path, nodes, where):
+    run = ended_run(tmp_path / "run", ["[rank1]: RuntimeError: boom"], state="failed")
+    run.plan_file.write_text(json.dumps({"nodes": nodes}))
+    found = msgspec.structs.replace(diagnose_run(run), host="box")
+    heading = " ".join(diagnosis_text(found, run).split("shown by")[0].split())
+    assert heading.endswith(f", first on {where}")
 
 
 def test_the_supervisor_notes_how_its_machine_stands(tmp_path):

@@ -251,15 +251,14 @@ def python_named_in_profile(profile: Profile) -> tuple[str, ...]:
 
 def probe_host_facts(host: str, profile: Profile) -> Facts:
     """Return the facts of a host that a profile needs, with what the runs on it that are known here hold."""
-    script = profile.trainer.script if trainer_has_own_field(profile, "trainer.script") else ""
-    facts = remote.read_planning_facts(
-        host,
-        python_named_in_profile(profile),
-        profile_paths_to_check(profile),
-        config_file_paths(profile),
-        script,
-        hub.cache_location_variables(profile),
+    named = remote.NamedOnHost(
+        pythons=python_named_in_profile(profile),
+        paths=profile_paths_to_check(profile),
+        files=config_file_paths(profile),
+        script=profile.trainer.script if trainer_has_own_field(profile, "trainer.script") else "",
+        hub_variables=hub.cache_location_variables(profile),
     )
+    facts = remote.read_planning_facts(host, named)
     return msgspec.structs.replace(
         with_local_files(profile, facts), resources_in_use=resources_in_use(place=RunPlace(host, ""))
     )

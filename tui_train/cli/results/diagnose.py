@@ -117,7 +117,8 @@ def _diagnosis_data(diagnosis: Diagnosis | None) -> dict[str, Any]:
 def diagnosis_text(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
     """Return a diagnosis in a few lines of at most 80 columns, and the command that tries its change on a run."""
     rank = f"rank {diagnosis.rank}" if diagnosis.rank is not None else ""
-    where = " of ".join(filter(None, (rank, diagnosis.host)))
+    host = "" if run and run.plan().get("nodes", 1) == 1 else diagnosis.host
+    where = " of ".join(filter(None, (rank, host)))
     line = f"{diagnosis.position_text}: {diagnosis.line}" if diagnosis.position_text else ""
     rows = [
         ("failed", failure_heading(diagnosis.failure) + (f", first on {where}" if where else "")),

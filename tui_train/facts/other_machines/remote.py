@@ -106,20 +106,26 @@ def _parse_base64_source(text: str | None, names_beside: Collection[str]) -> Scr
         return ScriptSource(problem="it cannot be read on that host")
 
 
-def read_planning_facts(
-    host: str,
-    pythons: tuple[str, ...],
-    paths: tuple[str, ...],
-    files: tuple[str, ...],
-    script: str = "",
-    hub_variables: Mapping[str, str] | None = None,
-) -> Facts:
-    """Return the facts of a host for planning, with these Pythons, paths and YAML files, and this training script.
+class NamedOnHost(msgspec.Struct, frozen=True, kw_only=True):
+    """Pythons, paths, YAML files and training script that a plan for a host names there."""
 
-    `hub_variables` say where the cache of models is, in place of the host's own.
-    """
-    question: dict[str, Any] = {"pythons": pythons, "paths": paths, "files": (*files, *filter(None, (script,)))}
-    question["hub_variables"] = hub_variables or {}
+    pythons: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    script: str = ""
+    hub_variables: dict[str, str] = {}
+    """Variables that say where the cache of models is, in place of the host's own."""
+
+
+def read_planning_facts(host: str, named: NamedOnHost) -> Facts:
+    """Return the facts of a host for planning, with those of what is named there."""
+    script = named.script
+    question: dict[str, Any] = {
+        "pythons": named.pythons,
+        "paths": named.paths,
+        "files": (*named.files, *filter(None, (script,))),
+        "hub_variables": named.hub_variables,
+    }
     question |= {"script": script, "most": MAX_NAMES_BESIDE_SCRIPT} if script else {}
     survey = _survey_with_cards(host, question, 90.0)
     return msgspec.structs.replace(

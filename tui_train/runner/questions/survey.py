@@ -34,9 +34,9 @@ def send_survey(question: dict[str, Any]) -> None:
     """Send the facts of this machine: its `paths`, `files` in base64 (256 KiB of each), `pythons` and other Pythons.
 
     `run` and `probe` are how a Python is asked (empty: none is). `hub` is the program that reads the Hub's cache, where
-    this environment and the `hub_variables` of the profile say that it is. The names beside a `script` are listed, where there are no more than `most`. With `only_named` no other Pythons than
-    those named are looked for. The driver's library is asked for `cards` seconds; where it knows none, the command
-    `smi`, and `processes` lists who computes on which.
+    this environment and the `hub_variables` of the profile put it. The names beside a `script` are listed, where there
+    are no more than `most`. With `only_named` no other Pythons than those named are looked for. The driver's library is
+    asked for `cards` seconds; where it knows none, the command `smi`, and `processes` lists who computes on which.
     """
     cards = _read_cards(question["cards"]) if question.get("cards") else None
     smi = _command_result(question["smi"]) if question.get("smi") and cards is None else None
