@@ -43,6 +43,7 @@ from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.interrupts import Interrupts
 from tui_train.runs.remote_run import RunPlace, read_remote_place, write_run_place
 from tui_train.runs.rundir import RunDir, list_runs
+from tui_train.views.communication_report import examination_text
 
 TWO = "--set=hardware.processes=2"
 PRETENDED = Path(__file__).parents[1] / "pretended_cuda"
@@ -123,6 +124,22 @@ def examined_on_pretended_cards(fault):
 
 def edits_that_worked(made):
     return [cure.change.edits for cure in made.cures if cure.result and cure.result.works]
+
+
+@pytest.mark.whole
+@pytest.mark.training
+def test_what_fails_now_and_then_has_no_fix(tmp_path):
+    """Else the first change that is tried would seem to be one."""
+    once = faulty("once", FAULT_FILE=str(tmp_path / "failed"))
+    chosen = profile({"hardware.processes": 2, "trainer.environment": once})
+    made = examined(chosen, facts(), seconds=300)
+    assert edits_that_worked(made) == [(("hardware.processes", 1),)]
+    assert (made.works_at_times, made.proven_fix) == (True, None)
+    text = examination_text(make_setup(chosen, facts()), made)
+    assert "it fails now and then" in text
+    assert "Fix:" not in text
+    (finding,) = told_of(chosen, made.result.cause)
+    assert (finding.change, "fails now and then" in finding.remedy) == (None, True)
 
 
 @pytest.mark.whole

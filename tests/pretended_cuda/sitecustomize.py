@@ -5,7 +5,7 @@ the code of PRETEND_ARCHS, such as `75 86`. Their memory is counted, and ends wh
 
 `garbled`: NCCL fails at its first exchange as with a broken name of a file in /dev/shm, unless cuMem in host memory is
 off. `shm`: it needs 10 MB in /dev/shm, and fails as NCCL does where it cannot have them. `hang`, `die`: so does the
-second process there. `wrong`: sums are wrong.
+second process there. `once`: so does it the first time, until FAULT_FILE is there. `wrong`: sums are wrong.
 """
 
 import contextlib
@@ -51,6 +51,9 @@ def fail(fault: str) -> None:
     if fault == "hang" and second:
         time.sleep(1000)
     if fault == "die" and second:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fault == "once" and second and not os.path.exists(os.environ["FAULT_FILE"]):
+        open(os.environ["FAULT_FILE"], "w").close()
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -26,7 +26,7 @@ from tui_train.profile.types import Profile
 from tui_train.runner.logs.log_head import first_logged_step
 from tui_train.runner.machine_evidence import MachineEvidence, read_machine_evidence
 from tui_train.runner.run_folder.events import JournalEvent
-from tui_train.runner.run_folder.state import RunStatus
+from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runner.system import safe_open
 from tui_train.runs import ranks
 from tui_train.runs.results.resuming import newest_checkpoint
@@ -72,31 +72,67 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObser
         return None
     if now.state in {"finished", "stopped"} and now.exit_code != 0:
         return None
-    attempt, elsewhere = now.attempts[-1], bool(now.host)
-    code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
-    profile, plan = _load_profile(run), ranks.parse_planned_ranks(_read_plan_bytes(run.plan_file))
-    output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
-    stored = profile
+    stored, attempt = _load_profile(run), now.attempts[-1]
+    settings = _settings_in_force(run, stored, is_elsewhere=bool(now.host))
+    evidence = _run_evidence(run, now, settings)
+    tried = _attempt_change(settings.profile, run, attempt.position) if settings.profile else None
+
+    def diagnose_lines(lines: tuple[LogLine, ...]) -> Diagnosis | None:
+        diagnosis = _diagnose_as_attempted(
+            msgspec.structs.replace(evidence, lines=lines), settings.profile, stored, tried, facts
+        )
+        if diagnosis is None or now.host:
+            return diagnosis
+        return _with_files_of_this_machine(diagnosis, settings.profile, attempt, evidence.newest_checkpoint)
+
+    return diagnose_lines(read_log_lines(str(run.attempt_log(attempt.number)), observer, diagnose_lines))
+
+
+class _RunSettings(msgspec.Struct, frozen=True):
+    """The profile of a run with the settings in force, whether chosen or defaults; its preset and its config file."""
+
+    profile: Profile | None = None
+    preset: Preset | None = None
+    document: YamlDocument | None = None
+
+
+def _settings_in_force(run: RunDir, stored: Profile | None, *, is_elsewhere: bool) -> _RunSettings:
+    if stored is None:
+        return _RunSettings()
     # What lies at a path on another machine is not known here.
-    config = profile.trainer.config if profile and not elsewhere else ""
+    config = "" if is_elsewhere else stored.trainer.config
     document = yaml_documents.read_document(config) if config else None
-    chosen = _trainer_preset(profile) if profile else None
-    if profile and chosen:
-        # The settings in force failed, whether chosen or defaults.
-        by_launcher = launcher_config.recipe_values_of_config(
-            profile, chosen, launcher_config.launcher_config_in_plan(run.plan())
-        )
-        profile = with_effective_values(
-            profile, effective_values(trainer_of(profile), chosen, document, max(1, plan.world_size), by_launcher)
-        )
-    machine = _machine_of_last_attempt(run, now, output)
-    evidence = Evidence(
+    preset = _trainer_preset(stored)
+    if preset is None:
+        return _RunSettings(stored, None, document)
+    by_launcher = launcher_config.recipe_values_of_config(
+        stored, preset, launcher_config.launcher_config_in_plan(run.plan())
+    )
+    values = effective_values(trainer_of(stored), preset, document, max(1, _planned_ranks(run).world_size), by_launcher)
+    return _RunSettings(with_effective_values(stored, values), preset, document)
+
+
+def _planned_ranks(run: RunDir) -> ranks.PlannedRanks:
+    return ranks.parse_planned_ranks(_read_plan_bytes(run.plan_file))
+
+
+def _run_evidence(run: RunDir, status: RunStatus, settings: _RunSettings) -> Evidence:
+    """Return what is known of the last attempt's end, without its log lines."""
+    attempt, plan = status.attempts[-1], _planned_ranks(run)
+    profile, preset, document = settings.profile, settings.preset, settings.document
+    output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
+    machine = _machine_of_last_attempt(run, status, output)
+    code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
+    # Of any other end the host's memory is no cause.
+    may_be_killed = code in {None, 137}
+    script = profile.trainer.script if profile and not status.host else ""
+    return Evidence(
         lines=(),
         exit_code=code,
-        ended_unobserved=code is None and now.state == "lost",
+        ended_unobserved=code is None and status.state == "lost",
         host=machine.host,
-        oom_kills=_known_number_or_none(machine.oom_kills) if code in {None, 137} else None,
-        memory_limit=_known_number_or_none(machine.memory_limit) if code in {None, 137} else None,
+        oom_kills=_known_number_or_none(machine.oom_kills) if may_be_killed else None,
+        memory_limit=_known_number_or_none(machine.memory_limit) if may_be_killed else None,
         free_disk=_known_number_or_none(machine.free_disk),
         free_shm=_known_number_or_none(machine.free_shm),
         gpu_error=visible(machine.gpu_error),
@@ -110,28 +146,25 @@ def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObser
         first_logged_step=first_logged_step(str(run.attempt_log(attempt.number)), run.log_reading_options())
         if attempt.resumed
         else 0,
-        eval_batch=blocked_fallbacks.eval_batch_of_file_or_preset(chosen, document) if chosen else 0,
-        script_source=script_source.read_source(profile.trainer.script)
-        if profile and profile.trainer.script and not elsewhere
-        else None,
-        preset=chosen,
+        eval_batch=blocked_fallbacks.eval_batch_of_file_or_preset(preset, document) if preset else 0,
+        script_source=script_source.read_source(script) if script else None,
+        preset=preset,
     )
-    tried = _attempt_change(profile, run, attempt.position) if profile else None
 
-    def diagnose_lines(lines: tuple[LogLine, ...]) -> Diagnosis | None:
-        found = _diagnose_as_attempted(msgspec.structs.replace(evidence, lines=lines), profile, stored, tried, facts)
-        if found and found.source_file and not elsewhere:
-            folder = profile.trainer.working_directory if profile else ""
-            file, ended = Path(folder, found.source_file), attempt.ended or time.time()
-            source = _source_lines_around(file, found.source_line, ended) if file.is_absolute() else ()
-            found = msgspec.structs.replace(found, source_file=str(file), source=source)
-        if found is None or found.failure != "checkpoint_corrupt" or profile is None or elsewhere:
-            return found
-        return msgspec.structs.replace(
-            found, evidence=(*found.evidence, *_damaged_files(profile, evidence.newest_checkpoint))
-        )
 
-    return diagnose_lines(read_log_lines(str(run.attempt_log(attempt.number)), observer, diagnose_lines))
+def _with_files_of_this_machine(
+    diagnosis: Diagnosis, profile: Profile | None, attempt: AttemptStatus, checkpoint: str
+) -> Diagnosis:
+    """Return a diagnosis with the lines around the error in its file, and with the damaged files of a checkpoint."""
+    if diagnosis.source_file:
+        file = Path(profile.trainer.working_directory if profile else "", diagnosis.source_file)
+        ended = attempt.ended or time.time()
+        source = _source_lines_around(file, diagnosis.source_line, ended) if file.is_absolute() else ()
+        diagnosis = msgspec.structs.replace(diagnosis, source_file=str(file), source=source)
+    if diagnosis.failure != "checkpoint_corrupt" or profile is None:
+        return diagnosis
+    damaged = _damaged_files(profile, checkpoint)
+    return msgspec.structs.replace(diagnosis, evidence=(*diagnosis.evidence, *damaged))
 
 
 def _source_lines_around(file: Path, number: int, ended: float) -> tuple[tuple[int, str], ...]:
