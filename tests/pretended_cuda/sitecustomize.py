@@ -52,9 +52,10 @@ def fail(fault: str) -> None:
         time.sleep(1000)
     if fault == "die" and second:
         os.kill(os.getpid(), signal.SIGKILL)
-    if fault == "once" and second and not os.path.exists(os.environ["FAULT_FILE"]):
-        open(os.environ["FAULT_FILE"], "w").close()
-        os.kill(os.getpid(), signal.SIGKILL)
+    if fault == "once" and second:
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(os.environ["FAULT_FILE"], os.O_CREAT | os.O_EXCL))
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def pretend_faults() -> None:
