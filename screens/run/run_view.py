@@ -29,6 +29,7 @@ from .run_plot import PlotOptions
 from .run_state import run_state_lines
 
 _UNREAD_NOTICE = "step and loss can no longer be read; the log below is still followed"
+_DELETED_NOTICE = "its folder was deleted: the training ends by itself in seconds"
 _MAX_ATTEMPTS_LISTED = 100
 
 
@@ -96,6 +97,7 @@ class RunView:
         idle = (time.monotonic() - self._cards_busy_at) / 60 if samples else None
         wrong = (
             *((self._link_problem_text(),) if self.link_problem else ()),
+            *((_DELETED_NOTICE,) if snapshot.was_folder_deleted else ()),
             *((_UNREAD_NOTICE,) if self.is_log_unreadable else ()),
             *((self.reading_text,) if self.reading_text else ()),
             *health_problems(

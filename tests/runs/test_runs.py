@@ -287,8 +287,11 @@ def test_a_run_whose_folder_is_deleted_ends_and_frees_what_it_took(made, tmp_pat
     program = [sys.executable, "-m", "tui_train", "logs", "--follow", str(run.path)]
     viewer = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
+        snapshots = follow_snapshots(run, lambda: False)
+        next(snapshots)
         viewer.stdout.readline()
         shutil.rmtree(run.path)
+        assert [*snapshots][-1].was_folder_deleted
         lines = viewer.communicate(timeout=60)[0].splitlines()
         assert (lines[-2], viewer.returncode) == ("tui-train: the folder of run was deleted", 66)
         terminal.expect("its folder was deleted: the training ends")

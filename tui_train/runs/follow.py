@@ -71,6 +71,11 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     slow_rank_sentence: str = ""
     """The sentence that names the process for which the others wait."""
 
+    @property
+    def was_folder_deleted(self) -> bool:
+        """True if an attempt was seen whose events are gone: what deletes a folder takes its events first."""
+        return self.status.state == "new" and self.attempt_number > 0
+
 
 class RankReader:
     """The ranks named in the first lines of an attempt's log, and in any line that is read later anyway."""
