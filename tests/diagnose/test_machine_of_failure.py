@@ -6,7 +6,7 @@ import time
 
 import msgspec
 import pytest
-from support import export_run, facts, make_executable, run_launch_script, sleeper_profile
+from support import export_run, facts, make_executable, run_launch_script, sleeper_profile, write_attempt_events
 from training_results import ended_run
 
 from tui_train.cli.results.diagnose import diagnosis_text
@@ -56,7 +56,8 @@ def test_the_machine_of_the_failure_counts(tmp_path, monkeypatch, case):
 @pytest.mark.parametrize(("nodes", "where"), [(1, "rank 1"), (2, "rank 1 of box")])
 def test_the_host_of_a_failure_is_named_where_several_train(tmp_path, nodes, where):
     run = ended_run(tmp_path / "run", ["[rank1]: RuntimeError: boom"], state="failed")
-    run.plan_file.write_text(json.dumps({"nodes": nodes}))
+    write_attempt_events(run, 90, "failed", exit_code=1)
+    run.plan_file.write_text(json.dumps({"nodes": nodes, "world_size": 2}))
     found = msgspec.structs.replace(diagnose_run(run), host="box")
     heading = " ".join(diagnosis_text(found, run).split("shown by")[0].split())
     assert heading.endswith(f", first on {where}")
