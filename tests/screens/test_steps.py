@@ -9,7 +9,9 @@ import weakref
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pilot import (
+    CUDA_PYTHON,
     PRETRAIN_KEY,
     THREE_CARD_MACHINE,
     go_to_fields,
@@ -35,6 +37,7 @@ from tui_train.screens.widgets.key_bar import KeyBar
 from tui_train.screens.widgets.text_layout import fit
 
 from tui_train.base.app_paths import last_profile_file, webhooks_folder
+from tui_train.facts.machine import probe
 from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Profile
 from tui_train.wizard import make_wizard
@@ -318,7 +321,9 @@ async def test_a_script_whose_help_fails_is_said_once_on_the_step_that_one_retur
         f"import os, sys, time\nwhile not os.path.exists({str(go)!r}):\n    time.sleep(0.02)\nsys.exit('no licence')\n"
     )
     values = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(script)}
-    chosen = profile(values | {"trainer.python": sys.executable, "hardware.device": "cpu"})
+    chosen = profile(values | {"hardware.device": "cpu"})
+    real = replace(CUDA_PYTHON, python=sys.executable)
+    monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (real,))
     async with open_wizard(PRETRAIN_KEY, "enter") as pilot:
         pilot.app.edits.set_profile(chosen)
         await wait_for_workers(pilot)
