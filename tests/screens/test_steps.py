@@ -339,5 +339,7 @@ async def test_a_script_whose_help_fails_is_said_once_on_the_step_that_one_retur
             assert type(pilot.app.screen).__name__ == "BackendScreen"
             running, failed = said
             assert running.startswith("Running ")
-            assert failed.startswith("The script lists no arguments: no licence. Run it with --help in a shell")
+            assert failed.startswith(
+                "The script lists no arguments: it ended with exit code 1: no licence. Run it with --help in a shell"
+            )
             await press_keys("enter")(pilot)
