@@ -33,6 +33,7 @@ from tui_train.facts.machine.communication_tests import (
     CommunicationTestResult,
     Examination,
     Exchange,
+    TriedFix,
     load_communication_examinations,
     save_communication_examination,
 )
@@ -342,6 +343,21 @@ def test_ctrl_c_ends_a_test_and_leaves_nothing():
 FAILED = Examination(
     result=CommunicationTestResult(processes=2, works=False, exchanges=(Exchange(rank=0, stage="end", problem="x"),))
 )
+
+
+@pytest.mark.parametrize("works_at_times", [False, True])
+def test_a_connection_that_fails_now_and_then_is_told_without_a_fix(works_at_times):
+    chosen = profile({"hardware.processes": 2, "hardware.device": "cpu"})
+    setup = make_setup(chosen, facts())
+    (change,) = changes_to_try(setup, None)
+    cure = TriedFix(change=change, result=CommunicationTestResult(processes=1, works=True))
+    made = structs.replace(FAILED, cures=(cure,), works_at_times=works_at_times)
+    save_communication_examination(setup.communication_key, made)
+    (finding,) = told_of(chosen, "did not reach each other")
+    assert finding.change == made.proven_fix == (None if works_at_times else change)
+    assert ("fails now and then" in finding.remedy) == works_at_times
+    text = examination_text(setup, made)
+    assert ("it fails now and then" in text, "Fix:" in text) == (works_at_times, not works_at_times)
 
 
 @pytest.mark.parametrize("kept", [b"", b"[]", b"{", b"\xff", b'{"result": 1}', b"[" * 999])
