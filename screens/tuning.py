@@ -22,6 +22,7 @@ from tui_train.actions.tune.tune import (
     trial_rows,
 )
 from tui_train.base.text import quantity, text_table, typeset_ascii
+from tui_train.facts.gpus.gpu_sets import are_gpus_in_use
 from tui_train.setup.setup import Setup
 
 from .base import WizardScreen
@@ -41,10 +42,12 @@ Each trial is a real training of a few steps, with your data and your script, in
 is thrown away. At most {MAX_TRIALS} trials find the fastest micro batch, with and without activation
 checkpointing. The global batch stays, so the training learns the same.
 p tries bf16 as well, which changes what is learned a little.
+Where others use its GPUs, w waits in the queue until these are free, and holds them for all trials. Esc leaves it.
 Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial under way and goes back."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Next", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
+        Binding("w", "start_when_free", "When free"),
         Binding("p", "toggle_bf16", "Also bf16"),
     ]
 
@@ -85,7 +88,14 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
                 and setup.effective_profile.recipe.precision != "bf16"
             )
             return other and not self._trials_running and self._state is None
+        if action == "start_when_free":
+            return self._can_wait_for_gpus and not self._trials_running and self._state is None
         return action != "next" or not self._trials_running
+
+    @property
+    def _can_wait_for_gpus(self) -> bool:
+        setup = self._setup
+        return setup.device == "cuda" and are_gpus_in_use(setup.facts, (gpu.uuid for gpu in setup.gpus))
 
     def action_toggle_bf16(self) -> None:
         """Try bf16 as well, or not."""
@@ -95,25 +105,38 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
     def action_next(self) -> None:
         """Start the trials; when they are over, take what they found and go back."""
         if self._state is None:
-            self._trials_running = True
-            self._show_trials()
-            self._run_trials()
+            self._start_trials(when_free=False)
             return
         if self._state.change:
             self.app.screen_stack[-2].post_message(ApplyFix(self._state.change))
         self.app.pop_screen()
 
+    def action_start_when_free(self) -> None:
+        """Start the trials once others have left their GPUs."""
+        self._start_trials(when_free=True)
+
+    def _start_trials(self, *, when_free: bool) -> None:
+        self._trials_running = True
+        self._show_trials()
+        self._run_trials(when_free)
+
     @work(thread=True, exclusive=True, group="tune")
-    def _run_trials(self) -> None:
+    def _run_trials(self, when_free: bool) -> None:
         worker = get_current_worker()
-        precisions = ("bf16",) if self._with_bf16 else ()
-        for now in run_tuning(self._profile, self._facts, precisions=precisions, cancelled=lambda: worker.is_cancelled):
+        states = run_tuning(
+            self._profile,
+            self._facts,
+            precisions=("bf16",) if self._with_bf16 else (),
+            when_free=when_free,
+            cancelled=lambda: worker.is_cancelled,
+        )
+        for now in states:
             if not worker.is_cancelled:
                 self.app.call_from_thread(self._show_tuning_state, now)
 
     def _show_tuning_state(self, state: TuningState) -> None:
         self._state = state
-        self._trials_running = state.setting_in_progress is not None
+        self._trials_running = bool(state.setting_in_progress or state.waits_for)
         self._show_trials()
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
@@ -143,9 +166,11 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         self.refresh_bindings()
 
     def _hint_text(self) -> str:
+        if self._trials_running and self._state and self._state.waits_for:
+            return f"Waits: {self._state.waits_for}. Esc leaves the queue and goes back."
         if self._trials_running:
             return "A trial is under way. Esc ends it and goes back."
         if self._state is None:
-            return "Enter starts the trials."
+            return f"Enter starts the trials{', w once its GPUs are free' if self._can_wait_for_gpus else ''}."
         more = "Enter uses it." if self._state.change else "Enter goes back."
         return f"{typeset_ascii(result_sentence(self._state))}  {more}"

@@ -13,7 +13,7 @@ from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput
 from tui_train.base.text import quantity, visible
 from tui_train.checks import Finding
-from tui_train.facts.gpus.gpu_sets import facts_with_idle_gpus, is_busy
+from tui_train.facts.gpus.gpu_sets import are_gpus_in_use, facts_with_idle_gpus
 from tui_train.facts.machine.folder_names import names_in_local_folder
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.script.plain_command import command_to_paste
@@ -188,9 +188,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         plan, facts = self._prepared.plan if self._prepared else None, self.facts
         if plan is None or facts is None or not plan.may_wait or not self.wizard.can_start:
             return False
-        used = {uuid for other in facts.resources_in_use for uuid in other.gpus}
-        used |= {card.uuid for card in facts.cards_in_queue if card.holder}
-        return not used.union(gpu.uuid for gpu in facts.machine.gpus if is_busy(gpu)).isdisjoint(plan.gpus)
+        return are_gpus_in_use(facts, plan.gpus)
 
     def action_start_when_free(self) -> None:
         """Start what is shown once other trainings have left its GPUs."""

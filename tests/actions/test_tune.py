@@ -21,6 +21,7 @@ from support import (
     plain_environment,
     prepare_without_errors,
     profile,
+    run_cli,
     sample,
     wait_until,
 )
@@ -36,6 +37,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.facts.gpus import live_samples
 from tui_train.memory.verdict import judge_memory
 from tui_train.profile import store
+from tui_train.runner.queue.listing import list_waiting_starts
 from tui_train.runner.queue.tickets import OwnTicket, QueueFolder, ticket_name
 from tui_train.runner.queue.turns import Request, Ticket
 from tui_train.runner.run_folder.lock_owner import this_process_as_owner
@@ -378,6 +380,14 @@ def test_trials_wait_for_their_turn_and_ctrl_c_leaves_the_queue(tmp_path, taken)
     ((name, waits),) = names_in_queue()
     assert (name.endswith("-slow"), waits) == (True, True)
     assert "before (" in process.stdout.readline()
+    other = OwnTicket(
+        QueueFolder(make=True),
+        Ticket(ticket_name("x"), os.geteuid(), this_process_as_owner("x", "/runs/x"), Request(cores=1), waits=True),
+    )
+    for place, order in (("last", ["x", name]), ("first", [name, "x"])):
+        run_cli("queue", place, name)
+        assert [start.run for start in list_waiting_starts()] == order
+    other.release()
     process.send_signal(signal.SIGINT)
     said, wrong = process.communicate(timeout=60)
     assert (process.returncode, wrong) == (130, "")

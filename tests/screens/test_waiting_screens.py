@@ -5,11 +5,22 @@ import time
 
 import msgspec
 import pytest
-from pilot import PRETRAIN_KEY, THREE_CARD_MACHINE, THREE_CARDS, finished_run, open_wizard, screen_text, wait_for_text
+from fake_driver import driver_environment
+from pilot import (
+    PRETRAIN_KEY,
+    THREE_CARD_MACHINE,
+    THREE_CARDS,
+    finished_run,
+    open_wizard,
+    screen_text,
+    until_true,
+    wait_for_text,
+)
 from support import start_folder_holder, wait_until
 from tui_train.screens.preview.screen import PreviewScreen
 
 from tui_train.facts.types import GpuProcess
+from tui_train.runner.queue.listing import list_waiting_starts
 from tui_train.runs import rundir
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
@@ -41,6 +52,21 @@ async def test_w_on_preview_waits_for_gpus_that_others_use(machine, monkeypatch)
         (run,) = rundir.list_runs()
         assert stop_run(run).state == "stopped"
         wait_until(lambda: read_status(run).never_had_turn)
+
+
+async def test_w_on_tune_waits_in_the_queue_and_esc_leaves_it(seed, queued, monkeypatch):
+    for name, value in driver_environment("seed-3090-gt1030-3090").items():
+        monkeypatch.setenv(name, value)
+    queued("mine", THREE_CARDS[0].uuid)
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter", "f4") as pilot:
+        await wait_for_text(pilot, "w once its GPUs are free", "w When free")
+        await pilot.press("w")
+        await wait_for_text(pilot, "Waits: GPU 0: mine (", "Esc leaves the queue", during=True)
+        (waiting,) = list_waiting_starts()
+        assert waiting.gpus == 2
+        await pilot.press("escape")
+        await until_true(pilot, lambda: not list_waiting_starts())
+        assert "● 3 Recipe" in screen_text(pilot)
 
 
 @pytest.mark.whole

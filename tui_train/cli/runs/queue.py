@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import click
 
+from tui_train.base.app_paths import trials_folder
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.files import read_error_reason
 from tui_train.base.text import duration_text, quantity, visible
@@ -31,15 +32,17 @@ def print_queue(host: str, *, as_json: bool) -> None:
 
 
 def move_run(reference: str, *, to_front: bool) -> None:
-    """Move a run that waits before or after all others of this user, and list what waits there."""
-    run = rundir.find_run(reference)
-    place = read_remote_place(run.path)
+    """Move a run or tune that waits before or after all others of this user, and list what waits there."""
     with _report_unusable_queue():
+        if move_in_queue(str(trials_folder() / reference), to_front=to_front):
+            return print_queue("", as_json=False)
+        run = rundir.find_run(reference)
+        place = read_remote_place(run.path)
         if place:
             ask_queue_move(place, to_front=to_front)
         elif not move_in_queue(str(run.path), to_front=to_front):
             raise BadInput(f"{visible(run.name)} does not wait", "See `tui-train queue`.")
-    print_queue(place.host if place else "", as_json=False)
+    return print_queue(place.host if place else "", as_json=False)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ In data parallel training all cards wait for the slowest, and each holds the ful
 and the fastest set does not always have the most memory per card.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -68,6 +68,13 @@ def card_queue_text(card: CardInQueue) -> str:
     first = visible(card.first_waiting)[:_MAX_RUN_CHARACTERS]
     waiting = f"{card.waiting} runs wait for it, {first} first" if card.waiting > 1 else f"{first} waits for it"
     return "; ".join(filter(None, (card_holder_text(card), waiting if first else "")))
+
+
+def are_gpus_in_use(facts: Facts, uuids: Iterable[str]) -> bool:
+    """Return whether other programs compute on one of these cards, or another run has taken it."""
+    used = {uuid for other in facts.resources_in_use for uuid in other.gpus}
+    used |= {card.uuid for card in facts.cards_in_queue if card.holder}
+    return not used.union(gpu.uuid for gpu in facts.machine.gpus if is_busy(gpu)).isdisjoint(uuids)
 
 
 def facts_with_idle_gpus(facts: Facts) -> Facts:
