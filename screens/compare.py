@@ -1,6 +1,5 @@
 """Compare: runs side by side: their losses overlaid, what came of them, and the settings in which they differ."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +13,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.worker import get_current_worker
 
-from tui_train.base.text import duration_text, grouped_digits, visible
+from tui_train.base.text import duration_text, grouped_digits, split_setting, visible
 from tui_train.runs.rundir import RunDir
 from tui_train.views.compare import (
     RUN_LETTERS,
@@ -45,8 +44,6 @@ _LABEL_WIDTH, _MAX_LABEL_WIDTH = 18, 32
 _MIN_CELL_WIDTH = 8
 _NOTE_WIDTH = 16
 _MAX_CURVE_POINTS = 4000
-# The note of a run of an array is its KEY=VALUE.
-_ARRAY_NOTE_PATTERN = re.compile(r"([a-z_]+)=(.+)")
 _LOSS_ANSWER = " "  # no name of a metric
 
 
@@ -241,10 +238,10 @@ def _distinct_run_names(compared: Sequence[ComparedRun]) -> list[str]:
     """Return what tells the runs apart: values of an array, or else names, or else notes, or when they began."""
     without_dates = [_run_id_without_date(each.run.name) for each in compared]
     notes = [each.note for each in compared]
-    values = [_ARRAY_NOTE_PATTERN.fullmatch(note) for note in notes]
-    if len({value and value[1] for value in values}) == 1 and values[0] and len(set(notes)) == len(notes):
-        # The key is told once.
-        return [f"{values[0][1]}={values[0][2]}", *(value[2] for value in values[1:] if value)]
+    # The note of a run of an array is its setting, whose name is shown once.
+    settings = [setting for setting in map(split_setting, notes) if setting]
+    if len(settings) == len(set(notes)) == len(notes) and len({name for name, _ in settings}) == 1:
+        return [notes[0], *(value for _, value in settings[1:])]
     for names in (without_dates, notes):
         if all(names) and len(set(names)) == len(names):
             return names

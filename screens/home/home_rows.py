@@ -8,7 +8,17 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from textual.content import Content
 
-from tui_train.base.text import duration_text, grouped_digits, loss_text, percent, quantity, sparkline, visible
+from tui_train.base.text import (
+    duration_text,
+    grouped_digits,
+    loss_text,
+    percent,
+    quantity,
+    sparkline,
+    split_setting,
+    truncated_text,
+    visible,
+)
 from tui_train.profile.types import Profile
 from tui_train.runs.status import training_seconds
 from tui_train.views.profile_digests import ProfileDigest
@@ -30,6 +40,7 @@ from ..widgets.text_layout import (
     OPEN_MARK,
     WARNING_MARK,
     columns,
+    fit,
     share_bar,
     styled,
 )
@@ -41,6 +52,7 @@ _GUARANTEED_NAME_WIDTH, _STEPS_WIDTH, _DATE_WIDTH, _CURVE_WIDTH = 22, 13, 12, 20
 _MAX_NARROW_WIDTH = 70
 _MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 16, 42
 _STATE_WIDTH, _ETA_WIDTH = 10, 14
+_MAX_NOTE_WIDTH_BEFORE_REASON = 24
 _MARKED_RUN_MARK = ("◆", "b $primary")
 MARK_BY_RUN_STATE = {
     "running": LIVE_MARK,
@@ -224,17 +236,38 @@ def _live_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, wi
     more = styled((f"   attempt {attempt}", MUTED)) if attempt > 1 else Content()
     if (newest + evaluation + more).cell_length > width - name - _CURVE_WIDTH - 2:
         more = Content()  # the losses are not cut for it
-    note = styled((f"   {visible(digest.note)}", MUTED)) if digest.note else Content()
     devices = (styled("  ", (visible(digest.devices), MUTED)), name)
     if digest.status and digest.state == "waiting":
-        return first, columns(width, devices, (styled((visible(digest.status.waits_for), MUTED), note), 0))
+        note = truncated_text(visible(digest.note), _MAX_NOTE_WIDTH_BEFORE_REASON)
+        words = "   ".join(filter(None, (note, visible(digest.status.waits_for))))
+        return first, columns(width, devices, (styled((words, MUTED)), 0))
+    losses = styled(newest, evaluation, more)
+    room = width - name - losses.cell_length - _kept_note_width(digest.note, 3)
+    curve = max(0, min(_CURVE_WIDTH, room - 2))
     second = columns(
         width,
         devices,
-        (styled((sparkline(digest.losses, _CURVE_WIDTH), "$live")), _CURVE_WIDTH + 2),
-        (styled(newest, evaluation, more, note), 0),
+        (styled((sparkline(digest.losses, curve), "$live")), curve + 2),
+        (_with_note(losses, digest.note, 3, width - name - curve - 2), 0),
     )
     return first, second
+
+
+def _kept_note_width(note: str, gap: int) -> int:
+    """Return the cells that a note keeps where there is little room: of an array's run, those of its value."""
+    setting = split_setting(visible(note))
+    return len(setting[1]) + 2 + gap if setting else 0
+
+
+def _with_note(text: Content, note: str, gap: int, width: int) -> Content:
+    """Return a text and after it a run's note; the value of an array's run stays also where the text is cut."""
+    if not note:
+        return text
+    gap = gap if text.plain else 0
+    kept = _kept_note_width(note, gap)
+    text = fit(text, width - kept) if kept else text
+    shown = truncated_text(visible(note), max(0, width - text.cell_length - gap))
+    return styled(text, (f"{' ' * gap}{shown}", MUTED)) if shown else text
 
 
 def _waiting_reason_text(digest: RunDigest) -> str:
@@ -255,15 +288,16 @@ def _steps_text(digest: RunDigest) -> str:
 def _ended_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     date = relative_date_text(digest.status.started if digest.status else None, time.time())
     colour = MARK_BY_RUN_STATE.get(digest.state, ("", ""))[1]
-    outcome = run_outcome_text(digest)
-    note = styled((f"{'  ' if outcome else ''}{visible(digest.note)}", MUTED)) if digest.note else Content()
+    name, steps = widths.name_width(width), widths.steps if width > _MAX_NARROW_WIDTH else 0
+    room = width - name - _STATE_WIDTH - steps - _DATE_WIDTH - 1
+    outcome = _with_note(styled(visible(run_outcome_text(digest))), digest.note, 2, room)
     cells = [
-        (_name_cell(digest, is_marked, ""), widths.name_width(width)),
-        (styled((f"{digest.state:<{_STATE_WIDTH}}", colour), visible(outcome), note), 0),
-        (styled((_steps_text(digest), MUTED)), -widths.steps),
+        (_name_cell(digest, is_marked, ""), name),
+        (styled((f"{digest.state:<{_STATE_WIDTH}}", colour), outcome), 0),
+        *([(styled((_steps_text(digest), MUTED)), -steps)] if steps else []),
         (styled((date, MUTED)), -_DATE_WIDTH),
     ]
-    return (columns(width, *(cells if width > _MAX_NARROW_WIDTH else [*cells[:2], cells[3]])),)
+    return (columns(width, *cells),)
 
 
 def _profile_lines(digest: ProfileDigest, widths: ColumnWidths, width: int) -> tuple[Content, ...]:

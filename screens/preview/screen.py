@@ -44,7 +44,8 @@ coreutils and the training's Python, nothing of this program. runner.pyz keeps t
 Left and right change the file, up and down scroll, / searches in all files and Enter goes to the next place.
 Enter writes the run folder and starts the training, or submits it where it is a job of Slurm.
 Where other trainings use its GPUs, w starts it once these are free, in the order of asking of all users here.
-a starts it once for each of several values of a key, one after the other, or side by side on other GPUs of that kind.
+a starts an array: a run for each of several values of a key or of an argument of the script, one after the other, or
+side by side on other GPUs of that kind.
 d shows which lines of the files the run before had otherwise, and d again the files.
 c copies the command to your terminal's clipboard (OSC 52), y the shown file. s saves the profile, e exports the files
 to a folder.
@@ -229,16 +230,16 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
                 self.notify(f"Starting {quantity(len(members), 'run')} …", markup=False)
                 self._start_members(tuple(members))
 
-        self.app.push_screen(TextDialog(self._array_question, "recipe.learning_rate=1e-4,2e-4", prepare), start)
+        # Nothing is filled in: Enter alone would start runs.
+        self.app.push_screen(TextDialog(self._array_question, change=prepare), start)
 
     @property
     def _array_question(self) -> str:
         plan = self._prepared.plan if self._prepared else None
-        if self.wizard.uses_slurm:
-            return "A job for each value of a key:"
         has_more = plan and len(plan.gpu_pool) > len(plan.gpus) and not self.profile.hardware.gpus
         elsewhere = " or on other GPUs of that kind" if has_more else ""
-        return f"A run for each value of a key, one after the other{elsewhere}:"
+        runs = "job for each value" if self.wizard.uses_slurm else f"run for each value, one after the other{elsewhere}"
+        return f"An array: a {runs}.\nrecipe.learning_rate=1e-4,2e-4, or an argument of the script, --lr=1e-4,2e-4:"
 
     @work(thread=True, group="start")
     def _start_members(self, members: tuple[ArrayMember, ...]) -> None:

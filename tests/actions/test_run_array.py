@@ -80,8 +80,10 @@ async def test_an_array_is_started_on_preview_and_compared(script):
         await wait_for_text(pilot, "Enter writes the run folder")
         await wait_for_workers(pilot)
         await pilot.press("a")
-        await wait_for_text(pilot, "A run for each value")
-        await pilot.press("home", "ctrl+k", *"recipe.seed=1,2,2", "enter")
+        await wait_for_text(pilot, "An array: a run for each value")
+        await pilot.press("enter")
+        await wait_for_text(pilot, "Write it as recipe.seed=1,2,3")
+        await pilot.press(*"recipe.seed=1,2,2", "enter")
         await wait_for_text(pilot, "there twice")
         await pilot.press("home", "ctrl+k", *"recipe.seed=1,2,3,4,5", "enter")
         await until_true(pilot, lambda: isinstance(pilot.app.screen, PreviewScreen))
@@ -96,7 +98,8 @@ async def test_an_array_is_started_on_preview_and_compared(script):
 @pytest.mark.parametrize(
     "array",
     ["recipe.seed", "recipe.seed=", "recipe.seed=1,,2", "recipe.seed=1,1", "trainer.model=/a,/b", "=1,2", "recipe.x=1",
-     "recipe.learning_rate=1e-3,0.001", "recipe.seed=" + ",".join(map(str, range(101)))],
+     "recipe.learning_rate=1e-3,0.001", "--lr=", "--lr=1,1", "--lr", "lr=1,2", "-=1,2",
+     "--a b=1,2", "recipe.seed=" + ",".join(map(str, range(101)))],
 )  # fmt: skip
 def test_what_is_no_array_is_refused(array):
     with pytest.raises(BadInput):
@@ -111,6 +114,22 @@ def test_members_are_planned_as_if_nobody_used_the_gpus():
     plans = [prepare_members(profile(FULL_RECIPE), "recipe.steps=5,6", facts(gpus=(card,))) for card in (free, busy)]
     assert plans[0] == plans[1]
     assert [member.edit for member in plans[0]] == ["recipe.steps=5", "recipe.steps=6"]
+
+
+@pytest.mark.parametrize(
+    ("array", "before", "after"),
+    [
+        ("--lr=1,2", (), ("--lr=2",)),
+        ("--lr=1,2", ("--lr=9", "--x"), ("--lr=2", "--x")),
+        ("--lr=1,2", ("--lr", "9", "--lr", "8"), ("--lr", "9", "--lr", "2")),
+        ("--fast=1,2", ("--fast", "--x"), ("--fast", "--x", "--fast=2")),
+        ("optim.lr=1,2", ("optim.lr=9",), ("optim.lr=2",)),
+    ],
+)
+def test_an_argument_of_the_training_can_differ(array, before, after):
+    members = prepare_members(profile(FULL_RECIPE | {"trainer.arguments": before}), array, facts())
+    assert members[1].prepared.profile.trainer.arguments == after
+    assert [member.note for member in members] == [f"{array.lstrip('-').partition('=')[0]}={value}" for value in "12"]
 
 
 def test_an_output_that_all_would_share_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """An array: several runs of one profile that differ in a single value, planned before the first of them starts."""
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -23,6 +24,8 @@ from tui_train.runs.start import WhenFree
 _MAX_RUNS = 100
 # Of other sections a value may need another look at the machine.
 _ALLOWED_KEY_PREFIXES = ("recipe.", "finetune.")
+_ARGUMENT_NAME_PATTERN = re.compile("--?[A-Za-z][^\\s=]*")
+_REMEDY = "Write it as recipe.seed=1,2,3, or as --lr=1e-4,2e-4 for an argument of the script."
 
 
 class ArrayMember(msgspec.Struct, frozen=True):
@@ -32,41 +35,66 @@ class ArrayMember(msgspec.Struct, frozen=True):
     prepared: PreparedPlan
 
     @property
+    def note(self) -> str:
+        """Its value in the lists of runs, without what is before the name of the setting."""
+        name = re.sub("^(recipe\\.|finetune\\.|-+)", "", self.edit)
+        return name[: folders.MAX_NOTE_LENGTH]
+
+    @property
     def errors(self) -> tuple[Finding, ...]:
         """The findings that forbid its start."""
         return self.prepared.errors
 
 
 def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMember, ...]:
-    """Plan a run for each value of `KEY=V1,V2`; BadInput where these make no array."""
+    """Plan a run for each value of `KEY=V1,V2` or `--argument=V1,V2`; BadInput where these make no array."""
     key, _, text = array.partition("=")
     values = [value.strip() for value in text.split(",")]
-    remedy = "Write it as recipe.seed=1,2,3."
-    if not key.startswith(_ALLOWED_KEY_PREFIXES):
-        raise BadInput(f"{visible(array)}: only a value of recipe or finetune differs in an array", remedy)
-    field = fields.get_field(key)
-    if field.kind in typed_lists.LIST_FIELD_KINDS:
-        raise BadInput(f"{visible(array)}: {visible(key)} is a list", "Choose a key that takes a single value.")
     if len(values) > _MAX_RUNS:
         raise BadInput(f"{len(values)} values are too many at a time", f"Name at most {_MAX_RUNS}.")
-    parsed = [fields.parse_value(field, value) for value in values]
-    if not all(values) or len(set(parsed)) < len(parsed):
-        raise BadInput(f"{visible(array)}: a value is missing or there twice", remedy)
+    profiles = [_profile_with_edit(profile, key, value, array) for value in values if value]
+    if len(profiles) < len(values) or any(each in profiles[:number] for number, each in enumerate(profiles)):
+        raise BadInput(f"{visible(array)}: a value is missing or there twice", _REMEDY)
     # Each waits for its turn, so what uses the GPUs now is in nobody's way.
     facts = facts if facts.scheduler else facts_with_idle_gpus(facts)
-    members = []
-    for text, value in zip(values, parsed, strict=True):
-        own = fields.profile_with_value(profile, key, value)
-        setup = make_setup(own, facts)
-        if output := own.trainer.output or setup.user_output_folder:
-            message = f"all runs of the array would write to {visible(output)}"
-            raise BadInput(message, "Leave trainer.output empty: each run then has an output folder of its own.")
-        prepared = prepare_plan(setup)
-        if prepared.plan and not (facts.scheduler or prepared.plan.may_wait):
-            message = "trainings on several machines cannot wait for each other, so they make no array"
-            raise BadInput(message, "Start one after the other, or let Slurm start them.")
-        members.append(ArrayMember(f"{key}={text}", prepared))
-    return tuple(members)
+    return tuple(
+        ArrayMember(f"{key}={value}", _prepare_member(own, facts)) for value, own in zip(values, profiles, strict=True)
+    )
+
+
+def _profile_with_edit(profile: Profile, key: str, value: str, array: str) -> Profile:
+    """Return the profile of a member; what is no key of a profile is an argument of the training."""
+    if key.startswith(_ALLOWED_KEY_PREFIXES):
+        field = fields.get_field(key)
+        if field.kind in typed_lists.LIST_FIELD_KINDS:
+            raise BadInput(f"{visible(array)}: {visible(key)} is a list", "Choose a key that takes a single value.")
+        return fields.profile_with_value(profile, key, fields.parse_value(field, value))
+    words = [*profile.trainer.arguments]
+    for number in reversed(range(len(words))):
+        if words[number].startswith(f"{key}="):
+            words[number] = f"{key}={value}"
+            break
+        if words[number] == key and words[number + 1 :] and not words[number + 1].startswith("--"):
+            words[number + 1] = value
+            break
+    else:
+        if not _ARGUMENT_NAME_PATTERN.fullmatch(key):
+            message = f"{visible(array)}: only a value of recipe or finetune, or an argument, differs in an array"
+            raise BadInput(message, _REMEDY)
+        words.append(f"{key}={value}")
+    return fields.profile_with_value(profile, "trainer.arguments", tuple(words))
+
+
+def _prepare_member(profile: Profile, facts: Facts) -> PreparedPlan:
+    setup = make_setup(profile, facts)
+    if output := profile.trainer.output or setup.user_output_folder:
+        message = f"all runs of the array would write to {visible(output)}"
+        raise BadInput(message, "Leave trainer.output empty: each run then has an output folder of its own.")
+    prepared = prepare_plan(setup)
+    if prepared.plan and not (facts.scheduler or prepared.plan.may_wait):
+        message = "trainings on several machines cannot wait for each other, so they make no array"
+        raise BadInput(message, "Start one after the other, or let Slurm start them.")
+    return prepared
 
 
 def start_members(
@@ -96,5 +124,5 @@ def start_members(
         started.append(run)
         # It trains, whether or not its list entry says with what.
         with suppress(TuiTrainError):
-            folders.write_note(run, member.edit.partition(".")[2][:MAX_NOTE_LENGTH])
+            folders.write_note(run, member.note)
         yield member, run

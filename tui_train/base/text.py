@@ -1,6 +1,7 @@
 """Text for users: untrusted text made safe, and short forms of sizes and durations."""
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,6 +31,7 @@ _WORDS_CAPITALIZED_AS_FIRST = frozenset({
     "your",
 })  # fmt: skip
 _SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
+_SETTING_PATTERN = re.compile(r"([\w.+-]+)=(.+)")
 _MIN_COLUMN_WIDTH = 4  # of a column that is cut
 
 
@@ -114,7 +116,7 @@ def text_table(rows: Sequence[tuple[str, ...]], max_width: int | None = None) ->
     if max_width:
         widths = _fitting_column_widths(widths, max_width)
     lines = (
-        "  ".join(_truncated_text(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True))
+        "  ".join(truncated_text(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
     )
     return "\n".join(line.rstrip() for line in lines)
@@ -132,8 +134,20 @@ def _fitting_column_widths(widths: Sequence[int], max_width: int) -> list[int]:
     return narrowed
 
 
-def _truncated_text(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
+def split_setting(text: str) -> tuple[str, str] | None:
+    """Return name and value of a text that is `name=value` and nothing more, None for any other."""
+    match = _SETTING_PATTERN.fullmatch(text)
+    return (match[1], match[2]) if match else None
+
+
+def truncated_text(text: str, width: int) -> str:
+    """Return a text in so many characters: cut at its end, but that of a setting in its name, if the value fits."""
+    if len(text) <= width:
+        return text
+    name, value = split_setting(text) or ("", text)
+    if (room := width - len(value) - 2) >= 0:
+        return f"{name[:room]}…={value}"
+    return f"{text[: width - 1].rstrip()}…" if width > 0 else ""
 
 
 def number_ranges_text(numbers: Sequence[int]) -> str:

@@ -133,10 +133,11 @@ class Place(Struct, frozen=True):
         """Write the run folder of these very files, here and there, and start it."""
         self._require_startable()
         if when_free and not plan.may_wait:
-            why = (
-                "Slurm has a queue of its own" if plan.slurm else "a training on several machines cannot wait for GPUs"
-            )
-            raise Unavailable(why, "Start it without --when-free.")
+            if plan.slurm:
+                raise Unavailable("Slurm has a queue of its own", "Start it without --when-free.")
+            why = "a training on several machines cannot wait for GPUs: each machine has a queue of its own"
+            remedy = "Start it without --when-free once `tui-train facts --on HOST` shows the GPUs of all of them free"
+            raise Unavailable(why, f"{remedy}, or let Slurm start it (--slurm).")
         interrupts.raise_if_start_interrupted("")
         if self.slurm:
             dry_run_job(next(file.text for file in prepared.files if file.path == SLURM_SCRIPT), self.host)

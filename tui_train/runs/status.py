@@ -71,8 +71,10 @@ def other_machine_folders(run: RunDir) -> list[Path]:
 
 
 def training_seconds(status: RunStatus) -> float | None:
-    """Return how long a run trained, in seconds: its last start, or all attempts where it was resumed."""
+    """Return how long a run trained, in seconds: its last start, or all attempts where it was resumed; not its wait."""
     known = [attempt.seconds for attempt in status.attempts if attempt.seconds is not None]
+    if status.never_had_turn:
+        return sum(known) if known else None
     return max(sum(known), status.seconds or 0.0) if known else status.seconds
 
 

@@ -230,7 +230,9 @@ def _read_settings(run: RunDir) -> tuple[Profile | None, dict[str, EffectiveSett
 def _attempt_spans(run: RunDir, status: RunStatus) -> tuple[AttemptSpan, ...]:
     spans, begin = [], 0.0
     for attempt in status.attempts:
-        seconds = attempt.seconds if attempt.seconds is not None else max(0.0, (status.seconds or 0.0) - begin)
+        seconds = (
+            attempt.seconds if attempt.seconds is not None else max(0.0, (training_seconds(status) or 0.0) - begin)
+        )
         points = read_progress(run, (attempt,)).curve
         if points.first and points.last:
             spans.append(AttemptSpan(points.first.step, points.last.step, begin, begin + seconds))

@@ -1,5 +1,6 @@
 """`tui-train queue`: the runs of all users that wait for GPUs or CPU cores of a machine, in order."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,7 +15,9 @@ from tui_train.places.host_questions import ask_queue, ask_queue_move
 from tui_train.profile import hosts
 from tui_train.runner.queue.listing import WaitingStart, list_waiting_starts, move_in_queue
 from tui_train.runner.queue.tickets import queue_folder_path
+from tui_train.runner.system.safe_open import user_name
 from tui_train.runs import rundir
+from tui_train.runs.folders import read_note
 from tui_train.runs.remote_run import read_remote_place
 
 
@@ -25,8 +28,16 @@ def print_queue(host: str, *, as_json: bool) -> None:
     if as_json:
         print_json([start._asdict() for start in waiting])
     elif waiting:
-        rows = [_queue_row(place, start) for place, start in enumerate(waiting, start=1)]
-        click.echo(aligned_table_text([("", "run", "user", "waits", "for", "why"), *rows]))
+        # What another user's run of the same name is noted with is not known here.
+        here = {run.name: run for run in rundir.list_runs()}
+        own = [here.get(start.run) if host or start.user == user_name(os.geteuid()) else None for start in waiting]
+        notes = [visible(read_note(run)) if run else "" for run in own]
+        rows = [
+            (str(place), visible(start.run), *([note] if any(notes) else []), *_queue_cells(start))
+            for place, (start, note) in enumerate(zip(waiting, notes, strict=True), start=1)
+        ]
+        heads = ("", "run", *(["note"] if any(notes) else []), "user", "waits", "for", "why")
+        click.echo(aligned_table_text([heads, *rows]))
     else:
         click.echo("Nothing waits. Let a run wait for its GPUs: tui-train run PROFILE --when-free")
 
@@ -54,13 +65,10 @@ def _report_unusable_queue() -> Iterator[None]:
         raise Unavailable(words, "See docs/queue.md.") from None
 
 
-def _queue_row(place: int, start: WaitingStart) -> tuple[str, ...]:
-    waits = duration_text(start.seconds)
+def _queue_cells(start: WaitingStart) -> tuple[str, ...]:
     return (
-        str(place),
-        visible(start.run),
         visible(start.user),
-        waits,
+        duration_text(start.seconds),
         _requested_resources_text(start),
         visible(start.why),
     )

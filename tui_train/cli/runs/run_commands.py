@@ -49,7 +49,9 @@ def when_free_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--slurm", is_flag=True, help="As a job of Slurm, submitted from here, or from the host of --on.")
 @click.option("--machine", metavar="FILE", type=FILE_TYPE, help="With --slurm: facts of a node (`facts --save` there).")
 @when_free_options
-@click.option("--array", metavar="KEY=V1,V2", help="A run for each value of a key, as GPUs get free; detached.")
+@click.option(
+    "--array", metavar="KEY=V1,V2", help="A run for each value of a key or of a script's --ARGUMENT; detached."
+)
 @SET_OPTION
 def run(  # noqa: PLR0913 - one parameter an option
     profile: str,

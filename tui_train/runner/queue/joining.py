@@ -24,7 +24,8 @@ def require_can_wait(planned: SupervisorPlan) -> None:
     if planned.slurm:
         raise Refused(USAGE_EXIT_CODE, "--when-free: Slurm has a queue of its own")
     if planned.nodes > 1:
-        raise Refused(USAGE_EXIT_CODE, "--when-free: only a training on one machine can wait for its GPUs")
+        why = "each machine has a queue of its own, so that a training on several cannot wait for their GPUs"
+        raise Refused(USAGE_EXIT_CODE, f"--when-free: {why}; start it when all are free, or let Slurm start it")
 
 
 def join_queue(start: RunStart, when_free: str) -> OwnTicket | None:
