@@ -1,14 +1,20 @@
 """Whose turn it is in the queue: random sequences of what users, strangers and the machine do, and the order."""
 
+import os
 import random
 
 import pytest
+from support import sample
 
+from tui_train.runner import waiting
+from tui_train.runner.gpus import card_watch
 from tui_train.runner.queue.turns import Request, Ticket, TurnWatch, cards_by_turn, waiting_in_order
 from tui_train.runner.run_folder.lock_owner import LockOwner
 
 GIB = 2**30
 ANN, BOB = 1000, 1001
+# The longest that a free card is left while a start waits that could use it.
+MAX_IDLE_SECONDS = 10
 
 
 def waits(name, uid=ANN, ticks=0, **request):
@@ -108,6 +114,165 @@ def test_no_card_is_taken_twice_or_out_of_turn_or_left_idle(seed):
     for _ in range(60):
         machine.step()
         machine.require_rules()
+
+
+class Clock:
+    """A clock that the test moves on."""
+
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+class SharedFolder:
+    """The queue's folder as one start sees it: what has ended, or is of before a restart, does not count."""
+
+    path = "queue"
+
+    def __init__(self, machine):
+        self.machine, self.wished_orders = machine, lambda: machine.wished_orders
+
+    def tickets(self):
+        return [each for each in self.machine.tickets.values() if each.owner.boot == str(self.machine.boot)]
+
+    def lock_cards_or_cores(self, cards):
+        held = {card for ticket in self.machine.holding() for card in ticket.cards}
+        return None if held & set(cards) else [os.open(os.devnull, os.O_RDONLY)]
+
+
+class Start:
+    """A start that waits as the runner's does, on the clock of the test, and sees the cards of the machine."""
+
+    def __init__(self, machine, ticket):
+        self.machine, self.ticket, self.folder = machine, ticket, SharedFolder(machine)
+        self.asked_at, self.locks = machine.time.now, []
+        self.waiting = waiting._WaitForTurn(self, None, lambda _why: None)
+
+    def change(self, **fields):
+        self.ticket = self.machine.tickets[self.ticket.name] = self.ticket._replace(**fields)
+
+    def keep_locks(self, locks):
+        self.locks += locks
+
+    def look(self):
+        """Look at the cards, as often as the runner does, and take what it may."""
+        if (self.machine.time.now - self.asked_at) % card_watch.CARD_WATCH_INTERVAL_SECONDS:
+            return
+        free = self.machine.idle()
+        seen = {
+            card: card_watch.CardUsage(int(card[4:]), 24 * GIB, 24 * GIB if card in free else 0)
+            for card in self.machine.cards
+        }
+        watch = self.waiting._watch
+        watch._before, watch._newest = watch._newest, card_watch._TimedCardUsage(self.machine.time.now, seen)
+        order, held = self.machine.waiting(), self.machine.held()
+        if self.waiting.take_cards() is None:
+            return
+        taken = set(self.ticket.cards)
+        assert not taken & held, "no card twice"
+        self.machine.require_no_earlier_one_kept_waiting(order, self.ticket)
+
+    def close(self):
+        for lock in self.locks:
+            os.close(lock)
+
+
+class TimedMachine(Machine):
+    """A machine whose starts wait in time: each looks at the cards every few seconds."""
+
+    def __init__(self, seed, clock):
+        super().__init__(seed)
+        self.time, self.boot, self.starts, self.can_since = clock, 0, {}, {}
+
+    def held(self):
+        return {card for ticket in self.holding() for card in ticket.cards}
+
+    def idle(self):
+        return set(self.free()) - self.held()
+
+    def ask(self):
+        super().ask()
+        name = f"run-{self.clock}"
+        ticket = self.tickets[name]
+        self.tickets[name] = ticket._replace(owner=ticket.owner._replace(boot=str(self.boot)))
+        self.starts[name] = Start(self, self.tickets[name])
+
+    def forget_ended(self):
+        for name in self.starts.keys() - self.tickets.keys():
+            self.starts.pop(name).close()
+
+    def reboot(self):
+        """Restart: no process lives on, but their tickets stay behind."""
+        self.boot += 1
+        self.strangers.clear()
+        for start in self.starts.values():
+            start.close()
+        self.starts.clear()
+
+    def waiting(self):
+        return waiting_in_order(SharedFolder(self).tickets(), self.wished_orders)
+
+    def holding(self):
+        return [ticket for ticket in SharedFolder(self).tickets() if not ticket.waits]
+
+    def second(self):
+        self.time.now += 1
+        if self.random.random() < 0.3:
+            events = (self.ask, self.end, self.stranger, self.wish, self.reboot)
+            self.random.choices(events, weights=(10, 7, 4, 2, 0.3))[0]()
+            self.forget_ended()
+        for start in self.random.sample([*self.starts.values()], len(self.starts)):
+            if start.ticket.waits:
+                start.look()
+        self.require_nobody_waits_in_vain()
+
+    def who_can_start(self):
+        """Yield the starts for which all is there that no earlier one can use."""
+        idle, kept = self.idle(), set()
+        cores = self.core_count - sum(ticket.cores for ticket in self.holding())
+        for ticket in self.waiting():
+            usable = idle & set(ticket.request.cards) - kept
+            needed = min(ticket.request.cores, self.core_count)
+            if len(usable) >= ticket.request.card_count and needed <= max(0, cores):
+                yield ticket.name
+            kept |= idle & set(ticket.request.cards)
+            cores -= needed
+
+    def require_nobody_waits_in_vain(self):
+        assert sum(ticket.cores for ticket in self.holding()) <= self.core_count
+        self.can_since = {name: self.can_since.get(name, self.time.now) for name in self.who_can_start()}
+        longest = max((self.time.now - since for since in self.can_since.values()), default=0)
+        assert longest <= MAX_IDLE_SECONDS, (self.time.now, self.can_since)
+
+    def require_no_earlier_one_kept_waiting(self, order, taker):
+        """An earlier start that can use a card of the one that begins has as many others that are idle."""
+        earlier = order[: [each.name for each in order].index(taker.name)]
+        left, taken = self.idle(), set(taker.cards)
+        for ticket in earlier:
+            usable = [card for card in ticket.request.cards if card in left]
+            if taken & set(ticket.request.cards):
+                assert len(usable) >= ticket.request.card_count, (ticket, taker)
+            left -= set(usable[: ticket.request.card_count])
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    for module in (waiting, card_watch):
+        monkeypatch.setattr(module, "time", made)
+    monkeypatch.setattr(waiting, "count_usable_cpus", lambda _limit: 8)
+    monkeypatch.setattr(card_watch.CardWatch, "_start", lambda _watch: None)
+    return made
+
+
+@pytest.mark.parametrize("seed", sample(range(200), 5))
+def test_no_card_is_idle_for_long_while_a_start_waits_that_could_use_it(seed, clock):
+    machine = TimedMachine(seed, clock)
+    for _ in range(200):
+        machine.second()
+    for start in machine.starts.values():
+        start.close()
 
 
 def test_a_card_without_the_memory_that_is_needed_is_left_to_others():
