@@ -52,7 +52,6 @@ _GUARANTEED_NAME_WIDTH, _STEPS_WIDTH, _DATE_WIDTH, _CURVE_WIDTH = 22, 13, 12, 20
 _MAX_NARROW_WIDTH = 70
 _MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 16, 42
 _STATE_WIDTH, _ETA_WIDTH = 10, 14
-_MAX_NOTE_WIDTH_BEFORE_REASON = 24
 _MARKED_RUN_MARK = ("◆", "b $primary")
 MARK_BY_RUN_STATE = {
     "running": LIVE_MARK,
@@ -143,7 +142,8 @@ def run_hint_text(digest: RunDigest) -> str:
     parts += [visible(about)] if about else []
     parts += [visible(digest.failure_cause.rstrip("."))] if digest.failure_cause else []
     parts += [f"“{visible(digest.note)}”"] if digest.note else []
-    ends = " It keeps running when you leave." if digest.is_live else ""
+    doing = "waiting" if digest.state == "waiting" else "running"
+    ends = f" It keeps {doing} when you leave." if digest.is_live else ""
     return f"{'  '.join(parts)}.{ends}"
 
 
@@ -180,7 +180,7 @@ def _no_match_row() -> ListRow:
 
 def _live_run_row(digest: RunDigest, marked_keys: frozenset[str], widths: ColumnWidths) -> ListRow:
     mark = _run_key(digest) in marked_keys
-    draw = partial(_live_run_lines, digest, mark, widths)
+    draw = partial(_waiting_run_lines if digest.state == "waiting" else _live_run_lines, digest, mark, widths)
     return ListRow(_run_key(digest), (digest, mark, widths), draw, height=2, section="live")
 
 
@@ -211,6 +211,25 @@ def _name_cell(digest: RunDigest, is_marked: bool, style: str) -> Content:
     return styled((sign, colour), " ", (visible(digest.run.label), "b $primary" if is_marked else style))
 
 
+def _devices_cell(digest: RunDigest) -> Content:
+    return styled("  ", (visible(digest.devices), MUTED))
+
+
+def _waiting_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
+    name = widths.name_width(width)
+    note = truncated_text(visible(digest.note), width - name - _ETA_WIDTH)
+    why = visible(digest.status.waits_for) if digest.status else ""
+    return (
+        columns(
+            width,
+            (_name_cell(digest, is_marked, "b"), name),
+            (styled((note, MUTED)), 0),
+            (digest.state, -_ETA_WIDTH),
+        ),
+        columns(width, (_devices_cell(digest), name), (styled((why, MUTED)), 0)),
+    )
+
+
 def _live_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
     name = widths.name_width(width)
     part = digest.step / digest.steps if digest.steps else 0.0
@@ -236,17 +255,12 @@ def _live_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, wi
     more = styled((f"   attempt {attempt}", MUTED)) if attempt > 1 else Content()
     if (newest + evaluation + more).cell_length > width - name - _CURVE_WIDTH - 2:
         more = Content()  # the losses are not cut for it
-    devices = (styled("  ", (visible(digest.devices), MUTED)), name)
-    if digest.status and digest.state == "waiting":
-        note = truncated_text(visible(digest.note), _MAX_NOTE_WIDTH_BEFORE_REASON)
-        words = "   ".join(filter(None, (note, visible(digest.status.waits_for))))
-        return first, columns(width, devices, (styled((words, MUTED)), 0))
     losses = styled(newest, evaluation, more)
     room = width - name - losses.cell_length - _kept_note_width(digest.note, 3)
     curve = max(0, min(_CURVE_WIDTH, room - 2))
     second = columns(
         width,
-        devices,
+        (_devices_cell(digest), name),
         (styled((sparkline(digest.losses, curve), "$live")), curve + 2),
         (_with_note(losses, digest.note, 3, width - name - curve - 2), 0),
     )

@@ -97,6 +97,8 @@ def _labels_and_texts(digest: RunDigest, progress: Progress) -> Iterator[tuple[s
         seconds = None if now.live else training_seconds(now)
         took = "" if seconds is None else f", {duration_text(seconds)}"
         yield "Started", time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) + took
+    if now and now.state == "waiting":
+        yield "Waits", now.waits_for
     if now and len(now.attempts) > 1:
         yield "Attempts", str(len(now.attempts))
     yield from _summary_labels_and_texts(digest.summary)

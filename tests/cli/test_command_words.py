@@ -27,7 +27,7 @@ from support import (
 )
 
 from tui_train.base.errors import BadInput, Unavailable
-from tui_train.base.text import number_ranges_text, sparkline, text_table
+from tui_train.base.text import number_ranges_text, sparkline, text_table, truncated_text
 from tui_train.cli.app import cli
 from tui_train.cli.plans.plans import apply_edits, apply_fixes_of_errors
 from tui_train.diagnose.evidence import diagnose_run
@@ -137,6 +137,16 @@ def test_a_table_is_cut_only_to_fit():
         assert max(map(len, lines)) <= room
         assert lines[1].startswith("20260101-name"), "the name is the last to be cut"
         assert lines[1].endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (18, "learning_rate=1e-4"), (12, "learni…=1e-4"), (6, "…=1e-4"), (5, "lear…"), (0, ""),
+    ],
+)  # fmt: skip
+def test_of_a_setting_the_value_is_kept(width, shown):
+    assert truncated_text("learning_rate=1e-4", width) == shown
 
 
 def test_ranges():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -35,12 +36,12 @@ from tui_train.runner.queue.listing import CardInQueue
 from tui_train.runner.queue.reasons import HAS_CARD_TEXT, run_and_user_text
 from tui_train.runner.queue.turns import Request, Ticket
 from tui_train.runner.run_folder.lock_owner import LockOwner
-from tui_train.runs import rundir
+from tui_train.runs import folders, rundir
 from tui_train.runs.archive import masked_archive_entries
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import follow_lines
 from tui_train.runs.start import start_run, unfinished_wait_mode
-from tui_train.runs.status import read_listed_run, read_status, waiting_or_end_reason
+from tui_train.runs.status import read_listed_run, read_status, training_seconds, waiting_or_end_reason
 from tui_train.runs.stop import stop_run
 from tui_train.views.plain_text import finding_text, listed_run_row
 from tui_train.views.run_digest import DigestCache, run_outcome_text
@@ -93,6 +94,9 @@ def test_waiting_runs_are_listed_moved_stopped_and_wait_again(made):
     assert f"waiting ({waits(second).waits_for})" in CliRunner().invoke(cli, ["logs", second.name]).output
     assert listed_order() == [second.name, third.name]
     assert f"{trains.name} (" in queue()
+    folders.write_note(third, "seed=7")
+    assert [line.split()[2] for line in queue().splitlines()[1:]] == [pwd.getpwuid(os.geteuid()).pw_name, "seed=7"]
+    assert training_seconds(read_status(third)) is None, "it has not begun to train"
     assert listed_run_row(read_listed_run(second))[1].startswith("waiting (")
     queue("first", third.name)
     assert listed_order() == [third.name, second.name]

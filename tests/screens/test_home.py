@@ -33,6 +33,7 @@ from textual.events import Key, Paste
 from textual.pilot import Pilot
 from textual.widgets import Input
 from tui_train.screens.home.filter_line import FilterLine
+from tui_train.screens.home.home_rows import home_rows
 from tui_train.screens.home.home_state import HomeState
 from tui_train.screens.home.screen import HomeScreen
 from tui_train.screens.home.start_options import START_OPTIONS
@@ -49,6 +50,7 @@ from tui_train.places.profile_facts import read_profile_files
 from tui_train.profile import store
 from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Profile
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import folders, rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start_run
@@ -113,6 +115,25 @@ def test_what_can_be_done_follows_from_the_row_and_the_marks(tmp_path):
     assert [action for action in ("unmark", "note") if state.can_do(action, "new")] == ["unmark", "note"]
     state.update((), (), None)
     assert (state.marked, state.marked_runs_or_run_at(key)) == (frozenset(), ())
+
+
+@pytest.mark.parametrize("width", [62, 78, 100, 118])
+@pytest.mark.parametrize("state", ["waiting", "running", "failed"])
+def test_the_value_of_an_array_is_seen_at_any_width(tmp_path, width, state):
+    digest = msgspec.structs.replace(
+        DigestCache().read_digest(finished_run(tmp_path)),
+        status=RunStatus(state, started=1000.0, waits_for="GPU 0: pid 812, ann, python train.py --with-many-words"),
+        note="learning_rate=1.5e-4",
+        eval_loss=1.23456,
+        losses=(3.0, 2.0, 1.5),
+        failure_heading="ValueError: a sentence that is longer than what a narrow list has room for beside it",
+    )
+    home = HomeState()
+    home.update((digest,), (), None)
+    row = next(row for row in home_rows(home) if row.key.startswith("run:"))
+    lines = [line.plain for line in row.draw(width)]
+    assert "=1.5e-4" in lines[0 if state == "waiting" else -1]
+    assert max(map(len, lines)) <= width
 
 
 def titles(pilot: Pilot[Any]) -> list[str]:
