@@ -153,7 +153,7 @@ batch × sequence.
             points = each.metric_over(self._metric, self._axis) if self._metric else each.losses_over(self._axis)
             every = max(1, len(points) // _MAX_CURVE_POINTS)
             series.append(PlotSeries(points[::every], style, letter=letter))
-            note += [(letter, f"b {style}"), f" {visible(names[number])}{'' if points else ' (none)'}  "]
+            note += [(letter, f"b {style}"), f" {visible(names[number])}{'' if points else ' -'}  "]
         words: list[StyledPiece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
         label = {"step": grouped_digits, "tokens": _short_token_count_text, "time": duration_text}[self._axis]
         axes = PlotAxisOptions(0, SHARE_AND_LABEL_OF_ZOOM_STEPS[self._part][0], self._log_scale, label)

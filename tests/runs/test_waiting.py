@@ -218,6 +218,10 @@ def test_what_cannot_wait_is_refused_before_anything_is_written():
     with pytest.raises(Unavailable, match="several machines"):
         Place().submit(prepared, prepared.plan, when_free="chosen")
     assert not rundir.list_runs()
+    run = rundir.create_run_folder("two", prepared.files)
+    with pytest.raises(Unavailable, match="several machines"):
+        Place().resume(run, when_free="chosen")
+    assert read_status(run).state == "new"
 
 
 @pytest.mark.parametrize("words", [("--any-gpus",), ("--when-free", "--slurm")])

@@ -132,12 +132,8 @@ class Place(Struct, frozen=True):
     ) -> RunDir:
         """Write the run folder of these very files, here and there, and start it."""
         self._require_startable()
-        if when_free and not plan.may_wait:
-            if plan.slurm:
-                raise Unavailable("Slurm has a queue of its own", "Start it without --when-free.")
-            why = "a training on several machines cannot wait for GPUs: each machine has a queue of its own"
-            remedy = "Start it without --when-free once `tui-train facts --on HOST` shows the GPUs of all of them free"
-            raise Unavailable(why, f"{remedy}, or let Slurm start it (--slurm).")
+        if when_free:
+            _require_can_wait(by_slurm=plan.slurm is not None, machine_count=plan.nodes)
         interrupts.raise_if_start_interrupted("")
         if self.slurm:
             dry_run_job(next(file.text for file in prepared.files if file.path == SLURM_SCRIPT), self.host)
@@ -160,6 +156,9 @@ class Place(Struct, frozen=True):
         One that ended while it waited for GPUs waits again.
         """
         self._require_startable()
+        if when_free:
+            machine_count = run.plan().get("nodes")
+            _require_can_wait(by_slurm=self.slurm, machine_count=machine_count if isinstance(machine_count, int) else 1)
         if self.name:
             interrupts.raise_if_start_interrupted(run.name)
             job, name = wait_while_completing(run) if self.slurm else None, visible(run.name)
@@ -267,6 +266,16 @@ class Place(Struct, frozen=True):
                 "a training cannot be started on another machine",
                 "Export it, copy it there, and run: bash launch.sh",
             )
+
+
+def _require_can_wait(*, by_slurm: bool, machine_count: int) -> None:
+    """Refuse to wait with a training whose GPUs are not all in the queue of one machine."""
+    if by_slurm:
+        raise Unavailable("Slurm has a queue of its own", "Start it without --when-free.")
+    if machine_count > 1:
+        why = "a training on several machines cannot wait for GPUs: each machine has a queue of its own"
+        remedy = "Start it without --when-free once `tui-train facts --on HOST` shows the GPUs of all of them free"
+        raise Unavailable(why, f"{remedy}, or let Slurm start it (--slurm).")
 
 
 def _remove_unstarted(run: RunDir) -> None:
