@@ -1,7 +1,7 @@
 """Cost of waiting for GPUs: the share of a core that the supervisor of a run takes, and the bytes that a viewer gets.
 
 Usage: python benchmarks/waiting.py [--quick] [--seconds N]. A run waits for 1, 2 and 8 cards of the fake driver of the
-tests, on each of which somebody else computes all the time. Run, in a terminal, watches it.
+tests, on each of which somebody else computes all the time. Run, in a terminal, watches it, and shows the minutes.
 """
 
 import argparse
@@ -50,8 +50,8 @@ def processor_seconds(process: psutil.Process) -> float:
     return sum(times.user + times.system for times in (each.cpu_times() for each in family))
 
 
-def measure_waiting(folder: Path, card_count: int, seconds: int) -> tuple[float, int]:
-    """Return the share of a core that a waiting supervisor takes, and the bytes that its viewer gets meanwhile."""
+def measure_waiting(folder: Path, card_count: int, seconds: int) -> tuple[float, int, int]:
+    """Return a waiting supervisor's share of a core, its viewer's bytes, and in how many seconds these came."""
     folder.mkdir()
     uuids = [f"GPU-00003090-0000-4000-8000-{number:012x}" for number in range(card_count)]
     cards = (CARD.format(uuid=uuid, number=number) for number, uuid in enumerate(uuids))
@@ -68,21 +68,23 @@ def measure_waiting(folder: Path, card_count: int, seconds: int) -> tuple[float,
     try:
         viewer.wait_for_text("finetune.py")
         drain_for(viewer, SETTLING_SECONDS)
-        process, viewer.seen = psutil.Process(supervisor.pid), b""
+        process = psutil.Process(supervisor.pid)
         before, begin = processor_seconds(process), time.monotonic()
-        drain_for(viewer, seconds)
-        return (processor_seconds(process) - before) / (time.monotonic() - begin), len(viewer.seen)
+        sizes = [drain_for(viewer, 1) for _ in range(seconds)]
+        share = (processor_seconds(process) - before) / (time.monotonic() - begin)
+        return share, sum(sizes), sum(map(bool, sizes))
     finally:
         viewer.close()
         supervisor.terminate()
         supervisor.wait(60)
 
 
-def drain_for(terminal: Terminal, seconds: float) -> None:
-    """Read what a program draws, for some seconds."""
-    end = time.monotonic() + seconds
+def drain_for(terminal: Terminal, seconds: float) -> int:
+    """Read what a program draws for some seconds, and return the bytes."""
+    end, terminal.seen = time.monotonic() + seconds, b""
     while (left := end - time.monotonic()) > 0:
         terminal.drain(left)
+    return len(terminal.seen)
 
 
 def main() -> None:
@@ -94,9 +96,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         for card_count in (1, 2, 8):
             seconds = 10 if given.quick else given.seconds
-            share, size = measure_waiting(Path(name) / str(card_count), card_count, seconds)
+            share, size, busy_seconds = measure_waiting(Path(name) / str(card_count), card_count, seconds)
             shown = f"waiting for {card_count} cards: {share:.2%} of a core (goal {GOAL_CORE_SHARE:.1%})"
-            print(f"{shown}, {size} bytes to a viewer in {seconds} s", flush=True)
+            print(f"{shown}, {size} bytes to a viewer in {busy_seconds} of {seconds} s", flush=True)
 
 
 if __name__ == "__main__":
