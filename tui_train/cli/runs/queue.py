@@ -32,11 +32,12 @@ def print_queue(host: str, *, as_json: bool) -> None:
         here = {run.name: run for run in rundir.list_runs()}
         own = [here.get(start.run) if host or start.user == user_name(os.geteuid()) else None for start in waiting]
         notes = [visible(read_note(run)) if run else "" for run in own]
+        # The first column, by which a run is moved, is the last to be cut.
         rows = [
-            (str(place), visible(start.run), *([note] if any(notes) else []), *_queue_cells(start))
+            (f"{place}  {visible(start.run)}", *([note] if any(notes) else []), *_queue_cells(start))
             for place, (start, note) in enumerate(zip(waiting, notes, strict=True), start=1)
         ]
-        heads = ("", "run", *(["note"] if any(notes) else []), "user", "waits", "for", "why")
+        heads = ("   run", *(["note"] if any(notes) else []), "user", "waits", "for", "why")
         click.echo(aligned_table_text([heads, *rows]))
     else:
         click.echo("Nothing waits. Let a run wait for its GPUs: tui-train run PROFILE --when-free")
@@ -44,16 +45,16 @@ def print_queue(host: str, *, as_json: bool) -> None:
 
 def move_run(reference: str, *, to_front: bool) -> None:
     """Move a run or tune that waits before or after all others of this user, and list what waits there."""
+    host = ""
     with _report_unusable_queue():
-        if move_in_queue(str(trials_folder() / reference), to_front=to_front):
-            return print_queue("", as_json=False)
-        run = rundir.find_run(reference)
-        place = read_remote_place(run.path)
-        if place:
-            ask_queue_move(place, to_front=to_front)
-        elif not move_in_queue(str(run.path), to_front=to_front):
-            raise BadInput(f"{visible(run.name)} does not wait", "See `tui-train queue`.")
-    return print_queue(place.host if place else "", as_json=False)
+        if not move_in_queue(str(trials_folder() / reference), to_front=to_front):
+            run = rundir.find_run(reference)
+            if place := read_remote_place(run.path):
+                host = place.host
+                ask_queue_move(place, to_front=to_front)
+            elif not move_in_queue(str(run.path), to_front=to_front):
+                raise BadInput(f"{visible(run.name)} does not wait", "See `tui-train queue`.")
+    print_queue(host, as_json=False)
 
 
 @contextmanager
