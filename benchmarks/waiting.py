@@ -19,6 +19,8 @@ from bench import Terminal
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fake_driver import driver_environment
 
+from tui_train.base.text import quantity
+
 GOAL_CORE_SHARE = 0.002
 SETTLING_SECONDS = 15  # the first looks at the cards, and the start of the viewer
 CARD = """[card]
@@ -97,7 +99,7 @@ def main() -> None:
         for card_count in (1, 2, 8):
             seconds = 10 if given.quick else given.seconds
             share, size, busy_seconds = measure_waiting(Path(name) / str(card_count), card_count, seconds)
-            shown = f"waiting for {card_count} cards: {share:.2%} of a core (goal {GOAL_CORE_SHARE:.1%})"
+            shown = f"waiting for {quantity(card_count, 'card')}: {share:.2%} of a core (goal {GOAL_CORE_SHARE:.1%})"
             print(f"{shown}, {size} bytes to a viewer in {busy_seconds} of {seconds} s", flush=True)
 
 

@@ -34,7 +34,7 @@ FIGURES = {
     "reading.py": ["Trainer 5", "no progress", "steps of 3 metrics"],
     "hosts.py": ["asking 16 hosts / asking 4", "median", "p99"],
     "watching.py": ["watching at 80x24", "watching at 120x40", "watching at 200x50"],
-    "waiting.py": ["waiting for 1 cards", "waiting for 2 cards", "waiting for 8 cards"],
+    "waiting.py": ["waiting for 1 card", "waiting for 2 cards", "waiting for 8 cards"],
     "tune.py quickstart hardware.device=cpu recipe.layers=2": ["The grid", "tui-train tune", "of the grid's fastest"],
     "memory.py measured.csv": ["Closed form", "Misses", "Trained: 1 rows"],
     "memory_drawn.py": ["compared: within 10 %"],
