@@ -166,6 +166,8 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         self.refresh_bindings()
 
     def _hint_text(self) -> str:
+        if self._trials_running and self._state is None:
+            return "Starting … Esc goes back."
         if self._trials_running and self._state and self._state.waits_for:
             return f"Waits: {self._state.waits_for}. Esc leaves the queue and goes back."
         if self._trials_running:
