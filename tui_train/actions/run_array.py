@@ -38,7 +38,7 @@ class ArrayMember(msgspec.Struct, frozen=True):
     def note(self) -> str:
         """Its value in the lists of runs, without what is before the name of the setting."""
         name = re.sub("^(recipe\\.|finetune\\.|-+)", "", self.edit)
-        return name[: folders.MAX_NOTE_LENGTH]
+        return name[: MAX_NOTE_LENGTH]
 
     @property
     def errors(self) -> tuple[Finding, ...]:
