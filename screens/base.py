@@ -3,20 +3,22 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import on
+from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.events import Key
 from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.worker import Worker, WorkerState
+from textual.worker import Worker, WorkerState, get_current_worker
 
 from .discovery.discovery import DiscoveryApp
 from .help_lines import help_lines
 from .messages import ScreenShown
 
 if TYPE_CHECKING:
+    from tui_train.runs.rundir import RunDir
+
     from .widgets.jump import JumpTarget
 
 # Of the screens that have several panels between which the cursor can go.
@@ -91,6 +93,20 @@ class WizardScreen(Screen[None]):
                 act(answer)
 
         self.app.push_screen(ChoiceDialog(question, answers), answered)
+
+    @work(thread=True, exclusive=True, group="ask-stop")
+    def ask_and_stop(self, run: "RunDir", question: str, stop: Callable[[], object]) -> None:
+        """Ask whether a run is to be stopped, with what that would leave, and stop it."""
+        from tui_train.views.run_ends import stop_consequence_text
+
+        worker, consequence = get_current_worker(), stop_consequence_text(run)
+        answers = (("", "No, let it run"), ("stop", "Stop it and all its processes"))
+
+        def ask() -> None:
+            if self.app.screen is self and not worker.is_cancelled:
+                self.ask_choice(f"{question}\n\n{consequence}", answers, lambda _answer: stop())
+
+        self.app.call_from_thread(ask)
 
     def jump_targets(self) -> "Iterable[JumpTarget]":
         """Return the panels and groups to which the cursor can go by a letter."""

@@ -52,10 +52,11 @@ def _escape_unencodable_output() -> None:
 
 
 def _exit_with_error(error: TuiTrainError) -> NoReturn:
+    from tui_train.base.own_command import with_own_command
     from tui_train.base.text import visible
 
     # Words of another machine or of a file may be among them.
-    lines = f"tui-train: {error.message}\n  {error.remedy}".split("\n")
+    lines = with_own_command(f"tui-train: {error.message}\n  {error.remedy}").split("\n")
     sys.stderr.write("".join(f"{visible(line)}\n" for line in lines))
     sys.exit(error.exit_code)
 

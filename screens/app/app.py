@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from ..run.run_view import RunView
     from ..steps.step import StepScreen
 
+_NEWEST_RUNS_LOOKED_AT = 20  # for one that was started since Home was last seen
 _PAINT_SECONDS = 0.1  # seconds in which a new screen is drawn
 _GARBAGE_DELAY_SECONDS = 0.15  # seconds without another screen being left, in which the one below is drawn
 # There is one draft.
@@ -445,15 +447,27 @@ class Wizard(DiscoveryApp):
         """Keep the last values and end, with an exit code."""
         from tui_train.facts.machine.child_process import set_children_cancelled
 
-        lost = None
+        left, goes_on = "", ""
         try:
-            if left := self.edits.write_draft_and_name_lost_secrets():
-                lost = Text(f"tui-train: {left}")
+            left = self.edits.write_draft_and_name_lost_secrets()
         except Exception as error:  # noqa: BLE001 - as above
-            lost = Text(visible(f"tui-train: the last values could not be kept: {error}"))
+            left = visible(f"the last values could not be kept: {error}")
+        with suppress(Exception):
+            goes_on = self._continuing_runs_text()
         set_children_cancelled()
         self._environment.cancel()
-        self.exit(code, message=lost)
+        lines = [f"tui-train: {left}" if left else "", goes_on]
+        self.exit(code, message=Text("\n".join(filter(None, lines))) if left or goes_on else None)
+
+    def _continuing_runs_text(self) -> str:
+        """Return which runs go on without the wizard: of the newest, and of those that it has shown as live."""
+        from tui_train.runs.rundir import runs_newest_first_by_name
+        from tui_train.runs.status import read_live_runs
+        from tui_train.views.run_ends import continuing_runs_text
+
+        shown = (run for screen in self.screen_stack if isinstance(screen, HomeScreen) for run in screen.live_runs)
+        candidates = {run.path: run for run in (*runs_newest_first_by_name()[:_NEWEST_RUNS_LOOKED_AT], *shown)}
+        return continuing_runs_text(read_live_runs(candidates.values()))
 
     def action_help(self) -> None:
         """Explain the present screen."""

@@ -145,7 +145,8 @@ on each panel and group, which goes there, q quit."""
         yield StepBar(title="Home")
         yield FilterLine("name, model, data or state")
         with Horizontal(id="middle"):
-            yield _HomeList(() if self._is_anything_saved else START_ROWS, id="list")
+            rows = () if self._is_anything_saved else START_ROWS
+            yield _HomeList(rows, id="list", pinned_section="live")
         yield Hint()
         yield KeyBar()
 
@@ -214,6 +215,7 @@ on each panel and group, which goes there, q quit."""
         if was_empty and (self.state.runs or self.state.profiles):
             # The live or newest run, wherever the cursor was among the ways to begin.
             self.row_list.action_go_to_end(-1)
+            self.refresh_list()  # the causes of the failures that are in sight now
         self._draw_first_picture()
 
     def _update_remote_runs_if_any(self) -> None:
@@ -403,6 +405,11 @@ on each panel and group, which goes there, q quit."""
         return self.query_one("#list", CursorList)
 
     @property
+    def live_runs(self) -> "Iterable[RunDir]":
+        """The runs that were live when it was last drawn."""
+        return (digest.run for digest in self.state.runs.values() if digest.is_live)
+
+    @property
     def _cursor_row_key(self) -> str:
         return self.row_list.cursor if self.is_mounted else ""
 
@@ -493,8 +500,10 @@ on each panel and group, which goes there, q quit."""
     def action_stop(self) -> None:
         """Ask, then end the run, or the marked ones that are live."""
         going = tuple(each for each in self._marked_runs_or_run_at_cursor if each.is_stoppable)
-        it = "it and all its processes" if len(going) == 1 else "them and all their processes"
-        answers = (("", "No, leave it" if len(going) == 1 else "No, leave them"), ("stop", f"Stop {it}"))
+        if len(going) == 1:
+            self.ask_and_stop(going[0].run, f"Stop {runs_text(going)}?", lambda: self._stop_runs((going[0].run,)))
+            return
+        answers = (("", "No, leave them"), ("stop", "Stop them and all their processes"))
         runs = tuple(each.run for each in going)
         self.ask_choice(f"Stop {runs_text(going)}?", answers, lambda _answer: self._stop_runs(runs))
 

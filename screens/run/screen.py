@@ -128,16 +128,16 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "show_result", "Result", key_display="Enter"),
         Binding("f2", "fix", "Fix it"),
+        Binding("s", "stop", "Stop"),
+        Binding("r", "resume", "Resume"),
         Binding("e", "edit", "Edit"),
         Binding("E", "open_script", "Open the script"),
         Binding("c", "compare_with_previous", "Compare"),
-        Binding("p", "change_plot('p')", "Plot"),
         Binding("z", "change_plot('z')", "Zoom to the last part", show=False),
         Binding("l", "change_plot('l')", "Logarithmic scale", show=False),
         Binding("v", "change_plot('v')", "Learning rate or loss", show=False),
         Binding("m", "show_metrics", "Metrics"),
-        Binding("s", "stop", "Stop"),
-        Binding("r", "resume", "Resume"),
+        Binding("p", "change_plot('p')", "Plot"),
         Binding("a", "choose_attempt", "Log of another attempt", show=False),
         Binding("o", "choose_rank", "Lines of one rank", show=False),
         Binding("escape", "back", "Back", key_display="Esc"),
@@ -442,8 +442,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     def action_stop(self) -> None:
         """Ask, then end the run."""
-        answers = (("", "No, let it run"), ("stop", "Stop it and all its processes"))
-        self.ask_choice("Stop this training?", answers, lambda _answer: self._stop_run())
+        self.ask_and_stop(self.run, "Stop this training?", self._stop_run)
 
     @work(thread=True, group="stop")
     def _stop_run(self, *, then_leave_wizard: bool = False) -> None:
@@ -470,7 +469,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         """Ask what becomes of a live run; false when there is nothing to ask."""
         if not self.view.is_still_training:
             return False
-        answers = (("detach", "Leave it running (tui-train opens it again)"), ("stop", "Stop it"), ("", "Stay here"))
+        answers = (("detach", "Leave it running; Home opens it again"), ("stop", "Stop it"), ("", "Stay here"))
 
         def leave(answer: str) -> None:
             if answer == "detach":

@@ -37,8 +37,10 @@ class ListRow(NamedTuple):
 class ListState:
     """Rows below each other, and the key of the one in which the cursor is, empty for none."""
 
-    def __init__(self, rows: Sequence[ListRow] = ()) -> None:
+    def __init__(self, rows: Sequence[ListRow] = (), pinned_section: str = "") -> None:
         self.cursor = ""
+        self.pinned_section = pinned_section  # the first one, which stays in sight; empty for none
+        self._pinned_end = 0
         self.rows: tuple[ListRow, ...] = ()
         self._starts: list[int] = []
         self._stops: list[ListRow] = []
@@ -72,6 +74,8 @@ class ListState:
             for row, start in zip(self.rows, self._starts, strict=True)
             if row.key
         }
+        pinned = [row.key for row in self._stops if row.section == self.pinned_section] if self.pinned_section else []
+        self._pinned_end = self._lines[pinned[-1]].stop + 1 if pinned else 0
         wanted = cursor if cursor in self._numbers else self.cursor
         if wanted not in self._numbers:
             # The next row, or in the end of a section the one before.
@@ -117,16 +121,23 @@ class ListState:
         inside = direction < 0 and firsts[here] != self.cursor
         return firsts[sections[(sections.index(here) + (0 if inside else direction)) % len(sections)]]
 
+    def pinned_line_count(self, height: int) -> int:
+        """Return how many lines stay in sight: those of `pinned_section` and what stands above and right below it.
+
+        None, where they would take more than half of a list of this height.
+        """
+        return self._pinned_end if self._pinned_end <= height // 2 else 0
+
     def top_line_to_show_cursor(self, top: int, height: int) -> int:
-        """Return the first line that is seen, so that the cursor is: above the first row all that stands over it."""
-        lines = self.lines_of_row(self.cursor)
-        if not lines or not height:
+        """Return by how many lines to scroll, so that the cursor is seen: above the first row all that is over it."""
+        lines, pinned = self.lines_of_row(self.cursor), self.pinned_line_count(height)
+        if not lines or not height or (lines.stop <= pinned and self.cursor != self.first_row_key):
             return top
-        first = 0 if self.cursor == self.first_row_key else lines.start
+        first = 0 if self.cursor == self.first_row_key else lines.start - pinned
         if first < top:
             # The title of a section is seen with its first row.
-            above = self.row_at(first - 1)
-            return first - 1 if above and not above[0].key else first
+            above = self.row_at(lines.start - 1)
+            return first - 1 if first and above and not above[0].key else first
         return max(top, lines.stop - height)
 
 
@@ -154,9 +165,10 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
 
         key: str
 
-    def __init__(self, rows: Sequence[ListRow] = (), *, id: str) -> None:  # noqa: A002 - Textual's name
+    def __init__(self, rows: Sequence[ListRow] = (), *, id: str, pinned_section: str = "") -> None:  # noqa: A002 - Textual's name
+        """`pinned_section` is the first one, which stays in sight."""
         super().__init__(id=id)
-        self.state = ListState(rows)
+        self.state = ListState(rows, pinned_section)
         self._strips: dict[int, Strip] = {}
 
     @property
@@ -167,11 +179,26 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
     @property
     def visible_keys(self) -> tuple[str, ...]:
         """The keys of the rows that are on the screen."""
-        return self.state.row_keys_between_lines(self._top_line, self._top_line + max(1, self.size.height))
+        top, pinned = self._top_line, self._pinned_line_count
+        seen = self.state.row_keys_between_lines(top + pinned, top + max(1, self.size.height))
+        return (*self.state.row_keys_between_lines(0, pinned - 1), *seen) if pinned else seen
 
     @property
     def _top_line(self) -> int:
         return round(self.scroll_y)
+
+    @property
+    def _pinned_line_count(self) -> int:
+        return self.state.pinned_line_count(self.size.height)
+
+    def _line_at(self, y: int) -> int:
+        """Return the line that is seen at a height."""
+        return y if y < self._pinned_line_count else y + self._top_line
+
+    def height_of_line(self, line: int) -> int:
+        """Return at which height a line is seen, -1 where it is not."""
+        pinned, y = self._pinned_line_count, line - self._top_line
+        return line if line < pinned else y if pinned <= y < self.size.height else -1
 
     def show(self, rows: Sequence[ListRow], cursor: str = "") -> None:
         """Show these rows; the cursor stays on its row, or goes to `cursor`, or to the nearest."""
@@ -197,7 +224,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         """Draw lines again, and write those that are seen and look different."""
         before = {line: self._strips.pop(line, None) for line in lines}
         for line, strip in before.items():
-            if 0 <= (y := line - self._top_line) < self.size.height and self._drawn_strip(line) != strip:
+            if (y := self.height_of_line(line)) >= 0 and self._drawn_strip(line) != strip:
                 self.refresh(Region(0, y, self.size.width, 1))
 
     def _drawn_strip(self, line: int) -> Strip:
@@ -210,7 +237,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def render_line(self, y: int) -> Strip:
         """Return a line of what is seen."""
-        return self._drawn_strip(y + self._top_line)
+        return self._drawn_strip(self._line_at(y))
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """Take as many lines as all rows, where that decides the height."""
@@ -276,7 +303,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def on_click(self, event: events.Click) -> None:
         """Do what a click on the row does."""
-        found = self.state.row_at(event.y - self.styles.gutter.top + self._top_line)
+        found = self.state.row_at(self._line_at(event.y - self.styles.gutter.top))
         if found and found[0].key:
             self.click_row(found[0].key, is_second_click=event.chain > 1)
 

@@ -3,6 +3,7 @@
 In a list each is read separately, so that a damaged one does not hide the others.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct
@@ -101,6 +102,12 @@ def read_listed_run(run: RunDir) -> ListedRun:
         return ListedRun(run=run, status=known, damage=damage or run.read_plan()[1])
     except Exception as error:  # noqa: BLE001 - whatever is in this folder, the others are shown
         return ListedRun(run=run, status=None, damage=visible(f"{type(error).__name__}: {error}")[:200])
+
+
+def read_live_runs(candidates: Iterable[RunDir]) -> tuple[RunDir, ...]:
+    """Return the runs among some whose supervisor works, or will; none of those that cannot be read."""
+    listed = map(read_listed_run, candidates)
+    return tuple(each.run for each in listed if each.status and each.status.live)
 
 
 def read_listed_runs(limit: int | None = None) -> tuple[ListedRun, ...]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from tui_train.base.errors import Unavailable
+from tui_train.base.own_command import with_own_command
 from tui_train.base.text import (
     as_sentence,
     duration_text,
@@ -122,7 +123,9 @@ def _card_and_set_lines(
 def _torch_remedy(machine: Machine) -> str:
     """Return how to get a torch for the cards of a machine, or why there is none."""
     try:
-        return f"Make an environment that can: tui-train env create hf ({recommended_torch_build(machine).text})."
+        return with_own_command(
+            f"Make an environment that can: tui-train env create hf ({recommended_torch_build(machine).text})."
+        )
     except Unavailable as error:
         return f"{as_sentence(error.message)}. {error.remedy}"
 
@@ -158,7 +161,7 @@ def card_load_text(sample: CardSample) -> str:
 def finding_text(finding: Finding) -> str:
     """Return a finding in two or three lines: what is wrong and why, what to do, the options that do it."""
     fix = f"\n  Fix: {made}" if finding.change and (made := command_line_options_of_change(finding.change)) else ""
-    return f"{finding.level}: {finding.message}\n  {finding.remedy}{fix}"
+    return with_own_command(f"{finding.level}: {finding.message}\n  {finding.remedy}{fix}")
 
 
 def command_line_options_of_change(change: Change) -> str:

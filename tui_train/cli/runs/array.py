@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from tui_train.actions.run_array import ArrayMember, start_members
+from tui_train.base.own_command import own_command
 from tui_train.base.text import visible
 from tui_train.cli.plans.plans import print_findings_and_require_plan
 from tui_train.cli.runs.runs import doing_text
@@ -37,4 +38,4 @@ def start_members_and_report(members: tuple[ArrayMember, ...], place: Place, whe
             # It came after the last start: it ends this command, not the runs.
             sys.exit(interrupts.exit_code)
     names = " ".join(visible(run.name) for run in runs[: len(RUN_LETTERS)])
-    click.echo(f"Compare them: tui-train compare {names}" if runs[1:] else f"Watch it: tui-train attach {names}")
+    click.echo(f"Compare them: {own_command()} compare {names}" if runs[1:] else f"Watch it: {own_command()} attach {names}")

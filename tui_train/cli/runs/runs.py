@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from tui_train.base.errors import TuiTrainError, Unavailable
+from tui_train.base.own_command import own_command
 from tui_train.base.text import loss_text, size_text, visible
 from tui_train.cli.printing import aligned_table_text, print_json
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
@@ -41,7 +42,7 @@ def print_runs(host: str, *, as_json: bool) -> None:
                 where = visible(host or str(listed.run.path))
                 click.echo(f"! {visible(listed.run.name)} is damaged: {listed.damage}\n  See {where}.", err=True)
     else:
-        click.echo(f"No runs on {visible(host)}." if host else "No runs yet. Start one: tui-train quickstart")
+        click.echo(f"No runs on {visible(host)}." if host else f"No runs yet. Start one: {own_command()} quickstart")
 
 
 def _refresh_and_list_runs() -> tuple[ListedRun, ...]:
@@ -151,10 +152,10 @@ def next_commands_text(run: RunDir, status: RunStatus) -> str:
         return ""
     name = visible(run.name)
     if failure_that_would_repeat(run, status):
-        return f"Unchanged, it would fail again. Its log: tui-train logs {name}"
+        return f"Unchanged, it would fail again. Its log: {own_command()} logs {name}"
     if why := why_not_resumable(run, status):
-        return f"It {why}. Its log: tui-train logs {name}"
-    return f"Resume it: tui-train resume {name}; its log: tui-train logs {name}"
+        return f"It {why}. Its log: {own_command()} logs {name}"
+    return f"Resume it: {own_command()} resume {name}; its log: {own_command()} logs {name}"
 
 
 def fetch_results_and_report(reference: str, *, checkpoints: bool) -> None:

@@ -11,6 +11,7 @@ from tui_train.actions.machine_facts import FactsSource, require_training_on_thi
 from tui_train.actions.run_array import prepare_members
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.base.errors import EndedBySignal, TuiTrainError, Unavailable
+from tui_train.base.own_command import own_command
 from tui_train.base.text import display_path, duration_text, grouped_digits, size_text, visible
 from tui_train.cli import printing
 from tui_train.cli.plans.plans import (
@@ -145,9 +146,9 @@ def run_quickstart(edits: tuple[str, ...]) -> None:
             f"loss from {progress.first.loss:.3f} to {progress.last.loss:.3f} in {progress.last.step} steps{rate}"
         )
     name = visible(started.name)
-    click.echo(f"view:    tui-train logs {name}   or   tui-train attach {name}")
+    click.echo(f"view:    {own_command()} logs {name}   or   {own_command()} attach {name}")
     if status.state != "finished":
-        click.echo(f"resume:  tui-train resume {name}")
+        click.echo(f"resume:  {own_command()} resume {name}")
     if on_cpu:
         click.echo(on_cpu)
     sys.exit(exit_code_after_run(status))
@@ -232,7 +233,7 @@ def _outcome_text(run: RunDir, status: RunStatus) -> str:
 
 
 def _attach_or_stop_hint(name: str) -> str:
-    return f"Watch it: tui-train attach {name}; end it: tui-train stop {name}"
+    return f"Watch it: {own_command()} attach {name}; end it: {own_command()} stop {name}"
 
 
 def _stream_started_run(started: RunDir, interrupts: Interrupts) -> tuple[Progress, RunStatus]:
@@ -272,7 +273,9 @@ def _weights_lines(run: RunDir, status: RunStatus) -> Iterator[str]:
         yield f"It cannot be loaded: {visible(weights.problem)}"
         return
     merge = (
-        f"; to merge the adapter into its model: tui-train merge {name} NEW_FOLDER" if weights.kind == "adapter" else ""
+        f"; to merge the adapter into its model: {own_command()} merge {name} NEW_FOLDER"
+        if weights.kind == "adapter"
+        else ""
     )
-    try_line = "" if weights.scores or run_result.lacks_tokenizer else f"Try it: tui-train try {name}{merge}"
-    yield try_line or f"More: tui-train result {name}"
+    try_line = "" if weights.scores or run_result.lacks_tokenizer else f"Try it: {own_command()} try {name}{merge}"
+    yield try_line or f"More: {own_command()} result {name}"

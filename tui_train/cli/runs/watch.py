@@ -6,6 +6,7 @@ import click
 
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, TuiTrainError
 from tui_train.base.files import why_unreadable
+from tui_train.base.own_command import own_command
 from tui_train.base.text import visible
 from tui_train.cli.results.diagnose import LogReadProgressPrinter, diagnosis_text
 from tui_train.cli.runs.runs import stop_run_with_grace
@@ -197,6 +198,6 @@ def ask_then_detach_or_stop(run: RunDir) -> None:
             answer = "d"
             click.echo()
         if answer == "d":
-            click.echo(f"{name} continues. Watch it: tui-train attach {name}")
+            click.echo(f"{name} continues. Watch it: {own_command()} attach {name}")
             sys.exit(0)
     stop_run_with_grace(run, read_status(run))
