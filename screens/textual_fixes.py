@@ -41,6 +41,7 @@ def fix_textual() -> None:
     _fix_second_dismiss()
     _fix_wrap_to_no_columns()
     _fix_click_on_removed_widget()
+    _fix_reversed_options()
     _stop_cursor_blinking()
     _skip_second_layout()
     _skip_second_drawing()
@@ -74,6 +75,19 @@ def _fix_second_dismiss() -> None:
         return dismiss(self, result) if self.is_active else AwaitComplete()
 
     Screen.dismiss = fixed  # type: ignore[method-assign]
+
+
+def _fix_reversed_options() -> None:
+    """An option that a style reverses is drawn so (8.2.8; no issue upstream): without colours nothing else marks it."""
+    own_style = OptionList.get_visual_style
+
+    @wraps(own_style)
+    def fixed(self: OptionList, *component_classes: str, partial: bool = False) -> Style:
+        style = own_style(self, *component_classes, partial=partial)
+        is_reversed = any(self.get_component_styles(name).text_style.reverse for name in component_classes)
+        return style + Style(reverse=True) if is_reversed else style
+
+    OptionList.get_visual_style = fixed  # type: ignore[method-assign]
 
 
 def _fix_wrap_to_no_columns() -> None:

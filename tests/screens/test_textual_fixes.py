@@ -44,6 +44,22 @@ async def test_a_click_on_the_palette_may_come_where_the_screen_has_ended(machin
             assert (pilot.app.screen is palette) is there
 
 
+async def test_a_reversed_option_is_drawn_so():
+    make_wizard()
+
+    class Listed(App[None]):
+        CSS = "OptionList > .option-list--option-highlighted { text-style: reverse; }"
+
+        def compose(self) -> ComposeResult:
+            yield OptionList("a", "b")
+
+    async with Listed().run_test() as pilot:
+        listed, of_marked = pilot.app.query_one(OptionList), "option-list--option-highlighted"
+        assert not unfixed(OptionList.get_visual_style)(listed, of_marked).reverse
+        assert listed.get_visual_style(of_marked).reverse
+        assert not listed.get_visual_style("option-list--option").reverse
+
+
 async def test_a_page_key_before_a_list_is_drawn():
     make_wizard()
 
