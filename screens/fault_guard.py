@@ -21,6 +21,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.fault_log import record_fault
 from tui_train.base.text import as_sentence, visible
 
+from .screen_words import words_on_screen
 from .themes import needs_plain_colours
 
 # Seconds until the same fault is shown again: one in a timer comes ten times a second.
@@ -130,7 +131,10 @@ class GuardedApp(App[int]):
     def show_error(self, error: TuiTrainError) -> None:
         """Show an error with its remedy."""
         self.notify(
-            visible(f"{as_sentence(error.message)}. {error.remedy}"), severity="error", timeout=10, markup=False
+            visible(words_on_screen(f"{as_sentence(error.message)}. {error.remedy}")),
+            severity="error",
+            timeout=10,
+            markup=False,
         )
 
     async def _process_messages(self, *arguments: Any, **named: Any) -> None:

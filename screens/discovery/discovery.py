@@ -19,6 +19,7 @@ from tui_train.profile.types import Profile
 
 from ..fault_guard import GuardedApp
 from ..messages import QueryRecipes, QueryScriptHelp, ScreenShown
+from ..screen_words import finding_on_screen
 from .machine_queries import QUERY_BY_FACTS_PART, facts_with_answer, import_query_modules, query_host_and_save_typed
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class DiscoveryApp(GuardedApp):
         from tui_train.checks import find_problems
 
         if self._findings is None or self._findings[0] is not setup:
-            self._findings = setup, find_problems(setup)
+            self._findings = setup, tuple(finding_on_screen(each, setup.profile) for each in find_problems(setup))
         return self._findings[1]
 
     # Not Textual's `data_bind`: the app would hold every screen that was ever bound, until a value changes.

@@ -17,6 +17,7 @@ from tui_train.views.run_digest import RunDigest
 from tui_train.views.run_settings import shortened_setting_text
 
 from ..run.run_plot import PlotOptions, draw_or_hide_plot
+from ..screen_words import words_on_screen
 from ..widgets.lines import Lines
 from ..widgets.plot import Plot
 from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
@@ -79,7 +80,7 @@ def _run_lines(digest: RunDigest, details: RunDetails, width: int) -> Iterator[C
         yield Content()
         yield heading("Why", "", width)
         yield from Content(visible(digest.failure_cause or digest.damage)).wrap(width)
-        yield from Content.styled(visible(digest.remedy), MUTED).wrap(width) if digest.remedy else ()
+        yield from Content.styled(visible(words_on_screen(digest.remedy)), MUTED).wrap(width) if digest.remedy else ()
     if details.previous_run_name:
         yield Content()
         yield heading("Changed", styled((f"since {visible(details.previous_run_name)}", MUTED)), width)
@@ -126,7 +127,7 @@ def _profile_lines(digest: ProfileDigest, width: int) -> Iterator[Content]:
 def _beginning_lines(beginning: StartOption, width: int) -> Iterator[Content]:
     yield heading(beginning.title, "", width)
     for label, words in beginning.details:
-        yield from _labelled_lines(label, words, width)
+        yield from _labelled_lines(label, words_on_screen(words), width)
 
 
 def _summary_labels_and_texts(about: TrainingSummary) -> tuple[tuple[str, str], ...]:

@@ -20,6 +20,7 @@ from tui_train.base.text import as_sentence, quantity, size_text, visible
 
 from ..base import JUMP_BINDING
 from ..messages import CompareRuns, ContinueDraft, HomeDrawn, OpenRun, OpenStep
+from ..screen_words import words_on_screen
 from ..textual_fixes import forward_key
 from ..widgets.cursor_list import CursorList
 from ..widgets.hint import Hint
@@ -488,7 +489,7 @@ on each panel and group, which goes there, q quit."""
 
     def _offer_preview_of_forbidden_start(self, name: str, prepared: "PreparedPlan") -> None:
         errors_text = "\n".join(
-            visible(f"✗ {as_sentence(finding.message)}. {finding.remedy}")
+            visible(words_on_screen(f"✗ {as_sentence(finding.message)}. {finding.screen_remedy}"))
             for finding in prepared.errors[:MAX_NAMES_SHOWN]
         )
         self.ask_choice(

@@ -30,6 +30,7 @@ from tui_train.views.previous_run import (
 )
 
 from ..discovery.machine_queries import FACTS_PARTS_NOT_AWAITED
+from ..screen_words import finding_on_screen
 from ..steps.step import StepScreen
 from ..widgets.file_viewer import FileViewer, ScrollingPage, ViewedFile
 from ..widgets.hint import Hint
@@ -143,7 +144,7 @@ class PlanScreen(StepScreen):
             title=plan.title if plan else "",
             notes=plan.notes if plan else (),
             prediction=predict_memory(setup) if setup else None,
-            findings=prepared.findings,
+            findings=self.findings(),
             command=make_plain_command(plan) if plan else None,
             files=len(self.query_one(FileViewer).files),
             fallbacks=fallbacks_by_phase(plan),
@@ -256,7 +257,8 @@ class PlanScreen(StepScreen):
 
     def findings(self) -> tuple[Finding, ...]:
         """All findings, whatever they are about."""
-        return self._prepared.findings if self._prepared else ()
+        prepared = self._prepared
+        return tuple(finding_on_screen(each, prepared.profile) for each in prepared.findings) if prepared else ()
 
     # The files
 

@@ -15,6 +15,7 @@ from tui_train.base.text import quantity, visible
 from tui_train.checks import Finding
 from tui_train.facts.gpus.gpu_sets import are_gpus_in_use, facts_with_idle_gpus
 from tui_train.facts.machine.folder_names import names_in_local_folder
+from tui_train.plan.outside_files import outside_files_text
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.script.plain_command import command_to_paste
 from tui_train.profile import fields, store
@@ -322,7 +323,10 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
                 if self.wizard.other_machine_name
                 else ""
             )
-            self.notify(visible(f"Written to {target}. {there}Run it with: bash launch.sh"), markup=False)
+            outside = outside_files_text(self._prepared.profile)
+            beside = f" Not in it, and needed at its own path: {outside}." if outside else ""
+            words = f"Written to {target}. {there}Run it with: bash launch.sh.{beside}"
+            self.notify(visible(words), timeout=10, markup=False)
 
 
 SCREEN = PreviewScreen

@@ -1,11 +1,13 @@
 """Panel with the diagnosis of a failed run: cause, log line, remedy, and the change that F2 makes."""
 
+from msgspec.structs import replace
 from textual.content import Content
 from textual.message import Message
 
 from tui_train.base.text import typeset_ascii, visible
 from tui_train.diagnose import Diagnosis
 
+from ..screen_words import words_on_screen
 from ..widgets.lines import Lines
 from ..widgets.text_layout import FAILED_MARK, KEY_STYLE, MUTED, RULE_STYLE, fit, styled
 
@@ -36,6 +38,9 @@ class FailurePanel(Lines):
     def show_diagnosis(self, diagnosis: Diagnosis | None, memory_fit_text: str = "") -> None:
         """Show a diagnosis, or none; `memory_fit_text` are words about the memory that its change would take."""
         self.display = diagnosis is not None
+        if diagnosis:
+            cause, remedy = words_on_screen(diagnosis.cause), words_on_screen(diagnosis.remedy)
+            diagnosis = replace(diagnosis, cause=cause, remedy=remedy)
         self._diagnosis = (diagnosis, memory_fit_text) if diagnosis else None
         self.show(self._lines_that_fit)
 

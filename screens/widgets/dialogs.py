@@ -16,6 +16,7 @@ from textual.widgets.option_list import Option
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import as_sentence, visible
 
+from ..screen_words import words_on_screen
 from .file_viewer import ScrollingPage
 from .form.entry import ListFolderNames, PathSuggester
 from .lines import DrawLines, Lines
@@ -118,7 +119,7 @@ class TextDialog(ModalScreen[str | None]):
 
 
 def _refusal_line(error: TuiTrainError) -> Content:
-    return styled(FAILED_MARK, f" {visible(as_sentence(error.message))}. {visible(error.remedy)}")
+    return styled(FAILED_MARK, f" {visible(as_sentence(error.message))}. {visible(words_on_screen(error.remedy))}")
 
 
 class HelpScreen(ModalScreen[None]):

@@ -21,7 +21,8 @@
 #   70  its processes were not connected
 #   73  cannot write
 #   75  already running
-# Needs bash, coreutils and the Python below.
+# Needs bash, coreutils and the Python below; not in this folder:
+# /home/ada/vlm/train_vlm.py and what it imports.
 
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;

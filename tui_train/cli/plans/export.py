@@ -15,6 +15,7 @@ from tui_train.base.text import visible
 from tui_train.cli import printing
 from tui_train.cli.plans import plans
 from tui_train.memory.data_defaults import make_setup
+from tui_train.plan.outside_files import outside_files_text
 from tui_train.plan.render import files_with_plan_described
 from tui_train.plan.render.manifests import MANIFESTS, with_cluster_address
 from tui_train.plan.render.manifests.cluster import VolumeClaim, plan_for_cluster
@@ -34,6 +35,8 @@ def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: Fa
     )
     made_plan = plans.print_findings_and_require_plan(prepared)
     target = _write_files_and_print_paths(folder, prepared.files, force=force)
+    if outside := outside_files_text(prepared.profile):
+        click.echo(f"Not in it, and needed at its own path: {visible(outside)}")
     script = visible(shlex.quote(str(target / LAUNCH_SCRIPT_FILE_NAME)))
     if source.host or (source.machine_file and not source.slurm):
         click.echo(f"Copy {visible(str(target))} to {visible(source.host or 'that machine')}.")

@@ -6,6 +6,7 @@ from importlib import resources
 import msgspec
 
 from tui_train.channel.runner_zip import runner_modules, runner_zip
+from tui_train.plan.outside_files import outside_files_text
 from tui_train.plan.render import slurm
 from tui_train.plan.render.nemo.automodel import render_automodel_yaml
 from tui_train.plan.render.nemo.megatron_bridge import render_megatron_bridge
@@ -33,7 +34,7 @@ def render_files(plan: Plan, profile: Profile) -> tuple[RenderedFile, ...]:
     """Return the files of a run, launch.sh first; `profile` is that of the plan."""
     package = resources.files("tui_train")
     return (
-        RenderedFile(LAUNCH_SCRIPT_FILE_NAME, render_launch_script(plan)),
+        RenderedFile(LAUNCH_SCRIPT_FILE_NAME, render_launch_script(plan, outside_files_text(profile))),
         *(
             [RenderedFile(slurm.SLURM_SCRIPT_FILE_NAME, slurm.render_batch_script(plan, plan.slurm))]
             if plan.slurm

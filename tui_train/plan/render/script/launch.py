@@ -22,12 +22,12 @@ _MAX_LINE_LENGTH = 120
 _MAX_PACKED_LINE_WIDTH = 100
 
 
-def render_launch_script(plan: Plan) -> str:
-    """Return the text of launch.sh."""
+def render_launch_script(plan: Plan, outside_files: str = "") -> str:
+    """Return the text of launch.sh; `outside_files` are those that its folder does not have, in words."""
     merged = merge_attempts(plan)
     settings, body = _settings_and_command_body_lines(plan, merged)
     lines = [
-        *script_head.head_comment_lines(plan),
+        *script_head.head_comment_lines(plan, outside_files),
         *script_head.folder_python_and_gpu_lines(plan),
         *(container_lines.mount_lines(plan.container) if plan.container else []),
         *_preparation_function_lines(plan),

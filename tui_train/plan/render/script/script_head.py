@@ -30,8 +30,9 @@ script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keep
 script=${script%??} run_dir=${script%/*}"""
 
 
-def head_comment_lines(plan: Plan) -> list[str]:
+def head_comment_lines(plan: Plan, outside_files: str) -> list[str]:
     """Return the head comment, which --help prints too."""
+    outside = f"; not in this folder: {outside_files}" if outside_files else ""
     sizes = ", ".join((plan.attempts[0].batch, *plan.numbers))
     lines = [
         *(row for line in (f"{plan.name}: {plan.title}", sizes, *plan.notes) for row in _wrapped_comment(line)),
@@ -39,7 +40,7 @@ def head_comment_lines(plan: Plan) -> list[str]:
         *(row for name, what in _usage_rows(plan) for row in _wrapped_comment(f"  {name:<26} {what}", _USAGE_INDENT)),
         "",
         *_EXIT_CODE_LINES,
-        f"Needs bash, coreutils{_requirements_text(plan)}.",
+        *_wrapped_comment(f"Needs bash, coreutils{_requirements_text(plan)}{outside}."),
     ]
     return ["#!/usr/bin/env bash", *(f"# {line}".rstrip() for line in lines), ""]
 

@@ -1,0 +1,58 @@
+"""Texts of checks, diagnoses and errors as a screen says them: fields by their labels, commands as they are typed."""
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from tui_train.base.own_command import with_own_command
+from . import STEPS, load_step_module
+
+if TYPE_CHECKING:
+    from tui_train.checks.finding import Finding
+    from tui_train.profile.types import Profile
+
+
+def words_on_screen(text: str, profile: "Profile | None" = None) -> str:
+    """Return a text that names fields by where they stand, `Learning rate on Recipe` for `recipe.learning_rate`.
+
+    The labels are those of a profile, by default of a new one.
+    """
+    named = _key_pattern().sub(lambda match: _place_text(match, profile), text) if "." in text else text
+    return with_own_command(named)
+
+
+def finding_on_screen(finding: "Finding", profile: "Profile") -> "Finding":
+    """Return a finding in the words of a screen."""
+    from msgspec.structs import replace
+
+    message, remedy, keys = (words_on_screen(text, profile) for text in (finding.message, finding.remedy, finding.keys))
+    return replace(finding, message=message, remedy=remedy, keys=keys)
+
+
+def _place_text(match: re.Match[str], profile: "Profile | None") -> str:
+    from tui_train.profile.types import Profile
+    from tui_train.trainers import field_with_trainer_texts
+
+    key, value = match["key"], match["value"]
+    step = _step_title_by_key().get(key, "")
+    if not step:
+        return match[0]
+    return f"{field_with_trainer_texts(key, profile or Profile()).label} on {step}{f' = {value}' if value else ''}"
+
+
+@cache
+def _key_pattern() -> re.Pattern[str]:
+    """Return what finds the key of a field, also with a value; no part of a path or of a longer name is one."""
+    from tui_train.profile.fields import FIELDS
+
+    keys = sorted((key for key in FIELDS if "." in key), key=len, reverse=True)
+    return re.compile(
+        rf"(?:--set )?(?<![\w./-])(?P<key>{'|'.join(map(re.escape, keys))})(?![\w-]|\.\w)(?:=(?P<value>[\w.:/-]*\w))?"
+    )
+
+
+@cache
+def _step_title_by_key() -> dict[str, str]:
+    """Return on which step each field stands; a step is imported only where a text names a field."""
+    kinds = [(step.title, load_step_module(step.module).SCREEN) for step in STEPS[:-1]]
+    return {key: title for title, kind in kinds for key in kind.field_keys()}
