@@ -5,6 +5,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tui_train.base.own_command import with_own_command
+
 from . import STEPS, load_step_module
 
 if TYPE_CHECKING:

@@ -1,11 +1,12 @@
 """Recipe: the model's size, the batch, the optimisation, and what is tried after an out-of-memory."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
 from textual import on, work
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.widget import Widget
 from textual.worker import get_current_worker
 
@@ -25,6 +26,7 @@ from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 from tui_train.views import finetune_notes
+from tui_train.views.overview import overview_lines
 
 from ..messages import SetProfile, ValueChosen
 from ..steps.step import ADVANCED_GROUP_KEY, StepScreen, label_in_sentence
@@ -32,9 +34,10 @@ from ..steps.step_rows import Section
 from ..widgets.dialogs import ChoiceDialog
 from ..widgets.form.form_lines import FormGroup, FormRow
 from ..widgets.lines import Lines
-from ..widgets.memory_lines import memory_lines, memory_lines_of_unparsable_field
+from ..widgets.memory_lines import memory_lines, memory_lines_of_unparsable_field, phase_lines
 from ..widgets.multi_select import MultiSelect, SelectRow
-from ..widgets.text_layout import MUTED, StyledPiece
+from ..widgets.preview_lines import outline_lines
+from ..widgets.text_layout import MUTED, StyledPiece, heading
 from . import script_rows
 
 _LADDER_GROUP_KEY, _UNUSED_GROUP_KEY = "ladder", "unused"
@@ -119,6 +122,10 @@ Those that change the training ask for your consent; the others keep it the same
     def widgets_above(self) -> Iterable[Widget]:
         """Return the lines about memory, which stay while one types."""
         return [Lines(id="memory")]
+
+    def step_widgets(self) -> Sequence[Widget]:
+        """Return the form, and what follows from it where rows are to spare."""
+        return [*super().step_widgets(), Lines(id="follows")]
 
     def make_group(self, section: Section, rows: tuple[FormRow, ...], setup: Setup | None) -> FormGroup:
         """Return a section; that of the fallbacks is opened to a list."""
@@ -219,6 +226,14 @@ Those that change the training ask for your consent; the others keep it the same
         unread, sound = (
             self.form.state.unparsable_row_label,
             not any(finding.forbids_plan for finding in self.findings()),
+        )
+        outline = overview_lines(setup) if sound and not unread and self.has_class("-tall") else ()
+        self.query_one("#follows", Lines).show(
+            lambda width: (
+                (*phase_lines(found, width), Content(), heading("One run", "", width), *outline_lines(outline, width))
+                if outline
+                else ()
+            )
         )
         self.query_one("#memory", Lines).show(
             lambda width: (

@@ -10,10 +10,11 @@ from tui_train.memory.trace import TRACE_RELATIVE_ERROR, CountedMemory
 from tui_train.memory.types import PhaseMemory
 from tui_train.memory.verdict import MemoryVerdict
 
-from .text_layout import DONE_MARK, FAILED_MARK, MUTED, WARNING_MARK, Styled, fit, heading, stacked_bar, styled
+from .text_layout import DONE_MARK, FAILED_MARK, MUTED, WARNING_MARK, Styled, columns, fit, heading, stacked_bar, styled
 
 _MAX_EFFECTS_SHOWN = 2
 _MIN_REASON_WIDTH = 20
+_PHASE_NAME_WIDTH, _PHASE_SIZE_WIDTH = 18, 10
 # From so many cells on it is said that the figure is what is reserved.
 _MIN_WIDE_WIDTH = 70
 # What the parts of a phase are drawn as, and called; the last takes all others.
@@ -74,6 +75,22 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
         max(8, width - beside),
     )
     return [title, styled(gauge, "  ", needed, band), _legend_line(shares, width)]
+
+
+def phase_lines(prediction: Prediction, width: int) -> list[Content]:
+    """Return the memory of each phase of a step as bars against the highest; nothing where it is not estimated."""
+    if prediction.estimate is None:
+        return []
+    peak = prediction.estimate.peak_phase
+    bar_width = max(8, width - _PHASE_NAME_WIDTH - _PHASE_SIZE_WIDTH - 1)
+    lines = [heading("Memory by phase", f"the highest is {peak.name}", width)]
+    for phase in prediction.estimate.phases:
+        shares = [(part, texture, style) for part, texture, style, _ in _texture_shares(dict(phase.parts))]
+        size = (size_text(phase.total_bytes), "b" if phase == peak else MUTED)
+        bar = stacked_bar(shares, peak.total_bytes, bar_width)
+        cells = (phase.name, _PHASE_NAME_WIDTH), (bar, bar_width), (size, -_PHASE_SIZE_WIDTH)
+        lines.append(columns(width, *cells))
+    return lines
 
 
 def memory_lines_of_unparsable_field(label: str, width: int) -> list[Content]:

@@ -41,19 +41,22 @@ class PreviewContent(Struct, frozen=True):
 
 def plan_overview_lines(preview: PreviewContent, width: int) -> list[Content]:
     """Return the five lines."""
-    title = heading("What will happen", visible(preview.title), width)
-    value = min(_MAX_VALUE_WIDTH, max((len(line.value) for line in preview.lines), default=0)) + 2
-    value = max(value, max((len(line.value) + 2 for line in preview.lines if not line.note), default=0))
-    rows = [
+    return [heading("What will happen", visible(preview.title), width), *outline_lines(preview.lines, width)]
+
+
+def outline_lines(outline: Sequence[OverviewLine], width: int) -> list[Content]:
+    """Return lines of an outline in columns."""
+    value = min(_MAX_VALUE_WIDTH, max((len(line.value) for line in outline), default=0)) + 2
+    value = max(value, max((len(line.value) + 2 for line in outline if not line.note), default=0))
+    return [
         columns(
             width,
             ((line.label, MUTED), _LABEL_WIDTH),
             ((line.value, "b"), min(value, width // 2)),
             ((line.note, MUTED), 0),
         )
-        for line in preview.lines
+        for line in outline
     ]
-    return [title, *rows]
 
 
 def preview_memory_lines(preview: PreviewContent, width: int) -> list[Content]:
