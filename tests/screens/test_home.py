@@ -38,7 +38,7 @@ from tui_train.screens.home.home_state import HomeState
 from tui_train.screens.home.screen import HomeScreen
 from tui_train.screens.home.start_options import START_OPTIONS
 from tui_train.screens.widgets import cursor_list
-from tui_train.screens.widgets.cursor_list import CursorList
+from tui_train.screens.widgets.cursor_list import CursorList, ListRow, ListState
 from tui_train.screens.widgets.dialogs import ChoiceDialog, TextDialog
 
 from tui_train.actions.last_profile import remember_profile_without_secrets
@@ -282,6 +282,41 @@ async def test_live_runs_come_first_with_what_they_do(run_of):
             assert words in seen[row]
         await until_true(pilot, lambda: seen["going"] not in screen_text(pilot))
         assert cursor(pilot) == f"run:{live.path}"
+
+
+async def test_the_cause_of_a_failure_comes_with_the_list(run_of):
+    run_of("broken", code=1)
+    async with open_wizard() as pilot:
+        assert "ValueError: the data" in screen_text(pilot)
+
+
+def listed_rows(counts: dict[str, int]) -> list[ListRow]:
+    """Return a title, so many rows and a blank line for each section."""
+    blank = ListRow("", "", lambda _: ())
+    return [
+        row
+        for section, count in counts.items()
+        for row in (
+            blank._replace(data=section),
+            *(ListRow(f"{section}{number}", number, lambda _: (), 2, section) for number in range(count)),
+            blank,
+        )
+    ]
+
+
+def test_live_runs_stay_in_sight_unless_they_take_half_the_list():
+    state = ListState(listed_rows({"live": 2, "runs": 20}), "live")
+    assert (state.pinned_line_count(20), state.pinned_line_count(11)) == (6, 0)
+    state.cursor = "runs3"
+    lines = state.lines_of_row("runs3")
+    for top in (0, 8, 40):
+        shown = state.top_line_to_show_cursor(top, 20)
+        assert shown + 6 <= lines.start < lines.stop <= shown + 20
+    state.cursor = "live1"
+    assert state.top_line_to_show_cursor(30, 20) == 30
+    state.cursor = "live0"
+    assert state.top_line_to_show_cursor(30, 20) == 0
+    assert ListState(listed_rows({"live": 2, "runs": 20})).pinned_line_count(20) == 0
 
 
 @pytest.mark.whole

@@ -270,7 +270,7 @@ async def test_hostile_text_reaches_the_screen_only_as_text(tmp_path, machine):
             assert type(pilot.app.screen).__name__ == "HomeScreen"
 
 
-async def test_quitting_a_live_run_asks_and_leaves_it_running(machine, tmp_path):
+async def test_quitting_a_live_run_asks_and_leaves_it_running(machine, tmp_path, capfd):
     run = live_run(tmp_path)
     app = make_wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -284,6 +284,26 @@ async def test_quitting_a_live_run_asks_and_leaves_it_running(machine, tmp_path)
         await pilot.pause()
     assert app.return_code == 0
     assert read_status(run).live
+    said = " ".join(capfd.readouterr().err.split())
+    assert said == "quickstart keeps training. Come back with: tui-train attach quickstart"
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+async def test_leaving_home_says_what_goes_on(machine, tmp_path, capfd, is_live):
+    make_run = live_run if is_live else finished_run
+    make_run(tmp_path)
+    async with open_wizard("q"):
+        pass
+    assert ("keeps training" in capfd.readouterr().err) is is_live
+
+
+async def test_a_stop_says_from_where_it_would_resume(machine, tmp_path):
+    run = live_run(tmp_path)
+    app = make_wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await wait_for_text(pilot, "s Stop", during=True)
+        await pilot.press("s")
+        await wait_for_text(pilot, "It has no checkpoint yet", during=True)
 
 
 def with_trainer(**values: Any) -> Profile:

@@ -1,0 +1,29 @@
+"""Screens name a field by its label and step, where the command line names its key."""
+
+import pytest
+from pilot import open_wizard, screen_text
+from tui_train.screens.screen_words import words_on_screen
+
+from tui_train.base.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Set recipe.learning_rate to 2e-4.", "Set Learning rate on Recipe to 2e-4."),
+        ("Leave it out (hardware.gpus), or wait.", "Leave it out (GPUs on Hardware), or wait."),
+        ("train on the CPU: --set hardware.device=cpu", "train on the CPU: Device on Hardware = cpu"),
+        ("Choose communication.backend=gloo.", "Choose Communication on Backend = gloo."),
+        ("no file ./trainer.data in /x/trainer.script/y", "no file ./trainer.data in /x/trainer.script/y"),
+        ("my.recipe.steps and recipe.steps.more", "my.recipe.steps and recipe.steps.more"),
+    ],
+)
+def test_a_key_is_a_label_with_its_step(text, shown):
+    assert words_on_screen(text) == shown
+
+
+async def test_an_error_on_screen_names_labels(machine):
+    async with open_wizard(notifications=True, size=(120, 24)) as pilot:
+        pilot.app.show_error(BadInput("the batch does not divide", "Change recipe.micro_batch."))
+        await pilot.pause()
+        assert "Change Micro batch on Recipe." in screen_text(pilot)
