@@ -4,7 +4,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tui_train.base.own_command import with_own_command
+from tui_train.base.own_command import PROGRAM_NAME, with_own_command
 
 from . import STEPS, load_step_module
 
@@ -36,7 +36,8 @@ def _place_text(match: re.Match[str], profile: "Profile | None") -> str:
 
     key, value = match["key"], match["value"]
     step = _step_title_by_key().get(key, "")
-    if not step:
+    is_of_command = match[0].startswith("--set ") and f"{PROGRAM_NAME} " in match.string[: match.start()]
+    if not step or is_of_command:
         return match[0]
     return f"{field_with_trainer_texts(key, profile or Profile()).label} on {step}{f' = {value}' if value else ''}"
 

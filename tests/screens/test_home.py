@@ -284,12 +284,6 @@ async def test_live_runs_come_first_with_what_they_do(run_of):
         assert cursor(pilot) == f"run:{live.path}"
 
 
-async def test_the_cause_of_a_failure_comes_with_the_list(run_of):
-    run_of("broken", code=1)
-    async with open_wizard() as pilot:
-        assert "ValueError: the data" in screen_text(pilot)
-
-
 def listed_rows(counts: dict[str, int]) -> list[ListRow]:
     """Return a title, so many rows and a blank line for each section."""
     blank = ListRow("", "", lambda _: ())

@@ -15,6 +15,7 @@ from tui_train.base.errors import BadInput
         ("train on the CPU: --set hardware.device=cpu", "train on the CPU: Device on Hardware = cpu"),
         ("Choose communication.backend=gloo.", "Choose Communication on Backend = gloo."),
         ("no file ./trainer.data in /x/trainer.script/y", "no file ./trainer.data in /x/trainer.script/y"),
+        ("tui-train new a --set trainer.kind=script", "tui-train new a --set trainer.kind=script"),
         ("my.recipe.steps and recipe.steps.more", "my.recipe.steps and recipe.steps.more"),
     ],
 )
