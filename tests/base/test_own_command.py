@@ -10,7 +10,7 @@ from tui_train.cli.app import cli
 
 
 def test_the_commands_are_those_of_the_command_line():
-    assert own_command.COMMAND_NAMES == tuple(cli.list_commands(click.Context(cli)))
+    assert tuple(cli.list_commands(click.Context(cli))) == own_command.COMMAND_NAMES
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,10 @@ def test_the_commands_are_those_of_the_command_line():
         ("Make one (tui-train env create hf).", "Make one (./tt env create hf)."),
         ("see `tui-train --help`", "see `./tt --help`"),
         ("tui-train: no run", "tui-train: no run"),
-        ("tui-train starts no containers in /opt/tui-train run", "tui-train starts no containers in /opt/tui-train run"),
+        (
+            "tui-train starts no containers in /opt/tui-train run",
+            "tui-train starts no containers in /opt/tui-train run",
+        ),
     ],
 )
 def test_only_commands_are_replaced(monkeypatch, text, typed):

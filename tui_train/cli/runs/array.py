@@ -38,4 +38,6 @@ def start_members_and_report(members: tuple[ArrayMember, ...], place: Place, whe
             # It came after the last start: it ends this command, not the runs.
             sys.exit(interrupts.exit_code)
     names = " ".join(visible(run.name) for run in runs[: len(RUN_LETTERS)])
-    click.echo(f"Compare them: {own_command()} compare {names}" if runs[1:] else f"Watch it: {own_command()} attach {names}")
+    click.echo(
+        f"Compare them: {own_command()} compare {names}" if runs[1:] else f"Watch it: {own_command()} attach {names}"
+    )
