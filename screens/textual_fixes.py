@@ -82,7 +82,7 @@ def _fix_reversed_options() -> None:
     own_style = OptionList.get_visual_style
 
     @wraps(own_style)
-    def fixed(self: OptionList, *component_classes: str, partial: bool = False) -> Style:
+    def fixed(self: Widget, *component_classes: str, partial: bool = False) -> Style:
         style = own_style(self, *component_classes, partial=partial)
         is_reversed = any(self.get_component_styles(name).text_style.reverse for name in component_classes)
         return style + Style(reverse=True) if is_reversed else style
