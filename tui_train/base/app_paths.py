@@ -35,6 +35,12 @@ def hosts_file() -> Path:
     return platformdirs.user_config_path(_APP_NAME) / "hosts.toml"
 
 
+def cluster_defaults_files() -> tuple[Path, ...]:
+    """Return the files of defaults for `cluster.*`, the user's before that of the machine; they may not exist."""
+    folders = (platformdirs.user_config_path(_APP_NAME), platformdirs.site_config_path(_APP_NAME))
+    return tuple(folder / "cluster.toml" for folder in folders)
+
+
 def presets_folder() -> Path:
     """Return the folder of the user's presets, which may not exist."""
     return platformdirs.user_config_path(_APP_NAME) / "presets"

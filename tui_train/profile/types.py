@@ -175,6 +175,37 @@ class Slurm(Struct, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
 
 
+class ClusterOptions(Struct, frozen=True, kw_only=True):
+    """What a manifest asks of Kubernetes or SkyPilot for each machine besides GPUs; empty leaves it to the cluster.
+
+    `cpus`, `memory` and `disk` are both requested and the limit. `memory` and `disk` are quantities of Kubernetes.
+    """
+
+    cpus: int = 0
+    memory: str = ""
+    disk: str = ""
+    resources: tuple[str, ...] = ()
+    """Extended resources, NAME=COUNT."""
+    node_labels: tuple[str, ...] = ()
+    """KEY=VALUE."""
+    tolerations: tuple[str, ...] = ()
+    """KEY[=VALUE][:EFFECT]."""
+    pull_secrets: tuple[str, ...] = ()
+    queue: str = ""
+    """The local queue of Kueue."""
+    user: str = ""
+    """UID or UID:GID; empty for that of the image."""
+    ipc_lock: bool = False
+    host_paths: bool = False
+    """Takes what lies on no claim from the disk of the node."""
+    restarts: int = 0
+    ttl: int = 0
+    """Seconds after its end until the job is removed; 0: it stays."""
+    spot: bool = False
+    autostop: int = 0
+    """Idle minutes after which machines are stopped; 0: never."""
+
+
 class Recipe(Struct, frozen=True, kw_only=True):
     """The model's size and the optimisation; None leaves a value to the trainer, its script or its file."""
 
@@ -260,6 +291,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     communication: Communication = Communication()
     nodes: Nodes = Nodes()
     slurm: Slurm = Slurm()
+    cluster: ClusterOptions = ClusterOptions()
     recipe: Recipe = Recipe()
     tracking: Tracking = Tracking()
     ladder: Ladder = Ladder()

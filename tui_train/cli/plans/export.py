@@ -23,6 +23,7 @@ from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME
 from tui_train.plan.run_files import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
 from tui_train.profile import fields
+from tui_train.profile.cluster_defaults import with_cluster_defaults
 from tui_train.runs import rundir
 
 
@@ -66,7 +67,7 @@ def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
     if claims and not member.ACCEPTS_CLAIMS:
         raise BadInput(f"--claim: {member.LABEL} has no PersistentVolumeClaims", "Leave it out.")
     volumes = [_parse_volume_claim(text) for text in claims]
-    profile = plans.apply_edits(plans.load_profile(reference), edits)
+    profile = plans.apply_edits(with_cluster_defaults(plans.load_profile(reference)), edits)
     # A manifest is for another scheduler.
     profile = with_cluster_address(fields.profile_with_value(profile, "hardware.scheduler", "none"), manifest_name)
     setup = make_setup(profile, machine_facts.probe_facts_for_profile(profile, source, printing.report_waiting))

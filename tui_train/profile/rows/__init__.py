@@ -1,5 +1,6 @@
 """ROWS: all choices of a profile in order; each gives the TOML key, `--set`, the form row, its limits and help."""
 
+from tui_train.profile.rows.cluster import CLUSTER_ROWS
 from tui_train.profile.rows.field import Field, FieldKind
 from tui_train.profile.rows.finetune import DATA_ROWS, FINETUNE_ROWS
 from tui_train.profile.rows.machine import (
@@ -28,6 +29,7 @@ ROWS = (
     *COMMUNICATION_ROWS,
     *NODES_ROWS,
     *SLURM_ROWS,
+    *CLUSTER_ROWS,
     *RECIPE_ROWS,
     *TRACKING_ROWS,
     *LADDER_ROWS,

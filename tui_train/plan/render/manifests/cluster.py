@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -22,10 +22,11 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import Toolchain
 from tui_train.plan.render import render_files
+from tui_train.plan.render.script.script_head import takes_checkpoint
 from tui_train.plan.run_files import RenderedFile
 from tui_train.plan.types import Plan
 from tui_train.profile.mounts import Mount
-from tui_train.profile.types import Profile
+from tui_train.profile.types import ClusterOptions, Profile
 from tui_train.setup.machine import container
 from tui_train.trainers.trainer import SHIM_FOLDER_NAME
 
@@ -92,12 +93,38 @@ class ClusterPlan(Struct, frozen=True, kw_only=True):
     """NAME==VERSION, as the plan was made for."""
     had_container: bool
     """The plan had a container."""
+    options: ClusterOptions
+    """Requests, placement and rights, as the profile has them."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """The variables whose values are secrets."""
         named = self.plan.notify.webhook if self.plan.notify else ""
         return tuple(dict.fromkeys((*self.plan.secrets, *([named[1:]] if named.startswith("$") else []))))
+
+    @property
+    def outputs_are_kept(self) -> bool:
+        """Whether all that the training saves lies on a claim, where its next pod finds it."""
+        return bool(self.claims) and all(
+            any(is_within(output, claim.folder) for claim in self.claims) for output in self.outputs
+        )
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether a second start resumes from the newest checkpoint."""
+        return self.plan.resumes_itself or (
+            self.plan.attempts[0].checkpoints is not None and takes_checkpoint(self.plan)
+        )
+
+    def unused_option_note(self, label: str, used: Collection[str]) -> tuple[str, ...]:
+        """Return a note on the chosen options that a kind of manifest has no words for, none where there are none."""
+        default = ClusterOptions()
+        names = [
+            f"cluster.{name}"
+            for name in self.options.__struct_fields__
+            if name not in used and getattr(self.options, name) != getattr(default, name)
+        ]
+        return (f"Not used by {label}: {', '.join(names)}.",) if names else ()
 
     @property
     def notes_on_values_of_planning_machine(self) -> tuple[str, ...]:
@@ -160,6 +187,7 @@ def plan_for_cluster(
         shared_memory=profile.container.shared_memory,
         library_requirements=_library_versions(toolchain),
         had_container=plan.container is not None,
+        options=profile.cluster,
     )
 
 

@@ -1,6 +1,7 @@
 """A JobSet: one Indexed Job, each of whose pods is a machine of the plan."""
 
-from tui_train.plan.render.manifests import kubernetes
+from tui_train.base.text import quantity
+from tui_train.plan.render.manifests import kubernetes, pod_options
 from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest
 
 LABEL: str = "JobSet of Kubernetes"
@@ -20,7 +21,7 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     kubernetes.refuse_plan_unfit_for_pods(cluster)
     volumes, mounted = kubernetes.pod_volumes_and_mounts(cluster)
     nodes, name = cluster.plan.nodes, cluster.name
-    resources = kubernetes.pod_resources(cluster)
+    resources, options = pod_options.pod_resources(cluster), cluster.options
     container = {
         "name": "training",
         "image": cluster.image,
@@ -28,9 +29,14 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
         "env": kubernetes.pod_variables(cluster),
         **({"resources": resources} if resources else {}),
         "volumeMounts": mounted,
+        "securityContext": pod_options.container_security_context(cluster),
     }
     pod = {
         "restartPolicy": "Never",
+        # A training asks nothing of the cluster.
+        "automountServiceAccountToken": False,
+        "securityContext": pod_options.pod_security_context(cluster),
+        **pod_options.pod_placement(cluster),
         "terminationGracePeriodSeconds": kubernetes.pod_grace_seconds(cluster),
         "containers": [container],
         "volumes": volumes,
@@ -47,13 +53,25 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     document = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"name": name},
+        "metadata": {"name": name, **pod_options.job_labels(cluster)},
         "spec": {
             "network": network,
-            "failurePolicy": {"maxRestarts": 0},
+            "failurePolicy": {"maxRestarts": options.restarts},
+            **({"ttlSecondsAfterFinished": options.ttl} if options.ttl else {}),
             "replicatedJobs": [{"name": _JOB_NAME, "replicas": 1, "template": {"spec": job}}],
         },
     }
     needs = "For the JobSet controller in the cluster."
-    failed = "A pod that fails is not started again: delete the JobSet and apply it once more."
-    return kubernetes.render_with_config_map(cluster, FILE_NAME, document, needs, failed)
+    return kubernetes.render_with_config_map(cluster, FILE_NAME, document, needs, _after_failure_notes(cluster))
+
+
+def _after_failure_notes(cluster: ClusterPlan) -> tuple[str, ...]:
+    restarts = cluster.options.restarts
+    again = (
+        f"All pods start again where one fails or is preempted, up to {quantity(restarts, 'time')}."
+        if restarts
+        else "A pod that fails or is preempted is not started again (cluster.restarts): delete the JobSet and apply it "
+        "once more."
+    )
+    unused = cluster.unused_option_note(LABEL, kubernetes.POD_OPTION_NAMES | {"restarts", "ttl"})
+    return (again, kubernetes.restart_note(cluster), *unused)

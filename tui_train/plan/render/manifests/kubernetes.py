@@ -14,18 +14,29 @@ from tui_train.plan.render.manifests.cluster import (
     is_within,
     machine_run_script,
 )
+from tui_train.plan.render.manifests.pod_options import pod_option_notes
 from tui_train.plan.render.manifests.text import manifest_text
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.run_files import RenderedFile
 from tui_train.profile.types import Container
+from tui_train.runner.run_folder.lock_owner import LOCK_LEASE_SECONDS
 from tui_train.setup.machine import container
 
 POD_FILES_FOLDER = "/tui-train/files"
+# Those of ClusterOptions that every pod can have.
+POD_OPTION_NAMES = frozenset({
+    "cpus", "memory", "disk", "resources", "node_labels", "tolerations", "pull_secrets", "queue", "user", "ipc_lock",
+    "host_paths",
+})  # fmt: skip
 _POD_RUNS_FOLDER = "/tui-train/runs"
 # Bytes: the limit of the API server for all values of a ConfigMap.
 MAX_CONFIG_MAP_BYTES = 1 << 20
 _CLAIM_NAME_PATTERN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _RESERVED_POD_FOLDERS = ("/tui-train", container.CONTAINER_CACHE_FOLDER, "/dev", "/proc", "/sys")
+_KEEP_OUTPUT_REMEDY = (
+    "Name a volume: --claim CLAIM:/FOLDER, and an output folder on it (trainer.output). "
+    "Or take it from the disk of the node: --set cluster.host_paths=yes."
+)
 _SECONDS_FOR_SUPERVISOR_TO_END = 15
 _MEMORY_SIZE_PATTERN = re.compile(r"(\d+)([bkmg]?)(i?b)?", re.IGNORECASE | re.ASCII)
 _HOST_PATH_TYPE_BY_KIND = {"file": "File", "folder": "Directory"}
@@ -49,6 +60,21 @@ until "${{TUI_TRAIN_PYTHON:-python}}" -c "$known" "$first" 2> /dev/null; do
   sleep 2
 done
 """
+# A pod that was killed leaves its lock, which nobody renews.
+_WAIT_FOR_LOCK_SCRIPT = """\
+lock=$run; [ "$rank" = 0 ] || lock=$run/node-$rank
+for ((waited = 0; waited < {lease}; waited += 5)); do
+  touched=$(stat -c %Y "$lock/.lock/owner" 2> /dev/null) || break
+  [ $(($(date +%s) - touched)) -lt {lease} ] || break
+  sleep 5
+done
+"""
+# All look before any of them trains: none does until all are there.
+_RESUME_TOGETHER_SCRIPT = """\
+if [ -n "$("${TUI_TRAIN_PYTHON:-python}" -I -S -X utf8 "$run/runner.pyz" checkpoint all 2> /dev/null)" ]; then
+  export TUI_TRAIN_RESUME=${TUI_TRAIN_RESUME-1}
+fi
+"""
 _UNSET_PET_VARIABLES_SCRIPT = 'unset "${!PET_@}" # launch.sh says all of it itself\n'
 
 
@@ -66,8 +92,13 @@ def refuse_plan_unfit_for_pods(cluster: ClusterPlan) -> None:
         raise BadInput(message, "Export without --for to a folder of a volume that the pods mount.")
     if not cluster.claims and not cluster.outputs:
         message = "the output folder lies in the run folder, which is lost with its pod"
-        remedy = "Name a volume: --claim CLAIM:/FOLDER; or an output folder: --set trainer.output=/FOLDER."
-        raise BadInput(message, remedy)
+        raise BadInput(message, _KEEP_OUTPUT_REMEDY)
+    mounted = {mount.host for mount in cluster.mounts}
+    lost = [output for output in cluster.outputs if output in mounted and not cluster.options.host_paths]
+    if lost:
+        raise BadInput(
+            f"the output folder {visible(lost[0])} is on no claim, and lost with its pod", _KEEP_OUTPUT_REMEDY
+        )
 
 
 def _refuse_invalid_claim(claim: VolumeClaim, claims: Sequence[VolumeClaim]) -> None:
@@ -97,7 +128,14 @@ def pod_command(cluster: ClusterPlan, rank_variable: str) -> list[str]:
         files=POD_FILES_FOLDER, run=quoted_word(pod_run_folder(cluster)), rank=f"${rank_variable}" if several else "0"
     )
     script += _WAIT_FOR_FIRST_POD_SCRIPT.format(address=cluster.plan.address) if several else ""
+    script += _WAIT_FOR_LOCK_SCRIPT.format(lease=int(LOCK_LEASE_SECONDS)) if cluster.options.restarts else ""
+    script += _RESUME_TOGETHER_SCRIPT if several and resumes_together(cluster) else ""
     return ["bash", "-c", script + _UNSET_PET_VARIABLES_SCRIPT + machine_run_script(cluster)]
+
+
+def resumes_together(cluster: ClusterPlan) -> bool:
+    """Return whether pods that start again are told to resume: all see the checkpoints, which the trainer loads."""
+    return cluster.outputs_are_kept and cluster.can_resume and not cluster.plan.resumes_itself
 
 
 def pod_variables(cluster: ClusterPlan) -> list[dict[str, Any]]:
@@ -113,11 +151,6 @@ def pod_variables(cluster: ClusterPlan) -> list[dict[str, Any]]:
 def secret_name(cluster: ClusterPlan) -> str:
     """Return the name of the Secret that the user makes."""
     return f"{cluster.name}-secrets"
-
-
-def pod_resources(cluster: ClusterPlan) -> dict[str, Any]:
-    """Return how many GPUs a pod gets."""
-    return {"limits": {"nvidia.com/gpu": str(cluster.gpus)}} if cluster.gpus else {}
 
 
 def pod_volumes_and_mounts(cluster: ClusterPlan) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -139,7 +172,7 @@ def pod_volumes_and_mounts(cluster: ClusterPlan) -> tuple[list[dict[str, Any]], 
     for number, claim in enumerate(cluster.claims):
         volume = {"persistentVolumeClaim": {"claimName": claim.name}}
         rows.append((f"claim-{number}", volume, {"mountPath": claim.folder}))
-    for number, mount in enumerate(cluster.mounts):
+    for number, mount in enumerate(cluster.mounts if cluster.options.host_paths else ()):
         known_kind = _HOST_PATH_TYPE_BY_KIND.get(cluster.paths.get(mount.host, ""))
         kind = "DirectoryOrCreate" if mount.host in cluster.outputs else known_kind
         volume = {"hostPath": {"path": mount.host} | ({"type": kind} if kind else {})}
@@ -185,13 +218,13 @@ def pod_grace_seconds(cluster: ClusterPlan) -> int:
 
 
 def render_with_config_map(
-    cluster: ClusterPlan, file_name: str, document: dict[str, Any], needs: str, after_failure: str
+    cluster: ClusterPlan, file_name: str, document: dict[str, Any], needs: str, after_failure: tuple[str, ...]
 ) -> RenderedManifest:
     """Return the ConfigMap and a document; `needs` is what the cluster must have, `after_failure` what then happens."""
     kind, nodes = str(document["kind"]).lower(), cluster.plan.nodes
     pods = f"-l jobset.sigs.k8s.io/jobset-name={cluster.name} --prefix --max-log-requests={max(5, nodes)}"
     stop = f"Stop, and let it save: kubectl delete {kind} {cluster.name}."
-    notes = (*_manifest_notes(cluster, file_name), f"Watch: kubectl logs -f {pods}. {stop}", after_failure)
+    notes = (*_manifest_notes(cluster, file_name), f"Watch: kubectl logs -f {pods}. {stop}", *after_failure)
     comment = (f"{cluster.plan.name}: {cluster.plan.title}", needs, *notes)
     return RenderedManifest(manifest_text(comment, (config_map(cluster), document)), notes)
 
@@ -207,12 +240,13 @@ def _manifest_notes(cluster: ClusterPlan, file_name: str) -> list[str]:
     if cluster.secrets:
         words = " ".join(f'--from-literal={name}="${name}"' for name in cluster.secrets)
         lines.append(f"Before it, once: kubectl create secret generic {secret_name(cluster)} {words}")
-    if cluster.gpus and cluster.gpu_name:
+    if cluster.gpus and cluster.gpu_name and not cluster.options.node_labels:
         each = "GPU" if cluster.gpus == 1 else "GPUs"
         lines.append(
-            f"Each pod gets {cluster.gpus} {each} of any type; the plan is for {cluster.gpu_name}: a nodeSelector for "
-            "nvidia.com/gpu.product asks for a type."
+            f"Each pod gets {cluster.gpus} {each} of any type; the plan is for {cluster.gpu_name}: "
+            "cluster.node_labels=nvidia.com/gpu.product=NAME asks for a type."
         )
+    lines += pod_option_notes(cluster)
     lines += _image_requirement_notes(cluster)
     lines += _folder_notes(cluster)
     return [*lines, *cluster.notes_on_values_of_planning_machine, *cluster.notify_notes]
@@ -228,9 +262,18 @@ def _image_requirement_notes(cluster: ClusterPlan) -> list[str]:
 
 def _folder_notes(cluster: ClusterPlan) -> list[str]:
     lines = []
-    if cluster.mounts:
+    if cluster.mounts and cluster.options.host_paths:
         names = ", ".join(mount.host for mount in cluster.mounts)
-        lines.append(f"Taken from the disk of the node (hostPath), which must have them: {names}. Or use --claim.")
+        lines.append(
+            f"Taken from the disk of the node (hostPath), which must have them: {names}. PodSecurity `baseline` "
+            "refuses such pods; --claim does without."
+        )
+    elif cluster.mounts:
+        names = ", ".join(mount.inside for mount in cluster.mounts)
+        lines.append(
+            f"On no claim, so the image must have them: {names}. Put them on a claim (--claim), or take them from the "
+            "disk of the node (cluster.host_paths)."
+        )
     run, several = pod_run_folder(cluster), cluster.plan.nodes > 1
     if cluster.claims:
         lines.append(
@@ -244,7 +287,17 @@ def _folder_notes(cluster: ClusterPlan) -> list[str]:
         lines.append(
             "No fallbacks: the pods could not all change to the same one. The first pod that fails ends the training."
         )
-        lines.append("To resume from a checkpoint add the variable TUI_TRAIN_RESUME with the value '1'.")
-        if not all(any(is_within(output, claim.folder) for claim in cluster.claims) for output in cluster.outputs):
+        if cluster.can_resume and not resumes_together(cluster) and not cluster.plan.resumes_itself:
+            lines.append("To resume from a checkpoint add the variable TUI_TRAIN_RESUME with the value '1'.")
+        if not cluster.outputs_are_kept:
             lines.append("The output folder must be on a disk that all nodes share, or they cannot resume.")
     return lines
+
+
+def restart_note(cluster: ClusterPlan) -> str:
+    """Return what happens to a training whose pods start again."""
+    if not cluster.can_resume:
+        return "A training that is started again begins with the first step: it saves nothing from which it can resume."
+    if not cluster.outputs_are_kept:
+        return "A training that is started again begins with the first step: its output folder is on no claim."
+    return "A training that is started again resumes from its newest checkpoint."

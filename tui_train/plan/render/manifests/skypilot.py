@@ -5,6 +5,7 @@ import shlex
 from typing import Any
 
 from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
 from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest, machine_run_script
 from tui_train.plan.render.manifests.text import manifest_text
 
@@ -12,6 +13,8 @@ LABEL: str = "SkyPilot"
 FILE_NAME: str = "skypilot.yaml"
 ACCEPTS_CLAIMS: bool = False
 
+_GIB_PATTERN = re.compile(r"[1-9]\d{0,6}Gi", re.ASCII)
+_USED_OPTION_NAMES = frozenset({"cpus", "memory", "restarts", "spot", "autostop"})
 _VENV_FOLDER = "~/tui-train-python"
 _SET_ADDRESS_LINE = (
     "export TUI_TRAIN_ADDRESS=${SKYPILOT_NODE_IPS%%$'\\n'*} # one address a line, that of rank 0 first\n"
@@ -53,6 +56,7 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
         resources["accelerators"] = {accelerator_name(cluster.gpu_name): cluster.gpus}
     if has_image:
         resources["image_id"] = f"docker:{cluster.image}"
+    resources |= _machine_resources(cluster)
     document |= {"resources": resources} if resources else {}
     document["workdir"] = "."
     copied = {mount.inside: mount.host for mount in cluster.mounts if mount.host not in cluster.outputs}
@@ -64,6 +68,23 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     notes = (*_task_notes(cluster, has_image=has_image),)
     comment = (f"{cluster.plan.name}: {cluster.plan.title}", *notes)
     return RenderedManifest(manifest_text(comment, (document,)), notes)
+
+
+def _machine_resources(cluster: ClusterPlan) -> dict[str, Any]:
+    """Return what is asked of the machines besides GPUs and image; spot machines are recovered by a managed job."""
+    options = cluster.options
+    if options.memory and not _GIB_PATTERN.fullmatch(options.memory):
+        raise BadInput(
+            f"cluster.memory: SkyPilot takes whole Gi, and not {visible(options.memory)}", "Write it as 64Gi."
+        )
+    recovery: dict[str, Any] = {"max_restarts_on_errors": options.restarts}
+    return {
+        **({"cpus": f"{options.cpus}+"} if options.cpus else {}),
+        **({"memory": f"{options.memory.removesuffix('Gi')}+"} if options.memory else {}),
+        **({"use_spot": True} if options.spot else {}),
+        **({"job_recovery": recovery} if options.restarts else {}),
+        **({"autostop": {"idle_minutes": options.autostop}} if options.autostop else {}),
+    }
 
 
 def _setup_script(cluster: ClusterPlan) -> str:
@@ -82,9 +103,29 @@ def _run_script(cluster: ClusterPlan, *, has_image: bool) -> str:
     return f"{lines}run=$PWD rank={rank}\n{machine_run_script(cluster)}"
 
 
+def _recovery_notes(cluster: ClusterPlan) -> list[str]:
+    options = cluster.options
+    lines = []
+    if options.spot or options.restarts:
+        lost = "machines that are taken away are replaced" if options.spot else "lost machines are replaced"
+        lines.append(
+            f"A managed job: {lost}. It resumes only where trainer.output is on storage that outlives them: add a "
+            "bucket to file_mounts in mode MOUNT, at that folder."
+        )
+        if not options.restarts:
+            lines.append("A training that fails by itself is not started again (cluster.restarts).")
+    if options.autostop and options.spot:
+        lines.append(
+            "Spot machines of most clouds cannot be stopped: a managed job ends them itself, without autostop."
+        )
+    return [*lines, *cluster.unused_option_note(LABEL, _USED_OPTION_NAMES)]
+
+
 def _task_notes(cluster: ClusterPlan, *, has_image: bool) -> list[str]:
     secrets = "".join(f" --secret {name}" for name in cluster.secrets)
-    lines = [f"Start in this folder: sky launch -c {cluster.name}{secrets} {FILE_NAME}"]
+    managed = cluster.options.spot or cluster.options.restarts
+    start = f"sky jobs launch -n {cluster.name}" if managed else f"sky launch -c {cluster.name}"
+    lines = [f"Start in this folder: {start}{secrets} {FILE_NAME}", *_recovery_notes(cluster)]
     if cluster.secrets:
         lines.append(f"{', '.join(cluster.secrets)} must be exported in that shell; the file has only the names.")
     if cluster.gpus:

@@ -1,6 +1,6 @@
 """A Kubeflow TrainJob for the runtime `torch-distributed`, whose pods run launch.sh."""
 
-from tui_train.plan.render.manifests import kubernetes
+from tui_train.plan.render.manifests import kubernetes, pod_options
 from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest
 
 LABEL: str = "TrainJob of Kubeflow Trainer"
@@ -22,7 +22,7 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     """Return the ConfigMap and the TrainJob; BadInput where they cannot hold the plan."""
     kubernetes.refuse_plan_unfit_for_pods(cluster)
     volumes, mounted = kubernetes.pod_volumes_and_mounts(cluster)
-    name, resources = cluster.name, kubernetes.pod_resources(cluster)
+    name, resources = cluster.name, pod_options.pod_resources(cluster)
     trainer = {
         "image": cluster.image,
         "numNodes": cluster.plan.nodes,
@@ -33,14 +33,22 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     }
     pod = {
         "terminationGracePeriodSeconds": kubernetes.pod_grace_seconds(cluster),
+        "securityContext": pod_options.pod_security_context(cluster),
+        **pod_options.pod_placement(cluster),
         "volumes": volumes,
-        "containers": [{"name": _JOB_NAME, "volumeMounts": mounted}],
+        "containers": [
+            {
+                "name": _JOB_NAME,
+                "volumeMounts": mounted,
+                "securityContext": pod_options.container_security_context(cluster),
+            }
+        ],
     }
     jobs = [{"name": _JOB_NAME, "template": {"spec": {"template": {"spec": pod}}}}]
     document = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
-        "metadata": {"name": name},
+        "metadata": {"name": name, **pod_options.job_labels(cluster)},
         "spec": {
             "runtimeRef": {"name": _RUNTIME_NAME},
             "trainer": trainer,
@@ -54,4 +62,6 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     }
     needs = "For Kubeflow Trainer 2.2 or newer in the cluster (spec.runtimePatches)."
     failed = f"The ClusterTrainingRuntime {_RUNTIME_NAME} says how often a pod that fails is started again."
-    return kubernetes.render_with_config_map(cluster, FILE_NAME, document, needs, failed)
+    unused = cluster.unused_option_note(LABEL, kubernetes.POD_OPTION_NAMES)
+    after_failure = (failed, kubernetes.restart_note(cluster), *unused)
+    return kubernetes.render_with_config_map(cluster, FILE_NAME, document, needs, after_failure)
