@@ -178,7 +178,8 @@ class ProfileEdits:
         }
         if self._app.other_machine_name:
             # One answer brings all that is known of it, and half a path is not worth asking a host for.
-            return ["machine"] if changed["paths"] or changed["hub"] or changed["toolchains"] else []
+            asks_again = any(changed[part] for part in ("paths", "hub", "toolchains", "images"))
+            return ["machine"] if asks_again else []
         return [part for part, differs in changed.items() if differs]
 
     def save_draft_in_background(self) -> None:

@@ -192,7 +192,7 @@ NCCL features: those to switch off, each to work around the error that it names,
             case "test_communication":
                 offered = self.setup is not None and self.setup.world_size > 1 and self.wizard.can_start
             case "validate_image":
-                offered = not bare and bool(container.image) and is_here
+                offered = not bare and bool(container.image) and self.wizard.can_start
             case "ask_other_python":
                 offered = bare
             case "choose_recipe":
@@ -231,9 +231,10 @@ NCCL features: those to switch off, each to work around the error that it names,
     def _validate_image(self, profile: Profile, gpus: tuple[str, ...]) -> None:
         from tui_train.actions.image_check import check_image, image_check_text
 
-        chosen = profile.container
+        chosen, source = profile.container, self.wizard.other_machine_source
+        host = source.host if source else ""
         recipe = profile.nemo.recipe if trainer_has_own_field(profile, "nemo") else ""
-        text = image_check_text(check_image(chosen.engine, chosen.image, gpus, recipe))
+        text = image_check_text(check_image(chosen.engine, chosen.image, gpus, recipe, host))
 
         def lines(width: int) -> list[Content]:
             return [part for line in text.split("\n") for part in Content(line).wrap(width)]

@@ -174,12 +174,14 @@ def test_what_a_pod_is_given(kind):
     cluster, _, (files, job) = made(kind, {**PLANS["box"][0], **SECRET}, PLANS["box"][1])
     box, volumes, mounts = pod(kind, job)
     assert box["image"] == "nemo:25.04"
-    assert (box.get("resources") or box["resourcesPerNode"]) == {"limits": {"nvidia.com/gpu": "2"}}
+    assert (box.get("resources") or box["resourcesPerNode"]) == {
+        each: {"nvidia.com/gpu": "2"} for each in ("requests", "limits")
+    }
     at = {mount["mountPath"]: mount for mount in mounts}
     by_name = {volume.pop("name"): volume for volume in volumes}
     assert by_name[at["/dev/shm"]["name"]] == {"emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}  # noqa: S108
     assert by_name[at["/data"]["name"]] == {"persistentVolumeClaim": {"claimName": "data"}}
-    assert (by_name[at["/zh"]["name"]], at["/zh"]["readOnly"]) == ({"hostPath": {"path": "/corpora/zh"}}, True)
+    assert "hostPath" not in str(job), "PodSecurity refuses it"
     (secret,) = [item for item in box["env"] if item["name"] == "HF_TOKEN"]
     assert secret["valueFrom"] == {"secretKeyRef": {"name": f"{cluster.name}-secrets", "key": "HF_TOKEN"}}
     items = by_name[at["/tui-train/files"]["name"]]["configMap"]["items"]
@@ -193,8 +195,22 @@ def config_data(config):
     return {key: text.encode() for key, text in config["data"].items()} | binary
 
 
+@pytest.mark.parametrize("kind", PODS)
+def test_a_mount_is_of_the_disk_of_the_node_where_that_is_chosen(kind):
+    values = {**PLANS["box"][0], "cluster.host_paths": True}
+    _, volumes, mounts = pod(kind, made(kind, values, PLANS["box"][1])[2][1])
+    (mounted,) = [mount for mount in mounts if mount["mountPath"] == "/zh"]
+    assert mounted["readOnly"]
+    assert {"name": mounted["name"], "hostPath": {"path": "/corpora/zh"}} in volumes
+
+
 def test_what_lies_in_a_claim_is_not_taken_from_the_node():
-    values = {**IMAGE, "trainer.output": "/data/out", "trainer.data": ("/data/a.txt", "/elsewhere/b.txt")}
+    values = {
+        **IMAGE,
+        "cluster.host_paths": True,
+        "trainer.output": "/data/out",
+        "trainer.data": ("/data/a.txt", "/elsewhere/b.txt"),
+    }
     found = facts(paths={"/data/a.txt": "file", "/elsewhere/b.txt": "file"})
     _, manifest, (_, job) = made("jobset", values, found)
     hosts = [volume["hostPath"] for volume in pod("jobset", job)[1] if "hostPath" in volume]
@@ -248,6 +264,18 @@ MIG = gpu(0, "MIG-41b3359c-e721-56e5-8009-12e5797ed514")
     [
         ({}, None, None, "no image is named"),
         (IMAGE, None, (), "is lost with its pod"),
+        ({**IMAGE, "trainer.output": "/out"}, None, None, "on no claim"),
+        ({**IMAGE, "cluster.memory": "64GB"}, None, None, "no quantity"),
+        ({**IMAGE, "cluster.disk": "lots"}, None, None, "no quantity"),
+        ({**IMAGE, "cluster.resources": ("rdma=1",)}, None, None, "no extended resource"),
+        ({**IMAGE, "cluster.resources": ("rdma/hca=0",)}, None, None, "no extended resource"),
+        ({**IMAGE, "cluster.resources": ("nvidia.com/gpu=2",)}, facts(gpus=CARDS), None, "no extended resource"),
+        ({**IMAGE, "cluster.node_labels": ("gpu",)}, None, None, "is not KEY=VALUE"),
+        ({**IMAGE, "cluster.tolerations": ("gpu:Never",)}, None, None, "names no taint"),
+        ({**IMAGE, "cluster.tolerations": ("=x",)}, None, None, "names no taint"),
+        ({**IMAGE, "cluster.pull_secrets": ("Secret 1",)}, None, None, "not the name of a Secret"),
+        ({**IMAGE, "cluster.queue": "team_a"}, None, None, "not the name of a queue"),
+        ({**IMAGE, "cluster.user": "root"}, None, None, "is no user"),
         (IMAGE, None, (VolumeClaim("Data", "/data"),), "not one of a PersistentVolumeClaim"),
         (IMAGE, None, (VolumeClaim("data", "/"),), "no folder that a pod can mount"),
         (IMAGE, None, (VolumeClaim("data", "/a/../b"),), "no folder that a pod can mount"),
@@ -263,6 +291,120 @@ def test_what_no_pod_can_do_is_refused(kind, values, found, claims, said):
         made(kind, values, found, claims)
     assert said in refused.value.message
     assert refused.value.remedy
+
+
+EVERY_OPTION = {
+    "cluster.cpus": 16, "cluster.memory": "64Gi", "cluster.disk": "100Gi", "cluster.resources": ("rdma/hca=1",),
+    "cluster.node_labels": ("nvidia.com/gpu.product=A100",), "cluster.pull_secrets": ("ghcr", "nvcr"),
+    "cluster.tolerations": ("nvidia.com/gpu", "team=a:NoSchedule"), "cluster.queue": "team-a",
+    "cluster.user": "1000:50", "cluster.restarts": 3, "cluster.ttl": 3600, "cluster.spot": True, "cluster.autostop": 30,
+}  # fmt: skip
+
+
+def pod_spec(kind, job):
+    """What Kubernetes gets of a pod: of a TrainJob the patch of its runtime, with the container of the trainer."""
+    if kind == "jobset":
+        return job["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    (patch,) = job["spec"]["runtimePatches"]
+    spec = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    return {**spec, "containers": [{**spec["containers"][0], "resources": job["spec"]["trainer"]["resourcesPerNode"]}]}
+
+
+@pytest.mark.parametrize("kind", PODS)
+def test_a_pod_with_every_option(kind):
+    _, manifest, documents = made(kind, {**IMAGE, **EVERY_OPTION}, facts(gpus=CARDS))
+    accept(kind, documents)
+    job = documents[1]
+    spec = pod_spec(kind, job)
+    (box,) = spec["containers"]
+    assert job["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "team-a"}
+    amounts = {
+        "cpu": "16", "memory": "64Gi", "ephemeral-storage": "100Gi", "nvidia.com/gpu": "2", "rdma/hca": "1",
+    }  # fmt: skip
+    assert box["resources"] == {"requests": amounts, "limits": amounts}, "a quota wants both of each container"
+    assert not spec.get("initContainers")
+    assert spec["nodeSelector"] == {"nvidia.com/gpu.product": "A100"}
+    assert spec["imagePullSecrets"] == [{"name": "ghcr"}, {"name": "nvcr"}]
+    assert spec["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Exists"},
+        {"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"},
+    ]
+    unused = "cluster.spot, cluster.autostop" if kind == "jobset" else "cluster.restarts, cluster.ttl, cluster.spot"
+    assert any(note.startswith("Not used by") and unused in note for note in manifest.notes)
+    if kind == "jobset":
+        assert job["spec"]["failurePolicy"] == {"maxRestarts": 3}
+        assert job["spec"]["ttlSecondsAfterFinished"] == 3600
+
+
+def why_refused(kind, job, level):
+    """What PodSecurity refuses of a pod, by the fields of its standards that we could set."""
+    spec = pod_spec(kind, job)
+    (box,) = spec["containers"]
+    of_pod, of_box = spec["securityContext"], box["securityContext"]
+    allowed = {"volumes": {"configMap", "emptyDir", "persistentVolumeClaim"}}
+    found = {"volumes": {key for volume in spec["volumes"] for key in volume} - {"name"} - allowed["volumes"]}
+    # None that we might add is on the list of baseline.
+    found["capabilities"] = of_box.get("capabilities", {}).get("add", [])
+    if level == "restricted":
+        found["root"] = not of_pod.get("runAsNonRoot") or not of_pod["runAsUser"]
+        found["escalation"] = of_box["allowPrivilegeEscalation"]
+        found["all dropped"] = of_box.get("capabilities", {}).get("drop") != ["ALL"]
+        found["seccomp"] = of_pod["seccompProfile"] != {"type": "RuntimeDefault"}
+    return {name for name, what in found.items() if what}
+
+
+@pytest.mark.parametrize("kind", PODS)
+@pytest.mark.parametrize(
+    ("options", "baseline", "restricted"),
+    [
+        ({}, set(), {"root", "all dropped"}),
+        ({"cluster.user": "1000"}, set(), set()),
+        ({"cluster.user": "0"}, set(), {"root", "all dropped"}),
+        ({"cluster.ipc_lock": True}, {"capabilities"}, {"capabilities", "root", "all dropped"}),
+        ({"cluster.host_paths": True}, {"volumes"}, {"volumes", "root", "all dropped"}),
+    ],
+)
+def test_what_pod_security_takes(kind, options, baseline, restricted):
+    values = {**IMAGE, "trainer.data": ("/corpora/a.txt",), **options}
+    _, manifest, documents = made(kind, values, facts(paths={"/corpora/a.txt": "file"}))
+    accept(kind, documents)
+    assert why_refused(kind, documents[1], "baseline") == baseline
+    assert why_refused(kind, documents[1], "restricted") == restricted
+    notes = " ".join(manifest.notes)
+    assert ("`baseline` refuses" in notes) == bool(baseline)
+    assert ("cluster.user" in notes) == ("root" in restricted)
+    assert "cluster.cpus and cluster.memory" in notes, "for a quota"
+
+
+def test_pods_that_start_again_say_from_where():
+    def notes(values, claims=None):
+        return " ".join(made("jobset", {**IMAGE, "cluster.restarts": 2, **values}, facts(gpus=CARDS), claims)[1].notes)
+
+    assert "up to 2 times" in notes({})
+    assert "resumes from its newest checkpoint" in notes({})
+    elsewhere = {"trainer.output": "/out", "cluster.host_paths": True}
+    assert "its output folder is on no claim" in notes(elsewhere)
+    assert "TUI_TRAIN_RESUME" in notes({**elsewhere, **TWO})
+    assert "TUI_TRAIN_RESUME" not in notes(TWO)
+    _, _, (_, job) = made("jobset", IMAGE)
+    assert job["spec"]["failurePolicy"] == {"maxRestarts": 0}
+
+
+def test_a_managed_job_of_skypilot():
+    _, manifest, (task,) = made("skypilot", {**IMAGE, **EVERY_OPTION}, facts(gpus=CARDS))
+    accept("skypilot", [task])
+    asked = task["resources"]
+    assert (asked["use_spot"], asked["cpus"], asked["memory"]) == (True, "16+", "64+")
+    assert (asked["job_recovery"], asked["autostop"]) == ({"max_restarts_on_errors": 3}, {"idle_minutes": 30})
+    notes = " ".join(manifest.notes)
+    assert "sky jobs launch -n" in notes
+    assert "bucket" in notes
+    assert "cluster.queue" in notes
+    plain = made("skypilot", {**IMAGE, "cluster.autostop": 30}, facts(gpus=CARDS))
+    assert "sky launch -c" in " ".join(plain[1].notes)
+    assert not {"use_spot", "job_recovery", "cpus"} & {*plain[2][0]["resources"]}
+    with pytest.raises(BadInput, match="whole Gi"):
+        made("skypilot", {**IMAGE, "cluster.memory": "500Mi"})
 
 
 def test_files_that_no_config_map_holds_are_refused():

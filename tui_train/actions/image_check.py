@@ -2,10 +2,11 @@
 
 from msgspec import Struct
 
-from tui_train.base.text import visible
+from tui_train.base.text import size_text, visible
 from tui_train.facts.machine import container_images
 from tui_train.facts.machine.child_process import ChildResult
 from tui_train.facts.types import ContainerImage, Toolchain
+from tui_train.places.host_questions import run_command_on
 from tui_train.setup.machine.container import card_options
 
 _MAX_ANSWER_SECONDS = 60.0
@@ -35,15 +36,18 @@ class ImageCheckResult(Struct, frozen=True, kw_only=True):
     wrong: tuple[str, ...] = ()
 
 
-def check_image(engine: str, image_name: str, gpus: tuple[str, ...] = (), recipe: str = "") -> ImageCheckResult:
+def check_image(
+    engine: str, image_name: str, gpus: tuple[str, ...] = (), recipe: str = "", host: str = ""
+) -> ImageCheckResult:
     """Return what an image of an engine contains, and whether cards (UUIDs) and a NeMo recipe are visible inside.
 
-    Takes up to minutes, so never on a screen's thread.
+    It is looked at on `host`, empty for this machine. Takes up to minutes, so never on a screen's thread.
     """
-    image = container_images.read_image(engine, image_name)
+    run = run_command_on(host)
+    image = container_images.read_image(engine, image_name, run=run)
     if image.missing:
         fetch = "" if engine == "apptainer" else f": {engine} pull {image_name}"
-        return ImageCheckResult(image=image, wrong=(f"the image is not on this machine{fetch}",))
+        return ImageCheckResult(image=image, wrong=(f"the image is not on {host or 'this machine'}{fetch}",))
     if image.toolchain is None:
         return ImageCheckResult(image=image, wrong=(image.problem or "its Python could not be read",))
     wrong = [] if image.toolchain.torch else ["the image has no torch"]
@@ -51,7 +55,7 @@ def check_image(engine: str, image_name: str, gpus: tuple[str, ...] = (), recipe
     if gpus:
         words = ("nvidia-smi", "-L")
         answer = container_images.run_in_image(
-            engine, image_name, words, _MAX_ANSWER_SECONDS, card_options(engine, gpus)
+            engine, image_name, words, _MAX_ANSWER_SECONDS, card_options(engine, gpus), run=run
         )
         cards = _child_output_lines(answer)
         unseen = [uuid for uuid in gpus if not any(uuid in card for card in cards)]
@@ -62,7 +66,7 @@ def check_image(engine: str, image_name: str, gpus: tuple[str, ...] = (), recipe
     location = ""
     if recipe:
         answer = container_images.run_in_image(
-            engine, image_name, ("python", "-c", _FIND_RECIPE_SCRIPT, recipe), _MAX_ANSWER_SECONDS
+            engine, image_name, ("python", "-c", _FIND_RECIPE_SCRIPT, recipe), _MAX_ANSWER_SECONDS, run=run
         )
         location = (_child_output_lines(answer) or ("missing",))[-1]
         if location != "there":
@@ -74,6 +78,8 @@ def image_check_text(validation: ImageCheckResult) -> str:
     """Return a validation as lines for people, safe to show."""
     image, tool = validation.image, validation.image.toolchain
     lines = [f"{image.name}, by {image.engine}", *([f"id      {image.id[:19]}"] if image.id else [])]
+    lines += [f"size    {size_text(image.size)}"] if image.size else []
+    lines += [f"for     {image.architecture}"] if image.architecture else []
     lines += _toolchain_version_lines(tool) if tool else []
     lines += [f"recipe  {validation.recipe}"] if validation.recipe else []
     lines += [f"sees    {card}" for card in validation.cards]

@@ -131,6 +131,8 @@ class Machine(Struct, frozen=True, kw_only=True):
 
     hostname: str
     kernel: str = ""
+    architecture: str = ""
+    """As `uname -m` names it; empty if unknown."""
     cpu_name: str = ""
     cpu_count: int = 1
     memory_total: int | None = None
@@ -358,11 +360,16 @@ class ContainerEngine(Struct, frozen=True, kw_only=True):
 
 
 class ContainerImage(Struct, frozen=True, kw_only=True):
-    """An image and the Python in it; None if there is a `problem` or the image is `missing`."""
+    """An image and the Python in it; None if there is a `problem` or the image is `missing`.
+
+    `architecture` is as engines name it (amd64, arm64; empty if unknown), `size` in bytes.
+    """
 
     engine: str
     name: str
     id: str = ""
+    architecture: str = ""
+    size: int | None = None
     toolchain: Toolchain | None = None
     missing: bool = False
     problem: str = ""
@@ -433,7 +440,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """The user's presets."""
     help: dict[str, ScriptHelp] = {}
     """By script or module; read at the user's request, or where a source asks for it."""
-    engines: tuple[ContainerEngine, ...] = ()
+    engines: tuple[ContainerEngine, ...] | None = ()
+    """The container engines; None: those of another machine, which were not read."""
     images: tuple[ContainerImage, ...] = ()
     recipes: dict[str, NemoRecipes] = {}
     """By Python; read only at the user's request."""

@@ -17,7 +17,7 @@ from tui_train.base.files import raising_cannot_write
 from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.base.text import visible
 from tui_train.channel.session import Session, ask_host, machine_name
-from tui_train.facts.machine.child_process import DEADLINE_PASSED_REASON, ChildResult
+from tui_train.facts.machine.child_process import DEADLINE_PASSED_REASON, ChildResult, run_child
 from tui_train.plan.run_files import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
 from tui_train.profile.hosts import host_address
 from tui_train.runner.queue.listing import WaitingStart
@@ -306,3 +306,11 @@ def ask_child(
     if answer.code is None:
         return ChildResult(failure=DEADLINE_PASSED_REASON, timed_out=True)
     return ChildResult(answer.out.encode(), answer.said.encode(), answer.code)
+
+
+def run_command_on(host: str) -> Callable[[Sequence[str], float], ChildResult]:
+    """Return a function that runs a command on a host within so many seconds; empty for this machine."""
+    if not host:
+        return run_child
+    address = host_address(host)
+    return lambda command, seconds: ask_child(address, command, seconds, {})

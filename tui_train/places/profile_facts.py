@@ -41,6 +41,7 @@ from tui_train.facts.yaml_documents import read_documents
 from tui_train.memory import workload
 from tui_train.memory.data_defaults import make_setup
 from tui_train.places.help_question import script_help_question_for_auto_preset
+from tui_train.places.host_questions import run_command_on
 from tui_train.profile.presets import UserPreset, UserPresetByName, get_preset
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import AUTO_PRESET, Profile
@@ -236,12 +237,15 @@ def rendezvous_port(profile: Profile) -> int:
     return profile.nodes.port if profile.nodes.machine_count > 1 else 0
 
 
-def read_chosen_image(profile: Profile) -> tuple[ContainerImage, ...]:
-    """Return the content of the profile's image, nothing where it has none; takes up to a minute."""
+def read_chosen_image(profile: Profile, host: str = "") -> tuple[ContainerImage, ...]:
+    """Return the content of the profile's image on a host (empty: this machine), nothing where it names none.
+
+    Takes up to a minute.
+    """
     chosen = profile.container
-    return (
-        (container_images.read_image(chosen.engine, chosen.image),) if chosen.engine != "none" and chosen.image else ()
-    )
+    if chosen.engine == "none" or not chosen.image:
+        return ()
+    return (container_images.read_image(chosen.engine, chosen.image, run=run_command_on(host)),)
 
 
 def python_named_in_profile(profile: Profile) -> tuple[str, ...]:
@@ -259,8 +263,12 @@ def probe_host_facts(host: str, profile: Profile) -> Facts:
         hub_variables=hub.cache_location_variables(profile),
     )
     facts = remote.read_planning_facts(host, named)
+    in_container = profile.container.engine != "none"
     return msgspec.structs.replace(
-        with_local_files(profile, facts), resources_in_use=resources_in_use(place=RunPlace(host, ""))
+        with_local_files(profile, facts),
+        engines=container_images.read_engines(run_command_on(host)) if in_container else None,
+        images=read_chosen_image(profile, host),
+        resources_in_use=resources_in_use(place=RunPlace(host, "")),
     )
 
 

@@ -255,10 +255,12 @@ def _communication_backend_options(setup: Setup) -> tuple[FieldOption, ...]:
 
 def _container_engine_options(setup: Setup) -> tuple[FieldOption, ...]:
     options = [FieldOption("none", "none")]
-    installed = {engine.name: engine for engine in setup.facts.engines}
+    installed = {engine.name: engine for engine in setup.facts.engines or ()}
     for name in ENGINE_NAMES:
         engine = installed.get(name)
-        version, why = (engine.version, engine.problem) if engine else ("", "not installed")
+        # Those of another machine are read once one is chosen.
+        missing = "" if setup.facts.engines is None else "not installed"
+        version, why = (engine.version, engine.problem) if engine else ("", missing)
         options.append(FieldOption(name, name, visible(version), visible(why)))
     return tuple(options)
 

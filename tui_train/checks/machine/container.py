@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, note, warning
-from tui_train.facts.types import Facts
+from tui_train.facts.types import ContainerImage, Facts
 from tui_train.profile import mounts
 from tui_train.profile.changes import Change, remove_variables_change
 from tui_train.profile.types import Container, Profile
@@ -20,6 +20,7 @@ _PROTECTED_IMAGE_FOLDERS = frozenset({
 })  # fmt: skip
 _HUB_CACHE_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
 _KERNEL_FILE_SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
+_ENGINE_ARCHITECTURE_BY_MACHINE = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le"}
 _GPU_SETUP_REMEDY_BY_ENGINE = {
     "docker": "set it up (`sudo nvidia-ctk runtime configure --runtime=docker`, then restart docker)",
     "podman": "describe the GPUs (`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`)",
@@ -32,14 +33,15 @@ def unusable_engine(setup: Setup) -> Iterator[Finding]:
     name = setup.profile.container.engine
     if name == "none":
         return
-    if facts.other_machine:
+    if facts.engines is None:
         message = f"{name} can only be looked into on the machine that trains, and that is {facts.other_machine}"
         yield error("container.engine", message, "Run tui-train on that machine.")
         return
+    where = facts.other_machine or "this machine"
     bare = Change(
-        "no container", "trains with a Python of this machine", (("container.engine", "none"), ("container.image", ""))
+        "no container", f"trains with a Python of {where}", (("container.engine", "none"), ("container.image", ""))
     )
-    state = next((candidate for candidate in facts.engines if candidate.name == name), None)
+    state = next((candidate for candidate in facts.engines or () if candidate.name == name), None)
     reason = state.problem if state else "it is not installed"
     if reason:
         message, remedy = (
@@ -48,7 +50,7 @@ def unusable_engine(setup: Setup) -> Iterator[Finding]:
         )
         yield error("container.engine", message, remedy, change=bare, machine=True)
     elif state and setup.gpus and not state.gpus:
-        message = f"{name} cannot show the GPUs to a container: NVIDIA's Container Toolkit is not set up for it"
+        message = f"{name} cannot show the GPUs of {where} to a container: NVIDIA's Container Toolkit is not set up"
         remedy = f"Install nvidia-container-toolkit and {_GPU_SETUP_REMEDY_BY_ENGINE.get(name, 'set it up')}."
         yield error("container.engine", message, remedy, machine=True)
 
@@ -57,8 +59,9 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
     """An image that is not on this machine, or lacks what trains."""
     profile, facts = setup.profile, setup.facts
     chosen = profile.container
-    if chosen.engine == "none" or facts.other_machine:
+    if chosen.engine == "none" or facts.engines is None:
         return
+    where = facts.other_machine or "this machine"
     shown = visible(chosen.image)
     chosen_image = find_image(profile, facts)
     if not chosen.image:
@@ -78,6 +81,10 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
         yield error("container.image", message, remedy)
     elif any(candidate.name == chosen.engine and candidate.problem for candidate in facts.engines):
         return
+    elif chosen_image and (foreign := _foreign_architecture(chosen_image, facts)):
+        message = f"the image {shown} is for {visible(chosen_image.architecture)}, and {where} is {foreign}"
+        remedy = f"Fetch the one for it: `{chosen.engine} pull --platform linux/{foreign} {shown}`."
+        yield error("container.image", message, remedy, machine=True)
     elif chosen_image is None or chosen_image.missing:
         yield _missing_image_finding(profile, facts)
     elif reason := chosen_image.problem or (
@@ -90,6 +97,12 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
         yield error("container.image", message, remedy, machine=True)
 
 
+def _foreign_architecture(image: ContainerImage, facts: Facts) -> str:
+    """Return the architecture of the machine, as engines name it, where the image is for another one; else empty."""
+    here = _ENGINE_ARCHITECTURE_BY_MACHINE.get(facts.machine.architecture, "")
+    return here if here and image.architecture not in {"", here} else ""
+
+
 def _is_valid_image_name(container_choice: Container) -> bool:
     if container_choice.image.startswith("-") or not container_choice.image.isprintable():
         return False
@@ -98,12 +111,12 @@ def _is_valid_image_name(container_choice: Container) -> bool:
 
 def _missing_image_finding(profile: Profile, facts: Facts) -> Finding:
     chosen = profile.container
-    message = f"the image {chosen.image} is not on this machine"
+    message = f"the image {chosen.image} is not on {facts.other_machine or 'this machine'}"
     if chosen.engine == "apptainer":
         remedy = "Build the image, or copy it to that path."
     else:
-        local = next((candidate.images for candidate in facts.engines if candidate.name == chosen.engine), ())
-        listing = f" Images here: {', '.join(local[:4])}." if local else ""
+        local = next((candidate.images for candidate in facts.engines or () if candidate.name == chosen.engine), ())
+        listing = f" Images there: {', '.join(local[:4])}." if local else ""
         remedy = f"Fetch it: `{chosen.engine} pull {chosen.image}`. Images of NVIDIA are many GB.{listing}"
     return error("container.image", message, remedy, machine=True)
 

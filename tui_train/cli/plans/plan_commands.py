@@ -237,12 +237,14 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
 @click.argument("image")
 @click.option("--engine", type=click.Choice(["docker", "podman", "apptainer"]), help="Use this engine.")
 @click.option("--recipe", metavar="NAME", default="", help="Check for this NeMo recipe, such as qwen25_500m.")
+@host_option("Look at it on another host, over ssh: one of `tui-train hosts`, or a name for ssh.")
 @JSON_OPTION
-def image(image: str, engine: str | None, recipe: str, *, as_json: bool) -> None:
+def image(image: str, engine: str | None, recipe: str, host: str | None, *, as_json: bool) -> None:
     """Print what IMAGE contains, and whether it sees the GPUs; it is never pulled."""
     from tui_train.cli.plans import plans
 
-    plans.print_image_check(image, engine or "", recipe, as_json=as_json)
+    source = facts_source_of_options(None, host)
+    plans.print_image_check(image, engine or "", recipe, source.host, as_json=as_json)
 
 
 @cli.group(invoke_without_command=True)

@@ -22,10 +22,11 @@ from tui_train.cli import printing
 from tui_train.facts.gpus.gpu_sets import recommended_uuids
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.machine import container_images, probe, trusted_pythons
-from tui_train.facts.other_machines import machine_files
+from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.predict import predict_memory
+from tui_train.places.host_questions import run_command_on
 from tui_train.plan.description import script_notes
 from tui_train.plan.render import files_with_plan_described
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
@@ -169,13 +170,14 @@ def print_notes_for_other_machines(made_plan: Plan) -> None:
         click.echo("\n".join(made_plan.notes))
 
 
-def print_image_check(name: str, engine: str, recipe: str, *, as_json: bool) -> None:
-    """Print what an image contains; exits with an error where it cannot train."""
-    engine = engine or container_images.choose_engine(name, container_images.read_engines())
-    machine = probe.probe_machine()
-    content = container_images.read_image(engine, name)
+def print_image_check(name: str, engine: str, recipe: str, host: str, *, as_json: bool) -> None:
+    """Print what an image on a host (empty: this machine) contains; exits with an error where it cannot train."""
+    run = run_command_on(host)
+    engine = engine or container_images.choose_engine(name, container_images.read_engines(run))
+    machine = remote.read_host_facts(host).machine if host else probe.probe_machine()
+    content = container_images.read_image(engine, name, run=run)
     verdicts = gpu_verdicts(machine.gpus, content.toolchain, machine.driver_cuda)
-    validation = check_image(engine, name, recommended_uuids(machine.gpus, verdicts), recipe)
+    validation = check_image(engine, name, recommended_uuids(machine.gpus, verdicts), recipe, host)
     if as_json:
         printing.print_json(msgspec.to_builtins(validation))
     else:

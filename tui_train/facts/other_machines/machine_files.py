@@ -81,7 +81,7 @@ def load_facts_for_planning(path: Path) -> Facts:
     source = visible(str(path))
     saved = _parse_file_struct(_read_machine_file_bytes(path), source)
     tools = tuple(_with_masked_path_problem(tool) for tool in saved.toolchains) if saved.format else saved.toolchains
-    return msgspec.structs.replace(_facts_of_file(saved), toolchains=tools, other_machine=source)
+    return msgspec.structs.replace(_facts_of_file(saved), toolchains=tools, other_machine=source, engines=None)
 
 
 def _with_masked_path_problem(tool: Toolchain) -> Toolchain:

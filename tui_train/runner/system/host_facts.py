@@ -36,6 +36,7 @@ def read_host_facts() -> dict[str, Any]:
     return {
         "hostname": as_valid_utf8(os.uname().nodename),
         "kernel": as_valid_utf8(os.uname().release),
+        "architecture": as_valid_utf8(os.uname().machine),
         "cpu_name": read_cpu_name(),
         "cpu_count": count_usable_cpus(limits.cpus),
         "memory_total": smallest_known(total, limits.memory),

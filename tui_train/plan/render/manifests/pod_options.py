@@ -1,4 +1,4 @@
-"""What `cluster.*` means in a pod: resources, where it may run, who it runs as; BadInput for what Kubernetes refuses."""
+"""What `cluster.*` means in a pod: resources, nodes, rights; BadInput for what Kubernetes refuses."""
 
 import re
 from collections.abc import Iterator
@@ -134,4 +134,5 @@ def pod_option_notes(cluster: ClusterPlan) -> Iterator[str]:
         if user and user[0]:
             yield "IPC_LOCK has no effect for a user other than root: leave cluster.user or cluster.ipc_lock out."
     if options.pull_secrets:
-        yield f"The image is pulled with these Secrets, which must be in the namespace: {', '.join(options.pull_secrets)}."
+        names = ", ".join(options.pull_secrets)
+        yield f"The image is pulled with these Secrets, which must be in the namespace: {names}."

@@ -114,10 +114,8 @@ def _recovery_notes(cluster: ClusterPlan) -> list[str]:
         )
         if not options.restarts:
             lines.append("A training that fails by itself is not started again (cluster.restarts).")
-    if options.autostop and options.spot:
-        lines.append(
-            "Spot machines of most clouds cannot be stopped: a managed job ends them itself, without autostop."
-        )
+    if options.autostop and (options.spot or options.restarts):
+        lines.append("A managed job ends its machines itself: cluster.autostop is for `sky launch`.")
     return [*lines, *cluster.unused_option_note(LABEL, _USED_OPTION_NAMES)]
 
 
