@@ -432,7 +432,6 @@ FAULTS = [
     error({"nodes.hosts": ("a", "a")}, facts(), "nodes.hosts", "twice"),
     error({"nodes.hosts": ("a", "-oX=y")}, facts(), "nodes.hosts", "not a host"),
     error(HOSTS | {"nodes.count": 3}, facts(), "nodes.count", "2 hosts", fix=True),
-    error(inside() | HOSTS, boxed(), "container.engine", "cannot be used with nodes.hosts", fix=True),
     error(HOSTS, peers(problem="Permission denied"), "nodes.hosts", "b: Perm", fix=True, machine=True),
     error(HOSTS, replace(peers(), training_hosts=dict.fromkeys("ab", TrainingHost(is_first=True))), "nodes.hosts",
         "a and b are the same machine", fix=True, machine=True),

@@ -14,21 +14,22 @@ from tui_train.places.place import Place
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.profile import hosts
 from tui_train.profile.store import store_webhook_of_profile
-from tui_train.profile.types import Profile
+from tui_train.profile.types import Container, Profile
 from tui_train.setup.setup import Setup
 from tui_train.trainers import profile_paths_to_check
 
 
 class TrainingHostsQuestion(NamedTuple):
-    """Question to the hosts, the first one by its name among them: whether they have a Python and paths.
+    """Question to the hosts, the first one by its name among them: whether they have a Python or an image, and paths.
 
-    `asking_host` is the host that asks, empty for this machine.
+    `python` is empty in a container. `asking_host` is the host that asks, empty for this machine.
     """
 
     hosts: tuple[str, ...]
     python: str
     paths: tuple[str, ...]
     asking_host: str
+    container: Container
 
 
 def training_hosts_question(profile: Profile, facts: Facts, source: FactsSource) -> TrainingHostsQuestion | None:
@@ -38,10 +39,12 @@ def training_hosts_question(profile: Profile, facts: Facts, source: FactsSource)
         return None
     setup = Setup(profile, facts)
     toolchain = setup.toolchain
-    if setup.recipe_problem or toolchain is None or profile.container.engine != "none":
+    if setup.recipe_problem or toolchain is None:
         return None
+    # In a container trains the Python of the image.
+    python = toolchain.python if profile.container.engine == "none" else ""
     paths = tuple(path for path in profile_paths_to_check(profile) if path != profile.trainer.output)
-    return TrainingHostsQuestion(named, toolchain.python, paths, hosts.host_address(chosen.host))
+    return TrainingHostsQuestion(named, python, paths, hosts.host_address(chosen.host), profile.container)
 
 
 def probe_facts_for_start(

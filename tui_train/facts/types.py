@@ -402,7 +402,8 @@ class TrainingHost(Struct, frozen=True, kw_only=True):
 
     `problem` is why nothing is known of it; `is_first`: it is the very machine on which the training starts (None: not
     known). `same_as` is the host named before it that is the same machine. `clock_offset` is its clock against that of
-    the first one, in seconds.
+    the first one, in seconds. `engine` and `image` are those of a training in a container, of the image only what
+    tells it from others.
     """
 
     problem: str = ""
@@ -412,6 +413,8 @@ class TrainingHost(Struct, frozen=True, kw_only=True):
     toolchain: Toolchain | None = None
     paths: dict[str, PathState] = {}
     clock_offset: float = 0.0
+    engine: ContainerEngine | None = None
+    image: ContainerImage | None = None
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

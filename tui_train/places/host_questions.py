@@ -17,7 +17,8 @@ from tui_train.base.files import raising_cannot_write
 from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.base.text import visible
 from tui_train.channel.session import Session, ask_host, machine_name
-from tui_train.facts.machine.child_process import DEADLINE_PASSED_REASON, ChildResult, run_child
+from tui_train.facts.machine.child_process import ChildResult, run_child
+from tui_train.facts.other_machines import remote
 from tui_train.plan.run_files import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
 from tui_train.profile.hosts import host_address
 from tui_train.runner.queue.listing import WaitingStart
@@ -282,35 +283,9 @@ def ask_removal(place: RunPlace, *, ended: bool = False) -> None:
     ask_machine(place, {"do": "drop", "ended": ended})
 
 
-class _ChildOutput(Struct, frozen=True):
-    """What a program printed on a host; `code` is null where it took too long."""
-
-    code: int | None
-    out: str
-    said: str
-
-
-def ask_child(
-    host: str,
-    command: Sequence[str],
-    seconds: float,
-    variables: Mapping[str, str],
-    is_cancelled: Callable[[], bool] = lambda: False,
-) -> ChildResult:
-    """Run a program on a host for one answer; where there is none, the result says why."""
-    question = {"do": "child", "command": command, "seconds": seconds, "variables": variables}
-    try:
-        answer = ask_host(host, question, _ChildOutput, seconds + _ANSWER_TIMEOUT_SECONDS, is_cancelled=is_cancelled)
-    except Unavailable as error:
-        return ChildResult(failure=visible(error.message))
-    if answer.code is None:
-        return ChildResult(failure=DEADLINE_PASSED_REASON, timed_out=True)
-    return ChildResult(answer.out.encode(), answer.said.encode(), answer.code)
-
-
 def run_command_on(host: str) -> Callable[[Sequence[str], float], ChildResult]:
     """Return a function that runs a command on a host within so many seconds; empty for this machine."""
     if not host:
         return run_child
     address = host_address(host)
-    return lambda command, seconds: ask_child(address, command, seconds, {})
+    return lambda command, seconds: remote.run_on_host(address, command, seconds)

@@ -19,7 +19,6 @@ from tui_train.facts.types import Facts
 from tui_train.places import profile_facts
 from tui_train.places.host_questions import (
     StartUnderWay,
-    ask_child,
     ask_removal,
     ask_report,
     ask_stop,
@@ -252,7 +251,7 @@ class Place(Struct, frozen=True):
     ) -> ChildResult:
         """Run a program there for one answer, with these changes to the environment and all the memory it takes."""
         if self.host:
-            return ask_child(self.host, command, seconds, variables, is_cancelled)
+            return remote.run_on_host(self.host, command, seconds, variables, is_cancelled)
         return run_child(command, seconds, variables, is_cancelled=is_cancelled, memory_limit=0)
 
     def refuse_if_active(self, run: RunDir) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Callable, NamedTuple, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Sequence
 
 from .containers import container
 from .gpus import energy
@@ -21,12 +21,11 @@ from .system.processes import (
     Process,
     ProcessFamily,
     become_subreaper,
-    process_with_pid,
     send_signal,
 )
 from .system.refused import CANNOT_WRITE_EXIT_CODE, RANKS_TRAINED_ALONE_EXIT_CODE, Refused
 from .system.safe_text import visible
-from .system.signals import END_AT_ONCE_SIGNAL, reset_signals
+from .system.signals import END_AT_ONCE_SIGNAL
 from .system.transport import LocalTask, NodeCommand
 
 if TYPE_CHECKING:
@@ -198,7 +197,7 @@ def _attempt_command(start: RunStart, position: int, log: str, resumed_from: str
         words.append(f"--node-rank={start.node_rank}")
     environment = {**os.environ, **start.environment, MARK_VARIABLE: start.mark}
     if container_name:
-        environment["TUI_TRAIN_CONTAINER_NAME"] = container_name
+        environment[container.NAME_VARIABLE] = container_name
     return NodeCommand(tuple(words), environment, log)
 
 
@@ -210,11 +209,13 @@ def _wait_for_attempt_end(
     A stop asks it to, and so does a lost lock.
     """
     engine = start.planned.engine
+    # One of several hosts does not train on without the others.
+    own_container = "" if start.planned.hosts else container_name
     unanswered = _unanswered_connections_if_multi_machine(start)
     while True:
         code = task.poll()
         if start.signals.stop and (
-            code is None or (container_name and container.container_exit_code(engine, container_name) != code)
+            code is None or (own_container and container.container_exit_code(engine, own_container) != code)
         ):
             return _stop_attempt(start, task, family, container_name), True
         if code is None:
@@ -222,13 +223,13 @@ def _wait_for_attempt_end(
             if unanswered:
                 _append_lines(log, unanswered.new_sentences(family.living_processes(), time.monotonic()))
             start.signals.wait(unanswered.check_interval if unanswered else lock.RENEW_INTERVAL_SECONDS)
-        elif container_name and container.must_rejoin_container(
-            engine, container_name, code, lambda: bool(family.living_processes())
+        elif own_container and container.must_rejoin_container(
+            engine, own_container, code, lambda: bool(family.living_processes())
         ):
             print_message(f"the client of {engine} is gone, its container trains on")
             from .containers import rejoin
 
-            task = rejoin.rejoin_container(start.transport, engine, container_name, log, start.mark)
+            task = rejoin.rejoin_container(start.transport, engine, own_container, log, start.mark)
             family.leader = task.leader
         else:
             if code != 0:
@@ -272,11 +273,10 @@ def _stop_attempt(start: RunStart, task: LocalTask, family: ProcessFamily, conta
     deadline = time.monotonic() + start.grace
     family.living_processes()
     stopper = Process()
-    if container_name:
+    # Those of several hosts are stopped by what keeps them.
+    if container_name and not start.planned.hosts:
         engine, leader = start.planned.engine, task.leader
-        stopper = _run_in_forked_child(
-            lambda: container.stop_container(engine, container_name, start.grace, lambda: leader.is_alive)
-        )
+        stopper = container.stop_container_in_child(engine, container_name, start.grace, leader)
         family.excluded.add(stopper.pid)
     else:
         task.request_stop()
@@ -310,17 +310,6 @@ def _leftover_processes_text(task: LocalTask, family: ProcessFamily) -> str:
     if living:
         print_message(f"the training has ended and left processes that go on: {' '.join(map(str, sorted(living)))}")
     return " ".join(f"{pid}:{ticks}" for pid, ticks in sorted(living.items())[:_MAX_RECORDED_LEFTOVERS])
-
-
-def _run_in_forked_child(work: Callable[[], None]) -> Process:
-    pid = os.fork()
-    if pid == 0:
-        try:
-            reset_signals()
-            work()
-        finally:
-            os._exit(0)
-    return process_with_pid(pid)
 
 
 def _was_checkpoint_ignored(start: RunStart, number: int, log: str, resumed_step: int) -> bool:

@@ -6,11 +6,12 @@ from typing import Literal, NamedTuple
 
 from tui_train.base.text import quantity, visible
 from tui_train.checks.finding import Finding, error
-from tui_train.facts.types import Facts, Gpu, Toolchain, TrainingHost
+from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Toolchain, TrainingHost
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.other_hosts import choose_host_cards, processes_per_machine
+from tui_train.setup.machine.toolchain import find_image
 from tui_train.setup.setup import Setup
 
 # Hosts that are named in one finding.
@@ -33,6 +34,8 @@ class _FirstHost(NamedTuple):
     gpus: tuple[Gpu, ...]
     allows_uneven: bool
     imports: tuple[str, ...]
+    image: ContainerImage | None
+    """The image, where it trains in a container."""
 
 
 class _HostProblem(NamedTuple):
@@ -75,7 +78,9 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
         profile.nodes.uneven_processes or setup.first_machine_processes == len(setup.gpus)
     )
     imports = _imports_of_first_host(setup)
-    first_host = _FirstHost(first, facts, setup.toolchain, setup.gpus if compares else (), allows_uneven, imports)
+    image = find_image(setup.profile, facts) if setup.profile.container.engine != "none" else None
+    gpus = setup.gpus if compares else ()
+    first_host = _FirstHost(first, facts, setup.toolchain, gpus, allows_uneven, imports, image)
     for host, wanted in zip(others, processes_per_machine(setup)[1:], strict=False):
         for problem in _host_problems(facts.training_hosts[host], wanted, first_host) if host in answered else ():
             by_problem.setdefault(problem, []).append(host)
@@ -175,7 +180,9 @@ def _host_problems(host: TrainingHost, process_count: int, first_host: _FirstHos
     if host.problem:
         yield _HostProblem("error", host.problem, "")
         return
-    if first_host.toolchain:
+    if host.engine:
+        yield from _container_problems(host.engine, host.image, first_host)
+    elif first_host.toolchain:
         yield from _python_problems(host, first_host.host, first_host.toolchain)
         yield from _import_problems(host, first_host)
     if first_host.gpus:
@@ -193,6 +200,33 @@ def _host_problems(host: TrainingHost, process_count: int, first_host: _FirstHos
             f"the clock is about {apart} {side} that of {first_host.host}",
             "Set the clock there (NTP): times in the logs do not match.",
         )
+
+
+def _container_problems(
+    engine: ContainerEngine, image: ContainerImage | None, first_host: _FirstHost
+) -> Iterator[_HostProblem]:
+    if engine.problem or image is None:
+        message = f"{engine.name} cannot be used: {engine.problem}"
+        yield _HostProblem("error", message, "Fix that, or leave the host out.")
+        return
+    if first_host.gpus and not engine.gpus:
+        message = f"{engine.name} cannot show the GPUs to a container: NVIDIA's Container Toolkit is not set up for it"
+        yield _HostProblem("error", message, "Install nvidia-container-toolkit there, or leave the host out.")
+    if image.missing:
+        pull = f"Fetch it there: `{engine.name} pull {image.name}`."
+        fetch = "Copy it there." if engine.name == "apptainer" else pull
+        yield _HostProblem("error", f"the image {image.name} is not there", fetch)
+    elif image.problem:
+        yield _HostProblem("error", f"the image {image.name} cannot be read: {image.problem}", "Fix that there.")
+    elif first_host.image and _differs(image, first_host.image):
+        message = f"{image.name} is another image there than on {first_host.host}"
+        yield _HostProblem("error", message, "Put the same image on all hosts.")
+
+
+def _differs(image: ContainerImage, other: ContainerImage) -> bool:
+    """Return whether two images of a name are not the same, as far as that is known: of a file the size."""
+    is_file = image.engine == "apptainer"
+    return image.size != other.size if is_file else bool(image.id and other.id) and image.id != other.id
 
 
 def _python_problems(host: TrainingHost, first_name: str, first_toolchain: Toolchain) -> Iterator[_HostProblem]:

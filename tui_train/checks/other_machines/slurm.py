@@ -7,6 +7,7 @@ from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.other_machines.cluster import parse_gres_gpus, parse_time_limit
 from tui_train.profile import fields
+from tui_train.setup.machine.container import ISOLATING_ENGINES
 from tui_train.setup.setup import Setup
 
 # Slurm may send its signal so many seconds early, and a node may take some to notice that the supervisor has ended.
@@ -44,9 +45,9 @@ def invalid_slurm_job(setup: Setup) -> Iterator[Finding]:
         message = f"a time limit of {limit} s leaves no time to train: the run saves {shortest} s before it"
         remedy = "Make slurm.time longer, well above the time to the first checkpoint."
         yield error("slurm.time", message, remedy)
-    if profile.container.engine != "none":
-        message = "tui-train starts no containers in a Slurm job"
-        remedy = "Set container.engine=none, and a Python on the shared disk (trainer.python)."
+    if profile.container.engine in ISOLATING_ENGINES:
+        message = f"containers of {profile.container.engine} run outside the job: Slurm neither limits nor ends them"
+        remedy = "Use apptainer, with the image as a .sif file on the shared disk; or container.engine=none."
         yield error("container.engine", message, remedy)
     # Of cards that cannot train, another check says why.
     no_gpus_known = not (facts.cluster and (facts.cluster.problem or facts.machine.gpus))

@@ -132,7 +132,7 @@ def invalid_uneven_processes(setup: Setup) -> Iterator[Finding]:
 
 def _host_errors(profile: Profile, facts: Facts) -> Iterator[Finding]:
     """Yield what is wrong with the machines that one starts over ssh."""
-    nodes, engine = profile.nodes, profile.container.engine
+    nodes = profile.nodes
     no_hosts = Change("no hosts", "each machine is then started by hand, or by Slurm", (("nodes.hosts", ()),))
     if facts.scheduler:
         message = "Slurm chooses the machines itself, so nodes.hosts cannot name them"
@@ -156,10 +156,3 @@ def _host_errors(profile: Profile, facts: Facts) -> Iterator[Finding]:
         change = Change("as many as hosts", "the number of machines follows from them", (("nodes.count", 1),))
         remedy = "Leave nodes.count unset: it follows from nodes.hosts."
         yield error("nodes.count", message, remedy, change=change)
-    if engine != "none":
-        message = f"{engine} cannot be used with nodes.hosts: nothing would end its containers on the other hosts"
-        remedy = (
-            "Choose no container (container.engine=none). Or leave nodes.hosts empty, and start launch.sh on "
-            "each machine."
-        )
-        yield error("container.engine", message, remedy, change=no_hosts)

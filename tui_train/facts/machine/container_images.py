@@ -75,7 +75,7 @@ def read_image(engine: str, image_name: str, deadline: float = 60.0, *, run: Run
     unread = ContainerImage(engine=engine, name=image_name)
     if not image_name or image_name.startswith("-"):
         return msgspec.structs.replace(unread, problem="the image cannot be read: it has no valid name")
-    unread = _inspect_image(unread, run)
+    unread = inspect_image(engine, image_name, run)
     if unread.missing or unread.problem:
         return unread
     program = probe_program_text()
@@ -122,8 +122,9 @@ def run_in_image(  # noqa: PLR0913 - two have a default
     return answer
 
 
-def _inspect_image(unread: ContainerImage, run: RunCommand) -> ContainerImage:
+def inspect_image(engine: str, image_name: str, run: RunCommand = run_child) -> ContainerImage:
     """Return an image with its identity, architecture and size; `missing` or a `problem` if it cannot be run."""
+    unread = ContainerImage(engine=engine, name=image_name)
     if unread.engine == _APPTAINER_ENGINE:
         answer = run(["stat", "-L", "-c", "%s %Y %Z %i", unread.name], _ENGINE_DEADLINE_SECONDS)
         state = answer.stdout.decode("utf-8", "replace").strip()

@@ -2,19 +2,25 @@
 
 import base64
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 import msgspec
 
+from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import ask_host
 from tui_train.channel.ssh import require_host_name
 from tui_train.facts import yaml_documents
 from tui_train.facts.gpus.reported_cards import CardReport, GpuWithCores, machine_with_cards
 from tui_train.facts.machine import probe
-from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT, RUN_PROGRAM_TEXT_CODE
+from tui_train.facts.machine.child_process import (
+    CHILDREN_CANCELLED_EVENT,
+    DEADLINE_PASSED_REASON,
+    RUN_PROGRAM_TEXT_CODE,
+    ChildResult,
+)
 from tui_train.facts.models.hub import HubCache
 from tui_train.facts.scripts import script_source
 from tui_train.facts.scripts.script_imports import MAX_NAMES_BESIDE_SCRIPT
@@ -39,6 +45,7 @@ _NVIDIA_SMI_PROCESSES_COMMAND = (
     "--format=csv,noheader,nounits",
 )
 # The seconds for the driver, and what is run where its library does not answer.
+_CHILD_CONNECTION_SECONDS = 60.0
 CARDS_SURVEY_QUESTION = {"cards": 8.0, "smi": _NVIDIA_SMI_COMMAND, "processes": _NVIDIA_SMI_PROCESSES_COMMAND}
 
 
@@ -249,3 +256,40 @@ def _is_whole_number(text: str) -> bool:
 
 def _mib_text_as_bytes(text: str) -> int | None:
     return int(text) * 2**20 if _is_whole_number(text) else None
+
+
+class _ChildOutput(msgspec.Struct, frozen=True):
+    """What a program printed on a host; `code` is null where it took too long."""
+
+    code: int | None
+    out: str
+    said: str
+
+
+def run_on_host(  # noqa: PLR0913 - each has a default but three
+    host: str,
+    command: Sequence[str],
+    seconds: float,
+    variables: Mapping[str, str] | None = None,
+    is_cancelled: Callable[[], bool] = CHILDREN_CANCELLED_EVENT.is_set,
+    *,
+    ssh_words: Sequence[str] = (),
+    asking_host: str = "",
+) -> ChildResult:
+    """Run a program on a host for one answer; where there is none, the result says why. `ssh_words`: see Session."""
+    question = {"do": "child", "command": tuple(command), "seconds": seconds, "variables": variables or {}}
+    try:
+        answer = ask_host(
+            host,
+            question,
+            _ChildOutput,
+            seconds + _CHILD_CONNECTION_SECONDS,
+            ssh_words=ssh_words,
+            asking_host=asking_host,
+            is_cancelled=is_cancelled,
+        )
+    except Unavailable as error:
+        return ChildResult(failure=visible(error.message))
+    if answer.code is None:
+        return ChildResult(failure=DEADLINE_PASSED_REASON, timed_out=True)
+    return ChildResult(answer.out.encode(), answer.said.encode(), answer.code)

@@ -14,11 +14,22 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import PYTHON_COMMAND
 from tui_train.channel.ssh import ssh_command_prefix
-from tui_train.facts.other_machines.remote import CARDS_SURVEY_QUESTION, HostSurvey, survey_host, surveyed_machine
-from tui_train.facts.types import TrainingHost
+from tui_train.facts.machine import container_images
+from tui_train.facts.machine.child_process import ChildResult
+from tui_train.facts.other_machines.remote import (
+    CARDS_SURVEY_QUESTION,
+    HostSurvey,
+    run_on_host,
+    survey_host,
+    surveyed_machine,
+)
+from tui_train.facts.types import ContainerEngine, TrainingHost
+from tui_train.profile.types import Container
 from tui_train.runner.machines import ssh
 from tui_train.runner.system.processes import machine_and_boot_identity
 
+NO_CONTAINER = Container()
+_NO_ENGINE = "it is not installed"
 _SECONDS_PER_HOST = 30.0
 _MIN_TOTAL_SECONDS = 90.0
 # More ssh at once would leave the screen too little of the processor; a connection that is shared takes sshd's
@@ -27,13 +38,19 @@ _MAX_PARALLEL_PROBES, _MAX_PARALLEL_PROBES_VIA_HOST = 16, 8
 
 
 def probe_hosts(
-    hosts: Sequence[str], python: str, paths: Sequence[str], asking_host: str = ""
+    hosts: Sequence[str], python: str, paths: Sequence[str], asking_host: str = "", container: Container = NO_CONTAINER
 ) -> dict[str, TrainingHost]:
     """Return what each of some hosts answers within 30 s; `asking_host` asks them (empty: this machine).
 
-    `python` is the one that is to train.
+    `python` is the one that is to train; empty in a container, whose image is looked at.
     """
-    question = {"pythons": [python], "only_named": True, "paths": [python, *paths], "hub": "", **CARDS_SURVEY_QUESTION}
+    question = {
+        "pythons": [python] if python else [],
+        "only_named": True,
+        "paths": [*([python] if python else []), *paths],
+        "hub": "",
+        **CARDS_SURVEY_QUESTION,
+    }
     at_once = _MAX_PARALLEL_PROBES_VIA_HOST if asking_host else _MAX_PARALLEL_PROBES
     total_seconds = max(_MIN_TOTAL_SECONDS, _SECONDS_PER_HOST * math.ceil(len(hosts) / at_once))
     end_time = time.monotonic() + total_seconds
@@ -54,7 +71,17 @@ def probe_hosts(
         except Unavailable as error:
             why = error.message.removeprefix(f"{visible(host)} ").removeprefix("did not answer: ")
             return _HostAnswer(TrainingHost(problem=why))
-        return _answer_of_survey(host, survey, asking)
+        answer = _answer_of_survey(host, survey, asking)
+        if container.engine == "none":
+            return answer
+
+        def run(command: Sequence[str], seconds: float) -> ChildResult:
+            return run_on_host(host, command, seconds, ssh_words=words, asking_host=asking_host)
+
+        absent = ContainerEngine(name=container.engine, problem=_NO_ENGINE)
+        engine = next((each for each in container_images.read_engines(run) if each.name == container.engine), absent)
+        image = None if engine.problem else container_images.inspect_image(engine.name, container.image, run)
+        return answer._replace(host=msgspec.structs.replace(answer.host, engine=engine, image=image))
 
     with ThreadPoolExecutor(at_once) as pool:
         return _with_same_machines_marked(dict(zip(hosts, pool.map(probe, hosts), strict=True)))

@@ -9,13 +9,17 @@ from typing import Callable, Mapping
 
 from ..run_folder.supervisor_plan import SupervisorPlan
 from ..system import other_programs
+from ..system.processes import Process, process_with_pid
 from ..system.refused import CANNOT_WRITE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, Refused
 from ..system.safe_text import visible
+from ..system.signals import reset_signals
 
 # Engines whose containers live beside whoever started them, and are stopped by name.
 ENGINES_STOPPED_BY_NAME = frozenset({"docker", "podman"})
 # events.jsonl is a file that others may have written.
 _CONTAINER_NAME_PATTERN = re.compile(r"tui-train-[\w.-]+", re.ASCII)
+# The name that launch.sh gives a container.
+NAME_VARIABLE = "TUI_TRAIN_CONTAINER_NAME"
 # Seconds for an engine to answer.
 _ENGINE_ANSWER_SECONDS = 60.0
 # And for it to have removed a container, however it hangs.
@@ -30,7 +34,7 @@ def prepare_container_variables(planned: SupervisorPlan, run_dir: str) -> Mappin
     is fetched unasked, or where it has no way to mount a folder; (73) where a folder cannot be made.
     """
     engine = planned.engine
-    _require_engine_and_image(engine, planned.image)
+    image_identity(engine, planned.image)
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     cache = os.path.join(caches, "tui-train/container")
     hugging_face = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
@@ -57,20 +61,25 @@ def prepare_container_variables(planned: SupervisorPlan, run_dir: str) -> Mappin
     return values
 
 
-def _require_engine_and_image(engine: str, image: str) -> None:
+def image_identity(engine: str, image: str) -> str:
+    """Return what tells an image from another of its name, of a file its size; Refused (69) without engine or image."""
     if not _is_on_path(engine):
         raise Refused(UNAVAILABLE_EXIT_CODE, f"there is no {visible(engine)} on this machine: install it")
     if engine == "apptainer":
-        if not os.path.exists(image):
-            raise Refused(UNAVAILABLE_EXIT_CODE, f"there is no {visible(image)}: build or copy it first")
-        return
+        try:
+            return str(os.stat(image).st_size)
+        except OSError:
+            raise Refused(UNAVAILABLE_EXIT_CODE, f"there is no {visible(image)}: build or copy it first") from None
     answer = other_programs.run_program((engine, "ps", "-q"), _ENGINE_ANSWER_SECONDS)
     if answer.code != 0:
         answered = visible((answer.err.strip() or f"no word in {_ENGINE_ANSWER_SECONDS:.0f} s").splitlines()[-1])
         raise Refused(UNAVAILABLE_EXIT_CODE, f"{engine} does not answer: {answered}")
-    if other_programs.run_program((engine, "image", "inspect", image), _ENGINE_ANSWER_SECONDS).code != 0:
+    asked = (engine, "image", "inspect", "--format", "{{.Id}}", image)
+    answer = other_programs.run_program(asked, _ENGINE_ANSWER_SECONDS)
+    if answer.code != 0:
         where = f"the image {visible(image)} is not on this machine"
         raise Refused(UNAVAILABLE_EXIT_CODE, f"{where}: {engine} pull {visible(image)}")
+    return answer.out.strip()
 
 
 def _is_on_path(program: str) -> bool:
@@ -205,6 +214,18 @@ def stop_container(
     seconds = grace + _ENGINE_ANSWER_SECONDS
     while other_programs.run_program(asked, seconds, interruptible=False).code != 0 and is_client_alive():
         time.sleep(0.5)
+
+
+def stop_container_in_child(engine: str, container: str, grace: int, client: Process) -> Process:
+    """Have a child of this process do `stop_container`, and return it."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            reset_signals()
+            stop_container(engine, container, grace, lambda: client.is_alive)
+        finally:
+            os._exit(0)
+    return process_with_pid(pid)
 
 
 def remove_container(engine: str, container: str) -> None:

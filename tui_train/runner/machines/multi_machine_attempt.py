@@ -8,8 +8,9 @@ import os
 import signal
 import subprocess
 import time
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
+from ..containers import container
 from ..run_folder.start import print_message
 from ..system import runner_command
 from ..system.processes import MARK_VARIABLE, process_with_pid, send_signal
@@ -22,16 +23,20 @@ _POLL_SECONDS = 0.5
 # Seconds for the keepers of the others to end all of theirs, once their link is closed.
 _MAX_KEEPER_END_SECONDS = 10.0
 # Of what this machine has in its environment, what the others get.
-_VARIABLES_PASSED_TO_OTHERS = (MARK_VARIABLE, "TUI_TRAIN_PYTHON")
+_VARIABLES_PASSED_TO_OTHERS = (MARK_VARIABLE, "TUI_TRAIN_PYTHON", container.NAME_VARIABLE)
 
 
 class _MachinePart:
     """One machine's part: its child here, which is the command itself or its ssh."""
 
-    def __init__(self, rank: int, host: str, child: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self, rank: int, host: str, child: subprocess.Popen[bytes], end_here: Callable[[], object] | None = None
+    ) -> None:
+        """`end_here` asks this machine's own part to save and end."""
         self.rank = rank
         self.host = host
         self.child = child
+        self._end_here = end_here
         self.code: int | None = None
 
     def send_byte(self, byte: bytes) -> None:
@@ -39,8 +44,8 @@ class _MachinePart:
         if self.child.stdin:
             with contextlib.suppress(OSError):
                 os.write(self.child.stdin.fileno(), byte)
-        elif byte == node.STOP_BYTE:
-            send_signal(process_with_pid(self.child.pid), signal.SIGTERM)
+        elif byte == node.STOP_BYTE and self._end_here:
+            self._end_here()
 
     def kill_part(self) -> None:
         """Close its link, so that its keeper ends everything there; this machine's own part is killed."""
@@ -118,7 +123,15 @@ def _end_all_parts(parts: Sequence[_MachinePart], first_failed: _MachinePart | N
 
 def _start_part_here(request: dict[str, Any], words: Sequence[str]) -> _MachinePart:
     child = subprocess.Popen([*words, "--node-rank=0"], stdin=subprocess.DEVNULL, start_new_session=True)
-    return _MachinePart(0, request["hosts"][0]["host"], child)
+    client, name = process_with_pid(child.pid), os.environ.get(container.NAME_VARIABLE, "")
+
+    def end_here() -> None:
+        if name:
+            container.stop_container_in_child(request["engine"], name, request["grace"], client)
+        else:
+            send_signal(client, signal.SIGTERM)
+
+    return _MachinePart(0, request["hosts"][0]["host"], child, end_here)
 
 
 def _ignore_sigterm() -> None:
@@ -134,7 +147,7 @@ def _start_part_over_ssh(request: dict[str, Any], rank: int, words: Sequence[str
         environment["TUI_TRAIN_SHARED"] = "1"
     # Its cards are its own.
     own = [word for word in words if not word.startswith("--gpus=")]
-    question = {"rank": rank, "words": own, "environment": environment}
+    question = {"rank": rank, "words": own, "environment": environment, "grace": request["grace"]}
     command = ssh.ssh_command(
         host["host"],
         runner_command.runner_command_of_run_folder(run_dir, request["python"], "keep"),

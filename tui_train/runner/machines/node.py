@@ -12,6 +12,7 @@ import sys
 import time
 from typing import Any, Mapping, NamedTuple
 
+from ..containers import container
 from ..gpus import training_cards
 from ..run_folder import supervisor_plan
 from ..system import other_programs
@@ -52,8 +53,9 @@ def print_readiness(request_json: str, run_dir: str) -> int:
     """Print as JSON how this machine can take part in the training of a run folder: address, torch, what is wrong."""
     request: dict[str, Any] = json.loads(request_json)
     plan = supervisor_plan.read_plan(run_dir)
-    problem = ""
+    problem = image = ""
     try:
+        image = container.image_identity(plan.engine, plan.image) if plan.engine else ""
         training_cards.choose_cards(plan, "", int(request["rank"]))
         missing = [name for name in plan.secrets if not os.environ.get(name)]
         if request["identity"] == machine_and_boot_identity():
@@ -70,6 +72,7 @@ def print_readiness(request_json: str, run_dir: str) -> int:
         "address": reached.address,
         "tried": reached.tried,
         "torch": torch_version(),
+        "image": image,
         "problem": problem,
     }
     if (
@@ -141,6 +144,15 @@ def run_machine_part(run_dir: str) -> int:
     plan, rank = supervisor_plan.read_plan(run_dir), int(request["rank"])
     environment = {**os.environ, **request["environment"], _KEPT_RUN_FOLDER_VARIABLE: run_dir}
     environment.update(node_network.network_interface_variables(plan, environment))
+    kept = _KeptContainer(plan.engine, "", int(request["grace"]))
+    if plan.engine:
+        environment.update(container.prepare_container_variables(plan, run_dir))
+        # Nobody reads here what one said last.
+        environment.pop("TUI_TRAIN_REMOVE", None)
+        if environment.get(container.NAME_VARIABLE):
+            # Hosts may share an engine.
+            environment[container.NAME_VARIABLE] += f"-{rank}"
+            kept = kept._replace(name=environment[container.NAME_VARIABLE])
     words = [*request["words"], f"--node-rank={rank}"]
     cards = training_cards.choose_cards(plan, "", rank)
     if cards:
@@ -157,11 +169,21 @@ def run_machine_part(run_dir: str) -> int:
     family = ProcessFamily(environment[MARK_VARIABLE], leader, os.getpid())
     try:
         unanswered = UnansweredConnections(plan, environment.get(node_network.FIRST_ADDRESS_VARIABLE, ""))
-        code = _wait_for_exit_code(leader, family, signals, output, unanswered)
+        code = _wait_for_exit_code(leader, family, signals, output, unanswered, kept)
     finally:
         _kill_family(family)
+        if kept.name:
+            container.remove_container(kept.engine, kept.name)
         output.finish()
     return 1 if code == CONNECTION_LOST_EXIT_CODE else code
+
+
+class _KeptContainer(NamedTuple):
+    """The container of this machine's part (`name` is empty where its engine names none), and its seconds to save."""
+
+    engine: str
+    name: str
+    grace: int
 
 
 class _ForwardedOutput:
@@ -222,12 +244,13 @@ def _read_request_line() -> bytes:
     return line
 
 
-def _wait_for_exit_code(
+def _wait_for_exit_code(  # noqa: PLR0913, PLR0917 - each is another part of it
     leader: Process,
     family: ProcessFamily,
     signals: StopSignals,
     output: _ForwardedOutput,
     unanswered: UnansweredConnections,
+    kept: _KeptContainer,
 ) -> int:
     """Return the exit code of a part once it has ended, or has to."""
     heard_at, asked, seen_at = time.monotonic(), False, 0.0
@@ -247,7 +270,10 @@ def _wait_for_exit_code(
             signals.stop = signals.stop or ("asked" if STOP_BYTE in received else "")
         if signals.stop and not asked:
             asked = True
-            send_signal(leader, signal.SIGTERM)
+            if kept.name:
+                family.excluded.add(container.stop_container_in_child(*kept, leader).pid)
+            else:
+                send_signal(leader, signal.SIGTERM)
         if time.monotonic() - seen_at > unanswered.check_interval:
             seen_at = time.monotonic()
             for line in unanswered.new_sentences(family.living_processes(), seen_at):

@@ -8,6 +8,7 @@ import re
 import sys
 from typing import Any, Mapping
 
+from ..containers import container
 from ..run_folder.start import RunStart, print_message
 from ..run_folder.supervisor_plan import SupervisorPlan
 from ..system import other_programs, runner_command, untrusted_json
@@ -22,6 +23,7 @@ _HOST_ANSWER_SECONDS = 60.0
 _MAX_REMOTE_END_SECONDS = 12.0
 # Clocks that are further apart give confusing times in logs.
 _MAX_CLOCK_SKEW_SECONDS = 30.0
+_PYTHON_BESIDE_CONTAINER = "python3"
 _SHARD_FILE_NAME_PATTERN = re.compile(r"\.distcp$|^zero_pp_rank_\d|_optim_states\.pt$")
 
 
@@ -48,6 +50,7 @@ class SshTransport(LocalTransport):
             for host, answer in zip(start.planned.hosts[1:], answers)
         ]
         self._attempt_request = {"hosts": [own, *others], "python": python, "grace": start.grace}
+        self._attempt_request["engine"] = start.planned.engine
 
     def share_checkpoint_or_say_why_not(self, checkpoint: str) -> str:
         """Copy a checkpoint to the machines that do not see it; return why it is of no use there, empty where it is.
@@ -77,10 +80,15 @@ def connect_hosts(start: RunStart) -> RunStart:
     """Return a start that trains on all machines of its plan; Refused (69) names the first that cannot take part."""
     plan = start.planned
     python = sys.executable if os.environ.get("TUI_TRAIN_PYTHON") else plan.python
+    # In a container trains its own Python: on the machine around it any will do.
+    python = _PYTHON_BESIDE_CONTAINER if plan.engine else python
     answers = _ask_other_machines(start, python)
-    torch = node.torch_version()
+    torch, image = node.torch_version(), container.image_identity(plan.engine, plan.image) if plan.engine else ""
     for host, answer in zip(plan.hosts[1:], answers):
         _require_host_ready(plan, host, answer, python, torch)
+        if answer["image"] != image:
+            name = f"{visible(host)} has another image {visible(plan.image)} than this machine"
+            raise Refused(UNAVAILABLE_EXIT_CODE, f"{name}: put the same one on all")
         if abs(answer["off"]) > _MAX_CLOCK_SKEW_SECONDS:
             direction = "ahead of" if answer["off"] > 0 else "behind"
             print_message(f"the clock of {visible(host)} is {abs(answer['off']):.0f} s {direction} this one")
@@ -139,7 +147,7 @@ def _require_host_ready(
         )
     if problem:
         raise Refused(UNAVAILABLE_EXIT_CODE, f"{name}: {problem}")
-    if answer["torch"].partition("+")[0] != torch_version.partition("+")[0]:
+    if not plan.engine and answer["torch"].partition("+")[0] != torch_version.partition("+")[0]:
         words = (
             f"{name} has torch {visible(answer['torch']) or 'not at all'}, and this machine {torch_version or 'none'}"
         )

@@ -8,6 +8,7 @@ from tui_train.runner.containers.container import ENGINES_STOPPED_BY_NAME
 from tui_train.setup.machine.container import card_options, card_options_of_running_machine
 
 _REMOVE_CONTAINER_OPTION = BashExpansion("${TUI_TRAIN_REMOVE:---rm}")
+_VARIABLE_IF_SET_TEMPLATE = '${{{name}:+"APPTAINERENV_{name}=${name}"}}'
 _INTERFACE_VARIABLES_BY_BACKEND = {"nccl": ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")}
 
 
@@ -50,7 +51,10 @@ def engine_setting_lines(plan: Plan, container: ContainerWrapper, merged: Merged
     if container.engine in ENGINES_STOPPED_BY_NAME:
         return ()
     mark = ScriptLine('"APPTAINERENV_TUI_TRAIN_RUN_ID=${TUI_TRAIN_RUN_ID-}"')
-    return (*_interface_lines(plan, as_options=False), *merged.settings, mark)
+    # --cleanenv would drop it, and the container sees all GPUs where Slurm does not hide the others.
+    cards = ScriptLine(_VARIABLE_IF_SET_TEMPLATE.format(name="CUDA_VISIBLE_DEVICES"), "those that Slurm gives the job")
+    own = (*_interface_lines(plan, as_options=False), *((cards,) if plan.slurm and plan.gpus else ()))
+    return (*own, *merged.settings, mark)
 
 
 def _engine_part_line(part: CommandPart, plan: Plan, container: ContainerWrapper) -> ScriptLine:
@@ -72,4 +76,4 @@ def _interface_lines(plan: Plan, *, as_options: bool) -> tuple[ScriptLine, ...]:
         return (
             ScriptLine(" ".join(f"--env={name}" for name in names), "the network interface towards the first machine"),
         )
-    return tuple(ScriptLine(f'${{{name}:+"APPTAINERENV_{name}=${name}"}}') for name in names)
+    return tuple(ScriptLine(_VARIABLE_IF_SET_TEMPLATE.format(name=name)) for name in names)
