@@ -307,7 +307,10 @@ def pod_spec(kind, job):
         return job["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     (patch,) = job["spec"]["runtimePatches"]
     spec = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    return {**spec, "containers": [{**spec["containers"][0], "resources": job["spec"]["trainer"]["resourcesPerNode"]}]}
+    return {
+        **spec,
+        "containers": [{**spec["containers"][0], "resources": job["spec"]["trainer"].get("resourcesPerNode")}],
+    }
 
 
 @pytest.mark.parametrize("kind", PODS)
@@ -418,6 +421,7 @@ def test_another_plan_has_another_run_folder():
     first, again = made("jobset", IMAGE)[0], made("jobset", IMAGE)[0]
     other = made("jobset", {**IMAGE, "recipe.steps": 7})[0]
     assert first.run_name == again.run_name != other.run_name
+    assert made("jobset", {**IMAGE, "cluster.memory": "64Gi"})[0].run_name == first.run_name
     assert first.name == other.name
 
 

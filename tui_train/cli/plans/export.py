@@ -25,6 +25,7 @@ from tui_train.plan.run_files import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
 from tui_train.profile import fields
 from tui_train.profile.cluster_defaults import with_cluster_defaults
 from tui_train.runs import rundir
+from tui_train.setup.machine.container import ISOLATING_ENGINES
 
 
 def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: FactsSource, *, force: bool) -> None:
@@ -68,6 +69,9 @@ def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
         raise BadInput(f"--claim: {member.LABEL} has no PersistentVolumeClaims", "Leave it out.")
     volumes = [_parse_volume_claim(text) for text in claims]
     profile = plans.apply_edits(with_cluster_defaults(plans.load_profile(reference)), edits)
+    if source.machine_file and profile.container.engine in ISOLATING_ENGINES:
+        # A file knows no images: the plan is for a Python of that machine, and the pod is the container all the same.
+        profile = fields.profile_with_value(profile, "container.engine", "none")
     # A manifest is for another scheduler.
     profile = with_cluster_address(fields.profile_with_value(profile, "hardware.scheduler", "none"), manifest_name)
     setup = make_setup(profile, machine_facts.probe_facts_for_profile(profile, source, printing.report_waiting))

@@ -23,7 +23,7 @@ from tui_train.base.text import visible
 from tui_train.facts.types import Toolchain
 from tui_train.plan.render import render_files
 from tui_train.plan.render.script.script_head import takes_checkpoint
-from tui_train.plan.run_files import RenderedFile
+from tui_train.plan.run_files import PROFILE_FILE_NAME, RenderedFile
 from tui_train.plan.types import Plan
 from tui_train.profile.mounts import Mount
 from tui_train.profile.types import ClusterOptions, Profile
@@ -144,10 +144,12 @@ class ClusterPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def run_name(self) -> str:
-        """The name of the run folder: with a digest of its files, so that another plan never finds this one's."""
-        digest = hashlib.sha256(
-            b"\0".join(file.path.encode() + b"\0" + file.content for file in self.files)
-        ).hexdigest()
+        """The name of the run folder: with a digest of its files, so that another plan never finds this one's.
+
+        The profile is not among them: with more memory for its pods a training is the same.
+        """
+        files = (file for file in self.files if file.path != PROFILE_FILE_NAME)
+        digest = hashlib.sha256(b"\0".join(file.path.encode() + b"\0" + file.content for file in files)).hexdigest()
         return f"{self.name}-{digest[:8]}"
 
 
