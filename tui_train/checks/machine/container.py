@@ -56,7 +56,7 @@ def unusable_engine(setup: Setup) -> Iterator[Finding]:
 
 
 def unusable_image(setup: Setup) -> Iterator[Finding]:
-    """An image that is not on this machine, or lacks what trains."""
+    """An image that is not on the machine that trains, is for another one, or lacks what trains."""
     profile, facts = setup.profile, setup.facts
     chosen = profile.container
     if chosen.engine == "none" or facts.engines is None:

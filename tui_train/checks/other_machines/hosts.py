@@ -52,7 +52,7 @@ class _HostProblem(NamedTuple):
 
 
 def host_differences(setup: Setup) -> Iterator[Finding]:
-    """Hosts that do not answer, or differ from the first: Python, versions, GPUs, files, the time of day."""
+    """Hosts that do not answer, or differ from the first: Python or image, versions, GPUs, files, the time of day."""
     profile, facts = setup.profile, setup.facts
     first, *others = profile.nodes.hosts or ("",)
     answered = {host: facts.training_hosts[host] for host in others if host in facts.training_hosts}
