@@ -23,10 +23,11 @@ from tui_train.runs import rundir
 
 MARK = "20260101-000000-1-abcdef"
 NAMES = {f"tui-train-{MARK}-1", f"tui-train-{MARK}-1-1"}
-# Runs here what it is to run on a host.
-SSH = """#!/bin/sh
+# Runs here what it is to run on a host, where the processes of the first one are not seen.
+OWN_PROCESSES = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
+SSH = f"""#!/bin/sh
 while [ "$1" != -- ]; do shift; done
-exec sh -c "$3"
+exec {" ".join(OWN_PROCESSES)} sh -c "$3"
 """
 # A container outlives its client, as those of a daemon do, and is a process that waits to be told how to end.
 DOCKER = """#!/bin/sh
@@ -52,6 +53,16 @@ echo > "$DOCKER_STATE/$1"
 while [ ! -e "$DOCKER_STATE/$1.asked" ]; do sleep 0.05; done
 cp "$DOCKER_STATE/$1.asked" "$DOCKER_STATE/$1.ended"
 """
+
+
+def has_own_processes():
+    try:
+        return subprocess.run([*OWN_PROCESSES, "true"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+pytestmark = pytest.mark.skipif(not has_own_processes(), reason="NOT TESTED: hosts need namespaces of their own")
 
 
 @pytest.fixture
