@@ -18,6 +18,7 @@ from tui_train.facts.models.hub import CachedModel, HubCache, HubModel
 from tui_train.facts.models.model_folders import ModelFolder
 from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition
 from tui_train.facts.types import (
+    ContainerEngine,
     ContainerImage,
     FactGap,
     Facts,
@@ -73,6 +74,24 @@ def peers(gpus=None, **more):
     own = {"machine": machine(gpus=gpus or (gpu(0), gpu(1))), "toolchain": toolchain(), "paths": paths} | more
     first = replace(facts(gpus=(gpu(0), gpu(1)), paths=dict.fromkeys(paths, "file")), toolchains=tools)
     return replace(first, training_hosts={"b": TrainingHost(**own)})
+
+
+DOCKER = ContainerEngine(name="docker", version="28.2.2", gpus=True)
+
+
+def peers_in_containers(engine=DOCKER, **of_image):
+    """Two hosts with GPUs and the same image but for what is said of the second one's."""
+    first = boxed(gpus=(gpu(0), gpu(1)))
+    there = replace(first.images[0], toolchain=None, **of_image)
+    second = TrainingHost(machine=first.machine, engine=engine, image=None if engine.problem else there)
+    return replace(first, training_hosts={"b": second})
+
+
+def foreign_image():
+    """A machine whose image was made for another one."""
+    found = boxed()
+    images = (replace(found.images[0], architecture="arm64"),)
+    return replace(found, machine=replace(found.machine, architecture="x86_64"), images=images)
 
 
 def configured(config):
@@ -456,6 +475,20 @@ FAULTS = [
     error(HOSTS | SCRIPT, source_of(peers(first=toolchain(modules=("torch", "cv2", "yaml")), toolchain=toolchain(
         modules=("torch", "yaml"))), imports=NEEDED), "nodes.hosts", "b: there is no cv2, which the script imports",
         fix=True, machine=True),
+    error(HOSTS | inside(), peers_in_containers(engine=replace(DOCKER, problem="it is not installed")), "nodes.hosts",
+        "b: docker cannot be used: it is not installed", fix=True, machine=True),
+    error(HOSTS | inside(), peers_in_containers(engine=replace(DOCKER, gpus=False)), "nodes.hosts",
+        "b: docker cannot show the GPUs", fix=True, machine=True),
+    error(HOSTS | inside(), peers_in_containers(missing=True), "nodes.hosts", "b: the image nemo:25.04 is not there",
+        fix=True, machine=True),
+    error(HOSTS | inside(), peers_in_containers(id="2"), "nodes.hosts", "b: nemo:25.04 is another image there",
+        fix=True, machine=True),
+    error(inside(), replace(boxed(), engines=None, other_machine="box.json"), "container.engine",
+        "can only be looked into on the machine that trains, and that is box.json"),
+    error(inside(), foreign_image(), "container.image", "nemo:25.04 is for arm64, and this machine is amd64",
+        machine=True),
+    error(inside(image="nemo:99"), replace(boxed(), other_machine="gpu-box"), "container.image",
+        "nemo:99 is not on gpu-box", machine=True),
     warning(HOSTS, peers(clock_offset=-240.0), "nodes.hosts", "4 minutes behind", machine=True),
     error(UNEVEN | {"nodes.processes": (2, 1, 1)}, facts(), COUNTS, "3 numbers", fix=True),
     error(UNEVEN | {"nodes.processes": (3, 1)}, facts(gpus=(gpu(0), gpu(1))), COUNTS,

@@ -84,7 +84,7 @@ def fan(tmp_path):
     request = json.dumps({"hosts": hosts, "python": sys.executable, "grace": 10, "engine": "docker"})
     words = [sys.executable, "-I", "-S", str(run / "runner.pyz"), "fan", request]
     words += ["bash", str(run / "launch.sh"), "--plain", "--attempt=1"]
-    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
             wait_until(lambda: {path.name for path in state.iterdir()} == NAMES, 60)
             yield process, state, tmp_path / "notes"
@@ -114,7 +114,7 @@ def test_one_that_fails_ends_the_other(fan):
     process, state, _ = fan
     (state / f"tui-train-{MARK}-1-1.asked").write_text("3\n")
     assert process.wait(60) == 3
-    assert "machine 1 (b) ended with exit code 3" in process.stderr.read()
+    assert "machine 1 (b) ended with exit code 3" in process.stdout.read()
     assert (state / f"tui-train-{MARK}-1.ended").read_text().strip() == "0"
     wait_until(lambda: not (state / f"tui-train-{MARK}-1-1").exists(), 60)
 

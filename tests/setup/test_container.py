@@ -34,6 +34,7 @@ from support import (
 from tui_train.base.command import RUNTIME_VARIABLE_NAMES
 from tui_train.cli.plans.plans import _attempt_argv
 from tui_train.facts.machine import container_images
+from tui_train.facts.machine.child_process import run_child
 from tui_train.profile import mounts
 from tui_train.profile.mounts import Mount
 from tui_train.runner.containers.container import mount_option
@@ -483,6 +484,23 @@ def test_a_docker_that_works(path):
     (found,) = container_images.read_engines()
     assert (found.version, found.images, found.problem) == ("28.2", ("a:1",), "")
     assert found.gpus
+
+
+def test_another_machine_is_asked_by_its_own_commands(path, tmp_path):
+    told = {"prefix": "/usr", "executable": "", "toolchain": {"python": "/p", "torch": "2.7"}}
+    inspected = "*inspect*) echo sha256:abc arm64 5000000000;; *ls*) echo a:1;;"
+    words = f"""info*) echo '{{"ServerVersion": "28.2"}}';; {inspected} run*) echo '{json.dumps(told)}';;"""
+    make_executable(tmp_path / "there" / "docker", f'#!/bin/sh\ncase "$*" in {words} esac\n')
+
+    def run(command, seconds):
+        return run_child(command, seconds, {"PATH": str(tmp_path / "there")})
+
+    assert container_images.read_engines() == ()
+    (engine,) = container_images.read_engines(run)
+    assert (engine.name, engine.version, engine.images, engine.gpus) == ("docker", "28.2", ("a:1",), False)
+    found = container_images.read_image("docker", "a:1", run=run)
+    assert (found.id, found.architecture, found.size, found.toolchain.torch) == ("abc", "arm64", 5 * 10**9, "2.7")
+    assert container_images.read_image("docker", "a:1").problem, "there is no docker here"
 
 
 def test_an_image_is_asked_once(path, tmp_path):

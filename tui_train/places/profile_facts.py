@@ -277,7 +277,13 @@ def load_machine_file_facts(machine_file: Path, profile: Profile, *, is_node: bo
     facts = machine_files.load_facts_for_planning(machine_file)
     if not is_node:
         return with_local_files(profile, facts)
-    return msgspec.structs.replace(facts, **msgspec.structs.asdict(read_profile_files(profile)), other_machine="")
+    return msgspec.structs.replace(
+        facts,
+        **msgspec.structs.asdict(read_profile_files(profile)),
+        engines=container_images.read_engines() if profile.container.engine != "none" else (),
+        images=read_chosen_image(profile),
+        other_machine="",
+    )
 
 
 def with_local_files(profile: Profile, facts: Facts) -> Facts:
