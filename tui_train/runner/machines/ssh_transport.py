@@ -141,10 +141,8 @@ def _require_host_ready(
 ) -> None:
     name, problem = visible(host), visible(str(answer.get("problem", "")))
     if problem == "no_python":
-        raise Refused(
-            UNAVAILABLE_EXIT_CODE,
-            f"{name} has no {visible(python_path)}: put the same environment at the same path there",
-        )
+        remedy = "install it" if plan.engine else "put the same environment at the same path there"
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"{name} has no {visible(python_path)}: {remedy}")
     if problem:
         raise Refused(UNAVAILABLE_EXIT_CODE, f"{name}: {problem}")
     if not plan.engine and answer["torch"].partition("+")[0] != torch_version.partition("+")[0]:
