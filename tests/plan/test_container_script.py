@@ -5,9 +5,11 @@ import resource
 import subprocess
 import sys
 
+import msgspec
 import pytest
-from support import boxed, export_run, inside, make_executable, plain_environment, profile, run_launch_script
+from support import boxed, export_run, gpu, inside, make_executable, plain_environment, plan, profile, run_launch_script
 
+from tui_train.plan.render.script.launch import render_launch_script
 from tui_train.runner.containers import container
 from tui_train.runner.run_folder.supervisor_plan import SupervisorPlan
 from tui_train.runner.system import other_programs
@@ -252,3 +254,11 @@ esac"""
     assert f"rm -f {name}" in asked()
     assert (tmp_path / "written").read_text() == "hello\n"
     assert f"TUI_TRAIN_RUN_ID={run.events()[0].mark}" in (tmp_path / "environment").read_text().splitlines()
+
+
+def test_apptainer_trains_in_a_job_on_the_gpus_that_slurm_gives_it():
+    here = boxed("apptainer", "/shared/i.sif", gpus=[gpu(0), gpu(1)])
+    chosen = profile(inside("apptainer", "/shared/i.sif"))
+    passed = '${CUDA_VISIBLE_DEVICES:+"APPTAINERENV_CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"}'
+    assert passed in render_launch_script(plan(chosen, msgspec.structs.replace(here, scheduler="slurm")))
+    assert passed not in render_launch_script(plan(chosen, here))

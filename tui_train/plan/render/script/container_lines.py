@@ -53,7 +53,7 @@ def engine_setting_lines(plan: Plan, container: ContainerWrapper, merged: Merged
     mark = ScriptLine('"APPTAINERENV_TUI_TRAIN_RUN_ID=${TUI_TRAIN_RUN_ID-}"')
     # --cleanenv would drop it, and the container sees all GPUs where Slurm does not hide the others.
     cards = ScriptLine(_VARIABLE_IF_SET_TEMPLATE.format(name="CUDA_VISIBLE_DEVICES"), "those that Slurm gives the job")
-    own = (*_interface_lines(plan, as_options=False), *((cards,) if plan.slurm and plan.gpus else ()))
+    own = (*_interface_lines(plan, as_options=False), *((cards,) if plan.slurm and plan.slurm.gpus else ()))
     return (*own, *merged.settings, mark)
 
 
