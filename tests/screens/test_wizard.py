@@ -729,7 +729,7 @@ async def test_an_image_is_looked_at_once_its_name_is_typed(machine, monkeypatch
 async def test_v_says_what_is_in_the_image(seed, monkeypatch):
     asked = []
 
-    def run(*words: Any) -> ChildResult:
+    def run(*words: Any, **_where: Any) -> ChildResult:
         asked.append(words[-1])
         return ChildResult(
             stdout=f"GPU 0: RTX 3090 (UUID: {UUIDS[0]})\n\x1b[31mGPU 1 ({UUIDS[1]})".encode(), exit_code=0

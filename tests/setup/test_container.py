@@ -498,7 +498,7 @@ def test_another_machine_is_asked_by_its_own_commands(path, tmp_path):
     assert container_images.read_engines() == ()
     (engine,) = container_images.read_engines(run)
     assert (engine.name, engine.version, engine.images, engine.gpus) == ("docker", "28.2", ("a:1",), False)
-    found = container_images.read_image("docker", "a:1", run=run)
+    found = container_images.read_image("docker", "a:1", run)
     assert (found.id, found.architecture, found.size, found.toolchain.torch) == ("abc", "arm64", 5 * 10**9, "2.7")
     assert container_images.read_image("docker", "a:1").problem, "there is no docker here"
 

@@ -44,7 +44,7 @@ def check_image(
     It is looked at on `host`, empty for this machine. Takes up to minutes, so never on a screen's thread.
     """
     run = run_command_on(host)
-    image = container_images.read_image(engine, image_name, run=run)
+    image = container_images.read_image(engine, image_name, run)
     if image.missing:
         fetch = "" if engine == "apptainer" else f": {engine} pull {image_name}"
         return ImageCheckResult(image=image, wrong=(f"the image is not on {host or 'this machine'}{fetch}",))

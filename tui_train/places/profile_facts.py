@@ -245,7 +245,7 @@ def read_chosen_image(profile: Profile, host: str = "") -> tuple[ContainerImage,
     chosen = profile.container
     if chosen.engine == "none" or not chosen.image:
         return ()
-    return (container_images.read_image(chosen.engine, chosen.image, run=run_command_on(host)),)
+    return (container_images.read_image(chosen.engine, chosen.image, run_command_on(host)),)
 
 
 def python_named_in_profile(profile: Profile) -> tuple[str, ...]:

@@ -175,7 +175,7 @@ def print_image_check(name: str, engine: str, recipe: str, host: str, *, as_json
     run = run_command_on(host)
     engine = engine or container_images.choose_engine(name, container_images.read_engines(run))
     machine = remote.read_host_facts(host).machine if host else probe.probe_machine()
-    content = container_images.read_image(engine, name, run=run)
+    content = container_images.read_image(engine, name, run)
     verdicts = gpu_verdicts(machine.gpus, content.toolchain, machine.driver_cuda)
     validation = check_image(engine, name, recommended_uuids(machine.gpus, verdicts), recipe, host)
     if as_json:

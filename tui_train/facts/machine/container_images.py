@@ -67,7 +67,7 @@ def choose_engine(image_name: str, engines: Sequence[ContainerEngine]) -> str:
     return (with_image or working)[0].name
 
 
-def read_image(engine: str, image_name: str, deadline: float = 60.0, *, run: RunCommand = run_child) -> ContainerImage:
+def read_image(engine: str, image_name: str, run: RunCommand = run_child, deadline: float = 60.0) -> ContainerImage:
     """Return what the Python in an image has, from the cache or by running it without network.
 
     `run` runs the engine's commands where the image is.

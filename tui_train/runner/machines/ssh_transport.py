@@ -49,8 +49,8 @@ class SshTransport(LocalTransport):
             {"host": host, **{name: answer[name] for name in names}}
             for host, answer in zip(start.planned.hosts[1:], answers)
         ]
-        self._attempt_request = {"hosts": [own, *others], "python": python, "grace": start.grace}
-        self._attempt_request["engine"] = start.planned.engine
+        engine = start.planned.engine
+        self._attempt_request = {"hosts": [own, *others], "python": python, "grace": start.grace, "engine": engine}
 
     def share_checkpoint_or_say_why_not(self, checkpoint: str) -> str:
         """Copy a checkpoint to the machines that do not see it; return why it is of no use there, empty where it is.
