@@ -488,8 +488,8 @@ def test_a_docker_that_works(path):
 
 def test_another_machine_is_asked_by_its_own_commands(path, tmp_path):
     told = {"prefix": "/usr", "executable": "", "toolchain": {"python": "/p", "torch": "2.7"}}
-    inspected = "*inspect*) echo sha256:abc arm64 5000000000;; *ls*) echo a:1;;"
-    words = f"""info*) echo '{{"ServerVersion": "28.2"}}';; {inspected} run*) echo '{json.dumps(told)}';;"""
+    inspected = "*inspect*) echo sha256:abc arm64 5000000000;; *) echo a:1;;"
+    words = f"""info*) echo '{{"ServerVersion": "28.2"}}';; run*) echo '{json.dumps(told)}';; {inspected}"""
     make_executable(tmp_path / "there" / "docker", f'#!/bin/sh\ncase "$*" in {words} esac\n')
 
     def run(command, seconds):
