@@ -118,6 +118,7 @@ PLANS = {
     "cards": ({**IMAGE, **SECRET, "name": "Zwei Karten 2"}, facts(gpus=CARDS)),
     "box": (inside(container__shared_memory="16g", container__mounts=("/corpora/zh:/zh:ro",)), boxed(gpus=CARDS)),
     "machines": ({**IMAGE, **TWO, "trainer.launcher": "torchrun"}, facts(gpus=CARDS)),
+    "restarted": ({**IMAGE, **TWO, "cluster.restarts": 2, "cluster.user": "1000"}, facts(gpus=CARDS)),
     "accelerate": ({**IMAGE, **TWO, "trainer.launcher": "accelerate"}, facts(gpus=CARDS)),
     "sharded": ({**IMAGE, "trainer.launcher": "accelerate", "trainer.strategy": "fsdp2"}, facts(gpus=CARDS)),
 }  # fmt: skip
@@ -391,6 +392,14 @@ def test_pods_that_start_again_say_from_where():
     assert "TUI_TRAIN_RESUME" not in notes(TWO)
     _, _, (_, job) = made("jobset", IMAGE)
     assert job["spec"]["failurePolicy"] == {"maxRestarts": 0}
+
+    def tells_to_resume(values):
+        documents = made("jobset", {**IMAGE, **values}, facts(gpus=CARDS))[2]
+        return "export TUI_TRAIN_RESUME" in script("jobset", documents)
+
+    assert tells_to_resume(TWO)
+    assert not tells_to_resume({}), "one machine resumes by itself"
+    assert not tells_to_resume({**TWO, **elsewhere}), "each would see checkpoints of its own"
 
 
 def test_a_managed_job_of_skypilot():
