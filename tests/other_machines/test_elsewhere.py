@@ -196,6 +196,29 @@ def test_a_python_that_is_slow_is_not_called_missing(tmp_path, monkeypatch):
     assert (found["python"], found["problem"]) == (str(slow), "it did not answer within 0.2 s")
 
 
+def test_what_the_files_beside_a_script_there_import_is_known(tmp_path):
+    script = str(tmp_path / "train.py")
+    (tmp_path / "lib" / "deep").mkdir(parents=True)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / "train.py").write_text("import lib.model\nimport seen_there\n")
+    (tmp_path / "lib" / "__init__.py").touch()
+    (tmp_path / "lib" / "model.py").write_text("import not_there\nfrom .deep import more\n")
+    (tmp_path / "lib" / "deep" / "more.py").write_text("import also_not_there\n")
+    (tmp_path / ".venv" / "x.py").write_text("import of_the_environment\n")
+
+    def imports():
+        question = {"script": script, "most": 100, "files": [script]}
+        there = secure_shell.survey_this_machine(question)
+        assert not any(".venv" in name for name in there.sources)
+        source = remote._parse_base64_source(there.files[script], there.beside, there.sources)
+        return {(each.module, each.file, each.line) for each in source.imports}
+
+    in_script, in_package = ("seen_there", "", 2), ("not_there", "lib/model.py", 1)
+    assert imports() == {in_script, in_package, ("also_not_there", "lib/deep/more.py", 1)}
+    (tmp_path / "lib" / "model.py").write_text("import sys\nsys.path.append('x')\nimport not_there\n")
+    assert imports() == set(), "the project changes what can be imported"
+
+
 @pytest.mark.whole
 def test_a_plan_for_a_host_without_tui_train(host):
     chosen = profile({"trainer.data": (f"{host}/c.yaml", f"{host}/gone.txt"), "trainer.config": f"{host}/c.yaml"})

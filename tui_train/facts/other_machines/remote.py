@@ -2,8 +2,11 @@
 
 import base64
 import re
+import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -44,6 +47,8 @@ _NVIDIA_SMI_PROCESSES_COMMAND = (
     "--query-compute-apps=gpu_uuid,pid,used_memory",
     "--format=csv,noheader,nounits",
 )
+# What an import can name.
+_SOURCE_NAME_PATTERN = re.compile(r"(\w{1,100}/){0,6}\w{1,100}\.py")
 # The seconds for the driver, and what is run where its library does not answer.
 _CHILD_CONNECTION_SECONDS = 60.0
 CARDS_SURVEY_QUESTION = {"cards": 8.0, "smi": _NVIDIA_SMI_COMMAND, "processes": _NVIDIA_SMI_PROCESSES_COMMAND}
@@ -76,6 +81,7 @@ class HostSurvey(msgspec.Struct, kw_only=True):
     free: dict[str, int | None] = {}
     files: dict[str, str | None] = {}
     beside: tuple[str, ...] = ()
+    sources: dict[str, bytes] = {}
     accelerate_config: str = ""
     hub: HubCache | None = None
     cards: CardReport | None = None
@@ -105,12 +111,21 @@ def _parse_base64_document(text: str | None) -> YamlDocument:
         return YamlDocument(problem="it cannot be read on that host")
 
 
-def _parse_base64_source(text: str | None, names_beside: Collection[str]) -> ScriptSource:
-    """Return the facts of a script that a host sent in base64; its imports are not read."""
+def _parse_base64_source(text: str | None, names_beside: Collection[str], sources: Mapping[str, bytes]) -> ScriptSource:
+    """Return the facts of a script that a host sent in base64, with what it imports of the `sources` beside it."""
     try:
-        return script_source.parse_source(base64.b64decode(text or "-", validate=True), names_beside=names_beside)
+        data = base64.b64decode(text or "-", validate=True)
     except ValueError:
         return ScriptSource(problem="it cannot be read on that host")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, source in sources.items():
+            if not _SOURCE_NAME_PATTERN.fullmatch(name):
+                continue
+            path = Path(folder, name)
+            with suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(source)
+        return script_source.parse_source(data, folder if sources and names_beside else "", names_beside)
 
 
 class NamedOnHost(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +156,9 @@ def read_planning_facts(host: str, named: NamedOnHost) -> Facts:
         unwritable=survey.closed,
         free=survey.free,
         documents={path: document for path, document in survey.documents.items() if path != script},
-        sources={script: _parse_base64_source(survey.files.get(script), survey.beside)} if script else {},
+        sources={script: _parse_base64_source(survey.files.get(script), survey.beside, survey.sources)}
+        if script
+        else {},
         accelerate_config=survey.accelerate_config,
         hub=survey.hub,
         other_machine=host,

@@ -44,10 +44,10 @@ def required_imports(
 ) -> tuple[ScriptImport, ...]:
     """Return the modules that a script surely imports and that do not lie beside it, by their top-level names.
 
-    Without a `folder` to read from, `names_beside` are the names in it, folders with a slash. None where it is not
-    known what lies there, or the project itself changes what can be imported.
+    `names_beside` are the names in its own folder, folders with a slash, where `folder` has only some of them or none.
+    None where it is not known what lies there, or the project itself changes what can be imported.
     """
-    names = names_in_folder(folder, MAX_NAMES_BESIDE_SCRIPT) if folder else names_beside
+    names = names_beside or (names_in_folder(folder, MAX_NAMES_BESIDE_SCRIPT) if folder else ())
     modules_beside = {name.rstrip("/").partition(".")[0] for name in names}
     found: dict[str, ScriptImport] = {}
     waiting, read = [_SourceFile("", (), data, tree)], dict[str, _SourceFile]()

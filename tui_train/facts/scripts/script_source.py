@@ -68,7 +68,7 @@ def parse_source(
 ) -> ScriptSource:
     """Return the facts in the text of a script; what it imports from its folder is read as well, where one is given.
 
-    `names_beside` are the names in the folder of a script elsewhere.
+    `names_beside` are the names in the folder of a script elsewhere, of which `folder` has a copy of some.
     """
     try:
         modules = parse_script_and_its_imports(data, folder)
@@ -124,7 +124,7 @@ def parse_source(
         imports=imports,
         minor_version=minor_version,
         minor_version_line=minor_version_line,
-        parent_packages=folder_by_package_above(script, folder),
+        parent_packages=folder_by_package_above(script, "" if names_beside else folder),
     )
 
 

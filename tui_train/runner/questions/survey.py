@@ -25,6 +25,8 @@ _MAX_FILE_BYTES = 2**18
 _MAX_PYTHON_SECONDS, _MAX_NAMED_PYTHON_SECONDS = 10, 20
 # A driver that wakes up takes its time.
 _MAX_COMMAND_SECONDS = 30
+# Of a script's folder: files, bytes in base64, and folders in each other.
+_MAX_SOURCES, _MAX_SOURCES_BYTES, _MAX_SOURCES_DEPTH = 200, 2 << 20, 4
 _TIMED_OUT_EXIT_CODE = 124
 # Of the time for the driver; the rest is for reporting the cards that did answer.
 _DRIVER_SHARE_OF_SECONDS = 0.8
@@ -35,8 +37,9 @@ def send_survey(question: dict[str, Any]) -> None:
 
     `run` and `probe` are how a Python is asked (empty: none is). `hub` is the program that reads the Hub's cache, where
     this environment and the `hub_variables` of the profile put it. The names beside a `script` are listed, where there
-    are no more than `most`. With `only_named` no other Pythons than those named are looked for. The driver's library is
-    asked for `cards` seconds; where it knows none, the command `smi`, and `processes` lists who computes on which.
+    are no more than `most`, and the Python files below them sent. With `only_named` no other Pythons than those named
+    are looked for. The driver's library is asked for `cards` seconds; where it knows none, the command `smi`, and
+    `processes` lists who computes on which.
     """
     cards = _read_cards(question["cards"]) if question.get("cards") else None
     smi = _command_result(question["smi"]) if question.get("smi") and cards is None else None
@@ -53,6 +56,7 @@ def send_survey(question: dict[str, Any]) -> None:
         "free": {name: free_bytes_for_path(name or runs_folder()) for name in ("", *paths)},
         "files": {name: _read_as_base64(name) for name in (*files, *filter(None, [config]))},
         "beside": _names_beside_script(question["script"], question["most"]) if question.get("script") else [],
+        "sources": _sources_beside_script(question["script"]) if question.get("script") else {},
         "accelerate_config": config,
         "hub": _call_function_of_program(*hub, "read"),
         "cards": cards,
@@ -76,6 +80,26 @@ def send_names_in_folder(question: dict[str, Any]) -> None:
 def _names_beside_script(script: str, max_names: int) -> list[str]:
     """Return the names in the folder from which a script imports; a link to it is followed."""
     return names_in_folder(os.path.dirname(os.path.realpath(script)), max_names)
+
+
+def _sources_beside_script(script: str) -> dict[str, str]:
+    """Return the Python files in a script's folder, in base64 by their names; none where there are too many."""
+    folder = os.path.dirname(os.path.realpath(script))
+    sources: dict[str, str] = {}
+    left = _MAX_SOURCES_BYTES
+    for top, folders, names in os.walk(folder):
+        depth = os.path.relpath(top, folder).count("/")
+        folders[:] = [name for name in folders if name.isidentifier() and depth < _MAX_SOURCES_DEPTH]
+        for name in names:
+            if not name.endswith(".py"):
+                continue
+            path = os.path.join(top, name)
+            text = _read_as_base64(path) or ""
+            left -= len(text)
+            if left < 0 or len(sources) >= _MAX_SOURCES:
+                return {}
+            sources[os.path.relpath(path, folder)] = text
+    return sources
 
 
 def _machine_identity_or_empty() -> str:
