@@ -396,8 +396,6 @@ def test_differences_of_the_hosts_are_findings_before_the_start(pair):
 
 @pytest.mark.whole
 def test_the_files_of_a_profile_are_sent_to_its_host(pair):
-    if not shutil.which("rsync"):
-        pytest.skip("NOT TESTED: files sent to a host: rsync is not installed")
     environment, hosts, folder = pair
     environment |= {"PYTHONPATH": str(ROOT)}
     own = folder / "own"
@@ -406,13 +404,17 @@ def test_the_files_of_a_profile_are_sent_to_its_host(pair):
     (own / "data").mkdir()
     (own / "blob").write_text("x" * 5000)
     (own / "data" / "part.txt").symlink_to("../blob")
+    (own / "lib").mkdir()
+    (own / "lib" / "model.py").write_text("size = 1")
     (own / ".env").write_text("KEY=secret")
     values = {"trainer.kind": "script", "trainer.script": f"{own}/a 中 'b/train.py", "trainer.data": (f"{own}/data",)}
     values["trainer.working_directory"] = str(own)
     words = [f"--set={key}={fields.format_value(value)}" for key, value in values.items()]
     tui(hosts[0], environment, "new", "mine", *words, "--set=hardware.host=gpu-b")
     assert "No such file" in hosts[1].run("ls", str(own / "data"))
-    tui(hosts[0], environment, "send", "mine")
+    assert "nothing is sent without a yes" in tui(hosts[0], environment, "send", "mine", code=65)
+    tui(hosts[0], environment, "send", "mine", "--yes")
+    assert hosts[1].run("cat", f"{own}/lib/model.py") == "size = 1"
     assert hosts[1].run("cat", f"{own}/a 中 'b/train.py", f"{own}/data/part.txt") == "first" + "x" * 5000
     assert "No such file" in hosts[1].run("ls", str(own / ".env"))
     none = ("--set=trainer.script=/not/there", "--set=trainer.data=")

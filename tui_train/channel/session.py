@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cache
 from typing import IO, Any, TypeVar
@@ -51,7 +51,7 @@ class Session:
         *,
         ssh_words: Sequence[str] = (),
         asking_host: str = "",
-        stdin_data: bytes = b"",
+        stdin_data: Iterable[bytes] = (),
         within_seconds: float = math.inf,
         silence_seconds: float | None = None,
         is_cancelled: Callable[[], bool] = lambda: False,
@@ -59,7 +59,7 @@ class Session:
         """Start ssh: all is to come `within_seconds`, and never nothing for `silence_seconds` (None: a minute).
 
         `ssh_words` are its whole command, where that is not the usual one: then it may be the ssh of an `asking_host`.
-        `stdin_data` follows the question.
+        The pieces of `stdin_data` follow the question.
         """
         self._asking_host = asking_host
         self.host, self._question, self._stdin_data = host, question, stdin_data
@@ -138,7 +138,8 @@ class Session:
                 self._write(runner_zip())
                 was_sent = True
             elif line.endswith(RUNNER_READY_LINE):
-                self._write(self._stdin_data)
+                # Of a host that is gone, the answer tells.
+                all(map(self._write, self._stdin_data))
                 break
         self._stdin.close()
 
@@ -160,8 +161,8 @@ class Session:
             raise self._timeout_error()
         return piece
 
-    def _write(self, data: bytes) -> None:
-        """Send bytes as the host takes them; of one that is gone, the answer tells."""
+    def _write(self, data: bytes) -> bool:
+        """Send bytes as the host takes them, and return whether it took them all."""
         left = memoryview(data)
         with suppress(BrokenPipeError):
             while left:
@@ -169,6 +170,7 @@ class Session:
                     raise self._timeout_error()
                 with suppress(BlockingIOError):
                     left = left[os.write(self._stdin.fileno(), left[:_MAX_PIECE_BYTES]) :]
+        return not left
 
     def _read_pipe(self, pipe: IO[bytes], seconds: float) -> bytes | None:
         """Return what a pipe has within some seconds, empty at its end; None for nothing yet."""
@@ -221,7 +223,7 @@ def ask_host(  # noqa: PLR0913 - each has a default but four
     """Return the answer of a host (empty: this machine) to a question; NoAnswer where it gives none in time."""
     # Nothing comes before the answer, which may take its time: a training that is stopped saves first.
     session = Session(
-        host, question, ssh_words=ssh_words, asking_host=asking_host, stdin_data=stdin_data,
+        host, question, ssh_words=ssh_words, asking_host=asking_host, stdin_data=(stdin_data,),
         within_seconds=answer_seconds, silence_seconds=math.inf, is_cancelled=is_cancelled,
     )  # fmt: skip
     with closing(session):

@@ -221,12 +221,14 @@ def resume(run: str, *, detach: bool, force: bool, when_free: "WhenFree") -> Non
 @PROFILE_ARGUMENT
 @host_option("Send to that host (one of `tui-train hosts`, or a name for ssh), not to that of the profile.")
 @SET_OPTION
-@click.option("--dry-run", is_flag=True, help="Only print what would be run.")
-def send(profile: str, edits: tuple[str, ...], host: str | None, *, dry_run: bool) -> None:
-    """Copy the script, data and model of PROFILE from here to its host by rsync, to the same paths."""
+@click.option("--dry-run", is_flag=True, help="Only print what would be sent.")
+@click.option("--yes", "-y", is_flag=True, help="Send without asking.")
+def send(profile: str, edits: tuple[str, ...], host: str | None, *, dry_run: bool, yes: bool) -> None:
+    """Copy the project, data and model of PROFILE from here to its hosts, to the same paths."""
     from tui_train.cli.runs import send
 
-    send.send_profile_files(profile, edits, facts_source_of_options(None, host), dry_run=dry_run)
+    source = facts_source_of_options(None, host)
+    send.send_profile_files(profile, edits, source, dry_run=dry_run, confirmed=yes)
 
 
 @cli.command()

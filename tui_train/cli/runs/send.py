@@ -1,101 +1,114 @@
-"""`tui-train send`: copies the files of a profile to its host, by rsync, to the same paths."""
+"""`tui-train send`: copies the project, data and model of a profile to its hosts, to the same paths."""
 
-import shlex
-import shutil
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path, PurePosixPath
-from typing import IO
+import time
+from pathlib import Path
 
 import click
 
 from tui_train.actions.machine_facts import FactsSource, source_for_profile
-from tui_train.base.errors import BadInput, Unavailable
-from tui_train.base.text import visible
-from tui_train.channel import ssh
+from tui_train.base.errors import BadInput
+from tui_train.base.text import display_path, names_text, percent, quantity, size_text, visible
 from tui_train.cli.plans.plans import apply_edits, load_profile
+from tui_train.facts.scripts.project_files import FileSet, folder_file_set, project_file_set
+from tui_train.places.sent_files import HostToSendTo, MissingFiles, find_missing_files, send_missing_files
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
-from tui_train.trainers import profile_paths_to_check
+from tui_train.trainers import profile_paths_to_check, trainer_has_own_field
 
-_INSTALL_RSYNC_REMEDY = "Install it on both machines (apt install rsync), or copy the files yourself."
-# The exit codes of rsync by which the other side has none, and by which ssh failed.
-_NO_RSYNC_EXIT_CODE, _HOST_LOST_EXIT_CODE = 127, 255
-_MAX_LINE_BYTES, _PRINTER_JOIN_SECONDS = 4096, 2.0  # bytes of a line, seconds
+_MAX_NAMES_LEFT_OUT = 8
+_PROGRESS_SECONDS = 1.0
 
 
-def send_profile_files(reference: str, edits: tuple[str, ...], source: FactsSource, *, dry_run: bool) -> None:
-    """Copy the files of a profile to its host, or print the commands that would."""
+def send_profile_files(
+    reference: str, edits: tuple[str, ...], source: FactsSource, *, dry_run: bool, confirmed: bool
+) -> None:
+    """Copy the project and the other files of a profile to its hosts, after showing and asking what is sent."""
     profile = apply_edits(load_profile(reference), edits)
-    host = source_for_profile(profile, source).host
-    if not host:
+    targets = _hosts_to_send_to(profile, source_for_profile(profile, source).host)
+    file_sets = _file_sets(profile)
+    for file_set in file_sets:
+        _print_file_set(file_set)
+    missing = [(host, each) for host in targets for each in _missing_on(host, file_sets)]
+    if dry_run or not missing:
+        return
+    if not confirmed:
+        if not sys.stdin.isatty():
+            raise BadInput("nothing is sent without a yes", "Look at the list, then send it: --yes")
+        click.confirm("Send?", abort=True)
+    for host, each in missing:
+        _send_and_report(host, each)
+
+
+def _hosts_to_send_to(profile: Profile, host: str) -> list[HostToSendTo]:
+    """Return the other machines of a profile: the first by its name here, the rest as that one reaches them."""
+    address = hosts.host_address(host)
+    targets = [HostToSendTo(host, address)] if host else []
+    targets += [HostToSendTo(name, name, address) for name in profile.nodes.hosts[1:]]
+    if not targets:
         raise BadInput("no host is named", "Name the host: --on HOST, or --set hardware.host=HOST.")
-    paths = _files_to_send(profile)
-    for path, words in zip(paths, _rsync_commands(paths, hosts.host_address(host)), strict=True):
-        click.echo(visible(shlex.join(words)) if dry_run else f"{visible(str(path))} to {visible(host)}")
-        if not dry_run:
-            _run_rsync(words)
+    return targets
 
 
-def _files_to_send(profile: Profile) -> tuple[Path, ...]:
-    """Return the files and folders of this machine that a profile names; what lies in a folder among them is left out.
+def _file_sets(profile: Profile) -> list[FileSet]:
+    """Return the project of the script, and what else the profile names and is on this machine; BadInput for nothing.
 
-    Its output and working folders are none of them, nor are what a container mounts and its image.
-    BadInput where there is none.
+    Its output and working folders are none of that, nor are what a container mounts and its image.
     """
+    trainer = profile.trainer
     container = {profile.container.image, *(mount.partition(":")[0] for mount in profile.container.mounts)}
-    # A working folder may hold anything: secrets, other data, the results of earlier runs.
-    left_out = {profile.trainer.output, profile.trainer.working_directory, *container}
-    named = [Path(path) for path in profile_paths_to_check(profile) if path not in left_out]
-    existing = [path for path in named if path.exists()]
+    left_out = {trainer.output, trainer.working_directory, *container}
+    named = [path for path in profile_paths_to_check(profile) if path not in left_out]
+    existing = [path for path in named if Path(path).exists()]
     if not existing:
-        why = (
-            f"none of {', '.join(visible(str(path)) for path in named)} is on this machine"
-            if named
-            else "it names none"
-        )
+        names = ", ".join(map(visible, named))
+        why = f"none of {names} is on this machine" if named else "it names none"
         raise BadInput(f"there are no files to send: {why}", "Name its script, data or model by paths of this machine.")
-    return tuple(path for path in existing if not any(other in path.parents for other in existing))
+    file_sets = []
+    if trainer.script in existing and trainer_has_own_field(profile, "trainer.script"):
+        own_paths = {trainer.output, *existing} - {trainer.script}
+        file_sets.append(project_file_set(trainer.script, trainer.working_directory, own_paths))
+    sent = {f"{file_set.folder}/{file.name}" for file_set in file_sets for file in file_set.files}
+    others = [path for path in existing if path not in sent and path != trainer.script]
+    return [*file_sets, *(folder_file_set(path) for path in others if not any(_is_below(path, at) for at in others))]
 
 
-def _rsync_commands(paths: tuple[Path, ...], host: str) -> Iterator[list[str]]:
-    """Yield the rsync that brings each of some paths to a host; nothing there is deleted."""
-    if ":" in host:
-        raise BadInput(f"rsync cannot use the host name {visible(host)}", "Give the host a name in ~/.ssh/config.")
-    shell = shlex.join(ssh.ssh_command_prefix(host)[:-2])
-    for path in paths:
-        end = "/" if path.is_dir() else ""
-        folder = str(path) if end else str(PurePosixPath(path).parent)
-        there = f"mkdir -p -- {shlex.quote(folder)} && rsync"
-        # -s: a name is no word of the shell there. -L: a model of the Hub's cache is links to files elsewhere.
-        options = ["-a", "-L", "-s", "--partial", "--info=progress2", f"--rsync-path={there}", "-e", shell]
-        yield ["rsync", *options, "--", f"{path}{end}", f"{host}:{path}{end}"]
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder.rstrip('/')}/")
 
 
-def _print_stderr_lines(stderr: IO[bytes]) -> None:
-    """Print what rsync, ssh and the host say, without what would change the terminal."""
-    with suppress(ValueError, OSError):
-        while line := stderr.readline(_MAX_LINE_BYTES):
-            sys.stderr.write(f"{visible(line.decode(errors='replace').rstrip())}\n")
+def _print_file_set(file_set: FileSet) -> None:
+    kind = " (git: tracked, and not ignored)" if file_set.is_git else ""
+    files = f"{quantity(len(file_set.files), 'file')}, {size_text(file_set.size)}"
+    click.echo(f"{display_path(file_set.folder)}{kind}: {files}")
+    if file_set.left_out:
+        named = [f"{visible(name)} ({visible(why)})" for name, why in file_set.left_out]
+        click.echo(f"  left out: {names_text(named, _MAX_NAMES_LEFT_OUT)}")
 
 
-def _run_rsync(words: list[str]) -> None:
-    """Run one of these commands, its progress on the terminal; Unavailable where it fails: it can be repeated."""
-    if not shutil.which("rsync"):
-        raise Unavailable("rsync is not on this machine", _INSTALL_RSYNC_REMEDY)
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
-        printer = threading.Thread(target=_print_stderr_lines, args=(child.stderr,), daemon=True)
-        printer.start()
-        code = child.wait()
-        # A connection that stays for the next command may keep it open.
-        printer.join(_PRINTER_JOIN_SECONDS)
-    if code == _NO_RSYNC_EXIT_CODE:
-        raise Unavailable("rsync is not on that host", _INSTALL_RSYNC_REMEDY)
-    if code:
-        why = "the host was not reached" if code == _HOST_LOST_EXIT_CODE else f"rsync ended with exit code {code}"
-        raise Unavailable(
-            f"not all was sent: {why}", ("Fix that, and run the command again: it sends only what is missing.")
-        )
+def _missing_on(host: HostToSendTo, file_sets: list[FileSet]) -> list[MissingFiles]:
+    """Return what a host lacks, and print how much that is."""
+    missing = [each for each in (find_missing_files(host, file_set) for file_set in file_sets) if each.files]
+    count, size = sum(len(each.files) for each in missing), sum(each.size for each in missing)
+    words = f"{quantity(count, 'file')} to send, {size_text(size)}" if count else "all files are there"
+    click.echo(f"{visible(host.name)}: {words}")
+    return missing
+
+
+def _send_and_report(host: HostToSendTo, missing: MissingFiles) -> None:
+    """Send files, with their share on a terminal."""
+    total, shown_at = missing.size, time.monotonic()
+    label = f"{visible(host.name)}: {display_path(missing.folder)}"
+
+    def show(sent: int) -> None:
+        nonlocal shown_at
+        if sys.stderr.isatty() and time.monotonic() - shown_at > _PROGRESS_SECONDS:
+            shown_at = time.monotonic()
+            click.echo(f"\r{label}  {percent(sent / total)} of {size_text(total)}\033[K", nl=False, err=True)
+
+    try:
+        send_missing_files(host, missing, show)
+    finally:
+        if sys.stderr.isatty():
+            click.echo("\r\033[K", nl=False, err=True)
+    click.echo(f"{label}: {quantity(len(missing.files), 'file')} sent")

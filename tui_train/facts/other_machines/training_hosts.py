@@ -57,11 +57,9 @@ def probe_hosts(
     asking = _read_asking_machine(asking_host)
 
     def probe(host: str) -> _HostAnswer:
-        environment = {} if asking_host else os.environ
-        words: Sequence[str] = ssh.ssh_command(host, PYTHON_COMMAND, ssh.login_control_path_pattern(environment))
         # The keys of the wizard come first. The connection to `asking_host` is shared with what comes later, and
         # keeps its priority.
-        words = [*ssh_command_prefix(asking_host), shlex.join(words)] if asking_host else ["nice", *words]
+        words = [*([] if asking_host else ["nice"]), *words_to_training_host(host, asking_host)]
         left = end_time - time.monotonic()
         if left <= 0:
             return _HostAnswer(TrainingHost(problem=f"was not asked within {total_seconds:.0f} s"))
@@ -85,6 +83,13 @@ def probe_hosts(
 
     with ThreadPoolExecutor(at_once) as pool:
         return _with_same_machines_marked(dict(zip(hosts, pool.map(probe, hosts), strict=True)))
+
+
+def words_to_training_host(host: str, asking_host: str) -> list[str]:
+    """Return the ssh command of a question to a host, as `asking_host` (empty: this machine) reaches it."""
+    environment = {} if asking_host else os.environ
+    words = ssh.ssh_command(host, PYTHON_COMMAND, ssh.login_control_path_pattern(environment))
+    return [*ssh_command_prefix(asking_host), shlex.join(words)] if asking_host else [*words]
 
 
 class _HostAnswer(NamedTuple):

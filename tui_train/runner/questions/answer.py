@@ -23,6 +23,9 @@ _FUNCTION_BY_QUESTION_NAME = {
     "child": ("child", "send_child_output"),
     "survey": ("survey", "send_survey"),
     "names": ("survey", "send_names_in_folder"),
+    "code": ("project_code", "send_project_code"),
+    "missing": ("project_files", "send_missing_files"),
+    "take": ("project_files", "receive_files"),
     "slurm": ("slurm", "send_command_results"),
     "jobs": ("slurm", "send_listed_jobs"),
 }

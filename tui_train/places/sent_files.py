@@ -1,0 +1,125 @@
+"""Files of this machine on the hosts of a training: which are missing there, and their way to the same paths."""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from tui_train.base.errors import BadInput, CannotWrite, NoAnswer, Unavailable
+from tui_train.base.files import read_error_reason
+from tui_train.base.parse import Unparsable, parse_json_as
+from tui_train.base.text import visible
+from tui_train.channel.session import Session, ask_host
+from tui_train.facts.other_machines.training_hosts import words_to_training_host
+from tui_train.facts.scripts.project_files import FileSet, SentFile
+from tui_train.runner.system.safe_open import open_regular_file
+
+_MAX_ANSWER_SECONDS = 120.0
+_PIECE_BYTES = 1 << 18
+_AGAIN_REMEDY = "Run the command again: it goes on where it was."
+
+
+class HostToSendTo(Struct, frozen=True):
+    """A host, and the one from which it is reached (empty: this machine)."""
+
+    name: str
+    address: str
+    asking_host: str = ""
+
+    @property
+    def ssh_words(self) -> Sequence[str]:
+        """The command of ssh, where it is not the usual one."""
+        return words_to_training_host(self.address, self.asking_host) if self.asking_host else ()
+
+
+class MissingFiles(Struct, frozen=True):
+    """Files of a folder that a host has not, each with the bytes of it that have come already."""
+
+    folder: str
+    files: tuple[tuple[SentFile, int], ...]
+
+    @property
+    def size(self) -> int:
+        """The bytes that are to be sent."""
+        return sum(file.size - kept for file, kept in self.files)
+
+
+class _MissingAnswer(Struct, frozen=True):
+    missing: tuple[tuple[int, int], ...]
+
+
+class _TakenAnswer(Struct, frozen=True):
+    taken: int = -1
+    error: str = ""
+
+
+def find_missing_files(host: HostToSendTo, file_set: FileSet) -> MissingFiles:
+    """Return the files that a host has not, or not as they are here: by size and time."""
+    question = {"do": "missing", "folder": file_set.folder, "files": [astuple(file) for file in file_set.files]}
+    answer = ask_host(
+        host.address, question, _MissingAnswer, _MAX_ANSWER_SECONDS, ssh_words=host.ssh_words,
+        asking_host=host.asking_host,
+    )  # fmt: skip
+    found = [(index, kept) for index, kept in answer.missing if 0 <= index < len(file_set.files)]
+    files = ((file_set.files[index], min(max(0, kept), file_set.files[index].size)) for index, kept in found)
+    return MissingFiles(file_set.folder, tuple(files))
+
+
+def send_missing_files(
+    host: HostToSendTo, missing: MissingFiles, on_progress: Callable[[int], None] = lambda _sent: None
+) -> None:
+    """Send files to a host; `on_progress` gets the bytes so far. What a cut link leaves is continued by the next call.
+
+    NoAnswer where the link is lost, CannotWrite where the host cannot keep them, BadInput where one changes meanwhile.
+    """
+    files = [(astuple(file), kept) for file, kept in missing.files]
+    question = {"do": "take", "folder": missing.folder, "files": files}
+    name, changed = visible(host.name), list[str]()
+    session = Session(
+        host.address, question, ssh_words=host.ssh_words, asking_host=host.asking_host, silence_seconds=math.inf,
+        stdin_data=_pieces(missing, changed, on_progress),
+    )  # fmt: skip
+    with closing(session):
+        while line := session.read_line():
+            try:
+                answer = parse_json_as(line, _TakenAnswer)
+            except Unparsable:
+                continue
+            if answer.error:
+                raise CannotWrite(f"{name}: {visible(answer.error)}", f"Fix that, then: {_AGAIN_REMEDY}")
+            if answer.taken == len(files):
+                break
+        else:
+            why = session.failure_text()
+            raise NoAnswer(f"not all was sent to {name}: {why}", _AGAIN_REMEDY)
+    if changed:
+        raise BadInput(f"{visible(changed[0])} has changed while it was sent to {name}", _AGAIN_REMEDY)
+
+
+def _pieces(missing: MissingFiles, changed: list[str], on_progress: Callable[[int], None]) -> Iterator[bytes]:
+    """Yield the bytes of all files as they were listed; one that has become shorter is filled up, and noted."""
+    sent = 0
+    for file, kept in missing.files:
+        left = file.size - kept
+        if file.link or not left:
+            continue
+        path = f"{missing.folder}/{file.name}"
+        try:
+            with open_regular_file(path) as source:
+                source.seek(kept)
+                while left and (piece := source.read(min(left, _PIECE_BYTES))):
+                    yield piece
+                    left -= len(piece)
+                    sent += len(piece)
+                    on_progress(sent)
+                is_same = os.fstat(source.fileno()).st_mtime_ns == file.mtime
+        except OSError as error:
+            raise Unavailable(f"{visible(path)} cannot be read: {read_error_reason(error)}", _AGAIN_REMEDY) from None
+        if left or not is_same:
+            changed.append(path)
+        while left:
+            yield bytes(min(left, _PIECE_BYTES))
+            left -= min(left, _PIECE_BYTES)

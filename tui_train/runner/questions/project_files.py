@@ -1,0 +1,142 @@
+"""Takes files of a project from another machine: those that are not here yet, each whole or to be continued."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import sys
+import time
+from typing import Any, Iterator, Sequence
+
+from ..system.safe_open import open_folder
+from .answer_lines import HEARTBEAT_SECONDS, PIECE_BYTES, RequestFailedError, send_json_line
+
+_PARTS_FOLDER = ".tui-train-sending"
+_BYTES_LEFT_FREE = 64 << 20
+
+
+def send_missing_files(question: dict[str, Any]) -> None:
+    """Send which of the `files` below a `folder` are missing or differ: their places in the list, and the bytes kept.
+
+    A file is [name, size, time in ns, mode, target of a link]; it is the same by size and time, a link by its target.
+    """
+    folder = question["folder"]
+    missing = []
+    for index, file in enumerate(question["files"]):
+        if not _is_same(os.path.join(folder, file[0]), file):
+            missing.append([index, _kept_size(folder, file)])
+    send_json_line(missing=missing)
+
+
+def receive_files(question: dict[str, Any]) -> None:
+    """Write `files` below a `folder`: their bytes follow the question, each from the given offset.
+
+    Nothing is written through a link below the folder. What is cut off stays, to be continued.
+    """
+    folder, files = question["folder"], question["files"]
+    try:
+        os.makedirs(folder, exist_ok=True)
+        needed = sum(file[1] - offset for file, offset in files)
+        if (free := shutil.disk_usage(folder).free) < needed + _BYTES_LEFT_FREE:
+            raise RequestFailedError(f"{folder}: {needed} bytes are needed, and {free} are free")
+        parts = os.path.join(folder, _PARTS_FOLDER)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(parts, 0o700)
+        with open_folder(folder) as root, open_folder(_PARTS_FOLDER, root) as parts_root:
+            for file, offset in _with_heartbeats(files):
+                _receive_file(root, parts_root, file, offset)
+        shutil.rmtree(parts, ignore_errors=True)
+    except OSError as error:
+        raise RequestFailedError(f"{error.filename or folder}: {error.strerror}") from None
+    send_json_line(taken=len(files))
+
+
+def _with_heartbeats(files: Sequence[Any]) -> Iterator[Any]:
+    last = time.monotonic()
+    for each in files:
+        if time.monotonic() - last > HEARTBEAT_SECONDS:
+            send_json_line(beat=True)
+            last = time.monotonic()
+        yield each
+
+
+def _is_same(path: str, file: Sequence[Any]) -> bool:
+    _, size, mtime, mode, link = file
+    try:
+        status = os.lstat(path)
+        if link:
+            return stat.S_ISLNK(status.st_mode) and os.readlink(path) == link
+    except OSError:
+        return False
+    same = (status.st_size, status.st_mtime_ns, status.st_mode & 0o777) == (size, mtime, mode)
+    return stat.S_ISREG(status.st_mode) and same
+
+
+def _part_name(file: Sequence[Any]) -> str:
+    return hashlib.sha256(repr((file[0], file[1], file[2])).encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def _kept_size(folder: str, file: Sequence[Any]) -> int:
+    """Return how many bytes of this very file have come already."""
+    try:
+        status = os.lstat(os.path.join(folder, _PARTS_FOLDER, _part_name(file)))
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) and status.st_size <= file[1] else 0
+
+
+def _receive_file(root: int, parts: int, file: Sequence[Any], offset: int) -> None:
+    name, size, mtime, mode, link = file
+    pieces = name.split("/")
+    if not name or {"", ".", ".."} & set(pieces):
+        raise RequestFailedError(f"{name!r} is no file of a project")
+    part = _part_name(file)
+    if not link:
+        _receive_bytes(parts, part, offset, size - offset)
+    with contextlib.ExitStack() as stack:
+        inner = root
+        for folder in pieces[:-1]:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, dir_fd=inner)
+            try:
+                inner = stack.enter_context(open_folder(folder, inner))
+            except OSError as error:
+                if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+                    raise
+                raise RequestFailedError(f"{name}: {folder} is no folder there") from None
+        if link:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part, dir_fd=parts)
+            os.symlink(link, part, dir_fd=parts)
+        else:
+            os.chmod(part, mode & 0o777, dir_fd=parts)
+            os.utime(part, ns=(mtime, mtime), dir_fd=parts)
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISDIR(os.stat(pieces[-1], dir_fd=inner, follow_symlinks=False).st_mode):
+                raise RequestFailedError(f"{name} is a folder there")
+        try:
+            os.replace(part, pieces[-1], src_dir_fd=parts, dst_dir_fd=inner)
+        except OSError as error:
+            # A part that is renamed is whole; between two disks it would have to be copied.
+            why = "its folder is on another disk there" if error.errno == errno.EXDEV else error.strerror
+            raise RequestFailedError(f"{name}: {why}") from None
+
+
+def _receive_bytes(parts: int, name: str, offset: int, left: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(name, flags, 0o600, dir_fd=parts)
+    with open(descriptor, "wb", buffering=0) as part:
+        part.truncate(offset)
+        part.seek(offset)
+        while left:
+            piece = sys.stdin.buffer.read(min(left, PIECE_BYTES))
+            if not piece:
+                raise RequestFailedError("the link was lost")
+            left -= len(piece)
+            view = memoryview(piece)
+            while view:
+                view = view[part.write(view) :]
