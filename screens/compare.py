@@ -22,6 +22,7 @@ from tui_train.views.compare import (
     XQuantity,
     common_x_quantities,
     compared_metric_names,
+    differing_code_rows,
     differing_setting_rows,
     faster_run_sentence,
     read_compared_runs,
@@ -60,8 +61,8 @@ class CompareScreen(WizardScreen):
     HELP = """Compare
 
 The losses of all runs in one plot, or another metric, a letter on each curve; below it what came of them, and the
-settings in which they differ. By time the pace within an attempt is taken as even; by tokens, what the log says, else
-batch × sequence.
+settings and the code in which they differ. By time the pace within an attempt is taken as even; by tokens, what the
+log says, else batch × sequence.
 
   m       another metric of their logs in place of the loss
   x       by step, by tokens, by time
@@ -132,13 +133,18 @@ batch × sequence.
         self._draw_plot()
         rows = result_rows(compared, [self._metric] if self._metric else [])
         came = [row for row in rows if whole or row.differs]
-        differing = differing_setting_rows(compared)
+        differing, code = differing_setting_rows(compared), differing_code_rows(compared)
         self.query_one("#results", Lines).show(
             lambda width: comparison_table(
                 ("Result", f"Enter opens {RUN_LETTERS[chosen]}"), came, len(compared), chosen, width
             )
         )
-        self.query_one("#differing", Lines).show(lambda width: _settings_table(differing, len(compared), chosen, width))
+        self.query_one("#differing", Lines).show(
+            lambda width: [
+                *_settings_table(differing, len(compared), chosen, width),
+                *(comparison_table(("Code", ""), code, len(compared), chosen, width) if code else ()),
+            ]
+        )
         self.query_one(StepBar).show_at_right(
             styled(("all is listed" if whole else "only what differs is listed", MUTED))
         )

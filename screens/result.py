@@ -210,6 +210,8 @@ def result_lines(result: RunResult, width: int) -> list[Content]:
         lines += _labelled_lines("Time", duration_text(result.seconds), width)
     if result.energy_text:
         lines += _labelled_lines("Energy", result.energy_text, width)
+    for label, words in result.code:
+        lines += _labelled_lines(label, words, width)
     return [*lines, *_command_lines(result, width)]
 
 

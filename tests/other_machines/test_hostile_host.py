@@ -22,7 +22,6 @@ from support import run_cli, sample, wait_until
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, TuiTrainError, Unavailable
 from tui_train.channel import session, ssh
 from tui_train.channel.session import PYTHON_COMMAND
-from tui_train.cli.runs import send
 from tui_train.places import fetched_results, host_questions, place_of_run
 from tui_train.places import place as place_module
 from tui_train.places.fetched_results import fetch_results
@@ -30,6 +29,7 @@ from tui_train.places.run_mirror import RunMirror, update_copy
 from tui_train.plan.render import runner_file
 from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME, RenderedFile
 from tui_train.profile import hosts
+from tui_train.profile.types import Profile
 from tui_train.runner.questions import run_output
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import incomplete_runs, rundir
@@ -486,6 +486,7 @@ def submitted(box, monkeypatch, new):
     monkeypatch.setattr(place_module, "create_run_folder_on_host", lambda *_: new)
 
     class Prepared:
+        profile = Profile()
         files = (RenderedFile("launch.sh", "#!/bin/bash\n"), RenderedFile("plan.json", '{"output": "/data/out"}'))
 
     class Plan:
@@ -744,16 +745,6 @@ def test_any_login_shell_will_do(box, tmp_path, shell):
     there = f"HOME={box.home} PATH={Path(sys.executable).parent}:$PATH"
     (tmp_path / "bin" / "ssh").write_text(f'#!/bin/bash\nexport {there}\nexec {program} -c "${{@: -1}}"\n')
     assert "bin/" in session.ask_host("box", {"do": "names", "folder": str(tmp_path), "most": 100}, list[str], 30.0)
-
-
-def test_what_a_host_says_while_files_are_sent_does_not_reach_the_terminal_raw(box, tmp_path, capsys):
-    (tmp_path / "bin" / "rsync").write_text("#!/bin/sh\nprintf '\\033]0;owned\\007\\n' >&2\nexit 255\n")
-    (tmp_path / "bin" / "rsync").chmod(0o755)
-    with pytest.raises(Unavailable, match="not reached"):
-        send._run_rsync(["rsync"])
-    said = capsys.readouterr().err
-    assert r"\x1b]0;owned\x07" in said
-    assert "\x1b" not in said
 
 
 def test_a_question_takes_nothing_of_a_login_from_the_users_configuration(tmp_path):

@@ -26,6 +26,7 @@ from tui_train.places.host_questions import (
     unreachable_remedy,
 )
 from tui_train.places.jobs import cancel_if_impossible, dry_run_job, refresh_jobs, stop_job, wait_while_completing
+from tui_train.places.project_code import code_files
 from tui_train.places.receive_changes import receive_run_changes
 from tui_train.places.remote_start import resolve_unconfirmed_start, start_elsewhere
 from tui_train.places.run_mirror import update_copy
@@ -136,10 +137,11 @@ class Place(Struct, frozen=True):
         interrupts.raise_if_start_interrupted("")
         if self.slurm:
             dry_run_job(next(file.text for file in prepared.files if file.path == SLURM_SCRIPT), self.host)
-        run = rundir.create_run_folder(plan.name, prepared.files)
+        files = (*prepared.files, *code_files(self.host, prepared.profile))
+        run = rundir.create_run_folder(plan.name, files)
         try:
             if self.host:
-                write_run_place(run.path, create_run_folder_on_host(self.host, run, prepared.files))
+                write_run_place(run.path, create_run_folder_on_host(self.host, run, files))
                 interrupts.raise_if_start_interrupted("")
             self._start(run, interrupts, when_free=when_free)
         except TuiTrainError:

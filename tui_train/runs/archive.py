@@ -28,6 +28,7 @@ from tui_train.runner.detached_start import LAUNCH_LOG_NAME
 from tui_train.runner.queue.reasons import HAS_CARD_TEXT, runs_and_users_in_reason, users_in_reason
 from tui_train.runner.run_folder.fill_config import filled_config_path
 from tui_train.runner.system.safe_open import open_folder, open_regular_file
+from tui_train.runs.run_code import CODE_FILE_NAME, PATCH_FILE_NAME
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status
 
@@ -157,7 +158,9 @@ def _run_file_texts(run: RunDir) -> Iterator[tuple[str, str]]:
 
 def _folder_file_texts(folder: int, name_prefix: str, rendered: set[str]) -> Iterator[tuple[str, str]]:
     logs = sorted(_matching_file_names(folder, "attempt-*.log"), key=lambda name: (len(name), name))
-    plain = ("profile.toml", "plan.json", "launch.sh", "events.jsonl", "launch.log")
+    plain = (
+        "profile.toml", "plan.json", "launch.sh", "events.jsonl", "launch.log", CODE_FILE_NAME, PATCH_FILE_NAME,
+    )  # fmt: skip
     for name in (*plain, *sorted({*_matching_file_names(folder, "*.yaml"), *rendered}), *logs):
         if (text := _head_and_tail_text(name, folder)) is not None:
             yield f"{name_prefix}{name}", text

@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tui_train.base.errors import BadInput, TuiTrainError
-from tui_train.base.text import duration_text, grouped_digits, loss_text, percent, quantity, size_text
+from tui_train.base.text import duration_text, grouped_digits, loss_text, percent, quantity, size_text, visible
 from tui_train.facts import yaml_documents
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
@@ -17,6 +17,7 @@ from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import LogTail
+from tui_train.runs.run_code import RunCode, file_states, read_run_code
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import read_status, training_seconds
 from tui_train.views import plain_text
@@ -30,6 +31,7 @@ _X_QUANTITIES: tuple[XQuantity, ...] = ("step", "tokens", "time")
 _LOG_TAIL_BYTES = 4 << 20
 # Two numbers that differ by less are called the same; a loss is compared closer than a speed.
 _NEARLY_EQUAL_SHARE, _NEARLY_EQUAL_LOSS_SHARE = 0.03, 0.001
+_MAX_CODE_ROWS = 20
 _LOSSES_PER_MEAN = 10  # points of which the mean is compared
 # What trainers print of the memory of their GPU, in GiB and in MB.
 _GIB_MEMORY_PATTERN = re.compile(r"\bmem(?:ory)?[ :=]{1,3}(\d{1,6}(?:\.\d+)?) GiB")
@@ -62,6 +64,7 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
     peak_memory: int = 0
     attempt_spans: tuple[AttemptSpan, ...] = ()
     note: str = ""
+    code: RunCode | None = None
 
     def losses_over(self, x_quantity: XQuantity) -> list[tuple[float, float]]:
         """Return the losses over steps, tokens or seconds; none where these are not known."""
@@ -186,6 +189,27 @@ def _differing_setting_rows(settings_of_runs: Sequence[Mapping[str, EffectiveSet
     return tuple(rows)
 
 
+def differing_code_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow, ...]:
+    """Return in what the code of the runs differs: their commit, and files that were changed since."""
+    codes = [each.code for each in compared]
+    commits = tuple((code.short_commit or "unknown") if code else "-" for code in codes)
+    states = [file_states(code) if code else {} for code in codes]
+    names = sorted({name for each in states for name in each})
+    rows = [ComparisonRow(label="Commit", cells=commits)]
+    for name in names:
+        cells = tuple(
+            each.get(name, "as committed" if code and code.commit else "-")
+            for each, code in zip(states, codes, strict=True)
+        )
+        rows.append(ComparisonRow(label=visible(name), cells=cells))
+    differing = [row for row in rows if row.differs]
+    more = len(differing) - _MAX_CODE_ROWS
+    if more > 0:
+        label = f"and {quantity(more, 'more file')}"
+        differing[_MAX_CODE_ROWS:] = [ComparisonRow(label=label, cells=("",) * len(codes))]
+    return tuple(differing)
+
+
 def faster_run_sentence(compared: Sequence[ComparedRun]) -> str:
     """Return in words how the second of two runs does beside the first; empty where that is not known."""
     if len(compared) != 2:
@@ -214,6 +238,7 @@ def _read_compared_run(run: RunDir) -> ComparedRun:
         peak_memory=max((_attempt_memory_peak(run, attempt) for attempt in status.attempts), default=0),
         attempt_spans=_attempt_spans(run, status),
         note=run.note(),
+        code=read_run_code(run.path),
     )
 
 

@@ -14,6 +14,7 @@ from tui_train.views.compare import (
     RUN_LETTERS,
     ComparedRun,
     ComparisonRow,
+    differing_code_rows,
     differing_setting_rows,
     faster_run_sentence,
     read_compared_runs,
@@ -43,6 +44,8 @@ def print_comparison(references: Sequence[str], metric_names: Sequence[str] = ()
         click.echo("\n" + "\n".join(_comparison_table_lines("setting", differing, len(compared), width)))
     else:
         click.echo("\nThe settings are the same.")
+    if code := differing_code_rows(compared):
+        click.echo("\n" + "\n".join(_comparison_table_lines("code", code, len(compared), width)))
     if words := faster_run_sentence(compared):
         click.echo(f"\n{words}")
 
@@ -82,5 +85,6 @@ def _compared_run_data(
             [point.step, point.loss] for point in progress.evaluations.thinned_points(_MAX_LOSS_POINTS_IN_JSON)
         ],
         "metrics": {name: compared_run.metric_over(name, "step") for name in metric_names},
+        "code": compared_run.code,
         "settings": {key: compared_run.settings[key].value for key in keys} if compared_run.settings else None,
     }

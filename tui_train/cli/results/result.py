@@ -35,7 +35,7 @@ def print_result(reference: str, *, as_json: bool) -> None:
         )
         return
     for label, words in labelled_result_texts(run_result):
-        click.echo(f"{label:<{_LABEL_WIDTH}}{words}".rstrip())
+        click.echo(f"{label:<{_LABEL_WIDTH - 1}} {words}".rstrip())
 
 
 def _no_weights_text(run_result: RunResult) -> str:
@@ -66,6 +66,8 @@ def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
         yield "time", duration_text(run_result.seconds)
     if run_result.energy_text:
         yield "energy", run_result.energy_text
+    for label, words in run_result.code:
+        yield label.lower(), words
     for tracked in run_result.trackers:
         yield tracked.tracker, visible(tracked.command or tracked.where)
     for served in serve_commands(run_result):

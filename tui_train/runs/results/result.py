@@ -22,6 +22,7 @@ from tui_train.runs.remote_run import local_output_folder, read_remote_place, re
 from tui_train.runs.results.trackers import ReportingRun, TrackerLine, tracker_lines
 from tui_train.runs.results.trainer_state import read_trainer_state_step
 from tui_train.runs.results.weights import Weights, read_weights
+from tui_train.runs.run_code import labelled_code_texts
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.script_outputs import argument_folders_written_since, weights_files_written
 from tui_train.runs.status import energy_used_and_if_all_metered, other_machine_folders, read_status, training_seconds
@@ -87,6 +88,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
     """True if all cards of all attempts were metered."""
     trackers: tuple[TrackerLine, ...] = ()
     """How what it reported to its trackers is opened."""
+    code: tuple[tuple[str, str], ...] = ()
+    """The user's code from which it started, each a label and words."""
 
     @property
     def weights_text(self) -> str:
@@ -148,6 +151,7 @@ def read_result(run: RunDir) -> RunResult:
         seconds=training_seconds(status),
         joules=joules,
         all_metered=all_metered,
+        code=labelled_code_texts(run),
     )
     try:
         plan = read_plan(str(run.path))

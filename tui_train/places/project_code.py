@@ -1,0 +1,101 @@
+"""The files of a run folder that say from which code it starts."""
+
+import re
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tui_train.base.errors import TuiTrainError, Unavailable
+from tui_train.base.parse import type_prepared_for_msgspec
+from tui_train.base.secrets import has_surely_secret_format
+from tui_train.base.text import quantity, visible
+from tui_train.channel.session import ask_host
+from tui_train.facts.scripts.project_files import project_file_set
+from tui_train.places.sent_files import HostToSendTo, find_missing_files
+from tui_train.plan.render import RenderedFile
+from tui_train.profile.hosts import host_address
+from tui_train.profile.types import Profile
+from tui_train.runner.questions.project_code import read_project_code
+from tui_train.runs.run_code import CODE_FILE_NAME, PATCH_FILE_NAME, ChangedFile, LeftOutFile, RunCode
+from tui_train.trainers import trainer_has_own_field
+
+_MAX_ANSWER_SECONDS = 30.0
+# No line of a patch begins so but the first one of a file: others begin with a sign, or are base85.
+_FILE_IN_PATCH_PATTERN = re.compile(rb"^(?=diff --git )", re.MULTILINE)
+
+
+class _CodeOfHost(Struct, frozen=True):
+    """The answer of a host, its patch in base64."""
+
+    code: RunCode
+    patch: bytes = b""
+
+
+def code_files(host: str, profile: Profile) -> tuple[RenderedFile, ...]:
+    """Return what a run folder keeps of the user's project, on a host (empty: this machine).
+
+    Nothing where the profile names no script of the user's. What cannot be read is said in it: never an error.
+    """
+    script = profile.trainer.script
+    if not script.startswith("/") or not trainer_has_own_field(profile, "trainer.script"):
+        return ()
+    code, patch = _read_code_on_host(host, script) if host else _read_code_here(script)
+    code, patch = _without_secrets(code, patch)
+    text = msgspec.json.format(msgspec.json.encode(code), indent=2).decode() + "\n"
+    files = [RenderedFile(CODE_FILE_NAME, text)]
+    if patch:
+        files.append(RenderedFile(PATCH_FILE_NAME, patch.decode(errors="replace"), patch))
+    return tuple(files)
+
+
+def _read_code_here(script: str) -> tuple[RunCode, bytes]:
+    code, patch = read_project_code(script)
+    return msgspec.convert(code, type_prepared_for_msgspec(RunCode)), patch
+
+
+def _read_code_on_host(host: str, script: str) -> tuple[RunCode, bytes]:
+    try:
+        answer = ask_host(host_address(host), {"do": "code", "script": script}, _CodeOfHost, _MAX_ANSWER_SECONDS)
+    except Unavailable as error:
+        return RunCode(script=script, problem=error.message), b""
+    if not answer.code.commit and (sent := _read_sent_code(host, script)):
+        return sent
+    return replace(answer.code, host=host), answer.patch
+
+
+def _read_sent_code(host: str, script: str) -> tuple[RunCode, bytes] | None:
+    """Return the code of this machine's project at that path where a host has its very files; None without a commit."""
+    if not Path(script).is_file():
+        return None
+    code, patch = _read_code_here(script)
+    if not code.commit:
+        return None
+    try:
+        missing = find_missing_files(HostToSendTo(host, host_address(host)), project_file_set(script, "", ())).files
+    except TuiTrainError as error:
+        return RunCode(script=script, problem=error.message), b""
+    if missing:
+        others = f"{quantity(len(missing), 'file')} of it, such as {visible(missing[0][0].name)}"
+        why = f"{host} has {others}, not as here: tui-train send"
+        return RunCode(script=script, folder=code.folder, problem=why), b""
+    return replace(code, sent_to=host), patch
+
+
+def _without_secrets(code: RunCode, patch: bytes) -> tuple[RunCode, bytes]:
+    """Leave out of a patch the files that have what only secrets look like."""
+    pieces = _FILE_IN_PATCH_PATTERN.split(patch)[1:]
+    if len(pieces) != len(code.changed):
+        why = "its patch and its changed files differ"
+        return (replace(code, changed=(), problem=why), b"") if pieces else (code, b"")
+    kept: list[bytes] = []
+    changed: list[ChangedFile] = []
+    secret: list[LeftOutFile] = []
+    for piece, file in zip(pieces, code.changed, strict=True):
+        if has_surely_secret_format(piece.decode(errors="replace")):
+            secret.append(LeftOutFile(file.name, "it has what looks like a secret"))
+        else:
+            kept.append(piece)
+            changed.append(file)
+    return replace(code, changed=tuple(changed), left_out=(*code.left_out, *secret)), b"".join(kept)
