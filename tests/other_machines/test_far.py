@@ -269,7 +269,8 @@ def test_the_program_that_is_sent_runs_in_old_pythons():
 def test_a_host_is_saved_by_name_and_a_profile_trains_on_it(host):
     assert "add" in run_cli("hosts").stdout
     run_cli("hosts", "add", "lab", "box")
-    assert json.loads(run_cli("hosts", "--json").stdout) == [{"name": "lab", "address": "box"}]
+    (listed,) = json.loads(run_cli("hosts", "--json").stdout)
+    assert (listed["name"], listed["address"], listed["problem"]) == ("lab", "box", "")
     assert "lab is box" in run_cli("hosts", "add", "lab", "other", code=73).stderr
     assert "not a host name" in run_cli("hosts", "add", "bad", "x y", code=65).stderr
     assert run_cli("hosts", "rm", "none", code=66).stderr

@@ -31,13 +31,18 @@ class FactGap(Struct, frozen=True):
 
 
 class GpuProcess(Struct, frozen=True):
-    """A process that holds memory on a GPU; `memory` is None if the driver does not report it."""
+    """A process that holds memory on a GPU; `memory` is None if the driver does not report it.
+
+    `command` is the beginning of its command line, `seconds` how long it had run; empty and None where they are hidden.
+    """
 
     pid: int
     name: str
     user: str
     memory: int | None
     graphics: bool = False
+    command: str = ""
+    seconds: int | None = None
 
 
 class PcieLink(Struct, frozen=True):

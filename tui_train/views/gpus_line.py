@@ -4,6 +4,7 @@ from tui_train.base.text import quantity
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.types import Facts
 from tui_train.setup.machine.toolchain import toolchain_to_judge_cards
+from tui_train.views.host_cards import is_card_taken
 
 
 def gpus_line(facts: Facts) -> str:
@@ -17,7 +18,7 @@ def gpus_line(facts: Facts) -> str:
     toolchain, count = toolchain_to_judge_cards(facts), quantity(len(machine.gpus), "GPU")
     verdicts = gpu_verdicts(machine.gpus, toolchain, machine.driver_cuda)
     usable = sum(verdict.kind == "use" for verdict in verdicts)
-    busy = sum(bool(verdict.busy) for verdict in verdicts)
+    busy = sum(is_card_taken(facts, gpu) for gpu in machine.gpus)
     few = f"{usable} of " if usable < len(verdicts) else ""
     claim = "recommended" if any(verdict.kind == "skip" for verdict in verdicts) else "can train"
     words = f"{few}{count} {claim}" if toolchain else count

@@ -1,23 +1,53 @@
-"""`tui-train hosts`: lists the saved hosts, saves one, and logs in to one."""
+"""`tui-train hosts`: which GPUs of the saved hosts are free; saves a host, and logs in to one."""
+
+from collections.abc import Iterator
+from typing import Any
 
 import click
 
+from tui_train.actions.host_cards import HostCards, read_cards_of_hosts
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.channel import ssh
-from tui_train.cli.printing import description_list_text, print_json
+from tui_train.cli.printing import print_json
 from tui_train.profile import hosts
+from tui_train.views.host_cards import card_use_lines, host_cards_summary, is_card_taken
 
 
 def print_hosts(*, as_json: bool) -> None:
-    """Print the saved hosts with their addresses."""
+    """Print each saved host as it answers, with its GPUs and who uses them; as JSON all, by their names."""
     known = hosts.address_by_saved_host()
     if as_json:
-        print_json([{"name": name, "address": address} for name, address in known.items()])
-    elif known:
-        click.echo(description_list_text([(visible(name), visible(address)) for name, address in known.items()]))
-    else:
+        answers = {answer.host: answer for answer in read_cards_of_hosts(known)}
+        print_json([_host_data(answers[name], address) for name, address in known.items()])
+        return
+    if not known:
         click.echo("No host is saved: tui-train hosts add NAME USER@HOST")
+    for answer in read_cards_of_hosts(known):
+        for line in _host_lines(answer, known[answer.host]):
+            click.echo(line)
+
+
+def _host_lines(answer: HostCards, address: str) -> Iterator[str]:
+    at = "" if address == answer.host else f" ({visible(address)})"
+    said = host_cards_summary(answer.facts) if answer.facts else f"not known: {visible(answer.problem)}"
+    yield f"{visible(answer.host)}{at}: {said}"
+    for card, use in card_use_lines(answer.facts) if answer.facts else ():
+        yield f"  {card}: {use}"
+
+
+def _host_data(answer: HostCards, address: str) -> dict[str, Any]:
+    facts = answer.facts
+    gpus = [
+        {
+            "index": gpu.index, "uuid": gpu.uuid, "name": gpu.name, "memory_total": gpu.memory_total,
+            "memory_free": gpu.memory_free, "problem": gpu.problem,
+            "free": not gpu.problem and not is_card_taken(facts, gpu),
+            "processes": gpu.processes, "run": facts.card_in_queue(gpu.uuid).holder,
+        }
+        for gpu in facts.machine.gpus
+    ] if facts else []  # fmt: skip
+    return {"name": answer.host, "address": address, "problem": answer.problem, "gpus": gpus}
 
 
 def add_saved_host(name: str, address: str, *, force: bool) -> None:

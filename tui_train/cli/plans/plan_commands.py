@@ -406,7 +406,7 @@ def data(  # noqa: PLR0913, PLR0917 - one for each option
 @JSON_OPTION
 @click.pass_context
 def hosts(context: click.Context, *, as_json: bool) -> None:
-    """List the hosts saved by name, on which trainings run over ssh (`--on NAME`)."""
+    """List the hosts saved by name (`--on NAME`), as they answer: their GPUs, and who uses them, since when."""
     from tui_train.cli.plans import hosts
 
     if context.invoked_subcommand is None:

@@ -47,12 +47,18 @@ class _ToolchainFile(Struct):
 
 
 def machine_file_text(facts: Facts) -> str:
-    """Return the text of a machine file with masked names; what a Python can import may be somebody's own."""
+    """Return the text of a machine file with masked names; it has no modules and commands, which may be private."""
     toolchains = [msgspec.structs.replace(tool, modules=()) for tool in facts.toolchains]
-    data = msgspec.to_builtins({"format": _FILE_FORMAT_MARK, "machine": facts.machine, "toolchains": toolchains})
+    machine = msgspec.structs.replace(facts.machine, gpus=tuple(map(_without_commands, facts.machine.gpus)))
+    data = msgspec.to_builtins({"format": _FILE_FORMAT_MARK, "machine": machine, "toolchains": toolchains})
     users = sorted({process.user for gpu in facts.machine.gpus for process in gpu.processes if process.user})
     data = _with_texts_changed(data, make_name_masker(facts.machine.hostname, users))
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+
+
+def _without_commands(gpu: Gpu) -> Gpu:
+    processes = (msgspec.structs.replace(process, command="") for process in gpu.processes)
+    return msgspec.structs.replace(gpu, processes=tuple(processes))
 
 
 def save_machine_file(path: Path, facts: Facts) -> None:

@@ -53,6 +53,9 @@ _SOURCE_NAME_PATTERN = re.compile(r"(\w{1,100}/){0,6}\w{1,100}\.py")
 _CHILD_CONNECTION_SECONDS = 60.0
 CARDS_SURVEY_QUESTION = {"cards": 8.0, "smi": _NVIDIA_SMI_COMMAND, "processes": _NVIDIA_SMI_PROCESSES_COMMAND}
 
+# Seconds for the cards alone, with the connection.
+_CARDS_SECONDS = 45.0
+
 
 class CommandOutput(msgspec.Struct, frozen=True):
     """Output of a command on the host, and its exit code."""
@@ -69,6 +72,8 @@ class CardProcess(msgspec.Struct, frozen=True):
     name: str = ""
     user: str = ""
     memory: int | None = None
+    command: str = ""
+    seconds: int | None = None
 
 
 class HostSurvey(msgspec.Struct, kw_only=True):
@@ -171,6 +176,13 @@ def read_host_facts(host: str, deadline: float = 75.0) -> Facts:
     return _surveyed_facts(host, _survey_with_cards(host, {}, deadline))
 
 
+def read_host_cards(host: str, is_cancelled: Callable[[], bool]) -> Facts:
+    """Return the GPUs of a host and who uses them, without its Pythons; Unavailable if it does not answer."""
+    require_host_name(host)
+    question = {"do": "survey", **CARDS_SURVEY_QUESTION}
+    return _surveyed_facts(host, ask_host(host, question, HostSurvey, _CARDS_SECONDS, is_cancelled=is_cancelled))
+
+
 def _survey_with_cards(host: str, question: Mapping[str, Any], deadline: float) -> HostSurvey:
     require_host_name(host)
     return survey_host(host, {**question, **CARDS_SURVEY_QUESTION}, deadline)
@@ -200,7 +212,10 @@ def _machine_with_processes(machine: Machine, processes: Sequence[CardProcess]) 
     """Return a machine whose cards say who computes on them."""
     by_card: dict[str, list[GpuProcess]] = {}
     for each in processes:
-        found = GpuProcess(each.pid, visible(each.name), visible(each.user), each.memory)
+        found = GpuProcess(
+            each.pid, visible(each.name), visible(each.user), each.memory,
+            command=visible(each.command), seconds=each.seconds,
+        )  # fmt: skip
         by_card.setdefault(each.uuid, []).append(found)
     cards = (msgspec.structs.replace(gpu, processes=tuple(by_card.get(gpu.uuid, ()))) for gpu in machine.gpus)
     return msgspec.structs.replace(machine, gpus=tuple(cards))

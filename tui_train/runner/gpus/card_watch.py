@@ -14,14 +14,13 @@ import time
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..system import other_programs, runner_command, untrusted_json
-from ..system.processes import Process, process_age_seconds, process_start_ticks
-from ..system.safe_text import as_valid_utf8, visible
+from ..system.processes import Process, command_text, process_age_seconds, process_start_ticks
+from ..system.safe_text import visible
 
 CARD_WATCH_INTERVAL_SECONDS = 4.0
 # A look that is older says nothing about now: the driver hangs, or this machine was asleep.
 MAX_CARD_USAGE_AGE_SECONDS = 3 * CARD_WATCH_INTERVAL_SECONDS
 _MAX_LINE_BYTES = 1 << 20
-_MAX_COMMAND_WORDS, _MAX_COMMAND_CHARACTERS = 4, 60
 _PRCTL_SET_PDEATHSIG = 1
 _MPS_SERVER_NAME = "nvidia-cuda-mps-server"
 # A card that shares the memory of its machine does not say how much is free: it may be enough.
@@ -200,19 +199,4 @@ def _card_user(process: Process) -> CardUser | None:
     if names["name"] == _MPS_SERVER_NAME:
         return None
     since = time.time() - process_age_seconds(process.ticks) if process.ticks else 0.0
-    return CardUser(process.pid, names["user"], _command_text(process.pid) or visible(names["name"]), since)
-
-
-def _command_text(pid: int) -> str:
-    """Return the first words of a command, up to the first that is no option: what follows may be a secret."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = as_valid_utf8(os.fsdecode(file.read(1 << 12))).split("\0")
-    except OSError:
-        return ""
-    shown = [os.path.basename(words[0])]
-    for word in words[1:_MAX_COMMAND_WORDS]:
-        shown.append(word.partition("=")[0] if word.startswith("-") else os.path.basename(word))
-        if not word.startswith("-") or word == "-c":
-            break
-    return visible(" ".join(filter(None, shown)))[:_MAX_COMMAND_CHARACTERS]
+    return CardUser(process.pid, names["user"], command_text(process.pid) or visible(names["name"]), since)

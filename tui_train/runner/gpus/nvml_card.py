@@ -8,6 +8,7 @@ import os
 import re
 from typing import Any, Callable
 
+from ..system.processes import command_text, process_age_seconds, process_start_ticks
 from ..system.safe_open import user_name
 from ..system.safe_text import as_valid_utf8
 from . import pci
@@ -237,9 +238,16 @@ def _read_gpu_processes(query: NvmlCardCalls) -> list[dict[str, Any]]:
     """Return the processes on a card; one with both compute and graphics counts once, as graphics."""
     memory, graphics_pids = read_process_memory(query)
     return [
-        {"pid": pid, **process_and_user_name(pid), "memory": used, "graphics": pid in graphics_pids}
+        {"pid": pid, **process_facts(pid), "memory": used, "graphics": pid in graphics_pids}
         for pid, used in sorted(memory.items())
     ]
+
+
+def process_facts(pid: int) -> dict[str, Any]:
+    """Return the name, user, command and age of a process, empty where they are not to be seen."""
+    ticks = process_start_ticks(pid)
+    age = {"seconds": int(process_age_seconds(ticks))} if ticks else {}
+    return {**process_and_user_name(pid), "command": command_text(pid), **age}
 
 
 def process_and_user_name(pid: int) -> dict[str, str]:

@@ -176,14 +176,14 @@ def _probe_toolchains(question: dict[str, Any], *, with_others: bool) -> list[An
 def _query_card_processes(command: Sequence[str]) -> list[dict[str, Any]]:
     """Return who computes on which GPU, by the lines of nvidia-smi: UUID, process, MiB."""
     result = _command_result(command)
-    from ..gpus.nvml_card import process_and_user_name
+    from ..gpus.nvml_card import process_facts
 
     found = []
     for line in result["text"].splitlines() if result and not result["code"] else ():
         uuid, pid, mebibytes = ([cell.strip() for cell in line.split(",")] + ["", ""])[:3]
         if pid.isdigit():
             memory = int(mebibytes) * 2**20 if mebibytes.isdigit() else None
-            found.append({"uuid": uuid, "pid": int(pid), **process_and_user_name(int(pid)), "memory": memory})
+            found.append({"uuid": uuid, "pid": int(pid), **process_facts(int(pid)), "memory": memory})
     return found
 
 

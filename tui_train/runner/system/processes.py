@@ -8,11 +8,13 @@ import time
 from typing import Callable, NamedTuple
 
 from . import cgroup
+from .safe_text import as_valid_utf8, visible
 
 MARK_VARIABLE = "TUI_TRAIN_RUN_ID"
 # Seconds in which what a training has started ends after it.
 LEFTOVER_WAIT_SECONDS = 2.0
 _MAX_ANCESTORS_FOLLOWED = 100
+_MAX_COMMAND_WORDS, _MAX_COMMAND_CHARACTERS = 4, 60
 # What SIGKILL does not end in so long hangs in a driver.
 KILL_WAIT_SECONDS = 10.0
 
@@ -104,6 +106,21 @@ def process_user(pid: int) -> int | None:
             return next((int(line.split()[2]) for line in file if line.startswith(b"Uid:")), None)
     except OSError:
         return None
+
+
+def command_text(pid: int) -> str:
+    """Return the first words of a command, up to the first that is no option: what follows may be a secret."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = as_valid_utf8(os.fsdecode(file.read(1 << 12))).split("\0")
+    except OSError:
+        return ""
+    shown = [os.path.basename(words[0])]
+    for word in words[1:_MAX_COMMAND_WORDS]:
+        shown.append(word.partition("=")[0] if word.startswith("-") else os.path.basename(word))
+        if not word.startswith("-") or word == "-c":
+            break
+    return visible(" ".join(filter(None, shown)))[:_MAX_COMMAND_CHARACTERS]
 
 
 NO_PROCESS = Process()
