@@ -19,6 +19,7 @@ from .messages import ScreenShown
 if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
 
+    from .widgets.dialogs import ChoiceDialog
     from .widgets.jump import JumpTarget
 
 # Of the screens that have several panels between which the cursor can go.
@@ -84,7 +85,7 @@ class WizardScreen(Screen[None]):
 
     def ask_choice(
         self, question: str, answers: Iterable[tuple[str, str | Content]], act: Callable[[str], object]
-    ) -> None:
+    ) -> "ChoiceDialog":
         """Ask for one of some answers, each an id and its words, and act on its id; on an empty one nothing is done."""
         from .widgets.dialogs import ChoiceDialog
 
@@ -92,7 +93,9 @@ class WizardScreen(Screen[None]):
             if answer:
                 act(answer)
 
-        self.app.push_screen(ChoiceDialog(question, answers), answered)
+        dialog = ChoiceDialog(question, answers)
+        self.app.push_screen(dialog, answered)
+        return dialog
 
     @work(thread=True, exclusive=True, group="ask-stop")
     def ask_and_stop(self, run: "RunDir", question: str, stop: Callable[[], object]) -> None:

@@ -18,7 +18,7 @@ from tui_train.base.text import as_sentence, visible
 
 from ..screen_words import words_on_screen
 from .file_viewer import ScrollingPage
-from .form.entry import ListFolderNames, PathSuggester
+from .form.entry import ListFolderNames, PathSuggester, list_candidates
 from .lines import DrawLines, Lines
 from .text_layout import FAILED_MARK, KEY_STYLE, styled
 
@@ -36,14 +36,25 @@ class ChoiceDialog(ModalScreen[str]):
     def __init__(self, question: str, answers: Iterable[tuple[str, str | Content]]) -> None:
         super().__init__()
         self.question = question
-        self.answers = tuple(answers)
+        self.answers = dict(answers)
+        self.is_closed = False
 
     def compose(self) -> ComposeResult:
         """Put the answers under the question."""
         with Vertical(classes="dialog"):
             yield Static(self.question, markup=False, classes="question")
-            yield OptionList(*(Option(words, id=name) for name, words in self.answers), markup=False)
+            yield OptionList(*(Option(words, id=name) for name, words in self.answers.items()), markup=False)
             yield Static(_keys_with_words_line(("↑↓", "Choose"), ("Enter", "OK"), ("Esc", "Cancel")))
+
+    def show_words(self, answer: str, words: str | Content) -> None:
+        """Show other words for an answer, while the question is open."""
+        self.answers[answer] = words
+        for options in self.query(OptionList):
+            options.replace_option_prompt(answer, words)
+
+    def on_unmount(self) -> None:
+        """Tell whoever still finds words that nobody reads them."""
+        self.is_closed = True
 
     @on(OptionList.OptionSelected)
     def _take_answer(self, event: OptionList.OptionSelected) -> None:
@@ -96,10 +107,12 @@ class TextDialog(ModalScreen[str | None]):
             yield Static(_keys_with_words_line(("Enter", "OK"), *completes, ("Esc", "Cancel")))
 
     def action_complete(self) -> None:
-        """Complete the path with the suggestion."""
-        entry = self.query_one(Input)
+        """Complete the path with the suggestion; where several names begin so, show them."""
+        entry, before = self.query_one(Input), self.query_one(Input).value
         if entry.cursor_at_end:
             entry.action_cursor_right()
+            if entry.value == before:
+                list_candidates(entry)
 
     @on(Input.Submitted)
     def _take_answer(self, event: Input.Submitted) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from pilot import until_true
+from pilot import screen_text, until_true
 from support import sample
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
@@ -186,6 +186,30 @@ async def test_tab_completes_a_path_and_else_goes_on(app, tmp_path):
         await pilot.press("tab")
         assert app.values["script"] == str(tmp_path / "scripts" / "train.py")
         assert app.form.cursor == "trainer.launcher"
+
+
+async def test_tab_lists_the_names_that_a_path_may_mean(app, tmp_path):
+    for name in ("data-1.jsonl", "data-2.jsonl", "other"):
+        (tmp_path / name).touch()
+    async with app.run_test(size=(80, 20)) as pilot:
+        app.form.go_to_row("trainer.script")
+        await pilot.pause()
+        entry = app.form.entry
+        entry.value = f"{tmp_path}/data"
+        await pilot.press("end", "-")
+        await until_true(pilot, lambda: entry.suggester.candidates(f"{tmp_path}/data-"))
+        await pilot.press("tab")
+        await until_true(pilot, lambda: "data-2.jsonl" in screen_text(pilot))
+        assert "other" not in screen_text(pilot)
+        await pilot.press("down", "enter")
+        await until_true(pilot, lambda: app.values["script"] == f"{tmp_path}/data-2.jsonl")
+        await until_true(pilot, lambda: entry.suggester.candidates(entry.value))
+        await pilot.press("tab")
+        assert app.form.cursor == "trainer.launcher", "a whole name is completed"
+        await pilot.press("up", "end", *["backspace"] * len("data-2.jsonl"))
+        await until_true(pilot, lambda: len(entry.suggester.candidates(f"{tmp_path}/")) == 3)
+        await pilot.press("f3")
+        await until_true(pilot, lambda: "other" in screen_text(pilot))
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from tui_train.base.command import argv
 from tui_train.facts.types import YamlDocument
 from tui_train.profile.changes import apply_change
 from tui_train.runs.remote_run import RunPlace
+from tui_train.runs.results import trackers
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.trackers import ReportingRun, tracker_lines
 
@@ -175,8 +176,9 @@ def stub(path, text):
 
 
 @pytest.mark.parametrize("host", ["", "gpu-box"])
-def test_the_lines_that_open_each_tracker(tmp_path, host):
+def test_the_lines_that_open_each_tracker(tmp_path, host, monkeypatch):
     """A shell takes them for what is meant, also through ssh, which has a shell there read them again."""
+    monkeypatch.setattr(trackers, "is_port_in_use", lambda port: port in {6006, 6007})
     python = stub(tmp_path / "an env's/python", 'printf "%s\\n" "$TRACKIO_DIR" "$@"')
     stub(tmp_path / "bin/ssh", 'printf "%s\\n" ssh "$@" | sed \'$d\'; shift $(($# - 1)); sh -c "$1"')
     offline = {"WANDB_MODE": "offline", "TRACKIO_DIR": "/my $kept"}
@@ -194,7 +196,15 @@ def test_the_lines_that_open_each_tracker(tmp_path, host):
         return ["ssh", "-t", *forward, "--", host] if host else []
 
     assert told == [
-        [*through("-L", "6006:localhost:6006"), "", "-m", "tensorboard.main", "--logdir", f"{folder}/output"],
+        [
+            *through("-L", "6008:localhost:6008"),
+            "",
+            "-m",
+            "tensorboard.main",
+            "--logdir",
+            f"{folder}/output",
+            *(("--port", "6008") if host else ()),
+        ],
         [*through(), "", "-m", "wandb", "sync", f"{folder}/wandb/offline-run-1"],
         [*through("-L", "7860:localhost:7860"), "/my $kept", "-m", "trackio.cli", "show", "--project", "my 'own'"],
     ]

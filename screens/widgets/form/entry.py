@@ -38,6 +38,7 @@ class PathSuggester(Suggester):
         self._separator = separator
         self._names = names
         self._list_folder_names = list_folder_names
+        self._candidates: tuple[str, tuple[str, ...]] = ("", ())
 
     async def get_suggestion(self, value: str) -> str | None:
         """Return the text completed, or nothing."""
@@ -48,19 +49,53 @@ class PathSuggester(Suggester):
         before, separator, path = value.rpartition(self._separator) if self._separator else ("", "", value)
         space = path[: len(path) - len(path.lstrip())]
         loop = asyncio.get_running_loop()
-        rest = await loop.run_in_executor(_COMPLETION_EXECUTOR, path_completion, path.strip(), self._list_folder_names)
-        return f"{before}{separator}{space}{path.strip()}{rest}" if rest else None
+        names = await loop.run_in_executor(
+            _COMPLETION_EXECUTOR, names_that_path_may_mean, path.strip(), self._list_folder_names
+        )
+        start = f"{before}{separator}{space}{path.strip()}"
+        folder = start[: len(start) - len(path.strip().rpartition("/")[2])]
+        self._candidates = value, tuple(f"{folder}{name}" for name in names)
+        rest = _common_rest(path.strip(), names)
+        return f"{start}{rest}" if rest else None
+
+    def candidates(self, value: str) -> tuple[str, ...]:
+        """Return the texts that a value may be completed to, as far as they were found by now."""
+        return self._candidates[1] if self._candidates[0] == value else ()
 
 
 def path_completion(path: str, list_folder_names: ListFolderNames = names_in_local_folder) -> str:
     """Return what follows of the one name in its folder that a path may mean, or what all those have in common."""
+    return _common_rest(path, names_that_path_may_mean(path, list_folder_names))
+
+
+def names_that_path_may_mean(path: str, list_folder_names: ListFolderNames) -> list[str]:
+    """Return the names in its folder with which a path may go on, in their order, hidden ones only once begun."""
     folder, slash, start = path.rpartition("/")
     if not path or path == "~":
-        return ""
-    folder_names = list_folder_names(f"{folder}{slash}")
-    names = [name for name in folder_names if name.startswith(start) and (start or not name.startswith("."))]
+        return []
+    names = list_folder_names(f"{folder}{slash}")
+    may_be_meant = (name for name in names if name.startswith(start) and (start or not name.startswith(".")))
+    return sorted(name for name in may_be_meant if visible(name) == name)
+
+
+def _common_rest(path: str, names: list[str]) -> str:
     common = os.path.commonprefix(names)  # noqa: RUF071 - what the names begin with is meant
-    return common[len(start) :] if visible(common) == common else ""
+    return common[len(path.rpartition("/")[2]) :]
+
+
+def list_candidates(entry: Input) -> None:
+    """Show the names with which the path in an input may go on, to choose from."""
+    from ..dialogs import ChoiceDialog
+
+    def take(text: str | None) -> None:
+        if text:
+            entry.value = text
+            entry.cursor_position = len(text)
+
+    candidates = entry.suggester.candidates(entry.value) if isinstance(entry.suggester, PathSuggester) else ()
+    if candidates:
+        rows = [(text, text.rstrip("/").rpartition("/")[2] + "/" * text.endswith("/")) for text in candidates]
+        entry.app.push_screen(ChoiceDialog("Which one?", rows), take)
 
 
 async def run_key_binding(event: Key, *nodes: DOMNode | None) -> bool:
@@ -90,6 +125,7 @@ class Entry(Input):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "screen.next", "Next", key_display="Enter"),
         Binding("tab", "complete", show=False),
+        Binding("f3", "list_names", show=False),
     ]
 
     def __init__(self) -> None:
@@ -102,9 +138,11 @@ class Entry(Input):
         self._completion: SuggestionReady | None = None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Tab completes only where there is something to complete; else it goes on."""
+        """Tab completes, or lists what a path may mean, only where there is something to complete; else it goes on."""
         if action == "complete":
-            return bool(self._completion and self._completion.value == self.value) and self.cursor_at_end
+            return self.cursor_at_end and (self._has_completion or self._is_ambiguous)
+        if action == "list_names":
+            return isinstance(self.suggester, PathSuggester) and bool(self.suggester.candidates(self.value))
         return super().check_action(action, parameters)
 
     async def type_key(self, event: Key) -> None:
@@ -135,6 +173,24 @@ class Entry(Input):
         """Forget it, as the input does."""
         self._completion = None
 
+    @property
+    def _has_completion(self) -> bool:
+        return bool(self._completion and self._completion.value == self.value)
+
+    @property
+    def _is_ambiguous(self) -> bool:
+        """True where a name is begun, and several in its folder begin so; one that is whole may be meant."""
+        candidates = self.suggester.candidates(self.value) if isinstance(self.suggester, PathSuggester) else ()
+        whole = {self.value, f"{self.value}/"} & {*candidates}
+        return len(candidates) > 1 and not whole and not self.value.endswith("/")
+
     def action_complete(self) -> None:
-        """Take what is suggested."""
-        self.action_cursor_right()
+        """Take what is suggested, or choose among several names."""
+        if self._has_completion:
+            self.action_cursor_right()
+        else:
+            list_candidates(self)
+
+    def action_list_names(self) -> None:
+        """Choose among the names with which the path may go on."""
+        list_candidates(self)

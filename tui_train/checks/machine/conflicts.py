@@ -1,5 +1,6 @@
 """Checks of what other live runs use: cards, an output folder, a port."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,11 +9,13 @@ from tui_train.checks.finding import Finding, error, warning
 from tui_train.checks.machine.hardware import wait_or_change_gpus
 from tui_train.facts.machine.exclusive_resources import normalized_path_as_tuple, resource_conflict_text
 from tui_train.facts.types import Facts, ResourcesInUse
+from tui_train.profile.changes import Change
 from tui_train.profile.fields import absolute_path
 from tui_train.setup.recipe import given_arguments
 from tui_train.setup.recipe.effective_values import working_folder
 from tui_train.setup.setup import Setup
 
+_FIRST_UNPRIVILEGED_PORT, _LAST_PORT = 1024, 65535
 _STOP_OTHER_RUN_REMEDY_TEMPLATE = "Wait for that run, or end it (tui-train stop {})"
 
 
@@ -56,9 +59,18 @@ def port_used_by_other_run(setup: Setup) -> Iterator[Finding]:
     profile, facts = setup.profile, setup.facts
     if profile.nodes.machine_count == 1 or facts.scheduler:
         return
+    free = _port_after(profile.nodes.port, {used.port for used in facts.resources_in_use})
     for words, _ in _conflict_texts_and_other_runs(ResourcesInUse(port=profile.nodes.port), facts):
         remedy = "Choose another port, the same for all machines (nodes.port)."
-        yield error("nodes.port", words, remedy, machine=True, start=True)
+        change = Change(f"port {free}", "no run of yours uses it", (("nodes.port", free),))
+        yield error("nodes.port", words, remedy, machine=True, start=True, change=change)
+
+
+def _port_after(port: int, used_ports: set[int]) -> int:
+    """Return the next port that is not among those in use, from 1024 on where there is none above."""
+    later, earlier = range(port + 1, _LAST_PORT + 1), range(_FIRST_UNPRIVILEGED_PORT, port)
+    ports: Iterator[int] = itertools.chain(later, earlier)
+    return next(each for each in ports if each not in used_ports)
 
 
 def _conflict_texts_and_other_runs(resources: ResourcesInUse, facts: Facts) -> Iterator[tuple[str, ResourcesInUse]]:

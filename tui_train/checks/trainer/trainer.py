@@ -129,8 +129,14 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
         state = facts.paths.get(path, kind)
         if path and state != kind:
             what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
-            message = f"{fields.get_field(key).label.lower()}: {visible(path)} {what}"
-            yield error(key, message, f"Name a {kind} that exists and that you may read ({key}).")
+            host = visible(facts.other_machine)
+            where = f" on {host}" if host else ""
+            message = f"{fields.get_field(key).label.lower()}: {visible(path)} {what}{where}"
+            remedy = f"Name a {kind} that exists and that you may read ({key})."
+            if host and state == "missing" and key != "trainer.working_directory":
+                send = f"tui-train send {visible(profile.name)} --on {host}"
+                remedy = f"Copy it there from here: {send}. Or name one that is there ({key})."
+            yield error(key, message, remedy)
     yield from _unusable_or_existing_output_folder(setup)
 
 

@@ -4,9 +4,13 @@ from pathlib import PurePosixPath
 
 from msgspec import Struct
 
+from tui_train.facts.machine.exclusive_resources import is_port_in_use
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.profile.types import WANDB_OFFLINE_MODES, Profile
 from tui_train.runs.remote_run import RunPlace
+
+_TENSORBOARD_PORT, _TRACKIO_PORT = 6006, 7860
+_MAX_PORTS_TRIED = 20
 
 
 class TrackerLine(Struct, frozen=True):
@@ -37,7 +41,9 @@ def tracker_lines(run: ReportingRun) -> tuple[TrackerLine, ...]:
 def _tensorboard_line(run: ReportingRun) -> TrackerLine:
     folder = run.output if run.output.startswith("~/") else str(PurePosixPath(run.place.folder, run.output))
     line = f"{_program(run, 'tensorboard', 'tensorboard.main')} --logdir {_quoted_path(folder)}"
-    return TrackerLine("tensorboard", _typed_here(line, run.place, port=6006))
+    port = _free_local_port(_TENSORBOARD_PORT) if run.place.host else 0
+    # Without a port it takes another one where that is in use, to which nothing leads from here.
+    return TrackerLine("tensorboard", _typed_here(f"{line} --port {port}" if port else line, run.place, port, port))
 
 
 def _wandb_line(run: ReportingRun) -> TrackerLine:
@@ -59,7 +65,8 @@ def _trackio_line(run: ReportingRun) -> TrackerLine:
     kept = [f"{name}={quoted_word(environment[name])}" for name in ("TRACKIO_DIR", "HF_HOME") if name in environment]
     shown = f"show --project {quoted_word(project)}" if project else "show"
     line = " ".join([*kept, _program(run, "trackio", "trackio.cli"), shown])
-    return TrackerLine("trackio", _typed_here(line, run.place, port=7860))
+    port = _free_local_port(_TRACKIO_PORT) if run.place.host else 0
+    return TrackerLine("trackio", _typed_here(line, run.place, port, _TRACKIO_PORT))
 
 
 _LINE_BY_TRACKER = {"tensorboard": _tensorboard_line, "wandb": _wandb_line, "trackio": _trackio_line}
@@ -74,10 +81,15 @@ def _quoted_path(path: str) -> str:
     return f"~/{quoted_word(path[2:])}" if path.startswith("~/") else quoted_word(path)
 
 
-def _typed_here(line: str, place: RunPlace, port: int = 0) -> str:
-    """Return a line for a run's machine as it is typed on this one; a `port` there is then one here."""
+def _free_local_port(first: int) -> int:
+    """Return the first port from one on that nothing on this machine listens on; that one where all are in use."""
+    return next((port for port in range(first, first + _MAX_PORTS_TRIED) if not is_port_in_use(port)), first)
+
+
+def _typed_here(line: str, place: RunPlace, port: int = 0, port_there: int = 0) -> str:
+    """Return a line for a run's machine as it is typed on this one, where a `port` leads to the one there."""
     if not place.host:
         return line
     # With a terminal, for Ctrl-C to end there what it started.
-    forward = f"-L {port}:localhost:{port} " if port else ""
+    forward = f"-L {port}:localhost:{port_there} " if port else ""
     return f"ssh -t {forward}-- {quoted_word(place.host)} {quoted_word(line)}"
