@@ -62,11 +62,14 @@ def why_unavailable() -> str:
 
 
 @contextlib.contextmanager
-def run_cluster(folder: Path, *, nodes: int = 2, cores: int = 2, gpus: str = "") -> Iterator[dict[str, str]]:
+def run_cluster(
+    folder: Path, *, nodes: int = 2, cores: int = 2, gpus: str = "", accounting: bool = False
+) -> Iterator[dict[str, str]]:
     """Run a Slurm of so many nodes n1, n2, … and give the environment that leads its commands to it.
 
     Skips, saying so, where its packages are missing. Partition `debug` is the default; `long` has no time limit.
-    With `gpus`, such as `a100:4`, a node n0 claims to have these, alone in the partition `gpu`.
+    With `gpus`, such as `a100:4`, a node n0 claims to have these, alone in the partition `gpu`. With `accounting` there
+    is a slurmdbd with a database of its own.
     """
     if why := why_unavailable():
         pytest.skip(f"NOT TESTED: no real Slurm: {why}")
@@ -82,6 +85,8 @@ def run_cluster(folder: Path, *, nodes: int = 2, cores: int = 2, gpus: str = "")
             f"--seed-file={folder}/munged.seed",
         ))  # fmt: skip
         _wait_until(folder, (folder / "munge.sock").exists)
+        if accounting:
+            daemons.enter_context(_run_accounting(folder, environment))
         daemons.enter_context(_run_daemon(folder, "slurmctld", "-D", "-c", **environment))
         _wait_until(folder, lambda: _is_port_open(ports[0]))
         for number in range(1, nodes + 1):
@@ -111,6 +116,51 @@ def _write_configuration(folder: Path, ports: list[int], nodes: int, cores: int)
     lines.append(f"PartitionName=long Nodes=n[1-{nodes}] MaxTime=INFINITE State=UP\n")
     (folder / "state").mkdir()
     (folder / "slurm.conf").write_text("".join(lines))
+
+
+@contextlib.contextmanager
+def _run_accounting(folder: Path, environment: dict[str, str]) -> Iterator[None]:
+    """Run a database and slurmdbd, which slurm.conf names from then on; skips where they are not installed."""
+    programs = ("mariadbd", "mariadb-install-db", "mariadb", "slurmdbd")
+    if absent := [name for name in programs if not shutil.which(name, path=_PATH)]:
+        pytest.skip(f"NOT TESTED: accounting of Slurm: {', '.join(absent)}: apt-get install slurmdbd mariadb-server")
+    database_port, port, data = free_port(), free_port(), folder / "database"
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    options = [f"--datadir={data}", f"--user={user}"]
+    install = ["mariadb-install-db", "--no-defaults", *options, "--auth-root-authentication-method=normal"]
+    searched = {**os.environ, "PATH": _PATH}
+    subprocess.run([*install, "--skip-test-db"], env=searched, check=True, capture_output=True)
+    with contextlib.ExitStack() as daemons:
+        daemons.enter_context(_run_daemon(
+            folder, "mariadbd", "--no-defaults", *options, f"--port={database_port}", "--bind-address=127.0.0.1",
+            f"--socket={folder}/database.sock", "--innodb-buffer-pool-size=64M",
+        ))  # fmt: skip
+        _wait_until(folder, (folder / "database.sock").exists)
+        users = "CREATE USER slurm@localhost IDENTIFIED BY 'slurm'; GRANT ALL ON *.* TO slurm@localhost"
+        client = ["mariadb", "--no-defaults", f"--socket={folder}/database.sock", "-u", "root"]
+        subprocess.run([*client, "-e", users], env=searched, check=True)
+        (folder / "slurmdbd.conf").write_text(
+            f"AuthType=auth/munge\nAuthInfo=socket={folder}/munge.sock\nDbdHost=localhost\nDbdPort={port}\n"
+            f"SlurmUser={user}\nStorageType=accounting_storage/mysql\nStorageHost=127.0.0.1\n"
+            f"StoragePort={database_port}\nStorageUser=slurm\nStoragePass=slurm\nPidFile={folder}/slurmdbd.pid\n"
+            f"LogFile={folder}/slurmdbd.log\n"
+        )
+        (folder / "slurmdbd.conf").chmod(0o600)
+        daemons.enter_context(_run_daemon(folder, "slurmdbd", "-D", **environment))
+        _wait_until(folder, lambda: _is_port_open(port))
+        conf = folder / "slurm.conf"
+        text = conf.read_text().replace("accounting_storage/none", "accounting_storage/slurmdbd")
+        conf.write_text(
+            f"{text}AccountingStorageHost=127.0.0.1\nAccountingStoragePort={port}\n"
+            f"AccountingStoragePass={folder}/munge.sock\n"
+        )
+        for words in (("cluster", "test"), ("account", "lab"), ("qos", "long"), ("user", user, "account=lab")):
+            subprocess.run(["sacctmgr", "-i", "add", *words], env={**searched, **environment}, check=True)
+        subprocess.run(
+            ["sacctmgr", "-i", "modify", "user", user, "set", "qos=normal,long"],
+            env={**searched, **environment}, check=True,
+        )  # fmt: skip
+        yield
 
 
 def _add_gpus(folder: Path, port: int, gpus: str) -> None:

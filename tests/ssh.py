@@ -136,6 +136,22 @@ def redirect_ssh(home, words, client, monkeypatch):
     monkeypatch.setenv("PATH", f"{client}:{os.environ['PATH']}")
 
 
+_SSH_TO_THIS_MACHINE = """\
+#!/bin/bash
+case " $* " in *" dead "*) echo "no route to host" >&2; exit 255 ;; *" slow "*) exec sleep 60 ;; esac
+export HOME={home} TUI_TRAIN_QUEUE={home}/queue
+export XDG_STATE_HOME= XDG_CONFIG_HOME= XDG_CACHE_HOME= XDG_DATA_HOME= {variables}
+exec bash -c "${{@: -1}}"
+"""
+
+
+def lead_ssh_back(home, client, monkeypatch, variables=""):
+    """Have `ssh` run commands here with that home: a host without sshd; `dead` is not reached, `slow` never answers."""
+    home.mkdir(exist_ok=True)
+    make_executable(client / "ssh", _SSH_TO_THIS_MACHINE.format(home=home, variables=variables))
+    monkeypatch.setenv("PATH", f"{client}:{os.environ['PATH']}")
+
+
 @contextlib.contextmanager
 def bare_host(tmp_path, monkeypatch, script, *, what):
     """A host that `ssh` leads to: python3, bash and a train.py in a home of its own, nothing of this program."""

@@ -7,11 +7,12 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from msgspec.structs import replace
-from textual import on
+from textual import on, work
 from textual.app import SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widget import Widget
+from textual.worker import get_current_worker
 
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import quantity, size_text, visible
@@ -22,19 +23,20 @@ from tui_train.facts.gpus.verdicts import all_gpus_blocked_by_torch_sentence
 from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import find_partitions
 from tui_train.facts.types import CardSet, Facts, Gpu, GpuVerdict, Machine
-from tui_train.profile import hosts
+from tui_train.profile import fields, hosts
 from tui_train.runner.machines.ssh import LOGIN_COMMAND
 from tui_train.runner.queue.listing import CardInQueue
 from tui_train.setup.setup import Setup
 from tui_train.views import choices
 from tui_train.views.clusters import CLUSTER_TABLE_HEADER, accounts_text, cluster_rows
+from tui_train.views.host_cards import host_cards_summary
 from tui_train.views.plain_text import card_load_text, pci_address, shared_memory_text
 
 from ..messages import SetProfile, ValueChosen
 from ..steps.step import StepScreen
 from ..steps.step_rows import Section
 from ..widgets.card_curves import CardHistory
-from ..widgets.dialogs import TextDialog
+from ..widgets.dialogs import ChoiceDialog, TextDialog
 from ..widgets.findings_pane import FindingsPane
 from ..widgets.jump import JumpTarget
 from ..widgets.lines import DrawLines, Lines
@@ -57,7 +59,7 @@ _MEMORY_BAR_WIDTH = 8
 _MAX_PARTITIONS_SHOWN = 5
 _PARTITION_COLUMN_WIDTHS = (16, 12, 17, 0)
 # Among the answers to where it trains; no host's name begins so.
-_SLURM_KEYS_WITH_KNOWN_VALUES = ("slurm.partition", "slurm.account", "slurm.time")
+_SLURM_KEYS_WITH_KNOWN_VALUES = ("slurm.partition", "slurm.account", "slurm.time", "slurm.options")
 _THIS_MACHINE_ANSWER, _OTHER_HOST_ANSWER, _SLURM_HERE_ANSWER, _SLURM_ON_HOST_ANSWER = (
     "-here",
     "-other",
@@ -262,7 +264,25 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             rows[_SLURM_HERE_ANSWER] = "Slurm (this cluster)"
         if chosen and (by_slurm or (self.facts and self.facts.has_sbatch)):
             rows[_SLURM_ON_HOST_ANSWER] = f"{visible(chosen)} (Slurm)"
-        self.ask_choice("Where does it train?", rows.items(), self._switch_to_chosen_machine)
+        dialog = self.ask_choice("Where does it train?", rows.items(), self._switch_to_chosen_machine)
+        hosts_asked = {name: rows[name] for name in rows if not name.startswith("-")}
+        if hosts_asked:
+            self._show_free_cards(dialog, hosts_asked)
+
+    @work(thread=True, group="hosts", exclusive=True)
+    def _show_free_cards(self, dialog: ChoiceDialog, label_by_host: Mapping[str, str]) -> None:
+        """Say beside each host how many of its GPUs are free, as it answers, while the question is open."""
+        from tui_train.actions.host_cards import read_cards_of_hosts
+
+        def is_closed() -> bool:
+            return worker.is_cancelled or dialog.is_closed
+
+        worker = get_current_worker()
+        for answer in read_cards_of_hosts(label_by_host, is_closed):
+            said = host_cards_summary(answer.facts) if answer.facts else "no answer"
+            if is_closed():
+                return
+            self.app.call_from_thread(dialog.show_words, answer.host, f"{label_by_host[answer.host]}  {said}")
 
     def _switch_to_chosen_machine(self, name: str) -> None:
         if name == _OTHER_HOST_ANSWER:
@@ -299,9 +319,11 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         row = self.form.state.row
         if row:
             answers = ((option.value, f"{option.label}  {option.note}") for option in self._known_values_of_row())
-            self.ask_choice(
-                f"{row.field.label}:", answers, lambda value: self.post_message(ValueChosen(row.key, value))
-            )
+
+            def choose(value: str) -> None:
+                self.post_message(ValueChosen(row.key, fields.parse_value(row.field, value)))
+
+            self.ask_choice(f"{row.field.label}:", answers, choose)
 
     def action_pick_next_card_set(self) -> None:
         """Pick the next set of cards; the first is the default."""

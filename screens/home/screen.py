@@ -547,19 +547,25 @@ on each panel and group, which goes there, q quit."""
         """Find what the runs take on disk, then ask."""
         from tui_train.places import place_of_run
         from tui_train.runs import folders
+        from tui_train.runs.remote_run import read_remote_place
 
         for run in runs:
             place_of_run(run).refuse_if_active(run)
         total = sum(folders.run_folder_usage(run).size for run in runs)
         question = f"Delete {runs_in_words}?\n\nIt frees {size_text(total)}: logs, checkpoints, all of the folder."
-        self.app.call_from_thread(self._ask_delete, question, partial(_remove_runs, runs))
+        places = (read_remote_place(run.path) for run in runs)
+        hosts = visible(", ".join(sorted({place.host for place in places if place and not place.shared})))
+        self.app.call_from_thread(self._ask_delete, question, partial(_remove_runs, runs), hosts)
 
-    def _ask_delete(self, question: str, remove: Callable[[], str]) -> None:
-        def delete(_answer: str) -> None:
+    def _ask_delete(self, question: str, remove: Callable[..., str], hosts: str = "") -> None:
+        """Ask, and where some of it is on `hosts`, whether it goes there as well."""
+
+        def delete(answer: str) -> None:
             self.state.marked = frozenset()
-            self._make_change_on_disk(remove)
+            self._make_change_on_disk(partial(remove, only_here=answer == "here") if hosts else remove)
 
-        self.ask_choice(question, (("", "No, keep it"), ("delete", "Delete")), delete)
+        answers = {"": "No, keep it", "delete": f"Delete, also on {hosts}" if hosts else "Delete"}
+        self.ask_choice(question, [*answers.items(), *([("here", "Delete only here")] if hosts else [])], delete)
 
     @work(thread=True, group="change")
     def _make_change_on_disk(self, change: Callable[[], str]) -> None:
@@ -622,11 +628,12 @@ on each panel and group, which goes there, q quit."""
 # Changes on disk, each of which returns in words what it did, or raises TuiTrainError.
 
 
-def _remove_runs(runs: "tuple[RunDir, ...]") -> str:
-    """Remove the folders of runs."""
+def _remove_runs(runs: "tuple[RunDir, ...]", *, only_here: bool = False) -> str:
+    """Remove the folders of runs, of those on a host there as well, unless `only_here`."""
+    from tui_train.places import place_of_run
     from tui_train.runs import folders
 
-    freed = sum(folders.remove_run(run) for run in runs)
+    freed = sum(folders.remove_run(run) if only_here else place_of_run(run).remove(run) for run in runs)
     return f"Deleted {quantity(len(runs), 'run')}, freed {size_text(freed)}."
 
 

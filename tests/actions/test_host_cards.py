@@ -2,13 +2,14 @@
 
 import getpass
 import json
-import os
 import subprocess
 import sys
 import time
 
 import pytest
-from support import make_executable, run_cli
+from pilot import PRETRAIN_KEY, THREE_CARD_MACHINE, open_wizard, screen_text, wait_for_text, wait_for_workers
+from ssh import lead_ssh_back
+from support import run_cli
 
 from tests.fake_driver import driver_environment
 from tui_train.actions.host_cards import read_cards_of_hosts
@@ -16,13 +17,6 @@ from tui_train.profile import hosts
 from tui_train.views.gpus_line import gpus_line
 from tui_train.views.host_cards import host_cards_summary
 
-# `dead` is not reached, `slow` never answers; any other host is this machine, with a home and a driver of its own.
-_SSH = """\
-#!/bin/bash
-case " $* " in *" dead "*) echo "no route to host" >&2; exit 255 ;; *" slow "*) exec sleep 60 ;; esac
-export HOME={home} TUI_TRAIN_QUEUE={home}/queue XDG_STATE_HOME= XDG_CACHE_HOME= {driver}
-exec bash -c "${{@: -1}}"
-"""
 _CARD = """
 [card]
 uuid = GPU-{number}
@@ -42,8 +36,7 @@ def lab(tmp_path, monkeypatch):
         machine = tmp_path / "machine.txt"
         machine.write_text("driver = 580.95.05\n" + "".join(card + used * (n < 4) for n, card in enumerate(cards)))
         driver = " ".join(f"{name}={value}" for name, value in driver_environment(machine).items())
-        make_executable(tmp_path / "client" / "ssh", _SSH.format(home=tmp_path, driver=driver))
-        monkeypatch.setenv("PATH", f"{tmp_path / 'client'}:{os.environ['PATH']}")
+        lead_ssh_back(tmp_path / "home", tmp_path / "client", monkeypatch, driver)
         hosts.save_host("lab", "ann@gpu-box")
         yield training
         training.kill()
@@ -78,3 +71,17 @@ def test_no_host_waits_for_the_slowest(lab):
     begun = time.monotonic()
     answers.close()
     assert time.monotonic() - begun < 5, "who has seen enough does not wait for it either"
+
+
+async def test_the_list_of_machines_fills_in_as_the_hosts_answer(lab, machine):
+    del lab
+    machine(THREE_CARD_MACHINE)
+    for name in ("dead", "slow"):
+        hosts.save_host(name)
+    async with open_wizard(PRETRAIN_KEY, size=(120, 40)) as pilot:
+        await pilot.press("h")
+        user = getpass.getuser()
+        await wait_for_text(pilot, f"4 of 8 GPUs free, in use by {user}", "dead  no answer", "slow", during=True)
+        assert "slow  " not in screen_text(pilot).replace("slow   ", "")
+        await pilot.press("escape")
+        await wait_for_workers(pilot, 10)

@@ -98,6 +98,7 @@ async def test_an_array_is_started_on_preview_and_compared(script):
 @pytest.mark.parametrize(
     "array",
     ["recipe.seed", "recipe.seed=", "recipe.seed=1,,2", "recipe.seed=1,1", "trainer.model=/a,/b", "=1,2", "recipe.x=1",
+     "recipe.seed=1,2%0", "recipe.seed=1,2%x", "recipe.seed=1,2%1",
      "recipe.learning_rate=1e-3,0.001", "--lr=", "--lr=1,1", "--lr", "lr=1,2", "-=1,2",
      "--a b=1,2", "recipe.seed=" + ",".join(map(str, range(101)))],
 )  # fmt: skip

@@ -16,7 +16,7 @@ from tui_train.facts.machine.communication_tests import CommunicationTestResult,
 from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.facts.models.hub import CachedModel, HubCache, HubModel
 from tui_train.facts.models.model_folders import ModelFolder
-from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition
+from tui_train.facts.other_machines.cluster import Cluster, NodeGroup, Partition, Reservation
 from tui_train.facts.types import (
     ContainerEngine,
     ContainerImage,
@@ -223,7 +223,10 @@ CLUSTERED = replace(
     facts(),
     scheduler="slurm",
     cluster=Cluster(
-        partitions=(Partition(name="gpu", default=True, limit=3600, nodes=(NodeGroup(count=2),)),), accounts=("lab",)
+        partitions=(Partition(name="gpu", default=True, limit=3600, nodes=(NodeGroup(count=2),)),),
+        accounts=("lab",),
+        qos=("long", "normal"),
+        reservations=(Reservation(name="monday", active=True),),
     ),
 )
 FAULTS = [
@@ -376,6 +379,8 @@ FAULTS = [
     error({"recipe.precision": "bf16"}, OLD, "recipe.precision", "RTX 30, A100", fix=True),
     error(SCRIPT | {"trainer.script": ""}, facts(), "trainer.script", "no script is named"),
     error(SCRIPT, paths(**{"t.py": "missing"}), "trainer.script", "/t.py does not"),
+    error(SCRIPT, replace(paths(**{"t.py": "missing"}), other_machine="box"), "trainer.script",
+        "does not exist on box"),
     error(SCRIPT, paths(**{"t.py": "folder"}), "trainer.script", "is not a file"),
     error({"trainer.data": ("/a", "/b")}, paths(a="file", b="missing"), "trainer.data", "/b"),
     error({"trainer.data": ("/a",)}, paths(a="unreadable"), "trainer.data", "cannot be"),
@@ -441,6 +446,10 @@ FAULTS = [
         fix=True, machine=True),
     error({"slurm.account": "other", "hardware.device": "cpu"}, CLUSTERED, "slurm.account", "no account other",
         fix=True, machine=True),
+    warning({"slurm.options": ("--qos=fast",), "hardware.device": "cpu"}, CLUSTERED, "slurm.options", "no QOS fast",
+        fix=True, machine=True),
+    error({"slurm.options": ("--reserv=fri",), "hardware.device": "cpu"}, CLUSTERED, "slurm.options",
+        "no reservation fri", fix=True, machine=True),
     error({"slurm.time": "2:00:00", "hardware.device": "cpu"}, CLUSTERED, "slurm.time", "above that of gpu", fix=True,
         machine=True),
     error({"nodes.count": 3, "hardware.device": "cpu", "recipe.global_batch": 24}, CLUSTERED, "nodes.count",
@@ -545,7 +554,7 @@ FAULTS = [
     error({"trainer.output": "/data//out/"}, beside(ResourcesInUse(run="a", outputs=("/data/out",))), "trainer.output",
         "the run a is already writing to /data/out", machine=True),
     error(MACHINES | {"nodes.address": "10.0.0.1", "trainer.launcher": "torchrun", "recipe.global_batch": 32},
-        beside(ResourcesInUse(port=29500)), "nodes.port", "another program uses port 29500", machine=True),
+        beside(ResourcesInUse(port=29500)), "nodes.port", "another program uses port 29500", fix=True, machine=True),
     warning({}, at_logout(kills=True), "hardware.device", "ends all your processes when you log out"),
     note({}, at_logout(removes_shared_memory=True), "hardware.device", "RemoveIPC=yes"),
     note({}, at_logout(unknown="no answer in time"), "hardware.device", "no answer in time"),

@@ -1,21 +1,25 @@
 """Runs as jobs of a real Slurm: submitted, watched, stopped, queued again at the time limit, resumed."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
 import slurm
 from slurm import logged_steps, run_cli, save_saving_profile
-from support import facts, findings_of, gpu, plan, profile, wait_until
+from support import facts, findings_of, gpu, make_executable, plan, profile, wait_until
 from tiny_trainings import TINY_RECIPE, fault_variables
 from tiny_trainings import checkpoint_losses as checkpointed
 
+from tui_train.facts.other_machines.slurm import read_cluster
 from tui_train.places import place_of_run
 from tui_train.places.place import Place
 from tui_train.plan.render.slurm import render_batch_script
@@ -72,7 +76,66 @@ def test_a_job_that_waits_says_why_is_not_its_copy_and_is_cancelled(nodes, tmp_p
     (copy.path / slurm_job.SLURM_JOB_FILE_NAME).write_text('{"number": "--user=root", "starts": 0}')
     assert slurm_job.read_known_job(copy.path) is None
     assert "had not started" in run_cli("stop", run.name).stdout
-    assert (in_queue(run).state, run.events()) == ("new", ())
+    assert (in_queue(run).state, run.events()) == ("stopped", ())
+
+
+@pytest.mark.whole
+def test_a_job_whose_nodes_are_drained_is_queued_with_a_warning(nodes, tmp_path):
+    save_saving_profile(tmp_path, 3)
+    drain = ("scontrol", "update", "nodename=n[1-2]")
+    subprocess.run([*drain, "state=drain", "reason=fan"], check=True)
+    try:
+        done = run_cli("run", "job", "--slurm", "--detach")
+        assert "the job waits until they are back" in done.stdout + done.stderr
+        assert in_queue(rundir.find_run("last")).state == "queued"
+    finally:
+        subprocess.run([*drain, "state=resume"], check=True)
+    run = rundir.find_run("last")
+    wait_until(lambda: in_queue(run).state == "finished", 60)
+
+
+@pytest.mark.whole
+def test_who_follows_a_job_that_somebody_cancels_in_the_queue_is_told(nodes, tmp_path):
+    save_saving_profile(tmp_path, 3)
+    words = ("run", "job", "--slurm", "--set", "slurm.options=--begin=now+3600")
+    with ThreadPoolExecutor(1) as pool:
+        followed = pool.submit(run_cli, *words, code=143)
+        wait_until(lambda: rundir.list_runs() and slurm_job.read_known_job(rundir.find_run("last").path), 60)
+        run = rundir.find_run("last")
+        wait_until(lambda: slurm_job.read_known_job(run.path).reason == "BeginTime", 30)
+        subprocess.run(["scancel", slurm_job.read_known_job(run.path).number], check=True)
+        followed.result(60)
+    assert "cancelled while it waited" in run_cli("runs").stdout
+
+
+@pytest.mark.whole
+def test_an_array_has_so_many_jobs_at_a_time(nodes, tmp_path):
+    save_saving_profile(tmp_path, 3)
+    run_cli("run", "job", "--slurm", "--array", "recipe.steps=20,21,22%1")
+    waiting = [slurm_job.read_known_job(run.path).number for run in rundir.list_runs()]
+    listed = subprocess.run(["squeue", "-h", "-o", "%i %E"], capture_output=True, text=True, check=True).stdout
+    assert sum("afterany" in line for line in listed.splitlines() if line.split()[0] in waiting) >= 1
+    wait_until(lambda: all(in_queue(run).state == "finished" for run in rundir.list_runs()), 90)
+    ended = [run.events() for run in reversed(rundir.list_runs())]
+    assert all(before[-1].time <= after[0].time for before, after in pairwise(ended))
+
+
+@pytest.mark.whole
+def test_accounting_knows_how_a_job_ended_and_what_it_may_ask_for(tmp_path, monkeypatch):
+    """squeue has forgotten it by then."""
+    folder = tempfile.TemporaryDirectory(prefix="tui-train-slurm-")
+    with folder as name, slurm.run_cluster(Path(name), accounting=True) as environment:
+        for variable, value in environment.items():
+            monkeypatch.setenv(variable, value)
+        forgets = make_executable(tmp_path / "bin" / "squeue", "#!/bin/sh\nexit 0\n")
+        save_saving_profile(tmp_path, 3)
+        run_cli("run", "job", "--slurm", "--detach", "--set", "slurm.options=--begin=now+3600")
+        run = rundir.find_run("last")
+        subprocess.run(["scancel", slurm_job.read_known_job(run.path).number], check=True)
+        monkeypatch.setenv("PATH", f"{forgets.parent}:{os.environ['PATH']}")
+        wait_until(lambda: in_queue(run).state == "stopped", 30)
+        known = read_cluster()
+        assert (known.accounts, known.qos, known.reservations) == (("lab",), ("long", "normal"), ())
 
 
 @pytest.mark.whole

@@ -196,6 +196,65 @@ def test_a_job_that_one_of_several_clusters_may_have_is_looked_for_in_each(fake,
     assert slurm_job.read_known_job(run.path).cluster == "hpc2"
 
 
+_DOWN = 'echo "x: error: Unable to contact slurm controller (connect failure)" >&2; exit 1'
+
+
+def test_a_controller_that_is_down_is_named_and_nothing_was_stopped(fake, tmp_path):
+    run = submitted(fake, tmp_path, "RUNNING")
+    fake.says("squeue", _DOWN)
+    said = run_cli("stop", run.name, code=69).stderr
+    assert f"{run.name} was not stopped: " in said
+    assert "Slurm's controller (slurmctld) does not answer" in said
+    assert "scontrol ping" in said
+    fake.lists("RUNNING")
+    fake.says("scancel", _DOWN)
+    assert "job 4712 was not stopped: Slurm's controller" in run_cli("stop", run.name, code=69).stderr
+    fake.says("sbatch", _DOWN)
+    said = run_cli("run", "job", "--slurm", code=69).stderr
+    assert "the job was not submitted: Slurm's controller" in said
+    assert "refuses" not in said
+
+
+@pytest.mark.parametrize("by", ["squeue", "sacct"])
+def test_a_job_that_somebody_cancels_while_it_waits_has_ended(fake, tmp_path, by):
+    run = submitted(fake, tmp_path)
+    ended = 'echo "4712|CANCELLED|None|N/A|$folder"'
+    fake.says("squeue", f"case $all in *--states=all*) {ended} ;; esac" if by == "squeue" else "exit 0")
+    fake.says("sacct", 'echo "4712|CANCELLED by 0|$folder"' if by == "sacct" else "exit 1")
+    jobs.refresh_jobs([run])
+    assert read_status(run).state == "stopped"
+    assert "cancelled while it waited" in run_cli("runs").stdout
+    fake.takes("4713")
+    fake.lists("PENDING", 4713)
+    run_cli("resume", "last", "--detach")
+    assert read_status(run).state == "queued"
+
+
+def test_a_job_waits_for_nodes_that_are_down(fake, tmp_path):
+    """The test of sbatch refuses it, and sbatch takes it."""
+    saved_profile(tmp_path, 3)
+    refuses = 'echo "allocation failure: Requested node configuration is not available" >&2; exit 1'
+    fake.says("sbatch", f"case $all in *--test-only*) {refuses} ;; *) echo 4712 ;; esac")
+    fake.lists("PENDING")
+    fake.says("sinfo", 'echo "gpu*|up|1:00:00|1|idle|8|4000|(null)"')
+    assert "Slurm refuses the job" in run_cli("run", "job", "--slurm", "--detach", code=69).stderr
+    fake.says("sinfo", 'echo "gpu*|up|1:00:00|1|drained|8|4000|(null)"')
+    done = run_cli("run", "job", "--slurm", "--detach")
+    assert "job 4712" in done.stdout
+    assert "the job waits until they are back" in done.stdout + done.stderr
+
+
+def test_an_array_runs_so_many_jobs_at_a_time(fake, tmp_path):
+    saved_profile(tmp_path, 3)
+    count = f"$(grep -c '^sbatch --parsable' {tmp_path}/bin/calls)"
+    fake.says("sbatch", f"case $all in *--test-only*) ;; *) echo 47{count} ;; esac")
+    fake.says("squeue", f'echo "47{count}|PENDING|Priority|N/A|$folder"')
+    run_cli("run", "job", "--slurm", "--array", "recipe.steps=3,4,5%2")
+    after = [call.partition("--dependency=")[2].split()[:1] for call in fake.calls("sbatch")]
+    assert after == [[], [], ["afterany:471"]]
+    assert "only jobs of Slurm" in run_cli("run", "job", "--array", "recipe.steps=3,4%2", code=65).stderr
+
+
 def test_many_runs_need_one_squeue(fake, tmp_path):
     run = submitted(fake, tmp_path)
     before = len(fake.calls("squeue"))

@@ -17,11 +17,14 @@ from tui_train.facts.other_machines.cluster import (
     Cluster,
     NodeGroup,
     Partition,
+    Reservation,
     parse_gres_gpus,
+    parse_reservations,
     parse_sinfo,
     sbatch_time_limit_text,
 )
 from tui_train.facts.other_machines.slurm import planned_machine, planned_node_group
+from tui_train.memory.data_defaults import make_setup
 from tui_train.places import jobs
 from tui_train.places.profile_facts import node_for_profile
 from tui_train.profile import store
@@ -29,6 +32,7 @@ from tui_train.profile.changes import apply_change
 from tui_train.runs import rundir, slurm_job
 from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.status import read_status
+from tui_train.views import choices
 from tui_train.wizard import make_wizard
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
@@ -42,9 +46,12 @@ CLUSTER = Cluster(
         Partition(name="gpu", limit=86400, nodes=(BIG,)),
         Partition(name="all", nodes=(BIG, OLD, PLAIN)),
         Partition(name="shut", up=False, nodes=(PLAIN,)),
+        Partition(name="closed", up=False, closed=True, nodes=(PLAIN,)),
         Partition(name="broken", nodes=(msgspec.structs.replace(BIG, idle=0, out=3),)),
     ),
     accounts=("lab", "thesis"),
+    qos=("long", "normal"),
+    reservations=(Reservation(name="monday", active=True, ends="2026-12-01 18:00:00", partition="gpu"),),
 )
 
 
@@ -67,8 +74,28 @@ x|up|1:00|many|idle|1|1|(null)
     assert [(kind.count, kind.idle, kind.out) for kind in debug.nodes] == [(4, 3, 1)]
     assert (gpu.default, gpu.limit) == (False, 2 * 86400)
     assert [(kind.count, kind.idle, kind.out, kind.cards) for kind in gpu.nodes] == [(4, 1, 1, (("a100", 4),))]
-    assert (old.up, old.limit, old.nodes) == (False, None, ())
+    assert (old.up, old.closed, old.limit, old.nodes) == (False, True, None, ())
     assert parse_sinfo("\x1b[31m|\x00||||||\n") == ()
+
+
+def test_reservations_are_read_from_scontrol():
+    line = (
+        "ReservationName=monday StartTime=2026-11-30T08:00:00 EndTime=2026-12-01T18:00:00 Duration=1-10:00:00 "
+        "Nodes=n1 NodeCnt=1 CoreCnt=2 Features=(null) PartitionName=(null) Flags=SPEC_NODES Users=root State=INACTIVE\n"
+    )
+    assert parse_reservations(line) == (Reservation(name="monday", ends="2026-12-01 18:00:00"),)
+    assert parse_reservations("No reservations in the system\n") == ()
+
+
+def test_what_an_option_of_the_job_may_be_is_listed_beside_those_that_are_chosen():
+    chosen = profile({"slurm.partition": "gpu", "slurm.options": ("--mem=64G", "--qo=normal")})
+    offered = choices.field_options("slurm.options", make_setup(chosen, on_cluster(chosen)))
+    assert {option.label: option.value for option in offered} == {
+        "--qos=long": "--mem=64G --qos=long",
+        "--qos=normal": "--mem=64G --qos=normal",
+        "--reservation=monday": "--mem=64G --qo=normal --reservation=monday",
+        "--gres=gpu:a100:4": "--mem=64G --qo=normal --gres=gpu:a100:4",
+    }
 
 
 @pytest.mark.parametrize(
@@ -144,7 +171,10 @@ def on_cluster(chosen, cluster=CLUSTER):
         ({"slurm.partition": "gpux"}, "slurm.partition", "error", True),
         ({"slurm.partition": "gpu,gpux"}, "slurm.partition", "error", True),
         ({"slurm.partition": "shut"}, "slurm.partition", "warning", False),
-        ({"slurm.partition": "broken", "nodes.count": 2}, "slurm.partition", "error", False),
+        ({"slurm.partition": "broken", "nodes.count": 2}, "slurm.partition", "warning", False),
+        ({"slurm.partition": "closed"}, "slurm.partition", "error", True),
+        ({"slurm.options": ("--qos=fast",)}, "slurm.options", "warning", True),
+        ({"slurm.options": ("--reservation=friday",)}, "slurm.options", "error", True),
         ({"slurm.account": "other"}, "slurm.account", "error", True),
         ({"slurm.time": "1-0"}, "slurm.time", "error", True),
         ({"slurm.partition": "gpu", "slurm.time": "2-0"}, "slurm.time", "error", True),
@@ -348,6 +378,32 @@ def test_a_run_whose_node_goes_down_is_queued_again_or_says_why_it_ended(nodes, 
     finally:
         said("scontrol", "update", f"nodename={node}", "state=resume")
     run_cli("stop", "last")
+
+
+def test_the_node_that_failed_is_named_and_not_the_one_that_says_so(tmp_path):
+    slurm_job.write_known_job(tmp_path, slurm_job.KnownJob(number="2", starts=0, state=""))
+    end = "slurmstepd-n1: error: *** JOB 2 ON n1 CANCELLED AT 2026-11-23T20:57:28 DUE TO NODE FAILURE, SEE LOG ***\n"
+    (tmp_path / "launch.log").write_text(end)
+    (tmp_path / "attempt-2.log").write_text("srun: error: Node failure on n1\n")
+    (tmp_path / "attempt-10.log").write_text("step 3\nsrun: error: Node failure on n2\n")
+    assert slurm_end_reason(tmp_path) == "Slurm ended it on n2: node failure"
+
+
+@pytest.mark.parametrize(
+    ("ended", "why"),
+    [
+        ("CANCELLED", "job 2 was cancelled while it waited"),
+        ("NODE_FAIL", "Slurm ended job 2: node fail"),
+        ("TIMEOUT", "Slurm ended job 2: timeout"),
+        ("FAILED", ""),
+        ("\x1b[31m", ""),
+    ],
+)
+def test_how_a_job_left_the_queue_is_kept(tmp_path, ended, why):
+    slurm_job.write_known_job(tmp_path, slurm_job.KnownJob(number="2", starts=0, state="", ended=ended))
+    assert slurm_end_reason(tmp_path) == why
+    stopped = read_status(rundir.RunDir(tmp_path)).state
+    assert stopped == ("stopped" if ended == "CANCELLED" else "new")
 
 
 def test_why_slurm_ended_a_job_is_that_of_its_last_start(tmp_path):

@@ -100,20 +100,21 @@ def test_nothing_is_removed_where_not_all_can_be():
     assert (run.path / "launch.sh").is_file()
 
 
-def test_a_host_says_where_not_all_could_be_removed(tmp_path):
-    (tmp_path / "launch.sh").touch()
-    (tmp_path / "kept").mkdir()
+def test_a_host_says_where_not_all_could_be_removed():
+    folder = runs_folder() / "run"
+    (folder / "kept").mkdir(parents=True)
+    (folder / "launch.sh").touch()
     code = (
         "import sys; from tui_train.runner.questions.run_start import remove_run\n"
         "remove_run({'folder': sys.argv[1], 'ended': True})"
     )
     # A folder on which something is mounted stays, whoever removes it.
     script = 'mount -t tmpfs none "$1/kept" && exec "$0" -c "$2" "$1"'
-    within = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, sys.executable, str(tmp_path)]
+    within = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, sys.executable, str(folder)]
     if subprocess.run([*within, "pass"], capture_output=True, check=False).returncode:
         pytest.skip("NOT TESTED: a folder of a host that cannot be removed: only root may mount one")
     done = subprocess.run([*within, code], capture_output=True, text=True, check=False)
-    assert f"not all of {tmp_path} could be removed" in done.stderr
+    assert f"not all of {folder} could be removed" in done.stderr
     assert "dropped" not in done.stdout
 
 

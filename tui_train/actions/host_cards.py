@@ -22,21 +22,26 @@ class HostCards(Struct, frozen=True):
     problem: str = ""
 
 
-def read_cards_of_hosts(names: Iterable[str]) -> Iterator[HostCards]:
+def read_cards_of_hosts(names: Iterable[str], is_cancelled: Callable[[], bool] = lambda: False) -> Iterator[HostCards]:
     """Yield each host as it answers, so that none waits for the slowest."""
     if not (asked := tuple(names)):
         return
     given_up = Event()
+
+    def is_given_up() -> bool:
+        return given_up.is_set() or is_cancelled()
+
     pool = ThreadPoolExecutor(min(_MAX_HOSTS_AT_ONCE, len(asked)))
     try:
-        for answered in as_completed([pool.submit(read_cards_of_host, name, given_up.is_set) for name in asked]):
+        pending = [pool.submit(_read_cards_of_host, name, is_given_up) for name in asked]
+        for answered in as_completed(pending):
             yield answered.result()
     finally:
         given_up.set()
         pool.shutdown(cancel_futures=True)
 
 
-def read_cards_of_host(name: str, is_cancelled: Callable[[], bool]) -> HostCards:
+def _read_cards_of_host(name: str, is_cancelled: Callable[[], bool]) -> HostCards:
     """Return a host with its GPUs, or why it did not answer."""
     try:
         return HostCards(name, read_host_cards(host_address(name), is_cancelled))

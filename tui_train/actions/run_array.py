@@ -19,6 +19,7 @@ from tui_train.profile.types import Profile
 from tui_train.runs import folders
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.rundir import MAX_NOTE_LENGTH, RunDir
+from tui_train.runs.slurm_job import read_known_job
 from tui_train.runs.start import WhenFree
 
 _MAX_RUNS = 100
@@ -33,12 +34,14 @@ class ArrayMember(msgspec.Struct, frozen=True):
 
     edit: str
     prepared: PreparedPlan
+    at_once: int = 0
+    """So many jobs of its array run at a time; 0: as many as Slurm starts."""
 
     @property
     def note(self) -> str:
         """Its value in the lists of runs, without what is before the name of the setting."""
         name = re.sub("^(recipe\\.|finetune\\.|-+)", "", self.edit)
-        return name[: MAX_NOTE_LENGTH]
+        return name[:MAX_NOTE_LENGTH]
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -47,7 +50,8 @@ class ArrayMember(msgspec.Struct, frozen=True):
 
 
 def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMember, ...]:
-    """Plan a run for each value of `KEY=V1,V2` or `--argument=V1,V2`; BadInput where these make no array."""
+    """Plan a run for each value of `KEY=V1,V2[%N]` or `--argument=V1,V2[%N]`; BadInput where these make no array."""
+    array, at_once = _split_limit(array, by_slurm=bool(facts.scheduler))
     key, _, text = array.partition("=")
     values = [value.strip() for value in text.split(",")]
     if len(values) > _MAX_RUNS:
@@ -58,7 +62,8 @@ def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMe
     # Each waits for its turn, so what uses the GPUs now is in nobody's way.
     facts = facts if facts.scheduler else facts_with_idle_gpus(facts)
     return tuple(
-        ArrayMember(f"{key}={value}", _prepare_member(own, facts)) for value, own in zip(values, profiles, strict=True)
+        ArrayMember(f"{key}={value}", _prepare_member(own, facts), at_once)
+        for value, own in zip(values, profiles, strict=True)
     )
 
 
@@ -97,6 +102,19 @@ def _prepare_member(profile: Profile, facts: Facts) -> PreparedPlan:
     return prepared
 
 
+def _split_limit(array: str, *, by_slurm: bool) -> tuple[str, int]:
+    """Return an array without the `%N` at its end, and N: so many jobs run at a time, as in an array of sbatch."""
+    values, percent_sign, limit = array.rpartition("%")
+    if not percent_sign:
+        return array, 0
+    if not (limit.isascii() and limit.isdecimal() and 0 < int(limit) < 10**6):
+        raise BadInput(f"{visible(array)}: after % there is no number of jobs", "Write it as recipe.seed=1,2,3%2.")
+    if not by_slurm:
+        remedy = f"Leave %{limit} out: as many run at a time as there are GPUs for."
+        raise BadInput(f"{visible(array)}: only jobs of Slurm are limited by %{limit}", remedy)
+    return values, int(limit)
+
+
 def start_members(
     members: tuple[ArrayMember, ...],
     place: Place,
@@ -106,6 +124,7 @@ def start_members(
 ) -> Iterator[tuple[ArrayMember, RunDir]]:
     """Start each member, or submit it to Slurm, and yield its run; what has started stays where a later one is refused.
 
+    With a limit of N a job waits for the one N before it.
     Outside of Slurm each waits for its turn: for the GPUs that the profile names, or else for any of their kind.
     """
     started: list[RunDir] = []
@@ -114,7 +133,9 @@ def start_members(
         assert plan is not None  # noqa: S101 - whoever starts them has looked at their errors
         waits: WhenFree = "" if place.slurm else when_free or ("chosen" if profile.hardware.gpus else "any")
         try:
-            run = place.submit(member.prepared, plan, interrupts, when_free=waits)
+            first = started[-member.at_once] if 0 < member.at_once <= len(started) else None
+            job = read_known_job(first.path) if first else None
+            run = place.submit(member.prepared, plan, interrupts, when_free=waits, after_job=job.number if job else "")
         except TuiTrainError as error:
             if started:
                 words = f"{quantity(len(started), 'run')} of {len(members)} started before that, and go on."

@@ -97,6 +97,8 @@ CHECKS: tuple[CheckFunction, ...] = (
     slurm.invalid_slurm_job,
     cluster.unavailable_partition,
     cluster.unknown_account,
+    cluster.unknown_qos,
+    cluster.unknown_reservation,
     cluster.time_limit_above_partition_limit,
     cluster.unavailable_nodes,
     unused_values.unused_values,

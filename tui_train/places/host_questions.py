@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tui_train.base.errors import NoAnswer, Unavailable
+from tui_train.base.errors import NoAnswer, NotFound, Unavailable
 from tui_train.base.files import raising_cannot_write
 from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.base.text import visible
@@ -37,12 +37,13 @@ _MAX_GRACE_SECONDS = 3600
 
 
 class ListedJob(Struct, frozen=True):
-    """A job as squeue lists it."""
+    """A job as squeue lists it; one that has left the queue has no state, and `ended` is how it did."""
 
     number: str
     state: str
     reason: str
     begins: str
+    ended: str = ""
 
 
 class HostLine(Struct, frozen=True, kw_only=True):
@@ -236,6 +237,22 @@ def list_runs_on_host(host: str) -> tuple[ListedRun, ...]:
         raise session.incomplete_answer_error()
 
 
+def find_runs_on_host(host: str, references: Sequence[str]) -> tuple[RunPlace, ...]:
+    """Return runs on a host by their names, or the beginnings of these; NotFound where one names none, or several."""
+    names = [listed.run.name for listed in list_runs_on_host(host)]
+    found = []
+    for reference in references:
+        matching = [name for name in names if name == reference] or [
+            name for name in names if reference and name.startswith(reference)
+        ]
+        if len(matching) != 1:
+            count = f"{len(matching)} runs" if matching else "no run"
+            remedy = f"List them: tui-train runs --on {visible(host)}"
+            raise NotFound(f"{visible(reference)} is {count} on {visible(host)}", remedy)
+        found.append(RunPlace(host, matching[0]))
+    return tuple(dict.fromkeys(found))
+
+
 def ask_report(place: RunPlace) -> HostReport:
     """Return the state of a run from its host."""
     report = parse_host_report(
@@ -247,14 +264,22 @@ def ask_report(place: RunPlace) -> HostReport:
 
 
 def ask_start(
-    place: RunPlace, asked: UnconfirmedStart, options: Sequence[str] = (), *, only_look: bool = False
+    place: RunPlace,
+    asked: UnconfirmedStart,
+    options: Sequence[str] = (),
+    *,
+    only_look: bool = False,
+    after_job: str = "",
 ) -> HostLine:
     """Have a run started, once however often it is asked for, and return what became of it.
 
     With `only_look` it is only asked, and a start that has not come there by now is not made any more. NoAnswer where
-    that is not known, StartUnderWay where the host does not know it yet.
+    that is not known, StartUnderWay where the host does not know it yet. A job starts once `after_job` has ended.
     """
-    question = {"do": "start", "id": asked.id, "slurm": asked.slurm, "options": options, "look": only_look}
+    question = {
+        "do": "start", "id": asked.id, "slurm": asked.slurm, "options": options, "look": only_look,
+        "after_job": after_job,
+    }  # fmt: skip
     answer = ask_machine(
         place, question, within_seconds=_STATUS_TIMEOUT_SECONDS if only_look else _ANSWER_TIMEOUT_SECONDS
     )
@@ -281,6 +306,11 @@ def ask_queue_move(place: RunPlace, *, to_front: bool) -> None:
 def ask_removal(place: RunPlace, *, ended: bool = False) -> None:
     """Remove the folder of a run that was never started, or has `ended`, from its host."""
     ask_machine(place, {"do": "drop", "ended": ended})
+
+
+def ask_removable_size(place: RunPlace) -> int:
+    """Return the bytes that a run's folder takes on its host; Unavailable where it cannot be removed there."""
+    return ask_machine(place, {"do": "size"}, within_seconds=_STATUS_TIMEOUT_SECONDS).size
 
 
 def run_command_on(host: str) -> Callable[[Sequence[str], float], ChildResult]:

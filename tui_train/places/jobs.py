@@ -1,5 +1,6 @@
 """Runs that were given to Slurm, here or on a host: what it says of their jobs, and how they are taken back."""
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -10,10 +11,12 @@ from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import machine_name
 from tui_train.channel.slurm_commands import CommandResult, run_slurm_command
+from tui_train.facts.other_machines.slurm import find_partitions, read_cluster
 from tui_train.places.host_questions import ask_machine, unexpected_answer_remedy
 from tui_train.places.receive_changes import UPDATE_TIMEOUT_SECONDS, receive_run_changes
 from tui_train.places.remote_start import resolve_unconfirmed_start
 from tui_train.profile.hosts import host_address
+from tui_train.runner.questions.slurm import is_controller_down
 from tui_train.runs.remote_run import RunPlace, read_remote_place, read_run_place
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import KnownJob, known_start_count, read_queued_job, write_known_job
@@ -34,9 +37,26 @@ _IMPOSSIBLE_REASONS = frozenset({
 def dry_run_job(script_text: str, host: str = "") -> None:
     """Ask `sbatch --test-only` whether Slurm would take a job; Unavailable where it refuses it."""
     done = run_slurm_command(host, ("sbatch", "--test-only"), script_text)
-    if done.code:
+    if is_controller_down(done.error):
+        raise NoAnswer(f"the job was not submitted: {done.last_line}", controller_remedy(host))
+    if done.code and not _waits_for_unavailable_nodes(host, script_text, done.error):
         remedy = "Change nodes.count, hardware.gpus or the keys of `tui-train keys slurm`; `sinfo` lists what there is."
         raise Unavailable(f"Slurm refuses the job: {done.last_line.removeprefix('sbatch: ')}", remedy)
+
+
+def _waits_for_unavailable_nodes(host: str, script_text: str, refusal: str) -> bool:
+    """Return whether sbatch may take a job that its test refuses: it waits for nodes that are down or drained."""
+    if "not available" not in refusal:
+        return False
+    names = re.search(r"^#SBATCH --partition=(\S+)$", script_text, re.MULTILINE)
+    partitions = find_partitions(read_cluster(host), names[1] if names else "")
+    return any(kind.out for partition in partitions for kind in partition.nodes)
+
+
+def controller_remedy(host: str) -> str:
+    """Return what to do where slurmctld does not answer."""
+    login = f"ssh {host} " if host else ""
+    return f"Try again once `{visible(login)}scontrol ping` says that it is UP; its administrator starts slurmctld."
 
 
 def cancel_if_impossible(run: RunDir) -> None:
@@ -121,12 +141,19 @@ def _queried_jobs(
     """Yield each job with its present entry in squeue."""
     asked = [(job.number, read_run_place(run.path).folder) for run, job in jobs]
     question = {"do": "jobs", "cluster": cluster, "jobs": asked}
-    listed = ask_machine(RunPlace(host, ""), question).jobs
+    try:
+        listed = ask_machine(RunPlace(host, ""), question).jobs
+    except NoAnswer:
+        raise
+    except Unavailable as error:
+        raise Unavailable(error.message, controller_remedy(host)) from None
     if len(listed) != len(jobs):
         raise NoAnswer(f"{machine_name(host)} sent no state of the jobs", unexpected_answer_remedy(host))
     for (run, job), found in zip(jobs, listed, strict=True):
         now = KnownJob(number=job.number, starts=job.starts, cluster=job.cluster, state="")
-        if found:
+        if found and not found.state:
+            now = msgspec.structs.replace(now, ended=found.ended)
+        elif found:
             begun = known_start_count(run.path) if found.state == "PENDING" else job.starts
             now = msgspec.structs.replace(now, **msgspec.structs.asdict(found), starts=begun)
         yield run, job, now
@@ -148,14 +175,17 @@ def wait_while_completing(run: RunDir) -> KnownJob | None:
 
 def stop_job(run: RunDir, *, at_once: bool, grace_seconds: float, while_waiting: Callable[[], None]) -> None:
     """Take a run's job out of the queue, or have its training save and end, and wait until the job has ended."""
-    refresh_jobs([run], with_logs=False)
+    try:
+        refresh_jobs([run], with_logs=False)
+    except Unavailable as error:
+        raise type(error)(f"{visible(run.name)} was not stopped: {error.message}", error.remedy) from None
     job = read_queued_job(run.path)
     if job is None:
         return
     _cancel_if_not_training(run, job)
     cancelled_state = job.state
     # Only the script hears of it.
-    call_scancel(run, job, "--batch", f"--signal={'USR1' if at_once else 'TERM'}")
+    _cancel(run, job, "--batch", f"--signal={'USR1' if at_once else 'TERM'}")
     for seconds in (
         (_MAX_JOB_END_WAIT_SECONDS if at_once else grace_seconds + _MAX_JOB_END_WAIT_SECONDS),
         grace_seconds + 2 * _MAX_JOB_END_WAIT_SECONDS,
@@ -184,9 +214,17 @@ def _cancel_if_not_training(run: RunDir, job: KnownJob) -> None:
     """Cancel a job that does not train: one that waits, whose nodes boot, or that may be queued again as it ends."""
     if job.state == "PENDING":
         # Its state may have changed meanwhile: one that trains is to save first.
-        call_scancel(run, job, "--state=PENDING")
+        _cancel(run, job, "--state=PENDING")
     elif job.state in {"CONFIGURING", "COMPLETING"}:
-        call_scancel(run, job)
+        _cancel(run, job)
+
+
+def _cancel(run: RunDir, job: KnownJob, *options: str) -> None:
+    """Call scancel; Unavailable where slurmctld does not answer, so that nothing was stopped."""
+    done = call_scancel(run, job, *options)
+    if done.code is None or is_controller_down(done.error):
+        remedy = controller_remedy(read_run_place(run.path).host)
+        raise Unavailable(f"job {job.number} was not stopped: {done.last_line}", remedy)
 
 
 def call_scancel(run: RunDir, job: KnownJob, *options: str) -> CommandResult:

@@ -18,7 +18,9 @@ from tui_train.facts.other_machines.slurm import read_cluster
 from tui_train.facts.types import Facts
 from tui_train.places import profile_facts
 from tui_train.places.host_questions import (
+    RunFolderGone,
     StartUnderWay,
+    ask_removable_size,
     ask_removal,
     ask_report,
     ask_stop,
@@ -129,8 +131,9 @@ class Place(Struct, frozen=True):
         interrupts: Interrupts = NO_INTERRUPTS,
         *,
         when_free: WhenFree = "",
+        after_job: str = "",
     ) -> RunDir:
-        """Write the run folder of these very files, here and there, and start it."""
+        """Write the run folder of these very files, here and there, and start it; a job once `after_job` has ended."""
         self._require_startable()
         if when_free:
             _require_can_wait(by_slurm=plan.slurm is not None, machine_count=plan.nodes)
@@ -143,7 +146,7 @@ class Place(Struct, frozen=True):
             if self.host:
                 write_run_place(run.path, create_run_folder_on_host(self.host, run, files))
                 interrupts.raise_if_start_interrupted("")
-            self._start(run, interrupts, when_free=when_free)
+            self._start(run, interrupts, when_free=when_free, after_job=after_job)
         except TuiTrainError:
             # One that never started would only clutter the list.
             if read_status(run).state == "new":
@@ -173,12 +176,14 @@ class Place(Struct, frozen=True):
         self._start(run, interrupts, resume=True, when_free=when_free or unfinished_wait_mode(run))
         return restart_note(run)
 
-    def _start(self, run: RunDir, interrupts: Interrupts, *, when_free: WhenFree, resume: bool = False) -> None:
+    def _start(
+        self, run: RunDir, interrupts: Interrupts, *, when_free: WhenFree, resume: bool = False, after_job: str = ""
+    ) -> None:
         if not self.name:
             start_run(run, resume=resume, when_free=when_free, interrupts=interrupts)
             return
         options = launch_script_options(run, resume=resume, when_free=when_free)
-        start_elsewhere(run, slurm=self.slurm, options=options, waits_for_gpus=bool(when_free))
+        start_elsewhere(run, slurm=self.slurm, options=options, waits_for_gpus=bool(when_free), after_job=after_job)
         if self.slurm:
             cancel_if_impossible(run)
         else:
@@ -236,11 +241,25 @@ class Place(Struct, frozen=True):
                 receive_run_changes(run, place, within_seconds=_MAX_LAST_LOG_SECONDS)
         return ended
 
-    def remove(self, run: RunDir) -> None:
-        """Remove the folder of a run that has ended, where it ran and here; what it left there is gone for good."""
+    def remove(self, run: RunDir) -> int:
+        """Remove the folder of a run that has ended, where it ran and here, and return the bytes freed here.
+
+        What it left there is gone for good.
+        """
         if (there := read_remote_place(run.path)) and not there.shared:
-            ask_removal(there, ended=True)
-        folders.remove_run(run)
+            with suppress(RunFolderGone):
+                ask_removal(there, ended=True)
+        return folders.remove_run(run)
+
+    def removable_size_elsewhere(self, run: RunDir) -> int:
+        """Return the bytes of a run's folder on its host, 0 without one; Unavailable where it cannot be removed."""
+        there = read_remote_place(run.path)
+        if there is None or there.shared:
+            return 0
+        try:
+            return ask_removable_size(there)
+        except RunFolderGone:
+            return 0
 
     # Programs
 

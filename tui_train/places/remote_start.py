@@ -26,8 +26,13 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import KnownJob, known_start_count, write_known_job
 
 
-def start_elsewhere(run: RunDir, *, slurm: bool, options: Sequence[str] = (), waits_for_gpus: bool = False) -> None:
-    """Have a run started; Unavailable where it was refused, NoAnswer where that is not known, and it stays so."""
+def start_elsewhere(
+    run: RunDir, *, slurm: bool, options: Sequence[str] = (), waits_for_gpus: bool = False, after_job: str = ""
+) -> None:
+    """Have a run started; Unavailable where it was refused, NoAnswer where that is not known, and it stays so.
+
+    With `after_job` its job starts once that one, by its number, has ended.
+    """
     place, asked = read_run_place(run.path), UnconfirmedStart(secrets.token_hex(8), slurm=slurm)
     with lock_run_starts():
         refuse_if_conflicting(run, waits_for_gpus=waits_for_gpus)
@@ -35,7 +40,7 @@ def start_elsewhere(run: RunDir, *, slurm: bool, options: Sequence[str] = (), wa
         write_unconfirmed_start(run.path, asked)
     name, lost = visible(run.name), None
     try:
-        answer = ask_start(place, asked, options)
+        answer = ask_start(place, asked, options, after_job=after_job)
     except NoAnswer as error:
         lost = error
         try:

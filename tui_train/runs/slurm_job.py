@@ -26,11 +26,17 @@ _LAUNCHER_LOG_TAIL_BYTES = 64 << 10  # bytes at the end of the log
 _SLURM_END_LINE_PATTERN = re.compile(
     rb"^slurmstepd\S*: error: \*\*\* (?:JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([A-Z ]+)", re.MULTILINE
 )
+_FAILED_NODE_LINE_PATTERN = re.compile(rb"^srun: error: Node failure on (\S+)", re.MULTILINE)
+# By these Slurm itself ends a job; of a failure the log tells more.
+_ENDED_BY_SLURM_STATES = frozenset({"BOOT_FAIL", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"})
+_CANCELLED_EXIT_CODE = 143
 _ATTEMPT_LINE_PATTERN = re.compile(rb"^\S+ launch\.sh: attempt ", re.MULTILINE)
 
 
 class KnownJob(Struct, frozen=True, kw_only=True):
     """A run's job as squeue said last: `state` is its word (empty: it has left the queue), `begins` its expected start.
+
+    `ended` is Slurm's word for how it left the queue, empty where that is not known.
 
     `starts` is how often the run had been started when the job was waiting. `number` is empty where an earlier version
     did not hear it, `cluster` where the job is in the default one.
@@ -42,6 +48,7 @@ class KnownJob(Struct, frozen=True, kw_only=True):
     state: str = "PENDING"
     reason: str = ""
     begins: str = ""
+    ended: str = ""
 
 
 def read_known_job(run_folder: Path) -> KnownJob | None:
@@ -104,10 +111,30 @@ def queue_reason_text(folder: Path) -> str:
     )
 
 
+def status_if_cancelled_in_queue(folder: Path) -> RunStatus | None:
+    """Return the state of a run whose job was cancelled before it had ever started; None for any other."""
+    job = read_known_job(folder)
+    if job is None or job.state or not job.ended.startswith("CANCELLED") or known_start_count(folder):
+        return None
+    return RunStatus("stopped", exit_code=_CANCELLED_EXIT_CODE, host=cluster_text(read_run_place(folder).host))
+
+
 def slurm_end_reason(run_folder: Path) -> str:
     """Return why Slurm ended the last start of a run's job, and on which node; empty where it did not."""
     if not (run_folder / SLURM_JOB_FILE_NAME).exists():
         return ""
+    if why := _node_end_reason(run_folder):
+        return why
+    job = read_known_job(run_folder)
+    if job is None:
+        return ""
+    if not job.state and job.ended.startswith("CANCELLED") and job.starts == known_start_count(run_folder):
+        return f"job {job.number} was cancelled while it waited"
+    words = job.ended.lower().replace("_", " ")
+    return f"Slurm ended job {job.number}: {words}" if job.ended in _ENDED_BY_SLURM_STATES else ""
+
+
+def _node_end_reason(run_folder: Path) -> str:
     try:
         text = read_bounded(run_folder / LAUNCH_LOG_NAME, _LAUNCHER_LOG_TAIL_BYTES, from_end=True)
     except OSError:
@@ -116,4 +143,17 @@ def slurm_end_reason(run_folder: Path) -> str:
     if not ends or (begins and begins[-1].start() > ends[-1].start()):
         return ""
     node, why = (part.decode("ascii", "replace").strip() for part in ends[-1].groups())
+    # The line names the node that wrote it, the first one; which one failed, srun says.
+    since = text[begins[-1].start() :] if begins else text
+    failed = dict.fromkeys(_FAILED_NODE_LINE_PATTERN.findall(since + b"\n" + _newest_attempt_tail(run_folder)))
+    if failed and "NODE FAIL" in why:
+        node = ", ".join(name.decode("ascii", "replace") for name in failed)
     return visible(f"Slurm ended it on {node}: {why.lower()}")
+
+
+def _newest_attempt_tail(run_folder: Path) -> bytes:
+    logs = sorted(run_folder.glob("attempt-*.log"), key=lambda path: (len(path.name), path.name))
+    try:
+        return read_bounded(logs[-1], _LAUNCHER_LOG_TAIL_BYTES, from_end=True) if logs else b""
+    except OSError:
+        return b""

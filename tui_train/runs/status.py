@@ -19,6 +19,7 @@ from tui_train.runs.slurm_job import (
     queue_reason_text,
     read_known_job,
     slurm_end_reason,
+    status_if_cancelled_in_queue,
     status_in_queue,
 )
 
@@ -29,7 +30,7 @@ def read_status(run: RunDir, logged: tuple[JournalEvent, ...] | None = None) -> 
     `logged` are its events, where they are read already.
     """
     asked = read_unconfirmed_start(run.path)
-    if not asked and (queued := status_in_queue(run.path)):
+    if not asked and (queued := status_in_queue(run.path) or status_if_cancelled_in_queue(run.path)):
         return queued
     there = last_known_remote_status(run.path)
     known = there or state.read_status(str(run.path), logged)

@@ -11,10 +11,10 @@ from tui_train.facts.machine.container_images import ENGINE_NAMES
 from tui_train.facts.models import nemo_models
 from tui_train.facts.models.hub import CachedModel
 from tui_train.facts.other_machines.cluster import sbatch_time_limit_text
-from tui_train.facts.other_machines.slurm import find_partitions
+from tui_train.facts.other_machines.slurm import find_partitions, is_option
 from tui_train.launchers import LAUNCHERS, capable_launchers_text
 from tui_train.memory.ladder.rungs import RUNGS
-from tui_train.profile import fields
+from tui_train.profile import fields, typed_lists
 from tui_train.profile.presets import shipped_presets
 from tui_train.profile.types import AUTO_PRESET, FinetuneMethod, Profile
 from tui_train.setup.machine import strategies
@@ -296,7 +296,7 @@ def _partition_options(setup: Setup) -> tuple[FieldOption, ...]:
     cluster = setup.facts.cluster
     return tuple(
         FieldOption(
-            part.name, visible(part.name), clusters.partition_summary(part), "" if part.up else "takes no jobs now"
+            part.name, visible(part.name), clusters.partition_summary(part), "takes no new jobs" if part.closed else ""
         )
         for part in (cluster.partitions if cluster else ())
     )
@@ -305,6 +305,28 @@ def _partition_options(setup: Setup) -> tuple[FieldOption, ...]:
 def _account_options(setup: Setup) -> tuple[FieldOption, ...]:
     cluster = setup.facts.cluster
     return tuple(FieldOption(name, visible(name)) for name in (cluster.accounts if cluster else ()))
+
+
+def _slurm_options_options(setup: Setup) -> tuple[FieldOption, ...]:
+    """Return the QOS, reservations and types of GPU of the cluster, each as all options with that one."""
+    cluster, options = setup.facts.cluster, setup.profile.slurm.options
+    if cluster is None:
+        return ()
+    count = max(1, len(setup.gpus))
+    chosen = find_partitions(cluster, setup.profile.slurm.partition)
+    cards = (card for part in chosen for node in part.nodes for card in node.cards)
+    types = dict.fromkeys(kind for kind, there in cards if there >= count)
+    offered = [("qos", name, "a QOS of yours") for name in cluster.qos]
+    offered += [("reservation", each.name, clusters.reservation_summary(each)) for each in cluster.reservations or ()]
+    offered += [("gres", f"gpu:{kind}:{count}", f"{count} of these on each node") for kind in types if kind]
+
+    def with_option(name: str, value: str) -> str:
+        others = (option for option in options if not is_option(option, name))
+        return typed_lists.join_values((*others, f"--{name}={value}"))
+
+    return tuple(
+        FieldOption(with_option(name, value), visible(f"--{name}={value}"), note) for name, value, note in offered
+    )
 
 
 def _time_limit_options(setup: Setup) -> tuple[FieldOption, ...]:
@@ -337,6 +359,7 @@ _OPTION_LISTER_BY_KEY: dict[str, Callable[[Setup], tuple[FieldOption, ...]]] = {
     "finetune.tuning": _finetune_tuning_options,
     "nemo.recipe": _nemo_recipe_options,
     "recipe.precision": _precision_options,
+    "slurm.options": _slurm_options_options,
     "slurm.partition": _partition_options,
     "slurm.account": _account_options,
     "slurm.time": _time_limit_options,

@@ -249,7 +249,7 @@ def stop_result_text(status: RunStatus) -> str:
     """Return the result of a stop: the run's state, and whether processes of it are left."""
     if status.leftover:
         return run_state_text(status)
-    if status.state == "new":
+    if status.state == "new" or (status.state == "stopped" and not status.attempts and status.ended is None):
         return "it had not started"
     memory = (
         "; the NVIDIA driver does not answer, so its GPU memory may still be in use" if status.driver_silent else ""

@@ -344,7 +344,7 @@ def run_outcome_text(digest: RunDigest) -> str:
         "new": "was never started",
         "failed": digest.short_cause,
         "lost": digest.short_cause,
-        "stopped": result or "by you",
+        "stopped": result or ("by you" if status.attempts else "before it started"),
     }.get(status.state, result)
     return ", ".join(filter(None, (how, "can resume" if digest.is_resumable else "", digest.damage)))
 

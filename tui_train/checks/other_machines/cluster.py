@@ -13,7 +13,13 @@ from tui_train.facts.other_machines.cluster import (
     parse_gres_gpus,
     sbatch_time_limit_text,
 )
-from tui_train.facts.other_machines.slurm import find_partitions, last_gres_value, possible_node_groups
+from tui_train.facts.other_machines.slurm import (
+    find_partitions,
+    is_option,
+    last_gres_value,
+    option_values,
+    possible_node_groups,
+)
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
@@ -35,9 +41,13 @@ def unavailable_partition(setup: Setup) -> Iterator[Finding]:
             message = f"the cluster has no partition {visible(name)}"
             remedy = f"Choose one of these (slurm.partition): {visible(', '.join(by_name))}."
             yield error("slurm.partition", message, remedy, machine=True, change=change)
+        elif by_name[name].closed:
+            message = f"the partition {visible(name)} takes no new jobs: Slurm refuses this one"
+            remedy = "Choose another partition (slurm.partition)."
+            yield error("slurm.partition", message, remedy, machine=True, change=change)
         elif not by_name[name].up:
-            message = f"the partition {visible(name)} takes no jobs now"
-            remedy = "The job would wait. Choose another partition (slurm.partition)."
+            message = f"the partition {visible(name)} is down: the job waits until it is up"
+            remedy = "To start sooner, choose another partition (slurm.partition)."
             yield warning("slurm.partition", message, remedy)
     if not names and not default:
         message = "no partition is chosen, and the cluster has no default"
@@ -54,6 +64,34 @@ def unknown_account(setup: Setup) -> Iterator[Finding]:
         change = Change("your default account", "Slurm knows it", (("slurm.account", ""),))
         remedy = f"Choose one of these (slurm.account): {visible(', '.join(accounts))}."
         yield error("slurm.account", message, remedy, machine=True, change=change)
+
+
+def unknown_qos(setup: Setup) -> Iterator[Finding]:
+    """A quality of service (--qos) that the user's accounts do not have."""
+    known, options = setup.facts.cluster.qos if setup.facts.cluster else (), setup.profile.slurm.options
+    for name in option_values(options, "qos") if known else ():
+        if name not in known:
+            message = f"your accounts have no QOS {visible(name)}: Slurm may refuse the job"
+            remedy = f"Choose one of these (--qos in slurm.options): {visible(', '.join(known))}."
+            yield warning("slurm.options", message, remedy, machine=True, change=_without_option(options, "qos"))
+
+
+def unknown_reservation(setup: Setup) -> Iterator[Finding]:
+    """A reservation that Slurm does not list for this user."""
+    cluster, options = setup.facts.cluster, setup.profile.slurm.options
+    if cluster is None or cluster.reservations is None:
+        return
+    there = [reservation.name for reservation in cluster.reservations]
+    for name in option_values(options, "reservation"):
+        if name not in there:
+            message = f"the cluster has no reservation {visible(name)}"
+            remedy = f"Choose one of these (--reservation in slurm.options): {visible(', '.join(there)) or 'none'}."
+            yield error("slurm.options", message, remedy, machine=True, change=_without_option(options, "reservation"))
+
+
+def _without_option(options: tuple[str, ...], name: str) -> Change:
+    others = tuple(option for option in options if not is_option(option, name))
+    return Change(f"without --{name}", "Slurm's default", (("slurm.options", others),))
 
 
 def time_limit_above_partition_limit(setup: Setup) -> Iterator[Finding]:
@@ -105,11 +143,11 @@ def unavailable_nodes(setup: Setup) -> Iterator[Finding]:
         yield error("nodes.count", message, "Ask for fewer nodes (nodes.count).", machine=True, change=change)
     elif profile.nodes.count > available - (unavailable := sum(kind.out for kind in matching)):
         message = (
-            f"{unavailable} of {quantity(available, 'node')} of {names} are down or taken out (drained), so Slurm "
-            "refuses the job"
+            f"{unavailable} of {quantity(available, 'node')} of {names} are down or taken out (drained): the job waits "
+            "until they are back"
         )
-        remedy = "Wait until they are back (`sinfo -R` says why), or choose another partition."
-        yield error("slurm.partition", message, remedy, machine=True, start=True)
+        remedy = "`sinfo -R` says why they are out. To start sooner, choose another partition (slurm.partition)."
+        yield warning("slurm.partition", message, remedy, machine=True)
     yield from _mixed_gpu_types_note(matching, names, setup)
 
 

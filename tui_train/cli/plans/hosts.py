@@ -7,9 +7,9 @@ import click
 
 from tui_train.actions.host_cards import HostCards, read_cards_of_hosts
 from tui_train.base.errors import Unavailable
-from tui_train.base.text import visible
+from tui_train.base.text import quantity, visible
 from tui_train.channel import ssh
-from tui_train.cli.printing import print_json
+from tui_train.cli.printing import print_json, report_waiting
 from tui_train.profile import hosts
 from tui_train.views.host_cards import card_use_lines, host_cards_summary, is_card_taken
 
@@ -23,6 +23,8 @@ def print_hosts(*, as_json: bool) -> None:
         return
     if not known:
         click.echo("No host is saved: tui-train hosts add NAME USER@HOST")
+        return
+    report_waiting(f"asking {quantity(len(known), 'host')} …")
     for answer in read_cards_of_hosts(known):
         for line in _host_lines(answer, known[answer.host]):
             click.echo(line)

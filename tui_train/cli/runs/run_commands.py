@@ -97,17 +97,24 @@ def runs(context: click.Context, host: str | None, *, as_json: bool) -> None:
     if context.invoked_subcommand is None:
         runs.print_runs(host or "", as_json=as_json)
     elif host:
-        raise click.UsageError(f"--on only lists: {context.invoked_subcommand} works on the runs of this machine.")
+        raise click.UsageError(f"--on only lists: write it after {context.invoked_subcommand}, if that takes it.")
 
 
 @runs.command("rm")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@host_option("Remove RUNs of `runs --on NAME` from that host; copies of them here stay.")
+@click.option("--here", is_flag=True, help="Of a run on a host, remove only its folder here.")
 @YES_OPTION
-def runs_rm(runs: tuple[str, ...], *, yes: bool) -> None:
-    """Remove run folders with their logs and checkpoints; a live run has to be stopped first."""
+def runs_rm(runs: tuple[str, ...], host: str | None, *, here: bool, yes: bool) -> None:
+    """Remove run folders with their logs and checkpoints, also on their host; a live run has to be stopped first."""
     from tui_train.cli.runs import tidy
 
-    tidy.remove_runs(runs, yes=yes)
+    if host and here:
+        raise click.UsageError("Give --on or --here, not both.")
+    if host:
+        tidy.remove_runs_on_host(runs, host, yes=yes)
+    else:
+        tidy.remove_runs(runs, yes=yes, only_here=here)
 
 
 @runs.command("mv")

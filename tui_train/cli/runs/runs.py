@@ -115,6 +115,8 @@ def _stop_run_and_report(run: RunDir, *, at_once: bool) -> None:
         before = place_of_run(run).ask_state(run, with_log=False)
     except StartUnderWay:
         before = read_status(run)
+    except Unavailable as error:
+        raise type(error)(f"{visible(run.name)} was not stopped: {error.message}", error.remedy) from None
     # The job of a run that is lost may be queued again.
     if not (before.live or before.leftover or before.container or read_queued_job(run.path)):
         click.echo(f"{visible(run.name)} is not running: {plain_text.run_state_text(before)}")

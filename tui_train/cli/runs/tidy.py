@@ -5,30 +5,62 @@ from collections.abc import Sequence
 
 import click
 
-from tui_train.base.errors import Unavailable
+from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import quantity, size_text, visible
 from tui_train.places import place_of_run
+from tui_train.places.host_questions import ask_removable_size, ask_removal, find_runs_on_host
 from tui_train.profile import store
+from tui_train.profile.hosts import host_address
 from tui_train.runs import folders, rundir
+from tui_train.runs.remote_run import read_run_place
+from tui_train.runs.rundir import RunDir
 
 
-def remove_runs(references: Sequence[str], *, yes: bool) -> None:
-    """Remove runs after a question; nothing is removed where one of them is unknown or at work."""
+def remove_runs(references: Sequence[str], *, yes: bool, only_here: bool = False) -> None:
+    """Remove runs after a question, of one on a host its folder there as well, unless `only_here`.
+
+    Nothing is removed where one of them is unknown or at work, or a host does not answer.
+    """
     # A profile's name would remove its newest run, which is not what was named.
     runs = tuple(dict.fromkeys(rundir.find_run(reference, by_profile=False) for reference in references))
     for run in runs:
         place_of_run(run).refuse_if_active(run)
+    elsewhere = {} if only_here else {run: _size_elsewhere(run) for run in runs}
     sizes = {run: folders.run_folder_usage(run).size for run in runs}
     for run, taken in sizes.items():
-        click.echo(f"{visible(run.name)}  {size_text(taken)}")
-    _confirm_removal(f"Remove {quantity(len(runs), 'run')}, {size_text(sum(sizes.values()))}?", yes=yes)
+        host = read_run_place(run.path).host if elsewhere.get(run) else ""
+        there = f", and {size_text(elsewhere[run])} on {visible(host)}" if host else ""
+        click.echo(f"{visible(run.name)}  {size_text(taken)}{there}")
+    total = sum(sizes.values()) + sum(elsewhere.values())
+    _confirm_removal(f"Remove {quantity(len(runs), 'run')}, {size_text(total)}?", yes=yes)
     freed, removed = 0, 0
     try:
         for run in runs:
-            freed += folders.remove_run(run)
+            freed += folders.remove_run(run) if only_here else place_of_run(run).remove(run) + elsewhere[run]
             removed += 1
     finally:
         click.echo(f"removed {quantity(removed, 'run')}, freed {size_text(freed)}")
+
+
+def _size_elsewhere(run: RunDir) -> int:
+    try:
+        return place_of_run(run).removable_size_elsewhere(run)
+    except NoAnswer as error:
+        error.remedy = f"{error.remedy} `runs rm --here` removes only what is here."
+        raise
+
+
+def remove_runs_on_host(references: Sequence[str], host: str, *, yes: bool) -> None:
+    """Remove runs on a host after a question, whoever started them; copies of them here stay."""
+    places = find_runs_on_host(host_address(host), references)
+    sizes = {place: ask_removable_size(place) for place in places}
+    for place, taken in sizes.items():
+        click.echo(f"{visible(place.folder)}  {size_text(taken)}")
+    total = size_text(sum(sizes.values()))
+    _confirm_removal(f"Remove {quantity(len(places), 'run')} on {visible(host)}, {total}?", yes=yes)
+    for place in places:
+        ask_removal(place, ended=True)
+        click.echo(f"removed {visible(place.folder)} on {visible(host)}, freed {size_text(sizes[place])}")
 
 
 def rename_run(reference: str, new_name: str) -> None:

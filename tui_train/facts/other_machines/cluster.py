@@ -39,20 +39,38 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
 
 
 class Partition(Struct, frozen=True, kw_only=True):
-    """A partition: whether it is the `default` and takes jobs (`up`), and its time limit in seconds (None: none)."""
+    """A partition: whether it is the `default` and starts jobs (`up`), and its time limit in seconds (None: none).
+
+    One that is `closed` (drained or inactive) takes no new jobs, where any other that is not up lets them wait.
+    """
 
     name: str
     default: bool = False
     up: bool = True
+    closed: bool = False
     limit: int | None = None
     nodes: tuple[NodeGroup, ...] = ()
 
 
+class Reservation(Struct, frozen=True, kw_only=True):
+    """Nodes that are kept for somebody for a time: whether that is now (`active`), when it ends, and its partition."""
+
+    name: str
+    active: bool = False
+    ends: str = ""
+    partition: str = ""
+
+
 class Cluster(Struct, frozen=True, kw_only=True):
-    """The partitions of a cluster and the accounts of the user (empty: unknown); `problem` is why it is not known."""
+    """The partitions of a cluster and the accounts and QOS of the user (empty: unknown), and its reservations.
+
+    `reservations` are None where they are not known; `problem` is why the cluster is not.
+    """
 
     partitions: tuple[Partition, ...] = ()
     accounts: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
+    reservations: tuple[Reservation, ...] | None = None
     problem: str = ""
 
 
@@ -70,7 +88,11 @@ def parse_sinfo(text: str) -> tuple[Partition, ...]:
             continue
         name, count = marked_name.removesuffix("*"), int(count_text)
         partition = Partition(
-            name=name, default=marked_name != name, up=availability == "up", limit=parse_time_limit(limit)
+            name=name,
+            default=marked_name != name,
+            up=availability == "up",
+            closed=availability.startswith(("drain", "inact")),
+            limit=parse_time_limit(limit),
         )
         partitions.setdefault(name, partition)
         kind = NodeGroup(
@@ -91,6 +113,18 @@ def parse_sinfo(text: str) -> tuple[Partition, ...]:
             partition = partitions[name]
             partitions[name] = msgspec.structs.replace(partition, nodes=(*partition.nodes, nodes))
     return tuple(partitions.values())
+
+
+def parse_reservations(text: str) -> tuple[Reservation, ...]:
+    """Return the reservations in what `scontrol --oneliner show reservation` says."""
+    found = []
+    for line in text.splitlines():
+        values = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if name := values.get("ReservationName"):
+            partition = values.get("PartitionName", "").replace("(null)", "")
+            active, ends = values.get("State") == "ACTIVE", values.get("EndTime", "").replace("T", " ")
+            found.append(Reservation(name=name, active=active, ends=ends, partition=partition))
+    return tuple(found)
 
 
 def parse_time_limit(limit: str) -> int | None:

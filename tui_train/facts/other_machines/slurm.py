@@ -16,13 +16,17 @@ from tui_train.facts.other_machines.cluster import (
     NodeGroup,
     Partition,
     parse_gres_gpus,
+    parse_reservations,
     parse_sinfo,
 )
 from tui_train.facts.types import FactGap, Gpu, Machine
 
 _MAX_CARDS_PER_NODE = 64
+# With fewer letters an option of sbatch may be another one.
+_MIN_LETTERS_BY_OPTION = {"gres": 3, "qos": 1, "reservation": 3}
 _SINFO_COMMAND = ("sinfo", "--all", "--exact", "--noheader", f"--format={SINFO_FORMAT}")
-_SACCTMGR_COMMAND = ("sacctmgr", "-nP", "show", "assoc", "user={user}", "format=account")
+_SACCTMGR_COMMAND = ("sacctmgr", "-nP", "show", "assoc", "user={user}", "format=account,qos")
+_RESERVATIONS_COMMAND = ("scontrol", "--oneliner", "show", "reservation")
 
 
 class SubmitHost(Struct, frozen=True):
@@ -33,21 +37,30 @@ class SubmitHost(Struct, frozen=True):
 
 
 def read_cluster(host: str = "") -> Cluster:
-    """Return what sinfo and sacctmgr say, here or on a host; takes up to 80 s, so never on a screen's thread."""
+    """Return what Slurm says of itself, here or on a host; takes up to 110 s, so never on a screen's thread."""
     where = f"sinfo{' on ' if host else ''}{host}"
     try:
-        sinfo, accounts = run_slurm_commands(
-            host, (_SINFO_COMMAND, _SACCTMGR_COMMAND), is_cancelled=CHILDREN_CANCELLED_EVENT.is_set
+        sinfo, associations, reservations = run_slurm_commands(
+            host,
+            (_SINFO_COMMAND, _SACCTMGR_COMMAND, _RESERVATIONS_COMMAND),
+            is_cancelled=CHILDREN_CANCELLED_EVENT.is_set,
         )
     except Unavailable as error:
         return Cluster(problem=visible(f"{where}: {error.message}"))
     partitions = parse_sinfo(sinfo.out) if sinfo.code == 0 else ()
     if not partitions:
         return Cluster(problem=visible(f"{where}: {sinfo.last_line if sinfo.code != 0 else 'it lists no partition'}"))
-    lines = accounts.out.splitlines() if accounts.code == 0 else []
+    rows = [line.partition("|") for line in associations.out.splitlines()] if associations.code == 0 else []
     return Cluster(
-        partitions=partitions, accounts=tuple(sorted({visible(line.strip()) for line in lines if line.strip()}))
+        partitions=partitions,
+        accounts=_sorted_names(account for account, _, _ in rows),
+        qos=_sorted_names(name for _, _, names in rows for name in names.split(",")),
+        reservations=parse_reservations(reservations.out) if reservations.code == 0 else None,
     )
+
+
+def _sorted_names(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({visible(text.strip()) for text in texts} - {""}))
 
 
 def find_partitions(cluster: Cluster, partition_names: str) -> tuple[Partition, ...]:
@@ -119,7 +132,18 @@ def _planned_gpu(index: int, slurm_type: str) -> Gpu:
     )  # fmt: skip
 
 
+def is_option(option: str, name: str) -> bool:
+    """Return whether a word is an option of sbatch, which takes the beginning of a name for the whole."""
+    given = option.partition("=")[0]
+    return len(given) >= len("--") + _MIN_LETTERS_BY_OPTION[name] and f"--{name}".startswith(given)
+
+
+def option_values(options: Iterable[str], name: str) -> list[str]:
+    """Return the values of the last of some options of sbatch with that name, which are separated by commas."""
+    texts = [option.partition("=")[2] for option in options if is_option(option, name)]
+    return list(filter(None, texts[-1].split(","))) if texts else []
+
+
 def last_gres_value(options: Iterable[str]) -> str:
     """Return the last value of --gres among options of sbatch, empty without one."""
-    values = [option.partition("=")[2] for option in options if option.startswith(("--gres=", "--gre="))]
-    return values[-1] if values else ""
+    return ",".join(option_values(options, "gres"))

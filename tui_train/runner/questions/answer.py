@@ -13,6 +13,7 @@ _FUNCTION_BY_QUESTION_NAME = {
     "put": ("run_start", "receive_run"),
     "start": ("run_start", "start_run"),
     "drop": ("run_start", "remove_run"),
+    "size": ("run_start", "send_run_size"),
     "stop": ("run_start", "stop_run"),
     "status": ("run_changes", "send_status"),
     "runs": ("run_changes", "send_status_of_each_run"),

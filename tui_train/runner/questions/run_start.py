@@ -99,7 +99,7 @@ def start_run(question: dict[str, Any]) -> None:
             _write_start_record(kept, start)
             if not question["look"]:
                 start.update(
-                    submit_job(run, lock)
+                    submit_job(run, lock, question.get("after_job", ""))
                     if question["slurm"]
                     else _start_launch_script(run, question["options"], kept, start)
                 )
@@ -177,16 +177,47 @@ def hold_start_lock(run: Path, *, wait_for_lock: bool = True) -> Iterator[int]:
         os.close(folder)
 
 
+def send_run_size(question: dict[str, Any]) -> None:
+    """Send the bytes that the folder of a run takes, which has ended and can be removed."""
+    run = _require_own_run_folder(question)
+    _refuse_if_at_work(run)
+    send_json_line(size=_folder_bytes(run), folder=str(run))
+
+
+def _require_own_run_folder(question: dict[str, Any]) -> Path:
+    """Return the run folder that a question names, also by its name alone: one of this user's runs, nothing else."""
+    parent = runs_folder()
+    run = require_run_folder({"folder": os.path.join(parent, question["folder"])})
+    if run.is_symlink() or run.name.startswith(".") or os.path.realpath(str(run.parent)) != os.path.realpath(parent):
+        raise RequestFailedError(f"{run} is no run folder in {parent}: remove it there by hand")
+    return run
+
+
+def _refuse_if_at_work(run: Path) -> None:
+    status = read_status(str(run))
+    if status.live or status.leftover or status.container:
+        raise RequestFailedError(f"{run} is at work")
+
+
+def _folder_bytes(folder: Path) -> int:
+    """Return the bytes on disk of a folder; a file with two names counts once, and no link is followed."""
+    sizes: dict[tuple[int, int], int] = {}
+    for top, _, names in os.walk(str(folder)):
+        for name in (".", *names):
+            with contextlib.suppress(OSError):
+                entry = os.lstat(os.path.join(top, name))
+                sizes[entry.st_dev, entry.st_ino] = entry.st_blocks * 512
+    return sum(sizes.values())
+
+
 def remove_run(question: dict[str, Any]) -> None:
     """Remove the folder of a run, unless something was started in it; where that has `ended`, also then."""
-    run = require_run_folder(question)
+    run = _require_own_run_folder(question)
     # A start that is under way has the lock until it has reported itself.
     with hold_start_lock(run):
         was_started = any((run / name).exists() for name in ("events.jsonl", ".lock"))
         if was_started and question["ended"]:
-            status = read_status(str(run))
-            if status.live or status.leftover or status.container:
-                raise RequestFailedError(f"{run} is at work")
+            _refuse_if_at_work(run)
         if question["ended"] or not was_started:
             shutil.rmtree(str(run), ignore_errors=True)
             if run.exists():

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, Collection, Sequence
 
 from .answer_lines import RequestFailedError, send_json_line
 
@@ -22,6 +22,8 @@ _ENDED_JOB_STATES = frozenset({
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
     "TIMEOUT",
 })  # fmt: skip
+# What each command says where slurmctld does not answer.
+_CONTROLLER_DOWN_TEXT = "unable to contact slurm controller"
 # Seconds in which a job that was submitted is listed, however late sbatch was.
 _MAX_SECONDS_UNTIL_LISTED = 60.0
 # The variables that change a question; those of sbatch take the place of options in slurm.sh, or have it wait for the
@@ -78,10 +80,14 @@ def _run_slurm_command(
     }
 
 
-def submit_job(run: Path, lock: int) -> dict[str, Any]:
-    """Submit slurm.sh of a run folder whose `lock` is held, and return what became of it (see run_start)."""
+def submit_job(run: Path, lock: int, after_job: str = "") -> dict[str, Any]:
+    """Submit slurm.sh of a run folder whose `lock` is held, and return what became of it (see run_start).
+
+    It starts once the job with the number `after_job` has ended, however that ends.
+    """
+    later = [f"--dependency=afterany:{after_job}"] if after_job.isdigit() else []
     # squeue gives the folder as it is written here, whatever the links there.
-    words = ["sbatch", "--parsable", f"--chdir={run}", "slurm.sh"]
+    words = ["sbatch", "--parsable", f"--chdir={run}", *later, "slurm.sh"]
     done = _run_slurm_command(words, folder=run, kept_open=(lock,))
     number, _, cluster = (done.get("out", "").strip().splitlines() or [""])[-1].partition(";")
     if done["code"] == 0 and number.isdigit():
@@ -108,7 +114,7 @@ def find_job(run: Path, submitted_at: float) -> dict[str, Any]:
             # Another one may have it.
             unclear = str(error)
             continue
-        if job:
+        if job and job["state"]:
             return {"started": True, "job": job["number"], "cluster": cluster}
     if time.time() - submitted_at < _MAX_SECONDS_UNTIL_LISTED:
         unclear = unclear or "Slurm does not list the job, and may do so yet"
@@ -121,32 +127,58 @@ def send_listed_jobs(question: dict[str, Any]) -> None:
 
 
 def _query_jobs(cluster: str, jobs: Sequence[Sequence[str]]) -> list[dict[str, str] | None]:
-    """Return how squeue lists jobs, None for one that has left the queue."""
+    """Return how squeue lists jobs; of one that has left the queue how it `ended`, None where nothing knows that.
+
+    squeue knows that for some minutes, later sacct, where the cluster has accounting.
+    """
     numbers = {number for number, _ in jobs}
     which = "--user={user}" if "" in numbers else f"--jobs={','.join(sorted(numbers))}"
     option = [f"--clusters={cluster}"] if cluster else []
-    done = _run_slurm_command(["squeue", *option, "-h", which, "-o", "%i|%T|%r|%S|%Z"])
+    done = _run_slurm_command(["squeue", *option, "-h", "--states=all", which, "-o", "%i|%T|%r|%S|%Z"])
     # Of a single job that is long gone it says that there is none.
     if done["code"] != 0 and "Invalid job id" not in done.get("error", ""):
         raise RequestFailedError(f"squeue: {last_error_line(done['code'], done.get('error', ''))}")
     rows = [line.split("|", 4) for line in done["out"].splitlines() if line.count("|") > 3]
-    return [_find_job_row(rows, number, os.path.realpath(folder)) for number, folder in jobs]
+    listed = [_find_job_row(rows, number, os.path.realpath(folder)) for number, folder in jobs]
+    gone = {number for (number, _), job in zip(jobs, listed) if job is None and number}
+    rows = _ended_job_rows(option, gone) if gone else []
+    return [job or _find_job_row(rows, number, os.path.realpath(folder)) for (number, folder), job in zip(jobs, listed)]
+
+
+def _ended_job_rows(cluster_option: Sequence[str], numbers: Collection[str]) -> list[list[str]]:
+    """Return what sacct says of jobs, in the columns of squeue; nothing without accounting."""
+    words = ["sacct", *cluster_option, "-nXP", f"--jobs={','.join(sorted(numbers))}", "-o", "JobIDRaw,State,WorkDir"]
+    done = _run_slurm_command(words)
+    rows = [line.split("|", 2) for line in done.get("out", "").splitlines() if line.count("|") > 1]
+    # Who cancelled it follows its state, and the user of a run has no use for a uid.
+    return [[number, state.partition(" ")[0], "", "", folder] for number, state, folder in rows]
 
 
 def _find_job_row(rows: Sequence[Sequence[str]], number: str, folder: str) -> dict[str, str] | None:
+    """Return the job of a folder, one in the queue before one that has ended."""
+    ended = None
     for listed, state, reason, begins, submitted_in in rows:
         # Numbers come again, and a folder may be a copy: whose job it is, its folder says.
-        its_own = number in {"", listed} and os.path.realpath(submitted_in) == folder
-        if its_own and listed.isdigit() and state not in _ENDED_JOB_STATES:
+        if number not in {"", listed} or os.path.realpath(submitted_in) != folder or not listed.isdigit():
+            continue
+        if state not in _ENDED_JOB_STATES:
             return {"number": listed, "state": state, "reason": reason, "begins": begins}
-    return None
+        ended = {"number": listed, "state": "", "reason": "", "begins": "", "ended": state}
+    return ended
 
 
 def last_error_line(code: int | None, error: str) -> str:
     """Return why a command failed: the last line that it said as an error, or that it took too long."""
     if code is None:
         return f"no answer in {COMMAND_TIMEOUT_SECONDS:.0f} s"
+    if is_controller_down(error):
+        return "Slurm's controller (slurmctld) does not answer"
     return (error.strip().splitlines() or ["it does not say why"])[-1]
+
+
+def is_controller_down(error: str) -> bool:
+    """Return whether a command said that slurmctld does not answer."""
+    return _CONTROLLER_DOWN_TEXT in error.lower()
 
 
 def _clusters_to_submit_to() -> list[str]:

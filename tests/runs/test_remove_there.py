@@ -1,0 +1,81 @@
+"""`runs rm` of a run on a host: its folder there goes as well, and nothing else of that machine."""
+
+import shutil
+
+import pytest
+from pilot import THREE_CARD_MACHINE, finished_run, open_wizard, press_keys, wait_for_text
+from ssh import lead_ssh_back
+from support import run_cli
+
+from tui_train.base.errors import NoAnswer, Unavailable
+from tui_train.places import place_of_run
+from tui_train.places.host_questions import ask_removal
+from tui_train.runs import rundir
+from tui_train.runs.remote_run import RunPlace, write_run_place
+
+
+@pytest.fixture
+def far(tmp_path, monkeypatch):
+    """A run that has ended on `box`, with its copy here: both folders."""
+    here = finished_run(tmp_path).path
+    lead_ssh_back(tmp_path / "home", tmp_path / "client", monkeypatch)
+    there = tmp_path / "home" / ".local" / "state" / "tui-train" / "runs" / here.name
+    shutil.copytree(here, there)
+    (there / "weights").write_bytes(b"x" * (5 << 19))
+    write_run_place(here, RunPlace("box", str(there)))
+    return here, there
+
+
+def test_a_run_elsewhere_is_removed_there_and_here_once_that_is_confirmed(far):
+    here, there = far
+    asked = run_cli("runs", "rm", here.name, code=69)
+    assert ", and 3 MiB on box" in asked.stdout
+    assert "nothing was removed" in asked.stderr
+    assert (here.exists(), there.exists()) == (True, True)
+    run_cli("runs", "rm", here.name, "-y")
+    assert (here.exists(), there.exists()) == (False, False)
+
+
+def test_only_the_copy_here_is_removed_where_the_host_is_gone(far):
+    here, there = far
+    write_run_place(here, RunPlace("dead", str(there)))
+    assert "runs rm --here" in run_cli("runs", "rm", here.name, "-y", code=69).stderr
+    assert here.exists()
+    run_cli("runs", "rm", here.name, "-y", "--here")
+    assert (here.exists(), there.exists()) == (False, True)
+
+
+def test_a_run_of_a_host_is_removed_by_its_name_there(far):
+    here, there = far
+    assert "is no run on box" in run_cli("runs", "rm", "2099", "--on", "box", "-y", code=66).stderr
+    assert f"removed {there.name} on box" in run_cli("runs", "rm", there.name[:8], "--on", "box", "-y").stdout
+    assert (here.exists(), there.exists()) == (True, False)
+    place = place_of_run(rundir.RunDir(here))
+    assert place.removable_size_elsewhere(rundir.RunDir(here)) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["outside", "{runs}/../runs-of-bob/run", "../runs-of-bob/run", "{runs}/link", "{runs}/.half"]
+)
+def test_nothing_but_a_run_of_ours_is_removed_there(far, name):
+    _, there = far
+    folders = [there.parents[3] / "outside", there.parents[1] / "runs-of-bob" / "run", there.parent / ".half"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "launch.sh").touch()
+    (there.parent / "link").symlink_to(folders[0])
+    folder = str(folders[0]) if name == "outside" else name.format(runs=there.parent)
+    with pytest.raises(Unavailable, match="no run folder in") as refused:
+        ask_removal(RunPlace("box", folder), ended=True)
+    assert not isinstance(refused.value, NoAnswer)
+    assert all(folder.exists() for folder in folders)
+
+
+async def test_home_asks_whether_it_goes_there_as_well(far, machine):
+    here, there = far
+    machine(THREE_CARD_MACHINE)
+    async with open_wizard() as pilot:
+        await press_keys("delete")(pilot)
+        await wait_for_text(pilot, "Delete, also on box", "Delete only here")
+        await press_keys("down", "enter")(pilot)
+    assert (here.exists(), there.exists()) == (False, False)
