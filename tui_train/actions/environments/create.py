@@ -1,7 +1,6 @@
 """Creates an environment for training and verifies it; a failed one is removed."""
 
 import contextlib
-import fcntl
 import os
 import re
 import selectors
@@ -12,7 +11,6 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +20,24 @@ from tui_train.actions import environments
 from tui_train.actions.environments import PackageSet, pip_settings
 from tui_train.actions.environments.progress import why_install_failed_and_remedy
 from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
-from tui_train.base.files import PRIVATE_FILE_MODE, raising_cannot_write
+from tui_train.base.files import raising_cannot_write
 from tui_train.base.text import quantity, size_text, visible
 from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_torch_build
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.machine.child_process import absolute_search_paths, find_on_path, run_child
 from tui_train.facts.machine.torch_builds import TorchBuild
 from tui_train.facts.models.nemo_models import probe_recipes
-from tui_train.facts.types import Machine
-from tui_train.runner.system.environments import UNFINISHED_MARKER_NAME
+from tui_train.facts.types import Machine, NemoRecipes, Toolchain
+from tui_train.runner.system.environments import (
+    UNFINISHED_MARKER_NAME,
+    first_free_path,
+    is_unfinished_and_abandoned,
+    mark_unfinished_and_lock,
+)
 
 # Seconds; the first import of torch reads a gigabyte.
 _TORCH_IMPORT_SECONDS = 180.0
-_INSTALL_STEP_TEXTS = ("Making the environment …", "Installing torch …", "Installing the other libraries …")
+INSTALL_STEP_TEXTS = ("Making the environment …", "Installing torch …", "Installing the other libraries …")
 _POLL_SECONDS = 0.2
 _MAX_KEPT_LINES = 40
 _MAX_LINE_BYTES = 1 << 14
@@ -64,6 +67,15 @@ class InstallPlan(Struct, frozen=True, kw_only=True):
 
 
 def plan_install(package_set: PackageSet, path: Path, python: str, wheel: TorchBuild, uv: str) -> InstallPlan:
+    """Return the plan by which a set is installed here at `path` with uv, or with pip if `uv` is empty."""
+    commands = install_commands(package_set, path, python, wheel, uv, str(package_set.requirements_file))
+    variables = pip_settings.uv_variables(pip_settings.read_pip_settings(python)) if uv else {}
+    return InstallPlan(package_set=package_set, path=path, commands=commands, variables=variables, cuda=wheel.cuda)
+
+
+def install_commands(  # noqa: PLR0913, PLR0917 - what the commands are made of
+    package_set: PackageSet, path: Path, python: str, wheel: TorchBuild, uv: str, requirements_file: str
+) -> tuple[tuple[str, ...], ...]:
     """Return the commands that install a set at `path` with uv, or with pip if `uv` is empty."""
     inside = str(path / "bin" / "python")
     torch = environments.torch_requirement(package_set)
@@ -74,9 +86,7 @@ def plan_install(package_set: PackageSet, path: Path, python: str, wheel: TorchB
     else:
         create_venv = (python, "-m", "venv", str(path))
         install = (inside, "-m", "pip", "install", "--progress-bar", "off")
-    commands = (create_venv, (*install, *index, torch), (*install, "-r", str(package_set.requirements_file)))
-    variables = pip_settings.uv_variables(pip_settings.read_pip_settings(python)) if uv else {}
-    return InstallPlan(package_set=package_set, path=path, commands=commands, variables=variables, cuda=wheel.cuda)
+    return (create_venv, (*install, *index, torch), (*install, "-r", requirements_file))
 
 
 def find_uv() -> str:
@@ -119,9 +129,9 @@ def create_environment(
     with raising_cannot_write(plan.path):
         plan.path.parent.mkdir(parents=True, exist_ok=True)
         plan.path.mkdir()
-    lock = mark_unfinished_and_lock(plan.path)
+        lock = mark_unfinished_and_lock(plan.path)
     try:
-        for step, command in zip(_INSTALL_STEP_TEXTS, plan.commands, strict=False):
+        for step, command in zip(INSTALL_STEP_TEXTS, plan.commands, strict=False):
             if on_line:
                 print_message(step)
             _run_install_step(command, plan, lock, on_line, cancelled)
@@ -138,29 +148,23 @@ def create_environment(
 
 def refuse_existing_environment(path: Path) -> None:
     """Raise CannotWrite if `path` exists; what an installation that was killed has left there is removed."""
-    if _is_unfinished_and_abandoned(path):
+    if is_unfinished_and_abandoned(path):
         shutil.rmtree(path, ignore_errors=True)
     if os.path.lexists(path):
         remedy = f"Choose another path, such as --path {shlex.quote(str(first_free_path(path)))}, or remove it first."
         raise CannotWrite(f"{visible(str(path))} already exists", visible(remedy))
 
 
-def first_free_path(path: Path) -> Path:
-    """Return a path for a new environment: this one, or with the first number behind it that does not exist yet."""
-    numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
-    return next(
-        other for other in chain((path,), numbered) if _is_unfinished_and_abandoned(other) or not os.path.lexists(other)
-    )
-
-
 def _refuse_full_disk(plan: InstallPlan) -> None:
     """Raise CannotWrite where there is less room than the environment takes."""
     existing = next(folder for folder in plan.path.parents if folder.is_dir())
-    room, needed = shutil.disk_usage(existing).free, plan.package_set.bytes_on_disk(cuda=bool(plan.cuda))
-    if room < needed:
-        message = (
-            f"{visible(str(existing))} has {size_text(room)} free, and the environment takes about {size_text(needed)}"
-        )
+    refuse_too_little_room(plan, str(existing), shutil.disk_usage(existing).free)
+
+
+def refuse_too_little_room(plan: InstallPlan, where: str, room: int) -> None:
+    """Raise CannotWrite where a disk has less room than the environment takes."""
+    if room < (needed := plan.package_set.bytes_on_disk(cuda=bool(plan.cuda))):
+        message = f"{visible(where)} has {size_text(room)} free, and the environment takes about {size_text(needed)}"
         raise CannotWrite(message, "Free some space, or choose another disk: tui-train env create NAME --path FOLDER.")
 
 
@@ -257,19 +261,29 @@ def _verify_environment(plan: InstallPlan, machine: Machine, print_message: Call
             visible(message), f"Give an index with torch for CUDA {plan.cuda}: {_TORCH_INDEX_VARIABLE}=URL."
         )
     print_message(f"torch {answer.stdout.decode('utf-8', 'replace').strip()} is imported")
+    for line in supported_gpu_lines(machine, contents):
+        print_message(line)
+    if plan.package_set.recipe:
+        print_message(nemo_support_text(plan.package_set, probe_recipes(python)))
+
+
+def supported_gpu_lines(machine: Machine, contents: Toolchain) -> Iterator[str]:
+    """Yield how many GPUs of a machine an environment supports, and why not the others."""
     verdicts = gpu_verdicts(machine.gpus, contents, machine.driver_cuda)
     usable = sum(verdict.kind != "blocked" for verdict in verdicts)
     if verdicts:
-        print_message(f"it supports {usable} of {quantity(len(verdicts), 'GPU')}")
-        for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
-            if verdict.kind == "blocked":
-                print_message(visible(f"  GPU {gpu.index} {gpu.name}: {'; '.join(verdict.reasons)}"))
-    if plan.package_set.recipe:
-        nemo = probe_recipes(python)
-        if plan.package_set.recipe not in nemo.tasks:
-            why = nemo.problem or f"it has no {plan.package_set.recipe}"
-            raise Unavailable(f"NeMo does not work in it: {visible(why)}", "Please report this package set.")
-        print_message(f"NeMo has {quantity(len(nemo.tasks), 'recipe')}, {plan.package_set.recipe} among them")
+        yield f"it supports {usable} of {quantity(len(verdicts), 'GPU')}"
+    for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
+        if verdict.kind == "blocked":
+            yield visible(f"  GPU {gpu.index} {gpu.name}: {'; '.join(verdict.reasons)}")
+
+
+def nemo_support_text(package_set: PackageSet, nemo: NemoRecipes) -> str:
+    """Return in words that an environment has the recipes of its set; Unavailable where NeMo does not work in it."""
+    if package_set.recipe not in nemo.tasks:
+        why = nemo.problem or f"it has no {package_set.recipe}"
+        raise Unavailable(f"NeMo does not work in it: {visible(why)}", "Please report this package set.")
+    return f"NeMo has {quantity(len(nemo.tasks), 'recipe')}, {package_set.recipe} among them"
 
 
 def choose_torch_build(machine: Machine, index: str) -> TorchBuild:
@@ -280,28 +294,3 @@ def choose_torch_build(machine: Machine, index: str) -> TorchBuild:
     if index:
         return TorchBuild(index, "the build in the given index")
     return recommended_torch_build(machine)
-
-
-def mark_unfinished_and_lock(path: Path) -> int:
-    """Mark an environment as unfinished and return the descriptor of the mark, locked as long as its maker lives."""
-    with raising_cannot_write(path):
-        lock = os.open(
-            path / UNFINISHED_MARKER_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE_MODE
-        )
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    return lock
-
-
-def _is_unfinished_and_abandoned(path: Path) -> bool:
-    """Return whether nobody makes an unfinished environment any more."""
-    try:
-        lock = os.open(path / UNFINISHED_MARKER_NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(lock)
-    return True

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from tui_train.cli.group import FILE_TYPE, cli
+from tui_train.cli.group import FILE_TYPE, cli, facts_source_of_options, host_option
 
 
 @cli.group()
@@ -13,11 +13,12 @@ def env() -> None:
 
 
 @env.command("list")
-def env_list() -> None:
+@host_option("List those of this host.")
+def env_list(host: str | None) -> None:
     """List the Pythons found with what they can train, and the package sets."""
     from tui_train.cli.environments import environments
 
-    environments.print_package_sets_and_pythons()
+    environments.print_package_sets_and_pythons(facts_source_of_options(None, host).host)
 
 
 @env.command("create")
@@ -33,13 +34,17 @@ def env_list() -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be installed, and install nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Install without asking.")
+@host_option("Create it on this host, by what that has; all paths are those there.")
 def env_create(  # noqa: PLR0913 - one for each option
-    name: str, path: Path | None, python: str, index_url: str, *, dry_run: bool, yes: bool
+    name: str, path: Path | None, python: str, index_url: str, host: str | None, *, dry_run: bool, yes: bool
 ) -> None:
     """Create an environment for training (NAME is hf or nemo), with a torch build that supports the GPUs."""
     from tui_train.cli.environments import environments
 
-    environments.confirm_and_create_environment(name, path, python, index_url, dry_run=dry_run, yes=yes)
+    if on := facts_source_of_options(None, host).host:
+        environments.confirm_and_create_on_host(on, name, path, python, index_url, dry_run=dry_run, yes=yes)
+    else:
+        environments.confirm_and_create_environment(name, path, python, index_url, dry_run=dry_run, yes=yes)
 
 
 @cli.group("nemo")

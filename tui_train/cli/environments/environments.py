@@ -9,27 +9,33 @@ from tui_train.actions import environments
 from tui_train.actions.environments import create as making
 from tui_train.base.app_paths import environments_folder, expand_home
 from tui_train.base.errors import Unavailable
-from tui_train.base.text import display_path, quantity, visible
+from tui_train.base.text import display_path, quantity, size_text, visible
 from tui_train.cli.printing import aligned_table_text, print_json
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.machine import probe, trusted_pythons
+from tui_train.facts.machine.torch_builds import TorchBuild
 from tui_train.facts.models.nemo_models import probe_recipes
 from tui_train.facts.types import Machine, Toolchain
+from tui_train.places import place_of
 from tui_train.profile import fields
 from tui_train.trainers import nemo
 from tui_train.trainers.finetune import supported_tuning_labels
 
 
-def print_package_sets_and_pythons() -> None:
-    """Print the package sets, and every Python found with what it can train."""
+def print_package_sets_and_pythons(host: str = "") -> None:
+    """Print the package sets, and every Python found on this machine or a host with what it can train."""
     sets = ((each.name, each.about, each.size_text) for each in environments.PACKAGE_SETS.values())
     click.echo(aligned_table_text([("set", "purpose", "on disk"), *sets]))
-    click.echo("Create one: tui-train env create NAME\n")
-    machine = probe.probe_machine()
+    click.echo(f"Create one: {environments.create_command('NAME', host)}\n")
+    if host:
+        facts = place_of(host=host).probe_machine_facts()
+        machine, toolchains = facts.machine, facts.toolchains
+    else:
+        machine, toolchains = probe.probe_machine(), probe.probe_toolchains()
     rows: list[tuple[str, ...]] = [
         ("Python", "version", "torch", "accelerate", "transformers", "cards", "fine-tuning", "NeMo", "")
     ]
-    for tool in probe.probe_toolchains():
+    for tool in toolchains:
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
         tunes = ", ".join(supported_tuning_labels(tool)) or "-"
         uses = (_supported_card_count_text(tool, machine), tunes, _nemo_support_text(tool))
@@ -78,24 +84,65 @@ def confirm_and_create_environment(  # noqa: PLR0913 - one for each option
     machine = probe.probe_machine()
     torch_build = making.choose_torch_build(machine, torch_index)
     plan = making.plan_install(package_set, place, chosen, torch_build, making.find_uv())
+    _print_install_plan(plan, torch_build, str(place))
+    if dry_run:
+        return
+    _confirm(yes=yes)
+    making.create_environment(plan, machine, lambda line: click.echo(visible(line)))
+    click.echo(f"\nDone. Choose it on the Backend screen, or with --set trainer.python={visible(str(plan.python))}")
+
+
+def confirm_and_create_on_host(  # noqa: PLR0913 - one for each option
+    host: str, name: str, path: Path | None, python: str, torch_index: str, *, dry_run: bool, yes: bool
+) -> None:
+    """Do the same on a host, whose paths these are; one that is being made there is followed."""
+    from tui_train.actions.environments import on_host
+
+    package_set = environments.find_package_set(name)
+    place = place_of(host=host)
+    installers = on_host.ask_installers(place.host, package_set, str(path or ""), python)
+    machine = place.probe_machine_facts().machine
+    torch_build = making.choose_torch_build(machine, torch_index)
+    install = on_host.plan_host_install(place.host, package_set, installers, torch_build, python)
+    if install.is_under_way:
+        click.echo(f"It is being made in {visible(str(install.plan.path))} on {visible(host)} already.")
+    else:
+        room = "" if install.free is None else f"; {size_text(install.free)} are free there"
+        _print_install_plan(install.plan, torch_build, f"{host}:{install.plan.path}", room)
+    if dry_run:
+        return
+    if not install.is_under_way:
+        _confirm(yes=yes)
+    click.echo("It goes on there when the link is cut; Ctrl-C cancels it and removes what was made.")
+
+    def print_line(line: str) -> None:
+        click.echo(visible(line))
+
+    on_host.create_on_host(install, print_line, print_line)
+    on_host.describe_on_host(install, machine, print_line)
+    use = f"--on {visible(host)} --set trainer.python={visible(str(install.plan.python))}"
+    click.echo(f"\nDone. Choose it on the Backend screen, or with {use}")
+
+
+def _print_install_plan(plan: making.InstallPlan, torch_build: TorchBuild, place: str, room: str = "") -> None:
+    package_set = plan.package_set
     click.echo(f"{package_set.name}: {package_set.about}")
-    click.echo(f"into    {visible(str(place))}, {package_set.size_text}")
+    click.echo(f"into    {visible(place)}, {package_set.size_text}{room}")
     click.echo(f"torch   {torch_build.why}")
     pins = quantity(_pinned_package_count(package_set), "exact version")
     click.echo(f"rest    {pins} from {visible(str(package_set.requirements_file))}\n")
-    for command in plan.commands:
+    for command in plan.commands[: len(making.INSTALL_STEP_TEXTS)]:
         click.echo(making.install_command_text(command))
     if plan.variables:
         # Without their values: an address may contain a password.
-        click.echo(f"uv gets pip's settings: {', '.join(plan.variables)}")
-    if dry_run:
-        return
+        click.echo(f"uv gets pip's settings: {', '.join(map(visible, plan.variables))}")
+
+
+def _confirm(*, yes: bool) -> None:
     if not yes and not sys.stdin.isatty():
         raise Unavailable("no terminal to confirm on", "Add --yes to install without asking.")
     if not yes:
         click.confirm("\nInstall it?", abort=True)
-    making.create_environment(plan, machine, lambda line: click.echo(visible(line)))
-    click.echo(f"\nDone. Choose it on the Backend screen, or with --set trainer.python={visible(str(plan.python))}")
 
 
 def _pinned_package_count(package_set: environments.PackageSet) -> int:
