@@ -214,7 +214,8 @@ class Wizard(DiscoveryApp):
         before, self.installation = self.installation, event.installation
         if not (before and before.is_running):
             return
-        if event.installation.python:
+        here = self.facts is not None and self.facts.host == event.installation.host
+        if event.installation.python and here:
             self.post_message(ValueChosen("trainer.python", event.installation.python))
             words = f"{visible(display_path(event.installation.python))} trains from now on. Ctrl+Z takes it back."
             self.notify(words, markup=False)

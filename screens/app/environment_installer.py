@@ -50,7 +50,9 @@ class EnvironmentInstaller:
         if self.is_busy or self._app.facts is None:
             return
         self._cancel.clear()
-        installation = self._app.installation = Installation(title=environment.title, began_at=time.monotonic())
+        host = self._app.facts.host
+        installation = Installation(title=environment.title, began_at=time.monotonic(), host=host)
+        self._app.installation = installation
         work = partial(self._install_in_worker, environment, self._app.facts.machine, installation)
         self._app.run_worker(work, name="install", group="install", thread=True)
 
@@ -69,7 +71,8 @@ class EnvironmentInstaller:
             return self._cancel.is_set() or worker.is_cancelled
 
         try:
-            reporter.report_finished(_create_environment_in_free_folder(environment, machine, reporter, cancelled))
+            create = _create_on_host if installation.host else _create_environment_in_free_folder
+            reporter.report_finished(create(environment, machine, reporter, cancelled))
         except TuiTrainError as error:
             reporter.report_failed(error)
         except BaseException:
@@ -88,6 +91,11 @@ class _InstallationReporter:
         self._reader = InstallOutputReader()
         self._reported = 0.0
         self._last_reported = installation
+
+    @property
+    def host(self) -> str:
+        """The host of the environment, empty for this machine."""
+        return self._installation.host
 
     def report_folder(self, folder: str) -> None:
         """Report the folder of the environment."""
@@ -149,3 +157,18 @@ def _create_environment_in_free_folder(
     plan = replace(plan, cuda=plan.cuda or recommended_torch_build(machine).cuda)
     create.create_environment(plan, machine, reporter.begin_step, reporter.add_output_line, is_cancelled)
     return str(plan.python)
+
+
+def _create_on_host(
+    environment: "EnvironmentInstall", machine: "Machine", reporter: _InstallationReporter, is_cancelled: Any
+) -> str:
+    """Make an environment on the reporter's host in a folder that does not exist yet, and return its Python."""
+    from tui_train.actions import environments
+    from tui_train.actions.environments import create, on_host
+
+    package_set, host = environments.find_package_set(environment.set_name), reporter.host
+    installers = on_host.ask_installers(host, package_set, first_free=True)
+    reporter.report_folder(installers.folder)
+    install = on_host.plan_host_install(host, package_set, installers, create.choose_torch_build(machine, ""))
+    on_host.create_on_host(install, reporter.begin_step, reporter.add_output_line, is_cancelled)
+    return str(install.plan.python)

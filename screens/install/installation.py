@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 class Installation(Struct, frozen=True, kw_only=True):
     """An environment that is being made: what is installed and where, what is done now, the last lines, how it ended.
 
-    `python` is the finished one, `failure` why there is none.
+    `host` is where, empty for this machine; `python` is the finished one, `failure` why there is none.
     """
 
     title: str
     began_at: float
+    host: str = ""
     folder: str = ""
     progress: "InstallProgress | None" = None
     lines: tuple[str, ...] = ()

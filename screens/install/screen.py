@@ -29,7 +29,8 @@ class InstallScreen(WizardScreen):
 
     HELP = """Install
 
-An environment of its own is made for the training: your other Pythons stay as they are.
+An environment of its own is made for the training: your other Pythons stay as they are. Where the training runs on
+a host, it is made there, by what that has, and goes on there while the connection is lost.
 Esc leaves this page, and the work goes on; F2 on the step before shows it again. When it is done, the profile uses the
 new Python. x cancels it, and leaving the wizard ends it: what was made so far is removed, what was downloaded is kept
 by pip or uv for the next time."""
@@ -88,7 +89,7 @@ by pip or uv for the next time."""
 
 def _installation_lines(installation: Installation, width: int, max_output_lines: int) -> Sequence[Content]:
     title = visible(f"{installation.title[:1].upper()}{installation.title[1:]}")
-    lines = [heading(title, f"into {visible(installation.folder)}" if installation.folder else "", width)]
+    lines = [heading(title, f"into {visible(_place_text(installation))}" if installation.folder else "", width)]
     progress, seconds = installation.progress, installation.seconds or time.monotonic() - installation.began_at
     words = progress.text if progress else "Looking for Python and pip …"
     if installation.python:
@@ -116,6 +117,10 @@ def _installation_lines(installation: Installation, width: int, max_output_lines
         lines.append(styled((duration_text(seconds), MUTED)))
     lines += [Content(), heading("Output", "", width)]
     return [*lines, *(fit(styled((line, MUTED)), width) for line in installation.lines[-max_output_lines:])]
+
+
+def _place_text(installation: Installation) -> str:
+    return f"{installation.host}:{installation.folder}" if installation.host else installation.folder
 
 
 def _hint_text(installation: Installation) -> Content:

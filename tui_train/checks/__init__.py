@@ -34,6 +34,7 @@ from tui_train.checks.trainer import (
     tracking,
     trainer,
 )
+from tui_train.facts.other_machines.host_commands import text_for_host
 from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.fields import FieldValue, get_field, get_value, profile_with_value
@@ -225,7 +226,7 @@ def find_problems(setup: Setup) -> tuple[Finding, ...]:
         key = "trainer.preset"
         return (_with_text_safe_to_show(error(key, problem.message, problem.remedy, change=change)),)
     findings = [
-        _with_text_safe_to_show(_with_default_values_left_unset(finding, setup))
+        _with_text_safe_to_show(_with_commands_for_host(_with_default_values_left_unset(finding, setup), setup))
         for run_check in CHECKS
         for finding in run_check(setup)
     ]
@@ -251,6 +252,12 @@ def _is_default_after_change(key: str, value: FieldValue, change: Change, setup:
     changed = make_setup(profile_with_value(apply_change(change, setup.profile), key, None), setup.facts)
     value_after = None if changed.recipe_problem else changed.effective_values.get(name)
     return value_after is not None and value_after.value == value and is_unset_by_user(value_after)
+
+
+def _with_commands_for_host(finding: Finding, setup: Setup) -> Finding:
+    """Return the finding with a remedy that installs on the host where it trains what is missing there."""
+    remedy, keys = (text_for_host(text, setup.facts.host) for text in (finding.remedy, finding.keys))
+    return msgspec.structs.replace(finding, remedy=remedy, keys=keys)
 
 
 def _with_text_safe_to_show(finding: Finding) -> Finding:

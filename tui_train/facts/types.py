@@ -488,6 +488,17 @@ class Facts(Struct, frozen=True, kw_only=True):
     communication: dict[str, Examination] = {}
     """Tests of the communication, by Setup.communication_key."""
 
+    @property
+    def host(self) -> str:
+        """The host over ssh that these facts are of; empty for this machine, and for one that a file describes."""
+        asked_over_ssh = self.scheduler == "slurm" or self.other_machine == self.machine.hostname
+        return self.other_machine if asked_over_ssh else ""
+
+    @property
+    def can_create_environment(self) -> bool:
+        """True on this machine and on a host over ssh."""
+        return bool(self.host) or not self.other_machine
+
     def card_in_queue(self, uuid: str) -> CardInQueue:
         """Return what the queue knows of a card."""
         return next((card for card in self.cards_in_queue if card.uuid == uuid), CardInQueue(uuid))

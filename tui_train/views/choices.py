@@ -11,6 +11,7 @@ from tui_train.facts.machine.container_images import ENGINE_NAMES
 from tui_train.facts.models import nemo_models
 from tui_train.facts.models.hub import CachedModel
 from tui_train.facts.other_machines.cluster import sbatch_time_limit_text
+from tui_train.facts.other_machines.host_commands import text_for_host
 from tui_train.facts.other_machines.slurm import find_partitions, is_option
 from tui_train.launchers import LAUNCHERS, capable_launchers_text
 from tui_train.memory.ladder.rungs import RUNGS
@@ -239,7 +240,9 @@ def _why_no_qlora(setup: Setup) -> str:
     inside = (setup.toolchain,) if profile.container.engine != "none" else setup.facts.toolchains
     named = profile.trainer.python
     able = [tool for tool in inside if tool and "bitsandbytes" in tool.packages and named in {"", tool.python}]
-    return "" if able or not any(inside) else "no bitsandbytes: tui-train env create hf"
+    if able or not any(inside):
+        return ""
+    return text_for_host("no bitsandbytes: tui-train env create hf", setup.facts.host)
 
 
 def _communication_backend_options(setup: Setup) -> tuple[FieldOption, ...]:

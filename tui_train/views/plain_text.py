@@ -22,6 +22,7 @@ from tui_train.checks import Finding
 from tui_train.facts.gpus.gpu_sets import card_queue_text, rank_card_sets
 from tui_train.facts.gpus.samples import CardSample
 from tui_train.facts.gpus.verdicts import all_gpus_blocked_by_torch_sentence, gpu_verdicts, recommended_torch_build
+from tui_train.facts.other_machines.host_commands import text_for_host
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
@@ -117,7 +118,7 @@ def _card_and_set_lines(
     sentence = all_gpus_blocked_by_torch_sentence(machine.gpus, verdicts, judged_for, machine.driver_cuda)
     if not sentence:
         return lines
-    return [*lines, f"! {visible(sentence)}", f"  {_torch_remedy(machine)}"]
+    return [*lines, f"! {visible(sentence)}", f"  {text_for_host(_torch_remedy(machine), facts.host)}"]
 
 
 def _torch_remedy(machine: Machine) -> str:

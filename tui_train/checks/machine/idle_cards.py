@@ -130,8 +130,9 @@ def _idle_cards_clause(cards: Sequence[Gpu]) -> str:
 def _environment_install_for_idle_cards(
     profile: Profile, facts: Facts, idle: LeftOutCards
 ) -> EnvironmentInstall | None:
-    """Return the environment that lets idle cards train, where one can be made here and none is there."""
-    if idle.python or idle.torch_build is None or profile.container.engine != "none" or facts.other_machine:
+    """Return the environment that lets idle cards train, where one can be made and none is there."""
+    in_container = profile.container.engine != "none"
+    if idle.python or idle.torch_build is None or in_container or not facts.can_create_environment:
         return None
     return EnvironmentInstall(trainer_of(profile).package_set, f"install {idle.torch_build.text}")
 

@@ -9,7 +9,7 @@ from tui_train.base import secrets, webhook
 from tui_train.base.app_paths import webhooks_folder
 from tui_train.base.errors import BadInput
 from tui_train.base.text import display_path, visible
-from tui_train.checks.finding import Finding, error, warning
+from tui_train.checks.finding import EnvironmentInstall, Finding, error, warning
 from tui_train.checks.trainer.declared_arguments import PROFILE_KEYS_OF_MODEL_AND_DATA
 from tui_train.facts.types import PathState, Toolchain
 from tui_train.memory.workload import chosen_model_name
@@ -87,7 +87,9 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     elif setup.toolchain is None:
         problems = [f"{tool.label or tool.python} {problem}" for tool, problem in setup.python_problems]
         message = f"no Python here can train this: {visible('; '.join(problems)) or 'none was found'}"
-        yield error("trainer.python", message, install, machine=True)
+        new = EnvironmentInstall(setup.trainer.package_set, "make a Python that can train this")
+        can_make = facts.can_create_environment and not more
+        yield error("trainer.python", message, install, install=new if can_make else None, machine=True)
     elif problem := why_python_unusable(profile, setup.toolchain):
         message = f"{visible(setup.toolchain.python)} {visible(problem)}"
         remedy = "Choose another Python (trainer.python)." if setup.toolchain.problem else install

@@ -166,7 +166,6 @@ def read_planning_facts(host: str, named: NamedOnHost) -> Facts:
         else {},
         accelerate_config=survey.accelerate_config,
         hub=survey.hub,
-        other_machine=host,
         has_sbatch=survey.submits,
     )
 
@@ -191,7 +190,10 @@ def _survey_with_cards(host: str, question: Mapping[str, Any], deadline: float) 
 def _surveyed_facts(host: str, survey: HostSurvey) -> Facts:
     toolchains = sorted(survey.toolchains, key=probe.toolchain_incompleteness_rank)
     return Facts(
-        machine=surveyed_machine(host, survey), toolchains=tuple(toolchains), cards_in_queue=survey.cards_in_queue
+        machine=surveyed_machine(host, survey),
+        toolchains=tuple(toolchains),
+        cards_in_queue=survey.cards_in_queue,
+        other_machine=host,
     )
 
 

@@ -1,0 +1,182 @@
+"""Environments for training that are made on another host: by what it has, once, also when the link is cut."""
+
+import os
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import msgspec
+import pytest
+import ssh as secure_shell
+from support import cards, machine, run_cli, wait_until
+
+from tui_train.actions import environments
+from tui_train.actions.environments import PackageSet, on_host
+from tui_train.actions.environments.create import InstallCancelled, InstallPlan
+from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavailable
+from tui_train.channel.session import ask_host
+from tui_train.facts.machine.torch_builds import TorchBuild
+from tui_train.runner.questions import environment as maker
+from tui_train.runner.system.environments import is_unfinished
+
+WHEEL = TorchBuild("", "the build of a test")
+
+
+@pytest.fixture
+def wheels(tmp_path, monkeypatch):
+    """An index with a torch that says its version, and a set that needs nothing else; returns its address."""
+    folder = tmp_path / "index" / "torch"
+    folder.mkdir(parents=True)
+    name = "torch-2.13.0-py3-none-any.whl"
+    with zipfile.ZipFile(folder / name, "w") as wheel:
+        wheel.writestr("torch/__init__.py", "from . import version\n__version__ = '2.13.0'\n")
+        wheel.writestr("torch/version.py", "cuda = None\n")
+        wheel.writestr("torch-2.13.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0\n")
+        wheel.writestr(
+            "torch-2.13.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr("torch-2.13.0.dist-info/RECORD", "")
+    (folder / "index.html").write_text(f'<a href="{name}">{name}</a>')
+    (tmp_path / "set.txt").write_text("torch==2.13.0\n")
+    monkeypatch.setattr(PackageSet, "requirements_file", tmp_path / "set.txt")
+    return (tmp_path / "index").as_uri()
+
+
+def installing(path, *commands, code="1", host=""):
+    """The making of an environment by other commands, filled up to as many as there are steps."""
+    filled = (*commands, *(("true",),) * 4)[:4]
+    plan = InstallPlan(package_set=environments.PACKAGE_SETS["hf"], path=path, commands=filled, variables={})
+    return on_host.HostInstall(host=host, plan=plan, id=code)
+
+
+def follow(install, cancelled=lambda: False):
+    """Follow the making of an environment, and return what was printed."""
+    told = []
+    on_host.create_on_host(install, told.append, told.append, cancelled)
+    return told
+
+
+def test_a_machine_is_asked_what_could_make_one_and_where(tmp_path):
+    hf = environments.PACKAGE_SETS["hf"]
+    found = on_host.ask_installers("", hf, str(tmp_path / "new"), sys.executable)
+    assert (found.standing, found.folder) == ("free", str(tmp_path / "new"))
+    assert found.pythons[0].path == sys.executable
+    assert (found.pythons[0].major, found.pythons[0].minor) == sys.version_info[:2]
+    assert found.free > 0
+    usual = on_host.ask_installers("", hf)
+    assert usual.folder.endswith("/tui-train/envs/hf")
+    Path(usual.folder).mkdir(parents=True)
+    assert on_host.ask_installers("", hf).standing == "taken"
+    assert on_host.ask_installers("", hf, first_free=True).folder == f"{usual.folder}-2"
+    with pytest.raises(AlreadyExists, match="already exists on this machine"):
+        on_host.plan_host_install("", hf, on_host.ask_installers("", hf), WHEEL)
+    with pytest.raises(Unavailable, match="no absolute path"):
+        on_host.ask_installers("", hf, "here/new")
+
+
+def test_what_a_host_lacks_is_said_before_anything_is_made():
+    hf = environments.PACKAGE_SETS["hf"]
+    python = on_host._InstallingPython("/usr/bin/python3", 3, 12, makes=True)
+    bare = on_host.HostInstallers(folder="/e/hf", standing="free", work="/w", pythons=())
+    with pytest.raises(Unavailable, match="needs Python 3.10 to 3.13, and box has none") as raised:
+        on_host.plan_host_install("box", hf, bare, WHEEL)
+    assert "Install uv there" in raised.value.remedy
+    old = msgspec.structs.replace(bare, pythons=(msgspec.structs.replace(python, minor=8),))
+    with pytest.raises(Unavailable, match="and box has none"):
+        on_host.plan_host_install("box", hf, old, WHEEL)
+    debian = msgspec.structs.replace(bare, pythons=(msgspec.structs.replace(python, makes=False),))
+    with pytest.raises(Unavailable, match="lacks venv or ensurepip") as raised:
+        on_host.plan_host_install("box", hf, debian, WHEEL)
+    assert "apt install python3-venv" in raised.value.remedy
+    with pytest.raises(Unavailable, match="/opt/python on box is not a Python 3.10 to 3.13"):
+        on_host.plan_host_install("box", hf, msgspec.structs.replace(bare, pythons=(python,)), WHEEL, "/opt/python")
+    with pytest.raises(CannotWrite, match="box:/e/hf has 1 KiB free, and the environment takes about"):
+        on_host.plan_host_install("box", hf, msgspec.structs.replace(bare, pythons=(python,), free=1024), WHEEL)
+    whole = on_host.plan_host_install("box", hf, msgspec.structs.replace(bare, pythons=(python,), free=10**12), WHEEL)
+    assert whole.plan.commands[0] == ("/usr/bin/python3", "-m", "venv", "/e/hf")
+    assert whole.plan.commands[2][-2:] == ("-r", "/w/requirements.txt")
+
+
+def test_a_failed_one_says_why_and_leaves_nothing(tmp_path):
+    path = tmp_path / "envs" / "new"
+    why = "import sys; sys.exit('ERROR: No matching distribution found for torch==2.13.0')"
+    with pytest.raises(Unavailable, match="on this machine: ERROR: No matching distribution found"):
+        follow(installing(path, ("true",), (sys.executable, "-c", why)))
+    assert list(path.parent.iterdir()) == []
+    with pytest.raises(Unavailable, match="/nowhere/uv cannot be started"):
+        follow(installing(path, ("/nowhere/uv",), code="2"))
+    with pytest.raises(Unavailable, match="does not work: torch is broken") as raised:
+        follow(installing(path, *(("true",),) * 3, (sys.executable, "-c", "raise SystemExit('torch is broken')"), code="3"))
+    assert "--index-url" in raised.value.remedy
+    assert not path.exists()
+
+
+def test_it_is_made_once_and_goes_on_where_nobody_follows(tmp_path):
+    path, counted = tmp_path / "new", tmp_path / "count"
+    work = ("sh", "-c", f"echo x >> {counted}; echo begun; sleep 1; echo done; touch {path}/made")
+    install = installing(path, work)
+    lines = on_host._making_lines(install, 0, lambda: False)
+    assert "begun" in "".join(line.text for line in (next(lines), *([] if maker else []))) or next(lines).text
+    lines.close()
+    # The link is cut: whoever asks again, by the same id, hears all of it.
+    assert is_unfinished(path)
+    hf = environments.PACKAGE_SETS["hf"]
+    again = on_host.ask_installers("", hf, str(path))
+    assert (again.standing, again.id) == ("making", "1")
+    told = follow(install)
+    assert told[:3] == ["Making the environment …", "begun", "done"]
+    assert "Checking it …" in told
+    assert (path / "made").exists()
+    assert not is_unfinished(path)
+    assert follow(install) == told
+    assert counted.read_text() == "x\n"
+    with pytest.raises(Unavailable, match="is there already"):
+        follow(installing(path, work, code="2"))
+
+
+def test_another_one_of_that_folder_is_not_begun_while_it_is_made(tmp_path):
+    install = installing(tmp_path / "new", ("sleep", "30"))
+    next(on_host._making_lines(install, 0, lambda: False))
+    with pytest.raises(Unavailable, match="is there already and is being made"):
+        follow(installing(tmp_path / "new", ("true",), code="2"))
+    on_host._cancel_there(install)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_cancelled_one_ends_with_all_that_it_started_and_leaves_nothing(tmp_path):
+    path, began = tmp_path / "new", tmp_path / "began"
+    install = installing(path, ("sh", "-c", f"sh -c 'trap : TERM HUP; echo $$ > {began}; sleep 100' & sleep 100"))
+    with pytest.raises(InstallCancelled):
+        follow(install, began.exists)
+    assert not path.exists()
+    # What was killed is listed until the kernel has ended it.
+    wait_until(lambda: not Path(f"/proc/{began.read_text().strip()}").exists(), 5)
+
+
+def test_one_whose_maker_was_killed_is_told_and_made_again(tmp_path):
+    path = tmp_path / "new"
+    install = installing(path, ("sh", "-c", "sleep 0.5; kill -9 0"))
+    with pytest.raises(Unavailable, match="it was ended there before it was done"):
+        follow(install)
+    assert not path.exists()
+    assert "Checking it …" in follow(installing(path, ("true",), code="2"))
+
+
+def test_a_lost_host_is_asked_again_from_where_it_was_heard_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(on_host, "_RETRY_SECONDS", 0.1)
+    whole, asked = on_host._making_lines, []
+
+    def cut_once(install, at, cancelled):
+        asked.append(at)
+        for line in whole(install, at, cancelled):
+            yield line
+            if len(asked) == 1:
+                raise NoAnswer("box did not answer", "")
+
+    monkeypatch.setattr(on_host, "_making_lines", cut_once)
+    told = follow(installing(tmp_path / "new", ("sh", "-c", "echo one; sleep 0.5; echo two")))
+    assert [line for line in told if line in {"one", "two"}] == ["one", "two"]
+    assert any("It goes on there; asking again" in line for line in told)
+    assert asked[1] > 0
