@@ -1,24 +1,18 @@
 """Environments for training that are made on another host: by what it has, once, also when the link is cut."""
 
-import os
 import sys
-import threading
-import time
 import zipfile
 from pathlib import Path
 
 import msgspec
 import pytest
-import ssh as secure_shell
-from support import cards, machine, run_cli, wait_until
+from support import wait_until
 
 from tui_train.actions import environments
 from tui_train.actions.environments import PackageSet, on_host
 from tui_train.actions.environments.create import InstallCancelled, InstallPlan
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavailable
-from tui_train.channel.session import ask_host
 from tui_train.facts.machine.torch_builds import TorchBuild
-from tui_train.runner.questions import environment as maker
 from tui_train.runner.system.environments import is_unfinished
 
 WHEEL = TorchBuild("", "the build of a test")
@@ -34,9 +28,7 @@ def wheels(tmp_path, monkeypatch):
         wheel.writestr("torch/__init__.py", "from . import version\n__version__ = '2.13.0'\n")
         wheel.writestr("torch/version.py", "cuda = None\n")
         wheel.writestr("torch-2.13.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0\n")
-        wheel.writestr(
-            "torch-2.13.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
+        wheel.writestr("torch-2.13.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr("torch-2.13.0.dist-info/RECORD", "")
     (folder / "index.html").write_text(f'<a href="{name}">{name}</a>')
     (tmp_path / "set.txt").write_text("torch==2.13.0\n")
@@ -80,7 +72,7 @@ def test_what_a_host_lacks_is_said_before_anything_is_made():
     hf = environments.PACKAGE_SETS["hf"]
     python = on_host._InstallingPython("/usr/bin/python3", 3, 12, makes=True)
     bare = on_host.HostInstallers(folder="/e/hf", standing="free", work="/w", pythons=())
-    with pytest.raises(Unavailable, match="needs Python 3.10 to 3.13, and box has none") as raised:
+    with pytest.raises(Unavailable, match=r"needs Python 3\.10 to 3\.13, and box has none") as raised:
         on_host.plan_host_install("box", hf, bare, WHEEL)
     assert "Install uv there" in raised.value.remedy
     old = msgspec.structs.replace(bare, pythons=(msgspec.structs.replace(python, minor=8),))
@@ -90,7 +82,7 @@ def test_what_a_host_lacks_is_said_before_anything_is_made():
     with pytest.raises(Unavailable, match="lacks venv or ensurepip") as raised:
         on_host.plan_host_install("box", hf, debian, WHEEL)
     assert "apt install python3-venv" in raised.value.remedy
-    with pytest.raises(Unavailable, match="/opt/python on box is not a Python 3.10 to 3.13"):
+    with pytest.raises(Unavailable, match=r"/opt/python on box is not a Python 3\.10 to 3\.13"):
         on_host.plan_host_install("box", hf, msgspec.structs.replace(bare, pythons=(python,)), WHEEL, "/opt/python")
     with pytest.raises(CannotWrite, match="box:/e/hf has 1 KiB free, and the environment takes about"):
         on_host.plan_host_install("box", hf, msgspec.structs.replace(bare, pythons=(python,), free=1024), WHEEL)
@@ -108,7 +100,9 @@ def test_a_failed_one_says_why_and_leaves_nothing(tmp_path):
     with pytest.raises(Unavailable, match="/nowhere/uv cannot be started"):
         follow(installing(path, ("/nowhere/uv",), code="2"))
     with pytest.raises(Unavailable, match="does not work: torch is broken") as raised:
-        follow(installing(path, *(("true",),) * 3, (sys.executable, "-c", "raise SystemExit('torch is broken')"), code="3"))
+        follow(
+            installing(path, *(("true",),) * 3, (sys.executable, "-c", "raise SystemExit('torch is broken')"), code="3")
+        )
     assert "--index-url" in raised.value.remedy
     assert not path.exists()
 
@@ -118,7 +112,7 @@ def test_it_is_made_once_and_goes_on_where_nobody_follows(tmp_path):
     work = ("sh", "-c", f"echo x >> {counted}; echo begun; sleep 1; echo done; touch {path}/made")
     install = installing(path, work)
     lines = on_host._making_lines(install, 0, lambda: False)
-    assert "begun" in "".join(line.text for line in (next(lines), *([] if maker else []))) or next(lines).text
+    assert next(lines).text
     lines.close()
     # The link is cut: whoever asks again, by the same id, hears all of it.
     assert is_unfinished(path)

@@ -4,12 +4,15 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from tui_train.actions.host_result import host_of_result, result_candidates
 from tui_train.actions.merge import require_loadable_weights
-from tui_train.actions.result_child import ResultChild, training_python
+from tui_train.actions.result_child import HostResultChild, ResultChild, training_python
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import quantity, visible
 from tui_train.runs.results.result import RunResult, read_result
+from tui_train.runs.results.weights import Weights, WeightsKind
 from tui_train.runs.rundir import RunDir
 
 ChatModelSide = Literal["result", "base"]
@@ -64,9 +67,25 @@ class AnswerEnd(Struct, frozen=True):
 class Chat:
     """The models of one run, loaded in a child; each side remembers what it was asked and what it answered."""
 
-    def __init__(self, run: RunDir, *, compare: bool, python: str = "", trusted: bool = False) -> None:
-        """Begin to load, where it is `trusted` with its own code; TuiTrainError where there is nothing to load."""
-        run_result = read_result(run)
+    def __init__(
+        self, run: RunDir, *, compare: bool, python: str = "", trusted: bool = False, named_host: str = ""
+    ) -> None:
+        """Begin to load, where it is `trusted` with its own code; TuiTrainError where there is nothing to load.
+
+        It is loaded where the result lies; that may be the `named_host`.
+        """
+        run_result, host = read_result(run), host_of_result(run, named_host)
+        self._messages: dict[ChatModelSide, list[dict[str, str]]] = {"result": [], "base": []}
+        self._number = 0
+        if host:
+            self.result, self.compares = run_result, compare
+            trained = training_python(run, python, host)
+            request = {"candidates": result_candidates(run), "base": run_result.base, "revision": run_result.revision}
+            request |= {"compare": compare, "device": trained.device, "trusted": trusted}
+            self._child: ResultChild | HostResultChild = HostResultChild(
+                trained, "chat_child.py", request, has_stdin=True
+            )
+            return
         weights = require_loadable_weights(run_result)
         if weights.scores:
             raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be tried.")
@@ -79,8 +98,6 @@ class Chat:
         request = {"folder": weights.path, "adapter": adapter, "base": run_result.base, "revision": run_result.revision}
         request |= {"compare": self.compares, "device": trained.device, "trusted": trusted}
         self._child = ResultChild(trained, "chat_child.py", request, has_stdin=True)
-        self._messages: dict[ChatModelSide, list[dict[str, str]]] = {"result": [], "base": []}
-        self._number = 0
 
     @property
     def sides(self) -> tuple[ChatModelSide, ...]:
@@ -92,7 +109,10 @@ class Chat:
     ) -> ModelsLoaded:
         """Wait until it is loaded; `on_loading_model` is told which model is being loaded."""
         while (message := self._child.read_message(_MAX_LOADING_SILENCE_SECONDS, cancelled))["event"] != "ready":
-            on_loading_model(visible(str(message.get("what", ""))))
+            if message["event"] == "found":
+                self._keep_found_weights(message)
+            else:
+                on_loading_model(visible(str(message.get("what", ""))))
         try:
             template = bool(message["template"])
             device, dtype = visible(str(message["device"])), visible(str(message["dtype"]))
@@ -102,6 +122,12 @@ class Chat:
             ) from error
         self.compares = self.compares and bool(message.get("compares"))
         return ModelsLoaded(device, dtype, template, self.compares)
+
+    def _keep_found_weights(self, message: dict[str, object]) -> None:
+        """Keep what was found on the host."""
+        kind: WeightsKind = "adapter" if message.get("adapter") else "model"
+        base = str(message.get("base") or "")
+        self.result = replace(self.result, weights=Weights(path=str(message.get("folder")), kind=kind), base=base)
 
     def ask(
         self,

@@ -1,18 +1,17 @@
 """Merging an adapter into its base model: a folder that serves like any model, whole or not there at all."""
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from tui_train.actions.result_child import ResultChild, training_python
+from tui_train.actions.host_result import host_of_result, result_candidates
+from tui_train.actions.result_child import HostResultChild, ResultChild, training_python
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound, TuiTrainError, Unavailable
 from tui_train.base.files import raising_cannot_write
 from tui_train.base.text import visible
+from tui_train.runner.system.new_folder import new_folder
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.weights import Weights
 from tui_train.runs.rundir import RunDir
@@ -34,17 +33,20 @@ class MergeResult(Struct, frozen=True):
     tolerance: float
     change: float
     note: str = ""
+    host: str = ""
+    """Where it is, empty for this machine."""
 
 
 class MergeOptions(Struct, frozen=True):
     """Another base model than the one that was trained on, and another Python than the one that trained.
 
-    `trusts_model_code`: Python code that came with the model may run.
+    `trusts_model_code`: Python code that came with the model may run. `host` is that of the run, where it is named.
     """
 
     base_model: str = ""
     python: str = ""
     trusts_model_code: bool = False
+    host: str = ""
 
 
 def require_loadable_weights(run_result: RunResult) -> Weights:
@@ -71,9 +73,26 @@ def merge_adapter(
 ) -> MergeResult:
     """Merge a run's adapter into `folder`, which must not exist, and return what came of the check.
 
-    `on_step` is told each step. TuiTrainError where it cannot be done; then nothing is left.
+    Where the result lies on a host, it is merged there, and the folder is one of that host. `on_step` is told each
+    step. TuiTrainError where it cannot be done; then nothing is left.
     """
     run_result = read_result(run)
+    if host := host_of_result(run, options.host):
+        merged = _merge_on_host(run, run_result, folder, options, host, on_step, cancelled)
+    else:
+        merged = _merge_here(run, run_result, folder, options, on_step, cancelled)
+    note = "The base was quantized for the training; these are its unquantized weights." if run_result.quantized else ""
+    return structs.replace(merged, note=note, host=host)
+
+
+def _merge_here(  # noqa: PLR0913, PLR0917 - what a merge is made of
+    run: RunDir,
+    run_result: RunResult,
+    folder: str,
+    options: MergeOptions,
+    on_step: Callable[[str, str], None],
+    cancelled: Callable[[], bool],
+) -> MergeResult:
     adapter = require_loadable_weights(run_result)
     into = expand_home(folder).absolute()
     if os.path.lexists(into):
@@ -88,32 +107,49 @@ def merge_adapter(
     if not base:
         raise BadInput("the adapter does not name its base model", "Name its base model: --base FOLDER")
     python = training_python(run, options.python)
-    with raising_cannot_write(into):
-        beside = Path(tempfile.mkdtemp(dir=into.parent, prefix=f".{into.name[:40]}."))
-    try:
-        request: dict[str, object] = {"folder": adapter.path, "base": base, "revision": revision, "into": str(beside)}
-        request |= {"trusted": options.trusts_model_code}
+    with raising_cannot_write(into), new_folder(into) as beside:
+        request: dict[str, object] = {"folder": adapter.path, "base": base, "revision": revision}
+        request |= {"into": str(beside), "trusted": options.trusts_model_code}
         child = ResultChild(python, "merge_child.py", request)
         try:
-            merged = _wait_for_merge(child, str(into), on_step, cancelled)
+            return _wait_for_merge(child, str(into), on_step, cancelled)
         finally:
             child.close()
-        with raising_cannot_write(into):
-            _apply_umask(beside)
-            if os.path.lexists(into):
-                raise AlreadyExists(f"{visible(str(into))} was created meanwhile", "Name a new folder.")
-            beside.rename(into)
+
+
+def _merge_on_host(  # noqa: PLR0913, PLR0917 - what a merge is made of
+    run: RunDir,
+    run_result: RunResult,
+    folder: str,
+    options: MergeOptions,
+    host: str,
+    on_step: Callable[[str, str], None],
+    cancelled: Callable[[], bool],
+) -> MergeResult:
+    if not folder.startswith(("/", "~/")):
+        raise BadInput(f"{visible(folder)} is no whole path", f"The result is on {visible(host)}: name a path there.")
+    base, revision = (options.base_model, "") if options.base_model else (run_result.base, run_result.revision)
+    request: dict[str, object] = {"candidates": result_candidates(run), "base": base, "revision": revision}
+    request |= {"keeps_base": bool(options.base_model), "trusted": options.trusts_model_code}
+    child = HostResultChild(training_python(run, options.python, host), "merge_child.py", request, into=folder)
+    try:
+        merged = _wait_for_merge(child, folder, on_step, cancelled)
+        child.wait_for_end(_MAX_MERGE_SILENCE_SECONDS)
+        return merged
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
-    note = "The base was quantized for the training; these are its unquantized weights." if run_result.quantized else ""
-    return MergeResult(merged.folder, merged.dtype, merged.difference, merged.tolerance, merged.change, note)
+        child.close()
 
 
 def _wait_for_merge(
-    child: ResultChild, target_folder: str, on_step: Callable[[str, str], None], cancelled: Callable[[], bool]
+    child: ResultChild | HostResultChild,
+    target_folder: str,
+    on_step: Callable[[str, str], None],
+    cancelled: Callable[[], bool],
 ) -> MergeResult:
     """Return what a child measured; Unavailable where the merged model answers otherwise than the adapter."""
     while (message := child.read_message(_MAX_MERGE_SILENCE_SECONDS, cancelled))["event"] != "done":
+        if message["event"] == "found":
+            continue
         on_step(visible(str(message.get("what"))), visible(str(message.get("of"))))
     try:
         difference, tolerance, change = (float(message[name]) for name in ("difference", "tolerance", "change"))
@@ -128,13 +164,3 @@ def _wait_for_merge(
 def _answers_differ_error(why: str) -> TuiTrainError:
     message = f"the merged model does not answer like the adapter: {why}"
     return Unavailable(message, "Serve the adapter beside its base model instead.")
-
-
-def _apply_umask(folder: Path) -> None:
-    """Give a folder that was private the modes of what is newly made; safetensors writes private files."""
-    # The mask can only be read by setting it.
-    mask = os.umask(0o077)
-    os.umask(mask)
-    # The folder last: until then nobody else can put a link in it.
-    for path in (*folder.rglob("*"), folder):
-        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)

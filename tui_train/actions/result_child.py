@@ -14,10 +14,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
+from tui_train.actions.host_program import HostProgram
+from tui_train.base.errors import BadInput, NoAnswer, TuiTrainError, Unavailable
 from tui_train.base.files import inode_and_size
 from tui_train.base.parse import Unparsable, parse_json_object
 from tui_train.base.text import quantity, visible
+from tui_train.channel.session import machine_name
 from tui_train.facts.machine import child_memory_limit
 from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT
 from tui_train.facts.models import hub
@@ -30,11 +32,15 @@ _POLL_SECONDS = 0.1
 
 
 class TrainingPython(Struct, frozen=True):
-    """The Python that trained, the variables that it was given, and whether it may use the run's cards."""
+    """The Python that trained, the variables that it was given, and whether it may use the run's cards.
+
+    It is on a `host` where that says something.
+    """
 
     python: str
     environment: dict[str, str] = {}
     device: str = "cpu"
+    host: str = ""
 
 
 class ModelCodeNotTrusted(Unavailable):
@@ -45,20 +51,23 @@ class AnswerCancelled(Exception):
     """Nobody waits for the answer any more."""
 
 
-def training_python(run: RunDir, python: str = "") -> TrainingPython:
-    """Return what a run was trained with, or another Python in its place; Unavailable where it cannot be started."""
+def training_python(run: RunDir, python: str = "", host: str = "") -> TrainingPython:
+    """Return what a run was trained with, or another Python in its place, here or on a host.
+
+    Unavailable where it cannot be started; of a host, that is told by the start.
+    """
     plan, damage = run.read_plan()
     if damage:
         raise BadInput(f"{visible(run.name)} has no valid plan: {damage}", "Name another run.")
     if plan.get("container") and not python:
-        why = f"{visible(run.name)} was trained in a container, whose Python is not on this machine"
+        why = f"{visible(run.name)} was trained in a container, whose Python is not on {machine_name(host)}"
         raise Unavailable(why, "Name a Python with torch, transformers and peft: --python /path/to/python3")
     named = python or plan.get("python")
-    if not isinstance(named, str) or not inode_and_size(Path(named))[0]:
+    if not isinstance(named, str) or not (host or inode_and_size(Path(named))[0]):
         why = f"the Python that trained is not there: {visible(str(named))}"
         raise Unavailable(why, "Name another Python with torch, transformers and peft: --python /path/to/python3")
     device = "cuda" if plan.get("device") == "cuda" else "cpu"
-    return TrainingPython(named, _training_variables_from_profile(plan), device)
+    return TrainingPython(named, _training_variables_from_profile(plan), device, host)
 
 
 def _training_variables_from_profile(plan: dict[str, Any]) -> dict[str, str]:
@@ -176,6 +185,42 @@ class ResultChild:
         self._errors.close()
 
 
+class HostResultChild(HostProgram):
+    """The same on a host, as ResultChild has it here."""
+
+    def __init__(
+        self, python: TrainingPython, program: str, request: dict[str, Any], *, has_stdin: bool = False, into: str = ""
+    ) -> None:
+        """Start it; what is wrong with it is told by its first answer."""
+        super().__init__(
+            python.host, python.python, f"result/{program}", request, python.environment, has_stdin=has_stdin, into=into
+        )
+
+    def read_message(self, seconds: float, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+        """Return the next message; TuiTrainError if it fails, ends or is silent for so long, or AnswerCancelled."""
+        while (message := self._read_or_raise_cancelled(seconds, cancelled)) is not None:
+            if message.get("event") == "error":
+                raise _result_child_error(str(message.get("kind")), str(message.get("why")), self.host)
+            if isinstance(message.get("event"), str):
+                return message
+        raise Unavailable(
+            "the program that runs the model ended without an answer", "If that happens again, report it."
+        )
+
+    def wait_for_end(self, seconds: float) -> None:
+        """Wait until it has ended with 0, and what it made is in its place."""
+        while self._read_or_raise_cancelled(seconds, lambda: False) is not None:
+            pass
+
+    def _read_or_raise_cancelled(self, seconds: float, cancelled: Callable[[], bool]) -> dict[str, Any] | None:
+        try:
+            return self.read_line(seconds, cancelled)
+        except NoAnswer:
+            if cancelled():
+                raise AnswerCancelled from None
+            raise
+
+
 def _model_folders(request: dict[str, Any]) -> list[str]:
     """Return the folders of the models that a request names."""
     base, revision = str(request.get("base") or ""), str(request.get("revision") or "")
@@ -191,17 +236,22 @@ _MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
     ),
     "lacks": ("this Python cannot do that", "Install what is missing there, or name another Python: --python PATH"),
     "quantized": ("an adapter merges into unquantized weights only", "Name the unquantized model: --base FOLDER"),
+    "weights": ("the run has no adapter and no model", "See its log: tui-train logs RUN"),
+    "base": ("the base model is not named", "Name its base model: --base FOLDER"),
+    "full": ("it is a full model: there is nothing to merge", "Use the model as it is."),
     "space": ("no disk space", "Free some space, or choose a folder on another disk."),
     "template": ("the chat template cannot be used", "Try a model with another chat template."),
     "prompt": ("the prompt cannot be answered", "Give another prompt."),
 }
 
 
-def _result_child_error(error_kind: str, why: str) -> TuiTrainError:
-    """Return what a child could not do as an error with a remedy."""
+def _result_child_error(error_kind: str, why: str, host: str = "") -> TuiTrainError:
+    """Return what a child could not do as an error with a remedy, which is for its host (empty: this machine)."""
+    if error_kind == "code" and host:
+        return ModelCodeNotTrusted(visible(why), f"Read that file on {host}; to run it this time: --trust-remote-code")
     if error_kind == "code":
         return ModelCodeNotTrusted(visible(why), "Read that file; to run it this time: --trust-remote-code")
     what, remedy = _MESSAGE_AND_REMEDY_BY_ERROR_KIND.get(
         error_kind, ("it failed", "See whether the model loads in that Python.")
     )
-    return Unavailable(f"{what}: {visible(why)}", remedy)
+    return Unavailable(f"{what}: {visible(why)}", f"On {visible(host)}: {remedy}" if host else remedy)

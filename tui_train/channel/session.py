@@ -52,6 +52,7 @@ class Session:
         ssh_words: Sequence[str] = (),
         asking_host: str = "",
         stdin_data: Iterable[bytes] = (),
+        stays_open: bool = False,
         within_seconds: float = math.inf,
         silence_seconds: float | None = None,
         is_cancelled: Callable[[], bool] = lambda: False,
@@ -59,10 +60,11 @@ class Session:
         """Start ssh: all is to come `within_seconds`, and never nothing for `silence_seconds` (None: a minute).
 
         `ssh_words` are its whole command, where that is not the usual one: then it may be the ssh of an `asking_host`.
-        The pieces of `stdin_data` follow the question.
+        The pieces of `stdin_data` follow the question, and where it `stays_open` what is sent later.
         """
         self._asking_host = asking_host
         self.host, self._question, self._stdin_data = host, question, stdin_data
+        self._stays_open = stays_open
         self.name = machine_name(host)
         self._within, self._deadline = within_seconds, time.monotonic() + within_seconds
         self._silence = MAX_SILENCE_SECONDS if silence_seconds is None else silence_seconds
@@ -99,6 +101,12 @@ class Session:
         line = self._next_line()
         self._heard = self._heard or bool(line)
         return line
+
+    def send(self, data: bytes) -> None:
+        """Send more, of a question that stays open; of one that is gone, the answer tells."""
+        if not self._asked:
+            self._send_question()
+        self._write(data)
 
     def read_piece(self, max_bytes: int) -> bytes:
         """Return the next bytes of the answer, at most so many; empty at the end."""
@@ -141,7 +149,8 @@ class Session:
                 # Of a host that is gone, the answer tells.
                 all(map(self._write, self._stdin_data))
                 break
-        self._stdin.close()
+        if not self._stays_open:
+            self._stdin.close()
 
     def _next_line(self) -> bytes:
         searched = 0

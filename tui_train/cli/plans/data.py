@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from tui_train.actions.host_data import read_data_on_host
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.base.text import display_path, grouped_digits, percent, visible
@@ -19,6 +20,7 @@ from tui_train.facts.data.data_cache import read_data_report
 from tui_train.facts.data.data_report import DataQuestion, DataReport, DataSample, TokenCounts
 from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize, epoch_size
 from tui_train.facts.machine import probe, trusted_pythons
+from tui_train.facts.other_machines.remote import read_planning_facts
 from tui_train.facts.types import Toolchain
 from tui_train.profile import data_weights, fields
 from tui_train.views import data_text, plain_text
@@ -35,10 +37,43 @@ _STYLE_BY_SAMPLE_TEXT_STATE: dict[str, dict[str, Any]] = {
 _MARK_LEGEND_TEXT = "▌ learned   ✗ learned to be avoided   ┊ cut; the rest is only read"
 
 
-def print_data_report(  # noqa: PLR0913 - one for each option
-    files: tuple[Path, ...], question: DataQuestion, python: str, global_batch: int, weights: str, *, as_json: bool
+def print_data_report(  # noqa: PLR0913, PLR0917 - one for each option
+    files: tuple[Path, ...],
+    question: DataQuestion,
+    python: str,
+    global_batch: int,
+    weights: str,
+    host: str,
+    *,
+    as_json: bool,
 ) -> None:
-    """Print what the data holds, its findings on stderr; exits with an error where it cannot be trained on."""
+    """Print what the data here or on a host hold, the findings on stderr.
+
+    It exits with an error where they cannot be trained on.
+    """
+    question = msgspec.structs.replace(question, weights=_parse_weights(weights, len(files)))
+    if host:
+        question = msgspec.structs.replace(question, files=_whole_paths_on_host(files, host))
+        interpreter = _choose_python_to_read_data(python, host).python
+        report = read_data_on_host(host, interpreter, question)
+    else:
+        question = _question_with_whole_paths(question, files)
+        toolchain = _choose_python_to_read_data(python)
+        interpreter = toolchain.python
+        report = read_data_report(toolchain, question)
+    findings, epoch = data_findings(report, question), epoch_size(report, question.method, global_batch)
+    if as_json:
+        print_json({"python": interpreter, "question": question, "look": report, "epoch": epoch, "findings": findings})
+    else:
+        for line in _data_lines(report, question, epoch, interpreter):
+            click.echo(line)
+        _print_findings(findings)
+    if any(finding.level == "error" for finding in findings):
+        sys.exit(BadInput.exit_code)
+
+
+def _question_with_whole_paths(question: DataQuestion, files: tuple[Path, ...]) -> DataQuestion:
+    """Return the question with files and model by their whole paths; NotFound where a file is not there."""
     paths = tuple(str(expand_home(str(path)).absolute()) for path in files)
     for path in paths:
         if not os.path.lexists(path):
@@ -49,19 +84,16 @@ def print_data_report(  # noqa: PLR0913 - one for each option
     model = question.model
     if model and (folder := expand_home(model).absolute()).is_dir():
         model = str(folder)
-    question = msgspec.structs.replace(question, files=paths, model=model, weights=_parse_weights(weights, len(paths)))
-    toolchain = _choose_python_to_read_data(python)
-    interpreter = toolchain.python
-    report = read_data_report(toolchain, question)
-    findings, epoch = data_findings(report, question), epoch_size(report, question.method, global_batch)
-    if as_json:
-        print_json({"python": interpreter, "question": question, "look": report, "epoch": epoch, "findings": findings})
-    else:
-        for line in _data_lines(report, question, epoch, interpreter):
-            click.echo(line)
-        _print_findings(findings)
-    if any(finding.level == "error" for finding in findings):
-        sys.exit(BadInput.exit_code)
+    return msgspec.structs.replace(question, files=paths, model=model)
+
+
+def _whole_paths_on_host(files: tuple[Path, ...], host: str) -> tuple[str, ...]:
+    """Return paths of a host; BadInput where one is relative, for nobody knows to what."""
+    if relative := next((path for path in files if not path.is_absolute()), None):
+        raise BadInput(
+            f"{visible(str(relative))} is no whole path", f"Name it as it is on {visible(host)}: /path/to/file"
+        )
+    return tuple(map(str, files))
 
 
 def _parse_weights(text: str, file_count: int) -> tuple[float, ...]:
@@ -79,10 +111,17 @@ def _print_findings(findings: tuple[Finding, ...]) -> None:
         click.echo(plain_text.finding_text(finding), err=True)
 
 
-def _choose_python_to_read_data(python_path: str) -> Toolchain:
-    """Return the Python that reads the data: the given one, or the best for fine-tuning of those found."""
-    trusted_pythons.remember_chosen_python(python_path)
-    tools = (probe.probe_toolchain(python_path),) if python_path else probe.probe_toolchains()
+def _choose_python_to_read_data(python_path: str, host: str = "") -> Toolchain:
+    """Return the Python that reads the data: the given one, or the best for fine-tuning of those found.
+
+    Of a `host`, where that is named.
+    """
+    if host:
+        found = read_planning_facts(host, tuple(filter(None, (python_path,))), (), ()).toolchains
+        tools = tuple(tool for tool in found if python_path in {"", tool.python})
+    else:
+        trusted_pythons.remember_chosen_python(python_path)
+        tools = (probe.probe_toolchain(python_path),) if python_path else tuple(probe.probe_toolchains())
     usable = [tool for tool in tools if not tool.problem]
     if not usable:
         problem = visible(f"{tools[0].python}: {tools[0].problem}") if tools else "none was found"

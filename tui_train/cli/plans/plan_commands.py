@@ -378,6 +378,7 @@ def recipes(python: str, *, as_json: bool) -> None:
     help=("How much each file counts in an epoch: 3,1 takes three rows of the first for one of the second."),
 )
 @click.option("--answers-only", is_flag=True, help="Learn only what the assistant says.")
+@host_option("Read it on this host: FILES, the model and the Python are those there.")
 @JSON_OPTION
 def data(  # noqa: PLR0913, PLR0917 - one for each option
     files: tuple[Path, ...],
@@ -388,6 +389,7 @@ def data(  # noqa: PLR0913, PLR0917 - one for each option
     length: int | None,
     batch: int | None,
     weights: str,
+    host: str | None,
     *,
     answers_only: bool,
     as_json: bool,
@@ -399,7 +401,8 @@ def data(  # noqa: PLR0913, PLR0917 - one for each option
     question = DataQuestion(
         files=(), model=model, revision=revision, method=method, length=length or 0, answers_only=answers_only or None
     )
-    data.print_data_report(files, question, python, batch or 0, weights, as_json=as_json)
+    on = facts_source_of_options(None, host).place.host
+    data.print_data_report(files, question, python, batch or 0, weights, on, as_json=as_json)
 
 
 @cli.group(invoke_without_command=True)

@@ -104,18 +104,19 @@ def merge_adapter_and_report(reference: str, folder: str, options: MergeOptions)
 
 def _merge_result_lines(merged: MergeResult) -> Iterator[str]:
     """Yield what is to be known of a merged model."""
-    yield f"merged into {visible(merged.folder)} ({merged.dtype})"
+    there = f" on {visible(merged.host)}" if merged.host else ""
+    yield f"merged into {visible(merged.folder)}{there} ({merged.dtype})"
     yield (
         f"checked: it answers as the adapter does (logits differ by {merged.difference:.2g} of the largest at most,"
         f" limit {merged.tolerance:g}; the adapter changes {merged.change:.2g})"
     )
     if merged.note:
         yield merged.note
-    yield f"serve it: {visible(shell_command('vllm', 'serve', merged.folder))}"
+    yield f"serve it{there}: {visible(shell_command('vllm', 'serve', merged.folder))}"
 
 
 def chat_with_result(  # noqa: PLR0913 - one for each option
-    reference: str, prompt: str | None, max_tokens: int, python: str, *, base: bool, trusted: bool
+    reference: str, prompt: str | None, max_tokens: int, python: str, host: str, *, base: bool, trusted: bool
 ) -> None:
     """Answer one prompt, of the option or of stdin, or talk in a terminal."""
     run = rundir.find_run(reference)
@@ -123,7 +124,7 @@ def chat_with_result(  # noqa: PLR0913 - one for each option
         prompt = sys.stdin.read()
     if prompt is not None and not prompt.strip():
         raise BadInput("the prompt is empty", "Give one: --prompt TEXT")
-    chat = Chat(run, compare=base, python=python, trusted=trusted)
+    chat = Chat(run, compare=base, python=python, trusted=trusted, named_host=host)
     try:
         ready = chat.wait_until_loaded(lambda what: click.echo(f"loading {what} …", err=True))
         if base and not ready.compares:

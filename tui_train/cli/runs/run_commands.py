@@ -289,6 +289,9 @@ _TRUST_OPTION = click.option(
 )
 
 
+_RESULT_HOST_OPTION = host_option("On the run's host, also where its result was fetched.")
+
+
 @cli.command()
 @RUN_ARGUMENT
 @JSON_OPTION
@@ -321,12 +324,18 @@ def metrics(run: str, only: tuple[str, ...], *, as_json: bool, as_csv: bool) -> 
 )
 @_PYTHON_OPTION
 @_TRUST_OPTION
-def merge(run: str, folder: str, base: str, python: str, *, trusted: bool) -> None:
-    """Merge RUN's adapter into its base model, as the new model folder FOLDER, and check that it answers the same."""
+@_RESULT_HOST_OPTION
+def merge(  # noqa: PLR0913 - one for each option
+    run: str, folder: str, base: str, python: str, host: str | None, *, trusted: bool
+) -> None:
+    """Merge RUN's adapter into its base model, as the new model folder FOLDER, and check that it answers the same.
+
+    That is done where the result lies: on its host until it was fetched; FOLDER is a whole path of that host then.
+    """
     from tui_train.actions.merge import MergeOptions
     from tui_train.cli.results import result
 
-    result.merge_adapter_and_report(run, folder, MergeOptions(base, python, trusted))
+    result.merge_adapter_and_report(run, folder, MergeOptions(base, python, trusted, host or ""))
 
 
 @cli.command("try")
@@ -336,10 +345,11 @@ def merge(run: str, folder: str, base: str, python: str, *, trusted: bool) -> No
 @click.option("--base", is_flag=True, help="Let the base model answer as well.")
 @_PYTHON_OPTION
 @_TRUST_OPTION
+@_RESULT_HOST_OPTION
 def try_(  # noqa: PLR0913 - one for each option
-    run: str, prompt: str | None, max_tokens: int, python: str, *, base: bool, trusted: bool
+    run: str, prompt: str | None, max_tokens: int, python: str, host: str | None, *, base: bool, trusted: bool
 ) -> None:
-    """Chat with what RUN made, in the terminal."""
+    """Chat with what RUN made, in the terminal; the model is loaded where the result lies."""
     from tui_train.cli.results import result
 
-    result.chat_with_result(run, prompt, max_tokens, python, base=base, trusted=trusted)
+    result.chat_with_result(run, prompt, max_tokens, python, host or "", base=base, trusted=trusted)

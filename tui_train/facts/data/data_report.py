@@ -16,10 +16,10 @@ SampleTextState = Literal["read", "learned", "rejected", "cut"]
 DataProblemKind = Literal["unreadable", "broken", "empty", "wrong", "other", "refused", "duplicate"]
 
 # Reading and counting take at most twice _MAX_READING_SECONDS, the imports some more.
-_PROBE_DEADLINE_SECONDS = 120.0
+PROBE_DEADLINE_SECONDS = 120.0
 _MAX_READING_SECONDS = 30
 _MAX_ROWS_READ = 1_000_000
-_ENVIRONMENT_WITHOUT_GPUS = {"CUDA_VISIBLE_DEVICES": ""}
+ENVIRONMENT_WITHOUT_GPUS = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 class DataQuestion(Struct, frozen=True, kw_only=True):
@@ -225,7 +225,7 @@ class DataReport(Struct, frozen=True, kw_only=True):
 def probe_data(
     python: str,
     question: DataQuestion,
-    deadline: float = _PROBE_DEADLINE_SECONDS,
+    deadline: float = PROBE_DEADLINE_SECONDS,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> DataReport:
     """Return what an interpreter reads in the data, its texts safe to show but for their line breaks."""
@@ -233,7 +233,7 @@ def probe_data(
 
     child = str(resources.files("tui_train").joinpath("programs/data/data_child.py"))
     command = [python, "-B", child, msgspec.json.encode(question).decode()]
-    return parse_data_answer(run_child(command, deadline, _ENVIRONMENT_WITHOUT_GPUS, is_cancelled=is_cancelled))
+    return parse_data_answer(run_child(command, deadline, ENVIRONMENT_WITHOUT_GPUS, is_cancelled=is_cancelled))
 
 
 class _ReadingProgress(Struct, frozen=True):

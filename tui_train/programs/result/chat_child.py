@@ -19,6 +19,7 @@ import time
 from typing import Any
 
 import result_load as load
+from result_find import find_weights
 from result_load import MessagePipe, RefusedError
 
 # Of what the model takes, what is kept for an answer at least: one in so many tokens.
@@ -179,7 +180,7 @@ def main() -> None:
     stop = threading.Event()
     threading.Thread(target=_queue_prompts_until_input_ends, args=(prompts, stop), daemon=True).start()
     try:
-        chat = LoadedChatModels(load.read_request(), messages)
+        chat = LoadedChatModels(find_weights(load.read_request(), messages), messages)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
         messages.send_refusal(error)
         return

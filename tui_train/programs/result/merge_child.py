@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import result_load as load
+from result_find import find_weights
 from result_load import MessagePipe, RefusedError
 
 # The difference that a logit may have, as a share of the largest one: an adapter computes in float32 beside its base,
@@ -23,8 +25,11 @@ _TEST_PROMPT = "The capital of France is"
 _DISK_BYTES_LEFT_FREE = 64 << 20
 
 
-def merge_adapter(request: dict[str, Any], messages: MessagePipe) -> None:
-    """Write the merged model and check it."""
+def merge_adapter(request: dict[str, Any], messages: MessagePipe) -> bool:
+    """Write the merged model, and return whether it answers like the adapter."""
+    request = find_weights(request, messages)
+    if not request.get("adapter", True):
+        raise RefusedError("full", request["folder"])
     adapter, into, trusted = request["folder"], request["into"], request["trusted"]
     messages.send("step", what="reading", of=request["base"])
     base = load.find_model_folder(request["base"], request["revision"])
@@ -52,13 +57,11 @@ def merge_adapter(request: dict[str, Any], messages: MessagePipe) -> None:
     messages.send("step", what="checking", of=into)
     written = _test_logits(load.load_model(into, "cpu", labels, trusted=trusted), tokenizer)
     largest = float(with_adapter.abs().max()) or 1.0
-    messages.send(
-        "done",
-        dtype=dtype,
-        difference=float((written - with_adapter).abs().max()) / largest,
-        change=float((without - with_adapter).abs().max()) / largest,
-        tolerance=TOLERANCE_BY_DTYPE.get(dtype, TOLERANCE_BY_DTYPE["bfloat16"]),
-    )
+    difference = float((written - with_adapter).abs().max()) / largest
+    change = float((without - with_adapter).abs().max()) / largest
+    tolerance = TOLERANCE_BY_DTYPE.get(dtype, TOLERANCE_BY_DTYPE["bfloat16"])
+    messages.send("done", dtype=dtype, difference=difference, change=change, tolerance=tolerance)
+    return difference <= tolerance
 
 
 def _refuse_quantized(base_folder: str) -> None:
@@ -110,12 +113,14 @@ def _test_logits(model: Any, tokenizer: Any) -> Any:
 
 
 def main() -> None:
-    """Merge, or say why not."""
+    """Merge, or say why not; the exit code is 0 where the folder is to be kept."""
     messages = load.open_message_pipe(dies_with_parent=True)
     try:
-        merge_adapter(load.read_request(), messages)
+        answers_alike = merge_adapter(load.read_request(), messages)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
         messages.send_refusal(error)
+        answers_alike = False
+    sys.exit(not answers_alike)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ _FUNCTION_BY_QUESTION_NAME = {
     "fetch": ("run_output", "send_output_files"),
     "queue": ("queue", "send_queue"),
     "move": ("queue", "move_run"),
+    "program": ("program", "run_program"),
     "child": ("child", "send_child_output"),
     "installers": ("environment", "send_installers"),
     "make": ("environment", "make_environment"),

@@ -31,9 +31,9 @@ from tui_train.trainers import trainer_has_own_field
 WeightsOrigin = Literal["final", "stopped", "checkpoint"]
 
 # Where trainers save the final weights below their output folder, the folder itself first.
-_FINAL_WEIGHTS_FOLDERS = ("", "model", "final", "final_model", "final_checkpoint")
+FINAL_WEIGHTS_FOLDERS = ("", "model", "final", "final_model", "final_checkpoint")
 # Where they lie in a checkpoint: of the HF Trainer in itself, of NeMo AutoModel below it.
-_CHECKPOINT_WEIGHTS_FOLDERS = ("", "model/consolidated", "model")
+CHECKPOINT_WEIGHTS_FOLDERS = ("", "model/consolidated", "model")
 _AUTOMODEL_CHECKPOINT_GLOB = "epoch_*_step_*"
 # Seconds by which the clock of a file server may be behind.
 FILE_CLOCK_TOLERANCE_SECONDS = 60.0
@@ -177,11 +177,11 @@ def _tracker_lines(run: RunDir, plan: SupervisorPlan, status: RunStatus) -> tupl
 
 def _result_with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status: RunStatus) -> RunResult:
     output, saved = output_and_newest_checkpoint(run, plan, status)
-    final = _first_weights_below(output, _FINAL_WEIGHTS_FOLDERS)
+    final = _first_weights_below(output, FINAL_WEIGHTS_FOLDERS)
     if final and status.attempts and final.changed_at < status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS:
         # An output folder that was chosen may hold what another run left.
         final = None
-    checkpoint = _first_weights_below(Path(saved), _CHECKPOINT_WEIGHTS_FOLDERS) if saved else None
+    checkpoint = _first_weights_below(Path(saved), CHECKPOINT_WEIGHTS_FOLDERS) if saved else None
     # A run that was resumed after its end, and did not end again, has weights newer than its final ones.
     own = (
         argument_folders_written_since(run, status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS)
@@ -189,7 +189,7 @@ def _result_with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, 
         else ()
     )
     for folder in own:
-        final = final or _first_weights_below(folder, _FINAL_WEIGHTS_FOLDERS)
+        final = final or _first_weights_below(folder, FINAL_WEIGHTS_FOLDERS)
     earlier = final and checkpoint and checkpoint.changed_at > final.changed_at
     chosen = checkpoint if earlier or not final else final
     trained, revision, quantized = _profile_model_revision_and_if_quantized(run)

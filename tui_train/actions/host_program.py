@@ -1,0 +1,104 @@
+"""A program on a host, sent along with the question, which exchanges lines of JSON with this machine."""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import resources
+from time import monotonic
+from typing import Any
+
+from tui_train.base.errors import NoAnswer, TuiTrainError, Unavailable
+from tui_train.base.parse import Unparsable, parse_json_object
+from tui_train.base.text import quantity, visible
+from tui_train.channel.session import Session
+from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT
+from tui_train.profile.hosts import host_address
+
+_SENT_PROGRAM_FOLDERS = ("result", "data")
+
+
+def sent_program_files() -> dict[str, str]:
+    """Return the text of each file of the programs that are sent to a host, by its path there."""
+    programs = resources.files("tui_train").joinpath("programs")
+    return {
+        f"{folder}/{file.name}": file.read_text("utf-8")
+        for folder in _SENT_PROGRAM_FOLDERS
+        for file in programs.joinpath(folder).iterdir()
+        if file.name.endswith(".py")
+    }
+
+
+class HostProgram:
+    """A running program on a host, sent along with the question; what it answers with are lines of JSON.
+
+    It ends with the connection. A folder that it is to make (`into`) is there whole once it has ended with 0.
+    """
+
+    def __init__(  # noqa: PLR0913 - each but four has a default
+        self,
+        host: str,
+        python: str,
+        entry: str,
+        request: dict[str, Any],
+        variables: dict[str, str] | None = None,
+        *,
+        has_stdin: bool = False,
+        into: str = "",
+    ) -> None:
+        """Begin; what is not there is said once it is asked."""
+        self.host = host
+        self._cancelled: Callable[[], bool] = lambda: False
+        question = {
+            "do": "program", "files": sent_program_files(), "entry": entry, "python": python, "request": request,
+            "variables": variables or {}, "has_stdin": has_stdin, "into": into,
+        }  # fmt: skip
+        self._session = Session(host_address(host), question, stays_open=has_stdin, is_cancelled=self._is_cancelled)
+        self.is_alive = True
+
+    def _is_cancelled(self) -> bool:
+        return self._cancelled() or CHILDREN_CANCELLED_EVENT.is_set()
+
+    def send_message(self, message: object) -> None:
+        """Send it a message; one that is gone is noticed when its answer is read."""
+        with suppress(OSError, ValueError, NoAnswer):
+            self._session.send(json.dumps(message).encode() + b"\n")
+
+    def read_line(self, seconds: float, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
+        """Return its next line, None once it has ended with 0; TuiTrainError where it fails or is silent for so long.
+
+        NoAnswer where it is `cancelled`, or the host is lost.
+        """
+        self._cancelled, ends = cancelled, monotonic() + seconds
+        try:
+            while line := self._session.read_line():
+                try:
+                    sent = parse_json_object(line)
+                except Unparsable:
+                    continue
+                if "beat" not in sent:
+                    return self._checked_line(sent)
+                if monotonic() >= ends:
+                    why = f"no answer for {quantity(round(seconds), 'second')} from {visible(self.host)}"
+                    raise Unavailable(why, "It may be busy or short of memory; try again later.")
+            raise self._session.incomplete_answer_error()
+        except TuiTrainError:
+            self.is_alive = False
+            raise
+
+    def _checked_line(self, sent: dict[str, Any]) -> dict[str, Any] | None:
+        host = visible(self.host)
+        if isinstance(sent.get("error"), str):
+            raise Unavailable(f"{host}: {visible(sent['error'])}", f"Look at it there: ssh {host}")
+        if not sent.get("ended"):
+            return sent
+        self.is_alive = False
+        if sent.get("code") == 0:
+            return None
+        lines = str(sent.get("said")).strip().splitlines()
+        last = f": {visible(lines[-1].strip()[:200])}" if lines else ""
+        why = f"the program on {host} ended with exit code {visible(str(sent.get('code')))}{last}"
+        raise Unavailable(why, "Fix that in the Python there, or name another one of that host: --python PATH.")
+
+    def close(self) -> None:
+        """End it and all that it started."""
+        self._session.close()

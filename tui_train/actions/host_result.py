@@ -1,0 +1,38 @@
+"""Where a run's result is used: on its host until it was fetched, and in which folders it may be there."""
+
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.text import visible
+from tui_train.places import place_of_run
+from tui_train.profile.hosts import host_address
+from tui_train.runs.remote_run import read_host_report, read_remote_place
+from tui_train.runs.results.result import CHECKPOINT_WEIGHTS_FOLDERS, FINAL_WEIGHTS_FOLDERS
+from tui_train.runs.results.resuming import are_results_here
+from tui_train.runs.rundir import RunDir
+
+
+def host_of_result(run: RunDir, named_host: str = "") -> str:
+    """Return the host on which a run's result is used: where it lies, unless it was fetched; empty: this machine.
+
+    BadInput where another host than the run's is named, Unavailable where it is a job's.
+    """
+    place, name = read_remote_place(run.path), visible(run.name)
+    if named_host and (place is None or host_address(named_host) != host_address(place.host)):
+        where = f"on {visible(place.host)}" if place else "on this machine"
+        raise BadInput(f"{name} is {where}, not on {visible(named_host)}", "Leave out --on: it is used where it is.")
+    if place is None or (not named_host and (place.shared or are_results_here(run))):
+        return ""
+    if place_of_run(run).slurm:
+        message = f"{name} was a job of Slurm: no model is loaded on the login node {visible(place.host)}"
+        raise Unavailable(message, f"Copy its result here first: tui-train fetch {name}. Then repeat the command.")
+    return place.host
+
+
+def result_candidates(run: RunDir) -> list[list[str]]:
+    """Return the folders on the host where a run's final weights may be, and those of its newest checkpoint."""
+    place, report = read_remote_place(run.path), read_host_report(run.path)
+    output = str(run.plan().get("output") or "output")
+    if not output.startswith(("/", "~")) and place:
+        output = f"{place.folder}/{output}"
+    checkpoint = report.checkpoint if report else ""
+    saved = [f"{checkpoint}/{name}".rstrip("/") for name in CHECKPOINT_WEIGHTS_FOLDERS] if checkpoint else []
+    return [[f"{output}/{name}".rstrip("/") for name in FINAL_WEIGHTS_FOLDERS], saved]

@@ -1,0 +1,115 @@
+"""Runs a program that was sent along, and relays its messages as long as somebody reads them; nothing of it stays."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import IO, Any, Iterator
+
+from ..system.new_folder import new_folder
+from .answer_lines import HEARTBEAT_SECONDS, RequestFailedError, send_json_line
+
+_PIECE_BYTES = 1 << 16
+_STDERR_TAIL_BYTES = 4096
+_EXIT_SECONDS = 5.0
+# What the kernel takes first where memory ends.
+_OOM_SCORE_ADJUSTMENT = "1000"
+
+
+def run_program(question: dict[str, Any]) -> None:
+    """Run `python` on the program `entry` of the `files` that were sent, with a `request` and these `variables`.
+
+    Its lines are sent as they come, at the end its exit code and the end of its errors; what comes on the input is its
+    input where it `has_stdin`. A folder that it is to make (`into`) is whole once it ends with 0, or not there at all.
+    """
+    with contextlib.ExitStack() as held:
+        programs = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="tui-train-")))
+        for name, text in question["files"].items():
+            (programs / name).parent.mkdir(parents=True, exist_ok=True)
+            (programs / name).write_text(text, encoding="utf-8")
+        request = question["request"]
+        into = question.get("into") or ""
+        if into:
+            request["into"] = str(held.enter_context(_sent_new_folder(into)))
+        command = [question["python"], "-B", str(programs / question["entry"]), json.dumps(request)]
+        errors = held.enter_context(tempfile.TemporaryFile())
+        try:
+            child = subprocess.Popen(
+                command, env={**os.environ, **question["variables"]}, cwd="/", stdout=subprocess.PIPE, stderr=errors,
+                stdin=subprocess.PIPE if question["has_stdin"] else subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise RequestFailedError(f"{command[0]} cannot be started: {why}") from None
+        with _ending(child):
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{child.pid}/oom_score_adj").write_text(_OOM_SCORE_ADJUSTMENT, encoding="ascii")
+            if child.stdin is not None:
+                threading.Thread(target=_relay_input, args=(child.stdin,), daemon=True).start()
+            _relay_output(child)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=_EXIT_SECONDS)
+        if into and child.returncode != 0:
+            shutil.rmtree(request["into"], ignore_errors=True)
+        errors.seek(max(0, errors.seek(0, os.SEEK_END) - _STDERR_TAIL_BYTES))
+        said, code = errors.read().decode(errors="replace"), child.returncode
+    send_json_line(ended=True, code=code, said=said)
+
+
+@contextlib.contextmanager
+def _sent_new_folder(into: str) -> Iterator[Path]:
+    """Yield the folder in which another one is made; what is in the way is said to who asked."""
+    path = Path(into).expanduser()
+    if not path.parent.is_dir():
+        raise RequestFailedError(f"there is no folder {path.parent}")
+    try:
+        with new_folder(path) as beside:
+            yield beside
+    except OSError as error:
+        raise RequestFailedError(f"{error.filename or into}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _ending(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """End a program with all that it started, also where whoever asked is gone."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def _relay_input(pipe: IO[bytes]) -> None:
+    """Hand on the lines of the input; at its end, the program's ends as well."""
+    with contextlib.suppress(OSError, ValueError):
+        while line := sys.stdin.buffer.readline():
+            pipe.write(line)
+            pipe.flush()
+    with contextlib.suppress(OSError):
+        pipe.close()
+
+
+def _relay_output(child: subprocess.Popen[bytes]) -> None:
+    """Send what a program prints, and between two lines now and then that it still works."""
+    assert child.stdout is not None  # noqa: S101 - it is a pipe
+    end, rest = child.stdout.fileno(), b""
+    while True:
+        while not select.select([end], [], [], HEARTBEAT_SECONDS)[0]:
+            send_json_line(beat=True)
+        piece = os.read(end, _PIECE_BYTES)
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.flush()
+        if not piece:
+            return
