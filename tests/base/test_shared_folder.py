@@ -16,13 +16,13 @@ import pytest
 from support import SCRIPTS, export_run, facts, plain_environment, sleeper_profile, wait_until
 
 from tui_train.actions import nemo_files
-from tui_train.actions.merge import _apply_umask
 from tui_train.base.app_paths import connections_folder, runs_folder
 from tui_train.base.errors import CannotWrite
 from tui_train.channel import ssh
 from tui_train.runner.machines import receive
 from tui_train.runner.run_folder import events, lock, lock_owner
 from tui_train.runner.system import safe_open
+from tui_train.runner.system.new_folder import _apply_umask
 from tui_train.runner.system.refused import BUSY_RESOURCE_EXIT_CODE, Refused
 from tui_train.runs.conflicts import lock_run_starts
 

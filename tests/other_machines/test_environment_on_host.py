@@ -6,13 +6,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support import wait_until
+from ssh import bare_host, cut_connections_later
+from support import run_cli, wait_until
 
 from tui_train.actions import environments
 from tui_train.actions.environments import PackageSet, on_host
 from tui_train.actions.environments.create import InstallCancelled, InstallPlan
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavailable
 from tui_train.facts.machine.torch_builds import TorchBuild
+from tui_train.facts.types import Machine
 from tui_train.runner.system.environments import is_unfinished
 
 WHEEL = TorchBuild("", "the build of a test")
@@ -84,8 +86,9 @@ def test_what_a_host_lacks_is_said_before_anything_is_made():
     assert "apt install python3-venv" in raised.value.remedy
     with pytest.raises(Unavailable, match=r"/opt/python on box is not a Python 3\.10 to 3\.13"):
         on_host.plan_host_install("box", hf, msgspec.structs.replace(bare, pythons=(python,)), WHEEL, "/opt/python")
-    with pytest.raises(CannotWrite, match="box:/e/hf has 1 KiB free, and the environment takes about"):
+    with pytest.raises(CannotWrite, match=r"box:/e/hf has 1\.0 KiB free, and the environment takes about") as raised:
         on_host.plan_host_install("box", hf, msgspec.structs.replace(bare, pythons=(python,), free=1024), WHEEL)
+    assert "tui-train env create NAME --on box --path FOLDER" in raised.value.remedy
     whole = on_host.plan_host_install("box", hf, msgspec.structs.replace(bare, pythons=(python,), free=10**12), WHEEL)
     assert whole.plan.commands[0] == ("/usr/bin/python3", "-m", "venv", "/e/hf")
     assert whole.plan.commands[2][-2:] == ("-r", "/w/requirements.txt")
@@ -174,3 +177,27 @@ def test_a_lost_host_is_asked_again_from_where_it_was_heard_last(tmp_path, monke
     assert [line for line in told if line in {"one", "two"}] == ["one", "two"]
     assert any("It goes on there; asking again" in line for line in told)
     assert asked[1] > 0
+
+
+@pytest.mark.whole
+def test_a_host_makes_one_with_its_own_python_while_the_link_is_cut(tmp_path, monkeypatch, wheels):
+    monkeypatch.setattr(on_host, "_RETRY_SECONDS", 0.2)
+    hf, told = environments.PACKAGE_SETS["hf"], []
+    with bare_host(tmp_path, monkeypatch, "", what="an environment that is made on a host over ssh") as home:
+        python = str(home / "bin" / "python3")
+        installers = on_host.ask_installers("box", hf, python=python)
+        assert installers.folder == str(home / ".local/share/tui-train/envs/hf")
+        install = on_host.plan_host_install("box", hf, installers, TorchBuild(wheels, "of the test"), python)
+        cut = cut_connections_later(tmp_path, 1.5)
+        on_host.create_on_host(install, told.append, told.append)
+        cut.join()
+        assert any("It goes on there" in line for line in told)
+        assert told[-1] == "torch 2.13.0 is imported"
+        on_host.describe_on_host(install, Machine(hostname="box"), told.append)
+        assert on_host.ask_installers("box", hf).standing == "taken"
+        listed = run_cli("env", "list", "--on", "box").stdout
+        assert "env hf" in listed
+        assert "tui-train env create NAME --on box" in listed
+        again = run_cli("env", "create", "hf", "--on", "box", "--yes", code=73)
+        assert "already exists on box" in again.stderr
+    assert Path(installers.folder).is_dir()

@@ -24,12 +24,13 @@ from training_results import (
 )
 
 from tui_train.actions.chat import AnswerEnd, AnswerPiece, Chat, visible_text_with_line_breaks
-from tui_train.actions.merge import MergeOptions, _apply_umask, merge_adapter
+from tui_train.actions.merge import MergeOptions, merge_adapter
 from tui_train.actions.result_child import ResultChild, TrainingPython
 from tui_train.actions.serving import serve_commands
 from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.cli.runs.start import _outcome_text
 from tui_train.programs import hub_cache
+from tui_train.runner.system.new_folder import _apply_umask
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.weights import read_weights
 from tui_train.runs.rundir import RunDir

@@ -98,6 +98,37 @@ def test_a_python_is_offered_for_a_fine_tuning_only_where_it_has_trl():
         assert (offered, "tui-train env create hf" in error.remedy) == (("/gpu", False) if packages else (None, True))
 
 
+def on_host(where, name="gpu box"):
+    """The same machine as a host over ssh."""
+    host = msgspec.structs.replace(where.machine, hostname=name)
+    return msgspec.structs.replace(where, machine=host, other_machine=name)
+
+
+OLD_TORCH = facts(gpus=(gpu(0, **V100), gpu(1, **V100)), **CPU)
+NO_TORCH = Facts(machine=machine(gpus=(gpu(0),)), toolchains=(toolchain("/bare", torch=None, packages={}),))
+
+
+@pytest.mark.parametrize("where", [OLD_TORCH, NO_TORCH], ids=["old torch", "no torch"])
+@pytest.mark.parametrize("kind", ["builtin", "script", "finetune", "nemo"])
+def test_what_a_host_lacks_is_never_built_on_this_machine(where, kind):
+    values = {"trainer.kind": kind, "trainer.model": "/m", "trainer.data": ("/d",), "trainer.script": "/s.py"}
+    here, there = errors(values, where), errors(values, on_host(where))
+    advice = "tui-train env create", "nstall them there"
+    assert any(words in error.remedy for error in there for words in advice)
+    for error in there:
+        for text in (error.remedy, error.keys):
+            assert text.count("tui-train env create") == text.count(" --on 'gpu box'")
+            assert "nstall them there (" not in text or "(ssh 'gpu box')" in text
+    assert [error.install for error in here] == [error.install for error in there], "by the same key"
+    of_file = msgspec.structs.replace(where, other_machine="box.json")
+    assert not any(error.install for error in errors(values, of_file)), "nobody is there to make it"
+
+
+def test_the_facts_of_a_host_advise_to_make_it_there():
+    told = plain_text.facts_text(on_host(OLD_TORCH), OLD_TORCH.toolchains[0], ())
+    assert "tui-train env create hf --on 'gpu box' (torch" in told
+
+
 def test_an_image_is_chosen_not_an_environment():
     (error,) = errors(inside(), boxed(gpus=(gpu(0),), **CPU))
     assert ("Choose an image" in error.remedy, "env create" in error.remedy) == (True, False)

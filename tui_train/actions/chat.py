@@ -81,7 +81,7 @@ class Chat:
             self.result, self.compares = run_result, compare
             trained = training_python(run, python, host)
             request = {"candidates": result_candidates(run), "base": run_result.base, "revision": run_result.revision}
-            request |= {"compare": compare, "device": trained.device, "trusted": trusted}
+            request |= {"talks": True, "compare": compare, "device": trained.device, "trusted": trusted}
             self._child: ResultChild | HostResultChild = HostResultChild(
                 trained, "chat_child.py", request, has_stdin=True
             )

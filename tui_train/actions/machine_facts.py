@@ -58,8 +58,9 @@ def require_training_on_this_machine(profile: Profile, action: str) -> Profile:
     """Return a profile that trains on this machine; BadInput where another host or Slurm is chosen."""
     hardware = profile.hardware
     if host := hardware.host:
-        remedy = "Choose this machine: --set hardware.host="
-        raise BadInput(f"{action} runs on this machine, and the profile is for {visible(host)}", remedy)
+        name = visible(host)
+        remedy = f"Give the same command on {name} (ssh {name}), with tui-train there. Or: --set hardware.host="
+        raise BadInput(f"{action} runs on this machine, and the profile is for {name}", remedy)
     if hardware.scheduler != "none":
         remedy = "Choose this machine: --set hardware.scheduler=none"
         raise BadInput(f"{action} runs on this machine, and the profile is for Slurm", remedy)

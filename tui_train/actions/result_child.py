@@ -238,6 +238,7 @@ _MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
     "quantized": ("an adapter merges into unquantized weights only", "Name the unquantized model: --base FOLDER"),
     "weights": ("the run has no adapter and no model", "See its log: tui-train logs RUN"),
     "base": ("the base model is not named", "Name its base model: --base FOLDER"),
+    "scores": ("it gives scores, no text", "Only language models can be tried."),
     "full": ("it is a full model: there is nothing to merge", "Use the model as it is."),
     "space": ("no disk space", "Free some space, or choose a folder on another disk."),
     "template": ("the chat template cannot be used", "Try a model with another chat template."),

@@ -27,6 +27,7 @@ from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.machine.child_process import absolute_search_paths, find_on_path, run_child
 from tui_train.facts.machine.torch_builds import TorchBuild
 from tui_train.facts.models.nemo_models import probe_recipes
+from tui_train.facts.other_machines.host_commands import text_for_host
 from tui_train.facts.types import Machine, NemoRecipes, Toolchain
 from tui_train.runner.system.environments import (
     UNFINISHED_MARKER_NAME,
@@ -161,11 +162,12 @@ def _refuse_full_disk(plan: InstallPlan) -> None:
     refuse_too_little_room(plan, str(existing), shutil.disk_usage(existing).free)
 
 
-def refuse_too_little_room(plan: InstallPlan, where: str, room: int) -> None:
-    """Raise CannotWrite where a disk has less room than the environment takes."""
+def refuse_too_little_room(plan: InstallPlan, where: str, room: int, host: str = "") -> None:
+    """Raise CannotWrite where a disk, of this machine or a host, has less room than the environment takes."""
     if room < (needed := plan.package_set.bytes_on_disk(cuda=bool(plan.cuda))):
         message = f"{visible(where)} has {size_text(room)} free, and the environment takes about {size_text(needed)}"
-        raise CannotWrite(message, "Free some space, or choose another disk: tui-train env create NAME --path FOLDER.")
+        remedy = text_for_host("Free some space, or choose another disk: tui-train env create NAME", host)
+        raise CannotWrite(message, f"{remedy} --path FOLDER.")
 
 
 def install_command_text(command: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ from tui_train.facts.machine.child_process import RUN_PROGRAM_TEXT_CODE
 from tui_train.facts.machine.torch_builds import TorchBuild
 from tui_train.facts.models.nemo_models import parse_recipes
 from tui_train.facts.other_machines import remote
+from tui_train.facts.other_machines.host_commands import text_for_host
 from tui_train.facts.types import Machine
 from tui_train.places.host_questions import ask_child
 from tui_train.runner.questions.environment import REQUIREMENTS_FILE_NAME, STEP_PREFIX
@@ -104,6 +105,14 @@ def ask_installers(
     return answer
 
 
+def choose_torch_build(host: str, machine: Machine, index: str = "") -> TorchBuild:
+    """Return the build of torch for the machine of a host, from `index` if given; Unavailable if there is none."""
+    try:
+        return making.choose_torch_build(machine, index)
+    except Unavailable as error:
+        raise Unavailable(error.message, text_for_host(error.remedy, host)) from None
+
+
 def plan_host_install(
     host: str, package_set: PackageSet, installers: HostInstallers, wheel: TorchBuild, python: str = ""
 ) -> HostInstall:
@@ -127,7 +136,7 @@ def plan_host_install(
     )
     under_way = installers.standing == "making"
     if not under_way and installers.free is not None:
-        making.refuse_too_little_room(plan, f"{name}:{installers.folder}", installers.free)
+        making.refuse_too_little_room(plan, f"{name}:{installers.folder}", installers.free, host)
     return HostInstall(
         host=host, plan=plan, id=installers.id if under_way else secrets.token_hex(8), is_under_way=under_way,
         free=installers.free,

@@ -102,7 +102,7 @@ def confirm_and_create_on_host(  # noqa: PLR0913 - one for each option
     place = place_of(host=host)
     installers = on_host.ask_installers(place.host, package_set, str(path or ""), python)
     machine = place.probe_machine_facts().machine
-    torch_build = making.choose_torch_build(machine, torch_index)
+    torch_build = on_host.choose_torch_build(place.host, machine, torch_index)
     install = on_host.plan_host_install(place.host, package_set, installers, torch_build, python)
     if install.is_under_way:
         click.echo(f"It is being made in {visible(str(install.plan.path))} on {visible(host)} already.")

@@ -1,0 +1,182 @@
+"""A result that lies on a host is merged and tried there, and data are read there, by programs that are sent along."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from ssh import bare_host
+from training_results import ended_run
+
+from tui_train.actions import host_program
+from tui_train.actions.chat import AnswerEnd, Chat
+from tui_train.actions.host_data import read_data_on_host
+from tui_train.actions.host_program import HostProgram
+from tui_train.actions.host_result import host_of_result, result_candidates
+from tui_train.actions.merge import MergeOptions, merge_adapter
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.facts.data.data_report import DataQuestion
+from tui_train.runs.remote_run import RunPlace, write_run_place
+from tui_train.runs.results.resuming import FETCH_MARK_FILE
+from tui_train.runs.slurm_job import KnownJob, write_known_job
+from tui_train.runs.status import read_status
+
+ECHO = """
+import json, os, sys
+request = json.loads(sys.argv[1])
+print(json.dumps({"event": "begun", "in": sorted(os.listdir(os.path.dirname(__file__)))}), flush=True)
+with open(os.path.join(request["into"], "made"), "w") as file:
+    file.write(request["text"])
+for line in sys.stdin:
+    print(json.dumps({"event": "echo", "of": json.loads(line)}), flush=True)
+    if "code" in line:
+        sys.exit(json.loads(line)["code"] and "it broke")
+"""
+PROGRAMS = Path(host_program.__file__).parents[1] / "programs"
+
+
+@pytest.fixture
+def echo(monkeypatch):
+    """A program in the place of those that are sent."""
+    monkeypatch.setattr(host_program, "sent_program_files", lambda: {"result/echo.py": ECHO})
+
+
+def test_a_program_that_is_sent_answers_and_its_folder_is_whole_or_not_there(tmp_path, echo):
+    into = tmp_path / "into"
+    for code in (3, 0):
+        request = {"text": "whole"}
+        with closing(
+            HostProgram("", sys.executable, "result/echo.py", request, has_stdin=True, into=str(into))
+        ) as sent:
+            assert sent.read_line(20) == {"event": "begun", "in": ["echo.py"]}
+            assert not into.exists()
+            sent.send_message({"a": "b"})
+            assert sent.read_line(20) == {"event": "echo", "of": {"a": "b"}}
+            sent.send_message({"code": code})
+            assert sent.read_line(20)["of"] == {"code": code}
+            if code:
+                with pytest.raises(Unavailable, match="ended with exit code 1: it broke"):
+                    sent.read_line(20)
+                assert list(tmp_path.iterdir()) == []
+            else:
+                assert sent.read_line(20) is None
+            assert not sent.is_alive
+    assert (into / "made").read_text() == "whole"
+    assert [path.name for path in tmp_path.iterdir()] == ["into"]
+
+
+def test_what_is_in_the_way_is_said_before_it_begins(tmp_path, echo):
+    for into, python, why in (
+        (tmp_path, sys.executable, "already exists"),
+        (tmp_path / "no/new", sys.executable, "there is no folder"),
+        (tmp_path / "new", "/nowhere/python", "cannot be started"),
+    ):
+        sent = HostProgram("", python, "result/echo.py", {"text": ""}, into=str(into))
+        with closing(sent), pytest.raises(Unavailable, match=why):
+            sent.read_line(20)
+    assert list(tmp_path.iterdir()) == []
+
+
+def remote_run(folder, place="/there/run"):
+    """An ended run of the host box."""
+    run = ended_run(folder)
+    write_run_place(run.path, RunPlace("box", place))
+    return run
+
+
+def test_a_result_is_used_where_it_lies(tmp_path):
+    here = ended_run(tmp_path / "here")
+    assert host_of_result(here) == ""
+    with pytest.raises(BadInput, match="here is on this machine, not on box"):
+        host_of_result(here, "box")
+    run = remote_run(tmp_path / "far")
+    assert (host_of_result(run), host_of_result(run, "box")) == ("box", "box")
+    with pytest.raises(BadInput, match="far is on box, not on other"):
+        host_of_result(run, "other")
+    (run.path / FETCH_MARK_FILE).write_text(str(len(read_status(run).attempts)))
+    assert (host_of_result(run), host_of_result(run, "box")) == ("", "box")
+    (run.path / FETCH_MARK_FILE).unlink()
+    final, saved = result_candidates(run)
+    assert final[0].startswith("/")
+    assert saved == []
+    with pytest.raises(BadInput, match="new is no whole path"):
+        merge_adapter(run, "new", MergeOptions())
+    write_known_job(run.path, KnownJob(number="1", starts=0, state=""))
+    with pytest.raises(Unavailable, match="no model is loaded on the login node box") as raised:
+        host_of_result(run)
+    assert "tui-train fetch far" in raised.value.remedy
+
+
+FIND = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import result_find, result_load
+class Pipe:
+    def send(self, event, **values): print(json.dumps(values))
+try:
+    result_find.find_weights(json.loads(sys.argv[2]), Pipe())
+except result_load.RefusedError as error:
+    print(json.dumps({"kind": error.kind}))
+"""
+
+
+def find(final, saved=(), **more):
+    """What the program that loads a result finds in some folders."""
+    request = {"candidates": [list(map(str, final)), list(map(str, saved))], "base": "", "revision": "", **more}
+    command = [sys.executable, "-c", FIND, str(PROGRAMS / "result"), json.dumps(request)]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def test_the_newer_of_final_weights_and_checkpoint_is_found_there(tmp_path):
+    for name, config in (("adapter", "adapter_config.json"), ("model", "config.json"), ("empty", "config.json")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / config).write_text(
+            json.dumps({"base_model_name_or_path": "acme/base", "architectures": ["X"]})
+        )
+    adapter, model, empty = (tmp_path / name for name in ("adapter", "model", "empty"))
+    assert find([tmp_path / "gone", empty]) == {"kind": "weights"}
+    (adapter / "adapter_model.safetensors").touch()
+    (model / "model.safetensors").touch()
+    assert find([empty, adapter]) == {"folder": str(adapter), "adapter": True, "base": "acme/base"}
+    assert find([model])["adapter"] is False
+    assert find([adapter], base="/mine", keeps_base=True)["base"] == "/mine"
+    seconds = (model / "model.safetensors").stat().st_mtime
+    os.utime(adapter / "adapter_model.safetensors", (seconds + 10, seconds + 10))
+    assert find([model], [adapter])["folder"] == str(adapter)
+    assert find([adapter], [model])["folder"] == str(adapter)
+    (adapter / "adapter_config.json").write_text(json.dumps({"task_type": "SEQ_CLS", "base_model_name_or_path": "b"}))
+    assert find([adapter], talks=True) == {"kind": "scores"}
+    (adapter / "adapter_config.json").write_text("{}")
+    assert find([adapter]) == {"kind": "base"}
+
+
+def test_data_are_read_there_by_the_same_program(tmp_path):
+    rows = [{"prompt": f"What is {number}?", "completion": "It is."} for number in range(5)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = read_data_on_host("", sys.executable, DataQuestion(files=(str(tmp_path / "rows.jsonl"),)))
+    assert (report.rows, report.format, report.problem) == (5, "prompt_completion", "")
+    missing = read_data_on_host("", sys.executable, DataQuestion(files=(str(tmp_path / "gone.jsonl"),)))
+    assert missing.problem or missing.problems or missing.counts
+
+
+@pytest.mark.whole
+@pytest.mark.training
+def test_a_result_is_tried_on_its_host(tmp_path, monkeypatch, full_run):
+    with bare_host(tmp_path, monkeypatch, "", what="a result that is tried on its host") as home:
+        there = home / "run"
+        there.mkdir()
+        (full_run.path / "output").rename(there / "output")
+        write_run_place(full_run.path, RunPlace("box", str(there)))
+        chat = Chat(full_run, compare=False)
+        with closing(chat):
+            assert chat.wait_until_loaded(lambda _: None).device == "cpu"
+            assert chat.result.weights.path == str(there / "output")
+            *_, end = chat.ask("Hello", "result", 4)
+            assert isinstance(end, AnswerEnd)
+            assert end.tokens <= 4
+        with pytest.raises(Unavailable, match="it is a full model: there is nothing to merge"):
+            merge_adapter(full_run, str(home / "merged"), MergeOptions())
+        assert not (home / "merged").exists()
