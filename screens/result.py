@@ -9,12 +9,15 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.worker import get_current_worker
 
+from tui_train.actions.host_result import host_of_result
 from tui_train.actions.merge import MergeOptions, MergeResult, merge_adapter
 from tui_train.actions.result_child import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, duration_text, loss_text, size_text, visible
-from tui_train.facts.machine.folder_names import names_in_local_folder
+from tui_train.facts.machine.folder_names import RemoteFolderNames, names_in_local_folder
+from tui_train.profile.hosts import host_address
+from tui_train.runs.remote_run import read_run_place
 from tui_train.runs.results.result import RunResult, StepLoss
 from tui_train.runs.rundir import RunDir
 
@@ -135,12 +138,11 @@ On the command line: tui-train result, try and merge."""
             if folder and folder.strip():
                 self._merge_adapter(folder.strip())
 
-        self.app.push_screen(
-            TextDialog(
-                "Merge into which new folder?", str(self.run.path / "merged"), list_folder_names=names_in_local_folder
-            ),
-            answered,
-        )
+        folder, names, title = str(self.run.path), names_in_local_folder, "Merge into which new folder?"
+        if host := host_of_result(self.run):
+            folder, names = read_run_place(self.run.path).folder, RemoteFolderNames(host_address(host))
+            title = f"Merge into which new folder on {visible(host)}?"
+        self.app.push_screen(TextDialog(title, f"{folder}/merged", list_folder_names=names), answered)
 
     def action_merge_with_own_code(self) -> None:
         """Merge with the code that came with the model."""
@@ -241,8 +243,9 @@ def _losses_text(last: StepLoss, best: StepLoss | None) -> Content:
 def _merge_result_lines(merged: MergeResult) -> list[Content]:
     """Return what came of a merge."""
     words = f"{merged.difference:.2g} of the largest logit differs at most, {merged.tolerance:g} allowed"
+    folder = f"{visible(merged.host)}:{visible(merged.folder)}" if merged.host else display_path(merged.folder)
     lines = [
-        styled(DONE_MARK, " merged into ", (display_path(merged.folder), "b")),
+        styled(DONE_MARK, " merged into ", (folder, "b")),
         styled((f"checked in {merged.dtype}: {words}; the adapter changes {merged.change:.2g}", MUTED)),
     ]
     lines += [styled((merged.note, MUTED))] if merged.note else []

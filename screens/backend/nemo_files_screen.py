@@ -9,6 +9,7 @@ from tui_train.actions.nemo_files import NemoChildProgress, NemoTextToPrepare
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.cli.environments.nemo import preparation_progress_text
+from tui_train.facts.other_machines.host_commands import text_for_host
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.trainers import trainer_has_own_field
@@ -82,7 +83,8 @@ class NemoFilesScreen(StepScreen):
         """Query the recipes of the chosen Python."""
         setup = self.setup
         if setup is None or setup.toolchain is None or setup.nemo_flavour not in {"recipes", "bridge"}:
-            raise BadInput("no Python with NeMo recipes is chosen", "Make one: tui-train env create nemo.")
+            remedy = text_for_host("Make one: tui-train env create nemo.", self.facts.host if self.facts else "")
+            raise BadInput("no Python with NeMo recipes is chosen", remedy)
         self.post_message(QueryRecipes(setup.toolchain.python, setup.nemo_flavour))
 
     def action_choose_recipe(self) -> None:

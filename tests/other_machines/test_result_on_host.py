@@ -98,6 +98,9 @@ def test_a_result_is_used_where_it_lies(tmp_path):
         host_of_result(run, "other")
     (run.path / FETCH_MARK_FILE).write_text(str(len(read_status(run).attempts)))
     assert (host_of_result(run), host_of_result(run, "box")) == ("", "box")
+    plan = json.loads((run.path / "plan.json").read_text())
+    (run.path / "plan.json").write_text(json.dumps({**plan, "python": "/only/there/python"}))
+    assert (host_of_result(run), host_of_result(run, python=sys.executable)) == ("box", "")
     (run.path / FETCH_MARK_FILE).unlink()
     final, saved = result_candidates(run)
     assert final[0].startswith("/")
@@ -172,7 +175,7 @@ def test_a_result_is_tried_on_its_host(tmp_path, monkeypatch, full_run):
         write_run_place(full_run.path, RunPlace("box", str(there)))
         chat = Chat(full_run, compare=False)
         with closing(chat):
-            assert chat.wait_until_loaded(lambda _: None).device == "cpu"
+            assert chat.wait_until_loaded(lambda _: None).device == "box: cpu"
             assert chat.result.weights.path == str(there / "output")
             *_, end = chat.ask("Hello", "result", 4)
             assert isinstance(end, AnswerEnd)

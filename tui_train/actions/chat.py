@@ -74,7 +74,7 @@ class Chat:
 
         It is loaded where the result lies; that may be the `named_host`.
         """
-        run_result, host = read_result(run), host_of_result(run, named_host)
+        run_result, host = read_result(run), host_of_result(run, named_host, python)
         self._messages: dict[ChatModelSide, list[dict[str, str]]] = {"result": [], "base": []}
         self._number = 0
         if host:
@@ -115,7 +115,8 @@ class Chat:
                 on_loading_model(visible(str(message.get("what", ""))))
         try:
             template = bool(message["template"])
-            device, dtype = visible(str(message["device"])), visible(str(message["dtype"]))
+            where = f"{visible(self._child.host)}: " if isinstance(self._child, HostResultChild) else ""
+            device, dtype = f"{where}{visible(str(message['device']))}", visible(str(message["dtype"]))
         except KeyError as error:
             raise Unavailable(
                 ("the model program sent an answer that is not understood"), "If that happens again, report it."

@@ -1,6 +1,9 @@
-"""Where a run's result is used: on its host until it was fetched, and in which folders it may be there."""
+"""Where a run's result is used: on its host unless it can be here, and in which folders it may be there."""
+
+from pathlib import Path
 
 from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.files import inode_and_size
 from tui_train.base.text import visible
 from tui_train.places import place_of_run
 from tui_train.profile.hosts import host_address
@@ -10,21 +13,30 @@ from tui_train.runs.results.resuming import are_results_here
 from tui_train.runs.rundir import RunDir
 
 
-def host_of_result(run: RunDir, named_host: str = "") -> str:
-    """Return the host on which a run's result is used: where it lies, unless it was fetched; empty: this machine.
+def host_of_result(run: RunDir, named_host: str = "", python: str = "") -> str:
+    """Return the host on which a run's result is used; empty: this machine.
 
-    BadInput where another host than the run's is named, Unavailable where it is a job's.
+    It is this one where it was fetched, and the Python that trained is here or another `python` is named. BadInput
+    where another host than the run's is named, Unavailable where it is a job's.
     """
     place, name = read_remote_place(run.path), visible(run.name)
     if named_host and (place is None or host_address(named_host) != host_address(place.host)):
         where = f"on {visible(place.host)}" if place else "on this machine"
         raise BadInput(f"{name} is {where}, not on {visible(named_host)}", "Leave out --on: it is used where it is.")
-    if place is None or (not named_host and (place.shared or are_results_here(run))):
+    if place is None:
         return ""
-    if place_of_run(run).slurm:
+    slurm = place_of_run(run).slurm
+    if not named_host and are_results_here(run) and (slurm or python or _is_training_python_here(run)):
+        return ""
+    if slurm:
         message = f"{name} was a job of Slurm: no model is loaded on the login node {visible(place.host)}"
         raise Unavailable(message, f"Copy its result here first: tui-train fetch {name}. Then repeat the command.")
     return place.host
+
+
+def _is_training_python_here(run: RunDir) -> bool:
+    named = run.plan().get("python")
+    return isinstance(named, str) and bool(inode_and_size(Path(named))[0])
 
 
 def result_candidates(run: RunDir) -> list[list[str]]:

@@ -77,7 +77,7 @@ def merge_adapter(
     step. TuiTrainError where it cannot be done; then nothing is left.
     """
     run_result = read_result(run)
-    if host := host_of_result(run, options.host):
+    if host := host_of_result(run, options.host, options.python):
         merged = _merge_on_host(run, run_result, folder, options, host, on_step, cancelled)
     else:
         merged = _merge_here(run, run_result, folder, options, on_step, cancelled)
