@@ -8,11 +8,14 @@ import msgspec
 import pytest
 from ssh import bare_host, cut_connections_later
 from support import run_cli, wait_until
+from tui_train.screens.app.environment_installer import _create_on_host
 
 from tui_train.actions import environments
 from tui_train.actions.environments import PackageSet, on_host
+from tui_train.actions.environments import create as making
 from tui_train.actions.environments.create import InstallCancelled, InstallPlan
 from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavailable
+from tui_train.checks.finding import EnvironmentInstall
 from tui_train.facts.machine.torch_builds import TorchBuild
 from tui_train.facts.types import Machine
 from tui_train.runner.system.environments import is_unfinished
@@ -122,6 +125,8 @@ def test_it_is_made_once_and_goes_on_where_nobody_follows(tmp_path):
     hf = environments.PACKAGE_SETS["hf"]
     again = on_host.ask_installers("", hf, str(path))
     assert (again.standing, again.id) == ("making", "1")
+    followed = on_host.ask_installers("", hf, str(path), first_free=True)
+    assert (followed.folder, followed.id) == (str(path), "1")
     told = follow(install)
     assert told[:3] == ["Making the environment …", "begun", "done"]
     assert "Checking it …" in told
@@ -177,6 +182,31 @@ def test_a_lost_host_is_asked_again_from_where_it_was_heard_last(tmp_path, monke
     assert [line for line in told if line in {"one", "two"}] == ["one", "two"]
     assert any("It goes on there; asking again" in line for line in told)
     assert asked[1] > 0
+
+
+class Reporter:
+    """What the wizard reports of an installation."""
+
+    host = ""
+
+    def __init__(self):
+        self.told = []
+        self.report_folder = self.begin_step = self.add_output_line = self.told.append
+
+
+def test_the_wizard_makes_it_there_in_a_folder_that_is_free(monkeypatch):
+    taken = on_host.ask_installers("", environments.PACKAGE_SETS["hf"]).folder
+    Path(taken).mkdir(parents=True)
+    work = f"mkdir {taken}-2/bin; ln -s {sys.executable} {taken}-2/bin/python"
+    commands = (("sh", "-c", work), ("echo", "torch"), ("true",))
+    monkeypatch.setattr(making, "install_commands", lambda *_: commands)
+    monkeypatch.setattr(on_host, "_CHECK_CODE", "print('checked')")
+    monkeypatch.setattr(on_host, "_choose_python", lambda *_: sys.executable)
+    reporter = Reporter()
+    python = _create_on_host(EnvironmentInstall("hf", "install torch"), Machine(hostname=""), reporter, lambda: False)
+    assert python == f"{taken}-2/bin/python"
+    assert reporter.told[0] == f"{taken}-2"
+    assert reporter.told[-1] == "checked"
 
 
 @pytest.mark.whole

@@ -98,10 +98,9 @@ def ask_installers(
     names = [python] if python else [*(f"python3.{minor}" for minor in minors), "python3"]
     question = {"do": "installers", "set": package_set.name, "path": path, "first_free": first_free, "pythons": names}
     answer = ask_host(host, question, HostInstallers, _ANSWER_SECONDS)
-    if answer.error or not answer.folder.startswith("/"):
-        raise Unavailable(
-            f"{machine_name(host)}: {visible(answer.error) or 'no folder is named'}", "Name --path FOLDER."
-        )
+    if answer.error or not answer.folder.startswith("/") or visible(answer.folder) != answer.folder:
+        why = visible(answer.error) or "no folder is named"
+        raise Unavailable(f"{machine_name(host)}: {why}", "Name a whole path of that host: --path FOLDER")
     return answer
 
 
@@ -147,8 +146,8 @@ def _choose_python(name: str, package_set: PackageSet, installers: HostInstaller
     """Return the Python of a host that makes the environment; uv may bring one."""
     minors = range(package_set.oldest, package_set.newest + 1)
     known = [each for each in installers.pythons if each.major == 3 and each.minor in minors]
-    able = (each.path for each in known if (not python or each.path == python) and (installers.uv or each.makes))
-    if found := next(able, ""):
+    named = [each for each in known if python in {"", each.path, Path(each.path).name}]
+    if found := next((each.path for each in named if installers.uv or each.makes), ""):
         return found
     versions = f"Python 3.{package_set.oldest} to 3.{package_set.newest}"
     if python:
@@ -168,7 +167,7 @@ def _choose_python(name: str, package_set: PackageSet, installers: HostInstaller
 
 
 def _uv_variables(host: str, python: str) -> dict[str, str]:
-    """Return the settings of pip on a host as variables for uv."""
+    """Return the settings of a Python's pip on a host as variables for uv."""
     program = resources.files("tui_train.actions.environments").joinpath("pip_settings.py").read_text("utf-8")
     said = ask_child(host, [python, "-c", program], _ANSWER_SECONDS, {}).stdout.decode(errors="replace").splitlines()
     return {name: value for name, equals, value in (line.partition("=") for line in said) if equals}

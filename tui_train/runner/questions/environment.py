@@ -46,14 +46,15 @@ _VERSION_CODE = (
 def send_installers(question: dict[str, Any]) -> None:
     """Send where an environment would lie, its room, and what could make it: uv, and Pythons with their versions.
 
-    `path` is where (empty: by its `set`, with `first_free` under the first free name), `pythons` are names to look for.
+    `path` is where (empty: by its `set`), `pythons` are names to look for. With `first_free` it is the first free name,
+    unless one is being made there.
     """
     folder = Path(question["path"]).expanduser() if question["path"] else environments_folder() / question["set"]
     if not folder.is_absolute():
         raise RequestFailedError(f"{folder} is no absolute path")
-    if question["first_free"]:
+    if question["first_free"] and not _is_being_made(folder):
         folder = first_free_path(folder)
-    if is_unfinished(folder) and not is_unfinished_and_abandoned(folder):
+    if _is_being_made(folder):
         standing = "making"
     else:
         standing = "taken" if os.path.lexists(str(folder)) and not is_unfinished(folder) else "free"
@@ -102,7 +103,7 @@ def cancel_environment(question: dict[str, Any]) -> None:
     maker = Process(*kept.get("process", (0, 0)))
     if kept.get("id") == question["id"] and is_unfinished(folder):
         deadline = time.monotonic() + KILL_WAIT_SECONDS
-        while not is_unfinished_and_abandoned(folder) and is_unfinished(folder) and time.monotonic() < deadline:
+        while _is_being_made(folder) and time.monotonic() < deadline:
             if maker.is_alive:
                 with contextlib.suppress(OSError):
                     os.killpg(maker.pid, signal.SIGKILL)
@@ -112,12 +113,16 @@ def cancel_environment(question: dict[str, Any]) -> None:
     send_json_line(removed=not folder.exists())
 
 
+def _is_being_made(folder: Path) -> bool:
+    return is_unfinished(folder) and not is_unfinished_and_abandoned(folder)
+
+
 def _begin(folder: Path, question: dict[str, Any]) -> None:
     """Start the process that makes an environment; what one that was killed has left there is removed."""
     if is_unfinished_and_abandoned(folder):
         shutil.rmtree(str(folder), ignore_errors=True)
     if os.path.lexists(str(folder)):
-        being_made = " and is being made" if is_unfinished(folder) else ""
+        being_made = " and is being made" if _is_being_made(folder) else ""
         raise RequestFailedError(f"{folder} is there already{being_made}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir()
