@@ -1,6 +1,6 @@
 """Result: what a run made, where it lies, how good it is; it is tried, merged and served from here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual import work
@@ -138,7 +138,8 @@ On the command line: tui-train result, try and merge."""
             if folder and folder.strip():
                 self._merge_adapter(folder.strip())
 
-        folder, names, title = str(self.run.path), names_in_local_folder, "Merge into which new folder?"
+        folder, title = str(self.run.path), "Merge into which new folder?"
+        names: Callable[[str], list[str]] = names_in_local_folder
         if host := host_of_result(self.run):
             folder, names = read_run_place(self.run.path).folder, RemoteFolderNames(host_address(host))
             title = f"Merge into which new folder on {visible(host)}?"

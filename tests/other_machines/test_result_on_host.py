@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from ssh import bare_host
+from support import make_executable, wait_until
 from training_results import ended_run
 
 from tui_train.actions import host_program
@@ -163,6 +164,77 @@ def test_data_are_read_there_by_the_same_program(tmp_path):
     assert (report.rows, report.format, report.problem) == (5, "prompt_completion", "")
     missing = read_data_on_host("", sys.executable, DataQuestion(files=(str(tmp_path / "gone.jsonl"),)))
     assert missing.problem or missing.problems or missing.counts
+
+
+CHILD = """
+import json, os, sys
+request = json.loads(sys.argv[1])
+def say(event, **values): print(json.dumps({"event": event, **values}), flush=True)
+say("found", folder=request["candidates"][0][0], adapter=True, base="acme/base")
+if "into" in request:
+    say("step", what="merging", of=request["base"])
+    open(os.path.join(request["into"], "model"), "w").close()
+    difference = 0.5 if request["trusted"] else 1e-6
+    say("done", dtype="float32", difference=difference, tolerance=1e-4, change=0.1)
+    sys.exit(difference > 1e-4)
+say("loading", what="acme/base")
+say("ready", device=os.environ["DEVICE"], dtype="float32", template=True, compares=request["compare"])
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["messages"][-1]["content"] == "fail":
+        say("error", kind="missing", why="no weights")
+        continue
+    say("text", id=asked["id"], text=f"{len(asked['messages'])} to {asked['side']}")
+    say("end", id=asked["id"], tokens=2, seconds=0.5, why="end")
+"""
+
+
+@pytest.fixture
+def far_run(tmp_path, monkeypatch):
+    """A run of a host that is this machine behind another program than ssh, with programs that load no model."""
+    (tmp_path / "bin").mkdir()
+    make_executable(tmp_path / "bin" / "ssh", '#!/bin/sh\nfor last; do :; done\nsh -c "$last"\nexit $?\n')
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("DEVICE", "cuda:0")
+    files = {"result/chat_child.py": CHILD, "result/merge_child.py": CHILD}
+    monkeypatch.setattr(host_program, "sent_program_files", lambda: files)
+    return remote_run(tmp_path / "far")
+
+
+def test_a_chat_is_held_on_the_host(far_run):
+    with closing(Chat(far_run, compare=True, python=sys.executable)) as chat:
+        seen = []
+        loaded = chat.wait_until_loaded(seen.append)
+        assert (loaded.device, loaded.compares, seen) == ("box: cuda:0", True, ["acme/base"])
+        assert chat.result.weights_text == "PEFT adapter of acme/base"
+        for number, text in ((1, "1 to base"), (2, "3 to base")):
+            piece, end = chat.ask(f"question {number}", "base")
+            assert (piece.text, end.tokens) == (text, 2)
+        with pytest.raises(Unavailable, match="the model is not complete here: no weights") as raised:
+            list(chat.ask("fail", "result"))
+        assert raised.value.remedy.startswith("On box: Copy the missing files there")
+        assert chat.is_alive
+    with closing(Chat(far_run, compare=False, python="/nowhere/python")) as chat:
+        with pytest.raises(Unavailable, match="box: /nowhere/python cannot be started"):
+            chat.wait_until_loaded(lambda _: None)
+        assert not chat.is_alive
+
+
+def test_an_adapter_is_merged_on_the_host_or_nothing_is_left(far_run, tmp_path):
+    into, steps = tmp_path / "merged", []
+    options = MergeOptions(python=sys.executable, trusts_model_code=True)
+    with pytest.raises(Unavailable, match="does not answer like the adapter"):
+        merge_adapter(far_run, str(into), options)
+    assert not into.exists()
+    good = MergeOptions(python=sys.executable)
+    merged = merge_adapter(far_run, str(into), good, lambda what, of: steps.append((what, of)))
+    assert (merged.host, merged.folder, merged.dtype) == ("box", str(into), "float32")
+    assert [what for what, _ in steps] == ["merging"]
+    assert (into / "model").exists()
+    with pytest.raises(Unavailable, match="it already exists"):
+        merge_adapter(far_run, str(into), good)
+    # As sshd does, what answers goes on for a moment after its client.
+    wait_until(lambda: not list(tmp_path.glob(".merged*")), 10)
 
 
 @pytest.mark.whole

@@ -1,6 +1,5 @@
 """PACKAGE_SETS: the package sets for training environments, each with exact, tested versions."""
 
-import shlex
 from importlib import resources
 from pathlib import Path
 
@@ -69,8 +68,3 @@ def torch_requirement(package_set: PackageSet) -> str:
     """Return the torch requirement of a set, such as torch==2.13.0."""
     lines = package_set.requirements_file.read_text(encoding="utf-8").splitlines()
     return next(line for line in lines if line.startswith("torch=="))
-
-
-def create_command(name: str, host: str = "") -> str:
-    """Return the command that creates a set's environment on this machine or a host, safe to show."""
-    return f"tui-train env create {name}{f' --on {visible(shlex.quote(host))}' if host else ''}"

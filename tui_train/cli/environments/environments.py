@@ -15,6 +15,7 @@ from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.machine.torch_builds import TorchBuild
 from tui_train.facts.models.nemo_models import probe_recipes
+from tui_train.facts.other_machines.host_commands import text_for_host
 from tui_train.facts.types import Machine, Toolchain
 from tui_train.places import place_of
 from tui_train.profile import fields
@@ -26,7 +27,7 @@ def print_package_sets_and_pythons(host: str = "") -> None:
     """Print the package sets, and every Python found on this machine or a host with what it can train."""
     sets = ((each.name, each.about, each.size_text) for each in environments.PACKAGE_SETS.values())
     click.echo(aligned_table_text([("set", "purpose", "on disk"), *sets]))
-    click.echo(f"Create one: {environments.create_command('NAME', host)}\n")
+    click.echo(f"Create one: {text_for_host('tui-train env create NAME', host)}\n")
     if host:
         facts = place_of(host=host).probe_machine_facts()
         machine, toolchains = facts.machine, facts.toolchains

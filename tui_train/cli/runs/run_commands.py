@@ -330,7 +330,8 @@ def merge(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Merge RUN's adapter into its base model, as the new model folder FOLDER, and check that it answers the same.
 
-    That is done where the result lies: on its host until it was fetched; FOLDER is a whole path of that host then.
+    The result of a run on a host is merged there, unless it was fetched and the Python that trained is here: FOLDER is
+    a whole path of that host then.
     """
     from tui_train.actions.merge import MergeOptions
     from tui_train.cli.results import result

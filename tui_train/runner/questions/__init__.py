@@ -1,1 +1,1 @@
-"""Questions that a machine answers over ssh to another one: its facts, the runs on it, and its Slurm."""
+"""Questions that a machine answers over ssh to another one: its facts, runs, Slurm, and what it is to make or run."""
