@@ -126,6 +126,8 @@ def _place_text(installation: Installation) -> str:
 def _hint_text(installation: Installation) -> Content:
     if installation.python:
         return Content("The profile uses it now. Esc goes back.")
+    if installation.failure and installation.host:
+        return Content("Esc goes back; F2 there tries again, or follows what still goes on there.")
     if installation.failure:
         return Content(
             "Nothing of it is left. Esc goes back; F2 there tries again, and downloads only what is missing."
