@@ -87,8 +87,7 @@ def make_environment(question: dict[str, Any]) -> None:
     """
     folder = Path(question["folder"])
     with _hold_work_folder(folder):
-        asked_before = _read_json(folder, _MAKER_NAME).get("id") == question["id"]
-        if not asked_before:
+        if _read_json(folder, _MAKER_NAME).get("id") != question["id"]:
             try:
                 _begin(folder, question)
             except OSError as error:
@@ -126,25 +125,36 @@ def _begin(folder: Path, question: dict[str, Any]) -> None:
         raise RequestFailedError(f"{folder} is there already{being_made}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir()
-    lock = mark_unfinished_and_lock(folder)
-    work = _work_folder(folder)
-    with contextlib.suppress(FileNotFoundError):
-        (work / _END_NAME).unlink()
-    (work / REQUIREMENTS_FILE_NAME).write_text(question["requirements"], encoding="utf-8")
-    log = os.open(str(work / _LOG_NAME), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    lock, work = mark_unfinished_and_lock(folder), _work_folder(folder)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            (work / _END_NAME).unlink()
+        (work / REQUIREMENTS_FILE_NAME).write_text(question["requirements"], encoding="utf-8")
+        log = os.open(str(work / _LOG_NAME), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        _start_maker(folder, question, lock, log)
+    except OSError:
+        shutil.rmtree(str(folder), ignore_errors=True)
+        raise
+    finally:
+        os.close(lock)
+    os.close(log)
+    while _read_json(folder, _MAKER_NAME).get("id") != question["id"]:
+        if is_unfinished_and_abandoned(folder):
+            shutil.rmtree(str(folder), ignore_errors=True)
+            raise RequestFailedError(f"nothing can be written in {work}")
+        time.sleep(_POLL_SECONDS / 10)
+
+
+def _start_maker(folder: Path, question: dict[str, Any], lock: int, log: int) -> None:
+    """Start the process that makes an environment: nobody's child, in a session that outlasts the login."""
     if (child := os.fork()) == 0:
         try:
-            # Once more, so that it is nobody's child; in a session of its own, which the end of a login does not reach.
             os.setsid()
             if os.fork() == 0:
                 _become_maker(folder, question, lock, log)
         finally:
             os._exit(0)
-    os.close(lock)
-    os.close(log)
     os.waitpid(child, 0)
-    while _read_json(folder, _MAKER_NAME).get("id") != question["id"]:
-        time.sleep(_POLL_SECONDS / 10)
 
 
 def _become_maker(folder: Path, question: dict[str, Any], lock: int, log: int) -> None:
