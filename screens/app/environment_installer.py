@@ -147,9 +147,10 @@ def _create_environment_in_free_folder(
     from tui_train.actions.environments import create
     from tui_train.base.app_paths import environments_folder
     from tui_train.facts.gpus.verdicts import recommended_torch_build
+    from tui_train.runner.system.environments import first_free_path
 
     package_set = environments.find_package_set(environment.set_name)
-    place = create.first_free_path(environments_folder() / package_set.name)
+    place = first_free_path(environments_folder() / package_set.name)
     reporter.report_folder(display_path(str(place)))
     wheel = create.choose_torch_build(machine, "")
     plan = create.plan_install(package_set, place, create.find_supported_python(package_set), wheel, create.find_uv())

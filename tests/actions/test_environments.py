@@ -19,6 +19,7 @@ from tui_train.base.errors import BadInput, CannotWrite, Unavailable
 from tui_train.cli.environments import environments as printed
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.torch_builds import RECOMMENDED_TORCH_VERSION, TorchBuild, choose_torch_build
+from tui_train.runner.system.environments import first_free_path, mark_unfinished_and_lock
 
 ROOT = Path(__file__).parents[2]
 PYTORCH = "https://download.pytorch.org/whl/"
@@ -331,13 +332,13 @@ def test_less_room_than_it_takes_is_said_before(tmp_path):
 def test_an_environment_whose_maker_was_killed_is_none_and_is_made_again():
     folder = app_paths.environments_folder() / "new"
     subprocess.run(venv(folder), check=True)
-    lock = making.mark_unfinished_and_lock(folder)
+    lock = mark_unfinished_and_lock(folder)
     assert "env new" not in [tool.label for tool in probe.probe_toolchains(deadline=20)]
     with pytest.raises(CannotWrite, match="already exists"):
         making.refuse_existing_environment(folder)
-    assert making.first_free_path(folder).name == "new-2"
+    assert first_free_path(folder).name == "new-2"
     os.close(lock)
-    assert making.first_free_path(folder) == folder
+    assert first_free_path(folder) == folder
     making.refuse_existing_environment(folder)
     assert not folder.exists()
 

@@ -115,7 +115,8 @@ def test_a_failed_one_says_why_and_leaves_nothing(tmp_path):
 
 def test_it_is_made_once_and_goes_on_where_nobody_follows(tmp_path):
     path, counted = tmp_path / "new", tmp_path / "count"
-    work = ("sh", "-c", f"echo x >> {counted}; echo begun; sleep 1; echo done; touch {path}/made")
+    waits = f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done"
+    work = ("sh", "-c", f"echo x >> {counted}; echo begun; {waits}; echo done; touch {path}/made")
     install = installing(path, work)
     lines = on_host._making_lines(install, 0, lambda: False)
     assert next(lines).text
@@ -127,6 +128,7 @@ def test_it_is_made_once_and_goes_on_where_nobody_follows(tmp_path):
     assert (again.standing, again.id) == ("making", "1")
     followed = on_host.ask_installers("", hf, str(path), first_free=True)
     assert (followed.folder, followed.id) == (str(path), "1")
+    (tmp_path / "go").touch()
     told = follow(install)
     assert told[:3] == ["Making the environment …", "begun", "done"]
     assert "Checking it …" in told

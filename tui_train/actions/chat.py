@@ -1,7 +1,7 @@
 """A chat with what a run made, and with its base model beside it: loaded once, streamed."""
 
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -74,30 +74,18 @@ class Chat:
 
         It is loaded where the result lies; that may be the `named_host`.
         """
-        run_result, host = read_result(run), host_of_result(run, named_host, python)
+        self.result: RunResult = read_result(run)
+        host = host_of_result(run, named_host, python)
+        request: dict[str, Any]
+        request = {"candidates": result_candidates(run), "talks": True} if host else _weights_request(self.result)
+        self.compares = compare and bool(host or self.result.base)
+        trained = training_python(run, python, host)
+        request |= {"base": self.result.base, "revision": self.result.revision, "compare": self.compares}
+        request |= {"device": trained.device, "trusted": trusted}
+        start: type[ResultChild | HostResultChild] = HostResultChild if host else ResultChild
+        self._child = start(trained, "chat_child.py", request, has_stdin=True)
         self._messages: dict[ChatModelSide, list[dict[str, str]]] = {"result": [], "base": []}
         self._number = 0
-        if host:
-            self.result, self.compares = run_result, compare
-            trained = training_python(run, python, host)
-            request = {"candidates": result_candidates(run), "base": run_result.base, "revision": run_result.revision}
-            request |= {"talks": True, "compare": compare, "device": trained.device, "trusted": trusted}
-            self._child: ResultChild | HostResultChild = HostResultChild(
-                trained, "chat_child.py", request, has_stdin=True
-            )
-            return
-        weights = require_loadable_weights(run_result)
-        if weights.scores:
-            raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be tried.")
-        adapter = weights.kind == "adapter"
-        if adapter and not run_result.base:
-            raise BadInput(f"the adapter in {visible(weights.path)} does not name its base model", "Name another run.")
-        self.result: RunResult = run_result
-        self.compares = compare and bool(run_result.base)
-        trained = training_python(run, python)
-        request = {"folder": weights.path, "adapter": adapter, "base": run_result.base, "revision": run_result.revision}
-        request |= {"compare": self.compares, "device": trained.device, "trusted": trusted}
-        self._child = ResultChild(trained, "chat_child.py", request, has_stdin=True)
 
     @property
     def sides(self) -> tuple[ChatModelSide, ...]:
@@ -170,6 +158,17 @@ class Chat:
     def close(self) -> None:
         """End the child."""
         self._child.close()
+
+
+def _weights_request(run_result: RunResult) -> dict[str, Any]:
+    """Return which weights on this machine are loaded; TuiTrainError where they cannot be talked with."""
+    weights = require_loadable_weights(run_result)
+    if weights.scores:
+        raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be tried.")
+    adapter = weights.kind == "adapter"
+    if adapter and not run_result.base:
+        raise BadInput(f"the adapter in {visible(weights.path)} does not name its base model", "Name another run.")
+    return {"folder": weights.path, "adapter": adapter}
 
 
 def _parse_answer_end(side: ChatModelSide, message: dict[str, object]) -> AnswerEnd:

@@ -161,11 +161,12 @@ def _become_maker(folder: Path, question: dict[str, Any], lock: int, log: int) -
     """Run the steps, and keep how they ended; a failed environment is removed."""
     os.setpgid(0, 0)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    for end, target in ((nothing, 0), (log, 1), (log, 2)):
-        os.dup2(end, target)
+    for opened, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(opened, target)
     process = process_with_pid(os.getpid())
     _write_json(folder, _MAKER_NAME, {"id": question["id"], "process": [process.pid, process.ticks]})
-    environment, end = {**os.environ, **question["variables"]}, {"step": -1, "code": 0, "said": ""}
+    environment = {**os.environ, **question["variables"]}
+    end: dict[str, Any] = {"step": -1, "code": 0, "said": ""}
     for step, (text, command) in enumerate(question["steps"]):
         os.write(log, f"{STEP_PREFIX}{text}\n".encode())
         try:
