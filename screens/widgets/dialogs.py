@@ -18,8 +18,8 @@ from tui_train.base.text import as_sentence, visible
 
 from ..screen_words import words_on_screen
 from .file_viewer import ScrollingPage
-from .form.entry import ListFolderNames, PathSuggester, list_candidates
 from .lines import DrawLines, Lines
+from .path_suggester import ListFolderNames, PathSuggester
 from .text_layout import FAILED_MARK, KEY_STYLE, styled
 
 
@@ -157,3 +157,17 @@ class HelpScreen(ModalScreen[None]):
         """Draw the help."""
         self.query_one(Lines).show(self._draw)
         self.query_one(ScrollingPage).focus()
+
+
+def list_candidates(entry: Input) -> None:
+    """Show the names with which the path in an input may go on, to choose from."""
+
+    def take(text: str | None) -> None:
+        if text:
+            entry.value = text
+            entry.cursor_position = len(text)
+
+    candidates = entry.suggester.candidates(entry.value) if isinstance(entry.suggester, PathSuggester) else ()
+    if candidates:
+        rows = [(text, text.rstrip("/").rpartition("/")[2] + "/" * text.endswith("/")) for text in candidates]
+        entry.app.push_screen(ChoiceDialog("Which one?", rows), take)

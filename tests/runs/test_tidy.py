@@ -185,7 +185,7 @@ def test_on_a_disk_that_is_read_only_nothing_changes(disk, words):
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     assert str(run.path) in said("runs", *words, code=73)
     assert rundir.list_runs() == (run,)
-    assert folders.read_note(run) == "old"
+    assert run.note() == "old"
 
 
 @ROOT
@@ -196,7 +196,7 @@ def test_on_a_full_disk_a_note_stays_and_a_run_can_be_renamed_and_removed(disk):
         while True:
             file.write(b"x" * 4096)
     assert "The disk is full" in said("runs", "note", "last", "new", code=73)
-    assert folders.read_note(run) == "old"
+    assert run.note() == "old"
     said("runs", "mv", "last", "better")
     said("runs", "rm", "last", "--yes")
     assert rundir.list_runs() == ()

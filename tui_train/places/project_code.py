@@ -14,7 +14,7 @@ from tui_train.base.text import quantity, visible
 from tui_train.channel.session import ask_host
 from tui_train.facts.scripts.project_files import project_file_set
 from tui_train.places.sent_files import HostToSendTo, find_missing_files
-from tui_train.plan.render import RenderedFile
+from tui_train.plan.run_files import RenderedFile
 from tui_train.profile.hosts import host_address
 from tui_train.profile.types import Profile
 from tui_train.runner.questions.project_code import read_project_code

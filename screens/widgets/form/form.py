@@ -24,8 +24,9 @@ from tui_train.facts.machine.folder_names import names_in_local_folder
 from tui_train.profile import fields
 
 from ...messages import UndoChange, ValueChosen
+from ..path_suggester import ListFolderNames, PathSuggester
 from ..text_layout import line_strip
-from .entry import Entry, ListFolderNames, PathSuggester, run_key_binding
+from .entry import Entry, run_key_binding
 from .form_lines import VALUE_START_CELL, FormGroup, FormRow, cursor_stop_line_numbers, draw_form_line, entry_width
 from .form_state import FormState
 

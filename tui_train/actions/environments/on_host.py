@@ -24,7 +24,6 @@ from tui_train.facts.models.nemo_models import parse_recipes
 from tui_train.facts.other_machines import remote
 from tui_train.facts.other_machines.host_commands import text_for_host
 from tui_train.facts.types import Machine
-from tui_train.places.host_questions import ask_child
 from tui_train.runner.questions.environment import REQUIREMENTS_FILE_NAME, STEP_PREFIX
 
 _ANSWER_SECONDS = 60.0
@@ -169,7 +168,9 @@ def _choose_python(name: str, package_set: PackageSet, installers: HostInstaller
 def _uv_variables(host: str, python: str) -> dict[str, str]:
     """Return the settings of a Python's pip on a host as variables for uv."""
     program = resources.files("tui_train.actions.environments").joinpath("pip_settings.py").read_text("utf-8")
-    said = ask_child(host, [python, "-c", program], _ANSWER_SECONDS, {}).stdout.decode(errors="replace").splitlines()
+    said = (
+        remote.run_on_host(host, [python, "-c", program], _ANSWER_SECONDS).stdout.decode(errors="replace").splitlines()
+    )
     return {name: value for name, equals, value in (line.partition("=") for line in said) if equals}
 
 
@@ -196,7 +197,7 @@ def create_on_host(
 def describe_on_host(install: HostInstall, machine: Machine, print_message: Callable[[str], None]) -> None:
     """Print what a new environment of a host can train on; Unavailable where NeMo does not work in it."""
     python = str(install.plan.python)
-    facts = remote.read_planning_facts(install.host, (python,), (), ())
+    facts = remote.read_planning_facts(install.host, remote.NamedOnHost(pythons=(python,)))
     for tool in facts.toolchains:
         if tool.python == python:
             for line in making.supported_gpu_lines(machine, tool):
@@ -204,7 +205,7 @@ def describe_on_host(install: HostInstall, machine: Machine, print_message: Call
     if install.plan.package_set.recipe:
         source = resources.files("tui_train").joinpath("programs/nemo_recipes.py").read_text("utf-8")
         command = [python, "-B", "-c", RUN_PROGRAM_TEXT_CODE, source, "recipes"]
-        recipes = parse_recipes(ask_child(install.host, command, _RECIPES_SECONDS, {}))
+        recipes = parse_recipes(remote.run_on_host(install.host, command, _RECIPES_SECONDS))
         print_message(making.nemo_support_text(install.plan.package_set, recipes))
 
 

@@ -17,7 +17,6 @@ from tui_train.runner.queue.listing import WaitingStart, list_waiting_starts, mo
 from tui_train.runner.queue.tickets import queue_folder_path
 from tui_train.runner.system.safe_open import user_name
 from tui_train.runs import rundir
-from tui_train.runs.folders import read_note
 from tui_train.runs.remote_run import read_remote_place
 
 
@@ -31,7 +30,7 @@ def print_queue(host: str, *, as_json: bool) -> None:
         # What another user's run of the same name is noted with is not known here.
         here = {run.name: run for run in rundir.list_runs()}
         own = [here.get(start.run) if host or start.user == user_name(os.geteuid()) else None for start in waiting]
-        notes = [visible(read_note(run)) if run else "" for run in own]
+        notes = [visible(run.note()) if run else "" for run in own]
         # The first column, by which a run is moved, is the last to be cut.
         rows = [
             (f"{place}  {visible(start.run)}", *([note] if any(notes) else []), *_queue_cells(start))

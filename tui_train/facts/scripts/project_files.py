@@ -150,6 +150,7 @@ def _file_set(
         if name not in surely and may_hold_secrets(name):
             left_out.append((name, "it may hold secrets"))
             continue
+        file: SentFile | None
         try:
             file, why = _described_file(folder, name)
         except FileNotFoundError:
@@ -157,7 +158,7 @@ def _file_set(
         except OSError as error:
             file, why = None, error.strerror or "it cannot be read"
         if file and name not in surely and file.size > _MAX_UNTRACKED_BYTES:
-            file, why = None, size_text(file.size)
+            why, file = size_text(file.size), None
         if file:
             files.append(file)
         else:
