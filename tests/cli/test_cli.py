@@ -437,7 +437,7 @@ def test_a_folder_is_a_run_where_no_id_is_meant(mine):
 def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys):
     lines = [f"step {step}/500 | loss {step}.0 | tokens/s 1" for step in range(1, 501)]
     monkeypatch.setattr(watch, "follow_lines", lambda run, **_: iter(lines))
-    monkeypatch.setattr(watch, "wait_for_end", lambda run: None)
+    monkeypatch.setattr(watch, "wait_for_end", lambda run: RunStatus(state="finished"))
     progress, _ = watch.stream_run(rundir.RunDir(Path("/nowhere")))
     assert [point.step for point in progress.curve.points()] == [1, 500]
     assert capsys.readouterr().out.splitlines() == lines

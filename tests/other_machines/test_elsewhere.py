@@ -128,7 +128,7 @@ def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
 def test_this_machine_is_not_taken_for_the_other(box, monkeypatch):
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
     where = machine_facts.probe_facts_for_profile(profile(), FactsSource(machine_file=box))
-    assert (where.variables, where.resources_in_use, where.engines) == ((), (), ())
+    assert (where.variables, where.resources_in_use, where.engines) == ((), (), None)
     assert where.other_machine == str(box)
 
 

@@ -156,6 +156,7 @@ def test_places(monkeypatch):
     cache = app_paths.image_facts_folder()
     known = [*(folder / "NAME.toml" for folder in folders), app_paths.webhooks_folder(), app_paths.runs_folder()]
     known += [app_paths.last_profile_file(), app_paths.faults_log(), app_paths.environments_folder()]
+    known += [app_paths.runs_folder().with_name("environments")]
     known += [cache.parent / "runner", cache, app_paths.data_summaries_folder(), cache.parent / "container"]
     assert told == known
 

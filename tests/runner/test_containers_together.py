@@ -62,7 +62,11 @@ def has_own_processes():
         return False
 
 
-pytestmark = pytest.mark.skipif(not has_own_processes(), reason="NOT TESTED: hosts need namespaces of their own")
+pytestmark = [
+    pytest.mark.skipif(not has_own_processes(), reason="NOT TESTED: hosts need namespaces of their own"),
+    # They are known by one mark.
+    pytest.mark.xdist_group("containers-together"),
+]
 
 
 @pytest.fixture

@@ -212,7 +212,7 @@ def test_a_stop_after_the_end_of_a_container_does_not_make_it_a_stopped_one(stub
     (stub / "code").write_text(container)
     (stub / "gone").touch()
     signals = SimpleNamespace(stop="SIGTERM", code=143)
-    start = SimpleNamespace(planned=SimpleNamespace(engine="docker", nodes=1), signals=signals)
+    start = SimpleNamespace(planned=SimpleNamespace(engine="docker", nodes=1, hosts=()), signals=signals)
     task = SimpleNamespace(poll=lambda: 0)
     monkeypatch.setattr(attempts, "_stop_attempt", lambda *_: 143)
     assert attempts._wait_for_attempt_end(start, task, ProcessFamily("none"), NAME, "") == (

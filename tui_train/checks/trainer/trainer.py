@@ -87,7 +87,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     elif setup.toolchain is None:
         problems = [f"{tool.label or tool.python} {problem}" for tool, problem in setup.python_problems]
         message = f"no Python here can train this: {visible('; '.join(problems)) or 'none was found'}"
-        new = EnvironmentInstall(setup.trainer.package_set, "make a Python that can train this")
+        new = EnvironmentInstall(setup.trainer.package_set, "make a Python for it")
         can_make = facts.can_create_environment and not more
         yield error("trainer.python", message, install, install=new if can_make else None, machine=True)
     elif problem := why_python_unusable(profile, setup.toolchain):
