@@ -9,10 +9,10 @@ from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 from tui_train.screens.messages import ValueChosen
 from tui_train.screens.themes import THEME_NAMES, register_themes
-from tui_train.screens.widgets.path_suggester import path_completion
 from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.form.form_lines import FormGroup, FormRow, draw_form_line, form_lines
 from tui_train.screens.widgets.form.form_state import FormState
+from tui_train.screens.widgets.path_suggester import path_completion
 
 from tui_train.profile import fields
 from tui_train.views.choices import UNSET_LABEL, FieldOption
