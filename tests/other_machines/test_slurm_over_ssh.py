@@ -251,7 +251,7 @@ def test_a_home_that_a_laptop_shares_with_a_login_node_has_each_job_once(login, 
     assert [of_machine[0] for of_machine in listed()] == [("queued", "box (Slurm)"), ("queued", "Slurm")]
     assert "had not started" in node("stop", "last")
     assert login.jobs() == []
-    assert [[state for state, _ in of_machine] for of_machine in listed()] == [["new", "finished"]] * 2
+    assert [[state for state, _ in of_machine] for of_machine in listed()] == [["stopped", "finished"]] * 2
 
 
 @pytest.mark.whole
