@@ -120,7 +120,7 @@ def test_many_kinds_of_lines_are_kept_few_of():
 
 MEASURE = """
 import io, resource, sys
-from tui_train.diagnose import reader
+from tui_train.diagnose import log_reader
 class Log(io.RawIOBase):
     left = int(sys.argv[1]) << 20
     step = 0
@@ -131,7 +131,7 @@ class Log(io.RawIOBase):
             line = b"step %d | loss %.4f | RuntimeError: id %x\\n" % (self.step, 1 / self.step, self.step)
             lines.append(line); size -= len(line); self.left -= len(line)
         return b"".join(lines)
-found = reader.relevant_log_lines(Log())
+found = log_reader.relevant_log_lines(Log())
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, len(found))
 """
 
