@@ -546,12 +546,12 @@ on each panel and group, which goes there, q quit."""
     def _measure_and_ask_delete(self, runs: "tuple[RunDir, ...]", runs_in_words: str) -> None:
         """Find what the runs take on disk, then ask."""
         from tui_train.places import place_of_run
-        from tui_train.runs import folders
+        from tui_train.runner.system.folder_usage import folder_usage
         from tui_train.runs.remote_run import read_remote_place
 
         for run in runs:
             place_of_run(run).refuse_if_active(run)
-        total = sum(folders.run_folder_usage(run).size for run in runs)
+        total = sum(folder_usage(str(run.path)).size for run in runs)
         question = f"Delete {runs_in_words}?\n\nIt frees {size_text(total)}: logs, checkpoints, all of the folder."
         places = (read_remote_place(run.path) for run in runs)
         hosts = visible(", ".join(sorted({place.host for place in places if place and not place.shared})))

@@ -1,15 +1,17 @@
 """`runs rm` of a run on a host: its folder there goes as well, and nothing else of that machine."""
 
+import os
 import shutil
 
 import pytest
 from pilot import THREE_CARD_MACHINE, finished_run, open_wizard, press_keys, wait_for_text
 from ssh import lead_ssh_back
-from support import run_cli
+from support import make_executable, run_cli
 
 from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.places import place_of_run
 from tui_train.places.host_questions import ask_removal
+from tui_train.runner.questions import answer_lines, run_start
 from tui_train.runs import rundir
 from tui_train.runs.remote_run import RunPlace, write_run_place
 
@@ -69,6 +71,37 @@ def test_nothing_but_a_run_of_ours_is_removed_there(far, name):
         ask_removal(RunPlace("box", folder), ended=True)
     assert not isinstance(refused.value, NoAnswer)
     assert all(folder.exists() for folder in folders)
+
+
+def test_a_run_is_not_removed_by_halves_there(far, monkeypatch):
+    run, _ = far
+    (run / "checkpoints").mkdir()
+    (run / "checkpoints" / "weights").touch()
+    readable = os.access
+
+    def access_of_another_user(path, mode):
+        return not str(path).endswith("checkpoints") and readable(path, mode)
+
+    monkeypatch.setattr(os, "access", access_of_another_user)
+    for remove in (run_start.send_run_size, run_start.remove_run):
+        with pytest.raises(answer_lines.RequestFailedError, match="checkpoints belongs to another user"):
+            remove({"folder": run.name, "ended": True})
+    assert (run / "launch.sh").exists()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [("echo '7|PENDING|Priority|N/A|{folder}'", "as job 7"), ("echo no word >&2; exit 1", "may be in Slurm's queue")],
+)
+def test_a_run_whose_job_waits_stays_there(far, tmp_path, monkeypatch, answer, why):
+    run, _ = far
+    (run / "slurm.sh").touch()
+    make_executable(tmp_path / "bin" / "squeue", f"#!/bin/sh\n{answer.format(folder=run)}\n")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    for remove in (run_start.send_run_size, run_start.remove_run):
+        with pytest.raises(answer_lines.RequestFailedError, match=why):
+            remove({"folder": run.name, "ended": True})
+    assert run.exists()
 
 
 async def test_home_asks_whether_it_goes_there_as_well(far, machine):

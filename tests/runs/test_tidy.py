@@ -13,6 +13,7 @@ from support import facts, prepare_without_errors, profile, run_cli, run_launch_
 from tui_train.base.app_paths import profiles_folder, runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.profile import store
+from tui_train.runner.system.folder_usage import folder_usage
 from tui_train.runs import folders, incomplete_runs, rundir
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
@@ -57,7 +58,7 @@ def test_a_removed_run_is_gone_with_what_it_took_and_nothing_else(tmp_path):
     (run.path / "link").symlink_to(outside)
     (run.path / "output").mkdir()
     (run.path / "output" / "big").write_bytes(os.urandom(3 << 20))
-    taken = folders.run_folder_usage(run).size
+    taken = folder_usage(str(run.path)).size
     assert 3 << 20 <= taken < 5 << 20
     assert folders.remove_run(run) == taken
     assert [left.name for left in rundir.list_runs()] == [other.name]

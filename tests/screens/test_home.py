@@ -51,6 +51,7 @@ from tui_train.profile import store
 from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Profile
 from tui_train.runner.run_folder.state import RunStatus
+from tui_train.runner.system.folder_usage import folder_usage
 from tui_train.runs import folders, rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start_run
@@ -479,7 +480,7 @@ async def test_deleting_says_what_it_frees_and_asks(run_of):
     first, second, third, gone = (run_of(name) for name in "abcd")
     (gone.path / "big").write_bytes(b"x" * (3 << 20))
     async with open_wizard("d") as pilot:
-        await wait_for_text(pilot, f"It frees {size_text(folders.run_folder_usage(gone).size)}", gone.name)
+        await wait_for_text(pilot, f"It frees {size_text(folder_usage(str(gone.path)).size)}", gone.name)
         await press_keys("enter")(pilot)
         assert gone.path.exists()
         await press_keys("d")(pilot)

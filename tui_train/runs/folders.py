@@ -5,41 +5,16 @@ import secrets
 import shutil
 from pathlib import Path
 
-from msgspec import Struct
-
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, Unavailable
 from tui_train.base.files import raising_cannot_write, write_atomically
 from tui_train.base.text import visible
 from tui_train.runner.run_folder.state import RunStatus
+from tui_train.runner.system.folder_usage import folder_usage
 from tui_train.runs import incomplete_runs
 from tui_train.runs.conflicts import lock_run_starts
 from tui_train.runs.rundir import MAX_NOTE_LENGTH, RunDir, folder_name_slug, label_in_run_name
 from tui_train.runs.status import read_status
-
-
-class RunFolderUsage(Struct, frozen=True):
-    """Size of a folder on disk in bytes, and the first folder in it whose content this user may not remove."""
-
-    size: int
-    protected_folder: str = ""
-
-
-def run_folder_usage(run: RunDir) -> RunFolderUsage:
-    """Return the size of a run's folder; links are not followed, and a file with two names counts once."""
-    total, closed, seen = 0, "", set[tuple[int, int]]()
-    for folder, _, names in os.walk(run.path):
-        if not closed and not os.access(folder, os.W_OK | os.X_OK):
-            closed = folder
-        for name in (".", *names):
-            try:
-                entry = os.lstat(f"{folder}/{name}")
-            except OSError:
-                continue
-            if (entry.st_dev, entry.st_ino) not in seen:
-                seen.add((entry.st_dev, entry.st_ino))
-                total += entry.st_blocks * 512
-    return RunFolderUsage(total, closed)
 
 
 def refuse_if_active(run: RunDir, status: RunStatus | None = None) -> None:
@@ -70,7 +45,7 @@ def remove_run(run: RunDir) -> int:
     """Remove a run's folder and return the bytes that were freed; nothing is removed where not all of it can be."""
     with lock_run_starts():
         refuse_if_active(run)
-        taken = run_folder_usage(run)
+        taken = folder_usage(str(run.path))
         if taken.protected_folder:
             why = f"{visible(taken.protected_folder)} belongs to another user, or may not be changed"
             raise CannotWrite(f"{visible(run.name)} cannot be removed: {why}", "Remove that folder first, with sudo.")

@@ -11,6 +11,7 @@ from tui_train.places import place_of_run
 from tui_train.places.host_questions import ask_removable_size, ask_removal, find_runs_on_host
 from tui_train.profile import store
 from tui_train.profile.hosts import host_address
+from tui_train.runner.system.folder_usage import folder_usage
 from tui_train.runs import folders, rundir
 from tui_train.runs.remote_run import read_run_place
 from tui_train.runs.rundir import RunDir
@@ -26,7 +27,7 @@ def remove_runs(references: Sequence[str], *, yes: bool, only_here: bool = False
     for run in runs:
         place_of_run(run).refuse_if_active(run)
     elsewhere = {} if only_here else {run: _size_elsewhere(run) for run in runs}
-    sizes = {run: folders.run_folder_usage(run).size for run in runs}
+    sizes = {run: folder_usage(str(run.path)).size for run in runs}
     for run, taken in sizes.items():
         host = read_run_place(run.path).host if elsewhere.get(run) else ""
         there = f", and {size_text(elsewhere[run])} on {visible(host)}" if host else ""

@@ -18,6 +18,7 @@ from ..detached_start import LAUNCH_LOG_NAME, end_unreported_start, start_detach
 from ..run_folder import events
 from ..run_folder.state import read_status
 from ..stop import stop_run_and_processes
+from ..system.folder_usage import folder_usage
 from ..system.paths import runs_folder
 from ..system.processes import Process, lasting_machine_identity
 from .answer_lines import (
@@ -181,7 +182,7 @@ def send_run_size(question: dict[str, Any]) -> None:
     """Send the bytes that the folder of a run takes, which has ended and can be removed."""
     run = _require_own_run_folder(question)
     _refuse_if_at_work(run)
-    send_json_line(size=_folder_bytes(run), folder=str(run))
+    send_json_line(size=_require_removable(run), folder=str(run))
 
 
 def _require_own_run_folder(question: dict[str, Any]) -> Path:
@@ -197,17 +198,20 @@ def _refuse_if_at_work(run: Path) -> None:
     status = read_status(str(run))
     if status.live or status.leftover or status.container:
         raise RequestFailedError(f"{run} is at work")
+    job = find_job(run, 0) if (run / "slurm.sh").exists() else {}
+    if job.get("started"):
+        raise RequestFailedError(f"{run} is in Slurm's queue, as job {job['job']}: scancel {job['job']}")
+    if job.get("unclear"):
+        raise RequestFailedError(f"{run} may be in Slurm's queue: {job['unclear']}")
 
 
-def _folder_bytes(folder: Path) -> int:
-    """Return the bytes on disk of a folder; a file with two names counts once, and no link is followed."""
-    sizes: dict[tuple[int, int], int] = {}
-    for top, _, names in os.walk(str(folder)):
-        for name in (".", *names):
-            with contextlib.suppress(OSError):
-                entry = os.lstat(os.path.join(top, name))
-                sizes[entry.st_dev, entry.st_ino] = entry.st_blocks * 512
-    return sum(sizes.values())
+def _require_removable(run: Path) -> int:
+    """Return the bytes on disk of a run's folder, all of which can be removed."""
+    usage = folder_usage(str(run))
+    if usage.protected_folder:
+        why = f"{usage.protected_folder} belongs to another user, or may not be changed"
+        raise RequestFailedError(f"{run} cannot be removed: {why}; remove that folder first, with sudo")
+    return usage.size
 
 
 def remove_run(question: dict[str, Any]) -> None:
@@ -216,9 +220,10 @@ def remove_run(question: dict[str, Any]) -> None:
     # A start that is under way has the lock until it has reported itself.
     with hold_start_lock(run):
         was_started = any((run / name).exists() for name in ("events.jsonl", ".lock"))
-        if was_started and question["ended"]:
+        if question["ended"]:
             _refuse_if_at_work(run)
         if question["ended"] or not was_started:
+            _require_removable(run)
             shutil.rmtree(str(run), ignore_errors=True)
             if run.exists():
                 raise RequestFailedError(f"not all of {run} could be removed")
