@@ -583,6 +583,31 @@ def test_a_pod_that_is_stopped_saves_and_its_next_one_goes_on(tmp_path, warm_pyt
 
 
 @pytest.mark.whole
+def test_pods_resume_together_only_what_they_trained(tmp_path):
+    """What another plan left in the output folder is trained on only where the user says so."""
+    output = tmp_path.resolve() / "claim" / "output"
+    values = {**IMAGE, **TWO, "trainer.output": str(output)}
+    _, words, work, run = machine(tmp_path.resolve(), "jobset", values, facts(gpus=CARDS))
+    (output / "checkpoint-7").mkdir(parents=True)
+    for name in ("trainer_state.json", "model.safetensors", "optimizer.pt"):
+        (output / "checkpoint-7" / name).write_text("{}")
+    environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), **there("jobset", 1))
+    environment["TUI_TRAIN_PYTHON"] = str(python_that_notes(tmp_path / "python"))
+
+    def trained(**variables):
+        return subprocess.run(
+            words, cwd=work, env={**environment, **variables}, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    for _ in range(2):
+        refused = trained()
+        assert (refused.returncode, "there is a checkpoint at" in refused.stderr) == (64, True), refused.stderr
+    assert trained(TUI_TRAIN_RESUME="1").returncode == 0
+    assert trained().returncode == 0, "this plan has trained on it"
+    assert "checkpoint-7" in " ".join(stub_calls(tmp_path / "notes")[-1]["argv"])
+
+
+@pytest.mark.whole
 def test_the_first_pod_writes_the_run_folder_once(tmp_path):
     """Two that come at once, and one whose files are there already."""
     _, words, work, run = machine(tmp_path.resolve(), "jobset", IMAGE)

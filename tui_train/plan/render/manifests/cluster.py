@@ -34,9 +34,10 @@ from tui_train.trainers.trainer import SHIM_FOLDER_NAME
 _MAX_LABEL_LENGTH = 40
 _MIG_UUID_PREFIX = "MIG-"
 _PYTHON_IN_IMAGE = "python"
-# $rank and $run are set before. A signal goes to the supervisor, which lets the training save.
+# Where the supervisor of a machine writes.
+OWN_FOLDER_LINE = 'own=$run; [ "$rank" = 0 ] || own=$run/node-$rank\n'
+# $rank, $run and $own are set before. A signal goes to the supervisor, which lets the training save.
 _MACHINE_SCRIPT_TEMPLATE = """\
-own=$run; [ "$rank" = 0 ] || own=$run/node-$rank
 mkdir -p "$own" || exit 73
 number=1 logs=()
 while [ -e "$own/attempt-$number.log" ]; do number=$((number + 1)); done

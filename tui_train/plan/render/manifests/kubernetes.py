@@ -8,6 +8,7 @@ from typing import Any
 from tui_train.base.errors import BadInput
 from tui_train.base.text import size_text, visible
 from tui_train.plan.render.manifests.cluster import (
+    OWN_FOLDER_LINE,
     ClusterPlan,
     RenderedManifest,
     VolumeClaim,
@@ -62,16 +63,17 @@ done
 """
 # A pod that was killed leaves its lock, which nobody renews.
 _WAIT_FOR_LOCK_SCRIPT = """\
-lock=$run; [ "$rank" = 0 ] || lock=$run/node-$rank
 for ((waited = 0; waited < {lease}; waited += 5)); do
-  touched=$(stat -c %Y "$lock/.lock/owner" 2> /dev/null) || break
+  touched=$(stat -c %Y "$own/.lock/owner" 2> /dev/null) || break
   [ $(($(date +%s) - touched)) -lt {lease} ] || break
   sleep 5
 done
 """
-# All look before any of them trains: none does until all are there.
+# All look before any of them trains: none does until all are there. Of what another plan left in the output folder it is
+# for the user to say that it is to be trained on.
 _RESUME_TOGETHER_SCRIPT = """\
-if [ -n "$("${TUI_TRAIN_PYTHON:-python}" -I -S -X utf8 "$run/runner.pyz" checkpoint all 2> /dev/null)" ]; then
+if [ -e "$own/events.jsonl" ] &&
+  [ -n "$("${TUI_TRAIN_PYTHON:-python}" -I -S -X utf8 "$run/runner.pyz" checkpoint all 2> /dev/null)" ]; then
   export TUI_TRAIN_RESUME=${TUI_TRAIN_RESUME-1}
 fi
 """
@@ -127,6 +129,7 @@ def pod_command(cluster: ClusterPlan, rank_variable: str) -> list[str]:
     script = _COPY_RUN_FOLDER_SCRIPT.format(
         files=POD_FILES_FOLDER, run=quoted_word(pod_run_folder(cluster)), rank=f"${rank_variable}" if several else "0"
     )
+    script += OWN_FOLDER_LINE
     script += _WAIT_FOR_FIRST_POD_SCRIPT.format(address=cluster.plan.address) if several else ""
     script += _WAIT_FOR_LOCK_SCRIPT.format(lease=int(LOCK_LEASE_SECONDS)) if cluster.options.restarts else ""
     script += _RESUME_TOGETHER_SCRIPT if several and resumes_together(cluster) else ""

@@ -6,7 +6,7 @@ from typing import Any
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.plan.render.manifests.cluster import ClusterPlan, RenderedManifest, machine_run_script
+from tui_train.plan.render.manifests.cluster import OWN_FOLDER_LINE, ClusterPlan, RenderedManifest, machine_run_script
 from tui_train.plan.render.manifests.text import manifest_text
 
 LABEL: str = "SkyPilot"
@@ -100,7 +100,7 @@ def _run_script(cluster: ClusterPlan, *, has_image: bool) -> str:
     lines = "" if has_image else f"export TUI_TRAIN_PYTHON={_VENV_FOLDER}/bin/python\n"
     lines += _SET_ADDRESS_LINE if several else ""
     rank = "$SKYPILOT_NODE_RANK" if several else "0"
-    return f"{lines}run=$PWD rank={rank}\n{machine_run_script(cluster)}"
+    return f"{lines}run=$PWD rank={rank}\n{OWN_FOLDER_LINE}{machine_run_script(cluster)}"
 
 
 def _recovery_notes(cluster: ClusterPlan) -> list[str]:
