@@ -587,7 +587,7 @@ def test_pods_resume_together_only_what_they_trained(tmp_path):
     """What another plan left in the output folder is trained on only where the user says so."""
     output = tmp_path.resolve() / "claim" / "output"
     values = {**IMAGE, **TWO, "trainer.output": str(output)}
-    _, words, work, run = machine(tmp_path.resolve(), "jobset", values, facts(gpus=CARDS))
+    _, words, work, _ = machine(tmp_path.resolve(), "jobset", values, facts(gpus=CARDS))
     (output / "checkpoint-7").mkdir(parents=True)
     for name in ("trainer_state.json", "model.safetensors", "optimizer.pt"):
         (output / "checkpoint-7" / name).write_text("{}")

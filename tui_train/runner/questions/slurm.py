@@ -146,12 +146,16 @@ def _query_jobs(cluster: str, jobs: Sequence[Sequence[str]]) -> list[dict[str, s
 
 
 def _ended_job_rows(cluster_option: Sequence[str], numbers: Collection[str]) -> list[list[str]]:
-    """Return what sacct says of jobs, in the columns of squeue; nothing without accounting."""
+    """Return what sacct says of jobs that have ended, in the columns of squeue; nothing without accounting.
+
+    One whose end slurmdbd never heard of stays there as running for good.
+    """
     words = ["sacct", *cluster_option, "-nXP", f"--jobs={','.join(sorted(numbers))}", "-o", "JobIDRaw,State,WorkDir"]
     done = _run_slurm_command(words)
     rows = [line.split("|", 2) for line in done.get("out", "").splitlines() if line.count("|") > 1]
     # Who cancelled it follows its state, and the user of a run has no use for a uid.
-    return [[number, state.partition(" ")[0], "", "", folder] for number, state, folder in rows]
+    found = [[number, state.partition(" ")[0], "", "", folder] for number, state, folder in rows]
+    return [row for row in found if row[1] in _ENDED_JOB_STATES]
 
 
 def _find_job_row(rows: Sequence[Sequence[str]], number: str, folder: str) -> dict[str, str] | None:

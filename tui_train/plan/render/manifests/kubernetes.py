@@ -69,8 +69,8 @@ for ((waited = 0; waited < {lease}; waited += 5)); do
   sleep 5
 done
 """
-# All look before any of them trains: none does until all are there. Of what another plan left in the output folder it is
-# for the user to say that it is to be trained on.
+# All look before any of them trains: none does until all are there. Whether to train on what another plan left in the
+# output folder is for the user to say.
 _RESUME_TOGETHER_SCRIPT = """\
 if [ -e "$own/events.jsonl" ] &&
   [ -n "$("${TUI_TRAIN_PYTHON:-python}" -I -S -X utf8 "$run/runner.pyz" checkpoint all 2> /dev/null)" ]; then

@@ -1,0 +1,23 @@
+"""How a job of Slurm is looked for, by squeue and, once that has forgotten it, by sacct."""
+
+import json
+import os
+
+import pytest
+from support import make_executable
+
+from tui_train.runner.questions.slurm import send_listed_jobs
+
+
+@pytest.mark.parametrize(
+    ("state", "ended"),
+    [("CANCELLED by 0", {"number": "7", "state": "", "reason": "", "begins": "", "ended": "CANCELLED"}),
+     ("RUNNING", None)],
+)  # fmt: skip
+def test_a_job_that_squeue_has_forgotten_does_not_run(tmp_path, monkeypatch, capsys, state, ended):
+    """Accounting that never heard of its end has it as running for good."""
+    make_executable(tmp_path / "squeue", "#!/bin/sh\n")
+    make_executable(tmp_path / "sacct", f"#!/bin/sh\necho '7|{state}|{tmp_path}'\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    send_listed_jobs({"cluster": "", "jobs": [("7", str(tmp_path))]})
+    assert json.loads(capsys.readouterr().out)["jobs"] == [ended]
