@@ -107,6 +107,13 @@ def test_what_is_no_array_is_refused(array):
         prepare_members(profile(FULL_RECIPE), array, facts())
 
 
+def test_a_limit_does_not_take_the_place_of_a_dependency():
+    slurm = msgspec.structs.replace(facts(), scheduler="slurm")
+    values = {**FULL_RECIPE, "slurm.options": ("--dependency=afterok:7",)}
+    with pytest.raises(BadInput, match="%1 jobs depend on earlier ones, in place of --dependency"):
+        prepare_members(profile(values), "recipe.seed=1,2%1", slurm)
+
+
 def test_members_are_planned_as_if_nobody_used_the_gpus():
     from tui_train.facts.types import GpuProcess
 

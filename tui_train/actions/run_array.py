@@ -10,6 +10,7 @@ from tui_train.base.errors import BadInput, StartInterrupted, TuiTrainError
 from tui_train.base.text import quantity, visible
 from tui_train.checks import Finding
 from tui_train.facts.gpus.gpu_sets import facts_with_idle_gpus
+from tui_train.facts.other_machines.slurm import is_option
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import make_setup
 from tui_train.places.place import Place
@@ -51,7 +52,10 @@ class ArrayMember(msgspec.Struct, frozen=True):
 
 def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMember, ...]:
     """Plan a run for each value of `KEY=V1,V2[%N]` or `--argument=V1,V2[%N]`; BadInput where these make no array."""
-    array, at_once = _split_limit(array, by_slurm=bool(facts.scheduler))
+    given, (array, at_once) = array, _split_limit(array, by_slurm=bool(facts.scheduler))
+    if at_once and any(is_option(option, "dependency") for option in profile.slurm.options):
+        message = f"{visible(given)}: with %{at_once} jobs depend on earlier ones, in place of --dependency"
+        raise BadInput(message, f"Leave %{at_once} out, or --dependency (slurm.options).")
     key, _, text = array.partition("=")
     values = [value.strip() for value in text.split(",")]
     if len(values) > _MAX_RUNS:

@@ -23,7 +23,7 @@ from tui_train.facts.types import FactGap, Gpu, Machine
 
 _MAX_CARDS_PER_NODE = 64
 # With fewer letters an option of sbatch may be another one.
-_MIN_LETTERS_BY_OPTION = {"gres": 3, "qos": 1, "reservation": 3}
+_MIN_LETTERS_BY_OPTION = {"dependency": 3, "gres": 3, "qos": 1, "reservation": 3}
 _SINFO_COMMAND = ("sinfo", "--all", "--exact", "--noheader", f"--format={SINFO_FORMAT}")
 _SACCTMGR_COMMAND = ("sacctmgr", "-nP", "show", "assoc", "user={user}", "format=account,qos")
 _RESERVATIONS_COMMAND = ("scontrol", "--oneliner", "show", "reservation")
