@@ -412,6 +412,9 @@ def test_a_managed_job_of_skypilot():
     assert "sky jobs launch -n" in notes
     assert "bucket" in notes
     assert "cluster.queue" in notes
+    assert "TUI_TRAIN_RESUME" not in notes
+    several = made("skypilot", {**IMAGE, **TWO, "cluster.spot": True}, facts(gpus=CARDS))[1]
+    assert "once more with --env TUI_TRAIN_RESUME=1" in " ".join(several.notes)
     plain = made("skypilot", {**IMAGE, "cluster.autostop": 30}, facts(gpus=CARDS))
     assert "sky launch -c" in " ".join(plain[1].notes)
     assert not {"use_spot", "job_recovery", "cpus"} & {*plain[2][0]["resources"]}

@@ -112,6 +112,11 @@ def _recovery_notes(cluster: ClusterPlan) -> list[str]:
             f"A managed job: {lost}. It resumes only where trainer.output is on storage that outlives them: add a "
             "bucket to file_mounts in mode MOUNT, at that folder."
         )
+        if cluster.plan.nodes > 1:
+            lines.append(
+                "Several machines that are started again refuse to train where there is a checkpoint: launch the job once "
+                "more with --env TUI_TRAIN_RESUME=1."
+            )
         if not options.restarts:
             lines.append("A training that fails by itself is not started again (cluster.restarts).")
     if options.autostop and (options.spot or options.restarts):
