@@ -662,6 +662,16 @@ def test_the_command_writes_the_manifest_beside_the_script(tmp_path):
     assert (tmp_path / "run" / "launch.sh").is_file()
     assert "--server-side" in done.stdout
     assert "container.image" not in done.stderr
+    assert "cluster.toml" not in done.stdout
+
+
+def test_the_command_names_what_it_took_from_a_site(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path / "etc"))
+    (tmp_path / "etc" / "tui-train").mkdir(parents=True)
+    (tmp_path / "etc" / "tui-train" / "cluster.toml").write_text('[cluster]\nqueue = "team-a"\nrestarts = 2\n')
+    chosen = ("--set", "container.image=ghcr.io/acme/train:1", "--set", "hardware.device=cpu")
+    done = run_cli("export", "quickstart", tmp_path / "run", "--for", "jobset", "--claim", "data:/data", *chosen)
+    assert "Defaults of cluster.toml: cluster.queue, cluster.restarts\n" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,11 @@ def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
     if claims and not member.ACCEPTS_CLAIMS:
         raise BadInput(f"--claim: {member.LABEL} has no PersistentVolumeClaims", "Leave it out.")
     volumes = [_parse_volume_claim(text) for text in claims]
-    profile = plans.apply_edits(with_cluster_defaults(plans.load_profile(reference)), edits)
+    chosen = plans.load_profile(reference)
+    with_defaults = with_cluster_defaults(chosen)
+    if added := [key for key in fields.chosen_keys(with_defaults) if not fields.is_chosen(chosen, key)]:
+        click.echo(f"Defaults of cluster.toml: {', '.join(added)}")
+    profile = plans.apply_edits(with_defaults, edits)
     if source.machine_file and profile.container.engine in ISOLATING_ENGINES:
         # A file knows no images: the plan is for a Python of that machine, and the pod is the container all the same.
         profile = fields.profile_with_value(profile, "container.engine", "none")

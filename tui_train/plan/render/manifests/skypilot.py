@@ -114,8 +114,8 @@ def _recovery_notes(cluster: ClusterPlan) -> list[str]:
         )
         if cluster.plan.nodes > 1:
             lines.append(
-                "Several machines that are started again refuse to train where there is a checkpoint: launch the job once "
-                "more with --env TUI_TRAIN_RESUME=1."
+                "Several machines that are started again refuse to train where there is a checkpoint: launch the job "
+                "once more with --env TUI_TRAIN_RESUME=1."
             )
         if not options.restarts:
             lines.append("A training that fails by itself is not started again (cluster.restarts).")
