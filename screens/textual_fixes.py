@@ -79,7 +79,7 @@ def _fix_second_dismiss() -> None:
 
 def _fix_reversed_options() -> None:
     """An option that a style reverses is drawn so (8.2.8; no issue upstream): without colours nothing else marks it."""
-    own_style = OptionList.get_visual_style
+    own_style: Callable[..., Style] = OptionList.get_visual_style
 
     @wraps(own_style)
     def fixed(self: Widget, *component_classes: str, partial: bool = False) -> Style:
