@@ -140,15 +140,18 @@ class Journal:
         self.path = folder
         self._make_room = make_room
         self._folder = -1
+        self._had_links = False
 
     def hold_folder_open(self) -> None:
         """Open the folder, by which viewers know who writes there; OSError where it is not there."""
         self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # Some file systems in user space count no links of any folder.
+        self._had_links = os.fstat(self._folder).st_nlink > 0
 
     def is_folder_deleted(self) -> bool:
         """Tell whether the folder was deleted, and not only moved; false where its disk is away for a moment."""
         try:
-            return os.fstat(self._folder).st_nlink == 0
+            return self._had_links and os.fstat(self._folder).st_nlink == 0
         except OSError:
             return False
 
