@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from tui_train.checks.finding import Finding
     from tui_train.profile.types import Profile
 
+# What follows is what the user types, word for word.
+_WORDS_BEFORE_TYPED_TEXT = "Write it as "
+
 
 def words_on_screen(text: str, profile: "Profile | None" = None) -> str:
     """Return a text that names fields by where they stand, `Learning rate on Recipe` for `recipe.learning_rate`.
 
-    The labels are those of a profile, by default of a new one.
+    The labels are those of a profile, by default of a new one. What the user is to type keeps its keys.
     """
     named = _key_pattern().sub(lambda match: _place_text(match, profile), text) if "." in text else text
     return with_own_command(named)
@@ -36,8 +39,9 @@ def _place_text(match: re.Match[str], profile: "Profile | None") -> str:
 
     key, value = match["key"], match["value"]
     step = _step_title_by_key().get(key, "")
-    is_of_command = match[0].startswith("--set ") and f"{PROGRAM_NAME} " in match.string[: match.start()]
-    if not step or is_of_command:
+    before = match.string[: match.start()]
+    is_of_command = match[0].startswith("--set") and f"{PROGRAM_NAME} " in before
+    if not step or is_of_command or before.endswith(_WORDS_BEFORE_TYPED_TEXT):
         return match[0]
     return f"{field_with_trainer_texts(key, profile or Profile()).label} on {step}{f' = {value}' if value else ''}"
 
@@ -49,7 +53,7 @@ def _key_pattern() -> re.Pattern[str]:
 
     keys = sorted((key for key in FIELDS if "." in key), key=len, reverse=True)
     return re.compile(
-        rf"(?:--set )?(?<![\w./-])(?P<key>{'|'.join(map(re.escape, keys))})(?![\w-]|\.\w)(?:=(?P<value>[\w.:/-]*\w))?"
+        rf"(?:--set[ =])?(?<![\w./-])(?P<key>{'|'.join(map(re.escape, keys))})(?![\w-]|\.\w)(?:=(?P<value>[\w.:/-]*\w))?"
     )
 
 

@@ -16,6 +16,9 @@ from tui_train.base.errors import BadInput
         ("Choose communication.backend=gloo.", "Choose Communication on Backend = gloo."),
         ("no file ./trainer.data in /x/trainer.script/y", "no file ./trainer.data in /x/trainer.script/y"),
         ("tui-train new a --set trainer.kind=script", "tui-train new a --set trainer.kind=script"),
+        ("try tui-train run a --set=recipe.seed=1", "try tui-train run a --set=recipe.seed=1"),
+        ("Use --set=recipe.seed=1.", "Use Seed on Recipe = 1."),
+        ("Write it as recipe.seed=1,2,3, or as --lr=1.", "Write it as recipe.seed=1,2,3, or as --lr=1."),
         ("my.recipe.steps and recipe.steps.more", "my.recipe.steps and recipe.steps.more"),
     ],
 )
