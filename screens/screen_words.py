@@ -51,10 +51,8 @@ def _key_pattern() -> re.Pattern[str]:
     """Return what finds the key of a field, also with a value; no part of a path or of a longer name is one."""
     from tui_train.profile.fields import FIELDS
 
-    keys = sorted((key for key in FIELDS if "." in key), key=len, reverse=True)
-    return re.compile(
-        rf"(?:--set[ =])?(?<![\w./-])(?P<key>{'|'.join(map(re.escape, keys))})(?![\w-]|\.\w)(?:=(?P<value>[\w.:/-]*\w))?"
-    )
+    keys = "|".join(map(re.escape, sorted((key for key in FIELDS if "." in key), key=len, reverse=True)))
+    return re.compile(rf"(?:--set[ =])?(?<![\w./-])(?P<key>{keys})(?![\w-]|\.\w)(?:=(?P<value>[\w.:/-]*\w))?")
 
 
 @cache
