@@ -700,3 +700,10 @@ def test_a_slash_before_the_filter_is_there_does_nothing():
     late = FilterLine("name or state")
     late.open_input()
     assert not late.children
+
+
+async def test_a_dialog_on_a_low_terminal_shows_its_keys(machine):
+    async with open_wizard(size=(40, 12)) as pilot:
+        pilot.app.screen.ask_choice("Which?", [(str(number), f"answer {number}") for number in range(9)], print)
+        await pilot.pause()
+        assert "Esc Cancel" in screen_text(pilot)
