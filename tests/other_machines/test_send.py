@@ -142,7 +142,12 @@ def test_a_project_arrives_as_it_is(project, there):
     assert os.access(there / "tool.sh", os.X_OK)
     assert find_missing_files(BOX, found).files == ()
     (there / "lib" / "m.py").write_text("changed there")
-    assert [file.name for file, _ in find_missing_files(BOX, found).files] == ["lib/m.py"]
+    edited = find_missing_files(BOX, found)
+    assert [file.name for file, _ in edited.files] == ["lib/m.py"]
+    assert (edited.replaced, edited.newer) == (("lib/m.py",), ("lib/m.py",))
+    os.utime(there / "lib" / "m.py", (1, 1))
+    edited = find_missing_files(BOX, found)
+    assert (edited.replaced, edited.newer) == (("lib/m.py",), ())
 
 
 def test_a_host_that_only_the_first_one_reaches_gets_it_too(project, there):
@@ -221,6 +226,17 @@ def test_the_command_shows_asks_and_sends(project, there):
     assert "box: all files are there" not in said("--yes")
     assert (there / "lib" / "m.py").exists()
     assert "box: all files are there" in said()
+    (there / "lib" / "m.py").write_text("changed there")
+    assert "NEWER than here: lib/m.py" in said("--dry-run")
+
+
+def test_hosts_with_one_disk_get_it_once(project, there):
+    chosen = profile({"name": "mine", "trainer.kind": "script", "trainer.script": str(project / "train.py")})
+    store.save_profile(chosen)
+    done = CliRunner().invoke(cli, ["send", "mine", "--on", "box", "--set", "nodes.hosts=box,other", "--yes"])
+    assert done.exit_code == 0, done.output
+    assert "other: 6 files to send" in done.output
+    assert done.output.count("files sent") == 1
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="NOT TESTED, for want of git: the code of a run on a host")

@@ -36,10 +36,15 @@ class HostToSendTo(Struct, frozen=True):
 
 
 class MissingFiles(Struct, frozen=True):
-    """Files of a folder that a host has not, each with the bytes of it that have come already."""
+    """Files of a folder that a host has not, each with the bytes of it that have come already.
+
+    replaced: names of those that the host has, otherwise; newer: of these, the ones that were changed later there.
+    """
 
     folder: str
     files: tuple[tuple[SentFile, int], ...]
+    replaced: tuple[str, ...] = ()
+    newer: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -48,7 +53,7 @@ class MissingFiles(Struct, frozen=True):
 
 
 class _MissingAnswer(Struct, frozen=True):
-    missing: tuple[tuple[int, int], ...]
+    missing: tuple[tuple[int, int, int], ...]
 
 
 class _TakenAnswer(Struct, frozen=True):
@@ -63,9 +68,13 @@ def find_missing_files(host: HostToSendTo, file_set: FileSet) -> MissingFiles:
         host.address, question, _MissingAnswer, _MAX_ANSWER_SECONDS, ssh_words=host.ssh_words,
         asking_host=host.asking_host,
     )  # fmt: skip
-    found = [(index, kept) for index, kept in answer.missing if 0 <= index < len(file_set.files)]
-    files = ((file_set.files[index], min(max(0, kept), file_set.files[index].size)) for index, kept in found)
-    return MissingFiles(file_set.folder, tuple(files))
+    found = [(file_set.files[at], kept, time) for at, kept, time in answer.missing if 0 <= at < len(file_set.files)]
+    return MissingFiles(
+        file_set.folder,
+        tuple((file, min(max(0, kept), file.size)) for file, kept, _ in found),
+        replaced=tuple(file.name for file, _, time in found if time),
+        newer=tuple(file.name for file, _, time in found if time > file.mtime and not file.link),
+    )
 
 
 def send_missing_files(

@@ -16,7 +16,7 @@ from tui_train.profile import hosts
 from tui_train.profile.types import Profile
 from tui_train.trainers import profile_paths_to_check, trainer_has_own_field
 
-_MAX_NAMES_LEFT_OUT = 8
+_MAX_NAMES = 8
 _PROGRESS_SECONDS = 1.0
 
 
@@ -29,15 +29,17 @@ def send_profile_files(
     file_sets = _file_sets(profile)
     for file_set in file_sets:
         _print_file_set(file_set)
-    missing = [(host, each) for host in targets for each in _missing_on(host, file_sets)]
-    if dry_run or not missing:
+    missing = [(host, _missing_on(host, file_sets)) for host in targets]
+    if dry_run or not any(each for _, each in missing):
         return
     if not confirmed:
         if not sys.stdin.isatty():
             raise BadInput("nothing is sent without a yes", "Look at the list, then send it: --yes")
         click.confirm("Send?", abort=True)
-    for host, each in missing:
-        _send_and_report(host, each)
+    for place, (host, files) in enumerate(missing):
+        # What was just sent is there as well where several hosts share a disk.
+        for each in _missing_now(host, file_sets) if place and files else files:
+            _send_and_report(host, each)
 
 
 def _hosts_to_send_to(profile: Profile, host: str) -> list[HostToSendTo]:
@@ -83,16 +85,26 @@ def _print_file_set(file_set: FileSet) -> None:
     click.echo(f"{display_path(file_set.folder)}{kind}: {files}")
     if file_set.left_out:
         named = [f"{visible(name)} ({visible(why)})" for name, why in file_set.left_out]
-        click.echo(f"  left out: {names_text(named, _MAX_NAMES_LEFT_OUT)}")
+        click.echo(f"  left out: {names_text(named, _MAX_NAMES)}")
 
 
 def _missing_on(host: HostToSendTo, file_sets: list[FileSet]) -> list[MissingFiles]:
     """Return what a host lacks, and print how much that is."""
-    missing = [each for each in (find_missing_files(host, file_set) for file_set in file_sets) if each.files]
+    missing = _missing_now(host, file_sets)
     count, size = sum(len(each.files) for each in missing), sum(each.size for each in missing)
     words = f"{quantity(count, 'file')} to send, {size_text(size)}" if count else "all files are there"
     click.echo(f"{visible(host.name)}: {words}")
+    for label, names in (
+        ("replaced there", [name for each in missing for name in each.replaced if name not in each.newer]),
+        ("replaced there, though NEWER than here", [name for each in missing for name in each.newer]),
+    ):
+        if names:
+            click.echo(f"  {label}: {names_text([*map(visible, names)], _MAX_NAMES)}")
     return missing
+
+
+def _missing_now(host: HostToSendTo, file_sets: list[FileSet]) -> list[MissingFiles]:
+    return [each for each in (find_missing_files(host, file_set) for file_set in file_sets) if each.files]
 
 
 def _send_and_report(host: HostToSendTo, missing: MissingFiles) -> None:

@@ -20,15 +20,17 @@ _BYTES_LEFT_FREE = 64 << 20
 
 
 def send_missing_files(question: dict[str, Any]) -> None:
-    """Send which of the `files` below a `folder` are missing or differ: their places in the list, and the bytes kept.
+    """Send which of the `files` below a `folder` are missing or differ.
 
+    Each is its place in the list, the bytes kept, and the time in ns of what it would replace, 0 for nothing.
     A file is [name, size, time in ns, mode, target of a link]; it is the same by size and time, a link by its target.
     """
     folder = question["folder"]
     missing = []
     for index, file in enumerate(question["files"]):
-        if not _is_same(os.path.join(folder, file[0]), file):
-            missing.append([index, _kept_size(folder, file)])
+        path = os.path.join(folder, file[0])
+        if not _is_same(path, file):
+            missing.append([index, _kept_size(folder, file), _time_of_change(path)])
     send_json_line(missing=missing)
 
 
@@ -74,6 +76,13 @@ def _is_same(path: str, file: Sequence[Any]) -> bool:
         return False
     same = (status.st_size, status.st_mtime_ns, status.st_mode & 0o777) == (size, mtime, mode)
     return stat.S_ISREG(status.st_mode) and same
+
+
+def _time_of_change(path: str) -> int:
+    try:
+        return os.lstat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _part_name(file: Sequence[Any]) -> str:
