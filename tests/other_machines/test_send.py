@@ -113,6 +113,19 @@ def test_a_script_in_a_home_folder_is_sent_alone(project, monkeypatch):
     assert [name for name, _ in found.left_out] == ["all but the script"]
 
 
+def test_a_repository_that_git_cannot_list_is_said(project, monkeypatch):
+    assert project_file_set(str(project / "train.py"), "", []).git_problem == ""
+    (project / ".git").mkdir()
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert project_file_set(str(project / "train.py"), "", []).git_problem == "git is not installed (not on PATH)"
+
+
+def test_a_home_folder_is_no_data(project, monkeypatch):
+    monkeypatch.setenv("HOME", str(project))
+    with pytest.raises(BadInput, match="no folder of data"):
+        folder_file_set(str(project))
+
+
 def test_of_a_data_folder_links_are_followed(project):
     (project / "lib" / "again").symlink_to(".")
     (project / "lib" / "data").symlink_to("../env")

@@ -101,7 +101,9 @@ def test_a_project_is_restored_byte_for_byte(project, tmp_path):
     # The user's settings of git are others by then.
     (project / "train.py").write_text("other")
     git(project, "config", "apply.whitespace", "fix")
-    subprocess.run(["bash", "-c", command.replace("NEW_FOLDER", shlex.quote(str(tmp_path / "new")))], check=True)
+    for new in (shlex.quote(str(tmp_path / "new")), "../relative"):
+        subprocess.run(["bash", "-c", command.replace("NEW_FOLDER", new)], check=True, cwd=tmp_path)
+    assert tree(tmp_path / "relative") == tree(tmp_path / "new")
     assert tree(tmp_path / "new") == before[1]
 
 
@@ -127,7 +129,7 @@ def test_a_start_keeps_its_code(project):
     assert b"+import lib, time" in (run.path / PATCH_FILE_NAME).read_bytes()
     said = run_cli("result", run.name).stdout
     assert f"{code.short_commit} (main), 1 file changed: train.py" in said
-    assert f"worktree add --detach NEW_FOLDER {code.commit} && git -C NEW_FOLDER apply" in said
+    assert f"worktree add --detach NEW_FOLDER {code.commit} && git -C " in said
     entries = {entry.name: entry.text for entry in archive.masked_archive_entries(run, "")}
     assert code.commit in entries[CODE_FILE_NAME]
     assert "+import lib, time" in entries[PATCH_FILE_NAME]

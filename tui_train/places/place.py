@@ -141,6 +141,7 @@ class Place(Struct, frozen=True):
         if self.slurm:
             dry_run_job(next(file.text for file in prepared.files if file.path == SLURM_SCRIPT), self.host)
         files = (*prepared.files, *code_files(self.host, prepared.profile))
+        interrupts.raise_if_start_interrupted("")
         run = rundir.create_run_folder(plan.name, files)
         try:
             if self.host:

@@ -88,8 +88,10 @@ class RunCode(Struct, frozen=True, kw_only=True):
         """
         if not self.commit:
             return ""
-        commands = [f"git -C {shlex.quote(self.folder)} worktree add --detach NEW_FOLDER {self.commit}"]
-        apply = "git -C NEW_FOLDER apply --whitespace=nowarn"
+        # git takes a relative NEW_FOLDER as one below the first -C, both times.
+        git = f"git -C {shlex.quote(self.folder)}"
+        commands = [f"{git} worktree add --detach NEW_FOLDER {self.commit}"]
+        apply = f"{git} -C NEW_FOLDER apply --whitespace=nowarn"
         patch = shlex.quote(f"{run_folder}/{PATCH_FILE_NAME}")
         if any(file.name.rpartition("/")[2] == ".gitattributes" for file in self.changed):
             # By these the line ends of the other files are written.

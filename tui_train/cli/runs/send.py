@@ -83,6 +83,8 @@ def _print_file_set(file_set: FileSet) -> None:
     kind = " (git: tracked, and not ignored)" if file_set.is_git else ""
     files = f"{quantity(len(file_set.files), 'file')}, {size_text(file_set.size)}"
     click.echo(f"{display_path(file_set.folder)}{kind}: {files}")
+    if file_set.git_problem:
+        click.echo(f"  with what git ignores: {visible(file_set.git_problem)}")
     if file_set.left_out:
         named = [f"{visible(name)} ({visible(why)})" for name, why in file_set.left_out]
         click.echo(f"  left out: {names_text(named, _MAX_NAMES)}")

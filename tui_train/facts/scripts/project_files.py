@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import size_text, visible
@@ -44,6 +45,8 @@ class FileSet(Struct, frozen=True):
     files: tuple[SentFile, ...]
     left_out: tuple[tuple[str, str], ...] = ()
     is_git: bool = False
+    git_problem: str = ""
+    """Why git was not asked which files it ignores; empty where there is no repository."""
 
     @property
     def size(self) -> int:
@@ -59,7 +62,8 @@ def project_file_set(script: str, working_directory: str, own_paths: Iterable[st
     script_folder = script.rpartition("/")[0] or "/"
     try:
         folder, tracked, untracked = _git_names(script_folder)
-    except GitError:
+    except GitError as error:
+        problem = str(error) if _is_in_repository(script_folder) else ""
         has_script = working_directory and script.startswith(f"{working_directory.rstrip('/')}/")
         folder = working_directory if has_script else script_folder
         left_out: list[tuple[str, str]] = []
@@ -68,13 +72,15 @@ def project_file_set(script: str, working_directory: str, own_paths: Iterable[st
             left_out.append(("all but the script", f"{folder} is no folder of one project"))
         else:
             names = [*_names_below(folder, frozenset(own_paths), left_out)]
-        return _file_set(folder, [os.path.relpath(script, folder)], names, left_out)
+        return replace(_file_set(folder, [os.path.relpath(script, folder)], names, left_out), git_problem=problem)
     return _file_set(folder, tracked, untracked, [], is_git=True)
 
 
 def folder_file_set(path: str) -> FileSet:
     """Return a file, or all files of a folder, that a profile names; links are followed."""
     names: Iterator[str]
+    if _is_too_wide(path):
+        raise BadInput(f"{visible(path)} is no folder of data or of a model", "Name a folder below it, or a file.")
     if Path(path).is_dir():
         folder, names = path, _limited(_followed_names_below(path))
     else:
@@ -99,6 +105,10 @@ def _followed_names_below(path: str) -> Iterator[str]:
         real = f"{os.path.realpath(top)}/"
         folders[:] = [name for name in folders if not real.startswith(f"{os.path.realpath(f'{top}/{name}')}/")]
         yield from (os.path.relpath(f"{top}/{name}", path) for name in names)
+
+
+def _is_in_repository(folder: str) -> bool:
+    return any(os.path.lexists(f"{top}/.git") for top in (folder, *Path(folder).parents) if not _is_too_wide(str(top)))
 
 
 def _git_names(script_folder: str) -> tuple[str, list[str], list[str]]:

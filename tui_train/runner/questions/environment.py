@@ -125,7 +125,13 @@ def _begin(folder: Path, question: dict[str, Any]) -> None:
         raise RequestFailedError(f"{folder} is there already{being_made}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir()
-    lock, work = mark_unfinished_and_lock(folder), _work_folder(folder)
+    work = _work_folder(folder)
+    try:
+        lock = mark_unfinished_and_lock(folder)
+    except OSError:
+        # A disk without locks.
+        shutil.rmtree(str(folder), ignore_errors=True)
+        raise
     try:
         with contextlib.suppress(FileNotFoundError):
             (work / _END_NAME).unlink()
@@ -188,7 +194,8 @@ def _send_log(folder: Path, offset: int) -> None:
     while True:
         # In this order: what is written between the two is sent before the end is told.
         kept, end = _read_json(folder, _MAKER_NAME), _read_json(folder, _END_NAME)
-        lives = Process(*kept.get("process", (0, 0))).is_alive
+        # Of two login nodes with one home, the other one may have the process: then the lock tells.
+        lives = Process(*kept.get("process", (0, 0))).is_alive or _is_being_made(folder)
         piece = read_piece(log, offset, PIECE_BYTES)
         if lives and not end and len(piece) < PIECE_BYTES:
             # Whole lines, as long as more may come.
