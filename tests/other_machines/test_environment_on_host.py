@@ -1,6 +1,8 @@
 """Environments for training that are made on another host: by what it has, once, also when the link is cut."""
 
+import os
 import sys
+import threading
 import zipfile
 from pathlib import Path
 
@@ -18,7 +20,8 @@ from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, Unavaila
 from tui_train.checks.finding import EnvironmentInstall
 from tui_train.facts.machine.torch_builds import TorchBuild
 from tui_train.facts.types import Machine
-from tui_train.runner.system.environments import is_unfinished
+from tui_train.runner.questions import environment
+from tui_train.runner.system.environments import UNFINISHED_MARKER_NAME, is_unfinished, mark_unfinished_and_lock
 
 WHEEL = TorchBuild("", "the build of a test")
 
@@ -111,6 +114,26 @@ def test_a_failed_one_says_why_and_leaves_nothing(tmp_path):
         )
     assert "--index-url" in raised.value.remedy
     assert not path.exists()
+
+
+def test_one_that_another_machine_with_this_home_makes_is_followed(tmp_path, capfd):
+    path = tmp_path / "new"
+    path.mkdir()
+    environment._work_folder(path).mkdir(parents=True)
+    lock = mark_unfinished_and_lock(path)
+    # No process of this machine.
+    environment._write_json(path, "maker", {"id": "1", "process": [1, 1]})
+
+    def end():
+        (path / UNFINISHED_MARKER_NAME).unlink()
+        environment._write_json(path, "end", {"step": 3, "code": 0, "said": ""})
+        os.close(lock)
+
+    ending = threading.Timer(1.0, end)
+    ending.start()
+    environment._send_log(path, 0)
+    ending.join()
+    assert '"code": 0' in capfd.readouterr().out
 
 
 def test_it_is_made_once_and_goes_on_where_nobody_follows(tmp_path):

@@ -107,6 +107,17 @@ def test_a_project_is_restored_byte_for_byte(project, tmp_path):
     assert tree(tmp_path / "new") == before[1]
 
 
+def test_a_file_that_became_a_link_is_restored(project, tmp_path):
+    (project / "gone.py").unlink()
+    (project / "gone.py").symlink_to("train.py")
+    run = run_of(project)
+    code = read_run_code(run.path)
+    assert ([file.name for file in code.changed], code.problem) == (["gone.py"], "")
+    command = code.restore_command(str(run.path)).replace("NEW_FOLDER", shlex.quote(str(tmp_path / "new")))
+    subprocess.run(["bash", "-c", command], check=True)
+    assert (tmp_path / "new" / "gone.py").readlink() == Path("train.py")
+
+
 def test_settings_of_git_change_no_patch(project):
     edit(project)
     patch = read_project_code(str(project / "train.py"))[1]

@@ -1,6 +1,7 @@
 """The files of a run folder that say from which code it starts."""
 
 import re
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -85,7 +86,9 @@ def _read_sent_code(host: str, script: str) -> tuple[RunCode, bytes] | None:
 
 def _without_secrets(code: RunCode, patch: bytes) -> tuple[RunCode, bytes]:
     """Leave out of a patch the files that have what only secrets look like."""
-    pieces = _FILE_IN_PATCH_PATTERN.split(patch)[1:]
+    # A file that became a link has two pieces: it is deleted, and made.
+    split = groupby(_FILE_IN_PATCH_PATTERN.split(patch)[1:], lambda piece: piece.partition(b"\n")[0])
+    pieces = [b"".join(same_file) for _, same_file in split]
     if len(pieces) != len(code.changed):
         why = "its patch and its changed files differ"
         return (replace(code, changed=(), problem=why), b"") if pieces else (code, b"")
