@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from ssh import bare_host, cut_connections_later
-from support import run_cli, wait_until
+from support import make_executable, run_cli, wait_until
 from tui_train.screens.app.environment_installer import _create_on_host
 
 from tui_train.actions import environments
@@ -134,6 +134,15 @@ def test_one_that_another_machine_with_this_home_makes_is_followed(tmp_path, cap
     environment._send_log(path, 0)
     ending.join()
     assert '"code": 0' in capfd.readouterr().out
+
+
+def test_a_cancel_that_the_host_does_not_hear_is_said(tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    make_executable(tmp_path / "bin" / "ssh", "#!/bin/sh\nexit 255\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin")
+    with pytest.raises(NoAnswer, match="it was not cancelled: ") as raised:
+        on_host._cancel_there(installing(tmp_path / "new", host="box"))
+    assert "It may go on there" in raised.value.remedy
 
 
 def test_it_is_made_once_and_goes_on_where_nobody_follows(tmp_path):

@@ -279,7 +279,11 @@ def _pause(cancelled: Callable[[], bool]) -> None:
 def _cancel_there(install: HostInstall) -> None:
     """Have it removed there; NoAnswer where the host does not say that it was."""
     question = {"do": "unmake", "folder": str(install.plan.path), "id": install.id}
-    ask_host(install.host, question, dict[str, bool], _ANSWER_SECONDS)
+    try:
+        ask_host(install.host, question, dict[str, bool], _ANSWER_SECONDS)
+    except NoAnswer as error:
+        remedy = "It may go on there. Once the host answers, the same command follows it, and Ctrl-C then cancels it."
+        raise NoAnswer(f"it was not cancelled: {error.message}", remedy) from None
 
 
 def _install_failure(install: HostInstall, end: _MakingLine, lines: list[str]) -> TuiTrainError:
