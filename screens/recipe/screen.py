@@ -146,7 +146,7 @@ Those that change the training ask for your consent; the others keep it the same
         source = self._script_source(setup)
         found = {finding.form_row_key: finding for finding in reversed(self.findings()) if finding.argument}
         if source and setup:
-            yield script_rows.make_script_group(source, self.profile.trainer.arguments, setup, found)
+            yield script_rows.make_own_arguments_group(source, self.profile.trainer.arguments, setup, found)
         yield from super()._make_groups(setup)
 
     def section_rows(self, setup: Setup | None) -> Iterable[tuple[Section, tuple[FormRow, ...]]]:

@@ -23,7 +23,7 @@ _MAX_UNFOLDED_ROWS = 12  # rows that are shown without being asked for
 _FIELD_KIND_BY_ARGUMENT_TYPE: Mapping[str, FieldKind] = {"int": "integer", "float": "number"}
 
 
-def make_script_group(
+def make_own_arguments_group(
     source: ScriptSource, arguments: tuple[str, ...], setup: Setup, findings: Mapping[str, Finding]
 ) -> FormGroup:
     """Return a row for each argument that no value of the recipe is passed as; findings are by row."""

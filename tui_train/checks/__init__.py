@@ -87,7 +87,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     accelerate.unsupported_accelerate_config_keys,
     accelerate.dropped_accelerate_settings,
     accelerate.config_precision_unusable_on_cpu,
-    accelerate.cpu_affinity_unread_by_launcher,
+    accelerate.cpu_affinity_unread_from_config,
     accelerate.config_sharding_differing_from_profile,
     accelerate.config_devices_differing_from_plan,
     accelerate.config_precision_unread_by_auto_launcher,

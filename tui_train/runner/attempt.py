@@ -104,13 +104,13 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
         metering.kill()
         raise
     # A stop on another machine that comes while this waits for what is left is too late for what has finished.
-    elsewhere = _other_rank_asked_to_stop(start) if code == 0 else None
-    left = _leftover_processes_text(task, family)
+    elsewhere = _other_rank_told_to_stop(start) if code == 0 else None
+    left = _await_leftovers_and_describe(task, family)
     energy_used = metering.finish()
     cgroup.remove_cgroup(cgroup_path, start.mark)
     asked = stopped or (start.signals.stop and code != 0)
     ended = AttemptEnd(code) if asked else _end_from_log(start, position, log, code, family)
-    elsewhere = elsewhere if code == 0 else _other_rank_asked_to_stop(start)
+    elsewhere = elsewhere if code == 0 else _other_rank_told_to_stop(start)
     ended = ended._replace(was_asked_to_stop=stopped, leftover=left, rank_asked_to_stop=elsewhere)
     if energy_used:
         record_event(
@@ -172,7 +172,7 @@ def attempt_title_text(start: RunStart, position: int) -> str:
     return f"attempt {position} of {len(start.attempts)} ({visible(start.attempts[position - 1].title)})"
 
 
-def _other_rank_asked_to_stop(start: RunStart) -> int | None:
+def _other_rank_told_to_stop(start: RunStart) -> int | None:
     """Return the other machine whose training was asked to stop since this one started."""
     return node_network.other_rank_asked_to_stop(
         start.planned, start.run_dir, start.node_rank, start.earlier_stop_counts
@@ -304,7 +304,7 @@ def _pause_and_poll(task: LocalTask) -> None:
     task.poll()
 
 
-def _leftover_processes_text(task: LocalTask, family: ProcessFamily) -> str:
+def _await_leftovers_and_describe(task: LocalTask, family: ProcessFamily) -> str:
     """Return the processes that live on a moment after the end of an attempt, as `pid:ticks`, and say which."""
     living = family.wait_until_gone(LEFTOVER_WAIT_SECONDS, lambda: _pause_and_poll(task))
     if living:

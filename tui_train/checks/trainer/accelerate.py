@@ -81,7 +81,7 @@ def config_precision_unusable_on_cpu(setup: Setup) -> Iterator[Finding]:
         yield note("recipe.precision", message, "Set recipe.precision to choose a precision here.")
 
 
-def cpu_affinity_unread_by_launcher(setup: Setup) -> Iterator[Finding]:
+def cpu_affinity_unread_from_config(setup: Setup) -> Iterator[Finding]:
     """CPU affinity, which `accelerate launch` reads from its options and the environment only."""
     wanted = accelerate_config.asks_to_bind_cpus(setup.launcher_config)
     environment = setup.profile.trainer.environment

@@ -77,7 +77,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     chosen = visible(profile.trainer.python)
     unchosen = [tool for tool in facts.toolchains if tool.unchosen and profile.trainer.python in {"", tool.python}]
     if setup.toolchain is None and unchosen:
-        yield _python_to_be_chosen_finding(unchosen[0], install)
+        yield _untrusted_python_finding(unchosen[0], install)
     elif setup.toolchain is None and chosen:
         message, remedy = (
             f"the Python {chosen} was not found",
@@ -96,7 +96,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.python", message, remedy, machine=True)
 
 
-def _python_to_be_chosen_finding(tool: Toolchain, install_remedy: str) -> Finding:
+def _untrusted_python_finding(tool: Toolchain, install_remedy: str) -> Finding:
     """Return the finding that only a Python is left which the user must choose before it is started."""
     name = display_path(tool.python)
     change = Change(f"use {name}", "it is started from now on", (("trainer.python", tool.python),))

@@ -182,7 +182,7 @@ def write_run_archive(reference: str, file: Path | None, *, force: bool) -> None
         path /= f"{name}.tar.gz"
     if not force and os.path.lexists(path):
         raise archive.already_exists_error(path)
-    files = archive.masked_archive_entries(run, _probe_machine_file_text(run))
+    files = archive.masked_archive_entries(run, _probe_for_machine_file(run))
     archive.write_archive(path, name, files, replace=force)
     rows = [
         (visible(entry.name), size_text(len(entry.text)), str(sum(entry.masked.values()) or "-")) for entry in files
@@ -194,7 +194,7 @@ def write_run_archive(reference: str, file: Path | None, *, force: bool) -> None
     click.echo(f"Written to {visible(str(path))}. Look through it before you send it: no rule knows every secret.")
 
 
-def _probe_machine_file_text(run: RunDir) -> str:
+def _probe_for_machine_file(run: RunDir) -> str:
     """Return the machine file of where a run is; empty where that does not answer."""
     place = read_remote_place(run.path)
     click.echo(f"Looking at {visible(place.host) if place else 'this machine'} …")

@@ -292,7 +292,7 @@ def _mib_text_as_bytes(text: str) -> int | None:
     return int(text) * 2**20 if _is_whole_number(text) else None
 
 
-class _ChildOutput(msgspec.Struct, frozen=True):
+class _HostProgramOutput(msgspec.Struct, frozen=True):
     """What a program printed on a host; `code` is null where it took too long."""
 
     code: int | None
@@ -316,7 +316,7 @@ def run_on_host(  # noqa: PLR0913 - each has a default but three
         answer = ask_host(
             host,
             question,
-            _ChildOutput,
+            _HostProgramOutput,
             seconds + _CHILD_CONNECTION_SECONDS,
             ssh_words=ssh_words,
             asking_host=asking_host,

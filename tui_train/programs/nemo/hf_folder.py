@@ -35,7 +35,7 @@ def make_readable_copy(folder: Path, copy: Path) -> Path:
     return copy
 
 
-def has_newer_tokenizer(folder: Path) -> bool:
+def has_tokenizer_unreadable_by_transformers_4(folder: Path) -> bool:
     """Return whether a folder has a tokenizer that transformers 4 cannot read as it is."""
     path = folder / "tokenizer_config.json"
     return path.is_file() and with_tokenizer_names_of_transformers_4(config := read_json_object(path)) != config

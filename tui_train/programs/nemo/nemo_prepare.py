@@ -124,7 +124,7 @@ def load_tokenizer(folder: Path) -> Any:
 
     with tempfile.TemporaryDirectory(prefix="tui-train-") as work:
         # What neither library changes is read where it lies.
-        changes = hf_folder.has_newer_tokenizer(folder)
+        changes = hf_folder.has_tokenizer_unreadable_by_transformers_4(folder)
         readable = hf_folder.make_readable_copy(folder, Path(work, folder.name)) if changes else folder
         try:
             return AutoTokenizer.from_pretrained(str(readable), local_files_only=True, trust_remote_code=False)
@@ -147,7 +147,7 @@ class DataPreparation:
         }
         self.out: dict[str, str] = request["out"]
         self.tokenizer, self.rewritten = load_tokenizer(Path(request["tokenizer"])), ""
-        if hf_folder.has_newer_tokenizer(Path(request["tokenizer"])):
+        if hf_folder.has_tokenizer_unreadable_by_transformers_4(Path(request["tokenizer"])):
             self.rewritten = request["rewritten"]
         if self.tokenizer.eos_token_id is None:
             remedy = "Set eos_token in its tokenizer_config.json."

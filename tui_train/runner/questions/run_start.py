@@ -243,7 +243,7 @@ def _end_starts_under_way(run: Path) -> None:
     deadline = time.monotonic() + _MAX_START_END_SECONDS
     while True:
         for kept in run.glob(".start-*"):
-            _end_if_unreported(run, _read_start_record(kept))
+            _end_start_under_way(run, _read_start_record(kept))
         with hold_start_lock(run, wait_for_lock=False) as lock:
             if lock >= 0:
                 return
@@ -252,7 +252,7 @@ def _end_starts_under_way(run: Path) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _end_if_unreported(run: Path, start: dict[str, Any]) -> None:
+def _end_start_under_way(run: Path, start: dict[str, Any]) -> None:
     if "started" not in start:
         starts: int = start.get("starts", 0)
         end_unreported_start(Process(*start.get("launcher", (0, 0))), lambda: count_reported_starts(run) > starts)

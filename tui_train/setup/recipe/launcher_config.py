@@ -63,10 +63,10 @@ def recipe_values_of_config(profile: Profile, preset: Preset, config: Mapping[st
             if named == "fp8"
             else EffectiveValue(named, CONFIG_SOURCE_TEXT)
         )
-    return values | _recipe_values_of_sharding(profile.trainer.strategy, config)
+    return values | _recipe_values_in_sharding_config(profile.trainer.strategy, config)
 
 
-def _recipe_values_of_sharding(strategy: Strategy, config: Mapping[str, Any]) -> dict[str, EffectiveValue]:
+def _recipe_values_in_sharding_config(strategy: Strategy, config: Mapping[str, Any]) -> dict[str, EffectiveValue]:
     if strategy == "fsdp2" and accelerate_config.checkpoints_activations(config):
         return {"activation_checkpointing": EffectiveValue(value=True, source=CONFIG_SOURCE_TEXT)}
     steps = accelerate_config.deepspeed_accumulation(config) if strategy.startswith("zero") else None
