@@ -82,7 +82,7 @@ async def test_an_array_is_started_on_preview_and_compared(script):
         await pilot.press("a")
         await wait_for_text(pilot, "An array: a run for each value")
         await pilot.press("enter")
-        await wait_for_text(pilot, "Write it as recipe.seed=1,2,3")
+        await wait_for_text(pilot, "recipe.seed=1,2,3, or as --lr")
         await pilot.press(*"recipe.seed=1,2,2", "enter")
         await wait_for_text(pilot, "there twice")
         await pilot.press("home", "ctrl+k", *"recipe.seed=1,2,3,4,5", "enter")

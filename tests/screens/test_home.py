@@ -139,7 +139,8 @@ def test_the_value_of_an_array_is_seen_at_any_width(tmp_path, width, state):
 
 def titles(pilot: Pilot[Any]) -> list[str]:
     """The rows that are seen, each by what stands first in it."""
-    lines = [line[1:] for line in screen_text(pilot).splitlines()]
+    # Beside the list stands what is known of a run.
+    lines = [line[1:].split("│")[0] for line in screen_text(pilot).splitlines()]
     return [line.strip("▌ ●✓✗!○+").split("  ")[0].split(" ─")[0] for line in lines if line.strip()]
 
 
