@@ -80,7 +80,7 @@ class Wizard(DiscoveryApp):
     CSS_PATH = "app.tcss"
     # A form takes 78 columns, and what follows from it at least 38.
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (118, "-medium"), (140, "-wide")]  # noqa: RUF012 - declared so in App
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (18, "-medium"), (34, "-tall")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (18, "-usual"), (34, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "leave", "Quit", show=False, priority=True)]
 
     def __init__(self, run_folder: str = "", source: "FactsSource | None" = None) -> None:

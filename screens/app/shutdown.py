@@ -57,8 +57,8 @@ def _call_at_hangup(terminal_fd: int, end: Callable[[int], None]) -> None:
     # Of no event but that its other end is gone, which is always told.
     hangup.register(terminal_fd, 0)
     with suppress(OSError):
-        hangup.poll()
-        end(signal.SIGHUP)
+        if any(event & select.POLLHUP for _, event in hangup.poll()):
+            end(signal.SIGHUP)
 
 
 def _exit_after_delay(
