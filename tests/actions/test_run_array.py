@@ -95,6 +95,14 @@ async def test_an_array_is_started_on_preview_and_compared(script):
         await wait_for_text(pilot, "failed")
 
 
+def test_an_argument_that_the_recipe_sets_as_well_is_named_by_its_key():
+    chosen = profile({"trainer.kind": "script", "trainer.script": "/src/train.py", "trainer.preset": "hf-trainer",
+                      "recipe.learning_rate": 1e-3})  # fmt: skip
+    with pytest.raises(BadInput, match="--learning_rate is the learning rate of the recipe") as refused:
+        prepare_members(chosen, "--learning_rate=1e-4,2e-4", facts())
+    assert refused.value.remedy == "Write it as recipe.learning_rate=1,2."
+
+
 @pytest.mark.parametrize(
     "array",
     ["recipe.seed", "recipe.seed=", "recipe.seed=1,,2", "recipe.seed=1,1", "trainer.model=/a,/b", "=1,2", "recipe.x=1",

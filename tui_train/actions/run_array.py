@@ -16,12 +16,15 @@ from tui_train.memory.data_defaults import make_setup
 from tui_train.places.place import Place
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.profile import fields, typed_lists
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER
 from tui_train.profile.types import Profile
 from tui_train.runs import folders
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.rundir import MAX_NOTE_LENGTH, RunDir
 from tui_train.runs.slurm_job import read_known_job
 from tui_train.runs.start import WhenFree
+from tui_train.setup.recipe.options import user_options_for_value
+from tui_train.setup.setup import Setup
 
 _MAX_RUNS = 100
 # Of other sections a value may need another look at the machine.
@@ -66,7 +69,7 @@ def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMe
     # Each waits for its turn, so what uses the GPUs now is in nobody's way.
     facts = facts if facts.scheduler else facts_with_idle_gpus(facts)
     return tuple(
-        ArrayMember(f"{key}={value}", _prepare_member(own, facts), at_once)
+        ArrayMember(f"{key}={value}", _prepare_member(own, facts, key), at_once)
         for value, own in zip(values, profiles, strict=True)
     )
 
@@ -94,8 +97,11 @@ def _profile_with_edit(profile: Profile, key: str, value: str, array: str) -> Pr
     return fields.profile_with_value(profile, "trainer.arguments", tuple(words))
 
 
-def _prepare_member(profile: Profile, facts: Facts) -> PreparedPlan:
+def _prepare_member(profile: Profile, facts: Facts, varied: str) -> PreparedPlan:
     setup = make_setup(profile, facts)
+    if key := _chosen_recipe_key_of_argument(setup, varied):
+        message = f"{visible(varied)} is the {fields.get_field(key).label.lower()} of the recipe, which is set as well"
+        raise BadInput(message, f"Write it as {key}=1,2.")
     if output := profile.trainer.output or setup.user_output_folder:
         message = f"all runs of the array would write to {visible(output)}"
         raise BadInput(message, "Leave trainer.output empty: each run then has an output folder of its own.")
@@ -104,6 +110,19 @@ def _prepare_member(profile: Profile, facts: Facts) -> PreparedPlan:
         message = "trainings on several machines cannot wait for each other, so they make no array"
         raise BadInput(message, "Start one after the other, or let Slurm start them.")
     return prepared
+
+
+def _chosen_recipe_key_of_argument(setup: Setup, argument: str) -> str:
+    """Return the chosen key of the recipe whose value an argument of the script sets, empty if there is none."""
+    if setup.recipe_problem:
+        return ""
+    chosen = set(fields.chosen_keys(setup.profile))
+    for name, key in KEY_BY_PLACEHOLDER.items():
+        if key in chosen and key.startswith("recipe."):
+            own_settings = user_options_for_value(name, setup.profile, setup.preset)
+            if any(setting.words[0].partition("=")[0] == argument for setting in own_settings):
+                return key
+    return ""
 
 
 def _split_limit(array: str, *, by_slurm: bool) -> tuple[str, int]:
