@@ -1,6 +1,7 @@
 """Containers of a training on several hosts, whose ssh and docker are stubs: all are stopped and removed."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from tui_train.runner.containers.container import NAME_VARIABLE
 from tui_train.runner.system.processes import MARK_VARIABLE
 from tui_train.runs import rundir
 
-MARK = "20260101-000000-1-abcdef"
+MARK = f"20260101-000000-{os.getpid()}-abcdef"
 NAMES = {f"tui-train-{MARK}-1", f"tui-train-{MARK}-1-1"}
 # Runs here what it is to run on a host, where the processes of the first one are not seen.
 OWN_PROCESSES = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
