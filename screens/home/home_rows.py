@@ -100,7 +100,7 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
         for digest in state.profiles.values()
         if matches_filter(state.filter_text, digest.name, digest.summary.text, digest.devices, "profile")
     ]
-    live = [run for run in runs if run.is_stoppable]
+    live = sorted((run for run in runs if run.is_stoppable), key=_live_run_rank)
     ended = [run for run in runs if not run.is_stoppable]
     today, widths = time.strftime("%Y-%m-%d"), _column_widths(runs, profiles)
     panels: list[list[ListRow]] = []
@@ -114,6 +114,12 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
         panels.append([*new_training_rows(draft_note)])
     rows = [row for panel in panels for row in (blank_row(), *panel)]
     return tuple(rows[1:]) or (_no_match_row(),)
+
+
+def _live_run_rank(digest: RunDigest) -> tuple[bool, float]:
+    """Return what sorts training runs first, as they came, and below them those that wait, the first to ask first."""
+    is_waiting = digest.state in {"queued", "waiting"}
+    return is_waiting, digest.status.started or 0.0 if is_waiting and digest.status else 0.0
 
 
 def listed_counts_text(state: HomeState, listed_rows: Sequence[ListRow]) -> str:

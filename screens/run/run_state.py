@@ -10,6 +10,7 @@ from textual.content import Content
 
 from tui_train.base.text import duration_text, grouped_digits, loss_text, percent, quantity, typeset_ascii, visible
 from tui_train.runner.logs.curve import LossCurve
+from tui_train.runner.queue.reasons import since_text
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs.follow import RunSnapshot
 from tui_train.runs.ranks import ranks_summary
@@ -93,6 +94,9 @@ def whole_minutes_text(seconds: float) -> str:
 def _elapsed_and_left_text(status: RunStatus, seconds_left: float | None) -> Content:
     if status.seconds is None:
         return Content()
+    if status.started and status.state in {"queued", "waiting"}:
+        # The same words all day: whoever looks on over a slow line gets nothing while nothing changes.
+        return styled((since_text(status.started), MUTED))
     if not may_still_write(status):
         tries = f", {quantity(len(status.attempts), 'attempt')}" if len(status.attempts) > 1 else ""
         return styled((f"after {duration_text(training_seconds(status) or status.seconds)}{tries}", MUTED))

@@ -137,6 +137,21 @@ def test_the_value_of_an_array_is_seen_at_any_width(tmp_path, width, state):
     assert max(map(len, lines)) <= width
 
 
+def test_training_runs_come_first_then_those_that_wait_in_their_order(tmp_path):
+    states = [("waiting", 400.0), ("waiting", 300.0), ("queued", 350.0), ("running", 200.0), ("running", 100.0)]
+    digest = DigestCache().read_digest(finished_run(tmp_path))
+    home = HomeState()
+    digests = [
+        msgspec.structs.replace(
+            digest, run=RunDir(tmp_path / f"{state}-{started:.0f}"), status=RunStatus(state, started=started)
+        )
+        for state, started in states
+    ]
+    home.update(tuple(digests), (), None)
+    listed = [row.key.rsplit("/", 1)[-1] for row in home_rows(home) if row.key.startswith("run:")]
+    assert listed == ["running-200", "running-100", "waiting-300", "queued-350", "waiting-400"]
+
+
 def titles(pilot: Pilot[Any]) -> list[str]:
     """The rows that are seen, each by what stands first in it."""
     # Beside the list stands what is known of a run.

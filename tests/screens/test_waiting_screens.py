@@ -36,7 +36,7 @@ async def test_home_and_run_say_what_a_run_waits_for(machine, tmp_path, size):
     async with make_wizard().run_test(size=size) as pilot:
         await wait_for_text(pilot, "waiting", "GPU 1: pid 812, ann")
     async with make_wizard(str(run.path)).run_test(size=size) as pilot:
-        await wait_for_text(pilot, "○ waiting", reason, "2 min elapsed")
+        await wait_for_text(pilot, "○ waiting", reason, time.strftime("since %H:%M", time.localtime(now["time"])))
 
 
 async def test_w_on_preview_waits_for_gpus_that_others_use(machine, monkeypatch):

@@ -99,10 +99,10 @@ def run_and_user_text(ticket: Ticket) -> str:
 
 
 def _card_user_text(user: CardUser) -> str:
-    return ", ".join(filter(None, (f"pid {user.pid}", user.user, user.command, _since_text(user.since))))
+    return ", ".join(filter(None, (f"pid {user.pid}", user.user, user.command, since_text(user.since))))
 
 
-def _since_text(since: float) -> str:
+def since_text(since: float) -> str:
     """Return since when, which is the same words at any time of a day."""
     if not since:
         return ""
