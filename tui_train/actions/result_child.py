@@ -243,6 +243,8 @@ _MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
     "space": ("no disk space", "Free some space, or choose a folder on another disk."),
     "template": ("the chat template cannot be used", "Try a model with another chat template."),
     "prompt": ("the prompt cannot be answered", "Give another prompt."),
+    "data": ("the rows cannot be used", "Name other rows: --data FILE"),
+    "function": ("your function failed", "Mend it, then repeat the command."),
 }
 
 

@@ -354,3 +354,46 @@ def try_(  # noqa: PLR0913 - one for each option
     from tui_train.cli.results import result
 
     result.chat_with_result(run, prompt, max_tokens, python, host or "", base=base, trusted=trusted)
+
+
+@cli.command()
+@RUN_ARGUMENT
+@click.option("--by", metavar="HOW", default="loss", help="loss, exact, regex:PATTERN or function:FILE.py:NAME.")
+@click.option("--data", multiple=True, metavar="FILE", help="Rows to score, in place of those that the run held out.")
+@click.option("--rows", type=click.IntRange(0), metavar="N", default=200, show_default=True, help="0: all of them.")
+@click.option("--max-tokens", type=click.IntRange(1), metavar="N", default=256, show_default=True)
+@click.option("--against", metavar="RUN", default="", help="Compare with this run's result, not with the base model.")
+@_PYTHON_OPTION
+@_TRUST_OPTION
+@_RESULT_HOST_OPTION
+@JSON_OPTION
+def evaluate(  # noqa: PLR0913 - one for each option
+    *,
+    run: str,
+    by: str,
+    data: tuple[str, ...],
+    rows: int,
+    max_tokens: int,
+    against: str,
+    python: str,
+    host: str | None,
+    trusted: bool,
+    as_json: bool,
+) -> None:
+    """Tell whether RUN made its model better, on rows that it did not learn: ends with 0 if so, 2 if worse, else 1.
+
+    The same evaluation again goes on where it was broken off.
+    """
+    from tui_train.actions.evaluate import EvaluationOptions
+    from tui_train.cli.results import evaluate
+
+    options = EvaluationOptions(
+        by=by,
+        data=data,
+        row_count=rows,
+        max_answer_tokens=max_tokens,
+        python=python,
+        trusts_model_code=trusted,
+        host=host or "",
+    )
+    evaluate.evaluate_and_print(run, options, against, as_json=as_json)

@@ -9,7 +9,6 @@ prompt, or `error`. It ends with its stdin.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import queue
@@ -21,6 +20,7 @@ from typing import Any
 import result_load as load
 from result_find import find_weights
 from result_load import MessagePipe, RefusedError
+from result_models import LoadedModels, generation_options, max_tokens_of_model
 
 # Of what the model takes, what is kept for an answer at least: one in so many tokens.
 _CONTEXT_TO_ANSWER_RATIO = 4
@@ -66,49 +66,26 @@ class AnswerTextStream:
         return str(self._tokens.decode(ids, skip_special_tokens=True))
 
 
-class LoadedChatModels:
-    """The loaded models: the result, and its base where that is to answer as well."""
+class ChatAnswers:
+    """Answers of the loaded models to prompts, sent as they are written."""
 
-    def __init__(self, request: dict[str, Any], messages: MessagePipe) -> None:
-        self._messages = messages
-        self._adapter = bool(request["adapter"])
-        folder, base, revision = request["folder"], request["base"], request["revision"]
-        self._trusted = bool(request["trusted"])
-        base_folder = load.find_model_folder(base, revision) if base and (self._adapter or request["compare"]) else ""
-        self._tokens = {"result": load.load_tokenizer(folder, base_folder, trusted=self._trusted)}
-        messages.send("loading", what=base if self._adapter else folder)
-        loaded = self._load_model(base_folder if self._adapter else folder, request["device"])
-        self.compares = bool(request["compare"] and base_folder)
-        if self._adapter:
-            self._result = load.add_adapter(loaded, folder, len(self._tokens["result"]))
-            self._base, self._tokens["base"] = self._result, self._tokens["result"]
-        else:
-            self._result = self._base = loaded
-            if self.compares:
-                messages.send("loading", what=base)
-                self._base = self._load_model(base_folder, request["device"])
-                self._tokens["base"] = self._load_base_tokenizer(base_folder)
-        self._limit = getattr(self._result.config, "max_position_embeddings", 0) or 0
+    def __init__(self, models: LoadedModels, messages: MessagePipe) -> None:
+        self._models, self._messages = models, messages
+        self._limit = max_tokens_of_model(models.result)
         messages.send(
             "ready",
-            device=str(self._result.device),
-            dtype=load.weights_dtype_name(self._result),
-            template=bool(self._tokens["result"].chat_template),
-            compares=self.compares,
+            device=str(models.result.device),
+            dtype=load.weights_dtype_name(models.result),
+            template=bool(models.tokenizers["result"].chat_template),
+            compares=models.compares,
         )
-
-    def _load_model(self, folder: str, device: str) -> Any:
-        return load.load_model(folder, device, trusted=self._trusted)
-
-    def _load_base_tokenizer(self, folder: str) -> Any:
-        """Return the base's own tokenizer; without a chat template it takes the result's."""
-        tokenizer = load.load_tokenizer(folder, trusted=self._trusted)
-        if not tokenizer.chat_template:
-            tokenizer.chat_template = self._tokens["result"].chat_template
-        return tokenizer
 
     def answer(self, prompt: dict[str, Any], stop: threading.Event) -> None:
         """Send an answer as it is written."""
+        with self._models.using(prompt["side"]) as (model, tokenizer):
+            self._answer_with(model, tokenizer, prompt, stop)
+
+    def _answer_with(self, model: Any, tokenizer: Any, prompt: dict[str, Any], stop: threading.Event) -> None:
         import torch
         from transformers import StoppingCriteria, StoppingCriteriaList
 
@@ -118,8 +95,6 @@ class LoadedChatModels:
                 return torch.full((input_ids.shape[0],), stop.is_set(), dtype=torch.bool, device=input_ids.device)
 
         side, number = prompt["side"], prompt["id"]
-        model = self._base if side == "base" else self._result
-        tokenizer = self._tokens[side]
         inputs, forgotten = self._shortened_prompt_that_fits(tokenizer, prompt, model.device)
         length, most = inputs["input_ids"].shape[-1], prompt["tokens"]
         if self._limit:
@@ -128,12 +103,9 @@ class LoadedChatModels:
             raise RefusedError("prompt", f"the prompt has {length} tokens, and the model takes {self._limit}")
         stream = AnswerTextStream(tokenizer, lambda text: self._messages.send("text", id=number, side=side, text=text))
         began = time.monotonic()
-        bare = model.disable_adapter() if side == "base" and self._adapter else contextlib.nullcontext()
-        options = {"max_new_tokens": most, "do_sample": False, "num_beams": 1, "streamer": stream}
-        options |= {"eos_token_id": ends} if (ends := _end_tokens(model, tokenizer)) else {}
-        padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None or not ends else ends[0]
-        with torch.inference_mode(), bare:
-            model.generate(**inputs, pad_token_id=padding, stopping_criteria=StoppingCriteriaList([Stop()]), **options)
+        stopping = StoppingCriteriaList([Stop()])
+        options = generation_options(model, tokenizer)
+        model.generate(**inputs, max_new_tokens=most, streamer=stream, stopping_criteria=stopping, **options)
         why = "stopped" if stop.is_set() else "length" if stream.token_count >= most else "end"
         took = {"tokens": stream.token_count, "seconds": time.monotonic() - began}
         self._messages.send("end", id=number, side=side, why=why, forgotten=forgotten, **took)
@@ -151,14 +123,6 @@ class LoadedChatModels:
             if not self._limit or inputs["input_ids"].shape[-1] + room <= self._limit:
                 return inputs, turn
         return load.encode_messages(tokenizer, messages[2 * turns :], device), turns
-
-
-def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """Return the tokens that end an answer: the model's own, and the one with which its template ends a turn."""
-    own = model.generation_config.eos_token_id
-    known = own if isinstance(own, list) else [own]
-    numbers = (*known, tokenizer.eos_token_id, load.turn_end_token_id(tokenizer))
-    return [number for number in dict.fromkeys(numbers) if number is not None]
 
 
 def _queue_prompts_until_input_ends(prompts: queue.Queue[dict[str, Any]], stop: threading.Event) -> None:
@@ -180,7 +144,7 @@ def main() -> None:
     stop = threading.Event()
     threading.Thread(target=_queue_prompts_until_input_ends, args=(prompts, stop), daemon=True).start()
     try:
-        chat = LoadedChatModels(find_weights(load.read_request(), messages), messages)
+        chat = ChatAnswers(LoadedModels(find_weights(load.read_request(), messages), messages), messages)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
         messages.send_refusal(error)
         return

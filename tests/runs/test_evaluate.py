@@ -1,0 +1,167 @@
+"""Is a result better: scores of two models on the same rows, and the verdict that follows from them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import warm
+from support import run_cli
+from training_results import LOG_LINES, ended_run
+
+from tui_train.actions.evaluate import Evaluation, EvaluationOptions, RowScores, SideScore, evaluate_run
+from tui_train.actions.result_child import AnswerCancelled
+from tui_train.base.errors import BadInput, NotFound, Unavailable
+from tui_train.programs import hub_cache
+from tui_train.views.evaluation import verdict_text
+
+OFFLINE = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+
+
+def evaluation_of(pairs, by="loss"):
+    rows = [RowScores(n, SideScore(result, 10), SideScore(other, 10)) for n, (result, other) in enumerate(pairs)]
+    return Evaluation(by=by, other_name="base", rows=tuple(rows), usable_rows=len(rows))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "verdict", "text"),
+    [
+        ([(-1, -2)] * 3, "no difference", "better on 100 % of 3 rows (95 % interval: 43 to 100 %)"),
+        ([(-1, -2)] * 4, "better", "Better than the base, on 100 % of 4 rows"),
+        ([(-2, -1)] * 40, "worse", "Worse than the base: better on 0 % of 40 rows"),
+        ([(-1, -1.000001)] * 200, "no difference", "better on 50 % of 200 rows"),
+        ([(-1, -2)] * 122 + [(-2, -1)] * 78, "better", "on 61 % of 200 rows (95 % interval: 54 to 67 %)"),
+        ([(float("nan"), -1)] * 20, "worse", "better on 0 % of 20 rows"),
+    ],
+)  # fmt: skip
+def test_the_verdict_needs_an_interval_on_one_side_of_a_half(pairs, verdict, text):
+    evaluation = evaluation_of(pairs)
+    assert evaluation.verdict == verdict
+    assert text in verdict_text(evaluation)
+
+
+def test_the_means_are_the_loss_per_token_and_the_grade_per_row():
+    assert evaluation_of([(-10, -40), (-30, -40)]).mean_scores == (2.0, 4.0)
+    assert evaluation_of([(1, 0), (0, 0)], by="exact").mean_scores == (0.5, 0.0)
+
+
+@pytest.fixture
+def rows_file(tmp_path):
+    """Write rows, answers by prompt, and return their file."""
+
+    def write(answers):
+        rows = [
+            {"messages": [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]}
+            for prompt, answer in answers.items()
+        ]
+        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(tmp_path / "rows.jsonl")
+
+    return write
+
+
+def command(run, *words, code):
+    return run_cli("evaluate", f"{run.path}/", *words, code=code, env={**os.environ, **OFFLINE})
+
+
+@pytest.fixture
+def base_run(tmp_path, models):
+    """A run that left its base as it was."""
+    run = ended_run(tmp_path / "untrained", LOG_LINES, python=warm.training(), **{"trainer.model": str(models[0])})
+    (run.path / "output").symlink_to(models[0])
+    return run
+
+
+@pytest.mark.whole
+def test_answers_that_are_known_tell_the_better_model_from_the_worse_and_from_itself(
+    full_run, base_run, rows_file, monkeypatch
+):
+    monkeypatch.setattr("os.environ", {**os.environ, **OFFLINE})
+    data = rows_file({f"What is {number}?": "It is." for number in range(12)})
+    first = evaluate_run(base_run, EvaluationOptions(data=(data,), by="exact", max_answer_tokens=12))
+    assert first.verdict == "no difference", "neither says that"
+    rows_file({row.prompt: row.result.answer for row in first.rows})
+    words = ("--data", data, "--by", "exact", "--max-tokens", "12")
+    worse = command(full_run, *words, code=2).stdout
+    assert "right answers  0 %     100 %" in worse
+    assert "Worse than the base: better on 0 % of 12 rows" in worse
+    assert "expected" in worse
+    better = command(base_run, *words, "--against", f"{full_run.path}/", code=0).stdout
+    assert "Better than run, on 100 % of 12 rows" in better
+    same = json.loads(command(base_run, "--data", data, "--json", code=1).stdout)
+    assert (same["verdict"], same["better_share"], same["result"]) == ("no difference", 0.5, same["other"])
+
+
+@pytest.mark.whole
+def test_an_evaluation_that_was_broken_off_goes_on_and_another_one_begins_anew(full_run, rows_file, monkeypatch):
+    monkeypatch.setattr("os.environ", {**os.environ, **OFFLINE})
+    options = EvaluationOptions(data=(rows_file({f"What is {number}?": "It is." for number in range(6)}),))
+    done = []
+    with pytest.raises(AnswerCancelled):
+        evaluate_run(full_run, options, lambda _what, rows, _of: done.append(rows), lambda: 2 in done)
+    (kept,) = (full_run.path / "evaluations").iterdir()
+    kept.write_bytes(kept.read_bytes() + b'\n{"number": 5, "res')
+    done.clear()
+    evaluation = evaluate_run(full_run, options, lambda _what, rows, of: done.append((rows, of)))
+    assert [row.number for row in evaluation.rows] == [0, 1, 2, 3, 4, 5]
+    assert [rows for rows, of in done if of] == [3, 4, 5, 6]
+    rows_file({"What is 9?": "It is."})
+    assert [row.number for row in evaluate_run(full_run, options).rows] == [0]
+
+
+@pytest.mark.whole
+def test_a_function_of_the_user_grades_and_what_it_raises_is_told_with_its_row(full_run, rows_file, tmp_path):
+    data = rows_file({"What is 1?": "It is one.", "What is 2?": "It is two."})
+    (tmp_path / "score.py").write_text(
+        "def length(prompt, answer, expected):\n    assert prompt != 'What is 2?', 'no two'\n    return len(expected)\n"
+    )
+    options = EvaluationOptions(data=(data,), by=f"function:{tmp_path}/score.py:length", max_answer_tokens=4)
+    with pytest.raises(Unavailable, match="row 2: AssertionError: no two"):
+        evaluate_run(full_run, options)
+    with pytest.raises(Unavailable, match=r"score\.py has no width"):
+        evaluate_run(full_run, EvaluationOptions(data=(data,), by=f"function:{tmp_path}/score.py:width"))
+
+
+def test_what_cannot_be_evaluated_is_said_before_anything_is_loaded(full_run, tmp_path):
+    with pytest.raises(NotFound, match=r"kept no rows for evaluations") as error:
+        evaluate_run(full_run, EvaluationOptions())
+    assert "data.evaluation" in error.value.remedy
+    for by in ("taste", "regex:(", "function:score.py", "function:score.py:"):
+        with pytest.raises(BadInput):
+            evaluate_run(full_run, EvaluationOptions(by=by))
+    with pytest.raises(NotFound, match="no file"):
+        evaluate_run(full_run, EvaluationOptions(by="function:score.py:score"))
+    with pytest.raises(NotFound, match="there is no"):
+        evaluate_run(full_run, EvaluationOptions(data=(str(tmp_path / "missing"),)))
+
+
+GRADES = """
+import subprocess
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import evaluate_child as child
+regex = child._GRADER_BY_KIND["regex"]({"pattern": r"#### (\\d+)"})
+assert regex("", "so #### 3 or #### 42", "the sum is #### 42")
+assert not regex("", "so #### 41", "the sum is #### 42")
+assert not regex("", "so 42", "the sum is #### 42")
+assert regex("", "#### 1", "no mark") and not regex("", "1", "no mark")
+ask, tell = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+assert child.prompt_and_expected_answer({"messages": [ask, tell]}, 1) == ([ask], "b")
+assert child.prompt_and_expected_answer({"prompt": "a", "completion": "b"}, 1) == ("a", "b")
+assert child.prompt_and_expected_answer({"prompt": [ask], "chosen": [tell], "rejected": [ask]}, 1) == ([ask], "b")
+for row in ({"messages": [ask]}, {"messages": [tell]}, {"text": "a"}):
+    try:
+        child.prompt_and_expected_answer(row, 7)
+    except child.RefusedError as error:
+        assert "row 7" in str(error)
+    else:
+        raise AssertionError(row)
+"""
+
+
+def test_an_answer_is_likened_to_that_of_its_row():
+    folder = str(Path(hub_cache.__file__).parent / "result")
+    subprocess.run([sys.executable, "-c", GRADES, folder], check=True)

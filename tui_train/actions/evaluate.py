@@ -1,0 +1,292 @@
+"""Is the result better? The scores of a result and of its base, or of an earlier result, on the same rows."""
+
+import contextlib
+import hashlib
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.actions.host_result import host_of_result, result_candidates
+from tui_train.actions.merge import require_loadable_weights
+from tui_train.actions.result_child import HostResultChild, ResultChild, training_python
+from tui_train.base.app_paths import expand_home
+from tui_train.base.errors import BadInput, NotFound, TuiTrainError
+from tui_train.base.files import raising_cannot_write
+from tui_train.base.text import visible
+from tui_train.profile.store import load_profile_file
+from tui_train.profile.types import Profile
+from tui_train.runs.remote_run import read_remote_place
+from tui_train.runs.results.result import read_result
+from tui_train.runs.results.weights import Weights
+from tui_train.runs.rundir import RunDir
+
+Verdict = Literal["better", "worse", "no difference"]
+DEFAULT_ROW_COUNT = 200
+EVALUATIONS_FOLDER = "evaluations"
+_HELD_OUT_FILE = "data/test.jsonl"  # in a run's folder: the rows for evaluations
+_MAX_SILENCE_SECONDS = 1800.0  # loading reads many GB, and a long answer takes a CPU minutes
+_NORMAL_QUANTILE = 1.96  # of a two-sided interval of 95 %
+_EQUAL_RELATIVE_TOLERANCE = 1e-4  # scores that differ by less are equal: two dtypes or devices round otherwise
+
+
+class EvaluationOptions(Struct, frozen=True, kw_only=True):
+    """Rows, and how they are scored.
+
+    `by` is `loss`, `exact`, `regex:PATTERN` or `function:FILE.py:NAME`; `data` are files instead of the held-out rows;
+    `earlier` is the run whose result it is compared with, None for the base model.
+    """
+
+    by: str = "loss"
+    data: tuple[str, ...] = ()
+    row_count: int = DEFAULT_ROW_COUNT
+    max_answer_tokens: int = 256
+    earlier: RunDir | None = None
+    python: str = ""
+    trusts_model_code: bool = False
+    host: str = ""
+
+
+class SideScore(Struct, frozen=True):
+    """Score of one side on a row, higher is better: a summed log-probability, or the grade of an `answer`."""
+
+    score: float
+    tokens: int = 0
+    answer: str = ""
+
+
+class RowScores(Struct, frozen=True):
+    """Scores of a row, which is numbered from 0, by the result and by the other side."""
+
+    number: int
+    result: SideScore
+    other: SideScore
+    prompt: str = ""
+    expected: str = ""
+
+
+class Evaluation(Struct, frozen=True, kw_only=True):
+    """All scores of an evaluation, `usable_rows` of the data, and what the other side is called."""
+
+    by: str
+    other_name: str
+    rows: tuple[RowScores, ...]
+    usable_rows: int
+    note: str = ""
+    """What is to be known of the comparison, empty for nothing."""
+
+    @property
+    def better_share(self) -> float:
+        """Share of the rows on which the result is better; a row on which both are equal counts half."""
+        return sum(map(_win, self.rows)) / max(1, len(self.rows))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Interval of 95 % of that share, by Wilson's formula."""
+        count, share, square = max(1, len(self.rows)), self.better_share, _NORMAL_QUANTILE**2
+        middle = (share + square / (2 * count)) / (1 + square / count)
+        half = (
+            _NORMAL_QUANTILE / (1 + square / count) * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
+        )
+        return middle - half, middle + half
+
+    @property
+    def verdict(self) -> Verdict:
+        """Verdict: a difference where the whole interval lies on one side of one half."""
+        low, high = self.interval
+        return "better" if low > 0.5 else "worse" if high < 0.5 else "no difference"
+
+    @property
+    def mean_scores(self) -> tuple[float, float]:
+        """Mean of both sides: the loss per token, or the grade per row."""
+        sides = [row.result for row in self.rows], [row.other for row in self.rows]
+        result, other = (self._mean_score(side) for side in sides)
+        return result, other
+
+    def _mean_score(self, scores: Sequence[SideScore]) -> float:
+        total = sum(each.score for each in scores)
+        if self.by == "loss":
+            return -total / max(1, sum(each.tokens for each in scores))
+        return total / max(1, len(scores))
+
+
+def _win(row: RowScores) -> float:
+    result, other = row.result.score, row.other.score
+    if math.isclose(result, other, rel_tol=_EQUAL_RELATIVE_TOLERANCE, abs_tol=1e-9):
+        return 0.5
+    # A side whose score is not a number lost.
+    return float(result > other or math.isnan(other))
+
+
+def evaluate_run(
+    run: RunDir,
+    options: EvaluationOptions,
+    on_progress: Callable[[str, int, int], None] = lambda _what, _done, _of: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Evaluation:
+    """Score a run's result and what it is compared with, and return all scores.
+
+    Scores are kept in the run's folder as they come: the same evaluation again goes on where it was broken off.
+    `on_progress` is told what is loaded, then how many rows are done. TuiTrainError where it cannot be done.
+    """
+    host = host_of_result(run, options.host, options.python)
+    request = _request(run, options, host)
+    python = training_python(run, options.python, host)
+    request |= {"device": python.device, "trusted": options.trusts_model_code}
+    kept = KeptScores(run, request)
+    start: type[ResultChild | HostResultChild] = HostResultChild if host else ResultChild
+    request["after"] = kept.rows[-1].number if kept.rows else -1
+    child, count, usable = start(python, "evaluate_child.py", request), 0, 0
+    try:
+        while (message := child.read_message(_MAX_SILENCE_SECONDS, cancelled))["event"] != "done":
+            if message["event"] == "loading":
+                on_progress(visible(str(message.get("what"))), 0, 0)
+            elif message["event"] == "rows":
+                count, usable = int(message["count"]), int(message["usable"])
+            elif message["event"] == "row":
+                kept.add(msgspec.convert(message, RowScores))
+                on_progress("", len(kept.rows), count)
+    finally:
+        child.close()
+    if not kept.rows:
+        raise BadInput("no row could be scored", "Name other rows: --data FILE")
+    other_name = visible(options.earlier.name) if options.earlier else "base"
+    note = "" if options.data or not options.earlier else _maybe_learned_note(run, options.earlier)
+    return Evaluation(by=request["by"], other_name=other_name, rows=tuple(kept.rows), usable_rows=usable, note=note)
+
+
+def _maybe_learned_note(run: RunDir, earlier: RunDir) -> str:
+    """Return that an earlier run held out other rows, so that it may have learned some of these; empty if not."""
+    ours, theirs = (each.path / _HELD_OUT_FILE for each in (run, earlier))
+    if theirs.is_file() and ours.read_bytes() == theirs.read_bytes():
+        return ""
+    return f"{visible(earlier.name)} held out other rows and may have learned some of these: name new ones with --data."
+
+
+def _request(run: RunDir, options: EvaluationOptions, host: str) -> dict[str, Any]:
+    run_result, kind = read_result(run), options.by.partition(":")
+    if kind[0] not in {"loss", "exact", "regex", "function"}:
+        raise BadInput(
+            f"--by {visible(options.by)} is not known", "Give loss, exact, regex:PATTERN or function:FILE:NAME"
+        )
+    request: dict[str, Any] = {"by": kind[0], "pattern": "", "function": ""}
+    if kind[0] == "regex":
+        request["pattern"] = _valid_pattern(kind[2])
+    elif kind[0] == "function":
+        request["function"] = _whole_function_path(kind[2], host)
+    if host:
+        request |= {"candidates": result_candidates(run), "talks": True}
+    else:
+        request |= _folder_request(require_loadable_weights(run_result))
+    request |= {"base": run_result.base, "revision": run_result.revision, "data": _data_files(run, options, host)}
+    profile = Profile()
+    with contextlib.suppress(TuiTrainError):
+        profile = load_profile_file(str(run.profile))
+    request |= {"length": profile.recipe.sequence_length or 0, "answers_only": profile.finetune.answers_only}
+    request |= {"count": options.row_count, "seed": 0, "tokens": options.max_answer_tokens, "earlier": None}
+    if options.earlier is not None:
+        if host:
+            raise BadInput(
+                "results on a host are compared with their base only", "Fetch both results first: tui-train fetch RUN"
+            )
+        earlier = read_result(options.earlier)
+        weights = require_loadable_weights(earlier)
+        request["earlier"] = {**_folder_request(weights), "base": earlier.base, "revision": earlier.revision}
+    elif not (host or run_result.base):
+        raise BadInput("the base model of this run is not known", "Compare with an earlier run: --against RUN")
+    return request
+
+
+def _folder_request(weights: Weights) -> dict[str, Any]:
+    if weights.scores:
+        raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be evaluated.")
+    return {"folder": weights.path, "adapter": weights.kind == "adapter"}
+
+
+def _valid_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise BadInput(
+            f"{visible(pattern)} is no regular expression: {error}", "Give another: --by regex:PATTERN"
+        ) from None
+    return pattern
+
+
+def _whole_function_path(words: str, host: str) -> str:
+    """Return the file and name of a function, the file as a whole path; of a host it is one already."""
+    path, colon, name = words.rpartition(":")
+    if not (path and colon and name.isidentifier()):
+        raise BadInput(f"{visible(words)} names no function", "Give its file and name: --by function:score.py:score")
+    if host:
+        return f"{_path_on_host(path, host)}:{name}"
+    whole = expand_home(path).absolute()
+    if not whole.is_file():
+        raise NotFound(f"there is no file {visible(str(whole))}", "Name the file of the function.")
+    return f"{whole}:{name}"
+
+
+def _data_files(run: RunDir, options: EvaluationOptions, host: str) -> list[str]:
+    """Return the files with the rows: those that are named, else the held-out rows of the run."""
+    if options.data and host:
+        return [_path_on_host(path, host) for path in options.data]
+    if options.data:
+        files = [expand_home(path).absolute() for path in options.data]
+        if missing := next((file for file in files if not file.exists()), None):
+            raise NotFound(f"there is no {visible(str(missing))}", "Name files that are there: --data FILE")
+        return list(map(str, files))
+    place = read_remote_place(run.path)
+    if host and place:
+        return [f"{place.folder}/{_HELD_OUT_FILE}"]
+    held_out = run.path / _HELD_OUT_FILE
+    if not held_out.is_file():
+        why = f"{visible(run.name)} kept no rows for evaluations"
+        remedy = "Name rows that it did not learn: --data FILE; or train with --set data.evaluation=0.1"
+        raise NotFound(why, remedy)
+    return [str(held_out)]
+
+
+def _path_on_host(path: str, host: str) -> str:
+    if not path.startswith(("/", "~/")):
+        raise BadInput(f"{visible(path)} is no whole path", f"The result is on {visible(host)}: name a path there.")
+    return path
+
+
+class KeptScores:
+    """Scores of one evaluation in a run's folder, a line each, which are added as they come."""
+
+    def __init__(self, run: RunDir, request: dict[str, Any]) -> None:
+        """Read what the same request has scored before, on the same weights and files."""
+        function = request["function"].rpartition(":")[0]
+        files = [*request["data"], function, request.get("folder"), (request["earlier"] or {}).get("folder")]
+        question = msgspec.json.encode(
+            [sorted(request.items()), [_newest_change(Path(file)) for file in files if file]]
+        )
+        self._file = run.path / EVALUATIONS_FOLDER / f"{hashlib.sha256(question).hexdigest()[:16]}.jsonl"
+        self.rows: list[RowScores] = []
+        if self._file.is_file():
+            for line in self._file.read_bytes().splitlines():
+                # The last line of one that was killed may be a half.
+                with contextlib.suppress(msgspec.DecodeError):
+                    self.rows.append(msgspec.json.decode(line, type=RowScores))
+
+    def add(self, row: RowScores) -> None:
+        """Keep a row."""
+        self.rows.append(row)
+        with raising_cannot_write(self._file):
+            self._file.parent.mkdir(exist_ok=True)
+            with self._file.open("ab") as file:
+                # A line break before it: the line before may be a half.
+                file.write(b"\n" + msgspec.json.encode(row))
+
+
+def _newest_change(path: Path) -> float:
+    """Return when a file, or a file in a folder, was changed last, in seconds since 1970; 0 for none."""
+    try:
+        return max((file.stat().st_mtime for file in (path, *(path.iterdir() if path.is_dir() else ()))), default=0.0)
+    except OSError:
+        return 0.0

@@ -1,0 +1,72 @@
+"""`tui-train evaluate`: print whether a result is better than its base, or than an earlier result."""
+
+import sys
+from collections.abc import Iterator
+
+import click
+from msgspec.structs import replace
+
+from tui_train.actions.evaluate import Evaluation, EvaluationOptions, evaluate_run
+from tui_train.base.text import grouped_digits, percent, text_table, visible
+from tui_train.cli.printing import print_json
+from tui_train.runs import rundir
+from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
+
+_EXIT_CODE_BY_VERDICT = {"better": 0, "no difference": 1, "worse": 2}
+_SAMPLE_COUNT = 3
+
+
+def evaluate_and_print(reference: str, options: EvaluationOptions, earlier: str, *, as_json: bool) -> None:
+    """Evaluate a run, print what came of it, and end with the exit code of the verdict."""
+    if earlier:
+        options = replace(options, earlier=rundir.find_run(earlier))
+    evaluation = evaluate_run(rundir.find_run(reference), options, _print_progress)
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", nl=False, err=True)
+    if as_json:
+        print_json(_as_object(evaluation))
+    else:
+        for line in evaluation_lines(evaluation):
+            click.echo(line)
+    sys.exit(_EXIT_CODE_BY_VERDICT[evaluation.verdict])
+
+
+def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
+    """Yield the scores of both sides, some samples, and last the verdict."""
+    label, result, other = mean_score_texts(evaluation)
+    yield text_table((("", "result", evaluation.other_name), (label, result, other)))
+    for sample in sample_texts(evaluation, _SAMPLE_COUNT):
+        yield ""
+        yield from (f"{name:<9} {visible(text)}" for name, text in sample)
+    yield ""
+    yield verdict_text(evaluation)
+    if evaluation.note:
+        yield evaluation.note
+
+
+def _print_progress(what: str, done: int, count: int) -> None:
+    if what:
+        click.echo(f"loading {what} …", err=True)
+    elif sys.stderr.isatty():
+        click.echo(
+            f"\r{grouped_digits(done)} of {grouped_digits(count)} rows, {percent(done / max(1, count))}",
+            nl=False,
+            err=True,
+        )
+
+
+def _as_object(evaluation: Evaluation) -> dict[str, object]:
+    low, high = evaluation.interval
+    result, other = evaluation.mean_scores
+    return {
+        "verdict": evaluation.verdict,
+        "by": evaluation.by,
+        "against": evaluation.other_name,
+        "better_share": evaluation.better_share,
+        "interval": [low, high],
+        "result": result,
+        "other": other,
+        "note": evaluation.note,
+        "usable_rows": evaluation.usable_rows,
+        "rows": evaluation.rows,
+    }

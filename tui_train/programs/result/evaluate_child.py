@@ -1,0 +1,220 @@
+"""Scores a result and what it is compared with on the same rows: `python evaluate_child.py REQUEST`.
+
+The request, in JSON: that of chat_child.py, with `earlier` (another result, as `folder`, `adapter`, `base`, `revision`;
+null: the base), `data` (files or folders), `count` (of their rows, chosen by `seed`; 0 for all), `after` (the number of
+the row that was scored last, -1 for none), `by` (loss, exact, regex or function), `pattern`, `function` (FILE:NAME),
+`tokens` (of an answer at most), `length` (tokens at which a row is cut, 0 for never) and `answers_only` (null: where
+the chat template marks answers). It sends `rows`, a `row` with its scores, of which higher is better, and `done`, or
+`error`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import re
+import runpy
+from collections.abc import Callable
+from typing import Any
+
+import result_load as load
+from result_find import find_weights
+from result_load import MessagePipe, RefusedError
+from result_models import LoadedModels, generation_options, max_tokens_of_model
+
+import data_chosen  # isort: skip - result_load makes the folder of the data known
+import data_template as template
+
+_LOGITS_AT_ONCE = 256  # tokens whose logits are held in float32
+_MAX_SAMPLE_CHARACTERS = 2000
+
+
+def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
+    """Send the scores of each row."""
+    earlier = request["earlier"]
+    score_answer = None if request["by"] == "loss" else _AnswerScorer(request)
+    models = LoadedModels({**find_weights(request, messages), "compare": earlier is None}, messages)
+    if earlier is None and not models.compares:
+        raise RefusedError("base", "there is nothing to compare the result with")
+    sides = [(models, "result"), (models, "base")]
+    if earlier is not None:
+        sides[1] = (LoadedModels({**request, **earlier, "compare": False}, messages), "result")
+    chosen, marking = _usable_rows_and_marking(request, models.tokenizers["result"])
+    numbers = _numbers_of_rows(chosen.usable_count(), request["count"], request["seed"])
+    messages.send("rows", count=len(numbers), usable=chosen.usable_count(), format=chosen.format[0])
+    score = score_answer or _LossScorer(request, marking)
+    for number, row in enumerate(chosen.rows()):
+        # Of KTO's rows, those with a bad answer have nothing to be likened to.
+        if number <= request["after"] or number not in numbers or row.get("label") is False:
+            continue
+        scores = []
+        for loaded, side in sides:
+            with loaded.using(side) as (model, tokenizer):
+                scores.append(score(model, tokenizer, row, number + 1))
+        messages.send("row", number=number, result=scores[0], other=scores[1], **_sample_texts(row))
+    messages.send("done")
+
+
+def _usable_rows_and_marking(
+    request: dict[str, Any], tokenizer: Any
+) -> tuple[data_chosen.ChosenRows, template.AnswerMarking | None]:
+    """Return the usable rows, and how answers are marked in them, None where all that is read counts."""
+    unchecked = data_chosen.ChatTemplate("", "", "", answers_only=False)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            chosen = data_chosen.choose_rows(request["data"], unchecked)
+    except data_chosen.DataError as error:
+        raise RefusedError("data", str(error)) from None
+    name, chat = chosen.format
+    if chat and not tokenizer.chat_template:
+        raise RefusedError("data", "the rows are chats, and the model has no chat template")
+    marking = template.find_answer_marking(tokenizer, name, chat=chat)
+    alone = request["answers_only"]
+    if alone is None:
+        alone = template.are_answers_learned_by_default(marking, name)
+    return chosen, marking if alone and marking.possible else None
+
+
+def _numbers_of_rows(usable: int, count: int, seed: int) -> set[int]:
+    chosen = random.Random(seed).sample(range(usable), count) if 0 < count < usable else range(usable)  # noqa: S311
+    return set(chosen)
+
+
+class _LossScorer:
+    """Log-probability of what is learned of a row; of a preference pair, by how much the chosen answer has more."""
+
+    def __init__(self, request: dict[str, Any], marking: template.AnswerMarking | None) -> None:
+        self._length, self._marking = request["length"], marking
+
+    def __call__(self, model: Any, tokenizer: Any, row: dict[str, Any], row_number: int) -> dict[str, Any]:
+        try:
+            sequences = template.encode_row(tokenizer, row, marking=self._marking)
+        except Exception as error:  # noqa: BLE001 - a template is a program of the model's
+            raise RefusedError("data", f"row {row_number}: {template.first_line_of_error(error)}") from None
+        limit = min(filter(None, (self._length, max_tokens_of_model(model))), default=0)
+        sums = [_log_probability(model, sequence, limit) for sequence in sequences]
+        if len(sums) == 1:
+            return {"score": sums[0][0], "tokens": sums[0][1]}
+        return {"score": sums[0][0] - sums[1][0], "tokens": sums[0][1] + sums[1][1]}
+
+
+def _log_probability(model: Any, sequence: template.EncodedSequence, limit: int) -> tuple[float, int]:
+    """Return the summed log-probability of the learned tokens of a sequence, and how many they are."""
+    import torch
+
+    ids, learned = sequence.ids[: limit or None], sequence.learned[: limit or None]
+    places = [at for at in range(1, len(ids)) if learned[at]]
+    if not places:
+        return 0.0, 0
+    logits = model(input_ids=torch.tensor([ids], device=model.device)).logits[0]
+    total = 0.0
+    for begin in range(0, len(places), _LOGITS_AT_ONCE):
+        part = places[begin : begin + _LOGITS_AT_ONCE]
+        targets = torch.tensor([ids[at] for at in part], device=logits.device)
+        rows = logits[[at - 1 for at in part]].float()
+        total -= float(torch.nn.functional.cross_entropy(rows, targets, reduction="sum"))
+    return total, len(places)
+
+
+class _AnswerScorer:
+    """Grade of the answer that a model writes to a row's prompt, beside the answer that the row holds."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self._max_tokens = request["tokens"]
+        self._grade = _GRADER_BY_KIND[request["by"]](request)
+
+    def __call__(self, model: Any, tokenizer: Any, row: dict[str, Any], row_number: int) -> dict[str, Any]:
+        prompt, expected = prompt_and_expected_answer(row, row_number)
+        inputs = _encoded_prompt(tokenizer, prompt, model.device)
+        length, limit = inputs["input_ids"].shape[-1], max_tokens_of_model(model)
+        room = min(self._max_tokens, limit - length) if limit else self._max_tokens
+        if room < 1:
+            raise RefusedError("data", f"row {row_number} has {length} tokens, and the model takes {limit}")
+        made = model.generate(**inputs, max_new_tokens=room, **generation_options(model, tokenizer))[0][length:]
+        answer = tokenizer.decode(made, skip_special_tokens=True)
+        try:
+            score = float(self._grade(_prompt_text(prompt), answer, expected))
+        except RefusedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the function is the user's
+            why = f"row {row_number}: {type(error).__name__}: {load.first_nonblank_line(error)}"
+            raise RefusedError("function", why) from None
+        return {"score": score, "tokens": len(made), "answer": answer[:_MAX_SAMPLE_CHARACTERS]}
+
+
+def prompt_and_expected_answer(row: dict[str, Any], row_number: int) -> tuple[Any, str]:
+    """Return the prompt of a row, text or messages, and the answer that it holds."""
+    if "messages" in row:
+        messages = row["messages"]
+        if messages and messages[-1]["role"] == "assistant" and len(messages) > 1:
+            return messages[:-1], str(messages[-1].get("content") or "")
+    elif row.get("prompt"):
+        answer = row.get("completion", row.get("chosen"))
+        return row["prompt"], str(answer[-1].get("content") or "") if isinstance(answer, list) else str(answer)
+    raise RefusedError("data", f"row {row_number} has no prompt with an answer: score it by loss")
+
+
+def _encoded_prompt(tokenizer: Any, prompt: Any, device: Any) -> Any:
+    if isinstance(prompt, list):
+        return load.encode_messages(tokenizer, prompt, device)
+    made = tokenizer(prompt, return_tensors="pt")
+    return {name: made[name].to(device) for name in ("input_ids", "attention_mask")}
+
+
+def _prompt_text(prompt: Any) -> str:
+    return prompt if isinstance(prompt, str) else str(prompt[-1].get("content") or "")
+
+
+_Grader = Callable[[str, str, str], Any]
+
+
+def _exact_grader(_request: dict[str, Any]) -> _Grader:
+    return lambda _prompt, answer, expected: answer.strip() == expected.strip()
+
+
+def _regex_grader(request: dict[str, Any]) -> _Grader:
+    """Return a grade by what a pattern finds last: the same in both, or anything where the row's answer has none."""
+    pattern = re.compile(request["pattern"])
+
+    def grade(_prompt: str, answer: str, expected: str) -> bool:
+        found, wanted = pattern.findall(answer), pattern.findall(expected)
+        return bool(found) and (not wanted or found[-1] == wanted[-1])
+
+    return grade
+
+
+def _function_grader(request: dict[str, Any]) -> _Grader:
+    path, _, name = request["function"].rpartition(":")
+    try:
+        function: _Grader = runpy.run_path(path, run_name="rewards")[name]
+    except KeyError:
+        raise RefusedError("function", f"{path} has no {name}") from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the file is the user's
+        raise RefusedError("function", f"{path}: {type(error).__name__}: {load.first_nonblank_line(error)}") from None
+    return function
+
+
+_GRADER_BY_KIND = {"exact": _exact_grader, "regex": _regex_grader, "function": _function_grader}
+
+
+def _sample_texts(row: dict[str, Any]) -> dict[str, str]:
+    """Return the prompt of a row and its answer, shortened; nothing of plain text."""
+    try:
+        prompt, expected = prompt_and_expected_answer(row, 0)
+    except RefusedError:
+        return {}
+    return {"prompt": _prompt_text(prompt)[:_MAX_SAMPLE_CHARACTERS], "expected": expected[:_MAX_SAMPLE_CHARACTERS]}
+
+
+def main() -> None:
+    """Score, or say why not."""
+    messages = load.open_message_pipe(dies_with_parent=True)
+    try:
+        evaluate(load.read_request(), messages)
+    except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
+        messages.send_refusal(error)
+
+
+if __name__ == "__main__":
+    main()

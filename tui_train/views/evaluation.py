@@ -1,0 +1,42 @@
+"""An evaluation in words: scores of both sides, samples, and the verdict with its interval."""
+
+from collections.abc import Iterator
+
+from tui_train.actions.evaluate import Evaluation
+from tui_train.base.text import loss_text, percent, quantity
+
+_MAX_SAMPLE_TEXT_CHARACTERS = 300
+
+
+def mean_score_texts(evaluation: Evaluation) -> tuple[str, str, str]:
+    """Return what is compared, and its mean for the result and for the other side."""
+    result, other = evaluation.mean_scores
+    if evaluation.by == "loss":
+        return "loss per token", loss_text(result), loss_text(other)
+    if evaluation.by == "function":
+        return "mean grade", f"{result:.4g}", f"{other:.4g}"
+    return "right answers", percent(result), percent(other)
+
+
+def verdict_text(evaluation: Evaluation) -> str:
+    """Return the verdict: `Better than the base, on 61 % of 200 rows (95 % interval: 54 to 67 %)`."""
+    other = "the base" if evaluation.other_name == "base" else evaluation.other_name
+    low, high = (percent(share).removesuffix(" %") for share in evaluation.interval)
+    rows, interval = quantity(len(evaluation.rows), "row"), f"95 % interval: {low} to {high} %"
+    if evaluation.verdict == "better":
+        return f"Better than {other}, on {percent(evaluation.better_share)} of {rows} ({interval})."
+    words = f"Worse than {other}" if evaluation.verdict == "worse" else f"No difference from {other} is proven"
+    return f"{words}: better on {percent(evaluation.better_share)} of {rows} ({interval})."
+
+
+def sample_texts(evaluation: Evaluation, count: int) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Yield the first rows whose answers differ: prompt, expected answer, and the answers of both sides."""
+    rows = [row for row in evaluation.rows if row.result.answer != row.other.answer]
+    for row in rows[:count]:
+        texts = (
+            ("prompt", row.prompt),
+            ("expected", row.expected),
+            ("result", row.result.answer),
+            (evaluation.other_name, row.other.answer),
+        )
+        yield tuple((name, " ".join(text.split())[:_MAX_SAMPLE_TEXT_CHARACTERS]) for name, text in texts)
