@@ -244,6 +244,11 @@ _MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
     "template": ("the chat template cannot be used", "Try a model with another chat template."),
     "prompt": ("the prompt cannot be answered", "Give another prompt."),
     "data": ("the rows cannot be used", "Name other rows: --data FILE"),
+    "frames": (
+        "its chat template cannot be one of Ollama",
+        "Export it --for gguf: llama-server uses the template as it is (--jinja).",
+    ),
+    "converter": ("llama.cpp's converter failed", "Bring llama.cpp up to date: git pull in its folder."),
     "function": ("your function failed", "Mend it, then repeat the command."),
 }
 

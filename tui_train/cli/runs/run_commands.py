@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -397,3 +397,47 @@ def evaluate(  # noqa: PLR0913 - one for each option
         host=host or "",
     )
     evaluate.evaluate_and_print(run, options, against, as_json=as_json)
+
+
+@cli.command("export-model")
+@RUN_ARGUMENT
+@click.argument("folder")
+@click.option(
+    "--for",
+    "server",
+    type=click.Choice(["gguf", "ollama"]),
+    default="gguf",
+    show_default=True,
+    help="For llama.cpp's programs, or with a Modelfile for Ollama.",
+)
+@click.option(
+    "--type",
+    "weights_type",
+    metavar="TYPE",
+    default="f16",
+    show_default=True,
+    help="f16, bf16, f32, q8_0; q6_k, q5_k_m, q4_k_m or q3_k_m with llama-quantize.",
+)
+@click.option(
+    "--llama-cpp", metavar="DIR", default="", help="llama.cpp's folder, where it is not ~/llama.cpp or on PATH."
+)
+@_PYTHON_OPTION
+@_TRUST_OPTION
+def export_model(  # noqa: PLR0913 - one for each option
+    *,
+    run: str,
+    folder: str,
+    server: Literal["gguf", "ollama"],
+    weights_type: str,
+    llama_cpp: str,
+    python: str,
+    trusted: bool,
+) -> None:
+    """Write what RUN made into the new FOLDER as a GGUF file, by llama.cpp's converter; an adapter is merged first."""
+    from tui_train.actions.export_model import ExportModelOptions
+    from tui_train.cli.results import export_model
+
+    options = ExportModelOptions(
+        server=server, weights_type=weights_type, llama_cpp=llama_cpp, python=python, trusts_model_code=trusted
+    )
+    export_model.export_and_report(run, folder, options)

@@ -1,0 +1,192 @@
+"""A result for llama.cpp and Ollama: the file read back, and a template that renders like the tokenizer's."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import warm
+from support import run_cli
+from training_results import LOG_LINES, ended_run
+
+from tui_train.actions.export_model import ExportModelOptions, export_model, modelfile_text
+from tui_train.base.errors import AlreadyExists, BadInput, NotFound, Unavailable
+from tui_train.programs import hub_cache
+
+LLAMA_CPP = os.environ.get("TUI_TRAIN_TEST_LLAMA_CPP", "")
+with_llama_cpp = pytest.mark.skipif(
+    not LLAMA_CPP, reason="NOT TESTED: GGUF, for which TUI_TRAIN_TEST_LLAMA_CPP names a folder of llama.cpp"
+)
+GO = shutil.which("go")
+with_go = pytest.mark.skipif(not GO, reason="NOT TESTED: templates of Ollama, which Go renders")
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+PROGRAMS = str(Path(hub_cache.__file__).parent / "result")
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+TEMPLATES = {
+    "ChatML": CHATML,
+    "with words of a system by default": (
+        "{% if messages[0].role != 'system' %}<|im_start|>system\nYou help.<|im_end|>\n{% endif %}" + CHATML
+    ),
+    "begins with a token": (
+        "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+        "{{ m.content | trim }}<|eot_id|>{% endfor %}"
+        "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+    ),
+    "refuses a system": (
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content }}<end_of_turn>\n{% endfor %}"
+        "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+    ),
+    "has quotes and braces": (
+        "{% for m in messages %}\"{{ '{{' }}{{ m.role }}\\{{ m.content }}\"\n{% endfor %}"
+        "{% if add_generation_prompt %}\"{{ '{{' }}assistant\\{% endif %}"
+    ),
+}
+NOT_FRAMES = {
+    "a system's words within the first turn": (
+        "{% for m in messages %}{% if m.role == 'user' %}[INST] "
+        "{% if loop.index0 == 1 and messages[0].role == 'system' %}{{ messages[0].content }}\n\n{% endif %}"
+        "{{ m.content }} [/INST]{% elif m.role == 'assistant' %}{{ m.content }}</s>{% endif %}{% endfor %}"
+    ),
+    "an end that the last turn lacks": (
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}{% if not loop.last %}<end>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}assistant:{% endif %}"
+    ),
+    "turns that are numbered": "{% for m in messages %}{{ loop.index }} {{ m.role }} {{ m.content }}\n{% endfor %}",
+}
+SYSTEM, ASKED = {"role": "system", "content": "Be brief."}, {"role": "user", "content": 'a {{ b }}\n"c"'}
+ANSWERED = {"role": "assistant", "content": "It is\nso."}
+FRAMES = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from ollama_template import turn_frames
+from result_load import RefusedError
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+templates, chats = json.loads(sys.argv[2])
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), bos_token="<s>")
+made = {}
+for name, template in templates.items():
+    tokenizer.chat_template = template
+    try:
+        frames = turn_frames(tokenizer)
+    except RefusedError as error:
+        made[name] = str(error)
+        continue
+    rendered = []
+    for chat in chats:
+        if chat[0]["role"] == "system" and "system" not in frames.by_role:
+            continue
+        text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        rendered.append([chat, text.removeprefix("<s>")])
+    made[name] = [frames.go_template(), rendered]
+print(json.dumps(made))
+"""
+
+
+def frames_of(templates):
+    chats = [[ASKED], [SYSTEM, ASKED], [ASKED, ANSWERED, ASKED], [SYSTEM, ASKED, ANSWERED, ASKED, ANSWERED, ASKED]]
+    words = [warm.training(), "-c", FRAMES, PROGRAMS, json.dumps([templates, chats])]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.whole
+@with_go
+def test_go_renders_the_template_as_the_tokenizer_does(tmp_path):
+    subprocess.run(
+        [GO, "build", "-o", tmp_path / "render", SCRIPTS / "render_template.go"],
+        check=True,
+        env={**os.environ, "GO111MODULE": "off"},
+    )
+    for name, (template, rendered) in frames_of(TEMPLATES).items():
+        (tmp_path / "template").write_text(template)
+        assert len(rendered) == (2 if "refuses" in name else 4), name
+        for chat, wanted in rendered:
+            words = [tmp_path / "render", tmp_path / "template"]
+            done = subprocess.run(words, input=json.dumps(chat), capture_output=True, text=True, check=False)
+            assert done.stdout == wanted, (name, done.stderr)
+
+
+@pytest.mark.whole
+def test_a_template_that_is_more_than_frames_is_refused():
+    assert set(frames_of(NOT_FRAMES).values()) == {"it does more than put the same text around each turn"}
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("llama")
+    subprocess.run([warm.training(), SCRIPTS / "llama_model.py", folder], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def llama_run(tmp_path, llama):
+    """A run whose output is a Llama."""
+    run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training(), **{"trainer.model": str(llama)})
+    (run.path / "output").symlink_to(llama)
+    return run
+
+
+@pytest.mark.whole
+@with_llama_cpp
+def test_a_file_is_written_for_ollama_and_read_back(llama_run, tmp_path):
+    words = ("export-model", f"{llama_run.path}/", str(tmp_path / "out"), "--llama-cpp", LLAMA_CPP)
+    told = run_cli(*words, "--for", "ollama", "--type", "q8_0").stdout
+    assert "21 tensors, read back with its chat template" in told
+    assert f"ollama create run -f {tmp_path}/out/Modelfile" in told
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["Modelfile", "run-q8_0.gguf"]
+    modelfile = (tmp_path / "out/Modelfile").read_text()
+    assert modelfile.startswith('FROM ./run-q8_0.gguf\nTEMPLATE """{{ range .Messages }}')
+    assert modelfile.endswith('PARAMETER stop "</s>"\nPARAMETER stop "<|im_end|>"\n')
+    sys.path.insert(0, f"{LLAMA_CPP}/gguf-py")
+    from gguf import GGUFReader
+
+    reader = GGUFReader(tmp_path / "out/run-q8_0.gguf")
+    assert reader.get_field("general.architecture").contents() == "llama"
+    assert reader.get_field("tokenizer.chat_template").contents() == CHATML
+    run_cli(*words, code=73)
+
+
+@pytest.mark.whole
+@with_llama_cpp
+def test_what_the_converter_refuses_leaves_nothing(full_run, tmp_path):
+    options = ExportModelOptions(llama_cpp=LLAMA_CPP)
+    with pytest.raises(Unavailable, match="does not know this model's tokenizer"):
+        export_model(full_run, str(tmp_path / "out"), options)
+    assert not [path for path in tmp_path.iterdir() if "out" in path.name]
+
+
+def test_what_cannot_be_exported_is_said_before_anything_is_loaded(full_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    acts = {
+        ("out", ExportModelOptions()): (NotFound, "not on PATH"),
+        ("out", ExportModelOptions(llama_cpp="none")): (NotFound, "there is no"),
+        ("out", ExportModelOptions(weights_type="q9")): (BadInput, "q9 is not known"),
+        ("no/out", ExportModelOptions()): (NotFound, "no folder"),
+        ("run", ExportModelOptions()): (AlreadyExists, "already exists"),
+    }
+    (tmp_path / "llama.cpp").mkdir()
+    for (folder, options), (error, words) in acts.items():
+        with pytest.raises(error, match=words):
+            export_model(full_run, str(tmp_path / folder), options)
+    (tmp_path / "llama.cpp/convert_hf_to_gguf.py").touch()
+    with pytest.raises(NotFound, match="llama-quantize"):
+        export_model(full_run, str(tmp_path / "out"), ExportModelOptions(weights_type="q4_k_m"))
+
+
+def test_a_modelfile_holds_the_template_as_it_is():
+    assert (
+        modelfile_text("a.gguf", "{{ .x }}", ["<e>"])
+        == 'FROM ./a.gguf\nTEMPLATE """{{ .x }}"""\nPARAMETER stop "<e>"\n'
+    )
+    with pytest.raises(BadInput, match="three quotes"):
+        modelfile_text("a.gguf", '"""', [])

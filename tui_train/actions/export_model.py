@@ -1,0 +1,191 @@
+"""A result for llama.cpp and Ollama: a GGUF file by llama.cpp's own converter, read back, and a Modelfile."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.actions.host_result import host_of_result
+from tui_train.actions.merge import MergeOptions, merge_adapter, require_loadable_weights
+from tui_train.actions.result_child import ResultChild, training_python
+from tui_train.actions.serving import shell_command
+from tui_train.base.app_paths import expand_home
+from tui_train.base.errors import AlreadyExists, BadInput, NotFound, Unavailable
+from tui_train.base.files import raising_cannot_write
+from tui_train.base.text import display_path, visible
+from tui_train.runner.system.new_folder import new_folder
+from tui_train.runs.results.result import read_result
+from tui_train.runs.rundir import RunDir
+
+Server = Literal["gguf", "ollama"]
+CONVERTER_TYPES = ("f16", "bf16", "f32", "q8_0")
+QUANTIZED_TYPES = ("q6_k", "q5_k_m", "q4_k_m", "q3_k_m")
+_CONVERTER_NAME, _QUANTIZER_NAME = "convert_hf_to_gguf.py", "llama-quantize"
+_CONVERTER_MODULES = ("torch", "transformers", "sentencepiece")
+_PRINT_MISSING_MODULES = """
+import importlib.util, json, sys
+print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
+"""
+_QUANTIZER_FOLDERS = ("build/bin", "")  # in a folder of llama.cpp
+_GET_LLAMA_CPP = "git clone --depth 1 https://github.com/ggml-org/llama.cpp ~/llama.cpp"
+_MAX_SILENCE_SECONDS = 7200.0  # writing a large model to a slow disk
+
+
+class ExportModelOptions(Struct, frozen=True, kw_only=True):
+    """What it is for, the type of its weights, llama.cpp's folder (empty: where it is found), and another Python."""
+
+    server: Server = "gguf"
+    weights_type: str = "f16"
+    llama_cpp: str = ""
+    python: str = ""
+    trusts_model_code: bool = False
+
+
+class ExportedModel(Struct, frozen=True):
+    """A GGUF file, its bytes and tensors, and the command that uses it."""
+
+    file: str
+    size: int
+    tensors: int
+    command: str
+
+
+def export_model(
+    run: RunDir,
+    folder: str,
+    options: ExportModelOptions,
+    on_step: Callable[[str, str], None] = lambda _what, _of: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> ExportedModel:
+    """Write a run's result as a GGUF file into `folder`, which must not exist; an adapter is merged first.
+
+    TuiTrainError where it cannot be done; then nothing is left.
+    """
+    if host := host_of_result(run):
+        why = f"the result of {visible(run.name)} is on {visible(host)}"
+        raise Unavailable(why, f"Copy it here first: tui-train fetch {visible(run.name)}")
+    weights = require_loadable_weights(read_result(run))
+    if weights.scores:
+        raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be exported.")
+    into = expand_home(folder).absolute()
+    if os.path.lexists(into):
+        raise AlreadyExists(f"{visible(str(into))} already exists", "Name a new folder.")
+    if not into.parent.is_dir():
+        raise NotFound(
+            f"there is no folder {visible(str(into.parent))}", "Make that folder first, or name another one."
+        )
+    if options.weights_type not in {*CONVERTER_TYPES, *QUANTIZED_TYPES}:
+        known = ", ".join((*CONVERTER_TYPES, *QUANTIZED_TYPES))
+        raise BadInput(f"the type {visible(options.weights_type)} is not known", f"Give one of {known}: --type TYPE")
+    converter = _find_converter(options.llama_cpp)
+    quantizer = _find_quantizer(options) if options.weights_type in QUANTIZED_TYPES else ""
+    _require_converter_modules(training_python(run, options.python).python)
+    name = f"{run.label.replace('=', '-')}-{options.weights_type}.gguf"
+    with raising_cannot_write(into), new_folder(into) as beside:
+        model = weights.path
+        if weights.kind == "adapter":
+            model = str(beside / "merged")
+            merge_adapter(
+                run,
+                model,
+                MergeOptions(python=options.python, trusts_model_code=options.trusts_model_code),
+                on_step,
+                cancelled,
+            )
+        first_type = "f16" if quantizer else options.weights_type
+        first = beside / (f"{first_type}.gguf" if quantizer else name)
+        request: dict[str, Any] = {"folder": model, "converter": converter, "type": first_type, "file": str(first)}
+        request |= {"ollama": options.server == "ollama", "trusted": options.trusts_model_code}
+        done = _convert(run, request, options, on_step, cancelled)
+        if quantizer:
+            on_step("quantizing", name)
+            _quantize(quantizer, first, beside / name, options.weights_type)
+            first.unlink()
+        shutil.rmtree(beside / "merged", ignore_errors=True)
+        size = (beside / name).stat().st_size
+        if options.server == "ollama":
+            (beside / "Modelfile").write_text(modelfile_text(name, str(done["template"]), list(done["stops"])), "utf-8")
+    command = (
+        shell_command("ollama", "create", run.label, "-f", str(into / "Modelfile"))
+        if options.server == "ollama"
+        else shell_command("llama-server", "-m", str(into / name), "--jinja")
+    )
+    return ExportedModel(str(into / name), size, int(done["tensors"]), command)
+
+
+def _convert(
+    run: RunDir,
+    request: dict[str, Any],
+    options: ExportModelOptions,
+    on_step: Callable[[str, str], None],
+    cancelled: Callable[[], bool],
+) -> dict[str, Any]:
+    child = ResultChild(training_python(run, options.python), "gguf_child.py", request)
+    try:
+        while (message := child.read_message(_MAX_SILENCE_SECONDS, cancelled))["event"] != "done":
+            on_step(visible(str(message.get("what"))), visible(str(message.get("of"))))
+        return message
+    finally:
+        child.close()
+
+
+def modelfile_text(gguf_name: str, template: str, stops: list[str]) -> str:
+    """Return a Modelfile; BadInput for a template that its quotes cannot hold."""
+    if '"""' in template:
+        raise BadInput(
+            "the chat template has three quotes in a row, which a Modelfile cannot hold", "Export it --for gguf."
+        )
+    lines = [f"FROM ./{gguf_name}", f'TEMPLATE """{template}"""', *(f'PARAMETER stop "{stop}"' for stop in stops)]
+    return "\n".join(lines) + "\n"
+
+
+def _find_converter(llama_cpp: str) -> str:
+    """Return llama.cpp's converter, in the folder that is named, on PATH, or in ~/llama.cpp."""
+    if llama_cpp:
+        named = expand_home(llama_cpp).absolute() / _CONVERTER_NAME
+        if not named.is_file():
+            raise NotFound(f"there is no {visible(str(named))}", f"Get llama.cpp: {_GET_LLAMA_CPP}")
+        return str(named)
+    at_home = Path.home() / "llama.cpp" / _CONVERTER_NAME
+    found = shutil.which(_CONVERTER_NAME) or (str(at_home) if at_home.is_file() else "")
+    if not found:
+        raise NotFound(
+            f"llama.cpp's {_CONVERTER_NAME} is not on PATH and not in ~/llama.cpp",
+            f"Get it: {_GET_LLAMA_CPP}; or name its folder: --llama-cpp FOLDER",
+        )
+    return found
+
+
+def _require_converter_modules(python: str) -> None:
+    """Raise Unavailable where a Python lacks what the converter imports, before an adapter is merged for minutes."""
+    words = [python, "-c", _PRINT_MISSING_MODULES, *_CONVERTER_MODULES, "pip"]
+    done = subprocess.run(words, capture_output=True, check=False)
+    missing = msgspec.json.decode(done.stdout or b"[]", type=list[str])
+    if modules := [name for name in missing if name != "pip"]:
+        install = ("uv", "pip", "install", "--python", python) if "pip" in missing else (python, "-m", "pip", "install")
+        why = f"llama.cpp's converter needs {' and '.join(modules)}, which {display_path(python)} lacks"
+        raise Unavailable(why, f"Install it there: {visible(shell_command(*install, *modules))}")
+
+
+def _find_quantizer(options: ExportModelOptions) -> str:
+    root = expand_home(options.llama_cpp).absolute() if options.llama_cpp else Path.home() / "llama.cpp"
+    built = [root / folder / _QUANTIZER_NAME for folder in _QUANTIZER_FOLDERS]
+    found = next((str(path) for path in built if os.access(path, os.X_OK)), "") or shutil.which(_QUANTIZER_NAME)
+    if not found:
+        why = f"{options.weights_type} needs llama.cpp's {_QUANTIZER_NAME}, which is not built here"
+        remedy = f"Build it: cmake -B build && cmake --build build -t {_QUANTIZER_NAME}, in llama.cpp; or --type q8_0"
+        raise NotFound(why, remedy)
+    return found
+
+
+def _quantize(quantizer: str, source: Path, target: Path, weights_type: str) -> None:
+    words = [quantizer, str(source), str(target), weights_type.upper()]
+    done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
+        raise Unavailable(f"{_QUANTIZER_NAME} failed: {visible(said)}", "Export another type: --type q8_0")

@@ -1,0 +1,96 @@
+"""Converts a model folder with llama.cpp's own converter, and reads the file back: `python gguf_child.py REQUEST`.
+
+The request, in JSON: `folder` (a model with its tokenizer), `converter` (convert_hf_to_gguf.py), `type` (of the
+weights), `file` (the GGUF file to write), `trusted`, and `ollama` (whether a Modelfile is wanted). It sends `step` for
+what it does, then `done` with `tensors`, `size`, `architecture`, the `stops` and Ollama's `template`, or `error`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import result_load as load
+from ollama_template import turn_frames
+from result_load import MessagePipe, RefusedError
+
+_MAX_LINES_KEPT = 40
+
+
+def export(request: dict[str, Any], messages: MessagePipe) -> None:
+    """Write the file and send what is in it."""
+    tokenizer = load.load_tokenizer(request["folder"], trusted=request["trusted"])
+    if not tokenizer.chat_template and request["ollama"]:
+        raise RefusedError("frames", "the model has none")
+    template = turn_frames(tokenizer).go_template() if request["ollama"] else ""
+    messages.send("step", what="converting", of=request["folder"])
+    _convert(request)
+    messages.send("step", what="checking", of=request["file"])
+    fields, tensor_count = _read_back(request)
+    written = fields.get("tokenizer.chat_template", "")
+    if written != (tokenizer.chat_template or ""):
+        raise RefusedError("failed", "the chat template in the file is not that of the tokenizer")
+    ends = dict.fromkeys(filter(None, (tokenizer.eos_token, _turn_end(tokenizer))))
+    messages.send(
+        "done",
+        tensors=tensor_count,
+        size=Path(request["file"]).stat().st_size,
+        architecture=fields.get("general.architecture", ""),
+        stops=[*ends],
+        template=template,
+    )
+
+
+def _convert(request: dict[str, Any]) -> None:
+    words = [sys.executable, request["converter"], request["folder"], "--outfile", request["file"]]
+    words += ["--outtype", request["type"]]
+    done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        raise _converter_error([line for line in done.stderr.splitlines() if line.strip()][-_MAX_LINES_KEPT:])
+
+
+def _converter_error(lines: list[str]) -> RefusedError:
+    last = lines[-1] if lines else "it said nothing"
+    if "ModuleNotFoundError" in last:
+        return RefusedError("lacks", last.rpartition(": ")[2])
+    if any("BPE pre-tokenizer was not recognized" in line for line in lines):
+        return RefusedError("converter", "it does not know this model's tokenizer")
+    if any("is not supported" in line for line in lines):
+        return RefusedError("converter", next(line for line in lines if "is not supported" in line))
+    return RefusedError("converter", last)
+
+
+def _read_back(request: dict[str, Any]) -> tuple[dict[str, str], int]:
+    """Return the text fields of the written file, and how many tensors it holds."""
+    beside = Path(request["converter"]).parent / "gguf-py"
+    if beside.is_dir():
+        sys.path.insert(0, str(beside))
+    import gguf
+
+    reader = gguf.GGUFReader(request["file"])
+    wanted = ("general.architecture", "tokenizer.chat_template")
+    fields = {name: str(field.contents()) for name in wanted if (field := reader.get_field(name)) is not None}
+    return fields, len(reader.tensors)
+
+
+def _turn_end(tokenizer: Any) -> str:
+    number = load.turn_end_token_id(tokenizer) if tokenizer.chat_template else None
+    return "" if number is None else str(tokenizer.convert_ids_to_tokens(number))
+
+
+def main() -> None:
+    """Export, or say why not; the exit code is 0 where the file is to be kept."""
+    messages = load.open_message_pipe(dies_with_parent=True)
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    try:
+        export(load.read_request(), messages)
+    except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
+        messages.send_refusal(error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
