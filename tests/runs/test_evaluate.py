@@ -21,7 +21,10 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS":
 
 
 def evaluation_of(pairs, by="loss"):
-    rows = [RowScores(n, SideScore(result, 10), SideScore(other, 10)) for n, (result, other) in enumerate(pairs)]
+    rows = [
+        RowScores(SideScore("result", number, result, 10), SideScore("other", number, other, 10))
+        for number, (result, other) in enumerate(pairs)
+    ]
     return Evaluation(by=by, other_name="base", rows=tuple(rows), usable_rows=len(rows))
 
 
@@ -82,7 +85,7 @@ def test_answers_that_are_known_tell_the_better_model_from_the_worse_and_from_it
     data = rows_file({f"What is {number}?": "It is." for number in range(12)})
     first = evaluate_run(base_run, EvaluationOptions(data=(data,), by="exact", max_answer_tokens=12))
     assert first.verdict == "no difference", "neither says that"
-    rows_file({row.prompt: row.result.answer for row in first.rows})
+    rows_file({row.result.prompt: row.result.answer for row in first.rows})
     words = ("--data", data, "--by", "exact", "--max-tokens", "12")
     worse = command(full_run, *words, code=2).stdout
     assert "right answers  0 %     100 %" in worse
@@ -100,15 +103,15 @@ def test_an_evaluation_that_was_broken_off_goes_on_and_another_one_begins_anew(f
     options = EvaluationOptions(data=(rows_file({f"What is {number}?": "It is." for number in range(6)}),))
     done = []
     with pytest.raises(AnswerCancelled):
-        evaluate_run(full_run, options, lambda _what, rows, _of: done.append(rows), lambda: 2 in done)
+        evaluate_run(full_run, options, lambda _what, scores, _of: done.append(scores), lambda: 8 in done)
     (kept,) = (full_run.path / "evaluations").iterdir()
-    kept.write_bytes(kept.read_bytes() + b'\n{"number": 5, "res')
+    kept.write_bytes(kept.read_bytes() + b'\n{"side": "other", "num')
     done.clear()
-    evaluation = evaluate_run(full_run, options, lambda _what, rows, of: done.append((rows, of)))
-    assert [row.number for row in evaluation.rows] == [0, 1, 2, 3, 4, 5]
-    assert [rows for rows, of in done if of] == [3, 4, 5, 6]
+    evaluation = evaluate_run(full_run, options, lambda _what, scores, of: done.append((scores, of)))
+    assert [row.other.number for row in evaluation.rows] == [0, 1, 2, 3, 4, 5]
+    assert [scores for scores, of in done if of] == [9, 10, 11, 12]
     rows_file({"What is 9?": "It is."})
-    assert [row.number for row in evaluate_run(full_run, options).rows] == [0]
+    assert [row.result.number for row in evaluate_run(full_run, options).rows] == [0]
 
 
 @pytest.mark.whole

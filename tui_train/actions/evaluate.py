@@ -52,21 +52,25 @@ class EvaluationOptions(Struct, frozen=True, kw_only=True):
 
 
 class SideScore(Struct, frozen=True):
-    """Score of one side on a row, higher is better: a summed log-probability, or the grade of an `answer`."""
+    """Score of a row, numbered from 0, by one side; higher is better.
 
+    It is a summed log-probability of `tokens`, or the grade of an `answer`. The result's has the row's texts as well.
+    """
+
+    side: Literal["result", "other"]
+    number: int
     score: float
     tokens: int = 0
     answer: str = ""
+    prompt: str = ""
+    expected: str = ""
 
 
 class RowScores(Struct, frozen=True):
-    """Scores of a row, which is numbered from 0, by the result and by the other side."""
+    """Scores of one row by both sides."""
 
-    number: int
     result: SideScore
     other: SideScore
-    prompt: str = ""
-    expected: str = ""
 
 
 class Evaluation(Struct, frozen=True, kw_only=True):
@@ -139,7 +143,7 @@ def evaluate_run(
     request |= {"device": python.device, "trusted": options.trusts_model_code}
     kept = KeptScores(run, request)
     start: type[ResultChild | HostResultChild] = HostResultChild if host else ResultChild
-    request["after"] = kept.rows[-1].number if kept.rows else -1
+    request["after"] = {side: kept.last_number(side) for side in ("result", "other")}
     child, count, usable = start(python, "evaluate_child.py", request), 0, 0
     try:
         while (message := child.read_message(_MAX_SILENCE_SECONDS, cancelled))["event"] != "done":
@@ -147,16 +151,16 @@ def evaluate_run(
                 on_progress(visible(str(message.get("what"))), 0, 0)
             elif message["event"] == "rows":
                 count, usable = int(message["count"]), int(message["usable"])
-            elif message["event"] == "row":
-                kept.add(msgspec.convert(message, RowScores))
-                on_progress("", len(kept.rows), count)
+            elif message["event"] == "score":
+                kept.add(msgspec.convert(message, SideScore))
+                on_progress("", len(kept.scores), 2 * count)
     finally:
         child.close()
-    if not kept.rows:
+    if not (rows := kept.rows()):
         raise BadInput("no row could be scored", "Name other rows: --data FILE")
     other_name = visible(options.earlier.name) if options.earlier else "base"
     note = "" if options.data or not options.earlier else _maybe_learned_note(run, options.earlier)
-    return Evaluation(by=request["by"], other_name=other_name, rows=tuple(kept.rows), usable_rows=usable, note=note)
+    return Evaluation(by=request["by"], other_name=other_name, rows=rows, usable_rows=usable, note=note)
 
 
 def _maybe_learned_note(run: RunDir, earlier: RunDir) -> str:
@@ -267,21 +271,31 @@ class KeptScores:
             [sorted(request.items()), [_newest_change(Path(file)) for file in files if file]]
         )
         self._file = run.path / EVALUATIONS_FOLDER / f"{hashlib.sha256(question).hexdigest()[:16]}.jsonl"
-        self.rows: list[RowScores] = []
+        self.scores: list[SideScore] = []
         if self._file.is_file():
             for line in self._file.read_bytes().splitlines():
                 # The last line of one that was killed may be a half.
                 with contextlib.suppress(msgspec.DecodeError):
-                    self.rows.append(msgspec.json.decode(line, type=RowScores))
+                    self.scores.append(msgspec.json.decode(line, type=SideScore))
 
-    def add(self, row: RowScores) -> None:
-        """Keep a row."""
-        self.rows.append(row)
+    def add(self, score: SideScore) -> None:
+        """Keep a score."""
+        self.scores.append(score)
         with raising_cannot_write(self._file):
             self._file.parent.mkdir(exist_ok=True)
             with self._file.open("ab") as file:
                 # A line break before it: the line before may be a half.
-                file.write(b"\n" + msgspec.json.encode(row))
+                file.write(b"\n" + msgspec.json.encode(score))
+
+    def last_number(self, side: str) -> int:
+        """Return the number of the row that a side scored last, -1 for none."""
+        return max((score.number for score in self.scores if score.side == side), default=-1)
+
+    def rows(self) -> tuple[RowScores, ...]:
+        """Return the rows that both sides have scored."""
+        others = {score.number: score for score in self.scores if score.side == "other"}
+        results = (score for score in self.scores if score.side == "result" and score.number in others)
+        return tuple(RowScores(score, others[score.number]) for score in results)
 
 
 def _newest_change(path: Path) -> float:

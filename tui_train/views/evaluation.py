@@ -25,7 +25,7 @@ def verdict_text(evaluation: Evaluation) -> str:
     rows, interval = quantity(len(evaluation.rows), "row"), f"95 % interval: {low} to {high} %"
     if evaluation.verdict == "better":
         return f"Better than {other}, on {percent(evaluation.better_share)} of {rows} ({interval})."
-    words = f"Worse than {other}" if evaluation.verdict == "worse" else f"No difference from {other} is proven"
+    words = f"Worse than {other}" if evaluation.verdict == "worse" else f"No proven difference from {other}"
     return f"{words}: better on {percent(evaluation.better_share)} of {rows} ({interval})."
 
 
@@ -34,8 +34,8 @@ def sample_texts(evaluation: Evaluation, count: int) -> Iterator[tuple[tuple[str
     rows = [row for row in evaluation.rows if row.result.answer != row.other.answer]
     for row in rows[:count]:
         texts = (
-            ("prompt", row.prompt),
-            ("expected", row.expected),
+            ("prompt", row.result.prompt),
+            ("expected", row.result.expected),
             ("result", row.result.answer),
             (evaluation.other_name, row.other.answer),
         )

@@ -49,7 +49,7 @@ def _print_progress(what: str, done: int, count: int) -> None:
         click.echo(f"loading {what} …", err=True)
     elif sys.stderr.isatty():
         click.echo(
-            f"\r{grouped_digits(done)} of {grouped_digits(count)} rows, {percent(done / max(1, count))}",
+            f"\r{grouped_digits(done)} of {grouped_digits(count)} scores, {percent(done / max(1, count))}",
             nl=False,
             err=True,
         )

@@ -1,21 +1,22 @@
 """Scores a result and what it is compared with on the same rows: `python evaluate_child.py REQUEST`.
 
 The request, in JSON: that of chat_child.py, with `earlier` (another result, as `folder`, `adapter`, `base`, `revision`;
-null: the base), `data` (files or folders), `count` (of their rows, chosen by `seed`; 0 for all), `after` (the number of
-the row that was scored last, -1 for none), `by` (loss, exact, regex or function), `pattern`, `function` (FILE:NAME),
-`tokens` (of an answer at most), `length` (tokens at which a row is cut, 0 for never) and `answers_only` (null: where
-the chat template marks answers). It sends `rows`, a `row` with its scores, of which higher is better, and `done`, or
-`error`.
+null: the base), `data` (files or folders), `count` (of their rows, chosen by `seed`; 0 for all), `after` (of each side
+the number of the row that it scored last, -1 for none), `by` (loss, exact, regex or function), `pattern`, `function`
+(FILE:NAME), `tokens` (of an answer at most), `length` (tokens at which a row is cut, 0 for never) and `answers_only`
+(null: where the chat template marks answers). It sends `rows`, a `score` of each row by each side, of which higher is
+better, and `done`, or `error`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import random
 import re
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import result_load as load
@@ -28,32 +29,59 @@ import data_template as template
 
 _LOGITS_AT_ONCE = 256  # tokens whose logits are held in float32
 _MAX_SAMPLE_CHARACTERS = 2000
+_Scorer = Callable[[Any, Any, dict[str, Any], int], dict[str, Any]]
 
 
 def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
-    """Send the scores of each row."""
-    earlier = request["earlier"]
-    score_answer = None if request["by"] == "loss" else _AnswerScorer(request)
-    models = LoadedModels({**find_weights(request, messages), "compare": earlier is None}, messages)
-    if earlier is None and not models.compares:
-        raise RefusedError("base", "there is nothing to compare the result with")
-    sides = [(models, "result"), (models, "base")]
-    if earlier is not None:
-        sides[1] = (LoadedModels({**request, **earlier, "compare": False}, messages), "result")
-    chosen, marking = _usable_rows_and_marking(request, models.tokenizers["result"])
-    numbers = _numbers_of_rows(chosen.usable_count(), request["count"], request["seed"])
-    messages.send("rows", count=len(numbers), usable=chosen.usable_count(), format=chosen.format[0])
-    score = score_answer or _LossScorer(request, marking)
-    for number, row in enumerate(chosen.rows()):
-        # Of KTO's rows, those with a bad answer have nothing to be likened to.
-        if number <= request["after"] or number not in numbers or row.get("label") is False:
-            continue
-        scores = []
-        for loaded, side in sides:
-            with loaded.using(side) as (model, tokenizer):
-                scores.append(score(model, tokenizer, row, number + 1))
-        messages.send("row", number=number, result=scores[0], other=scores[1], **_sample_texts(row))
+    """Send the scores of each row by one side, then by the other."""
+    score: _Scorer | None = None if request["by"] == "loss" else _AnswerScorer(request)
+    chosen, numbers = None, set[int]()
+    for side, models, name in _loaded_sides(find_weights(request, messages), messages):
+        with models.using(name) as (model, tokenizer):
+            if chosen is None:
+                chosen, marking = _usable_rows_and_marking(request, tokenizer)
+                numbers = _numbers_of_rows(chosen.usable_count(), request["count"], request["seed"])
+                messages.send("rows", count=len(numbers), usable=chosen.usable_count())
+                score = score or _LossScorer(request, marking)
+            assert score is not None  # noqa: S101 - set with the rows
+            for number, row in enumerate(chosen.rows()):
+                # Of KTO's rows, those with a bad answer have nothing to be likened to.
+                if number <= request["after"][side] or number not in numbers or row.get("label") is False:
+                    continue
+                texts = _sample_texts(row) if side == "result" else {}
+                messages.send("score", side=side, number=number, **texts, **score(model, tokenizer, row, number + 1))
+        # Before the other one is loaded.
+        del models, model, tokenizer
     messages.send("done")
+
+
+def _loaded_sides(request: dict[str, Any], messages: MessagePipe) -> Iterator[tuple[str, LoadedModels, str]]:
+    """Yield `result` and `other` with their models; full models are loaded one after the other."""
+    earlier = request["earlier"]
+    if earlier is None and not request["base"]:
+        raise RefusedError("base", "there is nothing to compare the result with")
+    if earlier is None and request["adapter"]:
+        models = LoadedModels({**request, "compare": True}, messages)
+        yield "result", models, "result"
+        yield "other", models, "base"
+        return
+    base = earlier or {"folder": load.find_model_folder(request["base"], request["revision"]), "adapter": False}
+    models = LoadedModels({**request, "compare": False}, messages)
+    chat_template = models.tokenizers["result"].chat_template
+    yield "result", models, "result"
+    del models
+    _free_memory()
+    models = LoadedModels({**request, "base": "", **base, "compare": False}, messages)
+    tokenizer = models.tokenizers["result"]
+    tokenizer.chat_template = tokenizer.chat_template or chat_template
+    yield "other", models, "result"
+
+
+def _free_memory() -> None:
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def _usable_rows_and_marking(
