@@ -104,6 +104,13 @@ class OpenChat(Message):
 
 
 @dataclass
+class OpenEvaluation(Message):
+    """Request to score what a run made beside its base model."""
+
+    run: "RunDir"
+
+
+@dataclass
 class CompareRuns(Message):
     """Runs are to be shown side by side, in this order."""
 

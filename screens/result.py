@@ -22,7 +22,7 @@ from tui_train.runs.results.result import RunResult, StepLoss
 from tui_train.runs.rundir import RunDir
 
 from .base import WizardScreen
-from .messages import OpenChat
+from .messages import OpenChat, OpenEvaluation
 from .widgets.dialogs import TextDialog
 from .widgets.file_viewer import ScrollingPage
 from .widgets.hint import Hint
@@ -48,15 +48,17 @@ the newest checkpoint.
 
   Enter   try it: a chat in the terminal; an adapter answers beside its base model
   b       try a full model beside the model that it was trained from, which takes the memory of both
+  e       is it better? scores result and base model on rows that it did not learn
   c       copy the path to the terminal's clipboard
   v       copy the command that serves it
   m       merge an adapter into its base model, as a new folder; the merged model is loaded and compared
   F4      merge with the Python code that came with the model, this time, where it needs that
 
-On the command line: tui-train result, try and merge."""
+On the command line: tui-train result, try, evaluate, merge and export-model."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "try", "Try it", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
+        Binding("e", "evaluate", "Is it better?"),
         Binding("c", "copy_path", "Copy path"),
         Binding("v", "copy_serve_command", "Copy command"),
         Binding("m", "merge", "Merge"),
@@ -99,7 +101,7 @@ On the command line: tui-train result, try and merge."""
         """Allow neither try nor merge of what cannot be loaded; only an adapter can be merged, once at a time."""
         weights = self.result.weights
         whole = weights is not None and not weights.problem
-        if action == "try":
+        if action in {"try", "evaluate"}:
             return whole and weights is not None and not weights.scores
         if action == "try_beside_base":
             full = weights is not None and weights.kind == "model" and not weights.scores
@@ -118,6 +120,10 @@ On the command line: tui-train result, try and merge."""
     def action_try_beside_base(self) -> None:
         """Talk with a full model and with the one that it was trained from."""
         self.post_message(OpenChat(self.run, beside_base=True))
+
+    def action_evaluate(self) -> None:
+        """Score the result beside its base model."""
+        self.post_message(OpenEvaluation(self.run))
 
     def action_copy_path(self) -> None:
         """Copy the path to the terminal's clipboard, which works over SSH."""

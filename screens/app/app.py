@@ -36,6 +36,7 @@ from ..messages import (
     LeaveWizard,
     OpenChat,
     OpenDataPreview,
+    OpenEvaluation,
     OpenResult,
     OpenRun,
     OpenStep,
@@ -320,6 +321,13 @@ class Wizard(DiscoveryApp):
 
         if not isinstance(self.screen, ChatScreen):
             self._push_with_shared_values(ChatScreen(event.run, compare=event.beside_base))
+
+    @on(OpenEvaluation)
+    def _open_evaluation(self, event: OpenEvaluation) -> None:
+        from ..evaluate import EvaluateScreen
+
+        if not isinstance(self.screen, EvaluateScreen):
+            self._push_with_shared_values(EvaluateScreen(event.run))
 
     @on(OpenDataPreview)
     def _open_data_preview(self) -> None:

@@ -1,6 +1,7 @@
 """The screens of what a run made: its page, merging there, and the chat, all by keys."""
 
 import contextlib
+import json
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -205,3 +206,24 @@ async def test_what_is_written_redraws_its_own_line(monkeypatch):
         await wait_for_workers(pilot)
         assert "last line" in screen_text(pilot)
         assert "[bold]" not in screen_text(pilot)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_a_result_is_scored_beside_its_base_by_keys(machine, full_run, tmp_path, size):
+    rows = [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}] * 3
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    async with on_result(full_run, "e Is it better?", size) as pilot:
+        await pilot.press("e")
+        await wait_for_text(pilot, "kept no rows for evaluations", "d scores the rows of a file")
+        await pilot.press("d")
+        await wait_for_text(pilot, "Which file of rows?")
+        await pilot.press(*str(tmp_path / "rows.jsonl"), "enter")
+        await wait_for_text(pilot, "Verdict  no difference", "of 3 rows (95 % interval", "Loss per token")
+        await pilot.press("s")
+        await wait_for_text(pilot, "Score by what?")
+        await pilot.press("down", "enter")
+        await wait_for_text(pilot, "by exact answers", "Right answers", "Answers  that differ")
+        assert all(cell_len(line) <= size[0] for line in screen_text(pilot).splitlines())
+        await pilot.press("escape")
+        await wait_for_text(pilot, "Run › Result")

@@ -1,0 +1,195 @@
+"""Evaluate: whether a result is better than its base model, on rows that it did not learn."""
+
+from typing import ClassVar
+
+from msgspec.structs import replace
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.worker import get_current_worker
+
+from tui_train.actions.evaluate import Evaluation, EvaluationOptions, evaluate_run
+from tui_train.actions.result_child import AnswerCancelled, ModelCodeNotTrusted
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import as_sentence, display_path, grouped_digits, visible
+from tui_train.facts.machine.folder_names import names_in_local_folder
+from tui_train.runs.rundir import RunDir
+from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
+
+from .base import WizardScreen
+from .widgets.dialogs import ChoiceDialog, TextDialog
+from .widgets.file_viewer import ScrollingPage
+from .widgets.hint import Hint
+from .widgets.key_bar import KeyBar
+from .widgets.lines import Lines
+from .widgets.step_bar import StepBar
+from .widgets.text_layout import DONE_MARK, FAILED_MARK, LIVE_MARK, MUTED, OPEN_MARK, fit, heading, share_bar, styled
+
+_LABEL_WIDTH = 12
+_MAX_SAMPLES = 20
+_MARK_BY_VERDICT = {"better": DONE_MARK, "worse": FAILED_MARK, "no difference": OPEN_MARK}
+_TITLE_BY_SCORING = {"loss": "loss", "exact": "exact answers"}
+_WORDS_BY_SCORING = {
+    "loss": "Loss: how likely the answers of the rows are",
+    "exact": "Exact: whether the model writes the row's answer",
+}
+
+
+class EvaluateScreen(WizardScreen):
+    """Scores of a result and of its base, as they come, and the verdict."""
+
+    HELP = """Evaluate
+
+Result and base model are scored on the same rows: those that the run held out for evaluations, or those of a file.
+Better or worse is said only where the 95 % interval lies on one side of one half; equal rows count half.
+
+  d       score the rows of a file
+  s       score by loss, or by answers that must be those of the rows
+  F4      load a model that came with Python code of its own, this time
+  Esc     end it and go back; what is scored is kept, and the same evaluation goes on from there
+
+On the command line, tui-train evaluate also takes a regular expression, your own function, or another run."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.back", "Back", key_display="Esc"),
+        Binding("d", "choose_data", "Other rows"),
+        Binding("s", "choose_scoring", "Score by"),
+        Binding("f4", "load_with_own_code", "Run its code"),
+    ]
+
+    def __init__(self, run: RunDir) -> None:
+        super().__init__()
+        self.run = run
+        self._options = EvaluationOptions()
+        self._needs_own_code = False
+
+    def compose(self) -> ComposeResult:
+        """One page, a hint, keys."""
+        yield StepBar(title="Result › Evaluate")
+        with ScrollingPage(id="page"):
+            yield Lines(id="result")
+        yield Hint()
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        """Begin with the rows that the run held out."""
+        self.query_one(StepBar).show_at_right(styled((visible(self.run.name), MUTED)))
+        self.query_one(ScrollingPage).focus()
+        self._begin()
+
+    def _begin(self) -> None:
+        rows = display_path(self._options.data[0]) if self._options.data else "rows that the run held out"
+        self._title = f"by {_TITLE_BY_SCORING[self._options.by]}, on {rows}"
+        self._needs_own_code = False
+        self.query_one(Hint).show_text(Content("It is scored where the model was trained. Esc ends it and goes back."))
+        self._show_progress("starting", 0, 0)
+        self.refresh_bindings()
+        self._evaluate(self._options)
+
+    @work(thread=True, exclusive=True, group="evaluate")
+    def _evaluate(self, options: EvaluationOptions) -> None:
+        worker = get_current_worker()
+
+        def show_progress(what: str, done: int, count: int) -> None:
+            if not worker.is_cancelled:
+                self.app.call_from_thread(self._show_progress, f"loading {what}" if what else "", done, count)
+
+        try:
+            evaluation = evaluate_run(self.run, options, show_progress, lambda: worker.is_cancelled)
+        except AnswerCancelled:
+            return
+        except TuiTrainError as error:
+            if not worker.is_cancelled:
+                self.app.call_from_thread(self._show_failure, error)
+            return
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._show_evaluation, evaluation)
+
+    def _show_progress(self, what: str, done: int, count: int) -> None:
+        title = self._title
+        if what:
+            words = styled(LIVE_MARK, f" {what} …")
+            self.query_one("#result", Lines).show(lambda width: [heading("Evaluate", title, width), words])
+            return
+        counts = f"  {grouped_digits(done)} of {grouped_digits(count)} scores"
+        share = done / max(1, count)
+
+        def lines(width: int) -> list[Content]:
+            bar = share_bar(share, max(4, min(40, width - len(counts))))
+            return [heading("Evaluate", title, width), fit(styled(bar, (counts, MUTED)), width)]
+
+        self.query_one("#result", Lines).show(lines)
+
+    def _show_evaluation(self, evaluation: Evaluation) -> None:
+        title = self._title
+        self.query_one("#result", Lines).show(lambda width: evaluation_lines(evaluation, title, width))
+        self.query_one(Hint).show_text(
+            styled(_MARK_BY_VERDICT[evaluation.verdict], " ", (verdict_text(evaluation), "b"))
+        )
+
+    def _show_failure(self, error: TuiTrainError) -> None:
+        self._needs_own_code = isinstance(error, ModelCodeNotTrusted)
+        remedy = "If you trust that file, F4 runs it, this time." if self._needs_own_code else error.remedy
+        title, words = self._title, f" {visible(as_sentence(error.message))}. {visible(remedy)}"
+        self.query_one("#result", Lines).show(
+            lambda width: [heading("Evaluate", title, width), *styled(FAILED_MARK, words).wrap(max(1, width))]
+        )
+        self.query_one(Hint).show_text(Content("d scores the rows of a file, s scores by something else."))
+        self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A model's own code can be run where it needs that."""
+        return action != "load_with_own_code" or self._needs_own_code
+
+    def action_choose_data(self) -> None:
+        """Ask for a file of rows, then score them."""
+
+        def answered(path: str | None) -> None:
+            if path is not None:
+                self._options = replace(self._options, data=(path.strip(),) if path.strip() else ())
+                self._begin()
+
+        question = "Which file of rows? Empty: those that the run held out."
+        known = self._options.data[0] if self._options.data else ""
+        self.app.push_screen(TextDialog(question, known, list_folder_names=names_in_local_folder), answered)
+
+    def action_choose_scoring(self) -> None:
+        """Ask how rows are scored, then score them."""
+
+        def answered(scoring: str | None) -> None:
+            if scoring:
+                self._options = replace(self._options, by=scoring)
+                self._begin()
+
+        self.app.push_screen(ChoiceDialog("Score by what?", _WORDS_BY_SCORING.items()), answered)
+
+    def action_load_with_own_code(self) -> None:
+        """Score with the code that came with the model."""
+        self._options = replace(self._options, trusts_model_code=True)
+        self._begin()
+
+    def recover_from_failed_worker(self, worker_group: str) -> None:
+        """Say that it ended."""
+        if worker_group == "evaluate":
+            self.query_one(Hint).show_text(styled(FAILED_MARK, " The evaluation has ended; Esc goes back."))
+
+
+def evaluation_lines(evaluation: Evaluation, title: str, width: int) -> list[Content]:
+    """Return the means of both sides, the verdict and the first rows that were answered differently."""
+    label, result, other = mean_score_texts(evaluation)
+    lines = [heading("Evaluate", title, width)]
+    lines += _labelled_lines(f"{label[:1].upper()}{label[1:]}", "", width)
+    for name, text in (("Result", result), ("Base", other)):
+        lines += _labelled_lines(f"  {name}", styled((text, "b")), width)
+    lines += [Content(), heading("Verdict", evaluation.verdict, width), *Content(verdict_text(evaluation)).wrap(width)]
+    for number, sample in enumerate(sample_texts(evaluation, _MAX_SAMPLES)):
+        lines += [Content(), heading("Answers", "that differ", width)] if not number else [Content()]
+        for name, text in sample:
+            lines += _labelled_lines(name.capitalize(), visible(text), width)
+    return lines
+
+
+def _labelled_lines(label: str, words: str | Content, width: int) -> list[Content]:
+    first, *rest = styled(words).wrap(max(1, width - _LABEL_WIDTH)) or [Content()]
+    head = fit(styled((f"{label:<{_LABEL_WIDTH}}", MUTED), first), width)
+    return [head, *(styled(" " * _LABEL_WIDTH, line) for line in rest)]
