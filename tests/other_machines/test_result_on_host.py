@@ -14,6 +14,7 @@ from training_results import ended_run
 
 from tui_train.actions import host_program
 from tui_train.actions.chat import AnswerEnd, Chat
+from tui_train.actions.evaluate import EvaluationOptions, evaluate_run
 from tui_train.actions.host_data import read_data_on_host
 from tui_train.actions.host_program import HostProgram
 from tui_train.actions.host_result import host_of_result, result_candidates
@@ -255,3 +256,12 @@ def test_a_result_is_tried_on_its_host(tmp_path, monkeypatch, full_run):
         with pytest.raises(Unavailable, match="it is a full model: there is nothing to merge"):
             merge_adapter(full_run, str(home / "merged"), MergeOptions())
         assert not (home / "merged").exists()
+        row = {"prompt": "What is 1?", "completion": "It is one."}
+        (home / "rows.jsonl").write_text(2 * (json.dumps(row) + "\n"))
+        evaluation = evaluate_run(full_run, EvaluationOptions(data=(str(home / "rows.jsonl"),)))
+        assert [each.result.number for each in evaluation.rows] == [0, 1]
+        assert evaluation.better_share in {0.0, 1.0}
+        with pytest.raises(BadInput, match="is no whole path"):
+            evaluate_run(full_run, EvaluationOptions(data=("rows.jsonl",)))
+        with pytest.raises(Unavailable, match=r"the rows cannot be used: .*data/test\.jsonl cannot be read"):
+            evaluate_run(full_run, EvaluationOptions())

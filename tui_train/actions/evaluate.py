@@ -134,7 +134,7 @@ def evaluate_run(
 ) -> Evaluation:
     """Score a run's result and what it is compared with, and return all scores.
 
-    Scores are kept in the run's folder as they come: the same evaluation again goes on where it was broken off.
+    Scores are kept in the run's folder as they come: here, the same evaluation goes on where it was broken off.
     `on_progress` is told what is loaded, then how many rows are done. TuiTrainError where it cannot be done.
     """
     host = host_of_result(run, options.host, options.python)
@@ -142,6 +142,9 @@ def evaluate_run(
     python = training_python(run, options.python, host)
     request |= {"device": python.device, "trusted": options.trusts_model_code}
     kept = KeptScores(run, request)
+    if host:
+        # Whether the files there are the same is not known here.
+        kept.forget()
     start: type[ResultChild | HostResultChild] = HostResultChild if host else ResultChild
     request["after"] = {side: kept.last_number(side) for side in ("result", "other")}
     child, count, usable = start(python, "evaluate_child.py", request), 0, 0
@@ -286,6 +289,11 @@ class KeptScores:
             with self._file.open("ab") as file:
                 # A line break before it: the line before may be a half.
                 file.write(b"\n" + msgspec.json.encode(score))
+
+    def forget(self) -> None:
+        """Forget what was scored before."""
+        self.scores = []
+        self._file.unlink(missing_ok=True)
 
     def last_number(self, side: str) -> int:
         """Return the number of the row that a side scored last, -1 for none."""
