@@ -60,8 +60,12 @@ class WizardScreen(Screen[None]):
         return super().is_current and (top is self or top.styles.background.a < 1)
 
     def call_after_refresh(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
-        """Call it unless the screen was left by then: what it is made of goes before the screen itself."""
-        return super().call_after_refresh(lambda: callback(*args, **kwargs) if self.display else None)
+        """Call it unless screen or wizard were left by then: what a screen is made of goes before it does."""
+
+        def call() -> Any:
+            return callback(*args, **kwargs) if self.display and self.is_attached else None
+
+        return super().call_after_refresh(call)
 
     def on_screen_resume(self) -> None:
         """Tell the app which live values this screen needs."""
