@@ -276,10 +276,8 @@ def test_no_card_is_idle_for_long_while_a_start_waits_that_could_use_it(seed, cl
 
 
 def test_a_card_without_the_memory_that_is_needed_is_left_to_others():
-    large, small = (
-        waits("large", cards=("a",), card_count=1, memory=2 * GIB),
-        waits("small", 1, 1, cards=("a",), card_count=1),
-    )
+    large = waits("large", cards=("a",), card_count=1, memory=2 * GIB)
+    small = waits("small", 1, 1, cards=("a",), card_count=1)
     assert cards_by_turn((large, small), (), {"a": GIB}, 1) == {"small": ("a",)}
 
 
@@ -300,10 +298,8 @@ def test_a_user_changes_the_places_of_own_starts_only():
 
 
 def test_a_start_that_leaves_its_turn_unused_is_passed_and_no_other():
-    suspended, next_one = (
-        waits("suspended", cards=("a",), card_count=1),
-        waits("next", ticks=1, cards=("a",), card_count=1),
-    )
+    suspended = waits("suspended", cards=("a",), card_count=1)
+    next_one = waits("next", ticks=1, cards=("a",), card_count=1)
     watch = TurnWatch("next")
 
     def turns(now, free=("a",)):

@@ -491,10 +491,8 @@ def test_rows_that_the_template_refuses_are_left_out_and_said(tmp_path, tokenize
 
 
 def test_rows_for_evaluations_that_the_template_refuses_are_left_out(tmp_path, tokenizer, warm_python):
-    train, test = (
-        write_rows(tmp_path / "d.jsonl", [CHAT_ROW]),
-        write_rows(tmp_path / "t.jsonl", [SYSTEM_CHAT_ROW, CHAT_ROW]),
-    )
+    train = write_rows(tmp_path / "d.jsonl", [CHAT_ROW])
+    test = write_rows(tmp_path / "t.jsonl", [SYSTEM_CHAT_ROW, CHAT_ROW])
     words = [f"--model={tokenizer(USER_FIRST_TEMPLATE)}", "--answers-only", f"--validation={test}", train]
     assert "line 1: the template refuses" in run_prepare_data(tmp_path / "data", *words, python=warm_python)
     assert read_rows(tmp_path / "data/test.jsonl") == [CHAT_ROW]

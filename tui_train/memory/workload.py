@@ -219,10 +219,8 @@ def _holds_all_quantized_weights(setup: Setup) -> bool:
 
     FSDP2 does not shard the weights of bitsandbytes, unless they are stored as numbers.
     """
-    packing, sharded = (
-        frozen_weight_quantization(setup.trainer_options),
-        setup.effective_profile.trainer.strategy == "fsdp2",
-    )
+    packing = frozen_weight_quantization(setup.trainer_options)
+    sharded = setup.effective_profile.trainer.strategy == "fsdp2"
     return packing in {"nf4", "nf4-dq"} and sharded and "bnb_4bit_quant_storage" not in setup.trainer_options
 
 

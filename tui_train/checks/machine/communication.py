@@ -27,10 +27,8 @@ def unsuitable_backend(setup: Setup) -> Iterator[Finding]:
     auto = Change("communication auto", "NCCL on GPUs, Gloo on the CPU", ((key, "auto"),))
     chosen = profile.communication.backend
     if chosen == "nccl" and setup.device == "cpu" and setup.world_size > 1:
-        message, remedy = (
-            "NCCL works on GPUs only, and this trains on the CPU",
-            "Choose auto or gloo (communication.backend).",
-        )
+        message = "NCCL works on GPUs only, and this trains on the CPU"
+        remedy = "Choose auto or gloo (communication.backend)."
         yield error(key, message, remedy, change=auto)
     if chosen != "gloo" or setup.device == "cpu" or setup.world_size < 2:
         return
@@ -77,10 +75,8 @@ def unknown_or_ignored_nccl_workarounds(setup: Setup) -> Iterator[Finding]:
         elif setup.communication_backend == "nccl" and (
             why := why_workaround_ignored(NCCL_WORKAROUNDS[name], setup.toolchain)
         ):
-            message, remedy = (
-                f"{NCCL_WORKAROUNDS[name].name} {why}: it is left out",
-                "Take it off the list (communication.without).",
-            )
+            message = f"{NCCL_WORKAROUNDS[name].name} {why}: it is left out"
+            remedy = "Take it off the list (communication.without)."
             yield note(key, message, remedy)
 
 

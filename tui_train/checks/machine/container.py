@@ -44,10 +44,8 @@ def unusable_engine(setup: Setup) -> Iterator[Finding]:
     state = next((candidate for candidate in facts.engines or () if candidate.name == name), None)
     reason = state.problem if state else "it is not installed"
     if reason:
-        message, remedy = (
-            f"{name} cannot be used: {reason}",
-            "Fix that, or choose another engine or none (container.engine).",
-        )
+        message = f"{name} cannot be used: {reason}"
+        remedy = "Fix that, or choose another engine or none (container.engine)."
         yield error("container.engine", message, remedy, change=bare, machine=True)
     elif state and setup.gpus and not state.gpus:
         message = f"{name} cannot show the GPUs of {where} to a container: NVIDIA's Container Toolkit is not set up"
@@ -68,16 +66,12 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
         message, remedy = "no image is named", "Name one (container.image), such as nvcr.io/nvidia/nemo:25.04."
         yield error("container.image", message, remedy)
     elif not _is_valid_image_name(chosen):
-        message, remedy = (
-            f"{shown} is not a valid image name",
-            "Write it as `docker images` prints it: NAME:TAG (container.image).",
-        )
+        message = f"{shown} is not a valid image name"
+        remedy = "Write it as `docker images` prints it: NAME:TAG (container.image)."
         yield error("container.image", message, remedy)
     elif chosen.engine == "apptainer" and not chosen.image.startswith("/"):
-        message, remedy = (
-            f"{shown} is not an absolute path",
-            "Write the full path of the .sif file, from / (container.image).",
-        )
+        message = f"{shown} is not an absolute path"
+        remedy = "Write the full path of the .sif file, from / (container.image)."
         yield error("container.image", message, remedy)
     elif any(candidate.name == chosen.engine and candidate.problem for candidate in facts.engines):
         return
@@ -90,10 +84,8 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
     elif reason := chosen_image.problem or (
         why_python_unusable(profile, chosen_image.toolchain) if chosen_image.toolchain else "it could not be started"
     ):
-        message, remedy = (
-            f"the image {shown} cannot train this: {reason}",
-            "Choose an image that has it (container.image).",
-        )
+        message = f"the image {shown} cannot train this: {reason}"
+        remedy = "Choose an image that has it (container.image)."
         yield error("container.image", message, remedy, machine=True)
 
 
@@ -128,16 +120,12 @@ def invalid_shared_memory_size(setup: Setup) -> Iterator[Finding]:
         return
     host = Change("shared memory of the machine", "it is as large as it can be", (("container.shared_memory", "host"),))
     if container.shared_memory_bytes(chosen) is None:
-        message, remedy = (
-            f"{chosen.shared_memory!r} is not a memory size",
-            "Set container.shared_memory to host, or to a size such as 16g.",
-        )
+        message = f"{chosen.shared_memory!r} is not a memory size"
+        remedy = "Set container.shared_memory to host, or to a size such as 16g."
         yield error("container.shared_memory", message, remedy, change=host)
     elif chosen.engine == "apptainer":
-        message, remedy = (
-            "apptainer always shares the machine's /dev/shm, so this size has no effect",
-            "Set container.shared_memory to host.",
-        )
+        message = "apptainer always shares the machine's /dev/shm, so this size has no effect"
+        remedy = "Set container.shared_memory to host."
         yield note("container.shared_memory", message, remedy, change=host)
 
 

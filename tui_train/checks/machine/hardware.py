@@ -167,11 +167,9 @@ def unsupported_precision(setup: Setup) -> Iterator[Finding]:
     source = f" ({visible(precision_value.source)})" if precision_value.source else ""
     level: Literal["error", "warning"] = "warning" if precision_value.source.endswith("default") else "error"
     if precision_value.value == "fp16" and not cuda:
-        message, remedy, other = (
-            f"fp16{source} cannot be trained on the CPU",
-            "Choose fp32 or bf16 (recipe.precision).",
-            "fp32",
-        )
+        message = f"fp16{source} cannot be trained on the CPU"
+        remedy = "Choose fp32 or bf16 (recipe.precision)."
+        other = "fp32"
     elif precision_value.value == "bf16" and cuda and not do_all_support_bf16(setup.gpus):
         message = f"not every chosen GPU can compute in bf16{source}: that takes Ampere (RTX 30, A100) or newer"
         remedy, other = "Choose fp16 or fp32 (recipe.precision).", "fp16"

@@ -73,10 +73,8 @@ def cards_idle_without_torch_code(setup: Setup) -> Iterator[Finding]:
         why = f"{_possessive_of_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
         message = f"only {card_numbers_and_names_text(cards)} would train; {_idle_cards_clause(idle.cards)}: {why}"
         remedy = f"{_idle_cards_remedy(profile, idle)} Or name the GPUs: --set hardware.gpus={','.join(usable)}."
-        change, install = (
-            _use_python_change(idle) or use_these,
-            _environment_install_for_idle_cards(profile, facts, idle),
-        )
+        change = _use_python_change(idle) or use_these
+        install = _environment_install_for_idle_cards(profile, facts, idle)
         keys = f"{_idle_cards_screen_remedy(profile, idle, install)} Or choose the GPUs above."
         yield error("hardware.gpus", message, remedy, change=change, install=install, keys=keys, machine=True)
 

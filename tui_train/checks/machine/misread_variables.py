@@ -23,10 +23,8 @@ def misread_variables(setup: Setup) -> Iterator[Finding]:
         if problem:
             change = _correct_variable_change(name, problem, setup)
             make = error if problem.ends_training else warning
-            message, remedy = (
-                f"{visible(name)}={visible(value)}: {problem.why}",
-                f"Correct it in trainer.environment: {change.title}.",
-            )
+            message = f"{visible(name)}={visible(value)}: {problem.why}"
+            remedy = f"Correct it in trainer.environment: {change.title}."
             yield make(_ENVIRONMENT_PROFILE_KEY, message, remedy, change=change)
     # A container inherits none.
     for variable in setup.facts.variables if setup.profile.container.engine == "none" else ():

@@ -107,10 +107,8 @@ def missing_or_mock_data(setup: Setup) -> Iterator[Finding]:
         "train on the data", "it is named, and mock data would leave it unread", (("nemo.mock_data", False),)
     )
     if chosen.mock_data and trainer.data:
-        message, remedy = (
-            "mock data is on, so your data would not be read",
-            "Switch it off (nemo.mock_data), or name no data (trainer.data).",
-        )
+        message = "mock data is on, so your data would not be read"
+        remedy = "Switch it off (nemo.mock_data), or name no data (trainer.data)."
         yield error("nemo.mock_data", message, remedy, change=use_data)
     elif chosen.mock_data:
         message = "MOCK DATA: the model trains on random tokens, and learns nothing useful"
@@ -151,10 +149,8 @@ def _unusable_data_paths(profile: Profile, facts: Facts) -> Iterator[Finding]:
         return
     folder, *others = profile.trainer.data
     if others:
-        message, remedy = (
-            "NeMo finetunes on the data of one folder only",
-            "Put all samples into one training.jsonl, and name its folder (trainer.data).",
-        )
+        message = "NeMo finetunes on the data of one folder only"
+        remedy = "Put all samples into one training.jsonl, and name its folder (trainer.data)."
         yield error("trainer.data", message, remedy)
     elif facts.paths.get(f"{folder}/training.jsonl", "file") != "file":
         message = f"data: there is no training.jsonl in {visible(folder)}"
@@ -338,10 +334,8 @@ def _unevenly_halving_fallback_finding(
 def uses_unsupported_by_nemo(setup: Setup) -> Iterator[Finding]:
     """Uses that NeMo does not support: training on the CPU, accelerate, extra arguments."""
     if setup.device == "cpu":
-        message, remedy = (
-            "NeMo trains on NVIDIA GPUs only",
-            "Choose the built-in trainer (trainer.kind=builtin), or a machine with GPUs.",
-        )
+        message = "NeMo trains on NVIDIA GPUs only"
+        remedy = "Choose the built-in trainer (trainer.kind=builtin), or a machine with GPUs."
         change = Change("the built-in trainer", "it trains on the CPU as well", (("trainer.kind", "builtin"),))
         yield error("trainer.kind", message, remedy, change=change, machine=True)
     if not LAUNCHERS[setup.launcher].starts_nemo_recipes:

@@ -105,23 +105,17 @@ def unused_validation_and_test_data(setup: Setup) -> Iterator[Finding]:
     )
     message = remedy = ""
     if profile.nemo.mock_data:
-        message, remedy = (
-            "mock data is on, so your validation and test data would not be read",
-            "Switch it off (nemo.mock_data), or leave that data out.",
-        )
+        message = "mock data is on, so your validation and test data would not be read"
+        remedy = "Switch it off (nemo.mock_data), or leave that data out."
     elif profile.nemo.task == "finetune":
         message = "NeMo finetunes with the validation and test data in the folder of the training data"
         remedy = "Put them there as validation.jsonl and test.jsonl."
     elif setup.nemo_flavour == "bridge":
-        message, remedy = (
-            "Megatron-Bridge takes no validation or test data here",
-            "Leave it out (trainer.validation_data, trainer.test_data).",
-        )
+        message = "Megatron-Bridge takes no validation or test data here"
+        remedy = "Leave it out (trainer.validation_data, trainer.test_data)."
     elif not trainer.validation_data:
-        message, remedy = (
-            "NeMo takes test data only with validation data",
-            "Name validation data too (trainer.validation_data).",
-        )
+        message = "NeMo takes test data only with validation data"
+        remedy = "Name validation data too (trainer.validation_data)."
     if message:
         yield error(f"trainer.{set_keys[0]}", message, remedy, change=without_data)
     elif trainer.test_data:
@@ -180,10 +174,8 @@ def automodel_instead_of_recipes(setup: Setup) -> Iterator[Finding]:
     )
     if profile.nemo.task != "finetune":
         change = Change("finetune", "AutoModel starts from a model's weights", (("nemo.task", "finetune"),))
-        message, remedy = (
-            "tui-train starts AutoModel only for a finetune",
-            "Choose finetune (nemo.task), or a Python with NeMo's recipes (tui-train env create nemo).",
-        )
+        message = "tui-train starts AutoModel only for a finetune"
+        remedy = "Choose finetune (nemo.task), or a Python with NeMo's recipes (tui-train env create nemo)."
         yield error("nemo.task", message, remedy, change=change)
     if not profile.trainer.model:
         message, remedy = "AutoModel needs a model to start from", "Name a Hugging Face folder (trainer.model)."

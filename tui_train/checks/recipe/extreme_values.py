@@ -54,10 +54,8 @@ def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
 def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:
     """A sequence length that the model does not take, where rows of the data are as long."""
     profile = setup.profile
-    chosen, report = (
-        setup.effective_profile.recipe.sequence_length,
-        data_questions.data_report_at_length_in_force(setup),
-    )
+    chosen = setup.effective_profile.recipe.sequence_length
+    report = data_questions.data_report_at_length_in_force(setup)
     folder = setup.facts.models.get(profile.trainer.model)
     limit = (report.limit if report else 0) or (folder.max_tokens if folder else 0)
     longest = report.tokens.longest if report and report.tokens and not profile.finetune.packing else None

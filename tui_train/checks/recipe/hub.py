@@ -23,11 +23,9 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import hub_model_id, trainer_of
 
 _MODEL_PROFILE_KEY = "trainer.model"
-_model_error, _model_warning, _model_note = (
-    partial(error, _MODEL_PROFILE_KEY),
-    partial(warning, _MODEL_PROFILE_KEY),
-    partial(note, _MODEL_PROFILE_KEY),
-)
+_model_error = partial(error, _MODEL_PROFILE_KEY)
+_model_warning = partial(warning, _MODEL_PROFILE_KEY)
+_model_note = partial(note, _MODEL_PROFILE_KEY)
 _HUB_TOKEN_VARIABLE = "HF_TOKEN"  # noqa: S105  # the name of the variable
 _MAX_MISSING_FILES_NAMED = 2
 _MIN_TRL_VERSION_FOR_TOKENIZER_REVISION = "1.13"
@@ -50,10 +48,8 @@ def hub_id_instead_of_folder(setup: Setup) -> Iterator[Finding]:
     change = None
     if model and model.is_complete:
         change = Change("the folder in the cache", model.folder, ((_MODEL_PROFILE_KEY, model.folder),))
-    message, remedy = (
-        f"{name} is not a folder, and {trainer.label} loads a folder",
-        "Name the model's folder (trainer.model).",
-    )
+    message = f"{name} is not a folder, and {trainer.label} loads a folder"
+    remedy = "Name the model's folder (trainer.model)."
     yield error(_MODEL_PROFILE_KEY, message, remedy, change=change)
 
 

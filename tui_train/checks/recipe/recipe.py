@@ -22,11 +22,9 @@ _MIN_STEPS_TO_CHECKPOINT = 20
 
 def indivisible_batch(setup: Setup) -> Iterator[Finding]:
     """A global batch that micro batch and world size do not divide."""
-    micro, global_batch, world = (
-        setup.effective_profile.recipe.micro_batch,
-        setup.effective_profile.recipe.global_batch,
-        setup.model_copies,
-    )
+    micro = setup.effective_profile.recipe.micro_batch
+    global_batch = setup.effective_profile.recipe.global_batch
+    world = setup.model_copies
     if not batch.BATCH_PLACEHOLDERS & setup.ladder_context.accepted_placeholders:
         return
     if undivided := [*_script_totals_indivisible_by_processes(setup)]:
@@ -157,10 +155,8 @@ def unscalable_learning_rate(setup: Setup) -> Iterator[Finding]:
     recipe = setup.profile.recipe
     if recipe.lr_scaling == "none":
         if recipe.lr_base_batch:
-            message, remedy = (
-                "an LR reference batch has no effect without LR scaling",
-                "Set recipe.lr_scaling, or the reference batch to 0.",
-            )
+            message = "an LR reference batch has no effect without LR scaling"
+            remedy = "Set recipe.lr_scaling, or the reference batch to 0."
             change = Change("no reference batch", "nothing else changes", (("recipe.lr_base_batch", 0),))
             yield warning("recipe.lr_base_batch", message, remedy, change=change)
         return

@@ -138,10 +138,8 @@ def config_devices_differing_from_plan(setup: Setup) -> Iterator[Finding]:
 
 def _machine_count_finding(config: Mapping[str, Any], machine_count: int) -> Finding:
     edits: list[tuple[str, Any]] = [("nodes.count", machine_count)]
-    address, port = (
-        config.get("main_process_ip"),
-        accelerate_config.parse_positive_integer(config.get("main_process_port")),
-    )
+    address = config.get("main_process_ip")
+    port = accelerate_config.parse_positive_integer(config.get("main_process_port"))
     edits += [("nodes.address", address)] if isinstance(address, str) else []
     edits += [("nodes.port", port)] if port else []
     change = Change(f"{machine_count} machines", "as in your accelerate config", tuple(edits))

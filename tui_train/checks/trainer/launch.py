@@ -143,10 +143,8 @@ def _host_errors(profile: Profile, facts: Facts) -> Iterator[Finding]:
         yield error("nodes.hosts", message, remedy, change=no_hosts)
     for host in dict.fromkeys(nodes.hosts):
         if not is_host_name(host):
-            message, remedy = (
-                f"{visible(host)} is not a host name",
-                "Name each host as for ssh: HOST or USER@HOST (nodes.hosts).",
-            )
+            message = f"{visible(host)} is not a host name"
+            remedy = "Name each host as for ssh: HOST or USER@HOST (nodes.hosts)."
             yield error("nodes.hosts", message, remedy)
         elif nodes.hosts.count(host) > 1:
             message, remedy = f"{visible(host)} is named twice", "Name each machine once (nodes.hosts)."

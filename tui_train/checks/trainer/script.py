@@ -138,10 +138,8 @@ def missing_input_paths(setup: Setup) -> Iterator[Finding]:
         for path in paths:
             if states.get(path) in {"missing", "unreadable"}:
                 what = "does not exist" if states[path] == "missing" else "cannot be read"
-                message, remedy = (
-                    f"{visible(name)}: {visible(path)} {what}",
-                    "Correct the path (trainer.arguments), or put the file there.",
-                )
+                message = f"{visible(name)}: {visible(path)} {what}"
+                remedy = "Correct the path (trainer.arguments), or put the file there."
                 yield warning(_ARGUMENTS_PROFILE_KEY, message, remedy, argument=name)
 
 

@@ -79,10 +79,8 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     if setup.toolchain is None and unchosen:
         yield _untrusted_python_finding(unchosen[0], install)
     elif setup.toolchain is None and chosen:
-        message, remedy = (
-            f"the Python {chosen} was not found",
-            "Choose a Python that is listed (trainer.python), or leave it empty.",
-        )
+        message = f"the Python {chosen} was not found"
+        remedy = "Choose a Python that is listed (trainer.python), or leave it empty."
         yield error("trainer.python", message, remedy, machine=True)
     elif setup.toolchain is None:
         problems = [f"{tool.label or tool.python} {problem}" for tool, problem in setup.python_problems]
@@ -188,10 +186,8 @@ def refused_environment_variables(setup: Setup) -> Iterator[Finding]:
     trainer = setup.profile.trainer
     for name, value in trainer.environment.items():
         if name in _REMEDY_BY_PLAN_VARIABLE:
-            message, remedy = (
-                f"{name} is set by tui-train itself",
-                f"Remove it from trainer.environment: {_REMEDY_BY_PLAN_VARIABLE[name]}.",
-            )
+            message = f"{name} is set by tui-train itself"
+            remedy = f"Remove it from trainer.environment: {_REMEDY_BY_PLAN_VARIABLE[name]}."
             yield error("trainer.environment", message, remedy)
         elif fields.is_secret_variable(name) or secrets.has_surely_secret_format(value):
             remaining = {other: text for other, text in trainer.environment.items() if other != name}
@@ -219,10 +215,8 @@ def refused_environment_variables(setup: Setup) -> Iterator[Finding]:
             remedy = "Give a whole number from 1 on (trainer.environment)."
             yield error("trainer.environment", message, remedy, change=change)
         if not (name.isidentifier() and name.isascii()):
-            message, remedy = (
-                f"{visible(name)!r} is not a variable name",
-                "Use letters, digits and _ (trainer.environment).",
-            )
+            message = f"{visible(name)!r} is not a variable name"
+            remedy = "Use letters, digits and _ (trainer.environment)."
             yield error("trainer.environment", message, remedy)
 
 

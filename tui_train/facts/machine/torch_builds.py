@@ -104,10 +104,8 @@ def choose_torch_build(gpus: Sequence[Gpu], driver_cuda: str | None) -> TorchBui
 
 def _raise_unsupported(cards: Sequence[str], driver_cuda: str | None, cuda_versions: Sequence[int]) -> NoReturn:
     """Raise Unavailable for cards that no build supports with this driver; `cuda_versions` are those that could."""
-    capabilities, numbers = (
-        visible(" and ".join(dict.fromkeys(cards))),
-        {capability_number(name) or 0 for name in cards},
-    )
+    capabilities = visible(" and ".join(dict.fromkeys(cards)))
+    numbers = {capability_number(name) or 0 for name in cards}
     if cuda_versions:
         needed = max(
             _MIN_DRIVER_BY_CUDA[min(cuda_versions)],

@@ -321,10 +321,8 @@ def _is_annotated_plain_type(annotation: ast.expr) -> bool:
 
 
 def _starts_typer_or_fire(call: ast.Call, apps: Container[str]) -> bool:
-    name, owner = (
-        called_function_name(call),
-        last_dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else "",
-    )
+    name = called_function_name(call)
+    owner = last_dotted_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
     return name in apps or name == "Fire" or (name == "run" and owner in {"", "typer"})
 
 
