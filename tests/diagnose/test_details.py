@@ -1,23 +1,16 @@
 """What a diagnosis says besides its class: the numbers, versions and names that stand in the log."""
 
-import io
 import re
 import time
 from pathlib import Path
 
 import pytest
+from diagnosed import said
 
-from tui_train.diagnose import Evidence, diagnose
 from tui_train.diagnose.failure_details import load_details
-from tui_train.diagnose.log_reader import relevant_log_lines
 from tui_train.diagnose.required_words import required_words
 from tui_train.diagnose.signatures import load_signatures
 from tui_train.diagnose.types import HEADING_BY_FAILURE, failure_heading
-
-
-def said(text, code=1):
-    return diagnose(Evidence(lines=relevant_log_lines(io.BytesIO(text.encode())), exit_code=code))
-
 
 NAMED = [
     ("UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11040).",

@@ -17,6 +17,7 @@ import pytest
 import support
 import warm
 from click.testing import CliRunner
+from diagnosed import said
 
 from tui_train.base.errors import BadInput
 from tui_train.cli.app import cli
@@ -38,10 +39,6 @@ from tui_train.runs.rundir import RunDir
 # As the built-in trainer would train, every value named.
 WHOLE = support.profile(support.FULL_RECIPE)
 LOGS = sorted((Path(__file__).parents[1] / "logs").glob("*.log"))
-
-
-def said(text, code=1, profile=None, **more):
-    return diagnose(Evidence(lines=relevant_log_lines(io.BytesIO(text.encode())), exit_code=code, **more), profile)
 
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)

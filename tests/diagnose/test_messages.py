@@ -5,9 +5,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from diagnosed import said
 from support import sample
 
-from tui_train.diagnose import Evidence, diagnose
 from tui_train.diagnose.log_progress import last_step_with_finite_numbers
 from tui_train.diagnose.log_reader import relevant_log_lines
 
@@ -22,10 +22,6 @@ MESSAGES = [
 ]
 # More than the reader keeps of a log's head and tail.
 NOISE = "".join(f"step {number} took 1.2 s, the next batch is read\n" for number in range(18_000))
-
-
-def said(text, code=1):
-    return diagnose(Evidence(lines=relevant_log_lines(io.BytesIO(text.encode())), exit_code=code))
 
 
 @pytest.mark.parametrize("failure", sorted(_ALL))

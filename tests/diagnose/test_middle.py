@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from diagnosed import said
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
@@ -28,10 +29,6 @@ STACK = 'Traceback (most recent call last):\n  File "/a.py", line 9, in {}\n    
 
 def repeated(line, size):
     return "".join(line.format(number) for number in range(size // len(line) + 1))
-
-
-def said(text, code=1):
-    return diagnose(Evidence(lines=relevant_log_lines(io.BytesIO(text.encode())), exit_code=code))
 
 
 # Beyond what is kept whole at each end.
