@@ -1,6 +1,5 @@
 """What launch.sh refuses before it starts, and what it says of a training that did not do what it was to do."""
 
-import io
 import json
 import os
 import shutil
@@ -11,6 +10,7 @@ import sys
 import msgspec
 import pytest
 import warm
+from diagnosed import said
 from support import (
     SCRIPTS,
     export_run,
@@ -23,8 +23,7 @@ from support import (
 )
 
 from tui_train.cli.runs import watch as printed
-from tui_train.diagnose import Evidence, diagnose, diagnose_run
-from tui_train.diagnose.log_reader import relevant_log_lines
+from tui_train.diagnose import diagnose_run
 from tui_train.runner.logs.log_head import (
     first_logged_step,
     first_step_if_checkpoint_ignored,
@@ -94,10 +93,6 @@ def test_what_a_killed_run_left_of_its_output_folder_is_taken_over_once_nothing_
     assert read_status(second).state == "stopped"
 
 
-def of_text(text):
-    return diagnose(Evidence(lines=relevant_log_lines(io.BytesIO(text.encode())), exit_code=1))
-
-
 # ---- a full card, in any wording
 
 
@@ -131,7 +126,7 @@ NOT_FULL = [
 
 @pytest.mark.parametrize("line", FULL + NOT_FULL)
 def test_ladder_and_diagnosis_agree_on_what_a_full_card_says(tmp_path, line):
-    found = of_text(f"{line}\n")
+    found = said(f"{line}\n")
     names = {failure for failure, _ in OUT_OF_MEMORY_PATTERNS}
     assert (found.failure in names) == (line in FULL), found
     (tmp_path / "log").write_text(f"{line}\n")
@@ -242,13 +237,13 @@ def test_a_checkpoint_that_the_script_does_not_load_is_told_afterwards(tmp_path,
     ],
 )  # fmt: skip
 def test_only_known_packages_are_advised(module, package):
-    assert f"pip install {package}`" in of_text(f"ModuleNotFoundError: No module named '{module}'\n").remedy
+    assert f"pip install {package}`" in said(f"ModuleNotFoundError: No module named '{module}'\n").remedy
 
 
 @pytest.mark.parametrize("module", ["my_utils", "flash_attention_evil", "reqeusts"])
 @pytest.mark.parametrize("words", ["ModuleNotFoundError: No module named '{}'", "ImportError: please pip install {}"])
 def test_a_name_that_only_an_error_tells_is_not_to_be_installed(module, words):
-    found = of_text(words.format(module) + "\n")
+    found = said(words.format(module) + "\n")
     assert found.failure == "missing_module"
     assert "install" not in found.remedy
     assert module not in found.remedy
@@ -264,7 +259,7 @@ def test_a_name_that_only_an_error_tells_is_not_to_be_installed(module, words):
     ],
 )
 def test_locks_and_container_runtimes_have_their_class(line, failure):
-    assert of_text(f"{line}\n").failure == failure
+    assert said(f"{line}\n").failure == failure
 
 
 def test_a_lock_that_another_process_holds_is_named(tmp_path):
@@ -272,5 +267,5 @@ def test_a_lock_that_another_process_holds_is_named(tmp_path):
     (tmp_path / "other.py").write_text("import filelock; filelock.FileLock('x.lock').acquire(0.1)")
     code = "import filelock, os, sys\nwith filelock.FileLock('x.lock'): os.system(sys.executable + ' other.py')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
-    found = of_text(done.stderr)
+    found = said(done.stderr)
     assert (found.failure, "x.lock" in found.cause) == ("file_lock_timeout", True)
