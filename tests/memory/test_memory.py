@@ -12,6 +12,7 @@ import msgspec
 import psutil
 import pytest
 import warm
+from estimated_bytes import bytes_of_phase, peak
 from support import GIB, TRL_PYTHON, facts, gpu, needs_trl, profile, run_cli, sample, wait_until
 
 from tui_train.facts.models.dimensions import (
@@ -110,7 +111,7 @@ def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more, error)
     assert not measured.problem
     assert measured.parameters == model.parameters
     most = measured.peak_phase_and_bytes[1]
-    assert estimate_memory(model, how).peak_phase.total_bytes == pytest.approx(most, rel=error)
+    assert peak(model, how) == pytest.approx(most, rel=error)
     traced = traces.run_memory_trace(warm.training(), question)
     assert traced.peak_phase_and_bytes[1] == pytest.approx(most, rel=0.02), traced.problem
 
@@ -128,7 +129,7 @@ def test_weights_that_bitsandbytes_quantizes_are_measured_as_estimated(packed):
     measured = traces.run_memory_measurement(TRL_PYTHON, question)
     assert not measured.problem
     most = measured.peak_phase_and_bytes[1]
-    assert estimate_memory(model, how).peak_phase.total_bytes == pytest.approx(most, rel=0.06)
+    assert peak(model, how) == pytest.approx(most, rel=0.06)
     assert traces.run_memory_trace(TRL_PYTHON, question).peak_phase_and_bytes[1] == pytest.approx(most, rel=0.02)
 
 
@@ -285,7 +286,7 @@ def test_what_a_config_alone_tells_is_what_the_models_own_code_keeps(counted, tm
     traced = counted(traces.memory_child_request(model, how, str(tmp_path)))
     # gpt_oss clamps inside its experts, which keeps some more.
     error = 0.1 if kind == "gpt_oss" else 0.05
-    assert estimate_memory(model, how).peak_phase.total_bytes == pytest.approx(max(traced.values()), rel=error)
+    assert peak(model, how) == pytest.approx(max(traced.values()), rel=error)
 
 
 # MiB of a step on the CPU with bitsandbytes 0.50.2, PEFT 0.21.2 and transformers 5.23: two sequences of 256 tokens.
@@ -306,7 +307,7 @@ def test_what_is_not_quantized_decides_how_wide_all_between_is(weights, attentio
         micro_batch=2, sequence_length=256, weight_dtype=weights, autocast="bf16", trained="lora", quantization="nf4",
         lora_targets=ALL_LORA_TARGETS, attention=attention, checkpoints_activations=checkpointing, optimizer="sgd",
     )  # fmt: skip
-    assert estimate_memory(model, how).peak_phase.total_bytes / 2**20 == pytest.approx(measured, rel=0.03)
+    assert peak(model, how) / 2**20 == pytest.approx(measured, rel=0.03)
 
 
 def test_experts_in_one_tensor_are_neither_quantized_nor_adapted():
@@ -335,11 +336,11 @@ def test_the_optimizer_holds_what_torch_does():
     assert step.peak_phase.name == "optimizer step"
     assert step.peak_phase.total_bytes == 5 * weights
     fused = msgspec.structs.replace(how, optimizer="adamw_fused")
-    assert estimate_memory(MISTRAL, fused).phases[3].total_bytes == 4 * weights
+    assert bytes_of_phase(3, MISTRAL, fused) == 4 * weights
     halved = msgspec.structs.replace(how, sharding="fsdp", shard_count=2)
-    assert estimate_memory(MISTRAL, halved).phases[3].total_bytes == pytest.approx(2.5 * weights)
+    assert bytes_of_phase(3, MISTRAL, halved) == pytest.approx(2.5 * weights)
     copied = msgspec.structs.replace(how, sharding="ddp", shard_count=2)
-    assert estimate_memory(MISTRAL, copied).phases[3].total_bytes == 6 * weights
+    assert bytes_of_phase(3, MISTRAL, copied) == 6 * weights
 
 
 def test_each_saving_saves():
@@ -353,14 +354,10 @@ def test_each_saving_saves():
     }
     for name, value in (*savings.items(), ("weight_dtype", "bf16")):
         less = msgspec.structs.replace(how, **{name: value})
-        assert (
-            estimate_memory(MISTRAL, less).peak_phase.total_bytes < estimate_memory(MISTRAL, how).peak_phase.total_bytes
-        ), name
+        assert peak(MISTRAL, less) < peak(MISTRAL, how), name
     packed = msgspec.structs.replace(how, weight_dtype="bf16", trained="lora")
-    saving = (
-        estimate_memory(MISTRAL, packed).phases[0].total_bytes
-        - estimate_memory(MISTRAL, msgspec.structs.replace(packed, quantization="nf4")).phases[0].total_bytes
-    )
+    quantized = msgspec.structs.replace(packed, quantization="nf4")
+    saving = bytes_of_phase(0, MISTRAL, packed) - bytes_of_phase(0, MISTRAL, quantized)
     assert saving == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters_per_layer * (2 - 0.5625), rel=0.001)
 
 
@@ -400,9 +397,7 @@ def test_a_trace_counts_what_is_trained_not_what_the_files_hold(tmp_path):
     told = traces.run_memory_trace(
         warm.training(), traces.memory_child_request(found.model, found.settings, found.model_folder)
     )
-    assert told.peak_phase_and_bytes[1] == pytest.approx(
-        estimate_memory(found.model, found.settings).peak_phase.total_bytes, rel=0.1
-    )
+    assert told.peak_phase_and_bytes[1] == pytest.approx(peak(found.model, found.settings), rel=0.1)
 
 
 def test_what_makes_it_fit_keeps_the_global_batch():

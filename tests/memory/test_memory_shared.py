@@ -6,6 +6,7 @@ from importlib import resources
 
 import pytest
 import warm
+from estimated_bytes import bytes_of_phase, peak
 from msgspec.structs import replace
 
 from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name
@@ -98,9 +99,7 @@ def test_only_fsdps_first_version_holds_the_gradients_of_frozen_layers_inputs():
         shard_count=2,
     )
     held = replace(how, holds_frozen_layers=True)
-    difference = (
-        estimate_memory(model, held).peak_phase.total_bytes - estimate_memory(model, how).peak_phase.total_bytes
-    )
+    difference = peak(model, held) - peak(model, how)
     assert difference / (512 * 256 * 4) == pytest.approx(first - alone, abs=2)
 
 
@@ -111,15 +110,15 @@ LORA = MemorySettings(
 
 
 def test_a_shared_out_model_is_loaded_by_shares_or_whole_once():
-    parts = estimate_memory(MISTRAL, LORA).phases[0].total_bytes
-    whole = estimate_memory(MISTRAL, replace(LORA, loads_whole_model=True)).phases[0].total_bytes
+    parts = bytes_of_phase(0, MISTRAL, LORA)
+    whole = bytes_of_phase(0, MISTRAL, replace(LORA, loads_whole_model=True))
     assert whole == pytest.approx(3 * parts)
 
 
 def test_packed_weights_that_fsdp_2_leaves_out_are_on_each_card():
     packed = replace(LORA, quantization="nf4")
-    shared = estimate_memory(MISTRAL, packed).phases[0].total_bytes
-    whole = estimate_memory(MISTRAL, replace(packed, keeps_quantized_unsharded=True)).phases[0].total_bytes
+    shared = bytes_of_phase(0, MISTRAL, packed)
+    whole = bytes_of_phase(0, MISTRAL, replace(packed, keeps_quantized_unsharded=True))
     assert whole - shared == pytest.approx(MISTRAL.layers * MISTRAL.linear_parameters_per_layer * 0.5625 / 2, rel=0.001)
 
 
@@ -128,19 +127,14 @@ def test_what_scales_the_layers_instead_of_lora_keeps_what_goes_out_of_them():
     scaled = replace(alone, lora_targets=ALL_LORA_TARGETS, trains_output_scales=True)
     out = sum(width for _, width in MISTRAL.linear_shapes_per_layer.values())
     assert estimate_memory(MISTRAL, scaled).trained_count == MISTRAL.layers * out
-    difference = (
-        estimate_memory(MISTRAL, scaled).peak_phase.total_bytes - estimate_memory(MISTRAL, alone).peak_phase.total_bytes
-    )
+    difference = peak(MISTRAL, scaled) - peak(MISTRAL, alone)
     assert difference > MISTRAL.layers * 1024 * 2 * out
 
 
 def test_recomputing_only_every_second_product_is_between_all_and_none():
     how = MemorySettings(micro_batch=1, sequence_length=4096, weight_dtype="bf16")
     some = replace(how, checkpoints_activations=True, checkpoints_whole_layers=False)
-    sizes = [
-        estimate_memory(MISTRAL, each).phases[1].total_bytes
-        for each in (replace(some, checkpoints_whole_layers=True), some, how)
-    ]
+    sizes = [bytes_of_phase(1, MISTRAL, each) for each in (replace(some, checkpoints_whole_layers=True), some, how)]
     assert sizes == sorted(set(sizes))
 
 

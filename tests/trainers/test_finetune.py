@@ -89,8 +89,13 @@ SMALL = {
 }
 
 
+def planned(chosen, found=None):
+    """The plan of a profile, on a machine with the libraries of a fine-tuning unless told otherwise."""
+    return prepare_without_errors(chosen, found or facts(packages=TUNING_LIBRARIES)).plan
+
+
 def config(chosen, found=None):
-    (made,) = prepare_without_errors(chosen, found or facts(packages=TUNING_LIBRARIES)).plan.configs
+    (made,) = planned(chosen, found).configs
     return made.values
 
 
@@ -113,9 +118,7 @@ def test_the_defaults_are_those_of_the_method():
         assert values["save_total_limit"] == 2
     assert FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD["kto"] == (5e-7, 5e-7)
     assert FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD["reward"][1] == 1e-4
-    shown = prepare_without_errors(
-        finetune_profile(finetune__method="dpo"), facts(packages=TUNING_LIBRARIES)
-    ).plan.numbers
+    shown = planned(finetune_profile(finetune__method="dpo")).numbers
     assert "1 epoch (as in TRL's example for dpo)" in shown
     assert "10 % of the steps to warm up (as in the alignment handbook)" in shown
     assert "max_steps" not in config(finetune_profile())
@@ -140,7 +143,7 @@ MARKS = DataReport(rows=800, usable=800, format="messages", chat=True, answers=A
 def test_marked_answers_are_learned_alone_and_many_rows_evaluated(read, values, answers, share):
     asked = DataQuestion(files=("/d.jsonl",), model="/m", answers_only=values.get("finetune__answers_only"))
     chosen = finetune_profile(**values)
-    made = prepare_without_errors(chosen, replace(facts(packages=TUNING_LIBRARIES), data={data_key(asked): read})).plan
+    made = planned(chosen, replace(facts(packages=TUNING_LIBRARIES), data={data_key(asked): read}))
     passed, words = made.configs[0].values, argv(made.preparations[0].command, "/run")
     assert passed.get("assistant_only_loss") is answers
     assert [word for word in words if word.startswith("--share")] == ([f"--share={share}"] if share else [])
@@ -175,7 +178,7 @@ def test_what_an_attempt_falls_back_to_reaches_trl():
     )
     packages = TUNING_LIBRARIES | {"liger-kernel": "0.8.5"}
     found = facts(gpus=(gpu(0),), packages=packages, transformers="4.57.6", torch="2.7.1")
-    made = prepare_without_errors(chosen, found).plan
+    made = planned(chosen, found)
     words = {attempt.rung: " ".join(argv(attempt.command, "/run")) for attempt in made.attempts}
     expected = {
         "fused_optimizer": "--optim=adamw_torch_fused", "fused_cross_entropy": "--use_liger_kernel=True",
@@ -187,20 +190,14 @@ def test_what_an_attempt_falls_back_to_reaches_trl():
     whole, adapter = made.configs[0].values, made.configs[-1].values
     assert adapter["learning_rate"] == pytest.approx(10 * whole["learning_rate"])
     for name in ("fused_optimizer", "fused_cross_entropy", "optimizer_8bit"):
-        alone = prepare_without_errors(
-            finetune_profile(finetune__tuning="full", **{f"recipe__{name}": True}), found
-        ).plan
+        alone = planned(finetune_profile(finetune__tuning="full", **{f"recipe__{name}": True}), found)
         assert expected[name] in argv(alone.attempts[0].command, "/run")
 
 
 def test_what_is_not_evaluated_has_no_fallback_for_evaluations():
-    assert "eval" not in prepare_without_errors(finetune_profile(), facts(packages=TUNING_LIBRARIES)).plan.phases
-    assert "evaluation batch" not in str(
-        prepare_without_errors(finetune_profile(), facts(packages=TUNING_LIBRARIES)).plan.attempts
-    )
-    assert "evaluation batch" in str(
-        prepare_without_errors(finetune_profile(data__evaluation=0.1), facts(packages=TUNING_LIBRARIES)).plan.attempts
-    )
+    assert "eval" not in planned(finetune_profile()).phases
+    assert "evaluation batch" not in str(planned(finetune_profile()).attempts)
+    assert "evaluation batch" in str(planned(finetune_profile(data__evaluation=0.1)).attempts)
 
 
 def test_a_warmup_is_said_as_this_transformers_takes_it():
@@ -212,16 +209,14 @@ def test_a_warmup_is_said_as_this_transformers_takes_it():
 
 
 def test_kto_is_never_given_one_answer_at_a_time():
-    made = prepare_without_errors(
-        finetune_profile(finetune__method="kto", ladder__rungs=("micro_batch",)), facts(packages=TUNING_LIBRARIES)
-    ).plan
+    made = planned(finetune_profile(finetune__method="kto", ladder__rungs=("micro_batch",)))
     sizes = [word for attempt in made.attempts for word in argv(attempt.command, "/run") if "train_batch_size" in word]
     assert sizes == ["--per_device_train_batch_size=4", "--per_device_train_batch_size=2"]
 
 
 def test_options_of_the_users_own_hold_and_are_shown():
     chosen = finetune_profile(trainer__arguments=("--learning_rate", "1e-3", "--output_dir=/out"))
-    made = prepare_without_errors(chosen, facts(packages=TUNING_LIBRARIES)).plan
+    made = planned(chosen)
     assert made.numbers[0] == "learning rate 0.001 (from your arguments)"
     assert made.attempts[0].checkpoints.folder == "/out"
     assert not [word for word in argv(made.attempts[0].command, "/run") if word == "--output_dir=/run/output"]
@@ -308,14 +303,12 @@ def ready_findings(packages):
 
 def test_data_is_prepared_before_the_training(tmp_path):
     chosen = finetune_profile(data__evaluation=0.1, recipe__seed=3)
-    (step,) = prepare_without_errors(chosen, facts(packages=TUNING_LIBRARIES)).plan.preparations
+    (step,) = planned(chosen).preparations
     assert argv(step.command, "/run")[1:] == [
         "/run/prepare/prepare_data.py", "--into=/run/data", "--share=0.1", "--seed=3", "--model=/m", "--find-answers",
         "--length=1024", "--method=sft", "--most-cut=0.1", "/d.jsonl",
     ]  # fmt: skip
-    (other,) = prepare_without_errors(
-        finetune_profile(trainer__arguments=("--chat_template_path=/t",)), facts(packages=TUNING_LIBRARIES)
-    ).plan.preparations
+    (other,) = planned(finetune_profile(trainer__arguments=("--chat_template_path=/t",))).preparations
     assert argv(other.command, "/run")[3:5] == ["--model=/m", "--chat-template=/t"], "the template is not the model's"
     run, _ = export_run(tmp_path / "run", chosen, facts(python=sys.executable, packages=TUNING_LIBRARIES))
     shown = run_launch_script(run, "--dry-run", env=plain_environment()).stdout.decode()
@@ -333,7 +326,7 @@ def test_the_end_of_a_turn_reaches_trl_and_the_preparation():
     for other in ({"trainer__model": "/n"}, {"trainer__arguments": ("--eos_token=x",)}, {"finetune__method": "dpo"}):
         assert "eos_token" not in config(finetune_profile(**other), found if "finetune__method" not in other else None)
     own = finetune_profile(trainer__arguments=("--eos_token=x",))
-    (step,) = prepare_without_errors(own, found).plan.preparations
+    (step,) = planned(own, found).preparations
     assert "--keep-end" in argv(step.command, "/run")
 
 
@@ -425,7 +418,7 @@ def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none()
 def test_answers_alone_are_asked_for_by_the_option_that_the_format_has(kind, only, set_of_trl, marked):
     chosen = finetune_profile(finetune__answers_only=only)
     read = {data_key(DataQuestion(files=("/d.jsonl",))): DataReport(format=kind)} if kind else {}
-    made = prepare_without_errors(chosen, replace(facts(packages=TUNING_LIBRARIES), data=read)).plan
+    made = planned(chosen, replace(facts(packages=TUNING_LIBRARIES), data=read))
     values = {key: value for key, value in made.configs[0].values.items() if key.endswith("_only_loss")}
     assert values == set_of_trl
     assert ("--marked-answers" in argv(made.preparations[0].command, "/run")) is marked
