@@ -2,7 +2,6 @@
 
 import shlex
 
-import msgspec
 import pytest
 from faults import error, note, warning
 from msgspec.structs import replace
@@ -51,12 +50,13 @@ TWO = facts(gpus=(gpu(0), gpu(1)))
 OLD = facts(gpus=(gpu(0, name="NVIDIA GeForce GTX 1080", compute_capability="7.5"),))
 # Without a fallback to a smaller batch, for which it must be known.
 SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py", "ladder.rungs": ()}
+CUSTOM = SCRIPT | {"trainer.preset": "custom"}
 FALLS = SCRIPT | {"ladder.rungs": ("micro_batch",)}
 OWN_OUTPUT = {SCRIPT["trainer.script"]: ScriptSource(parameters=(ScriptParameter(name="--out", type="str"),))}
 TORCHRUN = {"trainer.launcher": "torchrun"}
 ALONE = {SCRIPT["trainer.script"]: ScriptSource(no_process_group=True)}
 FSDP2 = {"trainer.strategy": "fsdp2"}
-ACCELERATE = SCRIPT | {"trainer.preset": "custom", "trainer.launcher": "accelerate"}
+ACCELERATE = CUSTOM | {"trainer.launcher": "accelerate"}
 MACHINES = {"nodes.count": 2}
 HOSTS = {"nodes.hosts": ("a", "b"), "recipe.global_batch": 32}
 MESHED = MACHINES | {"nodes.address": "10.0.0.1", "recipe.global_batch": 32}
@@ -135,6 +135,10 @@ NEEDED = (ScriptImport("cv2", 3), ScriptImport("yaml", 2, "net.py"))
 def source_of(where, **found):
     """A machine, and what the text of the script says."""
     return replace(where, sources={SCRIPT["trainer.script"]: ScriptSource(**found)})
+
+
+def reads(**found):
+    return source_of(facts(), **found)
 
 
 def examined():
@@ -438,8 +442,8 @@ FAULTS = [
         "trainer.strategy", "shards the model (FSDP)", fix=True),
     note(ACCELERATE, configured({"distributed_type": "MULTI_GPU", "num_processes": 4}), "hardware.processes",
         "starts 4 processes, and this plan 2"),
-    warning(SCRIPT | {"trainer.preset": "custom"}, configured({"distributed_type": "NO", "mixed_precision": "bf16"}),
-        "trainer.launcher", "only `accelerate launch` reads", fix=True),
+    warning(CUSTOM, configured({"distributed_type": "NO", "mixed_precision": "bf16"}), "trainer.launcher",
+        "only `accelerate launch` reads", fix=True),
     error({"slurm.partition": "a b", "hardware.device": "cpu"}, replace(facts(), scheduler="slurm"), "slurm.partition",
         "cannot be the value of slurm.partition"),
     error({"slurm.partition": "gpux", "hardware.device": "cpu"}, CLUSTERED, "slurm.partition", "no partition gpux",
@@ -594,10 +598,9 @@ FAULTS = [
     warning(FULL, on_host(3), "trainer.model", "2 processes load the model into the machine's main memory"),
     warning(FULL | FSDP2 | {"trainer.offload": True}, on_host(7), "trainer.offload",
         "main memory (offload), and 7.0 GiB"),
-    error(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--hub", "hf_" + "a" * 30)}, facts(),
-        "trainer.arguments", "--hub looks like a secret"),
-    warning(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("-p", "hunter22")}, facts(),
-        "trainer.arguments", "-p looks like a secret"),
+    error(CUSTOM | {"trainer.arguments": ("--hub", "hf_" + "a" * 30)}, facts(), "trainer.arguments",
+        "--hub looks like a secret"),
+    warning(CUSTOM | {"trainer.arguments": ("-p", "hunter22")}, facts(), "trainer.arguments", "-p looks like a secret"),
     error({"hardware.host": "gpu-box", "notify.webhook": "https://hooks.example.org/x"}, facts(), "notify.webhook",
         "lies in a file on this machine, and gpu-box"),
     warning(FALLS | {"trainer.arguments": ("--a", "--per_device_train_batch_size", "2", "--b=1")}, facts(),
@@ -615,8 +618,8 @@ FAULTS = [
         "the model folder decides", fix=True),
     warning({"nemo.recipe": "qwen25_500m"}, facts(), "nemo.recipe", "only a NeMo recipe takes it", fix=True),
     warning({"nodes.address": "10.0.0.1"}, facts(), "nodes.address", "only for several machines", fix=True),
-    error(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--bs={micro_batch}",), "ladder.rungs": ()},
-        facts(), "recipe.micro_batch", "{micro_batch} in trainer.arguments has no value"),
+    error(CUSTOM | {"trainer.arguments": ("--bs={micro_batch}",), "ladder.rungs": ()}, facts(), "recipe.micro_batch",
+        "{micro_batch} in trainer.arguments has no value"),
     note(FALLS | {"trainer.preset": "total-batch"}, facts(), "recipe.micro_batch", "no smaller batch can be tried"),
     note(FALLS | {"trainer.preset": "hf-trainer"}, facts(), "recipe.micro_batch",
         "8 is Hugging Face Trainer's default, which the script may replace", fix=True),
@@ -624,30 +627,27 @@ FAULTS = [
         "a global batch of 16 needs a micro batch"),
     error(SCRIPT | BATCH_OF_TWO | {"trainer.preset": "total-batch", "recipe.lr_scaling": "linear"}, facts(),
         "recipe.lr_scaling", "the trainer's learning rate is not known", fix=True),
-    error(SCRIPT | {"trainer.launcher": "python", "trainer.preset": "custom"}, replace(facts(),
-        sources={"/t.py": ScriptSource(rank_line=3, rank_name="LOCAL_RANK")}), "trainer.launcher",
-        "line 3 of t.py reads LOCAL_RANK, and python does not set", fix=True),
-    error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(
-        train_switch_line=9)}), "trainer.arguments", "line 9 of the script trains only with --do_train", fix=True),
-    warning(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--base-model=x", "--noflag", "--bogus=3")},
-        replace(facts(), sources={
-            "/t.py": ScriptSource(kind="fire", parameters=(
-                ScriptParameter(name="--base_model"), ScriptParameter(name="--flag")))}),
-        "trainer.arguments", "no parameter of the script takes --bogus: Fire would train to the end"),
-    error(SCRIPT | {"trainer.preset": "custom", "hardware.processes": 2}, replace(facts(),
-        sources={"/t.py": ScriptSource(no_process_group=True)}), "hardware.processes",
+    error(SCRIPT | {"trainer.launcher": "python", "trainer.preset": "custom"}, reads(rank_line=3,
+        rank_name="LOCAL_RANK"), "trainer.launcher", "line 3 of t.py reads LOCAL_RANK, and python does not set",
+        fix=True),
+    error(CUSTOM, reads(train_switch_line=9), "trainer.arguments", "line 9 of the script trains only with --do_train",
+        fix=True),
+    warning(CUSTOM | {"trainer.arguments": ("--base-model=x", "--noflag", "--bogus=3")}, reads(kind="fire",
+        parameters=(ScriptParameter(name="--base_model"), ScriptParameter(name="--flag"))), "trainer.arguments",
+        "no parameter of the script takes --bogus: Fire would train to the end"),
+    error(CUSTOM | {"hardware.processes": 2}, reads(no_process_group=True), "hardware.processes",
         "the script cannot share its work: each of 2 processes", fix=True),
-    *(error(SCRIPT | {"trainer.preset": "custom"} | several, replace(TWO, sources=ALONE), "hardware.processes",
-        "the script cannot share its work: each of 2 processes", fix=True)
-        for several in (TORCHRUN, {"hardware.gpus": UUIDS[:2]})),
-    *(note(SCRIPT | {"trainer.preset": "custom"} | one, replace(TWO, sources=ALONE), "trainer.script",
-        "the script can train on one GPU only, so 1 RTX 3090 is idle")
-        for one in ({}, {"hardware.processes": 1}, {"trainer.launcher": "python"})),
-    warning(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--train_file=d.json",)}, replace(
-        source_of(facts(), kind="argparse", parameters=(ScriptParameter(name="--train_file"),)),
-        paths={"/d.json": "missing"}), "trainer.arguments", "--train_file: /d.json does not exist"),
-    error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(
-        problem="it is not Python", non_python_label="a notebook")}), "trainer.script", "/t.py is a notebook"),
+    *(error(CUSTOM | several, replace(TWO, sources=ALONE), "hardware.processes",
+        "the script cannot share its work: each of 2 processes", fix=True)for several in (TORCHRUN,
+        {"hardware.gpus": UUIDS[:2]})),
+    *(note(CUSTOM | one, replace(TWO, sources=ALONE), "trainer.script",
+        "the script can train on one GPU only, so 1 RTX 3090 is idle")for one in ({}, {"hardware.processes": 1},
+        {"trainer.launcher": "python"})),
+    warning(CUSTOM | {"trainer.arguments": ("--train_file=d.json",)}, replace(reads(kind="argparse",
+        parameters=(ScriptParameter(name="--train_file"),)), paths={"/d.json": "missing"}), "trainer.arguments",
+        "--train_file: /d.json does not exist"),
+    error(CUSTOM, reads(problem="it is not Python", non_python_label="a notebook"), "trainer.script",
+        "/t.py is a notebook"),
     error(SCRIPT | {"trainer.python": "/p"}, source_of(facts(python="/p", modules=("torch",)), imports=NEEDED),
         "trainer.python", "/p has no cv2 (t.py, line 3), yaml (net.py, line 2)", machine=True),
     error(SCRIPT | {"trainer.python": "/p"}, source_of(facts(python="/p", modules=("torch", "pip")),
@@ -663,28 +663,23 @@ FAULTS = [
     warning({"trainer.preset": "hf-trainer", "ladder.rungs": ()} | SCRIPT, replace(facts(),
         help={"/t.py": ScriptHelp(flags=(HelpFlag("--batch_size"), HelpFlag("--bs")))}), "trainer.preset",
         "the script does not take --output_dir, --logging_steps, ", fix=True),
-    warning({"trainer.preset": "hf-trainer"} | SCRIPT, replace(facts(), sources={"/t.py": ScriptSource(
-        train_without_checkpoint_line=7, corrected_train_call="trainer.train(last)")}), "trainer.script",
+    warning({"trainer.preset": "hf-trainer"} | SCRIPT, reads(train_without_checkpoint_line=7,
+        corrected_train_call="trainer.train(last)"), "trainer.script",
         "train() on line 7 of the script is given no checkpoint"),
-    warning({"trainer.preset": "custom", "trainer.launcher": "torchrun"} | SCRIPT, replace(facts(),
-        sources={"/t.py": ScriptSource(local_rank_line=3)}), "trainer.script",
-        "line 3 of the script takes --local_rank"),
-    error(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--size=a",)}, replace(facts(),
-        sources={"/t.py": ScriptSource(kind="argparse", parameters=(
-            ScriptParameter(name="--size", type="int", line=9),))}),
-        "trainer.arguments", "--size is 'a', which is not a whole number (line 9 of the script)", fix=True),
-    error(SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--sise=1",)}, replace(facts(),
-        sources={"/t.py": ScriptSource(kind="argparse", parameters=(ScriptParameter(name="--size", line=9),))}),
-        "trainer.arguments", "the script does not take --sise; it takes --size", fix=True),
-    note(SCRIPT | {"trainer.preset": "custom"}, replace(facts(),
-        sources={"/t.py": ScriptSource(parameters=(ScriptParameter(name="--eta", type="float", default="0.1"),))}),
-        "trainer.arguments", "--eta may be for the learning rate", fix=True),
-    error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(kind="click",
-        subcommands=("export", "train"), requires_subcommand=True)}), "trainer.arguments",
+    warning({"trainer.preset": "custom", "trainer.launcher": "torchrun"} | SCRIPT, reads(local_rank_line=3),
+        "trainer.script", "line 3 of the script takes --local_rank"),
+    error(CUSTOM | {"trainer.arguments": ("--size=a",)}, reads(kind="argparse",
+        parameters=(ScriptParameter(name="--size", type="int", line=9),)), "trainer.arguments",
+        "--size is 'a', which is not a whole number (line 9 of the script)", fix=True),
+    error(CUSTOM | {"trainer.arguments": ("--sise=1",)}, reads(kind="argparse",
+        parameters=(ScriptParameter(name="--size", line=9),)), "trainer.arguments",
+        "the script does not take --sise; it takes --size", fix=True),
+    note(CUSTOM, reads(parameters=(ScriptParameter(name="--eta", type="float", default="0.1"),)), "trainer.arguments",
+        "--eta may be for the learning rate", fix=True),
+    error(CUSTOM, reads(kind="click", subcommands=("export", "train"), requires_subcommand=True), "trainer.arguments",
         "the script needs a subcommand, one of export, train", fix=True),
-    error(SCRIPT | {"trainer.preset": "custom"}, replace(facts(), sources={"/t.py": ScriptSource(kind="argparse",
-        parameters=(ScriptParameter(name="--eta", is_required=True, type="float", line=9),))}), "trainer.arguments",
-        "missing required argument: --eta (line 9)"),
+    error(CUSTOM, reads(kind="argparse", parameters=(ScriptParameter(name="--eta", is_required=True, type="float",
+        line=9),)), "trainer.arguments", "missing required argument: --eta (line 9)"),
     warning({"recipe.lr_base_batch": 8}, facts(), "recipe.lr_base_batch", "has no effect", fix=True),
     error({"trainer.kind": "script", "trainer.preset": "llama-factory", "trainer.config": "/c.yaml"},
         read(c=YamlDocument(values={"do_train": False})), "trainer.config", "/c.yaml does not set do_train: true"),
@@ -704,7 +699,7 @@ TAKEN = [fault for fault in FAULTS if fault.facts.resources_in_use]
 def test_a_model_folder_that_is_not_there_is_told_once():
     chosen = made_of(FINE)
     paths = dict.fromkeys(("/m", *Finetune(chosen).own_paths()), "missing")
-    found = findings_of(chosen, msgspec.structs.replace(tuned(), paths=paths))
+    found = findings_of(chosen, replace(tuned(), paths=paths))
     assert [one.message for one in found if one.key == "trainer.model"] == ["model: /m does not exist"]
 
 
@@ -734,7 +729,7 @@ def test_a_fault_is_found_alone_and_what_is_offered_fixes_it(fault):
         ({"hardware.gpus": UUIDS[1:]}, facts(gpus=(gpu(0), gpu(1, memory_total=2 * GIB)))),
         ({"hardware.device": "cpu", "hardware.gpus": ("GPU-gone",)}, facts()),
         (SCRIPT, paths(**{"t.py": "file"})),
-        (SCRIPT | {"trainer.preset": "custom"}, facts()),
+        (CUSTOM, facts()),
         (SCRIPT | {"recipe.learning_rate": 1e-4}, facts()),
         ({"trainer.output": "/o"}, paths(o="missing")),
         ({"trainer.model": "/m"}, paths(m="folder")),
@@ -842,7 +837,7 @@ def test_what_only_keeps_it_from_starting_now_can_be_planned(fault):
 
 
 def test_a_secret_argument_is_never_said():
-    values = SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--password=correct horse", "ghp_" + "x" * 36)}
+    values = CUSTOM | {"trainer.arguments": ("--password=correct horse", "ghp_" + "x" * 36)}
     said = found(values, facts())
     assert [item.level for item in said] == ["error", "error"]
     assert not [item for item in said if "horse" in item.message + item.remedy or "xxx" in item.message]
@@ -906,7 +901,7 @@ def test_a_yaml_trainers_batch_among_the_arguments_is_found():
 def test_an_argument_that_depends_on_the_batch_does_not_say_it():
     told = (PresetArgument(words=("--bs={micro_batch}",)), PresetArgument(words=("--no_sync",), when="accumulation!=1"))
     own = UserPreset(path="/mine.toml", preset=Preset(label="Mine", about="", arguments=told))
-    where = msgspec.structs.replace(facts(), presets={"mine": own})
+    where = replace(facts(), presets={"mine": own})
     values = FALLS | {"trainer.preset": "mine"}
     for word, says in ("--no_sync", False), ("--bs=3", True):
         said = found(values | {"trainer.arguments": (word,)}, where)
@@ -915,11 +910,11 @@ def test_an_argument_that_depends_on_the_batch_does_not_say_it():
 
 def test_hosts_with_the_same_fault_are_named_together():
     many = tuple("abcdefgh")
-    where = msgspec.structs.replace(peers(), training_hosts=dict.fromkeys(many[1:], TrainingHost(problem="\x1b[1mno")))
+    where = replace(peers(), training_hosts=dict.fromkeys(many[1:], TrainingHost(problem="\x1b[1mno")))
     (finding,) = found({"nodes.hosts": many, "recipe.global_batch": 256}, where)
     assert finding.message == "b, c, d, e and 3 others: \\x1b[1mno"
     assert finding.change.edits == (("nodes.hosts", ()),)
-    some = msgspec.structs.replace(peers(), training_hosts={"h": TrainingHost(problem="no")})
+    some = replace(peers(), training_hosts={"h": TrainingHost(problem="no")})
     (finding, *_) = found({"nodes.hosts": many, "recipe.global_batch": 256}, some)
     assert finding.change.edits == (("nodes.hosts", many[:-1]),)
 
@@ -950,16 +945,14 @@ def changed(values, where):
 def test_hosts_with_other_numbers_of_gpus_train_with_their_own():
     both, one = peers().training_hosts["b"], machine(gpus=(gpu(0),))
     fewer = HOSTS | {"nodes.hosts": ("a", "b", "c"), "recipe.global_batch": None}
-    where = msgspec.structs.replace(
-        peers(), training_hosts={"b": both, "c": msgspec.structs.replace(both, machine=one)}
-    )
+    where = replace(peers(), training_hosts={"b": both, "c": replace(both, machine=one)})
     assert changed(fewer, where) == {"nodes.processes": (2, 2, 1)}
     assert found(fewer | {"nodes.processes": (2, 2, 1)}, where) == ()
     assert changed(fewer | {"trainer.launcher": "accelerate"}, where) == {"nodes.hosts": ("a", "b")}
-    gone = msgspec.structs.replace(where, training_hosts={**where.training_hosts, "b": TrainingHost(problem="no")})
+    gone = replace(where, training_hosts={**where.training_hosts, "b": TrainingHost(problem="no")})
     edits = changed(fewer | {"nodes.processes": (2, 2, 1)}, gone)
     assert edits == {"nodes.hosts": ("a", "c"), "nodes.processes": (2, 1)}
-    swapped = msgspec.structs.replace(where, training_hosts={**where.training_hosts, "c": TrainingHost(is_first=True)})
+    swapped = replace(where, training_hosts={**where.training_hosts, "c": TrainingHost(is_first=True)})
     edits = changed(fewer | {"nodes.processes": (2, 2, 1)}, swapped)
     assert edits == {"nodes.hosts": ("c", "a", "b"), "nodes.processes": (1, 2, 2)}
 
@@ -977,7 +970,7 @@ H100 = [gpu(at, f"GPU-h{at}", name="NVIDIA H100", compute_capability="9.0", memo
         # Of another kind, with one for the display.
         ((*H100, T400), None, ("GPU-h0", "GPU-h1")),
         # One that is busy now counts all the same.
-        ((H100[0], msgspec.structs.replace(H100[1], memory_free=1 << 30)), None, ("GPU-h0", "GPU-h1")),
+        ((H100[0], replace(H100[1], memory_free=1 << 30)), None, ("GPU-h0", "GPU-h1")),
         # Another number.
         ((gpu(0), T400), 1, UUIDS[:1]),
         ((gpu(0), gpu(1), gpu(2, "GPU-third")), 3, (*UUIDS, "GPU-third")),
@@ -1112,7 +1105,7 @@ def test_a_missing_file_is_named_once():
     known = tuned(rows=0, usable=0, format="", problems=(problem,), counts={"unreadable": 1})
     named = [item for item in found(FINE, known) if item.key == "trainer.data"]
     assert [item.message.count("/d.jsonl") for item in named] == [1], "what was read says so"
-    missing = msgspec.structs.replace(known, paths={"/d.jsonl": "missing"})
+    missing = replace(known, paths={"/d.jsonl": "missing"})
     (said,) = [item for item in found(FINE, missing) if item.key == "trainer.data"]
     assert "does not exist" in said.message
 
@@ -1142,7 +1135,7 @@ ALLOWED = ("length", "learning_rate")
 
 def test_what_is_far_beyond_the_usual_trains_by_consent_alone():
     far = FINE | {"recipe.sequence_length": 100_000, "recipe.learning_rate": 2e-2}
-    where = msgspec.structs.replace(tuned(), models={"/m": ModelFolder(max_tokens=1024)})
+    where = replace(tuned(), models={"/m": ModelFolder(max_tokens=1024)})
     keys = {"recipe.sequence_length", "recipe.learning_rate"}
     refused = [each for each in found(far, where) if each.key in keys]
     assert [each.forbids_plan for each in refused] == [True, True]
