@@ -268,12 +268,8 @@ def test_what_has_no_use_here_is_not_offered(values, more, name, why):
 
 @pytest.mark.parametrize(("optimizer", "able"), [("adamw_torch", True), ("paged_adamw_8bit", False), (None, True)])
 def test_the_optimizer_of_your_file_stands(optimizer, able):
-    values = {"trainer.kind": "script", "trainer.preset": "llama-factory", "trainer.config": "/t.yaml"}
-    chosen = profile({**values, "ladder.rungs": ("fused_optimizer",)})
-    packages = {"llamafactory": "0.9.5"}
-    found = facts(gpus=(gpu(0),), transformers="4.57.0", packages=packages)
-    document = YamlDocument(values={**DO_TRAIN, **({"optim": optimizer} if optimizer else {})})
-    found = msgspec.structs.replace(found, documents={"/t.yaml": document})
+    told = {"optim": optimizer} if optimizer else {}
+    chosen, found = filed("llama-factory", told, ("fused_optimizer",), transformers="4.57.0")
     made = plan(chosen, found)
     assert [attempt.rung for attempt in made.attempts] == ["", "fused_optimizer"][: 1 + able]
     assert [config.values.get("optim") for config in made.configs] == [optimizer, "adamw_torch_fused"][: 1 + able]
@@ -343,11 +339,12 @@ def test_an_evaluation_batch_of_your_file_is_taken_for_what_it_is(preset, told, 
     assert ("eval_accumulation_steps" in values) is (bool(way) and preset == "llama-factory")
 
 
-def filed(preset, told, rungs):
+def filed(preset, told, rungs, **of_python):
     """A profile whose preset fills in a YAML file with these values, and the facts that know it."""
     values = {"trainer.kind": "script", "trainer.preset": preset, "trainer.config": "/t.yaml"}
     chosen = profile({**values, "ladder.rungs": rungs, "ladder.consent": rungs})
-    found = facts(gpus=(gpu(0),), packages={"llamafactory": "0.9.5", "axolotl": "0.19.0", **LIBRARIES})
+    packages = {"llamafactory": "0.9.5", "axolotl": "0.19.0", **LIBRARIES}
+    found = facts(gpus=(gpu(0),), packages=packages, **of_python)
     return chosen, msgspec.structs.replace(found, documents={"/t.yaml": YamlDocument(values={**DO_TRAIN, **told})})
 
 
