@@ -93,15 +93,24 @@ def accept(kind, documents):
     schema(kind).validate(job)
 
 
+def pod_spec(kind, job):
+    """What Kubernetes gets of a pod: of a TrainJob the patch of its runtime, with the container of the trainer."""
+    jobs = job["spec"]
+    if kind == "trainjob":
+        (patch,) = jobs["runtimePatches"]
+        jobs = patch["trainingRuntimeSpec"]["template"]["spec"]
+    spec = jobs["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    if kind == "jobset":
+        return spec
+    trainer = job["spec"]["trainer"]
+    return {**spec, "containers": [{**spec["containers"][0], **trainer, "resources": trainer.get("resourcesPerNode")}]}
+
+
 def pod(kind, job):
     """The container and the volumes of a pod."""
-    if kind == "jobset":
-        spec = job["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-        (box,) = spec["containers"]
-        return box, spec["volumes"], box["volumeMounts"]
-    (patch,) = job["spec"]["runtimePatches"]
-    spec = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    return job["spec"]["trainer"], spec["volumes"], spec["containers"][0]["volumeMounts"]
+    spec = pod_spec(kind, job)
+    (box,) = spec["containers"]
+    return box, spec["volumes"], box["volumeMounts"]
 
 
 def script(kind, documents):
@@ -175,9 +184,7 @@ def test_what_a_pod_is_given(kind):
     cluster, _, (files, job) = made(kind, {**PLANS["box"][0], **SECRET}, PLANS["box"][1])
     box, volumes, mounts = pod(kind, job)
     assert box["image"] == "nemo:25.04"
-    assert (box.get("resources") or box["resourcesPerNode"]) == {
-        each: {"nvidia.com/gpu": "2"} for each in ("requests", "limits")
-    }
+    assert box["resources"] == {each: {"nvidia.com/gpu": "2"} for each in ("requests", "limits")}
     at = {mount["mountPath"]: mount for mount in mounts}
     by_name = {volume.pop("name"): volume for volume in volumes}
     assert by_name[at["/dev/shm"]["name"]] == {"emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}  # noqa: S108
@@ -300,18 +307,6 @@ EVERY_OPTION = {
     "cluster.tolerations": ("nvidia.com/gpu", "team=a:NoSchedule"), "cluster.queue": "team-a",
     "cluster.user": "1000:50", "cluster.restarts": 3, "cluster.ttl": 3600, "cluster.spot": True, "cluster.autostop": 30,
 }  # fmt: skip
-
-
-def pod_spec(kind, job):
-    """What Kubernetes gets of a pod: of a TrainJob the patch of its runtime, with the container of the trainer."""
-    if kind == "jobset":
-        return job["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    (patch,) = job["spec"]["runtimePatches"]
-    spec = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    return {
-        **spec,
-        "containers": [{**spec["containers"][0], "resources": job["spec"]["trainer"].get("resourcesPerNode")}],
-    }
 
 
 @pytest.mark.parametrize("kind", PODS)
