@@ -75,6 +75,12 @@ def each(run, plan, env, *arguments):
     return [plain(run, *arguments, attempt=number, env=env) for number in range(1, len(plan.attempts) + 1)]
 
 
+def hostile_run(folder, launcher, preset, values=("x",), name="run", **variables):
+    """The exported run of a hostile profile, its plan, and an environment in which stubs note their starts."""
+    run, made = export_run(folder / name, *hostile_profile_and_facts(folder, launcher, preset, values))
+    return run, made, plain_environment(STUB_NOTES=str(folder / "notes"), **variables)
+
+
 def assert_handed_over(folder, launcher, preset, values, run_name):
     """Export a hostile profile, run each of its attempts, and compare it with the plan."""
     folder = folder.resolve()
@@ -150,11 +156,8 @@ def test_people_are_shown_the_plan_in_a_line_and_what_the_runner_holds(tmp_path)
 @pytest.mark.parametrize(("launcher", "preset"), sample(LAUNCHERS_AND_PRESETS, 3))
 def test_dry_run_prints_what_would_be_started(tmp_path, launcher, preset):
     folder = tmp_path.resolve()
-    chosen, found = hostile_profile_and_facts(
-        folder, launcher, preset, [*HOSTILE_VALUES[LAUNCHERS_AND_PRESETS.index((launcher, preset)) :], *HOSTILE_VALUES]
-    )
-    run, plan = export_run(folder / "a $(touch pwned) run", chosen, found)
-    environment = plain_environment(STUB_NOTES=str(folder / "notes"))
+    values = [*HOSTILE_VALUES[LAUNCHERS_AND_PRESETS.index((launcher, preset)) :], *HOSTILE_VALUES]
+    run, plan, environment = hostile_run(folder, launcher, preset, values, "a $(touch pwned) run")
     before = sorted(run.path.rglob("*"))
     shown = run_launch_script(run, "--dry-run", env=environment)
     assert shown.returncode == 0
@@ -182,9 +185,7 @@ def checkpoint(folder, step, *files):
 @pytest.mark.parametrize("preset", ["builtin", "hf-trainer"])
 def test_it_resumes_from_the_checkpoint_that_it_is_given(tmp_path, preset):
     folder = tmp_path.resolve()
-    chosen, found = hostile_profile_and_facts(folder, "torchrun", preset, ["it's $(touch pwned)", "中 文"])
-    run, plan = export_run(folder / "run", chosen, found)
-    environment = plain_environment(STUB_NOTES=str(folder / "notes"))
+    run, plan, environment = hostile_run(folder, "torchrun", preset, ["it's $(touch pwned)", "中 文"])
     given = "/my *out/it's \n$(touch pwned)/checkpoint-20"
     each(run, plan, environment, f"--checkpoint={given}")
     assert "--resume" in " ".join(argv(plan.attempts[0].command, str(run.path), "x"))
@@ -204,9 +205,7 @@ def test_it_needs_bash_and_coreutils_only(tmp_path):
     for name in sorted(COREUTILS | {"bash"}):
         (tools / name).symlink_to(shutil.which(name))
     folder = tmp_path.resolve()
-    chosen, found = hostile_profile_and_facts(folder, "python", "builtin", ["x"])
-    run, plan = export_run(folder / "run", chosen, found)
-    environment = plain_environment(STUB_NOTES=str(folder / "notes"), PATH=str(tools))
+    run, plan, environment = hostile_run(folder, "python", "builtin", PATH=str(tools))
     for done in (*each(run, plan, environment), run_launch_script(run, "--dry-run", env=environment)):
         assert (done.returncode, done.stderr) == (0, b"")
     assert len(stub_calls(folder / "notes")) == len(plan.attempts) > 1
@@ -235,10 +234,9 @@ def test_variables_may_have_any_name(tmp_path):
 def test_it_finds_its_folder_however_it_is_named(tmp_path, given):
     """Also where CDPATH would lead `cd` elsewhere, and through a link."""
     folder = tmp_path.resolve()
-    chosen, found = hostile_profile_and_facts(folder, "python", "builtin", ["x"])
-    run, plan = export_run(folder / "run dir", chosen, found)
-    (folder / "elsewhere" / "run dir").mkdir(parents=True)
-    environment = plain_environment(STUB_NOTES=str(folder / "notes"), CDPATH=str(folder / "elsewhere"))
+    elsewhere = folder / "elsewhere"
+    run, plan, environment = hostile_run(folder, "python", "builtin", name="run dir", CDPATH=str(elsewhere))
+    (elsewhere / "run dir").mkdir(parents=True)
     (folder / "a link").symlink_to(run.script)
     where = run.path if given.endswith("launch.sh") and "run dir" not in given else folder
     done = subprocess.run(["bash", given, "--plain"], cwd=where, env=environment, capture_output=True, check=False)
@@ -269,10 +267,8 @@ def test_a_secret_must_be_there_and_is_written_nowhere(tmp_path):
 
 def test_another_python_can_be_named_where_it_is_started(tmp_path):
     folder = tmp_path.resolve()
-    chosen, found = hostile_profile_and_facts(folder, "torchrun", "builtin", ["x"])
-    run, plan = export_run(folder / "run", chosen, found)
     other = make_stub(folder / "other = $(touch pwned)" / "python")
-    environment = plain_environment(STUB_NOTES=str(folder / "notes"), TUI_TRAIN_PYTHON=str(other))
+    run, plan, environment = hostile_run(folder, "torchrun", "builtin", TUI_TRAIN_PYTHON=str(other))
     assert plain(run, env=environment).returncode == 0
     assert stub_calls(folder / "notes")[0]["argv"] == [str(other), *argv(plan.attempts[0].command, str(run.path))[1:]]
     words = stub_calls(folder / "notes")[0]["argv"][1:]
