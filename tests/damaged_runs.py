@@ -65,6 +65,13 @@ def no_rights(path):
     path.chmod(0)
 
 
+# What may stand in a file's place, and is no file that can be read, or none with an end.
+REPLACEMENTS = {
+    "pipe": replace_by_fifo, "endless": replace_by_endless_file, "large": replace_by_huge_file,
+    "folder": replace_by_folder, "no rights": no_rights, "loop": loop,
+}  # fmt: skip
+
+
 def safetensors_with_header(text, data=b"", length=None):
     return (len(text) if length is None else length).to_bytes(8, "little") + text + data
 

@@ -7,12 +7,10 @@ import shutil
 import pytest
 from damaged_runs import (
     ENDED_RUN_EVENTS,
+    REPLACEMENTS,
     UNEXPECTED_ERROR_PATTERN,
     UNPRIVILEGED_COMMAND,
     content_writer,
-    replace_by_endless_file,
-    replace_by_fifo,
-    replace_by_folder,
     safetensors_with_header,
     tensor_header,
 )
@@ -45,9 +43,7 @@ DAMAGES = {
     "half a character": content_writer(b'{"attempts": ["\\ud800"], "name": "\\udfff", "event": "\\ud800"}'),
     "digits": content_writer(b'{"at": ' + b"9" * 5000 + b', "time": 1e999}'),
     "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
-    "folder": replace_by_folder,
-    "pipe": replace_by_fifo,
-    "endless": replace_by_endless_file,
+    **{name: REPLACEMENTS[name] for name in ("folder", "pipe", "endless")},
     "no rights": lambda path: path.chmod(0),
 }
 RUN = "20260101-000000-a"

@@ -11,17 +11,12 @@ import pytest
 from damaged_runs import (
     DEEPLY_NESTED,
     ENDED_RUN_EVENTS,
+    REPLACEMENTS,
     START_EVENT_LINE,
     UNEXPECTED_ERROR_PATTERN,
     UNPRIVILEGED_COMMAND,
     content_writer,
-    loop,
     new_run,
-    no_rights,
-    replace_by_endless_file,
-    replace_by_fifo,
-    replace_by_folder,
-    replace_by_huge_file,
     safetensors_with_header,
     tensor_header,
 )
@@ -60,16 +55,7 @@ from tui_train.runs.status import read_status
 pytestmark = pytest.mark.timeout(60)
 
 
-PLACES = {
-    "pipe": replace_by_fifo,
-    "endless": replace_by_endless_file,
-    "large": replace_by_huge_file,
-    "folder": replace_by_folder,
-    "deep": content_writer(DEEPLY_NESTED),
-    "bytes": content_writer(b"\xff\xfe\x00"),
-    "no rights": no_rights,
-    "loop": loop,
-}
+PLACES = REPLACEMENTS | {"deep": content_writer(DEEPLY_NESTED), "bytes": content_writer(b"\xff\xfe\x00")}
 COMMANDS = (
     ("diagnose", "{}"), ("plan", "{}"), ("estimate", "{}"), ("new", "mine", "--like", "{}"), ("logs", "{}"),
     ("attach", "{}"), ("stop", "{}"), ("resume", "{}"), ("report", "{}"), ("facts", "--machine", "{}"),
@@ -145,7 +131,7 @@ def test_a_question_of_any_size_is_compared(tmp_path):
     text.write_text("x")
     work.mkdir()
     (tmp_path / "tokenizer.json").write_text("{}")
-    replace_by_huge_file(work / "question.json")
+    PLACES["large"](work / "question.json")
     data = nemo_files.NemoTextToPrepare(splits={"train": (text,)}, tokenizer=tmp_path, out=tmp_path / "out")
     with pytest.raises(Unavailable):
         nemo_files.prepare_nemo_data(data, "/nowhere/python", lambda _: None)
@@ -155,8 +141,8 @@ def test_an_image_with_pipes_among_its_recipes_is_looked_through(tmp_path):
     recipes = tmp_path / "megatron" / "bridge" / "recipes"
     recipes.mkdir(parents=True)
     (tmp_path / "megatron" / "__init__.py").touch()
-    for name, make in (("a", replace_by_fifo), ("b", replace_by_endless_file), ("c", replace_by_huge_file)):
-        make(recipes / f"{name}.py")
+    for place in ("pipe", "endless", "large"):
+        PLACES[place](recipes / f"{place}.py")
     (recipes / "z.py").write_text("def tiny_pretrain_config(): ...\n")
     done = subprocess.run(
         [sys.executable, "-c", image_check._FIND_RECIPE_SCRIPT, "tiny"],

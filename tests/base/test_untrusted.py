@@ -13,16 +13,11 @@ import pytest
 from damaged_runs import (
     DEEPLY_NESTED,
     ENDED_RUN_EVENTS,
+    REPLACEMENTS,
     START_EVENT_LINE,
     UNPRIVILEGED_COMMAND,
     content_writer,
-    loop,
     new_run,
-    no_rights,
-    replace_by_endless_file,
-    replace_by_fifo,
-    replace_by_folder,
-    replace_by_huge_file,
 )
 from support import facts, prepare_without_errors, profile, run_cli, sample
 
@@ -48,10 +43,7 @@ DAMAGE = {
     "digits": content_writer(b'{"time":' + b"9" * 5000 + b"}\n"),
     "deep": content_writer(DEEPLY_NESTED + b"\n"),
     "deep inside": content_writer(b'{"time":1,"event":"a","x":' + DEEPLY_NESTED + b"\n"),
-    "pipe": replace_by_fifo,
-    "endless": replace_by_endless_file,
-    "large": replace_by_huge_file,
-    "folder": replace_by_folder,
+    **{name: REPLACEMENTS[name] for name in ("pipe", "endless", "large", "folder")},
 }
 
 
@@ -308,22 +300,14 @@ def test_a_run_that_is_not_there_is_told_with_names_made_visible():
     assert "\x1b" not in caught.value.remedy
 
 
-NO_LOGS = {
-    "mode": no_rights,
-    "folder": replace_by_folder,
-    "pipe": replace_by_fifo,
-    "endless": replace_by_endless_file,
-    "loop": loop,
-}
-
-
 @pytest.mark.parametrize(
-    ("command", "kind"), sample(product([("logs",), ("logs", "--follow"), ("attach",)], NO_LOGS), 4)
+    ("command", "kind"),
+    sample(product([("logs",), ("logs", "--follow"), ("attach",)], sorted(REPLACEMENTS.keys() - {"large"})), 4),
 )
 def test_a_log_that_cannot_be_read_is_told_at_once(kind, command):
     run = new_run()
     run.events_file.write_bytes(ENDED_RUN_EVENTS)
-    NO_LOGS[kind](run.attempt_log(1))
+    REPLACEMENTS[kind](run.attempt_log(1))
     words = [*UNPRIVILEGED_COMMAND, sys.executable, "-m", "tui_train", command[0], "last", *command[1:]]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=15, check=False)
     told = done.stdout + done.stderr
