@@ -295,30 +295,21 @@ def test_what_each_length_cuts(tmp_path, tokenizer, warm_python):
 
 # ---- what TRL cannot take ----------------------------------------------------------------------------------------
 
+HI_YO = [user_message("hi"), assistant_message("yo")]
+HI_NO = [user_message("hi"), assistant_message("no")]
 CONVERTED = {
     "alpaca": ROW_BY_FORMAT["alpaca"],
     "sharegpt": ROW_BY_FORMAT["sharegpt"],
-    "roles in conversations": {"conversations": [user_message("hi"), assistant_message("yo")]},
+    "roles in conversations": {"conversations": HI_YO},
     "a text before messages": {"prompt": "hi", "completion": [assistant_message("yo")]},
-    "a prompt beside messages": {
-        "prompt": "hi",
-        "prompt_id": "7",
-        "messages": [user_message("hi"), assistant_message("yo")],
-    },
-    "a prompt that messages hold": {
-        "prompt": "hi",
-        "chosen": [user_message("hi"), assistant_message("yo")],
-        "rejected": [user_message("hi"), assistant_message("no")],
-    },
+    "a prompt beside messages": {"prompt": "hi", "prompt_id": "7", "messages": HI_YO},
+    "a prompt that messages hold": {"prompt": "hi", "chosen": HI_YO, "rejected": HI_NO},
 }
 TAKEN = {
     "messages": CHAT_ROW,
     "plain names": {"conversations": [{"from": "user", "value": "hi"}, {"from": "assistant", "value": "yo"}]},
     "messages on both sides": {"prompt": [user_message("hi")], "completion": [assistant_message("yo")]},
-    "pairs without a prompt": {
-        "chosen": [user_message("hi"), assistant_message("yo")],
-        "rejected": [user_message("hi"), assistant_message("no")],
-    },
+    "pairs without a prompt": {"chosen": HI_YO, "rejected": HI_NO},
     "kto": ROW_BY_FORMAT["kto"],
 }
 
