@@ -2,6 +2,7 @@
 
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +22,7 @@ __all__ = [
     "text_table",
     "typeset_ascii",
     "visible",
+    "wrapped_lines",
 ]  # fmt: skip
 
 # Any other may be a name, which stays as it is written: of a host, a library, a parameter.
@@ -148,6 +150,11 @@ def truncated_text(text: str, width: int) -> str:
     if (room := width - len(value) - 2) >= 0:
         return f"{name[:room]}…={value}"
     return f"{text[: width - 1].rstrip()}…" if width > 0 else ""
+
+
+def wrapped_lines(text: str, width: int, indent: str = "") -> list[str]:
+    """Return a text, safe to show, in lines that break no path; those after the first have an indent."""
+    return textwrap.wrap(visible(text), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def number_ranges_text(numbers: Sequence[int]) -> str:

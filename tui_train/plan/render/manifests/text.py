@@ -1,12 +1,11 @@
 """Manifests as YAML that every reader reads the same: texts are quoted, files are blocks, a comment goes first."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from tui_train.base.text import visible
+from tui_train.base.text import wrapped_lines
 from tui_train.plan.render.config_yaml import QuotingDumper, SingleQuoted, write_in_style
 
 _COMMENT_WIDTH = 116
@@ -28,7 +27,7 @@ write_in_style(_ManifestDumper, _BlockText, "|")
 
 def manifest_text(comment: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> str:
     """Return documents as one YAML file, with paragraphs as the comment at its head."""
-    head = [line for paragraph in comment for line in (_wrap_paragraph(paragraph) or [""])]
+    head = [line for paragraph in comment for line in (wrapped_lines(paragraph, _COMMENT_WIDTH, "  ") or [""])]
     lines = "".join(f"# {line}".rstrip() + "\n" for line in head)
     bodies = (
         yaml.dump(
@@ -37,13 +36,6 @@ def manifest_text(comment: Sequence[str], documents: Sequence[Mapping[str, Any]]
         for document in documents
     )
     return lines + "---\n".join(bodies)
-
-
-def _wrap_paragraph(paragraph: str) -> list[str]:
-    """Return a paragraph in lines; what follows its first line is indented."""
-    return textwrap.wrap(
-        visible(paragraph), _COMMENT_WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
 
 
 def _with_quoting_styles(value: Any) -> Any:

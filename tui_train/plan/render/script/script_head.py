@@ -1,9 +1,7 @@
 """The beginning of launch.sh: the head comment with the usage, the run folder, Python and GPUs."""
 
-import textwrap
-
 from tui_train.base.command import part_needs_checkpoint
-from tui_train.base.text import visible
+from tui_train.base.text import visible, wrapped_lines
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.types import Plan
 from tui_train.runner.machines.node_network import without_login_user
@@ -35,21 +33,22 @@ def head_comment_lines(plan: Plan, outside_files: str) -> list[str]:
     outside = f"; not in this folder: {outside_files}" if outside_files else ""
     sizes = ", ".join((plan.attempts[0].batch, *plan.numbers))
     lines = [
-        *(row for line in (f"{plan.name}: {plan.title}", sizes, *plan.notes) for row in _wrapped_comment(line)),
+        *(
+            row
+            for line in (f"{plan.name}: {plan.title}", sizes, *plan.notes)
+            for row in wrapped_lines(line, _COMMENT_WIDTH)
+        ),
         "",
-        *(row for name, what in _usage_rows(plan) for row in _wrapped_comment(f"  {name:<26} {what}", _USAGE_INDENT)),
+        *(
+            row
+            for name, what in _usage_rows(plan)
+            for row in wrapped_lines(f"  {name:<26} {what}", _COMMENT_WIDTH, _USAGE_INDENT)
+        ),
         "",
         *_EXIT_CODE_LINES,
-        *_wrapped_comment(f"Needs bash, coreutils{_requirements_text(plan)}{outside}."),
+        *wrapped_lines(f"Needs bash, coreutils{_requirements_text(plan)}{outside}.", _COMMENT_WIDTH),
     ]
     return ["#!/usr/bin/env bash", *(f"# {line}".rstrip() for line in lines), ""]
-
-
-def _wrapped_comment(line: str, indent: str = "") -> list[str]:
-    """Return a line, safe to show, wrapped without breaking long paths."""
-    return textwrap.wrap(
-        visible(line), _COMMENT_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
 
 
 def _usage_rows(plan: Plan) -> list[tuple[str, str]]:
