@@ -47,7 +47,7 @@ def pod_placement(cluster: ClusterPlan) -> dict[str, Any]:
     """Return the fields of a pod that say on which nodes it may run, and how its image is pulled."""
     options = cluster.options
     for secret in options.pull_secrets:
-        _require(_DNS_NAME_PATTERN, "cluster.pull_secrets", secret, "the name of a Secret", "`kubectl get secrets`")
+        _require_dns_name("cluster.pull_secrets", secret, "the name of a Secret", "`kubectl get secrets`")
     labels = dict(_key_and_value("cluster.node_labels", word, "gpu=a100") for word in options.node_labels)
     tolerations = [_toleration(word) for word in options.tolerations]
     secrets = [{"name": name} for name in options.pull_secrets]
@@ -74,8 +74,8 @@ def _key_and_value(key: str, word: str, example: str) -> tuple[str, str]:
     return name, value
 
 
-def _require(pattern: re.Pattern[str], key: str, text: str, meaning: str, where: str) -> None:
-    if not pattern.fullmatch(text):
+def _require_dns_name(key: str, text: str, meaning: str, where: str) -> None:
+    if not _DNS_NAME_PATTERN.fullmatch(text):
         raise BadInput(f"{key}: {visible(text)} is not {meaning}", f"See {where}.")
 
 
@@ -84,7 +84,7 @@ def job_labels(cluster: ClusterPlan) -> dict[str, Any]:
     queue = cluster.options.queue
     if not queue:
         return {}
-    _require(_DNS_NAME_PATTERN, "cluster.queue", queue, "the name of a queue", "`kubectl get localqueues`")
+    _require_dns_name("cluster.queue", queue, "the name of a queue", "`kubectl get localqueues`")
     return {"labels": {_QUEUE_LABEL: queue}}
 
 
