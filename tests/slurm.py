@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import warm
 from support import free_port, profile
@@ -98,6 +99,28 @@ def run_cluster(
         subprocess.run(["scancel", "--state=PENDING"], env={**os.environ, **environment}, check=False)
         subprocess.run(["scancel", "--signal=KILL", "--state=RUNNING"], env={**os.environ, **environment}, check=False)
         _wait_until(folder, lambda: not _listed_jobs(environment), 30)
+
+
+def kill_node(environment: dict[str, str], node: str) -> None:
+    """Kill all processes of a node at once, as where its power is cut, and tell the controller that it is down."""
+    daemons, tasks = set(), set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            variables = process.environ()
+            if variables.get("SLURM_CONF") != environment["SLURM_CONF"]:
+                continue
+            if process.cmdline()[:4] == ["slurmd", "-D", "-N", node]:
+                daemons.add(process)
+            elif variables.get("SLURMD_NODENAME") == node:
+                tasks.add(process)
+                parent = process.parent()
+                daemons |= {parent} if parent and parent.name() == "slurmstepd" else set()
+    # Those that would report the end of the tasks go first.
+    for process in (*daemons, *tasks):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    down = ["scontrol", "update", f"nodename={node}", "state=down", "reason=power"]
+    subprocess.run(down, env={**os.environ, **environment}, check=True)
 
 
 def _write_configuration(folder: Path, ports: list[int], nodes: int, cores: int) -> None:

@@ -1,5 +1,6 @@
 """Runs as jobs of a real Slurm: submitted, watched, stopped, queued again at the time limit, resumed."""
 
+import getpass
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -48,6 +50,10 @@ def nodes(cluster, monkeypatch):
 
 def in_queue(run):
     return place_of_run(run).ask_state(run)
+
+
+def output(*words):
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_a_job_is_watched_to_its_end(nodes, tmp_path):
@@ -123,19 +129,59 @@ def test_an_array_has_so_many_jobs_at_a_time(nodes, tmp_path):
 @pytest.mark.whole
 def test_accounting_knows_how_a_job_ended_and_what_it_may_ask_for(tmp_path, monkeypatch):
     """squeue has forgotten it by then."""
-    folder = tempfile.TemporaryDirectory(prefix="tui-train-slurm-")
+    forgets = make_executable(tmp_path / "bin" / "squeue", "#!/bin/sh\nexit 0\n")
+    user, folder = getpass.getuser(), tempfile.TemporaryDirectory(prefix="tui-train-slurm-")
     with folder as name, slurm.run_cluster(Path(name), accounting=True) as environment:
         for variable, value in environment.items():
             monkeypatch.setenv(variable, value)
-        forgets = make_executable(tmp_path / "bin" / "squeue", "#!/bin/sh\nexit 0\n")
-        save_saving_profile(tmp_path, 3)
-        run_cli("run", "job", "--slurm", "--detach", "--set", "slurm.options=--begin=now+3600")
-        run = rundir.find_run("last")
-        subprocess.run(["scancel", slurm_job.read_known_job(run.path).number], check=True)
-        monkeypatch.setenv("PATH", f"{forgets.parent}:{os.environ['PATH']}")
-        wait_until(lambda: in_queue(run).state == "stopped", 30)
+
+        def reason_after(end, *options):
+            run_cli("run", "job", "--slurm", "--detach", *options)
+            run = rundir.find_run("last")
+            wait_until(lambda: options or (run.attempt_log(1).exists() and logged_steps(run, 1)), 60)
+            number = slurm_job.read_known_job(run.path).number
+            end(number)
+            wait_until(lambda: output("sacct", "-nXPo", "End", "-j", number) not in {"", "Unknown"}, 60)
+            with monkeypatch.context() as later:
+                later.setenv("PATH", f"{forgets.parent}:{os.environ['PATH']}")
+                assert in_queue(run).state != "queued"
+            return slurm_job.slurm_end_reason(run.path).replace(number, "N")
+
+        # Slurm does not queue it again.
+        save_saving_profile(tmp_path, None, **{"trainer.preset": "custom", "trainer.arguments": ("{output}", "9000")})
+        waits = ("--set", "slurm.options=--begin=now+3600")
+        assert reason_after(partial(output, "scancel"), *waits) == f"job N was cancelled by {user} while it waited"
+        assert reason_after(partial(output, "scancel", "--signal=KILL", "--full")) == f"job N was cancelled by {user}"
+        lost = []
+
+        def lose_node(number):
+            lost.append(output("squeue", "-h", "-o", "%N", "-j", number))
+            slurm.kill_node(environment, lost[0])
+
+        assert reason_after(lose_node) == f"its node {lost[0]} was lost"
         known = read_cluster()
-        assert (known.accounts, known.qos, known.reservations) == (("lab",), ("long", "normal"), ())
+        assert set(known.accounts) - {"root"} == {"lab"}, "root has an account of its name"
+        assert (known.qos, known.reservations) == (("long", "normal"), ())
+
+
+@pytest.mark.whole
+def test_a_job_is_queued_again_where_its_first_node_is_lost_and_says_so(tmp_path, monkeypatch):
+    """Nothing is left that could write so into its log."""
+    folder = tempfile.TemporaryDirectory(prefix="tui-train-slurm-")
+    with folder as name, slurm.run_cluster(Path(name)) as environment:
+        for variable, value in environment.items():
+            monkeypatch.setenv(variable, value)
+        save_saving_profile(tmp_path, 600)
+        run_cli("run", "job", "--slurm", "--detach")
+        run = rundir.find_run("last")
+        wait_until(lambda: run.attempt_log(1).exists() and logged_steps(run, 1), 60)
+        node = output("squeue", "-h", "-o", "%N", "-j", slurm_job.read_known_job(run.path).number)
+        slurm.kill_node(environment, node)
+        wait_until(lambda: in_queue(run).state == "queued", 60)
+        assert f"its node {node} was lost" in run_cli("runs").stdout
+        wait_until(lambda: run.attempt_log(2).exists() and in_queue(run).state == "running", 60)
+        assert slurm_job.slurm_end_reason(run.path) == ""
+        run_cli("stop", "last")
 
 
 @pytest.mark.whole

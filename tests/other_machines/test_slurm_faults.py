@@ -223,11 +223,36 @@ def test_a_job_that_somebody_cancels_while_it_waits_has_ended(fake, tmp_path, by
     fake.says("sacct", 'echo "4712|CANCELLED by 0|$folder"' if by == "sacct" else "exit 1")
     jobs.refresh_jobs([run])
     assert read_status(run).state == "stopped"
-    assert "cancelled while it waited" in run_cli("runs").stdout
+    who = "cancelled by root" if by == "sacct" else "cancelled"
+    assert f"{who} while it waited" in run_cli("runs").stdout
     fake.takes("4713")
     fake.lists("PENDING", 4713)
     run_cli("resume", "last", "--detach")
     assert read_status(run).state == "queued"
+
+
+def test_who_cancelled_a_job_that_ran_is_said(fake, tmp_path):
+    run = submitted(fake, tmp_path)
+    lost(run)
+    fake.says("squeue", 'echo "4712|CANCELLED|None|N/A|$folder"')
+    fake.says("sacct", 'echo "4712|CANCELLED by 0|$folder"')
+    jobs.refresh_jobs([run])
+    assert slurm_job.slurm_end_reason(run.path) == "job 4712 was cancelled by root"
+
+
+@pytest.mark.parametrize("listed", ["PENDING", "NODE_FAIL"])
+def test_a_node_that_was_lost_without_a_word_is_named(fake, tmp_path, listed):
+    """It was the first one, which writes the log of the job."""
+    run = submitted(fake, tmp_path)
+    begun = "03:22:07 slurm.sh: job 4712 on {0}[1-2], first {0}1\n"
+    run.launcher_log.write_text(begun.format("m") + begun.format("n"))
+    lost(run)
+    fake.lists(listed)
+    jobs.refresh_jobs([run])
+    assert slurm_job.slurm_end_reason(run.path) == "its node n1 was lost"
+    with (run.path / events.JOURNAL_FILE_NAME).open("a") as file:
+        file.write(json.dumps(JournalEvent(event="run_ended", state="stopped")._asdict()) + "\n")
+    assert "was lost" not in slurm_job.slurm_end_reason(run.path)
 
 
 def test_a_job_waits_for_nodes_that_are_down(fake, tmp_path):

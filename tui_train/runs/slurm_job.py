@@ -27,16 +27,19 @@ _SLURM_END_LINE_PATTERN = re.compile(
     rb"^slurmstepd\S*: error: \*\*\* (?:JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([A-Z ]+)", re.MULTILINE
 )
 _FAILED_NODE_LINE_PATTERN = re.compile(rb"^srun: error: Node failure on (\S+)", re.MULTILINE)
+_START_AND_END_EVENTS = frozenset({"run_started", "run_ended"})
 # By these Slurm itself ends a job; of a failure the log tells more.
 _ENDED_BY_SLURM_STATES = frozenset({"BOOT_FAIL", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"})
 _CANCELLED_EXIT_CODE = 143
+_MAX_CANCELLED_BY_LENGTH = 60
+_FIRST_NODE_LINE_PATTERN = re.compile(rb"^\S+ slurm\.sh: job \S+ on \S+, first (\S+)$", re.MULTILINE)
 _ATTEMPT_LINE_PATTERN = re.compile(rb"^\S+ launch\.sh: attempt ", re.MULTILINE)
 
 
 class KnownJob(Struct, frozen=True, kw_only=True):
     """A run's job as squeue said last: `state` is its word (empty: it has left the queue), `begins` its expected start.
 
-    `ended` is Slurm's word for how it left the queue, empty where that is not known.
+    `ended` is Slurm's word for how it left the queue, such as `CANCELLED by alice`, empty where that is not known.
 
     `starts` is how often the run had been started when the job was waiting. `number` is empty where an earlier version
     did not hear it, `cluster` where the job is in the default one.
@@ -89,7 +92,7 @@ def _start_count_and_if_near_limit(folder: Path) -> tuple[int, bool]:
     if place and not place.shared:
         last = read_host_report(folder)
         return (last.starts, last.limit and last.status.state == "stopped") if last else (0, False)
-    logged = [event for event in events.read_events(str(folder)) if event.event in {"run_started", "run_ended"}]
+    logged = [event for event in events.read_events(str(folder)) if event.event in _START_AND_END_EVENTS]
     limited = bool(logged) and logged[-1].state == "stopped" and (folder / TIME_LIMIT_FILE_NAME).exists()
     return sum(event.event == "run_started" for event in logged), limited
 
@@ -128,8 +131,12 @@ def slurm_end_reason(run_folder: Path) -> str:
     job = read_known_job(run_folder)
     if job is None:
         return ""
-    if not job.state and job.ended.startswith("CANCELLED") and job.starts == known_start_count(run_folder):
-        return f"job {job.number} was cancelled while it waited"
+    if node := _node_lost_without_word(run_folder, job):
+        return f"its node {node} was lost"
+    if not job.state and job.ended.startswith("CANCELLED"):
+        waited = " while it waited" if job.starts == known_start_count(run_folder) else ""
+        by = job.ended.removeprefix("CANCELLED")[:_MAX_CANCELLED_BY_LENGTH]
+        return visible(f"job {job.number} was cancelled{by}{waited}")
     words = job.ended.lower().replace("_", " ")
     return f"Slurm ended job {job.number}: {words}" if job.ended in _ENDED_BY_SLURM_STATES else ""
 
@@ -149,6 +156,20 @@ def _node_end_reason(run_folder: Path) -> str:
     if failed and "NODE FAIL" in why:
         node = ", ".join(name.decode("ascii", "replace") for name in failed)
     return visible(f"Slurm ended it on {node}: {why.lower()}")
+
+
+def _node_lost_without_word(run_folder: Path, job: KnownJob) -> str:
+    """Return the first node of a job, where it was lost with all that would have written the end of its last start."""
+    again = job.state == "PENDING" and 0 < job.starts == known_start_count(run_folder)
+    if not again and job.ended != "NODE_FAIL":
+        return ""
+    logged = [event.event for event in events.read_events(str(run_folder)) if event.event in _START_AND_END_EVENTS]
+    try:
+        text = read_bounded(run_folder / LAUNCH_LOG_NAME, _LAUNCHER_LOG_TAIL_BYTES, from_end=True)
+    except OSError:
+        return ""
+    nodes = _FIRST_NODE_LINE_PATTERN.findall(text)
+    return visible(nodes[-1].decode("ascii", "replace")) if nodes and logged[-1:] == ["run_started"] else ""
 
 
 def _newest_attempt_tail(run_folder: Path) -> bytes:

@@ -21,7 +21,9 @@ run_dir=${SLURM_SUBMIT_DIR:?submit it with sbatch}
 if [ ! -f "$run_dir/launch.sh" ]; then
   echo "slurm.sh: $run_dir is not the folder of this run: cd there, then sbatch slurm.sh" >&2
   exit 69
-fi"""
+fi
+# Where this node is lost, nothing else says on which the job was.
+printf '%(%T)T slurm.sh: job %s on %s, first %s\\n' -1 "$SLURM_JOB_ID" "${SLURM_JOB_NODELIST-}" "${SLURMD_NODENAME-}\""""
 _EXPORT_STEP_CPUS_LINE = (
     "export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK-} # newer versions of srun do not take it from the job"
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -129,7 +130,7 @@ def send_listed_jobs(question: dict[str, Any]) -> None:
 def _query_jobs(cluster: str, jobs: Sequence[Sequence[str]]) -> list[dict[str, str] | None]:
     """Return how squeue lists jobs; of one that has left the queue how it `ended`, None where nothing knows that.
 
-    squeue knows that for some minutes, later sacct, where the cluster has accounting.
+    squeue knows that for some minutes, later sacct, where the cluster has accounting; who cancelled it knows sacct only.
     """
     numbers = {number for number, _ in jobs}
     which = "--user={user}" if "" in numbers else f"--jobs={','.join(sorted(numbers))}"
@@ -140,9 +141,16 @@ def _query_jobs(cluster: str, jobs: Sequence[Sequence[str]]) -> list[dict[str, s
         raise RequestFailedError(f"squeue: {last_error_line(done['code'], done.get('error', ''))}")
     rows = [line.split("|", 4) for line in done["out"].splitlines() if line.count("|") > 3]
     listed = [_find_job_row(rows, number, os.path.realpath(folder)) for number, folder in jobs]
-    gone = {number for (number, _), job in zip(jobs, listed) if job is None and number}
+    gone = {number for (number, _), job in zip(jobs, listed) if number and _has_sacct_more(job)}
     rows = _ended_job_rows(option, gone) if gone else []
-    return [job or _find_job_row(rows, number, os.path.realpath(folder)) for (number, folder), job in zip(jobs, listed)]
+    return [
+        (_find_job_row(rows, number, os.path.realpath(folder)) or job) if _has_sacct_more(job) else job
+        for (number, folder), job in zip(jobs, listed)
+    ]
+
+
+def _has_sacct_more(listed: dict[str, str] | None) -> bool:
+    return listed is None or listed.get("ended") == "CANCELLED"
 
 
 def _ended_job_rows(cluster_option: Sequence[str], numbers: Collection[str]) -> list[list[str]]:
@@ -153,9 +161,21 @@ def _ended_job_rows(cluster_option: Sequence[str], numbers: Collection[str]) -> 
     words = ["sacct", *cluster_option, "-nXP", f"--jobs={','.join(sorted(numbers))}", "-o", "JobIDRaw,State,WorkDir"]
     done = _run_slurm_command(words)
     rows = [line.split("|", 2) for line in done.get("out", "").splitlines() if line.count("|") > 1]
-    # Who cancelled it follows its state, and the user of a run has no use for a uid.
-    found = [[number, state.partition(" ")[0], "", "", folder] for number, state, folder in rows]
-    return [row for row in found if row[1] in _ENDED_JOB_STATES]
+    return [[number, _with_user_name(state), "", "", folder] for number, state, folder in rows if _has_ended(state)]
+
+
+def _has_ended(state: str) -> bool:
+    """Return whether a state, which may name who cancelled the job, is that of one that has ended."""
+    return state.partition(" ")[0] in _ENDED_JOB_STATES
+
+
+def _with_user_name(state: str) -> str:
+    """Return a state of sacct, such as `CANCELLED by 1000`, with the name of that user where it is known here."""
+    word, by, uid = state.partition(" by ")
+    try:
+        return f"{word} by {pwd.getpwuid(int(uid)).pw_name}" if by else word
+    except (KeyError, ValueError, OverflowError):
+        return state
 
 
 def _find_job_row(rows: Sequence[Sequence[str]], number: str, folder: str) -> dict[str, str] | None:
@@ -165,7 +185,7 @@ def _find_job_row(rows: Sequence[Sequence[str]], number: str, folder: str) -> di
         # Numbers come again, and a folder may be a copy: whose job it is, its folder says.
         if number not in {"", listed} or os.path.realpath(submitted_in) != folder or not listed.isdigit():
             continue
-        if state not in _ENDED_JOB_STATES:
+        if not _has_ended(state):
             return {"number": listed, "state": state, "reason": reason, "begins": begins}
         ended = {"number": listed, "state": "", "reason": "", "begins": "", "ended": state}
     return ended
