@@ -23,7 +23,8 @@ if [ ! -f "$run_dir/launch.sh" ]; then
   exit 69
 fi
 # Where this node is lost, nothing else says on which the job was.
-printf '%(%T)T slurm.sh: job %s on %s, first %s\\n' -1 "$SLURM_JOB_ID" "${SLURM_JOB_NODELIST-}" "${SLURMD_NODENAME-}\""""
+where="${SLURM_JOB_NODELIST-}, first ${SLURMD_NODENAME-}"
+printf '%(%T)T slurm.sh: job %s on %s\\n' -1 "$SLURM_JOB_ID" "$where\""""
 _EXPORT_STEP_CPUS_LINE = (
     "export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK-} # newer versions of srun do not take it from the job"
 )

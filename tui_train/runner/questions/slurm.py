@@ -130,7 +130,7 @@ def send_listed_jobs(question: dict[str, Any]) -> None:
 def _query_jobs(cluster: str, jobs: Sequence[Sequence[str]]) -> list[dict[str, str] | None]:
     """Return how squeue lists jobs; of one that has left the queue how it `ended`, None where nothing knows that.
 
-    squeue knows that for some minutes, later sacct, where the cluster has accounting; who cancelled it knows sacct only.
+    squeue knows that for some minutes, then sacct where the cluster has accounting; only sacct knows who cancelled it.
     """
     numbers = {number for number, _ in jobs}
     which = "--user={user}" if "" in numbers else f"--jobs={','.join(sorted(numbers))}"
