@@ -83,7 +83,7 @@ def test_reservations_are_read_from_scontrol():
         "ReservationName=monday StartTime=2026-11-30T08:00:00 EndTime=2026-12-01T18:00:00 Duration=1-10:00:00 "
         "Nodes=n1 NodeCnt=1 CoreCnt=2 Features=(null) PartitionName=(null) Flags=SPEC_NODES Users=root State=INACTIVE\n"
     )
-    assert parse_reservations(line) == (Reservation(name="monday", ends="2026-12-01 18:00:00"),)
+    assert parse_reservations(line) == (Reservation(name="monday", ends="2026-12-01 18:00:00", holders="root"),)
     assert parse_reservations("No reservations in the system\n") == ()
 
 

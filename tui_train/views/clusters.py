@@ -47,10 +47,11 @@ def partition_summary(partition: Partition) -> str:
 
 
 def reservation_summary(reservation: Reservation) -> str:
-    """Return whether a reservation is active, in which partition, and until when."""
+    """Return whether a reservation is active, in which partition, until when, and for whom."""
     where = f" in {reservation.partition}" if reservation.partition else ""
     until = f", until {reservation.ends}" if reservation.ends else ""
-    return visible(f"{'active' if reservation.active else 'not active now'}{where}{until}")
+    whose = f", for {reservation.holders}" if reservation.holders else ""
+    return visible(f"{'active' if reservation.active else 'not active now'}{where}{until}{whose}")
 
 
 def accounts_text(cluster: Cluster) -> str:

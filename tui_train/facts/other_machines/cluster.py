@@ -53,12 +53,16 @@ class Partition(Struct, frozen=True, kw_only=True):
 
 
 class Reservation(Struct, frozen=True, kw_only=True):
-    """Nodes that are kept for somebody for a time: whether that is now (`active`), when it ends, and its partition."""
+    """Nodes that are kept for somebody for a time: whether that is now (`active`), when it ends, and its partition.
+
+    `holders` are the users, groups and accounts for whom, separated by commas, empty where Slurm names none.
+    """
 
     name: str
     active: bool = False
     ends: str = ""
     partition: str = ""
+    holders: str = ""
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
@@ -123,7 +127,9 @@ def parse_reservations(text: str) -> tuple[Reservation, ...]:
         if name := values.get("ReservationName"):
             partition = values.get("PartitionName", "").replace("(null)", "")
             active, ends = values.get("State") == "ACTIVE", values.get("EndTime", "").replace("T", " ")
-            found.append(Reservation(name=name, active=active, ends=ends, partition=partition))
+            named = (values.get(key, "") for key in ("Users", "Groups", "Accounts"))
+            holders = ",".join(each for each in named if each not in {"", "(null)"})
+            found.append(Reservation(name=name, active=active, ends=ends, partition=partition, holders=holders))
     return tuple(found)
 
 
