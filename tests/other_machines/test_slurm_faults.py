@@ -135,6 +135,27 @@ def test_a_job_that_cannot_be_cancelled_keeps_its_folder(fake, tmp_path):
     assert slurm_job.read_queued_job(rundir.find_run("last").path)
 
 
+@pytest.mark.parametrize(
+    ("reason", "command"),
+    [
+        ("QOSMaxGRESPerJob", "sacctmgr show qos"),
+        ("QOSMinCpuNotSatisfied", "sacctmgr show qos"),
+        ("AssocMaxCpuPerJobLimit", "sacctmgr show assoc"),
+        ("PartitionNodeLimit", "scontrol show partition"),
+        ("QOSMaxJobsPerUserLimit", ""),
+        ("AssocGrpGRES", ""),
+    ],
+)
+def test_a_job_above_a_limit_of_its_own_is_cancelled(fake, tmp_path, reason, command):
+    """Those of a user or an account are free again once other jobs end."""
+    saved_profile(tmp_path, 3)
+    fake.takes()
+    fake.lists("PENDING", reason=reason)
+    done = run_cli("run", "job", "--slurm", "--detach", code=69 if command else 0)
+    assert bool(fake.calls("scancel")) == bool(command)
+    assert command in done.stderr
+
+
 @pytest.mark.parametrize("state", ["CONFIGURING", "COMPLETING", "RUNNING"])
 def test_a_lost_run_whose_job_slurm_has_is_not_submitted_again(fake, tmp_path, state, monkeypatch):
     run = submitted(fake, tmp_path)
@@ -238,6 +259,7 @@ def test_who_cancelled_a_job_that_ran_is_said(fake, tmp_path):
     fake.says("sacct", 'echo "4712|CANCELLED by 0|$folder"')
     jobs.refresh_jobs([run])
     assert slurm_job.slurm_end_reason(run.path) == "job 4712 was cancelled by root"
+    assert "Slurm     job 4712 was cancelled by root" in run_cli("diagnose", "last").stdout
 
 
 @pytest.mark.parametrize("listed", ["PENDING", "NODE_FAIL"])

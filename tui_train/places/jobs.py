@@ -28,10 +28,16 @@ _MAX_COMPLETING_SECONDS = 15.0
 _MAX_DECISION_SECONDS = 4.0
 _UNDECIDED_REASONS = frozenset({"", "None", "PartitionConfig"})
 # Why a job waits that nothing but its user ends.
-_IMPOSSIBLE_REASONS = frozenset({
-    "PartitionTimeLimit", "PartitionNodeLimit", "AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit",
-    "InvalidAccount", "InvalidQOS", "BadConstraints",
-})  # fmt: skip
+_IMPOSSIBLE_REASON_PATTERN = re.compile(
+    r"Partition(Time|Node)Limit|InvalidAccount|InvalidQOS|BadConstraints"
+    r"|(Assoc|QOS)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+"
+)
+# What lists the limit; the empty text is the beginning of any.
+_LIMIT_COMMANDS_BY_REASON = (
+    ("QOS", "sacctmgr show qos"),
+    ("Assoc", "sacctmgr show assoc"),
+    ("", "scontrol show partition"),
+)
 
 
 def dry_run_job(script_text: str, host: str = "") -> None:
@@ -77,10 +83,11 @@ def cancel_if_impossible(run: RunDir) -> None:
         if not answers or decided or time.monotonic() > deadline:
             break
         time.sleep(0.2)
-    if job and job.state == "PENDING" and job.reason in _IMPOSSIBLE_REASONS:
+    if job and job.state == "PENDING" and _IMPOSSIBLE_REASON_PATTERN.fullmatch(job.reason):
         if not call_scancel(run, job).code:
             write_known_job(run.path, msgspec.structs.replace(job, state=""))
-        remedy = "Change the keys of `tui-train keys slurm`; `scontrol show partition` lists the limits."
+        command = next(words for kind, words in _LIMIT_COMMANDS_BY_REASON if job.reason.startswith(kind))
+        remedy = f"Change the keys of `tui-train keys slurm`; `{command}` lists the limits."
         raise Unavailable(f"Slurm would never start the job: {visible(job.reason)}", remedy)
 
 

@@ -126,6 +126,7 @@ def diagnosis_text(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
         ("cause", diagnosis.cause),
         ("do", diagnosis.remedy),
         ("change", f"{diagnosis.change.title} ({diagnosis.change.why})" if diagnosis.change else ""),
+        ("Slurm", slurm_end_reason(run.path) if run else ""),
         ("also", "; ".join(diagnosis.evidence)),
     ]
     lines = [
