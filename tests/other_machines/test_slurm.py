@@ -159,6 +159,7 @@ def test_accounting_knows_how_a_job_ended_and_what_it_may_ask_for(tmp_path, monk
             slurm.kill_node(environment, lost[0])
 
         assert reason_after(lose_node) == f"its node {lost[0]} was lost"
+        assert f"Slurm     its node {lost[0]} was lost" in run_cli("diagnose", "last").stdout
         known = read_cluster()
         assert set(known.accounts) - {"root"} == {"lab"}, "root has an account of its name"
         assert (known.qos, known.reservations) == (("long", "normal"), ())

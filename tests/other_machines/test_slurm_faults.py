@@ -259,7 +259,7 @@ def test_who_cancelled_a_job_that_ran_is_said(fake, tmp_path):
     fake.says("sacct", 'echo "4712|CANCELLED by 0|$folder"')
     jobs.refresh_jobs([run])
     assert slurm_job.slurm_end_reason(run.path) == "job 4712 was cancelled by root"
-    assert "Slurm     job 4712 was cancelled by root" in run_cli("diagnose", "last").stdout
+    assert "job 4712 was cancelled by root" in run_cli("diagnose", "last").stdout
 
 
 @pytest.mark.parametrize("listed", ["PENDING", "NODE_FAIL"])
