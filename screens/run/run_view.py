@@ -107,6 +107,7 @@ class RunView:
                 snapshot.why_not_resumed,
                 snapshot.slow_rank_sentence,
                 snapshot.why_no_step_read,
+                is_diagnosed=self.end.diagnosis is not None,
             ),
         )
         return lambda width: run_state_lines(name, snapshot, wrong, width)

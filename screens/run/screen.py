@@ -343,9 +343,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def _show_run_end(self, event: RunEndExplained) -> None:
         """Show why it failed, and what it leaves."""
         end = self.view.end = event.end
-        if self.view.reading_text:
-            self.view.reading_text = ""
-            self._draw_state()
+        self.view.reading_text = ""
+        self._draw_state()
         self._show_diagnosis(end.diagnosis, end.memory_fit_text)
         if end.diagnosis and self.size.height < _MIN_TALL_ROWS:
             # The log tells more of a failure than the plot, which p brings back.

@@ -62,15 +62,16 @@ def diagnose_log(path: str, exit_code: int | None = None, observer: LogReadObser
 
 
 def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObserver | None = None) -> Diagnosis | None:
-    """Return why the last attempt of a run failed, None where it did not, was stopped or still trains.
+    """Return why the last attempt of a run failed, None where it did not, or still trains.
 
+    Of a stopped one only what fails without an error counts, such as a loss that became NaN.
     With `facts` a Change that they speak against is left out; gathering them takes seconds, so a caller who has them
     passes them.
     """
     now = read_status(run)
     if not now.attempts or now.live or now.trains_unsupervised:
         return None
-    if now.state in {"finished", "stopped"} and now.exit_code != 0:
+    if now.state == "finished" and now.exit_code != 0:
         return None
     stored, attempt = _load_profile(run), now.attempts[-1]
     settings = _settings_in_force(run, stored, is_elsewhere=bool(now.host))
@@ -123,6 +124,8 @@ def _run_evidence(run: RunDir, status: RunStatus, settings: _RunSettings) -> Evi
     output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
     machine = _machine_of_last_attempt(run, status, output)
     code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
+    # What its end by a signal has written is no failure.
+    code = 0 if status.state == "stopped" else code
     # Of any other end the host's memory is no cause.
     may_be_killed = code in {None, 137}
     script = profile.trainer.script if profile and not status.host else ""

@@ -40,7 +40,7 @@ def loss_lines_and_whether_broken(lines: Sequence[LogLine]) -> Iterator[tuple[Lo
             continue
         loss = match["loss"].lower()
         zero = loss.replace(".", "").strip("0") == "" and loss[0] == "0"
-        yield line, loss == "nan" or (zero and bool(_NAN_GRADIENT_PATTERN.search(line.text)))
+        yield line, loss in {"nan", "inf"} or (zero and bool(_NAN_GRADIENT_PATTERN.search(line.text)))
 
 
 def last_completion_line_number(lines: Sequence[LogLine]) -> int:

@@ -8,6 +8,7 @@ from tui_train.checks import find_problems
 from tui_train.checks.trainer.module_packages import project_folder_of_module, python_path_change
 from tui_train.checks.trainer.script import USE_TORCHRUN_CHANGE, one_process_change
 from tui_train.diagnose import refused_arguments
+from tui_train.diagnose.broken_loss import steadier_change
 from tui_train.diagnose.types import Evidence
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import make_setup
@@ -133,16 +134,6 @@ def _use_nearest_global_batch(profile: Profile, evidence: Evidence) -> Change | 
     )
 
 
-def _use_bf16_or_halve_learning_rate(profile: Profile, evidence: Evidence) -> Change | None:
-    recipe = profile.recipe
-    if recipe.precision == "fp16" and "precision" in evidence.accepted_recipe_names:
-        return Change("precision bf16", "fp16 overflows where bf16 does not", (("recipe.precision", "bf16"),))
-    if "learning_rate" not in evidence.accepted_recipe_names or recipe.learning_rate is None:
-        return None
-    rate = recipe.learning_rate / 2
-    return Change(f"learning rate {rate:g}", "half of it: smaller steps", (("recipe.learning_rate", rate),))
-
-
 def _set_wandb_offline(profile: Profile, _evidence: Evidence) -> Change:
     variables = {**profile.trainer.environment, "WANDB_MODE": "offline"}
     return Change("wandb offline", "needs no key; sync it later", (("trainer.environment", variables),))
@@ -213,7 +204,7 @@ _CHANGE_MAKER_BY_NAME: dict[str, Callable[[Profile, Evidence], Change | None]] =
     "precision": _use_other_precision,
     "bf16": _use_bf16_for_fp16,
     "global_batch": _use_nearest_global_batch,
-    "steadier": _use_bf16_or_halve_learning_rate,
+    "steadier": steadier_change,
     "wandb_offline": _set_wandb_offline,
     "no_fused_kernels": _turn_off_fused_cross_entropy,
     "no_activation_checkpointing": _turn_off_activation_checkpointing,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tui_train.checks.trainer import module_packages
 from tui_train.diagnose import refused_arguments
+from tui_train.diagnose.broken_loss import broken_loss_remedy
 from tui_train.diagnose.named_changes import OOM_REMEDY_BY_PHASE
 from tui_train.diagnose.traceback_lines import (
     FRAME_PATTERN,
@@ -51,6 +52,9 @@ def remedy_and_values(
         return OOM_REMEDY_BY_PHASE[evidence.phase], match_values
     if signature.change == "less_memory" and profile and profile.recipe.micro_batch == 1:
         return _SMALLEST_BATCH_REMEDY, match_values
+    # A warning's own remedy names what it warned of.
+    if signature.change == "steadier" and profile and not signature.warning:
+        return re.sub("[{}]", "", broken_loss_remedy(profile, evidence)), match_values
     by_kernel = signature.failure == "host_oom" or (signature.failure == "sigkill" and evidence.oom_kills is None)
     if by_kernel and profile and trainer_of(profile).can_create_model:
         return (

@@ -140,9 +140,10 @@ def _find_silent_failures(evidence: Evidence) -> list[SignatureHit]:
     """Return what fails without an error: a loss that became NaN, a checkpoint not loaded, processes each alone."""
     lines = evidence.lines
     hits, points = list[SignatureHit](), list(loss_lines_and_whether_broken(lines))
-    bad = [line for line, broken in points if broken]
-    if bad and points[-1][1]:
-        hits.append(SignatureHit(msgspec.structs.replace(_signature_of_failure("nan_loss"), strength=50), bad[0], {}))
+    broken_to_end = [line for line, _ in itertools.takewhile(lambda point: point[1], reversed(points))]
+    if broken_to_end:
+        signature = msgspec.structs.replace(_signature_of_failure("nan_loss"), strength=50)
+        hits.append(SignatureHit(signature, broken_to_end[-1], {}))
     if 0 < evidence.first_logged_step < evidence.resumed_step:
         groups = {"resumed": str(evidence.resumed_step), "first": str(evidence.first_logged_step)}
         hits.append(SignatureHit(_signature_of_failure("resume_ignored"), _NO_LOG_LINE, groups))

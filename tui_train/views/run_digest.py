@@ -1,5 +1,6 @@
 """Runs as a list shows them: each is read once and kept until its files change; and the text of one in a row."""
 
+import math
 import os
 import re
 import time
@@ -182,13 +183,13 @@ class DigestCache:
         return live.progress if live else read_progress(digest.run, attempts)
 
     def needs_explanation(self, digest: RunDigest) -> bool:
-        """Return whether a run has failed or is lost, and is not diagnosed yet."""
-        return digest.state in {"failed", "lost"} and self._explained_keys.get(digest.run.path) != _run_change_key(
-            digest.run.path
-        )
+        """Return whether a run has failed, is lost or ended without a finite loss, and is not diagnosed yet."""
+        is_broken = digest.loss is not None and not math.isfinite(digest.loss) and not digest.is_stoppable
+        has_failed = digest.state in {"failed", "lost"} or is_broken
+        return has_failed and self._explained_keys.get(digest.run.path) != _run_change_key(digest.run.path)
 
     def explain_failure(self, digest: RunDigest) -> RunDigest:
-        """Return a failed or lost run with its cause; of a large log only its end is read."""
+        """Return a run that needs it with its cause; of a large log only its end is read."""
         from tui_train.diagnose import LargeLogStopper, diagnose_run
         from tui_train.diagnose.repeated_failure import why_not_restartable
         from tui_train.diagnose.types import failure_heading
@@ -339,7 +340,9 @@ def run_outcome_text(digest: RunDigest) -> str:
     if status.never_had_turn and not status.live:
         return "while it waited"
     losses = (("eval loss", digest.eval_loss), ("loss", digest.loss))
-    result = next((f"{name} {loss_text(value)}" for name, value in losses if value is not None), "")
+    result = digest.failure_heading or next(
+        (f"{name} {loss_text(value)}" for name, value in losses if value is not None), ""
+    )
     how = {
         "new": "was never started",
         "failed": digest.short_cause,

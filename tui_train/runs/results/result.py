@@ -46,11 +46,12 @@ class StepLoss(Struct, frozen=True):
     step: int
     loss: float
     unit: Literal["epoch", "step"] = "step"
+    counted_from_zero: bool = False
 
     @property
     def position_text(self) -> str:
         """The position of the report: `step 1 200`."""
-        return f"{self.unit} {grouped_digits(self.step)}"
+        return f"{self.unit} {grouped_digits(self.step)}{' (from 0)' if self.counted_from_zero else ''}"
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
@@ -301,8 +302,9 @@ def _absolute_base_model(base: str, run: RunDir) -> str:
 
 def _last_and_best_loss(curve: LossCurve, unit: Literal["epoch", "step"]) -> tuple[StepLoss | None, StepLoss | None]:
     finite = (point for point in curve.points() if math.isfinite(point.loss))
+    from_zero = curve.first is not None and curve.first.step == 0
     last, best = (
-        StepLoss(point.step, point.loss, unit) if point else None
+        StepLoss(point.step, point.loss, unit, from_zero) if point else None
         for point in (curve.last, min(finite, key=lambda point: point.loss, default=None))
     )
     return last, best
