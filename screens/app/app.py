@@ -310,7 +310,7 @@ class Wizard(DiscoveryApp):
 
     @on(OpenResult)
     def _open_result(self, event: OpenResult) -> None:
-        from ..result import ResultScreen
+        from ..result.screen import ResultScreen
 
         if not isinstance(self.screen, ResultScreen):
             self._push_with_shared_values(ResultScreen(event.run, event.result))

@@ -30,7 +30,10 @@ def make_own_arguments_group(
     known = given_arguments.given_arguments(source, arguments)
     rows = tuple(
         _argument_row(
-            parameter, known.get(parameter.name, GivenArgument()), findings.get(argument_row_key(parameter.name))
+            parameter,
+            known.get(parameter.name, GivenArgument()),
+            findings.get(argument_row_key(parameter.name)),
+            setup,
         )
         for parameter in parameters_in_scope(source, arguments)
         if not given_arguments.preset_arguments_of_parameter(setup.preset, parameter)
@@ -59,7 +62,7 @@ def arguments_with_value(
     return given_arguments.arguments_with_values(source, arguments, parameter, values)
 
 
-def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Finding | None) -> FormRow:
+def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Finding | None, setup: Setup) -> FormRow:
     passed = next(
         (name for text in given.values for name in PLACEHOLDER_PATTERN.findall(text) if name in KEY_BY_PLACEHOLDER), ""
     )
@@ -85,7 +88,8 @@ def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Fin
         field=field,
         value=value,
         options=_argument_options(field, held, only_yes=parameter.form == "switch"),
-        why_disabled=f"its value is the {_recipe_label(passed)} of the recipe" if passed else "",
+        why_disabled=_passed_value_text(KEY_BY_PLACEHOLDER[passed], setup) if passed else "",
+        is_set_elsewhere=bool(passed),
         default_text=visible(held),
         has_long_default=True,
         note=visible(note),
@@ -93,6 +97,12 @@ def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Fin
         fix=fix,
         hint=words,
     )
+
+
+def _passed_value_text(key: str, setup: Setup) -> str:
+    """Return that an argument is passed the value of another row, and what that is where it is known."""
+    value = visible(fields.format_value(fields.get_value(setup.effective_profile, key)))
+    return f"the value of {fields.get_field(key).label}{f' ({value})' if value else ''}"
 
 
 def _argument_field(parameter: ScriptParameter) -> Field:

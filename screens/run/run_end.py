@@ -55,9 +55,9 @@ class RunEnd(Struct, frozen=True, kw_only=True):
         return self.output is not None and self.output.fetching is not None
 
     @property
-    def has_weights(self) -> bool:
-        """True where there is an adapter or a model to use."""
-        return self.run_result is not None and self.run_result.weights is not None
+    def has_result(self) -> bool:
+        """True where there is an adapter, a model or another file to see."""
+        return self.run_result is not None and self.run_result.main_path != ""
 
 
 RUN_NOT_ENDED = RunEnd(why_not_resumable="still runs")

@@ -14,7 +14,7 @@ from tui_train.runner.queue.reasons import since_text
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs.follow import RunSnapshot
 from tui_train.runs.ranks import ranks_summary
-from tui_train.runs.status import may_still_write, training_seconds
+from tui_train.runs.status import may_still_write, steps_made, training_seconds
 from tui_train.views import plain_text
 
 from ..widgets.text_layout import (
@@ -125,7 +125,7 @@ def _time_of_day_text(date: float | None) -> str:
 
 def _progress_lines(snapshot: RunSnapshot, style: str, width: int) -> Iterator[Content]:
     progress = snapshot.progress
-    step = progress.step or _resumed_or_last_step(snapshot)
+    step = steps_made(progress.step or _resumed_or_last_step(snapshot), progress.steps, snapshot.status.state)
     # A log that names no step says nothing of those of a finished run.
     if progress.steps and (step or snapshot.status.state != "finished"):
         # A log may name numbers whose quotient no float holds.

@@ -150,7 +150,7 @@ class RunView:
         if action == "open_script":
             return bool(self.end.diagnosis and self.end.diagnosis.source)
         if action == "show_result":
-            return not self.is_still_training and (self.end.can_fetch or self.end.has_weights)
+            return not self.is_still_training and (self.end.can_fetch or self.end.has_result)
         return action != "resume" or not (self.is_still_training or self.end.why_not_resumable)
 
     def next_keys_and_labels(self) -> list[tuple[str, str]]:
@@ -168,12 +168,14 @@ class RunView:
     def why_key_refused(self, key: str) -> str:
         """Return why the run cannot be stopped, resumed or edited now."""
         name = visible(self.run.label)
+        if not self.is_still_training and self.end is RUN_NOT_ENDED and key in {"r", "enter"}:
+            return "What it left is still being read."
         words = {
             "s": f"{name} has ended.",
             "r": f"{name} {self.end.why_not_resumable}.",
             "e": f"{name} still runs: s stops it.",
             "enter": "It still trains: its result is there at its end."
             if self.is_still_training
-            else "It left no model.",
+            else "No adapter, model or other file of it was found.",
         }
         return words.get(key, "") if self.snapshot else ""

@@ -250,7 +250,7 @@ FAULTS = [
         fix=True),
     error({"recipe.learning_rate": 3.0}, facts(), "recipe.learning_rate", "000 x the usual", fix=True),
     note(FINE | {"recipe.checkpoint_every": 60}, tuned(usable=320, rows=320), "recipe.checkpoint_every",
-        "no checkpoint is saved before the end, at step 60", fix=True),
+        "no checkpoint before the end: 60 steps", fix=True),
     error(FINE, replace(tuned(), models={"/m": ModelFolder(bad_weights="model.safetensors: it has only 5 of 9 bytes")}),
         "trainer.model", "the weights of the model cannot be loaded: model.safetensors: it has only 5 of 9 bytes"),
     error(SCRIPT | {"trainer.arguments": ("--model_name_or_path=/m",)}, replace(facts(), models={"/m": ModelFolder(
@@ -408,7 +408,7 @@ FAULTS = [
     error({"ladder.rungs": ("micro",)}, facts(), "ladder.rungs", "no fallback micro"),
     error({"ladder.rungs": ("micro_batch",) * 2}, facts(), "ladder.rungs", "twice", fix=True),
     warning({"ladder.rungs": ("layers",)}, facts(), "ladder.consent", "needs your consent", fix=True),
-    note({"recipe.checkpoint_every": 61}, facts(), "recipe.checkpoint_every", "no checkpoint is saved", fix=True),
+    note({"recipe.checkpoint_every": 61}, facts(), "recipe.checkpoint_every", "no checkpoint before the end: 60 steps, one every 61;", fix=True),
     warning({"hardware.gpus": UUIDS[:1]}, facts(gpus=(gpu(0, processes=(GpuProcess(7, "python", "ada", 20 * GIB),)),)),
         "hardware.gpus", "is busy: "),
     warning({"trainer.arguments": ("--x={microbatch}", '--json={"a":{}}')}, facts(), "trainer.arguments",

@@ -12,7 +12,7 @@ import pytest
 from fake_driver import driver_environment
 from psutil import Process, process_iter
 from support import export_run, facts, gpu, plain_environment, profile, wait_until
-from tui_train.screens.result import result_lines
+from tui_train.screens.result.result_lines import result_lines
 
 from tui_train.base.text import energy_text as words
 from tui_train.cli.results.result import labelled_result_texts, print_result

@@ -40,7 +40,7 @@ from tui_train.screens.discovery import machine_queries
 from tui_train.screens.hardware.screen import HardwareScreen
 from tui_train.screens.home.screen import HomeScreen
 from tui_train.screens.messages import OpenDataPreview, OpenRun, OpenStep
-from tui_train.screens.result import ResultScreen
+from tui_train.screens.result.screen import ResultScreen
 from tui_train.screens.run import screen as run_module
 from tui_train.screens.run.run_state import run_state_lines
 from tui_train.screens.widgets.dialogs import ChoiceDialog, TextDialog

@@ -72,6 +72,11 @@ def other_machine_folders(run: RunDir) -> list[Path]:
     return [path for path in sorted(run.path.glob("node-*")) if path.is_dir()]
 
 
+def steps_made(last_logged_step: int, steps: int, state: str) -> int:
+    """Return the steps of a run by its last one: a finished script that counts them from 0 has made one more."""
+    return steps if state == "finished" and 0 < last_logged_step == steps - 1 else last_logged_step
+
+
 def training_seconds(status: RunStatus) -> float | None:
     """Return how long a run trained, in seconds: its last start, or all attempts where it was resumed; not its wait."""
     known = [attempt.seconds for attempt in status.attempts if attempt.seconds is not None]

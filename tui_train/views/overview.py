@@ -204,9 +204,9 @@ def usual_learning_rate_text(chosen: Finetune) -> str:
 
 def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
     recipe, held = setup.effective_profile.recipe, setup.effective_values["steps"]
-    every = f"a checkpoint every {recipe.checkpoint_every}" if recipe.checkpoint_every else ""
     epochs = "" if recipe.steps else _epochs_text(recipe.epochs)
     total = total_training_steps(setup) if trainer_of(setup.effective_profile).requires_user_data else recipe.steps
+    every = _checkpoints_text(recipe.checkpoint_every or 0, total or 0)
     if not total:
         return OverviewLine(
             "Epochs" if epochs else "Steps",
@@ -218,6 +218,13 @@ def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
         return OverviewLine("Steps", steps if epochs else f"{total}", every)
     note = ", ".join(filter(None, (steps, f"as fast as {visible(pace.run_name)}", every)))
     return OverviewLine("Time", f"about {duration_text(pace.seconds_per_step * total)}", note)
+
+
+def _checkpoints_text(every: int, steps: int) -> str:
+    """Return how often a checkpoint is saved, or that none is before the end (`steps`, 0: unknown); empty for never."""
+    if not every:
+        return ""
+    return f"no checkpoint before the end: one every {every}" if 0 < steps <= every else f"a checkpoint every {every}"
 
 
 def _epochs_text(epochs: float | None) -> str:

@@ -22,7 +22,7 @@ from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
-from tui_train.runs.status import read_status
+from tui_train.runs.status import read_status, steps_made
 from tui_train.setup.profile_summary import TrainingSummary
 
 from .profile_digests import read_summary_and_profile
@@ -250,7 +250,8 @@ class DigestCache:
         progress = live.progress
         return msgspec.structs.replace(
             digest,
-            step=progress.step or (attempt.resumed if digest.is_live else 0),
+            step=steps_made(progress.step, progress.steps or digest.steps, digest.state)
+            or (attempt.resumed if digest.is_live else 0),
             steps=progress.steps or digest.steps,
             loss=progress.last.loss if progress.last else None,
             eval_loss=progress.evaluations.last.loss if progress.evaluations.last else None,

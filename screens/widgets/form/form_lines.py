@@ -50,6 +50,8 @@ class FormRow(Struct, frozen=True, kw_only=True):
     value: FieldValue = None
     options: tuple[FieldOption, ...] = ()
     why_disabled: str = ""
+    is_set_elsewhere: bool = False
+    """True if it has a value that another row sets, which `why_disabled` names."""
     default_text: str = ""
     """The value in force while none is chosen, in words."""
     note: str = ""

@@ -147,6 +147,8 @@ class FormState:
 
     def _why_typing_refused(self, row: FormRow) -> str:
         label, reason = row.field.label, self.row_as_typed(row).why_disabled
+        if reason and row.is_set_elsewhere:
+            return f"{label}: {reason}, and changes with it."
         if reason:
             return f"{label} is not used here: {reason}."
         return f"{label}: ← → to choose, Space shows all."

@@ -239,8 +239,8 @@ def no_checkpoint_before_end(setup: Setup) -> Iterator[Finding]:
     interval = max(1, steps // _SUGGESTED_CHECKPOINT_COUNT)
     yield note(
         "recipe.checkpoint_every",
-        f"no checkpoint is saved before the end, at step {grouped_digits(steps)}: after a failure the training "
-        "restarts from step 0",
+        f"no checkpoint before the end: {quantity(steps, 'step')}, one every {grouped_digits(every)}; after a failure "
+        "the training restarts from step 0",
         "Lower recipe.checkpoint_every.",
         change=Change(
             f"a checkpoint every {quantity(interval, 'step')}",

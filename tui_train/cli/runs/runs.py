@@ -25,7 +25,7 @@ from tui_train.runs.remote_run import read_remote_place
 from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import queue_reason_text, read_queued_job
-from tui_train.runs.status import ListedRun, read_listed_runs, read_status
+from tui_train.runs.status import ListedRun, read_listed_runs, read_status, steps_made
 from tui_train.views import plain_text
 from tui_train.views.run_digest import ENDED_LOG_TAIL_BYTES
 
@@ -58,7 +58,7 @@ def _run_rows(listing: tuple[ListedRun, ...], *, are_here: bool) -> list[tuple[s
     read = [_newest_progress(listed) if are_here else Progress() for listed in listing]
     columns = (
         ("attempts", [plain_text.attempt_count_text(listed) for listed in listing], {"0", "1", "-"}),
-        ("step", [_step_text(progress) for progress in read], {""}),
+        ("step", [_step_text(*each) for each in zip(listing, read, strict=True)], {""}),
         ("loss", [_newest_loss_text(progress) for progress in read], {""}),
         ("note", [visible(listed.run.note()) for listed in listing], {""}),
     )
@@ -72,9 +72,10 @@ def _newest_progress(listed: ListedRun) -> Progress:
     return read_progress(listed.run, attempts, last_bytes=ENDED_LOG_TAIL_BYTES)
 
 
-def _step_text(progress: Progress) -> str:
+def _step_text(listed: ListedRun, progress: Progress) -> str:
     """Return how far a run is as `40/150`, or `epoch 3/10`; empty where its log does not say."""
     step = progress.step or (progress.last.step if progress.last else 0)
+    step = steps_made(step, progress.steps, listed.status.state) if listed.status else step
     words = "epoch " if progress.position_word == "epoch" else ""
     return f"{words}{step}" + (f"/{progress.steps}" if progress.steps else "") if step else ""
 

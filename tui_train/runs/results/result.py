@@ -104,6 +104,11 @@ class RunResult(Struct, frozen=True, kw_only=True):
         return f"full model, trained from {named}" if named else "full model"
 
     @property
+    def main_path(self) -> str:
+        """The path of its adapter or model, else of what its script wrote last; empty if it left nothing."""
+        return self.weights.path if self.weights else next(iter((*self.saved, *self.written)), "")
+
+    @property
     def lacks_tokenizer(self) -> bool:
         """True for the weights of a new model without a tokenizer; one that was trained from another has that one's."""
         return self.weights is not None and not self.base and not self.weights.has_tokenizer

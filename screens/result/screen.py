@@ -1,41 +1,55 @@
 """Result: what a run made, where it lies, how good it is; it is tried, merged and served from here."""
 
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.worker import get_current_worker
 
 from tui_train.actions.host_result import host_of_result
-from tui_train.actions.merge import MergeOptions, MergeResult, merge_adapter
+from tui_train.actions.merge import MergeOptions, merge_adapter
 from tui_train.actions.result_child import AnswerCancelled, ModelCodeNotTrusted
-from tui_train.actions.serving import serve_commands, shell_command
+from tui_train.actions.serving import serve_commands
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import display_path, duration_text, loss_text, size_text, visible
+from tui_train.base.text import display_path, visible
 from tui_train.facts.machine.folder_names import RemoteFolderNames, names_in_local_folder
 from tui_train.profile.hosts import host_address
 from tui_train.runs.remote_run import read_run_place
-from tui_train.runs.results.result import RunResult, StepLoss
+from tui_train.runs.results.result import RunResult
 from tui_train.runs.rundir import RunDir
 
-from .base import WizardScreen
-from .messages import OpenChat, OpenEvaluation
-from .widgets.dialogs import TextDialog
-from .widgets.file_viewer import ScrollingPage
-from .widgets.hint import Hint
-from .widgets.key_bar import KeyBar
-from .widgets.lines import Lines
-from .widgets.step_bar import StepBar
-from .widgets.text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, LIVE_MARK, MUTED, fit, heading, styled
+from ..base import WizardScreen
+from ..messages import OpenChat, OpenEvaluation
+from ..run.run_plot import PlotOptions, draw_or_hide_plot
+from ..widgets.dialogs import TextDialog
+from ..widgets.file_viewer import ScrollingPage
+from ..widgets.hint import Hint
+from ..widgets.key_bar import KeyBar
+from ..widgets.lines import Lines
+from ..widgets.plot import Plot
+from ..widgets.step_bar import StepBar
+from ..widgets.text_layout import FAILED_MARK, LIVE_MARK, MUTED, styled
+from .result_lines import detail_lines, merge_panel_lines, merge_result_lines, next_command_lines, result_lines
 
-_LABEL_WIDTH = 14
+if TYPE_CHECKING:
+    from tui_train.views.result_details import ResultDetails
+
 _HINT_BY_WEIGHTS_KIND = {
     "adapter": "An adapter needs its base model. Merged, it is a model like any other.",
     "model": "A model in Hugging Face's format: what reads that format can load it.",
 }
+
+
+def _hint_text(result: RunResult) -> str:
+    if result.weights:
+        return _HINT_BY_WEIGHTS_KIND[result.weights.kind]
+    if result.saved or result.written:
+        return "To try, merge or serve a model, save it by save_pretrained."
+    return ""
 
 
 class ResultScreen(WizardScreen):
@@ -43,8 +57,8 @@ class ResultScreen(WizardScreen):
 
     HELP = """Result
 
-The adapter or model that the run made: the final weights, what was saved when it was stopped, or
-the newest checkpoint.
+The adapter, model or other file that the run made: the final weights, what was saved when it was stopped,
+or the newest checkpoint; and from 118 columns on its loss, the files, and what differs from the run before.
 
   Enter   try it: a chat in the terminal; an adapter answers beside its base model
   b       try a full model beside the model that it was trained from, which takes the memory of both
@@ -72,29 +86,55 @@ On the command line: tui-train result, try, evaluate, merge and export-model."""
         self.result = result
         self._merge_lines: tuple[Content, ...] = ()
         self._is_merging = False
+        self._previous_run_name = ""
         self._folder_to_trust = ""  # the folder of a merge that needs code of the model
 
     def compose(self) -> ComposeResult:
         """One page, a hint, keys."""
         yield StepBar(title="Run › Result")
-        with ScrollingPage(id="page"):
-            yield Lines(id="result")
+        with Horizontal(id="middle"):
+            with ScrollingPage(id="page"):
+                yield Lines(id="result")
+                yield Lines(id="more")
+            with Vertical(id="side"):
+                yield Plot(id="loss")
+                yield Lines(id="beside")
         yield Hint()
         yield KeyBar()
 
     def on_mount(self) -> None:
         """Draw the result."""
         self.query_one(StepBar).show_at_right(styled((visible(self.result.run), MUTED)))
-        self.query_one(Hint).show_text(
-            Content(_HINT_BY_WEIGHTS_KIND[self.result.weights.kind] if self.result.weights else "")
-        )
+        self.query_one(Plot).display = False
+        self.query_one(Hint).show_text(Content(_hint_text(self.result)))
         self.query_one(ScrollingPage).focus()
         self._draw()
+        self._read_details()
+
+    @work(thread=True, group="details")
+    def _read_details(self) -> None:
+        from tui_train.views.result_details import read_result_details
+
+        details, worker = read_result_details(self.run, self.result), get_current_worker()
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._show_details, details)
+
+    def _show_details(self, details: "ResultDetails") -> None:
+        result = self.result
+        self._previous_run_name = details.previous_run_name
+        self._draw()
+        draw_or_hide_plot(self.query_one(Plot), details.progress, PlotOptions())
+        self.query_one("#beside", Lines).show(lambda width: [*detail_lines(result, details, width)])
+        self.query_one("#more", Lines).show(lambda width: [Content(), *detail_lines(result, details, width)])
 
     def _draw(self) -> None:
-        run_result, merging = self.result, self._merge_lines
+        run, result, merging, before = self.run, self.result, self._merge_lines, self._previous_run_name
         self.query_one("#result", Lines).show(
-            lambda width: [*result_lines(run_result, width), *_merge_panel_lines(merging, width)]
+            lambda width: [
+                *result_lines(result, width),
+                *merge_panel_lines(merging, width),
+                *next_command_lines(run, result, before, width),
+            ]
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -110,6 +150,8 @@ On the command line: tui-train result, try, evaluate, merge and export-model."""
             return whole and weights is not None and weights.kind == "adapter" and not self._is_merging
         if action == "merge_with_own_code":
             return bool(self._folder_to_trust) and not self._is_merging
+        if action == "copy_path":
+            return bool(self.result.main_path)
         return action != "copy_serve_command" or any(served.command for served in serve_commands(self.result))
 
     def action_try(self) -> None:
@@ -127,8 +169,8 @@ On the command line: tui-train result, try, evaluate, merge and export-model."""
 
     def action_copy_path(self) -> None:
         """Copy the path to the terminal's clipboard, which works over SSH."""
-        if self.result.weights:
-            self.app.copy_to_clipboard(self.result.weights.path)
+        if path := self.result.main_path:
+            self.app.copy_to_clipboard(path)
             self.notify("The path was sent to your terminal's clipboard.", markup=False)
 
     def action_copy_serve_command(self) -> None:
@@ -183,7 +225,7 @@ On the command line: tui-train result, try, evaluate, merge and export-model."""
                 self._show_merge_progress, styled(FAILED_MARK, f" not merged: {error.message}"), busy=False
             )
         else:
-            self.app.call_from_thread(self._show_merge_progress, *_merge_result_lines(merged), busy=False)
+            self.app.call_from_thread(self._show_merge_progress, *merge_result_lines(merged), busy=False)
 
     def _show_merge_progress(self, *lines: Content, busy: bool) -> None:
         self._merge_lines, self._is_merging = lines, busy
@@ -194,83 +236,3 @@ On the command line: tui-train result, try, evaluate, merge and export-model."""
         """Allow another merge after one failed."""
         if worker_group == "merge":
             self._show_merge_progress(busy=False)
-
-
-def result_lines(result: RunResult, width: int) -> list[Content]:
-    """Return what is known of a result; long paths and commands take the lines that they need."""
-    weights = result.weights
-    lines = [heading("Result", visible(result.weights_text) or "nothing was found", width)]
-    if weights:
-        lines += _labelled_lines("Path", styled((display_path(weights.path), "b")), width)
-        lines += _labelled_lines(
-            "What", styled(result.weights_origin_text, (f"   {size_text(weights.size)}", MUTED)), width
-        )
-    elif result.output:
-        lines += _labelled_lines("Searched", display_path(result.output), width)
-    if weights and weights.problem:
-        lines += _labelled_lines("Problem", styled(FAILED_MARK, f" {weights.problem}"), width)
-    for label, last, best in (
-        ("Loss", result.loss, result.loss_best),
-        ("Eval loss", result.eval_loss, result.eval_loss_best),
-    ):
-        if last:
-            lines += _labelled_lines(label, _losses_text(last, best), width)
-    if result.seconds is not None:
-        lines += _labelled_lines("Time", duration_text(result.seconds), width)
-    if result.energy_text:
-        lines += _labelled_lines("Energy", result.energy_text, width)
-    for label, words in result.code:
-        lines += _labelled_lines(label, words, width)
-    return [*lines, *_command_lines(result, width)]
-
-
-def _command_lines(result: RunResult, width: int) -> list[Content]:
-    """Return the commands that open the trackers and serve the weights."""
-    lines: list[Content] = []
-    if result.trackers:
-        lines += [Content(), heading("Trackers", "the curves, in a browser", width)]
-    for tracked in result.trackers:
-        lines += _labelled_lines(tracked.tracker, visible(tracked.command or tracked.where), width)
-    serving = serve_commands(result)
-    if serving:
-        lines += [Content(), heading("Serve", "in an environment that has the server", width)]
-    for served in serving:
-        words = visible(served.command) or styled((f"{served.why}: ", MUTED), ("m", KEY_STYLE))
-        lines += _labelled_lines(served.server, words, width)
-    return lines
-
-
-def _losses_text(last: StepLoss, best: StepLoss | None) -> Content:
-    words = styled((loss_text(last.loss), "b"), (f" last, {last.position_text}", MUTED))
-    if best is None or best == last:
-        return words
-    return styled(words, "   ", (loss_text(best.loss), "b"), (f" best, {best.position_text}", MUTED))
-
-
-def _merge_result_lines(merged: MergeResult) -> list[Content]:
-    """Return what came of a merge."""
-    words = f"{merged.difference:.2g} of the largest logit differs at most, {merged.tolerance:g} allowed"
-    folder = f"{visible(merged.host)}:{visible(merged.folder)}" if merged.host else display_path(merged.folder)
-    lines = [
-        styled(DONE_MARK, " merged into ", (folder, "b")),
-        styled((f"checked in {merged.dtype}: {words}; the adapter changes {merged.change:.2g}", MUTED)),
-    ]
-    lines += [styled((merged.note, MUTED))] if merged.note else []
-    return [*lines, Content(visible(shell_command("vllm", "serve", merged.folder)))]
-
-
-def _merge_panel_lines(lines_of_merge: Sequence[Content], width: int) -> list[Content]:
-    """Return how far a merge is, under its title; nothing before the first."""
-    if not lines_of_merge:
-        return []
-    wrapped = [part for line in lines_of_merge for part in line.wrap(max(1, width))]
-    return [Content(), heading("Merge", "", width), *wrapped]
-
-
-def _labelled_lines(label: str, words: str | Content, width: int) -> list[Content]:
-    """Return a label and its text, in as many lines as it needs."""
-    text = styled(words)
-    room = max(1, width - _LABEL_WIDTH)
-    first, *rest = text.wrap(room)
-    head = fit(styled((f"{label:<{_LABEL_WIDTH}}", MUTED), first), width)
-    return [head, *(styled(" " * _LABEL_WIDTH, line) for line in rest)]

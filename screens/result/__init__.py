@@ -1,0 +1,1 @@
+"""Result: what a run made, and what follows from it."""
