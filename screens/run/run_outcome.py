@@ -1,8 +1,9 @@
-"""Outcome of an ended run: what it leaves, and what can be done next."""
+"""Outcome of an ended run: what it leaves, and what can be done next; of one that waits, what it will do."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.cells import cell_len
 from textual.content import Content
 
 from tui_train.base.text import display_path, grouped_digits, loss_text, size_text, visible
@@ -15,6 +16,7 @@ from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
 from .run_state import join_parts_that_fit
 
 _LABEL_WIDTH = 12
+_MIN_PATH_WIDTH = 20
 
 
 def outcome_lines(
@@ -33,24 +35,21 @@ def outcome_lines(
     if output and run_result and weights and final:
         when = f", {run_result.weights_origin_text}" if run_result.source == "stopped" else ""
         folder = str(Path(output.fetched).parent) if output.fetched else output.folder
-        lines.append(_labelled_line(weights.kind.capitalize(), _weights_text(weights, when, folder), width))
+        note = _weights_note(weights, when)
+        lines.append(_path_line(weights.kind.capitalize(), _short_path(weights.path, folder), note, width))
     if output and output.checkpoint:
-        lines.append(
-            _labelled_line("Checkpoint", _checkpoint_text(output.checkpoint, output.folder, output.host), width)
-        )
+        path, note = output.checkpoint.path, _checkpoint_note(output.checkpoint, output.host)
+        lines.append(_path_line("Checkpoint", _short_path(path, output.folder), note, width))
     elif output and output.host and not output.fetched:
         taken = "" if output.fetching is None else f", {size_text(output.fetching)} fetched …"
-        words = styled(
-            (_short_path(output.output, output.folder), "b"), (f"   on {visible(output.host)}{taken}", MUTED)
-        )
-        lines.append(_labelled_line("Saved", words, width))
+        note = f"   on {visible(output.host)}{taken}"
+        lines.append(_path_line("Saved", _short_path(output.output, output.folder), note, width))
     elif output and output.fetched and not final:
-        lines.append(_labelled_line("Fetched", styled((display_path(output.fetched), "b")), width))
+        lines.append(_path_line("Fetched", display_path(output.fetched), "", width))
     elif output and run_result and (left := run_result.saved or run_result.written):
         first, *others = left
         more = f"   and {len(others)} more" if others else ""
-        words = styled((_short_path(first, output.folder), "b"), (more, MUTED))
-        lines.append(_labelled_line("Saved", words, width))
+        lines.append(_path_line("Saved", _short_path(first, output.folder), more, width))
     elif output and not final and output.output:
         lines.append(
             _labelled_line(
@@ -65,6 +64,14 @@ def outcome_lines(
         if snapshot.status.why
         else lines
     )
+
+
+def outline_lines(texts: Sequence[tuple[str, str]], width: int) -> list[Content]:
+    """Return a title and what a waiting run will do, each a label and words."""
+    return [
+        heading("Plan", "what it does once it starts", width),
+        *(_labelled_line(label, Content(words), width) for label, words in texts),
+    ]
 
 
 def _loss_parts(snapshot: RunSnapshot) -> list[Content]:
@@ -85,26 +92,26 @@ def _loss_parts(snapshot: RunSnapshot) -> list[Content]:
     return found
 
 
-def _checkpoint_text(checkpoint: SavedCheckpoint, run_folder: str, host: str) -> Content:
+def _checkpoint_note(checkpoint: SavedCheckpoint, host: str) -> str:
     step = f"step {grouped_digits(checkpoint.step)}" if checkpoint.step else ""
-    words = ", ".join(
-        filter(
-            None, (step, size_text(checkpoint.size) if checkpoint.size else "", f"on {visible(host)}" if host else "")
-        )
-    )
-    return styled((_short_path(checkpoint.path, run_folder), "b"), (f"   {words}", MUTED))
+    size, place = size_text(checkpoint.size) if checkpoint.size else "", f"on {visible(host)}" if host else ""
+    return f"   {', '.join(filter(None, (step, size, place)))}"
 
 
-def _weights_text(weights: Weights, written_at_text: str, run_folder: str) -> Content:
-    broken = ", cannot be loaded" if weights.problem else ""
-    return styled(
-        (_short_path(weights.path, run_folder), "b"), (f"   {size_text(weights.size)}{written_at_text}{broken}", MUTED)
-    )
+def _weights_note(weights: Weights, written_at_text: str) -> str:
+    return f"   {size_text(weights.size)}{written_at_text}{', cannot be loaded' if weights.problem else ''}"
 
 
 def _short_path(path: str, run_folder: str) -> str:
     """Return a path, one in the run folder from there on."""
     return visible(path[len(run_folder) + 1 :]) if path.startswith(f"{run_folder}/") else display_path(path)
+
+
+def _path_line(label: str, path: str, note: str, width: int) -> Content:
+    """Return a path with its note; one that is too long keeps its end, which says more than its beginning."""
+    room = max(_MIN_PATH_WIDTH, width - _LABEL_WIDTH - cell_len(note))
+    shown = path if cell_len(path) <= room else f"…{path[1 - room :]}"
+    return _labelled_line(label, styled((shown, "b"), (note, MUTED)), width)
 
 
 def _labelled_line(label: str, words: Content, width: int) -> Content:

@@ -63,7 +63,8 @@ def run_state_lines(name: str, snapshot: RunSnapshot, problems: tuple[str, ...],
     lasted = _elapsed_and_left_text(now, snapshot.seconds_left)
     # A name that is cut keeps apart from the time.
     lines = [columns(width, (head, 0), (lasted, -lasted.cell_length - 1)) if lasted.plain else fit(head, width)]
-    waiting = snapshot.queue_text or _before_first_step_text(snapshot)
+    waits_for = "Waits for " if now.state == "waiting" and snapshot.queue_text else ""
+    waiting = f"{waits_for}{snapshot.queue_text}" or _before_first_step_text(snapshot)
     lines += [fit(styled((waiting, MUTED)), width)] if waiting else []
     lines += [*_progress_lines(snapshot, sign[1], width)]
     numbers = _metric_parts(snapshot)

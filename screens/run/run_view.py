@@ -17,6 +17,7 @@ from tui_train.runs.health import MIN_BUSY_GPU_PERCENT, health_problems
 from tui_train.runs.remote_run import read_host_report
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import may_still_write
+from tui_train.views.run_outline import queue_place_text
 
 from ..widgets.card_curves import CardHistory
 from ..widgets.lines import DrawLines
@@ -24,13 +25,14 @@ from ..widgets.text_layout import WARNING_MARK, styled
 from .card_lines import CardLabel, card_lines
 from .metric_grid import MetricGridOptions
 from .run_end import RUN_NOT_ENDED
-from .run_outcome import outcome_lines
+from .run_outcome import outcome_lines, outline_lines
 from .run_plot import PlotOptions
 from .run_state import run_state_lines
 
 _UNREAD_NOTICE = "step and loss can no longer be read; the log below is still followed"
 _DELETED_NOTICE = "its folder was deleted: the training ends by itself in seconds"
 _MAX_ATTEMPTS_LISTED = 100
+WAITING_STATES = frozenset({"queued", "waiting", UNCONFIRMED_STATE})
 
 
 class RunView:
@@ -40,6 +42,7 @@ class RunView:
         self.run = run
         self.snapshot: RunSnapshot | None = None  # None before the first
         self.end = RUN_NOT_ENDED
+        self.outline: tuple[tuple[str, str], ...] = ()  # what it will do, while it waits
         self.plot = PlotOptions()
         self.metrics = MetricGridOptions()
         self.is_log_unreadable = False  # the log cannot be read now
@@ -52,6 +55,11 @@ class RunView:
     def is_still_training(self) -> bool:
         """True while the training goes on."""
         return self.snapshot is None or may_still_write(self.snapshot.status)
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while the training has not had its turn."""
+        return self.snapshot is not None and self.snapshot.status.state in WAITING_STATES
 
     @property
     def newest_logged_attempt(self) -> int:
@@ -118,6 +126,12 @@ class RunView:
             return self.link_problem
         ago = duration_text(max(0.0, time.time() - report.at))
         return f"last heard {ago} ago, goes on there. {self.link_problem}"
+
+    def outline_lines(self, max_lines: int) -> DrawLines:
+        """Return what draws, in so many lines at most, what a run will do that waits."""
+        place = queue_place_text(self.snapshot.starts_ahead if self.snapshot else None)
+        texts = (*((("Queue", place),) if place else ()), *self.outline)
+        return lambda width: outline_lines(texts, width)[:max_lines]
 
     def outcome_lines(self, max_lines: int) -> DrawLines:
         """Return what draws, in so many lines at most, what an ended run leaves."""

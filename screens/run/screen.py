@@ -29,6 +29,7 @@ from tui_train.runs.follow import RunSnapshot, follow_snapshots
 from tui_train.runs.rundir import RunDir
 from tui_train.views import plain_text
 from tui_train.views.previous_run import find_earlier_run_of_profile
+from tui_train.views.run_outline import read_run_outline
 
 from ..base import JUMP_BINDING, WizardScreen
 from ..messages import (
@@ -53,7 +54,7 @@ from .log_pane import LogPane
 from .log_view import LogView
 from .run_end import RUN_NOT_ENDED, LogReadPoster, LogReadProgress, RunEndExplained
 from .run_plot import MIN_PLOT_ROWS, draw_or_hide_plot
-from .run_view import RunView
+from .run_view import WAITING_STATES, RunView
 
 if TYPE_CHECKING:
     from .metrics_screen import MetricsScreen
@@ -215,6 +216,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         worker, mirror = get_current_worker(), RunMirror(self.run, self._report_host_problem)
         try:
             for snapshot in follow_snapshots(self.run, lambda: worker.is_cancelled):
+                if snapshot.status.state in WAITING_STATES and not self.view.outline:
+                    self.view.outline = read_run_outline(self.run)
                 self.post_message(RunUpdated(snapshot))
         finally:
             mirror.close()
@@ -304,11 +307,13 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self._draw_rate_limited()
 
     def _draw_cards_or_outcome(self) -> None:
-        """Show the cards of a live run, and of an ended one what it leaves."""
+        """Show the cards of a live run, what a waiting one will do, and what an ended one leaves."""
         cards, view = self.query_one("#cards", Lines), self.view
         is_sampled = bool(view.snapshot and view.snapshot.status.live and view.samples_of_run(self.card_samples))
-        cards.display = is_sampled or not view.is_still_training
-        if not view.is_still_training:
+        cards.display = is_sampled or not view.is_still_training or view.is_waiting
+        if view.is_waiting:
+            cards.show(view.outline_lines(self._card_row_count()))
+        elif not view.is_still_training:
             cards.show(view.outcome_lines(self._card_row_count()))
         elif is_sampled and self._drawn_at - self._cards_drawn_at >= _MIN_CARD_DRAW_SECONDS:
             self._cards_drawn_at = self._drawn_at

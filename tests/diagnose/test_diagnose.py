@@ -292,6 +292,32 @@ def test_no_expression_takes_long_for_its_own_words(failure):
 def test_a_loss_that_is_no_number_is_a_failure_though_it_ended_well():
     assert said("step 1 loss 2.0\nstep 2 loss nan\nstep 3 loss nan\n", 0).failure == "nan_loss"
     assert said("step 1 loss 2.0\nstep 2 loss nan\nstep 3 loss 1.9\n", 0) is None
+    found = said("step 1 loss nan\nstep 2 loss 2\nstep 3 loss inf\nstep 4 loss nan\n", 0)
+    assert (found.failure, found.line) == ("nan_loss", "step 3 loss inf")
+
+
+@pytest.mark.parametrize(
+    ("edits", "takes", "edit", "advice"),
+    [
+        ({"recipe.precision": "fp16"}, {"precision", "learning_rate"}, ("recipe.precision", "bf16"), "Use bf16"),
+        ({"recipe.precision": "bf16", "recipe.learning_rate": 4e-3}, {"learning_rate"}, ("recipe.learning_rate", 2e-3),
+         "Lower the learning rate (recipe.learning_rate)"),
+        # Far above the default it is a slip.
+        ({"recipe.learning_rate": 10.0}, {"learning_rate"}, ("recipe.learning_rate", 3e-3), "Lower the learning rate"),
+        ({"trainer.arguments": ("--lr", "10")}, set(), None, "Lower --lr (10 now)"),
+        ({"trainer.arguments": ("optim.learning_rate=0.3",)}, set(), None, "Lower optim.learning_rate (0.3 now)"),
+        ({}, set(), None, "Lower the learning rate in the script"),
+    ],
+)  # fmt: skip
+def test_a_loss_that_became_nan_has_the_fixes_where_the_values_are(edits, takes, edit, advice):
+    script = {"trainer.kind": "script", "recipe.precision": None} if not takes else {}
+    profile = support.profile({**support.FULL_RECIPE, **script, **edits})
+    more = {"accepted_recipe_names": frozenset(takes), "preset": shipped_presets()["builtin"]}
+    found = said("step 1 loss 2.0\nstep 2 loss nan\n", 0, profile, **more)
+    assert (found.change.edits if found.change else None) == (edit and (edit,))
+    assert advice in found.remedy
+    assert "Clip gradients" in found.remedy
+    assert ("if it trains in fp16" in found.remedy) == (not takes)
 
 
 def test_a_change_mends_the_profile():
@@ -684,6 +710,8 @@ def test_a_run_is_diagnosed_with_its_profile(tmp_path):
     run.events_file.unlink()
     note_attempt(run, 1, "stopped")
     assert diagnose_run(run) is None
+    run.attempt_log(1).write_text("step 1 loss 2.0\nstep 2 loss nan\n")
+    assert diagnose_run(run).failure == "nan_loss"
 
 
 def fill_checkpoint(folder):

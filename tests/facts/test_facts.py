@@ -382,6 +382,27 @@ def test_a_missing_library_has_four_causes(monkeypatch, release, inside, cards, 
     assert ("0000:01:00.0 (10de:2204)" in gap.why) == bool(cards)
 
 
+@pytest.mark.parametrize(
+    ("mark", "variables", "remedy"),
+    [
+        ("/.dockerenv", {}, "`docker run --gpus all ...`"),
+        ("/run/.containerenv", {}, "`podman run --device nvidia.com/gpu=all ...`"),
+        ("/.dockerenv", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "for the pod"),
+        ("", {"container": "lxc"}, "where the container is configured"),
+    ],
+)
+def test_a_container_without_gpus_is_told_of_what_started_it(monkeypatch, mark, variables, remedy):
+    monkeypatch.setattr(pci.Path, "exists", lambda path: str(path) == mark)
+    for name in ("container", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    gap = pci.no_driver_gap("library", "", ())
+    assert gap.what == "This container was started without GPUs"
+    assert remedy in gap.remedy
+    assert ("docker" in gap.remedy) == ("docker" in remedy)
+
+
 # The host
 
 

@@ -14,26 +14,35 @@ from tui_train.runs.follow import LogSilence
 from tui_train.runs.health import health_problems
 
 
-def losses(*values):
-    return Progress(curve=curve.build_loss_curve(LossPoint(step, value) for step, value in enumerate(values, 1)))
+def losses(*values, gradient_norm=None):
+    points = (LossPoint(step, value) for step, value in enumerate(values, 1))
+    return Progress(curve=curve.build_loss_curve(points), gradient_norm=gradient_norm)
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("progress", "said"),
     [
-        ((), ""),
-        ((3.0, 2.0), ""),
-        ((3.0, math.nan, 2.0), ""),
-        ((3.0, math.nan, math.nan), "the loss is nan since step 2"),
-        ((3.0, math.inf), "the loss is inf since step 2"),
-        ((1.0, 0.0, 0.0), ""),
-        ((1.0, 0.0, 0.0, 0.0), "the loss is 0 since step 2"),
+        (losses(), ""),
+        (losses(3.0, 2.0), ""),
+        (losses(3.0, math.nan, 2.0), ""),
+        (losses(3.0, math.nan, math.nan), "the loss is NaN since step 2"),
+        (losses(3.0, math.inf), "the loss is infinite since step 2"),
+        (losses(3.0, math.inf, math.nan), "the loss is NaN or infinite since step 2"),
+        (losses(0.0, 0.0), ""),
+        (losses(0.0, 0.0, 0.0), "the loss is 0 since step 1"),
+        (losses(2.0, 0.0, 0.0, 0.0, gradient_norm=0.0), "the loss is 0 since step 2"),
+        (losses(2.0, 0.0, 0.0, 0.0, gradient_norm=math.nan), "the loss is 0 since step 2"),
+        # A regression that has converged.
+        (losses(1.0, 0.0, 0.0, 0.0), ""),
+        (losses(1.0, 0.0, 0.0, 0.0, gradient_norm=0.2), ""),
+        (losses(1.0, 0.001, 0.0, 0.0, 0.0, gradient_norm=0.0), ""),
     ],
 )
-def test_a_loss_that_is_none(values, said):
-    found = health_problems(losses(*values), 0, None)
+def test_a_loss_that_is_none(progress, said):
+    found = health_problems(progress, 0, None)
     assert bool(found) == bool(said)
     assert not said or found[0].startswith(said)
+    assert not health_problems(progress, 0, None, is_diagnosed=True)
 
 
 @pytest.mark.parametrize(

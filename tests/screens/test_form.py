@@ -282,3 +282,19 @@ async def test_keys_that_come_together_keep_their_order(app):
         await pilot.pause()
         await pilot.pause()
         assert app.values == {"layers": 129, "steps": 7}
+
+
+@pytest.mark.parametrize(
+    ("is_set_elsewhere", "said"),
+    [
+        (True, "Steps: the value of Seed (8), and changes with it. recipe.steps"),
+        (False, "Steps is not used here: the value of Seed (8). recipe.steps"),
+    ],
+)
+def test_a_row_that_another_one_sets_is_not_called_unused(is_set_elsewhere, said):
+    state = FormState()
+    why = "the value of Seed (8)"
+    shown = row("recipe.steps", why_disabled=why, is_set_elsewhere=is_set_elsewhere)
+    state.groups = (FormGroup(title="", rows=(shown,)),)
+    state.rebuild_lines()
+    assert state.hint == said

@@ -76,10 +76,40 @@ async def test_a_broken_result_is_neither_tried_nor_merged(machine, tmp_path):
 async def test_a_run_that_made_nothing_has_no_result(machine, tmp_path):
     run = ended_run(tmp_path / "run", LOG_LINES)
     async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
-        await wait_for_text(pilot, "e edit and rerun")
+        await wait_for_text(pilot, "e edit and rerun", "no complete checkpoint in")
         assert "Enter" not in screen_text(pilot)
         await press_keys("enter")(pilot)
         assert type(pilot.app.screen).__name__ == "RunScreen"
+        assert pilot.app.screen.why_key_refused("enter") == "No adapter, model or other file of it was found."
+
+
+def run_of_own_script(tmp_path: Path) -> RunDir:
+    """Return a run of a script that counts its steps from 0 and saves a file of its own."""
+    script = tmp_path / "train.py"
+    script.write_text("import argparse\np = argparse.ArgumentParser()\np.add_argument('--out')\n")
+    lines = [f"step {step}/8 loss {2 - step / 8:.3f}" for step in range(8)]
+    arguments = ("--out", str(tmp_path / "made"))
+    own: dict[str, Any] = {"trainer.preset": "auto", "trainer.script": str(script), "trainer.model": ""}
+    run = ended_run(tmp_path / "run", lines, **own, **{"trainer.arguments": arguments, "recipe.steps": None})
+    (tmp_path / "made").mkdir(exist_ok=True)
+    (tmp_path / "made/model.pt").write_bytes(b"x" * 3000)
+    return run
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)], ids=str)
+async def test_what_an_own_script_saved_is_its_result(machine, tmp_path, size):
+    run = run_of_own_script(tmp_path)
+    async with make_wizard(str(run.path)).run_test(size=size) as pilot:
+        await wait_for_text(pilot, "Enter result", "8 of 8", "100 %", "made/model.pt")
+        await pilot.press("enter")
+        await wait_for_text(pilot, "a file of your script", "made/model.pt", "last, step 7 (from 0)", "2.9 KiB")
+        shown = screen_text(pilot)
+        assert "tui-train metrics run" in shown
+        # Beside each other where there is room, and nothing twice.
+        assert (" Loss ─" in shown) == (size[0] > 80)
+        assert shown.count("Files  2.9 KiB") == 1
+        await press_keys("c")(pilot)
+        assert pilot.app.clipboard == str(tmp_path / "made/model.pt")
 
 
 def children() -> list[int]:

@@ -24,6 +24,7 @@ from tui_train.runner.queue.listing import list_waiting_starts
 from tui_train.runs import rundir
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
+from tui_train.views.run_outline import queue_place_text
 from tui_train.wizard import make_wizard
 
 
@@ -36,7 +37,16 @@ async def test_home_and_run_say_what_a_run_waits_for(machine, tmp_path, size):
     async with make_wizard().run_test(size=size) as pilot:
         await wait_for_text(pilot, "waiting", "GPU 1: pid 812, ann")
     async with make_wizard(str(run.path)).run_test(size=size) as pilot:
-        await wait_for_text(pilot, "○ waiting", reason, time.strftime("since %H:%M", time.localtime(now["time"])))
+        since = time.strftime("since %H:%M", time.localtime(now["time"]))
+        await wait_for_text(pilot, "○ waiting", f"Waits for {reason}", since)
+        await wait_for_text(pilot, "Plan  what it does once it starts", "on the CPU", "Batch", "learning rate")
+
+
+def test_the_place_in_the_queue_names_those_before():
+    assert queue_place_text(None) == ""
+    assert queue_place_text(()) == "next to start"
+    assert queue_place_text(("a (ann)", "b (bob)")) == "place 3, after b (bob), a (ann)"
+    assert queue_place_text(("a", "b", "c", "d", "e")) == "place 6, after e, d, c and 2 more"
 
 
 async def test_w_on_preview_waits_for_gpus_that_others_use(machine, monkeypatch):
@@ -48,7 +58,7 @@ async def test_w_on_preview_waits_for_gpus_that_others_use(machine, monkeypatch)
     async with open_wizard(PRETRAIN_KEY, "enter", "enter", "enter", size=(120, 40)) as pilot:
         await wait_for_text(pilot, "w when its GPUs are free")
         await pilot.press("w")
-        await wait_for_text(pilot, "○ waiting")
+        await wait_for_text(pilot, "○ waiting", "next to start")
         (run,) = rundir.list_runs()
         assert stop_run(run).state == "stopped"
         wait_until(lambda: read_status(run).never_had_turn)

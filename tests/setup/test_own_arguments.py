@@ -312,7 +312,6 @@ async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkey
         form.go_to_row("trainer.arguments --eta")
         await press_keys("f2")(pilot)
         assert "the value of Learning rate (0.2)" in line("--eta")
-        assert "--eta: the value of Learning rate (0.2), and changes with it." in screen_text(pilot)
         assert (app.profile.recipe.learning_rate, form.entry.display) == (0.2, False)
         await press_keys("f1")(pilot)
 

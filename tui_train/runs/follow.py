@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -10,6 +11,7 @@ from tui_train.base.files import read_regular_file
 from tui_train.runner.logs.lines import rank_in_line
 from tui_train.runner.logs.log_head import LOG_HEAD_BYTES, first_logged_step, ignored_checkpoint_sentence
 from tui_train.runner.logs.progress import LogReadingOptions, Progress, advance_progress, progress_for_next_attempt
+from tui_train.runner.queue.listing import list_waiting_starts
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runner.system.safe_open import open_regular_file
 from tui_train.runs.health import MIN_LINES_WITHOUT_STEP, no_step_read_text
@@ -29,6 +31,7 @@ from tui_train.runs.status import may_still_write, read_status, waiting_or_end_r
 
 _POLL_SECONDS = 0.15
 _UNSUPERVISED_POLL_SECONDS = 1.0
+_QUEUE_READ_SECONDS = 2.0
 _MAX_UNREAD_BYTES = 32 << 10
 _LOG_TAIL_BYTES = 4 << 20
 _RANK_HEAD_BYTES = 64 << 10
@@ -66,6 +69,8 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     """The steps at which earlier attempts ended, by their numbers."""
     queue_text: str = ""
     """The reason why it waits and its expected start, or why Slurm ended it."""
+    starts_ahead: tuple[str, ...] | None = None
+    """The runs and users that come before it in this machine's queue; None: it does not wait here."""
     why_no_step_read: str = ""
     """The reason why no step is read from its log, empty if one is."""
     slow_rank_sentence: str = ""
@@ -198,6 +203,8 @@ class _RunFollower:
         )
         self._reader: _AttemptReader | None = None
         self._last_steps: dict[int, int] = {}
+        self._starts_ahead: tuple[str, ...] | None = None
+        self._queue_read_at = 0.0
         # Whether the ends of the earlier attempts are still to be read.
         self._unread_before = False
 
@@ -245,6 +252,7 @@ class _RunFollower:
             gpu_names=self._plan.gpu_names,
             last_steps=tuple(self._last_steps.items()),
             queue_text=waiting_or_end_reason(self._run, status),
+            starts_ahead=self._starts_ahead_in_queue() if status.state == "waiting" and not status.host else None,
         )
         reader = self._reader
         if reader is None:
@@ -265,6 +273,18 @@ class _RunFollower:
             slow_rank_sentence=reader.slow_rank.sentence,
             why_no_step_read=reader.no_step_read_text(self._reading) if status.state != "failed" else "",
         )
+
+    def _starts_ahead_in_queue(self) -> tuple[str, ...] | None:
+        """Return the starts before this one, read now and then; None where it is not in the queue."""
+        if time.monotonic() - self._queue_read_at >= _QUEUE_READ_SECONDS:
+            self._queue_read_at, self._starts_ahead = time.monotonic(), None
+            with suppress(OSError):
+                starts = list_waiting_starts()
+                own = next((place for place, start in enumerate(starts) if start.run == self._run.name), None)
+                self._starts_ahead = (
+                    None if own is None else tuple(f"{start.run} ({start.user})" for start in starts[:own])
+                )
+        return self._starts_ahead
 
     def _attempt_title(self, status: RunStatus) -> str:
         position = status.attempts[-1].position if status.attempts else 0

@@ -67,7 +67,11 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
         yield error("container.image", message, remedy)
     elif not _is_valid_image_name(chosen):
         message = f"{shown} is not a valid image name"
-        remedy = "Write it as `docker images` prints it: NAME:TAG (container.image)."
+        remedy = (
+            "Rename the file (container.image)."
+            if chosen.engine == "apptainer"
+            else f"Write it as `{chosen.engine} images` prints it: NAME:TAG (container.image)."
+        )
         yield error("container.image", message, remedy)
     elif chosen.engine == "apptainer" and not chosen.image.startswith("/"):
         message = f"{shown} is not an absolute path"

@@ -97,7 +97,10 @@ def gpus_blocking_nccl(setup: Setup) -> Iterator[Finding]:
         return  # these show a container the chosen cards alone
     # NCCL opens every card that NVML lists, whatever CUDA_VISIBLE_DEVICES says: `ncclNvmlEnsureInitialized`.
     boards = {gpu.index: gpu for gpu in setup.facts.machine.gpus}
-    alternative = "train with docker or podman (container.engine), or choose communication.backend=gloo."
+    usable = (engine for engine in setup.facts.engines or () if not engine.problem)
+    engines = [engine.name for engine in usable if engine.name in ISOLATING_ENGINES]
+    in_container = f"train with {' or '.join(engines)} (container.engine), or " if engines else ""
+    alternative = f"{in_container}choose communication.backend=gloo."
     for gpu in boards.values():
         if gpu.problem:
             message = f"NCCL opens every GPU of this machine, and GPU {gpu.index} cannot be opened: {gpu.problem}"

@@ -163,7 +163,8 @@ def _read_docker_engine(installed: Sequence[str], run: RunCommand) -> ContainerE
         return ContainerEngine(name="docker", problem="docker is podman here: choose podman")
     if answer.exit_code != 0 or not info.get("ServerVersion"):
         errors = info.get("ServerErrors") or [answer.why_unusable()]
-        return ContainerEngine(name="docker", problem=_docker_problem(str(errors[0])))
+        other = ", or use podman" if "podman" in installed else ""
+        return ContainerEngine(name="docker", problem=_docker_problem(str(errors[0]), other))
     runtimes = info.get("Runtimes") or {}
     return ContainerEngine(
         name="docker",
@@ -173,11 +174,13 @@ def _read_docker_engine(installed: Sequence[str], run: RunCommand) -> ContainerE
     )
 
 
-def _docker_problem(error_output: str) -> str:
+def _docker_problem(error_output: str, alternative: str) -> str:
     if "permission denied" in error_output.lower():
-        return "permission denied: join the group docker (`sudo usermod -aG docker $USER`, log in again), or use podman"
+        return (
+            f"permission denied: join the group docker (`sudo usermod -aG docker $USER`, log in again){alternative}"
+        )
     if "cannot connect" in error_output.lower():
-        return "its daemon does not run: `sudo systemctl start docker`, or use podman"
+        return f"its daemon does not run: `sudo systemctl start docker`{alternative}"
     return error_output[:300]
 
 

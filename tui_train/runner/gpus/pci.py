@@ -173,7 +173,7 @@ def _no_library_gap(cards_on_bus: Sequence[PciCard], bus_note: str) -> Gap:
         return Gap(
             "This container was started without GPUs",
             f"it has no NVIDIA driver library (libnvidia-ml.so.1){bus_note}",
-            "Start it with GPUs: `docker run --gpus all ...`, with the NVIDIA Container Toolkit on the host.",
+            _container_gpu_remedy(),
             hides=bool(cards_on_bus),
         )
     if not cards_on_bus:
@@ -192,10 +192,26 @@ def _no_library_gap(cards_on_bus: Sequence[PciCard], bus_note: str) -> Gap:
 
 def is_in_container() -> bool:
     """Return whether this process runs in a container of Docker, podman, LXC or Kubernetes."""
-    marker_files = ("/.dockerenv", "/run/.containerenv")
     # systemd-nspawn, podman and LXC write the name of this variable in lower case.
     names = ("container", "KUBERNETES_SERVICE_HOST")
-    return any(Path(mark).exists() for mark in marker_files) or any(os.environ.get(name) for name in names)
+    return bool(_container_marker_engine()) or any(os.environ.get(name) for name in names)
+
+
+def _container_marker_engine() -> str:
+    """Return the engine that left its mark in this container, empty for none."""
+    marks = (("podman", "/run/.containerenv"), ("docker", "/.dockerenv"))
+    return next((engine for engine, mark in marks if Path(mark).exists()), "")
+
+
+def _container_gpu_remedy() -> str:
+    """Return how this container gets GPUs, by what started it; an ssh session knows no more than its marks."""
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return "Request them for the pod: `nvidia.com/gpu` in resources.limits."
+    option = {"docker": "--gpus all", "podman": "--device nvidia.com/gpu=all"}.get(_container_marker_engine())
+    if option is None:
+        return "Give it the GPUs and the driver's libraries where the container is configured."
+    command = f"{_container_marker_engine()} run {option} ..."
+    return f"Start it again with `{command}`; the machine below it needs the NVIDIA Container Toolkit."
 
 
 def _has_pci_bus() -> bool:

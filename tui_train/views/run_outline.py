@@ -1,0 +1,51 @@
+"""Outline of a run that has not begun: what it starts, with which values, and who waits before it."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tui_train.base.text import display_path, grouped_digits, typeset_ascii, visible
+from tui_train.runs.rundir import RunDir
+from tui_train.views.profile_digests import read_summary_and_profile
+
+_MAX_STARTS_NAMED = 3
+
+
+def read_run_outline(run: RunDir) -> tuple[tuple[str, str], ...]:
+    """Return what a run will do as its plan has it, each a label and words that are safe to show."""
+    summary, profile, _ = read_summary_and_profile(run.profile)
+    plan = run.plan()
+    texts = {**dict(_plan_texts(plan)), "Model": visible(summary.model), "Data": visible(summary.data)}
+    texts["Arguments"] = visible(shlex.join(profile.trainer.arguments)) if profile else ""
+    labels = ("Starts", "Arguments", "Model", "Data", "Batch", "Recipe", "Steps", "Fallbacks", "Output")
+    return tuple((label, texts[label]) for label in labels if texts.get(label))
+
+
+def _plan_texts(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what plan.json says; a run folder may hold anything under its names."""
+    attempts, numbers, steps = plan.get("attempts"), plan.get("numbers"), plan.get("steps")
+    yield "Starts", visible(_text(plan.get("title")))
+    if isinstance(attempts, list) and attempts and isinstance(attempts[0], dict):
+        yield "Batch", typeset_ascii(_text(attempts[0].get("batch")))
+        yield "Fallbacks", f"{len(attempts) - 1}, after out of memory" if len(attempts) > 1 else ""
+    if isinstance(numbers, list):
+        yield "Recipe", visible(", ".join(map(_text, numbers)))
+    if isinstance(steps, int) and steps > 0:
+        yield "Steps", grouped_digits(steps)
+    yield "Output", display_path(_text(plan.get("output")))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def queue_place_text(starts_ahead: Sequence[str] | None) -> str:
+    """Return the place in the queue by the starts that come before; empty where it is not known (None)."""
+    if starts_ahead is None:
+        return ""
+    if not starts_ahead:
+        return "next to start"
+    more = len(starts_ahead) - _MAX_STARTS_NAMED
+    # The nearest one is the one to look at.
+    names = ", ".join(reversed(starts_ahead[-_MAX_STARTS_NAMED:]))
+    return f"place {len(starts_ahead) + 1}, after {names}{f' and {more} more' if more > 0 else ''}"
