@@ -15,7 +15,7 @@ from tui_train.views.previous_run import differing_words
 from tui_train.views.result_details import ResultDetails, next_commands
 from tui_train.views.run_settings import shortened_setting_text
 
-from ..widgets.text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, MUTED, fit, heading, styled
+from ..widgets.text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, MUTED, columns, fit, fit_path, heading, styled
 
 _LABEL_WIDTH = 14
 _SETTING_LABEL_WIDTH = 19
@@ -25,21 +25,8 @@ _MAX_SAVED_FILES_SHOWN = 3
 
 def result_lines(result: RunResult, width: int) -> list[Content]:
     """Return what is known of a result; long paths and commands take the lines that they need."""
-    weights = result.weights
     lines = [heading("Result", visible(result.weights_text) or _other_result_text(result), width)]
-    if weights:
-        lines += _labelled_lines("Path", styled((display_path(weights.path), "b")), width)
-        lines += _labelled_lines(
-            "What", styled(result.weights_origin_text, (f"   {size_text(weights.size)}", MUTED)), width
-        )
-    elif result.saved:
-        lines += _saved_file_lines(result, width)
-    elif result.written:
-        lines += _labelled_lines("Written", styled((", ".join(map(display_path, result.written)), "b")), width)
-    elif result.output:
-        lines += _labelled_lines("Searched", display_path(result.output), width)
-    if weights and weights.problem:
-        lines += _labelled_lines("Problem", styled(FAILED_MARK, f" {weights.problem}"), width)
+    lines += _written_lines(result, width)
     for label, last, best in (
         ("Loss", result.loss, result.loss_best),
         ("Eval loss", result.eval_loss, result.eval_loss_best),
@@ -53,6 +40,25 @@ def result_lines(result: RunResult, width: int) -> list[Content]:
     for label, words in result.code:
         lines += _labelled_lines(label, words, width)
     return [*lines, *_command_lines(result, width)]
+
+
+def _written_lines(result: RunResult, width: int) -> list[Content]:
+    """Return what the run left and where, or where that was searched."""
+    weights, lines = result.weights, list[Content]()
+    if weights:
+        lines += _labelled_lines("Path", styled((display_path(weights.path), "b")), width)
+        lines += _labelled_lines(
+            "What", styled(result.weights_origin_text, (f"   {size_text(weights.size)}", MUTED)), width
+        )
+    elif result.saved:
+        lines += _saved_file_lines(result, width)
+    elif result.written:
+        lines += _labelled_lines("Written", styled((", ".join(map(display_path, result.written)), "b")), width)
+    elif result.output:
+        lines += _labelled_lines("Searched", display_path(result.output), width)
+    if weights and weights.problem:
+        lines += _labelled_lines("Problem", styled(FAILED_MARK, f" {weights.problem}"), width)
+    return lines
 
 
 def _other_result_text(result: RunResult) -> str:
@@ -77,8 +83,8 @@ def detail_lines(result: RunResult, details: ResultDetails, width: int) -> Itera
         yield heading("Files", size_text(sum(file.size for file in details.files)), width)
         for file in details.files[:_MAX_FILES_SHOWN]:
             size = size_text(file.size)
-            name = fit(Path(file.path).name if result.weights else display_path(file.path), width - len(size) - 1)
-            yield styled(name, " " * (width - name.cell_length - len(size)), (size, MUTED))
+            name = visible(Path(file.path).name) if result.weights else display_path(file.path)
+            yield columns(width, (fit_path(name, width - len(size) - 1), 0), ((size, MUTED), -len(size)))
         yield from _more_lines(len(details.files) - _MAX_FILES_SHOWN)
     if details.previous_run_name:
         if details.files:

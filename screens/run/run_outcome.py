@@ -12,7 +12,7 @@ from tui_train.runs.results.result import RunResult
 from tui_train.runs.results.resuming import RunOutput, SavedCheckpoint
 from tui_train.runs.results.weights import Weights
 
-from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
+from ..widgets.text_layout import KEY_STYLE, MUTED, fit, fit_path, heading, styled
 from .run_state import join_parts_that_fit
 
 _LABEL_WIDTH = 12
@@ -110,8 +110,7 @@ def _short_path(path: str, run_folder: str) -> str:
 def _path_line(label: str, path: str, note: str, width: int) -> Content:
     """Return a path with its note; one that is too long keeps its end, which says more than its beginning."""
     room = max(_MIN_PATH_WIDTH, width - _LABEL_WIDTH - cell_len(note))
-    shown = path if cell_len(path) <= room else f"…{path[1 - room :]}"
-    return _labelled_line(label, styled((shown, "b"), (note, MUTED)), width)
+    return _labelled_line(label, styled((fit_path(path, room), "b"), (note, MUTED)), width)
 
 
 def _labelled_line(label: str, words: Content, width: int) -> Content:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
+from rich.cells import cell_len
 from textual.content import Content
 from textual.strip import Strip
 from textual.visual import Visual
@@ -45,6 +46,13 @@ def fit(words: Styled, width: int) -> Content:
     if text.plain[len(short.plain) : len(short.plain) + 1] != " " and 0 < len(short.plain) - end <= width // 3:
         short = short[:end]
     return short[: len(short.plain.rstrip(" ✗○,;:"))].append_text("…", MUTED)
+
+
+def fit_path(path: str, width: int) -> str:
+    """Return a path that takes at most this many cells; its end says more than its beginning."""
+    while path and cell_len(path) > width:
+        path = f"…{path[2:] if path.startswith('…') else path[1:]}" if len(path) > 2 else ""
+    return path
 
 
 def columns(width: int, *cells: tuple[Styled, int]) -> Content:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,8 @@ def run_of_own_script(tmp_path: Path) -> RunDir:
     run = ended_run(tmp_path / "run", lines, **own, **{"trainer.arguments": arguments, "recipe.steps": None})
     (tmp_path / "made").mkdir(exist_ok=True)
     (tmp_path / "made/model.pt").write_bytes(b"x" * 3000)
+    # While it trained, which was an hour ago.
+    os.utime(tmp_path / "made/model.pt", (time.time() - 3540,) * 2)
     return run
 
 

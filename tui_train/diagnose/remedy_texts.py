@@ -48,18 +48,8 @@ def remedy_and_values(
         folder = module_packages.project_folder_of_module(module, evidence.script_source)
         # Braces would be taken for those of a signature.
         return re.sub("[{}]", "", module_packages.missing_module_remedy(module, limit, folder)), match_values
-    if signature.failure == "cuda_oom" and evidence.phase in OOM_REMEDY_BY_PHASE:
-        return OOM_REMEDY_BY_PHASE[evidence.phase], match_values
-    if signature.change == "less_memory" and profile and profile.recipe.micro_batch == 1:
-        return _SMALLEST_BATCH_REMEDY, match_values
-    # A warning's own remedy names what it warned of.
-    if signature.change == "steadier" and profile and not signature.warning:
-        return re.sub("[{}]", "", broken_loss_remedy(profile, evidence)), match_values
-    by_kernel = signature.failure == "host_oom" or (signature.failure == "sigkill" and evidence.oom_kills is None)
-    if by_kernel and profile and trainer_of(profile).can_create_model:
-        return (
-            _CPU_OOM_REMEDY if signature.strength >= _MIN_CERTAIN_STRENGTH else f"{_CHECK_OOM_PREFIX}{_CPU_OOM_REMEDY}"
-        ), match_values
+    if by_settings := _remedy_by_settings(signature, evidence, profile):
+        return by_settings, match_values
     values = {**_raiser_and_place_values(evidence.lines, error_line), **match_values}
     if profile and evidence.preset and (start := working_folder(profile, evidence.preset)):
         values.setdefault("start", f"{start} (trainer.working_directory)")
@@ -76,6 +66,25 @@ def remedy_and_values(
     )
     # Braces would be taken for those of a signature.
     return re.sub("[{}]", "", refused) or signature.remedy, values
+
+
+def _remedy_by_settings(signature: Signature, evidence: Evidence, profile: Profile | None) -> str:
+    """Return the remedy that follows from how it was trained; empty where that says no more than the signature."""
+    if signature.failure == "cuda_oom" and evidence.phase in OOM_REMEDY_BY_PHASE:
+        return OOM_REMEDY_BY_PHASE[evidence.phase]
+    if profile is None:
+        return ""
+    if signature.change == "less_memory" and profile.recipe.micro_batch == 1:
+        return _SMALLEST_BATCH_REMEDY
+    # A warning's own remedy names what it warned of.
+    if signature.change == "steadier" and not signature.warning:
+        # Braces would be taken for those of a signature.
+        return re.sub("[{}]", "", broken_loss_remedy(profile, evidence))
+    by_kernel = signature.failure == "host_oom" or (signature.failure == "sigkill" and evidence.oom_kills is None)
+    if by_kernel and trainer_of(profile).can_create_model:
+        is_certain = signature.strength >= _MIN_CERTAIN_STRENGTH
+        return _CPU_OOM_REMEDY if is_certain else f"{_CHECK_OOM_PREFIX}{_CPU_OOM_REMEDY}"
+    return ""
 
 
 def _traceback_remedy(signature: Signature, values: dict[str, str]) -> str:

@@ -176,9 +176,7 @@ def _read_docker_engine(installed: Sequence[str], run: RunCommand) -> ContainerE
 
 def _docker_problem(error_output: str, alternative: str) -> str:
     if "permission denied" in error_output.lower():
-        return (
-            f"permission denied: join the group docker (`sudo usermod -aG docker $USER`, log in again){alternative}"
-        )
+        return f"permission denied: join the group docker (`sudo usermod -aG docker $USER`, log in again){alternative}"
     if "cannot connect" in error_output.lower():
         return f"its daemon does not run: `sudo systemctl start docker`{alternative}"
     return error_output[:300]
