@@ -78,6 +78,18 @@ def test_what_a_script_keeps_for_itself_is_called_so():
     assert found["Data"].value == found["Batch"].value == "the script's own"
 
 
+@pytest.mark.parametrize(
+    ("steps", "every", "note"),
+    [
+        (8, 100, "no checkpoint before the end: one every 100"),
+        (100, 100, "no checkpoint before the end: one every 100"),
+        (101, 100, "a checkpoint every 100"),
+    ],
+)
+def test_no_checkpoint_is_promised_that_a_short_training_does_not_reach(steps, every, note):
+    assert said({"recipe.steps": steps, "recipe.checkpoint_every": every})["Steps"].note == note
+
+
 DATA_OPTION = ScriptParameter(name="--data", default="corpus.txt")
 DATA_WORD = ScriptParameter(name="dataset", form="positional", is_required=True)
 

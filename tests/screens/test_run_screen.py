@@ -37,9 +37,9 @@ from tui_train.facts.gpus.samples import CardSample
 from tui_train.runner.logs.curve import LossCurve, LossCurveBuilder, LossPoint
 from tui_train.runs.follow import follow_snapshots, read_progress
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import read_listed_runs
+from tui_train.runs.status import read_listed_runs, steps_made
 from tui_train.views import plain_text
-from tui_train.views.run_digest import DigestCache
+from tui_train.views.run_digest import DigestCache, run_outcome_text
 from tui_train.wizard import make_wizard
 
 
@@ -449,3 +449,28 @@ async def test_the_end_of_a_large_log_explains_before_the_rest_is_read(machine, 
         await wait_for_text(pilot, "▌F2")
         assert "reading the rest" not in screen_text(pilot)
         assert "near its end" not in screen_text(pilot)
+
+
+async def test_a_loss_that_became_nan_has_its_fix_on_f2_and_its_name_on_home(machine, tmp_path):
+    run = finished_run(tmp_path)
+    run.attempt_log(2).write_text("step 1/60 | loss 2.0\n" + "".join(f"step {n}/60 | loss nan\n" for n in range(2, 61)))
+    cache = DigestCache()
+    digest = cache.read_digest(run)
+    assert cache.needs_explanation(digest)
+    assert run_outcome_text(cache.explain_failure(digest)) == "NaN loss"
+    assert not cache.needs_explanation(cache.read_digest(run))
+    async with open_wizard(run=run) as pilot:
+        await wait_for_text(
+            pilot, "▌✗ The loss or the gradients became NaN", "Clip gradients", "F2  learning rate 0.0015"
+        )
+        await press_keys("f2")(pilot)
+        await wait_for_text(pilot, "● 4 Preview")
+        assert pilot.app.profile.recipe.learning_rate == 0.0015
+
+
+@pytest.mark.parametrize(
+    ("logged", "steps", "state", "made"),
+    [(7, 8, "finished", 8), (8, 8, "finished", 8), (6, 8, "finished", 6), (7, 8, "failed", 7), (0, 1, "finished", 0)],
+)
+def test_a_finished_script_that_counts_from_0_has_made_all_steps(logged, steps, state, made):
+    assert steps_made(logged, steps, state) == made

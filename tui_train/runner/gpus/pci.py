@@ -204,14 +204,14 @@ def _container_marker_engine() -> str:
 
 
 def _container_gpu_remedy() -> str:
-    """Return how this container gets GPUs, by what started it; an ssh session knows no more than its marks."""
+    """Return how this container gets GPUs, by the marks of what started it."""
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return "Request them for the pod: `nvidia.com/gpu` in resources.limits."
     option = {"docker": "--gpus all", "podman": "--device nvidia.com/gpu=all"}.get(_container_marker_engine())
     if option is None:
         return "Give it the GPUs and the driver's libraries where the container is configured."
     command = f"{_container_marker_engine()} run {option} ..."
-    return f"Start it again with `{command}`; the machine below it needs the NVIDIA Container Toolkit."
+    return f"Start it with GPUs: `{command}`, with the NVIDIA Container Toolkit on the host."
 
 
 def _has_pci_bus() -> bool:
