@@ -66,7 +66,7 @@ or the newest checkpoint; and from 118 columns on its loss, the files, and what 
   c       copy the path to the terminal's clipboard
   v       copy the command that serves it
   m       merge an adapter into its base model, as a new folder; the merged model is loaded and compared
-  F4      merge with the Python code that came with the model, this time, where it needs that
+  F4      merge with the model's own Python code, for this merge only, where it needs that
 
 On the command line: tui-train result, try, evaluate, merge and export-model."""
     BINDINGS: ClassVar[list[BindingType]] = [

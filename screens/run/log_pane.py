@@ -70,6 +70,7 @@ class LogPane(Vertical):
     def on_mount(self) -> None:
         """Hide what is typed until it is."""
         self.query_one(Input).display = False
+        self._show_title_and_position()
 
     def on_unmount(self) -> None:
         """Leave no child behind."""
@@ -168,7 +169,7 @@ class LogPane(Vertical):
         self.refresh_bindings()
 
     def _report_bad_expression(self, why: str) -> None:
-        words = f"That is no regular expression: {visible(why)}. Put \\ before a sign that is meant as it is."
+        words = f"Not a regular expression: {visible(why)}. Put \\ before a character that is meant literally."
         self.notify(words, severity="error", markup=False)
 
     def action_ask_expression(self, purpose: str) -> None:
@@ -267,6 +268,7 @@ class LogPane(Vertical):
 
     def _log_position_texts(self) -> Iterator[str]:
         if self.log_file is None:
+            yield "no log yet: it begins with the training"
             return
         whole, view = self.log_file.size(), self._view
         share = f"{100 * view.bottom_offset // max(1, whole)} %"

@@ -484,7 +484,7 @@ async def test_a_log_is_searched_filtered_and_wrapped(machine, tmp_path):
         for wrong in (("slash", *"(a", "enter"), ("f", *"[z", "enter")):
             app.clear_notifications()
             await press_keys(*wrong)(pilot)
-            await wait_for_text(pilot, "no regular expression")
+            await wait_for_text(pilot, "Not a regular expression")
         await press_keys("escape", "escape")(pilot)
         assert "New training" in screen_text(pilot)
 
