@@ -51,4 +51,4 @@ def _lower_rate_sentence(profile: Profile, evidence: Evidence) -> str:
     return _LOWER_RECIPE_RATE_SENTENCE
 
 
-_LOWER_RECIPE_RATE_SENTENCE = "Lower the learning rate (recipe.learning_rate)"
+_LOWER_RECIPE_RATE_SENTENCE = "Lower recipe.learning_rate"
