@@ -303,7 +303,7 @@ def test_a_loss_that_is_no_number_is_a_failure_though_it_ended_well():
         ({"recipe.precision": "bf16", "recipe.learning_rate": 4e-3}, {"learning_rate"}, ("recipe.learning_rate", 2e-3),
          "Lower recipe.learning_rate"),
         # Far above the default it is a slip.
-        ({"recipe.learning_rate": 10.0}, {"learning_rate"}, ("recipe.learning_rate", 3e-3), "Lower recipe.learning_rate"),
+        ({"recipe.learning_rate": 10.0}, {"learning_rate"}, ("recipe.learning_rate", 3e-3), "recipe.learning_rate"),
         ({"trainer.arguments": ("--lr", "10")}, set(), None, "Lower --lr (10 now)"),
         ({"trainer.arguments": ("optim.learning_rate=0.3",)}, set(), None, "Lower optim.learning_rate (0.3 now)"),
         ({}, set(), None, "Lower the learning rate in the script"),
