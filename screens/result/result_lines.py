@@ -58,6 +58,9 @@ def _written_lines(result: RunResult, width: int) -> list[Content]:
         lines += _labelled_lines("Searched", display_path(result.output), width)
     if weights and weights.problem:
         lines += _labelled_lines("Problem", styled(FAILED_MARK, f" {weights.problem}"), width)
+    if result.has_broken_loss:
+        words = " the loss became NaN: Run (Esc) has the fixes"
+        lines += _labelled_lines("Problem", styled(FAILED_MARK, words), width)
     return lines
 
 

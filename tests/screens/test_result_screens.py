@@ -115,6 +115,13 @@ async def test_what_an_own_script_saved_is_its_result(machine, tmp_path, size):
         assert pilot.app.clipboard == str(tmp_path / "made/model.pt")
 
 
+async def test_a_result_of_a_broken_loss_says_where_its_fixes_are(machine, tmp_path):
+    run = ended_run(tmp_path / "run", ["step 1 loss 2.0", "step 2 loss nan"])
+    write_adapter(run.path / "output")
+    async with on_result(run, "✗ the loss became NaN: Run (Esc) has the fixes", (120, 40)) as pilot:
+        await wait_for_text(pilot, "tui-train diagnose run")
+
+
 def children() -> list[int]:
     """The chats that this process has started."""
     found = pids_with_argument(str(Path(__file__).parents[2] / "tui_train/programs/result/chat_child.py"))

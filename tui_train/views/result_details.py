@@ -70,6 +70,8 @@ def next_commands(run: RunDir, result: RunResult, previous_run_name: str) -> Ite
         yield "Try", f"{command} try {name}"
     if weights and not weights.problem and weights.kind == "adapter":
         yield "Merge", f"{command} merge {name} FOLDER"
+    if result.has_broken_loss:
+        yield "Diagnose", f"{command} diagnose {name}"
     if previous_run_name:
         yield "Compare", f"{command} compare {visible(previous_run_name)} {name}"
     yield "Metrics", f"{command} metrics {name}"

@@ -13,6 +13,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import energy_text, grouped_digits
 from tui_train.profile import store
 from tui_train.runner.logs.curve import LossCurve
+from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder import checkpoints
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.run_folder.supervisor_plan import SupervisorPlan, read_plan
@@ -109,6 +110,11 @@ class RunResult(Struct, frozen=True, kw_only=True):
         return self.weights.path if self.weights else next(iter((*self.saved, *self.written)), "")
 
     @property
+    def has_broken_loss(self) -> bool:
+        """True if its last loss is NaN or infinite."""
+        return self.loss is not None and not math.isfinite(self.loss.loss)
+
+    @property
     def lacks_tokenizer(self) -> bool:
         """True for the weights of a new model without a tokenizer; one that was trained from another has that one's."""
         return self.weights is not None and not self.base and not self.weights.has_tokenizer
@@ -145,8 +151,8 @@ def read_result(run: RunDir) -> RunResult:
     status = read_status(run)
     progress = read_progress(run, status.attempts)
     joules, all_metered = energy_used_and_if_all_metered(run, status)
-    loss, best_loss = _last_and_best_loss(progress.curve, progress.position_word)
-    evaluation, best_evaluation = _last_and_best_loss(progress.evaluations, progress.position_word)
+    loss, best_loss = _last_and_best_loss(progress.curve, progress)
+    evaluation, best_evaluation = _last_and_best_loss(progress.evaluations, progress)
     partial = RunResult(
         run=run.name,
         state=status.state,
@@ -305,11 +311,14 @@ def _absolute_base_model(base: str, run: RunDir) -> str:
     return str(here) if here.is_dir() else base
 
 
-def _last_and_best_loss(curve: LossCurve, unit: Literal["epoch", "step"]) -> tuple[StepLoss | None, StepLoss | None]:
+def _last_and_best_loss(curve: LossCurve, progress: Progress) -> tuple[StepLoss | None, StepLoss | None]:
     finite = (point for point in curve.points() if math.isfinite(point.loss))
-    from_zero = curve.first is not None and curve.first.step == 0
+    first, newest = progress.first, progress.last
+    # A first loss whose step no line names is at 0 as well.
+    names_steps = progress.unit == "step" and first is not None and newest is not None
+    from_zero = names_steps and first.step == 0 and newest.step == progress.steps - 1
     last, best = (
-        StepLoss(point.step, point.loss, unit, from_zero) if point else None
+        StepLoss(point.step, point.loss, progress.position_word, from_zero) if point else None
         for point in (curve.last, min(finite, key=lambda point: point.loss, default=None))
     )
     return last, best
