@@ -315,8 +315,8 @@ def _last_and_best_loss(curve: LossCurve, progress: Progress) -> tuple[StepLoss 
     finite = (point for point in curve.points() if math.isfinite(point.loss))
     first, newest = progress.first, progress.last
     # A first loss whose step no line names is at 0 as well.
-    names_steps = progress.unit == "step" and first is not None and newest is not None
-    from_zero = names_steps and first.step == 0 and newest.step == progress.steps - 1
+    ends = (first.step, newest.step) if first and newest else ()
+    from_zero = progress.unit == "step" and ends == (0, progress.steps - 1)
     last, best = (
         StepLoss(point.step, point.loss, progress.position_word, from_zero) if point else None
         for point in (curve.last, min(finite, key=lambda point: point.loss, default=None))
