@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tui_train.runs.results.result import RunResult
     from tui_train.runs.rundir import RunDir
 
+TYPING_PAUSE_SECONDS = 0.7  # seconds without a key, after which what was typed is taken as whole
+
 
 @dataclass
 class ValueChosen(Message):

@@ -11,14 +11,13 @@ from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 
 from ..discovery.discovery import DiscoveryApp
-from ..messages import ChangeUndone, SetProfile, ValueChosen
+from ..messages import TYPING_PAUSE_SECONDS, ChangeUndone, SetProfile, ValueChosen
 
 if TYPE_CHECKING:
     from tui_train.profile.changes import Change
 
 _MAX_UNDO_STEPS = 100
 _WEBHOOK_KEY = "notify.webhook"
-_TYPING_PAUSE_SECONDS = 0.7  # seconds without a key
 
 
 class ProfileEdits:
@@ -147,20 +146,20 @@ class ProfileEdits:
             if parts and self._typing_timer:
                 self._typing_timer.stop()
             if parts:
-                self._typing_timer = self._app.set_timer(_TYPING_PAUSE_SECONDS, partial(self._app.query_parts, *parts))
+                self._typing_timer = self._app.set_timer(TYPING_PAUSE_SECONDS, partial(self._app.query_parts, *parts))
             return
         if "images" in parts and self._typing_timer:
             self._typing_timer.stop()
         if "images" in parts and self._edited_key == "container.image":
             # Half a name may be that of another image: one that is typed is looked at once it stands.
-            self._typing_timer = self._app.set_timer(_TYPING_PAUSE_SECONDS, partial(self._app.query_parts, "images"))
+            self._typing_timer = self._app.set_timer(TYPING_PAUSE_SECONDS, partial(self._app.query_parts, "images"))
             parts.remove("images")
         self._app.query_parts(*parts)
         if _model_deciding_values(profile) != _model_deciding_values(before):
             if self._model_timer:
                 self._model_timer.stop()
             # Half an id may be that of another model.
-            self._model_timer = self._app.set_timer(_TYPING_PAUSE_SECONDS, self._app.query_hub_if_model_unknown)
+            self._model_timer = self._app.set_timer(TYPING_PAUSE_SECONDS, self._app.query_hub_if_model_unknown)
 
     def _facts_parts_affected(self, profile: Profile, previous: Profile) -> list[str]:
         """Return the parts of the facts that a changed profile asks for."""

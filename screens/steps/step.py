@@ -33,6 +33,7 @@ from .step_findings import FindingsScreen
 from .step_rows import Section, make_form_row
 
 _MIN_TALL_ROWS = 34  # rows from which on all is shown
+_HELD_TEXT = "Enter goes on once this is fixed. "
 ADVANCED_GROUP_KEY = "advanced"
 
 
@@ -61,6 +62,7 @@ class StepScreen(FindingsScreen):
         super().__init__()
         self._is_stale = False
         self._invalid_field_shown = ""  # the row whose text could not be read when the rest was shown
+        self._held_key = ""  # the row that keeps Enter from going on, while the cursor is in it
 
     def compose(self) -> ComposeResult:
         """Put the step's content between the rail, the hint and the keys."""
@@ -137,13 +139,17 @@ class StepScreen(FindingsScreen):
         if not self._is_composed or self.facts is None:
             return
         setup = self.setup
-        self._all_findings = self.wizard.findings_for(self.wizard.setup_for_profile(self.profile, self.facts))
+        half_typed, found = self.form.state.half_typed_key, self.wizard.findings_for(
+            self.wizard.setup_for_profile(self.profile, self.facts)
+        )
+        self._all_findings = tuple(finding for finding in found if finding.form_row_key != half_typed)
         self.form.list_folder_names = self.wizard.list_folder_names
         self.form.show(tuple(self._make_groups(setup)))
         self._invalid_field_shown = self.form.state.unparsable_row_label
         if setup:
             self.update_outside_form(setup)
-            self.query_one(FindingsPane).show(setup, self._all_findings, self._invalid_field_shown)
+            if not half_typed:
+                self.query_one(FindingsPane).show(setup, self._all_findings, self._invalid_field_shown)
             self.show_cursor_row_details()
         steps = [screen for screen in self.app.screen_stack if isinstance(screen, StepScreen)]
         forbidding = [finding for finding in self._all_findings if finding.forbids_plan]
@@ -175,13 +181,13 @@ class StepScreen(FindingsScreen):
             else ({}, {})
         )
         # Of several the first, an error before a warning.
-        found = tuple(reversed(self.findings()))
+        found, half_typed = tuple(reversed(self.findings())), self.form.state.half_typed_key
         wrong = {finding.key: finding for level in ("warning", "error") for finding in found if finding.level == level}
         for section in self.SECTIONS:
             rows = tuple(
                 replace(
                     make_form_row(key, self.profile, setup, note=notes.get(key, ""), finding=wrong.get(key)),
-                    line_below=below.get(key, ""),
+                    line_below="…" if key == half_typed and key in below else below.get(key, ""),
                 )
                 for key in section.keys
                 if choices.is_field_shown(key, setup or self.profile)
@@ -251,6 +257,8 @@ class StepScreen(FindingsScreen):
     def action_next(self) -> None:
         """Go to the next step, or to what is wrong here: first in the row that the cursor is in."""
         form = self.form
+        if form.take_typed_path():
+            self.update()
         here = form.cursor if form.holds_focus else ""
         forbidding = [finding for finding in self.findings() if finding.forbids_plan]
         wrong = min(forbidding, key=lambda finding: finding.form_row_key != here, default=None)
@@ -259,13 +267,25 @@ class StepScreen(FindingsScreen):
             return
         self.app.bell()
         key = form.state.unparsable_row_key or (wrong.form_row_key if wrong else "")
-        if key == here:
-            words = f" Enter goes on once this is fixed. {visible(form.state.hint)}"
-            self.query_one(Hint).show_text(styled(FAILED_MARK, words))
-        elif any(row.key == key for row in form.state.rows):
-            form.go_to_row(key)
+        if any(row.key == key for row in form.state.rows):
+            if key != here:
+                form.go_to_row(key)
+            self._held_key, self._undone_text = key, ""
+            self.show_hint()
         elif wrong:
-            self.notify(visible(f"{as_sentence(wrong.message)}. {wrong.remedy}"), severity="error", markup=False)
+            for chosen in self.query(f"#{key.rpartition('.')[2]}").results(MultiSelect):
+                chosen.focus()  # the list of GPUs
+            words = f"{_HELD_TEXT}{as_sentence(wrong.message)}. {wrong.screen_remedy}"
+            self.notify(visible(words), severity="error", markup=False)
+
+    def show_hint(self) -> None:
+        """Show what keeps Enter from going on, while the cursor is there; else as any form does."""
+        form = self.form
+        is_held = form.holds_focus and form.cursor == self._held_key and form.state.cursor_row_has_problem
+        if is_held and not (self._undone_text or self.is_installing):
+            self.query_one(Hint).show_text(styled(FAILED_MARK, f" {_HELD_TEXT}{visible(form.state.hint)}"))
+        else:
+            super().show_hint()
 
     def on_descendant_focus(self) -> None:
         """Show the hint of the focused row."""
@@ -277,11 +297,18 @@ class StepScreen(FindingsScreen):
     def _update_after_move(self, event: MultiSelect.Moved | Form.Moved) -> None:
         event.stop()
         self._undone_text = ""
+        if self.form.cursor != self._held_key:
+            self._held_key = ""
         if self.form.state.unparsable_row_label != self._invalid_field_shown:
             self.update()
         self.show_hint()
         self.show_cursor_row_details()
         self.refresh_bindings()
+
+    @on(Form.PathTyped)
+    def _show_what_path_leads_to(self, event: Form.PathTyped) -> None:
+        event.stop()
+        self.update()
 
     def fields_for_help(self) -> Iterable[tuple[str, str, str]]:
         """Return the fields that this step shows now."""

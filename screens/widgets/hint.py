@@ -3,9 +3,10 @@
 from textual.content import Content
 from textual.widgets import Static
 
-from .text_layout import KEY_STYLE, MUTED, styled
+from .text_layout import KEY_STYLE, MUTED, fit, styled
 
 _MIN_LINE_COUNT = 2
+_MAX_SHARE_OF_SCREEN = 3  # a third of it: the row that it is about stays in sight
 _MARK_WIDTH = 2  # cells of the mark before the words
 
 
@@ -23,13 +24,21 @@ class Hint(Static):
             return
         self._shown_text = text
         width = self.content_size.width - _MARK_WIDTH
-        lines = text.wrap(width) if width > 0 else [text]
+        lines = self._fitting_lines(text, width)
         if (height := max(_MIN_LINE_COUNT, len(lines))) != self._lines:
             self._lines = height
             self.styles.height = height
         mark = styled(("›", KEY_STYLE), " ") if text.plain else Content()
         shown = [line.stylize_before(MUTED) if not text.spans else line for line in lines]
         self.update(styled(mark, Content("\n  ").join(shown)), layout=False)
+
+    def _fitting_lines(self, text: Content, width: int) -> list[Content]:
+        """Return a text in lines, of which the last one is cut where they would take too much of the screen."""
+        lines, room = text.wrap(width) if width > 0 else [text], self.app.size.height // _MAX_SHARE_OF_SCREEN
+        if len(lines) <= max(_MIN_LINE_COUNT, room):
+            return lines
+        last = max(_MIN_LINE_COUNT, room) - 1
+        return [*lines[:last], fit(Content(" ").join(lines[last:]), width)]
 
     def on_resize(self) -> None:
         """Find again how many lines it needs."""

@@ -10,13 +10,13 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
-from .text_layout import differing_cells, heading_title
+from .text_layout import differing_cells, fit, heading_title
 
 DrawLines = Callable[[int], Sequence[Content]]
 
 
 class Lines(Widget):
-    """Some lines of text; what draws them is given the width and returns them."""
+    """Some lines of text; what draws them is given the width and returns them, and one that is longer is cut."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
@@ -45,8 +45,12 @@ class Lines(Widget):
         """Show lines that do not depend on the width."""
         self.show(lambda _width: lines)
 
+    def _lines_for_width(self, width: int) -> tuple[Content, ...]:
+        """Return the lines for a width; Textual would fold a longer one over the next."""
+        return tuple(fit(line, width) for line in self._draw(width))
+
     def _redraw_changed(self, width: int) -> None:
-        before, after = self._drawn, tuple(self._draw(width))
+        before, after = self._drawn, self._lines_for_width(width)
         self._drawn, self._width = after, width
         if len(before) != len(after):
             self.refresh(layout=True)
@@ -68,7 +72,7 @@ class Lines(Widget):
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """As many as there are lines."""
-        self._drawn, self._width = tuple(self._draw(width)), width
+        self._drawn, self._width = self._lines_for_width(width), width
         return len(self._drawn)
 
     def render(self) -> Content:

@@ -123,14 +123,41 @@ async def test_enter_in_a_row_that_is_wrong_stays_in_it(machine):
         assert form.cursor == wrong[0] != "trainer.launcher"
 
 
-async def test_enter_on_the_row_that_is_wrong_says_that_it_is_in_the_way(machine):
-    async with open_wizard(PRETRAIN_KEY, "enter", "right", "enter") as pilot:
+async def test_enter_goes_to_the_row_that_is_wrong_and_says_that_it_is_in_the_way(machine):
+    async with open_wizard(PRETRAIN_KEY, "enter", "right") as pilot:
         form, hint = pilot.app.screen.query_one(Form), pilot.app.screen.query_one(Hint)
-        assert (form.cursor, "Enter goes on once" in str(hint.render())) == ("trainer.script", False)
-        await press_keys("enter")(pilot)
-        assert (form.cursor, "Enter goes on once" in str(hint.render())) == ("trainer.script", True)
+        assert (form.cursor, "Enter goes on once" in str(hint.render())) == ("trainer.kind", False)
+        for _ in range(2):
+            await press_keys("enter")(pilot)
+            assert form.cursor == "trainer.script"
+            assert "✗ Enter goes on once this is fixed. No script is named." in str(hint.render())
         await press_keys("up")(pilot)
         assert "Enter goes on once" not in str(hint.render())
+
+
+async def test_a_path_that_is_being_typed_is_not_called_wrong(machine, tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text("print(1)\n")
+    monkeypatch.chdir(tmp_path)
+    # Without a pause only what ends the typing is seen.
+    monkeypatch.setattr("tui_train.screens.widgets.form.form.TYPING_PAUSE_SECONDS", 600)
+    async with open_wizard(PRETRAIN_KEY, "enter", "right", "down") as pilot:
+        assert "✗ no script is named" in screen_text(pilot)
+        for letter in "tra":
+            await press_keys(letter)(pilot)
+            assert "✗" not in screen_text(pilot)
+        await press_keys("enter")(pilot)
+        assert "✗ Enter goes on once this is fixed." in screen_text(pilot)
+        await press_keys("i", "down")(pilot)
+        assert "does not exist" in screen_text(pilot)
+        await press_keys("up", *"n.py")(pilot)
+        await press_keys("enter")(pilot)
+        await wait_for_step(pilot, "Recipe")
+
+
+async def test_a_path_is_called_wrong_after_a_pause(machine, monkeypatch):
+    monkeypatch.setattr("tui_train.screens.widgets.form.form.TYPING_PAUSE_SECONDS", 0.1)
+    async with open_wizard(PRETRAIN_KEY, "enter", "right", "down", "x") as pilot:
+        await wait_for_text(pilot, "✗ does not exist")
 
 
 async def test_values_that_do_not_reach_a_script_are_folded_away(machine, tmp_path):

@@ -16,6 +16,7 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -23,12 +24,14 @@ from tui_train.base.text import visible
 from tui_train.facts.machine.folder_names import names_in_local_folder
 from tui_train.profile import fields
 
-from ...messages import UndoChange, ValueChosen
+from ...messages import TYPING_PAUSE_SECONDS, UndoChange, ValueChosen
 from ..path_suggester import ListFolderNames, PathSuggester
-from ..text_layout import line_strip
+from ..text_layout import fit, line_strip
 from .entry import Entry, run_key_binding
 from .form_lines import VALUE_START_CELL, FormGroup, FormRow, cursor_stop_line_numbers, draw_form_line, entry_width
 from .form_state import FormState
+
+_PATH_KINDS = frozenset({"path", "paths", "model"})
 
 
 class Form(Widget, can_focus=True):
@@ -50,6 +53,9 @@ class Form(Widget, can_focus=True):
     class Moved(Message):
         """The cursor is on another row, or what is typed can be read no longer, or again."""
 
+    class PathTyped(Message):
+        """A path was being typed, and is taken as whole now."""
+
     @dataclass
     class GroupToggled(Message):
         """A group was opened or closed, by its key."""
@@ -65,6 +71,7 @@ class Form(Widget, can_focus=True):
         self._drawn: list[Content] = []
         self._drawn_width = 0
         self._strips: dict[int, Strip] = {}
+        self._typing_timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
         """Put the input above what is drawn."""
@@ -169,6 +176,7 @@ class Form(Widget, can_focus=True):
 
     def go_to_row(self, key: str) -> None:
         """Put the cursor on a row, opening the group in which it is."""
+        self.take_typed_path()
         if group := self.state.folded_group_key_of_row(key):
             self._toggle_fold(group)
         if self.entry.display:
@@ -186,6 +194,7 @@ class Form(Widget, can_focus=True):
         if self.state.has_open_options:
             self._move_option_mark(rows)
             return
+        self.take_typed_path()
         if key := self.state.next_cursor_stop_key(rows):
             if self.entry.display:
                 self._parse_and_post_entry()
@@ -208,7 +217,6 @@ class Form(Widget, can_focus=True):
         if row and self.state.takes_typing(row):
             text = self.state.begin_typing(row)
             entry = self.entry
-            entry.placeholder = visible(row.default_text) or row.field.empty
             entry.suggester = path_suggester(row, self.list_folder_names)
             entry.is_number = row.is_number
             with entry.prevent(Input.Changed):
@@ -229,8 +237,10 @@ class Form(Widget, can_focus=True):
     def _align_entry(self) -> None:
         row, at = self.state.row, self.state.cursor_line
         if row and at >= 0 and self.state.takes_typing(row):
+            cells = entry_width(row, self.content_size.width)
             self.entry.styles.offset = (VALUE_START_CELL, at)
-            self.entry.styles.width = entry_width(row, self.content_size.width)
+            self.entry.styles.width = cells
+            self.entry.placeholder = fit(visible(row.default_text) or row.field.empty, cells).plain
             self.entry.set_class(bool(self.state.row_as_typed(row).error), "wrong")
 
     def _scroll_to_cursor(self) -> None:
@@ -267,6 +277,7 @@ class Form(Widget, can_focus=True):
 
     def _hide_entry_if_left(self) -> None:
         if self.is_attached and not self.holds_focus:
+            self.take_typed_path()
             self.entry.display = False
             self._draw()
 
@@ -429,7 +440,29 @@ class Form(Widget, can_focus=True):
         event.stop()
         # What was typed since, or in the row before, is read by what comes after it.
         if event.value == self.entry.value:
+            self._wait_for_whole_path()
             self._parse_and_post_entry()
+
+    def _wait_for_whole_path(self) -> None:
+        """Say nothing of a path, which is wrong at almost each letter, until it is left or nothing more is typed."""
+        row = self.state.row
+        if row is None or row.field.kind not in _PATH_KINDS:
+            return
+        self.state.half_typed_key = row.key
+        if self._typing_timer:
+            self._typing_timer.stop()
+        self._typing_timer = self.set_timer(TYPING_PAUSE_SECONDS, self.take_typed_path)
+
+    def take_typed_path(self) -> bool:
+        """Take what is typed as a whole path, and return whether one was being typed."""
+        if not self.state.half_typed_key:
+            return False
+        if self._typing_timer:
+            self._typing_timer.stop()
+        self.state.half_typed_key = ""
+        self._rebuild_lines()
+        self.post_message(self.PathTyped())
+        return True
 
     def _parse_and_post_entry(self) -> None:
         """Parse the input's text as the value of the row, and post it."""

@@ -45,6 +45,7 @@ class FormState:
         self.unfolded: frozenset[str] = frozenset()
         self.unread_texts: dict[str, UnparsableText] = {}
         self.refused_key = ""  # the row in which something was typed that takes none
+        self.half_typed_key = ""  # the row in which a path is being typed: half of it may be that of nothing
         self.parsed_value: FieldValue = None  # what the input has been understood as
         self._profile_value: FieldValue = None  # what the row has
         self.value_at_entry: FieldValue = None  # what the row had when the cursor came to it
@@ -72,6 +73,8 @@ class FormState:
             untyped = row.is_typed and row.typed_text != row.text
             return replace(row, why_disabled=_VALUE_NOT_TYPABLE_REASON) if untyped and not row.why_disabled else row
         unread = self.unread_texts[row.key]
+        if row.key == self.half_typed_key:
+            return replace(row, value=unread.text)
         return replace(row, value=unread.text, error=unread.why, hint=unread.hint, fix=unread.fix_title)
 
     def takes_typing(self, row: FormRow) -> bool:

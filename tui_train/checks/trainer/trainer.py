@@ -87,7 +87,8 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         message = f"no Python here can train this: {visible('; '.join(problems)) or 'none was found'}"
         new = EnvironmentInstall(setup.trainer.package_set, "make a Python for it")
         can_make = facts.can_create_environment and not more
-        yield error("trainer.python", message, install, install=new if can_make else None, machine=True)
+        keys = "F2 makes one that can. Or name one that has them (trainer.python)." if can_make else ""
+        yield error("trainer.python", message, install, install=new if can_make else None, keys=keys, machine=True)
     elif problem := why_python_unusable(profile, setup.toolchain):
         message = f"{visible(setup.toolchain.python)} {visible(problem)}"
         remedy = "Choose another Python (trainer.python)." if setup.toolchain.problem else install
