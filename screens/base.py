@@ -48,6 +48,11 @@ class WizardScreen(Screen[None]):
         return {}
 
     @property
+    def keys_named_in_texts(self) -> tuple[str, ...]:
+        """Keys that a text of this screen names: the footer shows them before others."""
+        return ()
+
+    @property
     def wizard(self) -> DiscoveryApp:
         """The app, which knows the machine that all is for."""
         assert isinstance(self.app, DiscoveryApp)  # noqa: S101 - for the type

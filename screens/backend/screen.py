@@ -176,6 +176,11 @@ NCCL features: those to switch off, each to work around the error that it names,
         note = f"r lists {quantity(len(options), 'recipe')}" + (" of this Python" if asked else "; n asks this Python")
         return {**hosts, "nemo.recipe": "asking NeMo …" if "recipes" in self.awaited_parts else note}
 
+    @property
+    def keys_named_in_texts(self) -> tuple[str, ...]:
+        """Keys of the note beside NeMo's recipe."""
+        return ("r", "n") if trainer_has_own_field(self.profile, "nemo") else ()
+
     def lines_below_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return what the data holds, or that it is being read."""
         if self.facts is None or not trainer_has_own_field(self.profile, "finetune"):

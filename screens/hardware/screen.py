@@ -170,6 +170,11 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         shown.display = bool(gaps)
         shown.show(lambda width: [part for line in gaps for part in _wrap_indented(line, max(8, width))])
 
+    @property
+    def keys_named_in_texts(self) -> tuple[str, ...]:
+        """Keys of the title above the sets of GPUs, and of the notes of Slurm's fields."""
+        return ("s", "f3")
+
     def jump_targets(self) -> Iterable[JumpTarget]:
         """Return the GPUs as well."""
         host, gpus = self.query_one("#host", Lines), self.query_one("#gpus", MultiSelect)

@@ -1,7 +1,7 @@
 """The rows of Home: live runs in two lines, ended ones in one, profiles, and options to start a training."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ from tui_train.views.run_digest import (
     run_outcome_text,
     searchable_run_texts,
 )
+from tui_train.views.setting_values import changed_settings, changed_settings_text
 
 from ..widgets.cursor_list import ListRow
 from ..widgets.text_layout import (
@@ -51,7 +52,7 @@ RUN_KEY_PREFIX, PROFILE_KEY_PREFIX = "run:", "profile:"
 _GUARANTEED_NAME_WIDTH, _STEPS_WIDTH, _DATE_WIDTH, _CURVE_WIDTH = 22, 13, 12, 20
 _MAX_NARROW_WIDTH = 70
 _MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 16, 42
-_STATE_WIDTH, _ETA_WIDTH = 10, 14
+_STATE_WIDTH, _ETA_WIDTH, _CHANGES_WIDTH = 10, 14, 18
 _MARKED_RUN_MARK = ("◆", "b $primary")
 MARK_BY_RUN_STATE = {
     "running": LIVE_MARK,
@@ -102,12 +103,17 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
     ]
     live = sorted((run for run in runs if run.is_stoppable), key=_live_run_rank)
     ended = [run for run in runs if not run.is_stoppable]
-    today, widths = time.strftime("%Y-%m-%d"), _column_widths(runs, profiles)
+    today, widths = time.strftime("%Y-%m-%d"), _column_widths(runs, profiles, state.settings_before)
+    before = {run.run: state.settings_before.get(_run_key(run), "") for run in runs}
     panels: list[list[ListRow]] = []
     if live:
-        panels.append([title_row("Running"), *(_live_run_row(run, state.marked, widths) for run in live)])
+        panels.append(
+            [title_row("Running"), *(_live_run_row(run, before[run.run], state.marked, widths) for run in live)]
+        )
     for name, group in _run_groups(ended, is_grouped=state.grouped):
-        panels.append([title_row(name), *(_ended_run_row(run, state.marked, today, widths) for run in group)])
+        panels.append(
+            [title_row(name), *(_ended_run_row(run, before[run.run], state.marked, today, widths) for run in group)]
+        )
     if profiles:
         panels.append([title_row("Profiles"), *(_profile_row(digest, widths) for digest in profiles)])
     if not state.filter_text:
@@ -134,8 +140,8 @@ def listed_counts_text(state: HomeState, listed_rows: Sequence[ListRow]) -> str:
     return f"{runs} of {quantity(len(state.runs), 'run')}, {profiles} of {quantity(len(state.profiles), 'profile')}"
 
 
-def run_hint_text(digest: RunDigest) -> str:
-    """Return what is said of the run in which the cursor is: its id, when it was, and the user's note."""
+def run_hint_text(digest: RunDigest, settings_before: str = "") -> str:
+    """Return what is said of the run in which the cursor is: its id, when it was, the user's note, what was changed."""
     now = digest.status
     parts = [visible(digest.run.name)]
     if now and now.started:
@@ -148,6 +154,8 @@ def run_hint_text(digest: RunDigest) -> str:
     parts += [visible(about)] if about else []
     parts += [visible(digest.failure_cause.rstrip("."))] if digest.failure_cause else []
     parts += [f"“{visible(digest.note)}”"] if digest.note else []
+    changed = _settings_changed_since(digest, settings_before)
+    parts += [f"changed: {', '.join(changed)}"] if changed else []
     doing = "waiting" if digest.state == "waiting" else "running"
     ends = f" It keeps {doing} when you leave." if digest.is_live else ""
     return f"{'  '.join(parts)}.{ends}"
@@ -168,10 +176,19 @@ def _draft_text(digest: ProfileDigest) -> str:
     return ", ".join(filter(None, (name, digest.summary.text)))
 
 
-def _column_widths(runs: Sequence[RunDigest], profiles: Sequence[ProfileDigest]) -> ColumnWidths:
+def _column_widths(
+    runs: Sequence[RunDigest], profiles: Sequence[ProfileDigest], settings_before: Mapping[str, str]
+) -> ColumnWidths:
     # Of a thousand runs at every key of the filter: their labels are ASCII, a note may be cut.
     steps = max((len(_steps_text(run)) for run in runs if not run.is_stoppable), default=0)
-    details = (_STATE_WIDTH + len(run_outcome_text(run)) + len(run.note) + 2 for run in runs if not run.is_stoppable)
+    details = (
+        _STATE_WIDTH
+        + len(run_outcome_text(run))
+        + (len(run.note) or _CHANGES_WIDTH * (_run_key(run) in settings_before))
+        + 2
+        for run in runs
+        if not run.is_stoppable
+    )
     own = max((cell_len(visible(digest.name)) for digest in profiles), default=0)
     name = max((len(run.run.label) for run in runs), default=0)
     name = max(name, own)
@@ -184,18 +201,19 @@ def _no_match_row() -> ListRow:
     return ListRow("", "none", lambda width: (columns(width, (styled(("Nothing matches. Esc shows all.", MUTED)), 0)),))
 
 
-def _live_run_row(digest: RunDigest, marked_keys: frozenset[str], widths: ColumnWidths) -> ListRow:
+def _live_run_row(digest: RunDigest, before: str, marked_keys: frozenset[str], widths: ColumnWidths) -> ListRow:
     mark = _run_key(digest) in marked_keys
-    draw = partial(_waiting_run_lines if digest.state == "waiting" else _live_run_lines, digest, mark, widths)
-    return ListRow(_run_key(digest), (digest, mark, widths), draw, height=2, section="live")
+    draw = partial(_waiting_run_lines if digest.state == "waiting" else _live_run_lines, digest, before, mark, widths)
+    return ListRow(_run_key(digest), (digest, before, mark, widths), draw, height=2, section="live")
 
 
-def _ended_run_row(digest: RunDigest, marked_keys: frozenset[str], today: str, widths: ColumnWidths) -> ListRow:
+def _ended_run_row(
+    digest: RunDigest, before: str, marked_keys: frozenset[str], today: str, widths: ColumnWidths
+) -> ListRow:
     mark = _run_key(digest) in marked_keys
     # Tomorrow its date is called otherwise.
-    return ListRow(
-        _run_key(digest), (digest, mark, today, widths), partial(_ended_run_lines, digest, mark, widths), section="runs"
-    )
+    shown = (digest, before, mark, today, widths)
+    return ListRow(_run_key(digest), shown, partial(_ended_run_lines, digest, before, mark, widths), section="runs")
 
 
 def _profile_row(digest: ProfileDigest, widths: ColumnWidths) -> ListRow:
@@ -221,9 +239,12 @@ def _devices_cell(digest: RunDigest) -> Content:
     return styled("  ", (visible(digest.devices), MUTED))
 
 
-def _waiting_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
+def _waiting_run_lines(
+    digest: RunDigest, before: str, is_marked: bool, widths: ColumnWidths, width: int
+) -> tuple[Content, ...]:
     name = widths.name_width(width)
-    note = truncated_text(visible(digest.note), width - name - _ETA_WIDTH)
+    room = width - name - _ETA_WIDTH
+    note = truncated_text(_note_or_changes_text(digest, before, room), room)
     why = visible(digest.status.waits_for) if digest.status else ""
     return (
         columns(
@@ -236,7 +257,9 @@ def _waiting_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths,
     )
 
 
-def _live_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
+def _live_run_lines(
+    digest: RunDigest, before: str, is_marked: bool, widths: ColumnWidths, width: int
+) -> tuple[Content, ...]:
     name = widths.name_width(width)
     part = digest.step / digest.steps if digest.steps else 0.0
     done, whole = grouped_digits(digest.step), grouped_digits(digest.steps)
@@ -262,20 +285,32 @@ def _live_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, wi
     if (newest + evaluation + more).cell_length > width - name - _CURVE_WIDTH - 2:
         more = Content()  # the losses are not cut for it
     losses = styled(newest, evaluation, more)
-    room = width - name - losses.cell_length - _kept_note_width(digest.note, 3)
+    note = _note_or_changes_text(digest, before, (width - name) // 2)
+    room = width - name - losses.cell_length - _kept_note_width(note, 3)
     curve = max(0, min(_CURVE_WIDTH, room - 2))
     second = columns(
         width,
         (_devices_cell(digest), name),
         (styled((sparkline(digest.losses, curve), "$live")), curve + 2),
-        (_with_note(losses, digest.note, 3, width - name - curve - 2), 0),
+        (_with_note(losses, note, 3, width - name - curve - 2), 0),
     )
     return first, second
 
 
+def _settings_changed_since(digest: RunDigest, before: str) -> tuple[str, ...]:
+    return changed_settings(before, digest.searchable_settings) if before else ()
+
+
+def _note_or_changes_text(digest: RunDigest, before: str, width: int) -> str:
+    """Return a run's note; else, in so many cells, what was changed since the run before."""
+    if digest.note:
+        return visible(digest.note)
+    return changed_settings_text(_settings_changed_since(digest, before), width)
+
+
 def _kept_note_width(note: str, gap: int) -> int:
     """Return the cells that a note keeps where there is little room: of an array's run, those of its value."""
-    setting = split_setting(visible(note))
+    setting = split_setting(note)
     return len(setting[1]) + 2 + gap if setting else 0
 
 
@@ -286,7 +321,7 @@ def _with_note(text: Content, note: str, gap: int, width: int) -> Content:
     gap = gap if text.plain else 0
     kept = _kept_note_width(note, gap)
     text = fit(text, width - kept) if kept else text
-    shown = truncated_text(visible(note), max(0, width - text.cell_length - gap))
+    shown = truncated_text(note, max(0, width - text.cell_length - gap))
     return styled(text, (f"{' ' * gap}{shown}", MUTED)) if shown else text
 
 
@@ -305,12 +340,16 @@ def _steps_text(digest: RunDigest) -> str:
     return f"{grouped_digits(digest.step)}/{grouped_digits(digest.steps)}" if digest.step and digest.steps else ""
 
 
-def _ended_run_lines(digest: RunDigest, is_marked: bool, widths: ColumnWidths, width: int) -> tuple[Content, ...]:
+def _ended_run_lines(
+    digest: RunDigest, before: str, is_marked: bool, widths: ColumnWidths, width: int
+) -> tuple[Content, ...]:
     date = relative_date_text(digest.status.started if digest.status else None, time.time())
     colour = MARK_BY_RUN_STATE.get(digest.state, ("", ""))[1]
     name, steps = widths.name_width(width), widths.steps if width > _MAX_NARROW_WIDTH else 0
     room = width - name - _STATE_WIDTH - steps - _DATE_WIDTH - 1
-    outcome = _with_note(styled(visible(run_outcome_text(digest))), digest.note, 2, room)
+    outcome = styled(visible(run_outcome_text(digest)))
+    note = _note_or_changes_text(digest, before, max(room // 2, room - outcome.cell_length - 2))
+    outcome = _with_note(outcome, note, 2, room)
     cells = [
         (_name_cell(digest, is_marked, ""), name),
         (styled((f"{digest.state:<{_STATE_WIDTH}}", colour), outcome), 0),

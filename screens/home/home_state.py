@@ -16,6 +16,7 @@ class HomeState:
 
     def __init__(self) -> None:
         self.runs: dict[str, RunDigest] = {}
+        self.settings_before: dict[str, str] = {}  # those of the run before of the same profile, where there is one
         self.profiles: dict[str, ProfileDigest] = {}
         self.draft: ProfileDigest | None = None  # what was edited last
         self.filter_text = ""
@@ -27,6 +28,7 @@ class HomeState:
     ) -> None:
         """Set the runs and profiles; those that are gone are no longer marked."""
         self.runs = {f"run:{digest.run.path}": digest for digest in runs}
+        self.settings_before = _settings_before(self.runs)
         self.profiles = {f"profile:{digest.name}": digest for digest in profiles}
         self.marked = frozenset(key for key in self.marked if key in self.runs)
         self.draft = draft
@@ -93,6 +95,18 @@ def runs_text(runs: "tuple[RunDigest, ...]") -> str:
     names = ", ".join(visible(each.run.label) for each in runs[:MAX_NAMES_SHOWN])
     more = f" and {len(runs) - MAX_NAMES_SHOWN} more" if len(runs) > MAX_NAMES_SHOWN else ""
     return f"the run {visible(runs[0].run.name)}" if len(runs) == 1 else f"the {len(runs)} marked runs ({names}{more})"
+
+
+def _settings_before(runs: "dict[str, RunDigest]") -> dict[str, str]:
+    """Return for each run the settings of the newest earlier one of its profile, of runs with the newest first."""
+    last, found = dict[str, str](), dict[str, str]()
+    for key, digest in reversed(runs.items()):
+        if not digest.searchable_settings:
+            continue
+        if before := last.get(_profile_name(digest)):
+            found[key] = before
+        last[_profile_name(digest)] = digest.searchable_settings
+    return found
 
 
 def _profile_name(digest: "RunDigest") -> str:

@@ -179,6 +179,11 @@ on each panel and group, which goes there, q quit."""
         self.post_message(HomeDrawn())
         self.refresh_list()  # what is known only of the runs that are seen
 
+    @property
+    def keys_named_in_texts(self) -> tuple[str, ...]:
+        """Keys of the row of a new training, and of the hint on a profile."""
+        return ("n", "g")
+
     # What is read
 
     def refresh_list(self) -> None:
@@ -271,7 +276,11 @@ on each panel and group, which goes there, q quit."""
         if run:
             from .home_rows import run_hint_text
 
-            words = visible(run.run.name) if self._has_pane_room else run_hint_text(run)
+            words = (
+                visible(run.run.name)
+                if self._has_pane_room
+                else run_hint_text(run, self.state.settings_before.get(key, ""))
+            )
         elif key in self.state.profiles and not self._has_pane_room:
             words = "Enter opens its steps, g runs it now."
         self.query_one(Hint).show_text(Content(words))

@@ -109,7 +109,7 @@ def _installation_lines(installation: Installation, width: int, max_output_lines
         amount = f" {percent(share)}  {size_text(progress.downloaded)} of {size_text(progress.total)} downloaded, "
         lines.append(
             fit(
-                styled(share_bar(share, min(_MAX_BAR_WIDTH, width // 2)), amount, (duration_text(seconds), MUTED)),
+                styled(share_bar(share, min(_MAX_BAR_WIDTH, width // 3)), amount, (duration_text(seconds), MUTED)),
                 width,
             )
         )

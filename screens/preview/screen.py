@@ -61,7 +61,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         Binding("y", "copy_file", "Copy file"),
         Binding("s", "save_profile", "Save profile"),
         Binding("e", "export_files", "Export"),
-        Binding("a", "start_array", "Several values"),
+        Binding("a", "start_array", "Array"),
         Binding("slash", "search_files", "Search", key_display="/"),
         Binding("left", "show_next_file(-1)", "File", key_display="←→"),
         Binding("right", "show_next_file(1)", show=False),
@@ -105,6 +105,13 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     def _first_error_forbidding_plan(self) -> Finding | None:
         """Return the error without which something could be planned."""
         return next((finding for finding in self.findings() if finding.forbids_plan), None)
+
+    @property
+    def keys_named_in_texts(self) -> tuple[str, ...]:
+        """Keys of the titles and of the hint; and what starts several runs, which is nowhere else."""
+        if not self._is_composed or not self.query_one("#body").display:
+            return ("slash",)
+        return ("w", "a", "f", "d", "slash", *(() if self.wizard.can_start else ("e",)))
 
     @property
     def footer_text_by_key(self) -> Mapping[str, str]:

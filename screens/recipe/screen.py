@@ -115,6 +115,11 @@ Those that change the training ask for your consent; the others keep it the same
         return self._prediction.workload.unknown_model
 
     @property
+    def keys_named_in_texts(self) -> tuple[str, ...]:
+        """F3 stands in the title of Memory."""
+        return ("f3",)
+
+    @property
     def footer_text_by_key(self) -> Mapping[str, str]:
         """F3 fetches the sizes of a model that nothing is known of."""
         return {**super().footer_text_by_key, **({"f3": "Fetch config.json"} if self._model_without_sizes else {})}

@@ -139,8 +139,9 @@ class StepScreen(FindingsScreen):
         if not self._is_composed or self.facts is None:
             return
         setup = self.setup
-        half_typed, found = self.form.state.half_typed_key, self.wizard.findings_for(
-            self.wizard.setup_for_profile(self.profile, self.facts)
+        half_typed, found = (
+            self.form.state.half_typed_key,
+            self.wizard.findings_for(self.wizard.setup_for_profile(self.profile, self.facts)),
         )
         self._all_findings = tuple(finding for finding in found if finding.form_row_key != half_typed)
         self.form.list_folder_names = self.wizard.list_folder_names

@@ -1,5 +1,7 @@
 """The line at the bottom: the keys that work now, the screen's main ones first; a click on one presses it.
 
+Those that a text of the screen names come before the others, and the long words of F2 make room for them.
+
 Not Textual's Footer, a widget for each key: a screen with it takes 2.6 times as long to open, and it 12 times as long
 where the keys are looked at again (8.2.8, 80x24, 9 keys).
 """
@@ -17,11 +19,13 @@ from tui_train.base.text import quantity
 from .text_layout import KEY_STYLE, fit, styled
 
 _HELP_KEY = "f1"
-_KEYS_SHOWN_FIRST = ("enter", "escape", "f2", "left", "space")
+_FIX_KEY = "f2"
+_KEYS_SHOWN_FIRST = ("enter", "escape", _FIX_KEY, "left", "space")
 _JUMP_KEY = "ctrl+o"  # takes room only where all others have theirs
 _KEYS_SHOWN_LAST = (_JUMP_KEY, _HELP_KEY, "ctrl+p", "q")
-_GAP_TEXT = "   "
+_GAP_TEXT, _SMALL_GAP_TEXT = "   ", "  "
 _MAX_TEXT_WIDTH = 26  # cells of what a key does
+_MIN_FIX_TEXT_WIDTH = 10  # of what F2 does, in less it has the words of its binding
 _MAX_SHORT_TEXT_CHARACTERS = 12  # characters that are never more cells than that
 _WIDEST_HIDDEN_KEYS_TEXT = ", +10 keys"
 _MENU_BINDING = Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p")
@@ -35,6 +39,8 @@ class KeyBar(Widget):
         self._line = Content()
         self._drawn_width = -1
         self._screen_texts: Mapping[str, str] = {}
+        self._named_keys: tuple[str, ...] = ()
+        self._gap_text, self._fix_text_width = _GAP_TEXT, _MAX_TEXT_WIDTH
         self._spans: list[tuple[int, int, str]] = []
         self._update_is_due = False
 
@@ -60,15 +66,18 @@ class KeyBar(Widget):
         """Return the keys with their words."""
         words = Content()
         self._screen_texts = getattr(self.screen, "footer_text_by_key", {})
+        self._named_keys = getattr(self.screen, "keys_named_in_texts", ())
         self._spans = []
+        self._gap_text, self._fix_text_width = _GAP_TEXT, _MAX_TEXT_WIDTH
         shown = self._shown_bindings()
         fitting = self._bindings_that_fit(shown)
         if len(fitting) < len(shown):
             shown = [binding for binding in shown if binding.key != _JUMP_KEY]
+            self._make_room_for_named_keys(shown)
             fitting = self._bindings_that_fit(shown)
         left_out = len(shown) - len(fitting)
         for binding in fitting:
-            words += _GAP_TEXT if words.plain else ""
+            words += self._gap_text if words.plain else ""
             start = words.cell_length
             words += styled((self.app.get_key_display(binding), KEY_STYLE), f" {self._key_text(binding)}")
             if binding.key == _HELP_KEY and left_out:
@@ -89,11 +98,20 @@ class KeyBar(Widget):
             if start <= at < end:
                 self.app.simulate_key(key)
 
+    def _make_room_for_named_keys(self, bindings: list[Binding]) -> None:
+        """Shorten the words of F2, and at last the gaps, until the keys that texts name fit."""
+        named = {binding.key for binding in bindings} & {*self._named_keys}
+        for self._gap_text in (_GAP_TEXT, _SMALL_GAP_TEXT):
+            for self._fix_text_width in range(_MAX_TEXT_WIDTH, _MIN_FIX_TEXT_WIDTH - 2, -1):
+                if named <= {binding.key for binding in self._bindings_that_fit(bindings)}:
+                    return
+
     def _bindings_that_fit(self, bindings: list[Binding]) -> list[Binding]:
         """Return what fits whole: where not all do, the last are left out, and F1 stays, which says how many."""
-        room = (self.content_size.width or self.app.size.width - 2) + len(_GAP_TEXT)
+        gap = self._gap_text
+        room = (self.content_size.width or self.app.size.width - 2) + len(gap)
         widths = {
-            binding.key: cell_len(f"{self.app.get_key_display(binding)} {self._key_text(binding)}{_GAP_TEXT}")
+            binding.key: cell_len(f"{self.app.get_key_display(binding)} {self._key_text(binding)}{gap}")
             for binding in bindings
         }
         if sum(widths.values()) > room and _HELP_KEY in widths:
@@ -110,6 +128,9 @@ class KeyBar(Widget):
     def _key_text(self, binding: Binding) -> str:
         """Return what a key does, in the screen's own words where it has some."""
         words = self._screen_texts.get(binding.key, binding.description)
+        if binding.key == _FIX_KEY and self._fix_text_width < _MAX_TEXT_WIDTH:
+            short = binding.description if self._fix_text_width < _MIN_FIX_TEXT_WIDTH else words
+            return fit(short, self._fix_text_width).plain
         return words if len(words) <= _MAX_SHORT_TEXT_CHARACTERS else fit(words, _MAX_TEXT_WIDTH).plain
 
     def _shown_bindings(self) -> list[Binding]:
@@ -121,5 +142,6 @@ class KeyBar(Widget):
         middle = [
             binding.key for binding in found.values() if binding.key not in {*_KEYS_SHOWN_FIRST, *_KEYS_SHOWN_LAST}
         ]
+        middle.sort(key=lambda key: key in self._named_keys)
         order = [*_KEYS_SHOWN_FIRST, *reversed(middle), *_KEYS_SHOWN_LAST]
         return sorted(found.values(), key=lambda binding: order.index(binding.key))

@@ -110,7 +110,7 @@ def command_lines(preview: PreviewContent, width: int, *, with_variables: bool) 
     command = preview.command
     count = len(command.settings)
     without = f", with {quantity(count, 'environment variable')}" if count and not with_variables else ""
-    note = f"c copies it, f shows its {quantity(preview.files, 'file')}{without}"
+    note = f"f shows its {quantity(preview.files, 'file')}{without}"
     shown = command if with_variables else PlainCommand(command.folder, (), command.groups, command.uses_run_dir)
     rows = wrap_command(shown, width - 2)
     lines = [heading("Command", note, width)]

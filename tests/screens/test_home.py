@@ -19,6 +19,7 @@ from pilot import (
     wait_for_text,
     wait_for_workers,
 )
+from rich.cells import cell_len
 from support import (
     facts,
     make_run_copies,
@@ -135,6 +136,30 @@ def test_the_value_of_an_array_is_seen_at_any_width(tmp_path, width, state):
     lines = [line.plain for line in row.draw(width)]
     assert "=1.5e-4" in lines[0 if state == "waiting" else -1]
     assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize(("width", "changed"), [(62, "=0.2"), (78, "lr=0.2, steps=600"), (118, "lr=0.2, steps=600")])
+@pytest.mark.parametrize("state", ["waiting", "running", "finished"])
+def test_a_run_says_what_was_changed_since_the_one_before(tmp_path, width, changed, state):
+    digest = DigestCache().read_digest(finished_run(tmp_path))
+    settings = ("trainer.arguments=--lr=0.2\nrecipe.steps=600", "", "trainer.arguments=--lr=0.1\nrecipe.steps=60")
+    runs = [
+        msgspec.structs.replace(
+            digest,
+            run=RunDir(tmp_path / f"2026010{9 - number}-120000-project-train"),
+            profile_name="other" if number == 1 else "project-train",
+            searchable_settings=text or "recipe.seed=7",
+            status=RunStatus(state if number == 0 else "finished", started=1000.0),
+        )
+        for number, text in enumerate(settings)
+    ]
+    home = HomeState()
+    home.update(tuple(runs), (), None)
+    rows = [row for row in home_rows(home) if row.key.startswith("run:")]
+    texts = ["\n".join(line.plain for line in row.draw(width)) for row in rows]
+    assert [changed in text for text in texts] == [True, False, False]
+    assert "lr=" not in "".join(texts[1:])
+    assert all(cell_len(line) <= width for text in texts for line in text.split("\n"))
 
 
 def test_training_runs_come_first_then_those_that_wait_in_their_order(tmp_path):

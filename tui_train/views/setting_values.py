@@ -1,9 +1,10 @@
 """Values of settings, of a profile or of a run's plan, as text that is safe to show, and that a filter searches."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tui_train.base.text import visible
+from tui_train.base.text import truncated_text, visible
 from tui_train.profile import fields
 from tui_train.profile.secret_values import displayed_value
 from tui_train.profile.types import Profile
@@ -20,6 +21,12 @@ _PLAN_KEY_BY_SETTING = {
     "trainer.python": "python",
     "communication.backend": "backend",
 }
+_ARGUMENTS_KEY = "trainer.arguments"
+# What two runs of one training have otherwise by themselves, or without any effect on it.
+_KEYS_NEVER_CHANGED_BY_HAND = frozenset(
+    {"name", "hardware.gpus", "trainer.output", "notify.command", "notify.webhook", "tracking.project"}
+)
+_UNSET_TEXT = "default"
 
 
 def searchable_settings_text(profile: Profile | None, plan: Mapping[str, Any]) -> str:
@@ -27,6 +34,57 @@ def searchable_settings_text(profile: Profile | None, plan: Mapping[str, Any]) -
     planned = {key: text for key in _PLAN_KEY_BY_SETTING if (text := planned_value(key, plan))}
     chosen = {key: shown_profile_value(key, profile) for key in fields.chosen_keys(profile)} if profile else {}
     return "\n".join(f"{key}={value}" for key, value in {**planned, **chosen}.items())
+
+
+def changed_settings(text_before: str, text: str) -> tuple[str, ...]:
+    """Return what differs between two texts of settings, as `name=value` of the second, of arguments each its own."""
+    before, now = (dict(_named_values(each)) for each in (text_before, text))
+    changed = []
+    for key in now | before:
+        value, old = now.get(key, _UNSET_TEXT), before.get(key, _UNSET_TEXT)
+        if value != old:
+            # Of a path its last part, where that differs.
+            own, own_before = (each.rstrip("/").rpartition("/")[2] for each in (value, old))
+            changed.append(f"{key.rpartition('.')[2].lstrip('-')}={own if own and own != own_before else value}")
+    return tuple(changed)
+
+
+def changed_settings_text(changed: tuple[str, ...], width: int) -> str:
+    """Return as many of some changes as have room, and how many more there are; the first is cut in its name."""
+    for count in range(len(changed), 0, -1):
+        more = len(changed) - count
+        text = ", ".join((*changed[:count], *((f"+{more}",) if more else ())))
+        if len(text) <= width:
+            return text
+    more = f", +{len(changed) - 1}" if changed[1:] else ""
+    return f"{truncated_text(changed[0], width - len(more))}{more}" if changed and width > len(more) + 1 else ""
+
+
+def _named_values(settings_text: str) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a text, with each argument of a script as one."""
+    for line in settings_text.split("\n"):
+        key, _, value = line.partition("=")
+        if key == _ARGUMENTS_KEY:
+            yield from _argument_values(value)
+        elif key and key not in _KEYS_NEVER_CHANGED_BY_HAND:
+            yield key, value
+
+
+def _argument_values(command_text: str) -> Iterator[tuple[str, str]]:
+    """Yield the options of a script's arguments with their values, but for those that are of the recipe."""
+    try:
+        words = shlex.split(command_text)
+    except ValueError:
+        words = command_text.split()
+    name, values = "arguments", list[str]()
+    for word in (*words, "--"):
+        if word.startswith("--"):
+            if values and "{" not in values[0]:
+                yield name, " ".join(values)
+            name, equals, value = word.partition("=")
+            values = [value] if equals else ["on"] if word != "--" else []
+        else:
+            values = [*([] if values == ["on"] else values), word]
 
 
 def shown_profile_value(key: str, profile: Profile) -> str:
