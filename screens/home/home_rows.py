@@ -154,7 +154,7 @@ def run_hint_text(digest: RunDigest, settings_before: str = "") -> str:
     parts += [visible(about)] if about else []
     parts += [visible(digest.failure_cause.rstrip("."))] if digest.failure_cause else []
     parts += [f"“{visible(digest.note)}”"] if digest.note else []
-    changed = _settings_changed_since(digest, settings_before)
+    changed = [each for each in _settings_changed_since(digest, settings_before) if each not in digest.note]
     parts += [f"changed: {', '.join(changed)}"] if changed else []
     doing = "waiting" if digest.state == "waiting" else "running"
     ends = f" It keeps {doing} when you leave." if digest.is_live else ""
@@ -229,10 +229,11 @@ def _run_key(digest: RunDigest) -> str:
     return f"{RUN_KEY_PREFIX}{digest.run.path}"
 
 
-def _name_cell(digest: RunDigest, is_marked: bool, style: str) -> Content:
+def _name_cell(digest: RunDigest, is_marked: bool, style: str, width: int) -> Content:
     # One sign a row: that of a marked run is its mark, its state stands beside in a word.
     sign, colour = _MARKED_RUN_MARK if is_marked else MARK_BY_RUN_STATE.get(digest.state, (" ", ""))
-    return styled((sign, colour), " ", (visible(digest.run.label), "b $primary" if is_marked else style))
+    name = styled((sign, colour), " ", (visible(digest.run.label), "b $primary" if is_marked else style))
+    return fit(name, width - 1)  # a gap before what stands beside it
 
 
 def _devices_cell(digest: RunDigest) -> Content:
@@ -249,7 +250,7 @@ def _waiting_run_lines(
     return (
         columns(
             width,
-            (_name_cell(digest, is_marked, "b"), name),
+            (_name_cell(digest, is_marked, "b", name), name),
             (styled((note, MUTED)), 0),
             (digest.state, -_ETA_WIDTH),
         ),
@@ -272,7 +273,7 @@ def _live_run_lines(
     line = share_bar(part, max(0, width - name - 5 - _STEPS_WIDTH - _ETA_WIDTH - 2)) if digest.steps else Content()
     first = columns(
         width,
-        (_name_cell(digest, is_marked, "b"), name),
+        (_name_cell(digest, is_marked, "b", name), name),
         (line, 0),
         (percent(min(1.0, part)) if digest.steps else "", -5),
         (styled((steps, MUTED)), -_STEPS_WIDTH),
@@ -351,7 +352,7 @@ def _ended_run_lines(
     note = _note_or_changes_text(digest, before, max(room // 2, room - outcome.cell_length - 2))
     outcome = _with_note(outcome, note, 2, room)
     cells = [
-        (_name_cell(digest, is_marked, ""), name),
+        (_name_cell(digest, is_marked, "", name), name),
         (styled((f"{digest.state:<{_STATE_WIDTH}}", colour), outcome), 0),
         *([(styled((_steps_text(digest), MUTED)), -steps)] if steps else []),
         (styled((date, MUTED)), -_DATE_WIDTH),

@@ -211,6 +211,7 @@ class PlanScreen(StepScreen):
     def _show_previous_run(self, event: PreviousRunRead) -> None:
         self._previous = event.previous
         self._update_preview_content()
+        self.refresh_bindings()
 
     def action_toggle_changes(self) -> None:
         """Show which lines of the files the run before had otherwise, or the files again."""

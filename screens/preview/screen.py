@@ -109,9 +109,9 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     @property
     def keys_named_in_texts(self) -> tuple[str, ...]:
         """Keys of the titles and of the hint; and what starts several runs, which is nowhere else."""
-        if not self._is_composed or not self.query_one("#body").display:
-            return ("slash",)
-        return ("w", "a", "f", "d", "slash", *(() if self.wizard.can_start else ("e",)))
+        files = ("slash",) if self._is_composed and self.query_one(FileViewer).display else ()
+        is_story_shown = not files or self.query_one("#body").display
+        return (*files, *(("w", "a", "f", "d") if is_story_shown else ()), *(() if self.wizard.can_start else ("e",)))
 
     @property
     def footer_text_by_key(self) -> Mapping[str, str]:
