@@ -242,6 +242,17 @@ async def test_the_run_that_is_edited_is_compared_with(machine):
         await wait_for_text(pilot, f"nothing since {older.name}")
 
 
+async def test_keys_that_a_title_names_and_an_array_stand_in_the_footer(machine):
+    run_of(profile({"recipe.steps": 20}))
+    async with open_wizard(*TO_PREVIEW) as pilot:
+        # A finding whose fix has long words is to leave them room.
+        pilot.app.edits.set_profile(profile({"recipe.global_batch": 15}))
+        await wait_for_text(pilot, "; d shows it", "f shows its", "F2 ")
+        footer = screen_text(pilot).splitlines()[-1]
+        assert [key for key in ("F2 ", "a Array", "f Files", "d Changes", "F1 Help") if f"  {key}" not in footer] == []
+        assert "…" not in footer
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize(
     ("size", "name_of_now"), sample([((100, 40), "+++ now"), ((120, 40), "│ now"), ((160, 40), "│ now")], 2), ids=str
