@@ -21,7 +21,7 @@ NAMED_KEY = re.compile(
     r"(?<![\w`'\"/])([b-z/]|F\d)(?= (?:asks|cancels|chooses|copies|exports|lists|searches|shows|starts|traces)\b)"
 )
 WALKS = {
-    "fine-tune": ("enter", "f1", "escape", "enter", "enter", "o", "escape", "up"),
+    "fine-tune": ("enter", "f1", "escape", "enter", "down", "down", "enter", "o", "escape"),
     "quickstart": (
         "down",
         "down",
