@@ -162,10 +162,6 @@ on each panel and group, which goes there, q quit."""
         self.set_interval(_REFRESH_SECONDS, self.refresh_list)
         self.set_interval(_HOST_QUERY_PERIOD_SECONDS, self._update_remote_runs_if_any)
 
-    def on_resize(self) -> None:
-        """Explain the row beside the list as soon as there is room, which the first size tells as well."""
-        self.call_after_refresh(self._show_hint_and_details)
-
     def on_screen_resume(self) -> None:
         """Read again when the screen is shown again."""
         self.watch_facts()
@@ -181,6 +177,7 @@ on each panel and group, which goes there, q quit."""
 
     def _go_on_after_first_picture(self) -> None:
         self.post_message(HomeDrawn())
+        self._show_hint_and_details()  # how much room there is shows with the first picture
         self.refresh_list()  # what is known only of the runs that are seen
 
     @property
