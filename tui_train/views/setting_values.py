@@ -56,8 +56,8 @@ def changed_settings_text(changed: tuple[str, ...], width: int) -> str:
         text = ", ".join((*changed[:count], *((f"+{more}",) if more else ())))
         if len(text) <= width:
             return text
-    more = f", +{len(changed) - 1}" if changed[1:] else ""
-    return f"{truncated_text(changed[0], width - len(more))}{more}" if changed and width > len(more) + 1 else ""
+    rest = f", +{len(changed) - 1}" if changed[1:] else ""
+    return f"{truncated_text(changed[0], width - len(rest))}{rest}" if changed and width > len(rest) + 1 else ""
 
 
 def _named_values(settings_text: str) -> Iterator[tuple[str, str]]:
