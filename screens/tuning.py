@@ -21,7 +21,7 @@ from tui_train.actions.tune.tune import (
     run_tuning,
     trial_rows,
 )
-from tui_train.base.text import quantity, text_table, typeset_ascii
+from tui_train.base.text import quantity, text_table, typeset_ascii, visible
 from tui_train.facts.gpus.gpu_sets import are_gpus_in_use
 from tui_train.setup.setup import Setup
 
@@ -95,7 +95,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
     @property
     def _can_wait_for_gpus(self) -> bool:
         setup = self._setup
-        return setup.device == "cuda" and are_gpus_in_use(setup.facts, (gpu.uuid for gpu in setup.gpus))
+        return setup.device == "cuda" and not setup.facts.host and are_gpus_in_use(setup.facts, (gpu.uuid for gpu in setup.gpus))
 
     def action_toggle_bf16(self) -> None:
         """Try bf16 as well, or not."""
@@ -126,6 +126,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         states = run_tuning(
             self._profile,
             self._facts,
+            place=self.wizard.place_for(self._profile),
             precisions=("bf16",) if self._with_bf16 else (),
             when_free=when_free,
             cancelled=lambda: worker.is_cancelled,
@@ -150,6 +151,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
     def _show_trials(self) -> None:
         setup, recipe = self._setup, self._setup.effective_profile.recipe
         where = quantity(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
+        where += f" of {visible(setup.facts.host)}" if setup.facts.host else ""
         seconds = f"{MAX_TRIAL_SECONDS:.0f} s"
         asked = (
             f"Up to {MAX_TRIALS} short trainings on {where}, at most {seconds} each, one after the other.\n"

@@ -224,7 +224,7 @@ Those that change the training ask for your consent; the others keep it the same
         counted = self._traced_memory.get(found.workload)
         busy = self._traced_workload is not None and self._traced_workload == found.workload
         changes = () if busy else rung_effects(setup)
-        note = "tracing …; F3 ends it" if busy else "estimated; F3 traces it"
+        note = "tracing …; F3 ends it" if busy else "estimated" + "; F3 traces it" * (not self.wizard.other_machine_name)
         remedy = ""
         if self._model_without_sizes:
             remedy = "fetching config.json …" if self._fetching else "F3 fetches config.json alone, a few kB"
@@ -249,10 +249,10 @@ Those that change the training ask for your consent; the others keep it the same
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Tracing and trials run here, and say nothing of another machine; of a cluster's nodes only tracing does."""
-        if action in {"trace_memory", "open_tuning"} and self.wizard.other_machine_name:
+        """Tracing runs here, and says nothing of another machine; trials run here and on a host, and not by Slurm."""
+        if action == "trace_memory" and self.wizard.other_machine_name:
             return False
-        if action == "open_tuning" and self.wizard.uses_slurm:
+        if action == "open_tuning" and (self.wizard.uses_slurm or not self.wizard.can_start):
             return False
         return super().check_action(action, parameters)
 

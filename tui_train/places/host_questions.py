@@ -270,15 +270,17 @@ def ask_start(
     *,
     only_look: bool = False,
     after_job: str = "",
+    end_after: int = 0,
 ) -> HostLine:
     """Have a run started, once however often it is asked for, and return what became of it.
 
     With `only_look` it is only asked, and a start that has not come there by now is not made any more. NoAnswer where
-    that is not known, StartUnderWay where the host does not know it yet. A job starts once `after_job` has ended.
+    that is not known, StartUnderWay where the host does not know it yet. A job starts once `after_job` has ended. After
+    `end_after` seconds (0: never) the host ends the run.
     """
     question = {
         "do": "start", "id": asked.id, "slurm": asked.slurm, "options": options, "look": only_look,
-        "after_job": after_job,
+        "after_job": after_job, "end_after": end_after,
     }  # fmt: skip
     answer = ask_machine(
         place, question, within_seconds=_STATUS_TIMEOUT_SECONDS if only_look else _ANSWER_TIMEOUT_SECONDS

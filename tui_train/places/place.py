@@ -124,7 +124,7 @@ class Place(Struct, frozen=True):
 
     # Runs
 
-    def submit(
+    def submit(  # noqa: PLR0913 - each has a default but two
         self,
         prepared: PreparedPlan,
         plan: Plan,
@@ -132,8 +132,12 @@ class Place(Struct, frozen=True):
         *,
         when_free: WhenFree = "",
         after_job: str = "",
+        end_after: int = 0,
     ) -> RunDir:
-        """Write the run folder of these very files, here and there, and start it; a job once `after_job` has ended."""
+        """Write the run folder of these very files, here and there, and start it; a job once `after_job` has ended.
+
+        A host ends it after `end_after` seconds, 0 for never, without time to save.
+        """
         self._require_startable()
         if when_free:
             _require_can_wait(by_slurm=plan.slurm is not None, machine_count=plan.nodes)
@@ -147,7 +151,7 @@ class Place(Struct, frozen=True):
             if self.host:
                 write_run_place(run.path, create_run_folder_on_host(self.host, run, files))
                 interrupts.raise_if_start_interrupted("")
-            self._start(run, interrupts, when_free=when_free, after_job=after_job)
+            self._start(run, interrupts, when_free=when_free, after_job=after_job, end_after=end_after)
         except TuiTrainError:
             # One that never started would only clutter the list.
             if read_status(run).state == "new":
@@ -177,14 +181,28 @@ class Place(Struct, frozen=True):
         self._start(run, interrupts, resume=True, when_free=when_free or unfinished_wait_mode(run))
         return restart_note(run)
 
-    def _start(
-        self, run: RunDir, interrupts: Interrupts, *, when_free: WhenFree, resume: bool = False, after_job: str = ""
+    def _start(  # noqa: PLR0913 - each has a default but three
+        self,
+        run: RunDir,
+        interrupts: Interrupts,
+        *,
+        when_free: WhenFree,
+        resume: bool = False,
+        after_job: str = "",
+        end_after: int = 0,
     ) -> None:
         if not self.name:
             start_run(run, resume=resume, when_free=when_free, interrupts=interrupts)
             return
         options = launch_script_options(run, resume=resume, when_free=when_free)
-        start_elsewhere(run, slurm=self.slurm, options=options, waits_for_gpus=bool(when_free), after_job=after_job)
+        start_elsewhere(
+            run,
+            slurm=self.slurm,
+            options=options,
+            waits_for_gpus=bool(when_free),
+            after_job=after_job,
+            end_after=end_after,
+        )
         if self.slurm:
             cancel_if_impossible(run)
         else:

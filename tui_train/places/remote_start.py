@@ -26,12 +26,18 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import KnownJob, known_start_count, write_known_job
 
 
-def start_elsewhere(
-    run: RunDir, *, slurm: bool, options: Sequence[str] = (), waits_for_gpus: bool = False, after_job: str = ""
+def start_elsewhere(  # noqa: PLR0913 - each has a default but two
+    run: RunDir,
+    *,
+    slurm: bool,
+    options: Sequence[str] = (),
+    waits_for_gpus: bool = False,
+    after_job: str = "",
+    end_after: int = 0,
 ) -> None:
     """Have a run started; Unavailable where it was refused, NoAnswer where that is not known, and it stays so.
 
-    With `after_job` its job starts once that one, by its number, has ended.
+    With `after_job` its job starts once that one, by its number, has ended. The host ends it after `end_after` seconds.
     """
     place, asked = read_run_place(run.path), UnconfirmedStart(secrets.token_hex(8), slurm=slurm)
     with lock_run_starts():
@@ -40,7 +46,7 @@ def start_elsewhere(
         write_unconfirmed_start(run.path, asked)
     name, lost = visible(run.name), None
     try:
-        answer = ask_start(place, asked, options, after_job=after_job)
+        answer = ask_start(place, asked, options, after_job=after_job, end_after=end_after)
     except NoAnswer as error:
         lost = error
         try:

@@ -15,20 +15,27 @@ from .system.processes import Process, is_or_descends_from, process_start_ticks,
 LAUNCH_LOG_NAME = "launch.log"
 # Seconds for a start that is broken off to end by itself.
 _MAX_END_SECONDS = 10.0
+# Seconds after its time limit in which a run ends by itself, before it is killed.
+_MAX_SECONDS_BEYOND_LIMIT = 30
 _POLL_SECONDS = 0.02
 # The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run
 # does not begin with the keyboard's signals ignored.
 _DETACHING_SCRIPT = 'set -m; log=$1; shift; "$0" "$@" < /dev/null >> "$log" 2>&1 & echo "$!"'
 
 
-def start_detached(run_dir: str, options: Sequence[str]) -> Process:
-    """Start the launch.sh of a run folder, and return its process; OSError where there is no bash."""
+def start_detached(run_dir: str, options: Sequence[str], end_after: int = 0) -> Process:
+    """Start the launch.sh of a run folder, and return its process; OSError where there is no bash.
+
+    After `end_after` seconds, where that is not 0, it is ended without time to save, whoever is there to ask for it.
+    """
     log, script = os.path.join(run_dir, LAUNCH_LOG_NAME), os.path.join(run_dir, "launch.sh")
+    limit = ["timeout", f"--kill-after={_MAX_SECONDS_BEYOND_LIMIT}", str(end_after)] if end_after else []
+    first, *words = [*limit, "bash", script]
     child = subprocess.run(
-        ["bash", "-c", _DETACHING_SCRIPT, "bash", log, script, *options],
+        ["bash", "-c", _DETACHING_SCRIPT, first, log, *words, *options],
         cwd="/",
         # Of several machines, the one that plans is the first.
-        env={"TUI_TRAIN_NODE_RANK": "0", **os.environ},
+        env={"TUI_TRAIN_NODE_RANK": "0", **os.environ, **({"TUI_TRAIN_GRACE": "0"} if end_after else {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         check=False,

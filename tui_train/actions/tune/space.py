@@ -106,6 +106,8 @@ def trial_profile(setting: TrialSetting, space: SearchSpace, setup: Setup, outpu
         "trainer.environment": {**profile.trainer.environment, **_TRIAL_VARIABLES},
         **{f"tracking.{name}": False for name in TRACKER_NAMES},
         "tracking.project": "",
+        "notify.command": (),
+        "notify.webhook": "",
     }
     for name in ("steps", "checkpoint_every"):
         if name in setup.ladder_context.accepted_placeholders and not user_options_for_value(
@@ -221,3 +223,6 @@ def _refuse_if_not_tunable(setup: Setup) -> None:
             f"{visible(' '.join(output_options[0].words))} in your arguments sets the output: trials would write there",
             remedy,
         )
+    if setup.facts.host and setup.user_output_folder:
+        why = f"the configuration file names the output folder {visible(setup.user_output_folder)}"
+        raise Unavailable(f"{why}: trials on a host would write there", "Remove it there, and set trainer.output.")

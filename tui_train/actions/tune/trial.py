@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 import psutil
 from msgspec import Struct
@@ -34,14 +35,15 @@ _MIN_TIMED_SECONDS = 3.0
 _STEP_POLL_SECONDS = 0.05
 _MEMORY_POLL_SECONDS = 0.5
 # The share of the host's memory that a trial leaves: below it the kernel kills programs.
-_MIN_FREE_HOST_MEMORY_SHARE = 0.05
+MIN_FREE_HOST_MEMORY_SHARE = 0.05
 
 
 class TrialStepPace:
-    """The speed of steps, from the moments when each was first reported."""
+    """The speed of steps, from the moments when each was first reported: known after `min_seconds` of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, min_seconds: float = _MIN_TIMED_SECONDS) -> None:
         """Start without a step."""
+        self._min_seconds = min_seconds
         self._first = 0
         self._reported: list[tuple[float, int]] = []
 
@@ -68,7 +70,7 @@ class TrialStepPace:
         """True where more steps would change the speed little."""
         took, steps = self._timed_seconds_and_steps()
         warm = self._reported and self._reported[-1][1] - self._first >= _UNTIMED_FIRST_STEPS + _MIN_TIMED_STEPS
-        return bool(warm) and steps >= _MIN_TIMED_STEPS and took >= _MIN_TIMED_SECONDS
+        return bool(warm) and steps >= _MIN_TIMED_STEPS and took >= self._min_seconds
 
     def _timed_seconds_and_steps(self) -> tuple[float, int]:
         warm = [(now, step) for now, step in self._reported if step - self._first >= _UNTIMED_FIRST_STEPS]
@@ -96,7 +98,7 @@ def run_trial(
     try:
         process = _start_trial(run, resources.max_seconds)
         _wait_for_start(run, process, cancelled)
-        why = _time_steps(run, pace, resources, lambda: cancelled() or memory.host_is_low)
+        why = time_steps(run, pace, resources, lambda: cancelled() or memory.host_is_low)
         now = read_status(run)
     finally:
         memory.end()
@@ -104,15 +106,35 @@ def run_trial(
         # The model of a trial is useless.
         for output in run.path.glob("output*"):
             shutil.rmtree(output, ignore_errors=True)
+    return make_trial(run, setting, now, pace, memory, global_batch, why)
+
+
+class MemoryWatcher(Protocol):
+    """What watches the memory of a trial: its peak so far, and whether it was to be ended for the host's sake."""
+
+    peak: int | None
+    host_is_low: bool
+
+
+def make_trial(  # noqa: PLR0913, PLR0917 - what is known at its end
+    run: RunDir,
+    setting: TrialSetting,
+    before_end: RunStatus,
+    pace: TrialStepPace,
+    memory: MemoryWatcher,
+    global_batch: int,
+    why: str,
+) -> Trial:
+    """Return what came of a trial: its status before it was ended, and `why` its steps were not timed to the end."""
     log = str(run.attempt_log(1))
     if memory.host_is_low:
         return Trial(setting=setting, outcome="out of memory", memory=memory.peak, why="the host's memory", log=log)
-    if pace.step_seconds and not _has_failed(now):
+    if pace.step_seconds and not _has_failed(before_end):
         rate = global_batch / pace.step_seconds
         return Trial(
             setting=setting, outcome="measured", rate=rate, steps=pace.timed_steps, memory=memory.peak, log=log
         )
-    outcome, words = _outcome_and_reason_of_failure(run, now)
+    outcome, words = _outcome_and_reason_of_failure(run, before_end)
     words = words or why if outcome == "failed" else ""
     return Trial(setting=setting, outcome=outcome, memory=memory.peak, why=words, log=log)
 
@@ -149,7 +171,7 @@ def _end_trial(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
     stop_run(run, at_once=True)
 
 
-def _time_steps(run: RunDir, pace: TrialStepPace, resources: TrialResources, cancelled: Callable[[], bool]) -> str:
+def time_steps(run: RunDir, pace: TrialStepPace, resources: TrialResources, cancelled: Callable[[], bool]) -> str:
     """Time the steps until the speed is known, the training ends or its time is up; return the problem, if any."""
     tail, progress, reading = LogTail(run.attempt_log(1)), Progress(), run.log_reading_options()
     until = time.monotonic() + resources.max_seconds
@@ -225,7 +247,7 @@ class PeakMemoryWatcher:
                 used = sum(map(_resident_bytes, state.run_process_family(str(self._run.path), now).living_processes()))
                 self.peak = max(self.peak or 0, used)
             memory = psutil.virtual_memory()
-            self.host_is_low |= memory.available < _MIN_FREE_HOST_MEMORY_SHARE * memory.total
+            self.host_is_low |= memory.available < MIN_FREE_HOST_MEMORY_SHARE * memory.total
 
 
 def _resident_bytes(process_id: int) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from tui_train.actions.tune.host_trial import run_trial_on_host
 from tui_train.actions.tune.queue_turn import QueueTurn
 from tui_train.actions.tune.search import SearchSpace, Trial, TrialSetting, next_setting, recommended_trial
 from tui_train.actions.tune.space import change_to_setting, make_search_space, trial_profile
@@ -19,6 +20,7 @@ from tui_train.checks import find_problems
 from tui_train.facts.gpus.gpu_sets import facts_with_idle_gpus
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import make_setup
+from tui_train.places.place import Place
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
@@ -28,6 +30,7 @@ from tui_train.setup.setup import Setup
 
 MAX_TRIAL_SECONDS = 180.0
 TRIAL_TABLE_FILE = "trials.json"
+_THIS_MACHINE = Place()
 TRIAL_TABLE_HEADER = ("trial", "micro batch", "checkpointing", "precision", "speed", "memory", "")
 
 
@@ -55,6 +58,7 @@ def run_tuning(  # noqa: PLR0913 - each has a default but two
     profile: Profile,
     facts: Facts,
     *,
+    place: Place = _THIS_MACHINE,
     precisions: tuple[str, ...] = (),
     max_trial_seconds: float = MAX_TRIAL_SECONDS,
     when_free: bool = False,
@@ -62,8 +66,12 @@ def run_tuning(  # noqa: PLR0913 - each has a default but two
 ) -> Iterator[TuningState]:
     """Yield the state before and after each trial; BadInput or Unavailable where no trial is possible.
 
-    With `when_free` they wait for their turn in the queue, and hold the GPUs or CPU cores until all are done.
+    The trials run at the `place` of the facts, which is no cluster. With `when_free` they wait for their
+    turn in the queue, and hold the GPUs or CPU cores until all are done: only on this machine.
     """
+    if place.name and when_free:
+        why = f"trials do not wait for the GPUs of {visible(place.name)}: its queue holds them for runs alone"
+        raise BadInput(why, "Start them without --when-free once `tui-train hosts` shows its GPUs free.")
     setup = make_setup(profile, facts_with_idle_gpus(facts) if when_free else facts)
     among = checked_search_space(setup, precisions)
     tokens = setup.effective_profile.recipe.sequence_length or 0
@@ -78,7 +86,7 @@ def run_tuning(  # noqa: PLR0913 - each has a default but two
             now = msgspec.structs.replace(now, setting_in_progress=setting)
             yield now
             run = RunDir(now.folder / f"trial-{len(now.trials) + 1}")
-            trial = try_setting(run, setting, among, setup, resources, cancelled)
+            trial = try_setting(run, setting, among, setup, resources, cancelled, place)
             if cancelled():
                 break
             trials = (*now.trials, trial)
@@ -118,12 +126,15 @@ def try_setting(  # noqa: PLR0913, PLR0917 - what a trial is made of
     setup: Setup,
     resources: TrialResources,
     cancelled: Callable[[], bool],
+    place: Place = _THIS_MACHINE,
 ) -> Trial:
-    """Write a setting's short training to a folder, run it, and return the result."""
+    """Run a setting's short training at a place, with its log in a new folder, and return the result."""
     prepared = _prepare_trial(setting, space, setup, run.path)
     if prepared.plan is None:
         wrong = next(finding for finding in prepared.findings if finding.forbids_plan)
         return Trial(setting=setting, outcome="failed", why=wrong.message)
+    if place.host:
+        return run_trial_on_host(run.path, setting, prepared, prepared.plan, place, resources, cancelled)
     rundir.write_run_files(run.path, prepared.files)
     return run_trial(run, setting, prepared.plan.global_batch, resources, cancelled)
 

@@ -138,10 +138,9 @@ def tune(  # noqa: PLR0913 - one for each option
     if dry_run:
         tune.print_settings_to_try(profile, edits, precisions, source, as_json=as_json)
         return
-    if source.is_other_machine_or_cluster:
-        words = "trials run on this machine: with --machine, --on or --slurm add --dry-run, or give the command there."
-        raise click.UsageError(words)
-    tune.tune_profile(profile, edits, precisions, seconds, when_free=when_free, as_json=as_json)
+    if source.machine_file or source.slurm:
+        raise click.UsageError("trials run on this machine or on a host: with --machine or --slurm add --dry-run.")
+    tune.tune_profile(profile, edits, precisions, seconds, source, when_free=when_free, as_json=as_json)
 
 
 @cli.command()

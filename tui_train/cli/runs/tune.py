@@ -7,7 +7,8 @@ from typing import Any
 import click
 import msgspec
 
-from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, require_training_on_this_machine
+from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, source_for_profile
+from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.actions.tune.search import MAX_TRIALS
 from tui_train.actions.tune.space import settings_to_try
 from tui_train.actions.tune.tune import (
@@ -21,12 +22,11 @@ from tui_train.actions.tune.tune import (
     setting_text,
     trial_rows,
 )
-from tui_train.base.errors import TuiTrainError
+from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import visible
 from tui_train.cli import printing
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.memory.data_defaults import make_setup
-from tui_train.places.profile_facts import probe_profile_facts
 from tui_train.profile import fields
 
 
@@ -35,23 +35,34 @@ def tune_profile(  # noqa: PLR0913 - one for each option
     edits: tuple[str, ...],
     precisions: tuple[str, ...],
     seconds: int,
+    source: FactsSource,
     *,
     when_free: bool,
     as_json: bool,
 ) -> None:
     """Try a profile's settings and print the trials; exits with 1 where none could be timed, 130 after Ctrl-C."""
-    profile = require_training_on_this_machine(apply_edits(load_profile(reference), edits), "a trial")
-    facts = probe_profile_facts(profile)
+    profile = apply_edits(load_profile(reference), edits)
+    chosen = source_for_profile(profile, source)
+    if chosen.slurm:
+        remedy = "Choose this machine or a host: --set hardware.scheduler=none. Or see what would be tried: --dry-run"
+        raise BadInput("trials are no jobs of Slurm, and the profile is for Slurm", remedy)
+    facts = probe_facts_for_start(profile, chosen, printing.report_waiting)
     state: TuningState | None = None
     code = 0
     try:
         for state in run_tuning(
-            profile, facts, precisions=precisions, max_trial_seconds=float(seconds), when_free=when_free
+            profile,
+            facts,
+            place=chosen.place,
+            precisions=precisions,
+            max_trial_seconds=float(seconds),
+            when_free=when_free,
         ):
             if state.waits_for:
                 click.echo(f"waits: {state.waits_for}", err=as_json)
             if not state.trials and state.setting_in_progress and not as_json:
-                click.echo(f"Up to {MAX_TRIALS} short trainings of at most {seconds} s each; Ctrl-C ends them.")
+                where = f" on {visible(chosen.host)}" if chosen.host else ""
+                click.echo(f"Up to {MAX_TRIALS} short trainings{where} of at most {seconds} s each; Ctrl-C ends them.")
             if state.setting_in_progress and not as_json:
                 click.echo(f"trial {len(state.trials) + 1}: {setting_text(state.setting_in_progress)} …")
     except KeyboardInterrupt:
@@ -66,7 +77,7 @@ def tune_profile(  # noqa: PLR0913 - one for each option
     if as_json:
         printing.print_json(_tuning_data(state))
     else:
-        click.echo("\n".join(_tuning_result_lines(reference, edits, state)))
+        click.echo("\n".join(_tuning_result_lines(reference, edits, source.host, state)))
     sys.exit(code or (0 if state.recommended_trial else 1))
 
 
@@ -96,7 +107,7 @@ def print_settings_to_try(
     click.echo(f"At most {MAX_TRIALS} of them are tried: the profile's own first, then by the results so far.")
 
 
-def _tuning_result_lines(reference: str, edits: tuple[str, ...], state: TuningState) -> list[str]:
+def _tuning_result_lines(reference: str, edits: tuple[str, ...], host: str, state: TuningState) -> list[str]:
     lines = ["", result_sentence(state)]
     if state.trials:
         lines = [
@@ -110,7 +121,8 @@ def _tuning_result_lines(reference: str, edits: tuple[str, ...], state: TuningSt
     if state.change:
         combined = [*edits, *(f"{key}={fields.format_value(value)}" for key, value in state.change.edits)]
         sets = " ".join(f"--set {shlex.quote(edit)}" for edit in combined)
-        lines.append(f"Use it: tui-train run {visible(shlex.quote(reference))} {visible(sets)}")
+        where = f" --on {visible(shlex.quote(host))}" if host else ""
+        lines.append(f"Use it: tui-train run {visible(shlex.quote(reference))}{where} {visible(sets)}")
     return lines
 
 

@@ -12,7 +12,7 @@ import tarfile
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator
 
 from ..detached_start import LAUNCH_LOG_NAME, end_unreported_start, start_detached, wait_until_reported
 from ..run_folder import events
@@ -102,7 +102,7 @@ def start_run(question: dict[str, Any]) -> None:
                 start.update(
                     submit_job(run, lock, question.get("after_job", ""))
                     if question["slurm"]
-                    else _start_launch_script(run, question["options"], kept, start)
+                    else _start_launch_script(run, question, kept, start)
                 )
         elif "started" not in start:
             # Whoever was to make it came to no end, or did not know.
@@ -138,7 +138,7 @@ def _write_start_record(kept: Path, start: dict[str, Any]) -> None:
         raise RequestFailedError(f"{kept.parent}: {error.strerror}") from None
 
 
-def _start_launch_script(run: Path, options: Sequence[str], kept: Path, start: dict[str, Any]) -> dict[str, Any]:
+def _start_launch_script(run: Path, question: dict[str, Any], kept: Path, start: dict[str, Any]) -> dict[str, Any]:
     """Start launch.sh in a session of its own, and wait until it has reported itself, or has ended.
 
     Its process is kept with the start: whoever waits here may be killed before it reports itself.
@@ -147,7 +147,7 @@ def _start_launch_script(run: Path, options: Sequence[str], kept: Path, start: d
         raise RequestFailedError("bash was not found")
     log, before = run / LAUNCH_LOG_NAME, len(events.read_events(str(run)))
     offset = file_size(log)
-    launcher = start_detached(str(run), options)
+    launcher = start_detached(str(run), question["options"], question.get("end_after", 0))
     start["launcher"] = [launcher.pid, launcher.ticks]
     with contextlib.suppress(RequestFailedError):
         _write_start_record(kept, start)
