@@ -1,4 +1,4 @@
-"""Reading of the training data: in a child of the Python that trains, after a second of quiet."""
+"""Reading of the training data: by the Python that trains, where it trains, after a second of quiet."""
 
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,11 +21,12 @@ class _DataQuery(NamedTuple):
     key: str
     question: "DataQuestion"
     toolchain: "Toolchain"
+    host: str  # empty for this machine
 
     @property
-    def python(self) -> str:
-        """The Python that reads."""
-        return self.toolchain.python
+    def python(self) -> tuple[str, str]:
+        """The Python that reads, and its host."""
+        return self.host, self.toolchain.python
 
 
 class DataReading:
@@ -35,16 +36,22 @@ class DataReading:
         """Begin with nothing read."""
         self._app = app
         self._wanted_query: _DataQuery | None = None  # what is being read, or will be once nothing changes
-        self._pythons_by_key: dict[str, str] = {}  # the Python of each answer
+        self._pythons_by_key: dict[str, tuple[str, str]] = {}  # the Python of each answer
         self._quiet_timer: Timer | None = None
 
     def read_again(self) -> None:
         """Read all of it again: it may have changed."""
-        if self._app.facts and self._app.other_machine_source is None:
+        if self._app.facts and self._is_read_where_it_trains:
             self._pythons_by_key.clear()
             self._wanted_query = None
             self._app.facts = replace(self._app.facts, data={})
             self.read_if_changed()
+
+    @property
+    def _is_read_where_it_trains(self) -> bool:
+        """True on this machine and on a host; not on the machine of a file, nor on a login node."""
+        source = self._app.other_machine_source
+        return source is None or bool(source.host and not source.slurm)
 
     def read_if_changed(self) -> None:
         """Read what the profile names, once the Python and the files are known and nothing changes."""
@@ -69,7 +76,7 @@ class DataReading:
     def _unread_data_query(self) -> _DataQuery | None:
         """Return what is to be asked of the data and was not; None where nothing is."""
         profile, facts = self._app.profile, self._app.facts
-        if facts is None or self._app.other_machine_source:
+        if facts is None or not self._is_read_where_it_trains:
             return None
         from tui_train.trainers import trainer_of
 
@@ -80,15 +87,20 @@ class DataReading:
         asked = data_question_with_key_and_python(profile, facts)
         if asked is None or any(facts.paths.get(path, "missing") == "missing" for path in asked[1].files):
             return None
-        wanted = _DataQuery(*asked)
+        wanted = _DataQuery(*asked, host=facts.host)
         known = wanted.key in facts.data and self._pythons_by_key.get(wanted.key, wanted.python) == wanted.python
         return None if known else wanted
 
     def _read_data(self, query: _DataQuery) -> "dict[str, DataReport]":
+        from tui_train.actions.host_data import read_data_or_say_why_not
         from tui_train.facts.data.data_cache import read_data_report
 
         worker = get_current_worker()
-        look = read_data_report(query.toolchain, query.question, is_cancelled=lambda: worker.is_cancelled)
+        if query.host:
+            python, question = query.toolchain.python, query.question
+            look = read_data_or_say_why_not(query.host, python, question, lambda: worker.is_cancelled)
+        else:
+            look = read_data_report(query.toolchain, query.question, is_cancelled=lambda: worker.is_cancelled)
         if worker.is_cancelled:
             # It says no more than that it was ended.
             return {}

@@ -128,7 +128,9 @@ def facts_with_answer(facts: "Facts", facts_part: str, value: Any) -> "Facts":
     from tui_train.facts.types import Facts, Machine
 
     if type(value) is Facts:
-        return replace(value, help=facts.help, recipes=facts.recipes, training_hosts=facts.training_hosts)
+        return replace(
+            value, help=facts.help, recipes=facts.recipes, training_hosts=facts.training_hosts, data=facts.data
+        )
     if facts_part == "paths":
         # Older answers may come later than newer ones.
         gathered: Any = {name: {**getattr(facts, name), **getattr(value, name)} for name in _MERGED_PATH_FACTS}

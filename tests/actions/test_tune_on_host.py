@@ -3,24 +3,23 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from ssh import lead_ssh_back, runs_of_host
-from support import facts, findings_of, living_run_pids, profile, run_cli, wait_until
+from support import facts, living_run_pids, profile, run_cli, wait_until
 
 from tui_train.actions.machine_facts import FactsSource
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.actions.tune import host_trial
-from tui_train.actions.tune.space import make_search_space
 from tui_train.actions.tune.tune import run_tuning
 from tui_train.base.errors import BadInput, NoAnswer
+from tui_train.places import place_of_run
 from tui_train.places.place import Place
 from tui_train.profile import store
+from tui_train.runner.run_folder import state
 from tui_train.runs import rundir
 from tui_train.runs.status import read_status
-from tui_train.setup.setup import Setup
 
 SCRIPT = """
 import argparse, sys, time
@@ -68,12 +67,60 @@ def facts_there(chosen):
 @pytest.mark.whole
 def test_trials_run_on_the_host_and_leave_only_their_logs_here(home):
     chosen = tuned(home, **{"notify.command": ("touch", f"{home}/told")})
-    state = [*run_tuning(chosen, facts_there(chosen), place=Place("box"))][-1]
-    tried = {trial.setting.micro_batch: trial.outcome for trial in state.trials}
+    ended = [*run_tuning(chosen, facts_there(chosen), place=Place("box"))][-1]
+    tried = {trial.setting.micro_batch: trial.outcome for trial in ended.trials}
     assert tried == {4: "out of memory", 2: "measured", 1: "measured"}
-    assert all(25 < trial.rate / trial.setting.micro_batch < 60 for trial in state.trials if trial.rate > 0) or tried
-    assert state.change
-    assert "loss" in Path(state.trials[0].log).read_text()
+    # Four samples in 0.02 s, or slower.
+    assert all(10 < trial.rate < 300 for trial in ended.trials if trial.outcome == "measured")
+    assert ended.change
+    assert "loss" in Path(ended.trials[0].log).read_text()
     assert not rundir.list_runs()
     assert not runs_of_host(home)
     assert not (home / "told").exists()
+
+
+@pytest.mark.whole
+def test_a_trial_whose_link_is_lost_is_listed_and_ends_by_itself(home, tmp_path, monkeypatch):
+    monkeypatch.setattr(host_trial, "_SECONDS_BEYOND_LIMIT", 0)
+    chosen, client = tuned(home, **{"recipe.micro_batch": 2}), tmp_path / "client" / "ssh"
+    there, leads = facts_there(chosen), client.read_text()
+
+    def cut_when_it_trains():
+        if any((folder / "attempt-1.log").exists() for folder in runs_of_host(home)):
+            client.write_text("#!/bin/sh\nexit 255\n")
+        return False
+
+    states = run_tuning(chosen, there, place=Place("box"), max_trial_seconds=6.0, cancelled=cut_when_it_trains)
+    with pytest.raises(NoAnswer, match="it is not known how .*-far-trial-1 stands") as raised:
+        [*states]
+    assert "It ends there by itself 6 s after its start" in raised.value.remedy
+    (run,), (folder,) = rundir.list_runs(), runs_of_host(home)
+    assert (run.name, read_status(run).state) == (folder.name, "running")
+    wait_until(lambda: not living_run_pids(state.read_status(str(folder)).mark), 30)
+    client.write_text(leads)
+    assert place_of_run(run).ask_state(run).state == "stopped"
+
+
+@pytest.mark.whole
+def test_ctrl_c_ends_the_trial_there(home, tmp_path):
+    (tmp_path / "far.toml").write_text(store.profile_to_toml(tuned(home, **{"recipe.micro_batch": 2})))
+    words = [sys.executable, "-m", "tui_train", "tune", str(tmp_path / "far.toml")]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: any((folder / "attempt-1.log").exists() for folder in runs_of_host(home)), 90)
+    mark = state.read_status(str(runs_of_host(home)[0])).mark
+    process.send_signal(signal.SIGINT)
+    said, wrong = process.communicate(timeout=60)
+    assert (process.returncode, wrong) == (130, "")
+    assert "short trainings on box" in said
+    assert "Stopped before a trial was timed." in said
+    assert not living_run_pids(mark)
+    assert not rundir.list_runs()
+    assert not runs_of_host(home)
+
+
+def test_what_a_host_cannot_tune_is_refused():
+    chosen = profile({"hardware.host": "box"})
+    with pytest.raises(BadInput, match="trials do not wait for the GPUs of box"):
+        next(run_tuning(chosen, facts(), place=Place("box"), when_free=True))
+    said = run_cli("tune", "quickstart", "--set=hardware.scheduler=slurm", code=65).stderr
+    assert "trials are no jobs of Slurm" in said

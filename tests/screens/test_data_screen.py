@@ -22,14 +22,17 @@ from pilot import (
     wait_for_text,
     wait_for_workers,
 )
+from ssh import lead_ssh_back
 from support import facts, gpu, profile, sample
 from textual.pilot import Pilot
 from tui_train.screens.messages import OpenStep, ValueChosen
 
 from tui_train.actions.last_profile import remember_profile_without_secrets
+from tui_train.facts.data import data_cache
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.types import Toolchain
+from tui_train.places.place import Place
 from tui_train.profile.fields import FIELDS, profile_with_value
 from tui_train.setup.setup import Setup
 from tui_train.trainers import TRAINERS
@@ -288,6 +291,29 @@ async def test_f2_changes_what_does_not_suit_the_data_and_what_is_to_be_avoided_
         assert "method dpo" not in screen_text(pilot).splitlines()[-4]
         assert gutter(pilot, LEARNED) == [" blue</s>"]
         assert gutter(pilot, AVOIDED) == [" green</s>"]
+
+
+@pytest.mark.whole
+async def test_the_data_of_a_host_is_read_there(tmp_path, model, tuner, monkeypatch):
+    lead_ssh_back(tmp_path / "home", tmp_path / "client", monkeypatch)
+    able, whole = tuner(), Place.probe_facts_for
+    monkeypatch.setattr(
+        Place, "probe_facts_for", lambda place, *more: msgspec.structs.replace(whole(place, *more), toolchains=(able,))
+    )
+    monkeypatch.setattr(data_cache, "read_data_report", None)
+    last_values(model, chats(tmp_path / "home"), hardware__host="box")
+    async with on_backend("f5") as pilot:
+        shown = screen_text(pilot)
+        assert "40 rows" in shown
+        assert "jumps 0" in shown
+        (read_there,) = pilot.app.facts.data.values()
+        pilot.app.refresh_parts("machine")
+        await read(pilot)
+        assert [*pilot.app.facts.data.values()] == [read_there], "another look at the host keeps it"
+        (tmp_path / "client" / "ssh").write_text("#!/bin/sh\nexit 255\n")
+        pilot.app._data.read_again()
+        await read(pilot)
+        assert "box did not answer" in screen_text(pilot)
 
 
 @pytest.mark.whole

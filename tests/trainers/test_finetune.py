@@ -375,6 +375,7 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
     short = replace(found, data={}, models={LARGE: ModelFolder(max_tokens=512)})
     limited = EffectiveValue(512, "the model's limit")
     assert make_setup(chosen, short).effective_values["sequence_length"] == limited
+    assert make_setup(chosen, replace(found, other_machine="box")).effective_values["sequence_length"] == length
     away = replace(found, other_machine="box", data={})
     unread = EffectiveValue(1024, "default; the data is not known here")
     assert make_setup(chosen, away).effective_values["sequence_length"] == unread

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tui_train.actions.host_data import facts_with_data_on_host
 from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, source_for_profile
 from tui_train.channel.ssh import is_host_name
 from tui_train.facts.other_machines.training_hosts import probe_hosts
@@ -50,11 +51,13 @@ def training_hosts_question(profile: Profile, facts: Facts, source: FactsSource)
 def probe_facts_for_start(
     profile: Profile, source: FactsSource, on_wait: Callable[[str], None] = lambda _: None
 ) -> Facts:
-    """Return the facts that a start needs, with what the other hosts say; up to 90 s where they do not answer.
+    """Return the facts that a start needs, with the data of a host and what the other hosts of the profile say.
 
-    `on_wait` gets what may take longer, before it does.
+    Up to 90 s where they do not answer, and two minutes for the data; `on_wait` gets what may take longer, before it does.
     """
-    facts = probe_facts_for_profile(profile, source, on_wait)
+    facts, chosen = probe_facts_for_profile(profile, source, on_wait), source_for_profile(profile, source)
+    if chosen.host and not chosen.slurm:
+        facts = facts_with_data_on_host(profile, facts, chosen.host, on_wait)
     question = training_hosts_question(profile, facts, source)
     return msgspec.structs.replace(facts, training_hosts=probe_hosts(*question)) if question else facts
 

@@ -83,9 +83,9 @@ def _length_and_batch_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     question, value = data_questions.question_about_data(setup), setup.effective_values["sequence_length"]
     if question is None or not is_unset_by_user(value):
         return {}
-    if facts.other_machine:
-        return {"sequence_length": EffectiveValue(value.value, "default; the data is not known here")}
     report = facts.data.get(facts_key_of_question(question))
+    if report is None and facts.other_machine:
+        return {"sequence_length": EffectiveValue(value.value, "default; the data is not known here")}
     if report is None or report.lengths is None or not report.usable:
         folder = facts.models.get(setup.profile.trainer.model)
         default, limit = setup.effective_profile.recipe.sequence_length or 0, folder.max_tokens if folder else 0

@@ -58,14 +58,17 @@ def reading_data_text(profile: Profile) -> str:
 def why_data_unread(setup: Setup) -> str:
     """Return why data is not read before the training."""
     profile, facts = setup.profile, setup.facts
-    if facts.other_machine:
+    if facts.other_machine and not facts.machine.hostname:
+        return f"{visible(facts.other_machine)} has not answered yet"
+    if facts.other_machine and (facts.scheduler or not facts.host):
         return f"the data is on {visible(facts.other_machine)}: tui-train data reads it there"
     if profile.container.engine != "none":
         return "it is read by the Python of the image, once it trains"
     if setup.toolchain is None:
-        return "no Python here has TRL, by which it is read"
+        return f"no Python {f'of {visible(facts.host)}' if facts.host else 'here'} has TRL, by which it is read"
     missing = [path for path in profile.trainer.data if facts.paths.get(path) == "missing"]
-    return visible(f"{missing[0]} does not exist") if missing else "not read yet"
+    where = f" on {facts.host}" if facts.host else ""
+    return visible(f"{missing[0]} does not exist{where}") if missing else "not read yet"
 
 
 def epoch_text(epoch: EpochSize, question: DataQuestion) -> str:

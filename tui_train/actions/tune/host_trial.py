@@ -71,7 +71,7 @@ def _end_and_keep_log(run: RunDir, place: Place, folder: Path, end_after: int) -
         place.stop(run, at_once=True)
     except NoAnswer as error:
         itself = f"It ends there by itself {duration_text(end_after)} after its start"
-        raise NoAnswer(error.message, f"{itself}, and stays in `tui-train runs` until then. {error.remedy}") from None
+        raise NoAnswer(error.message, f"{itself}; `tui-train runs` lists it. {error.remedy}") from None
     with raising_cannot_write(folder):
         shutil.copytree(run.path, folder, symlinks=True, ignore=shutil.ignore_patterns("output*"))
     place.remove(run)

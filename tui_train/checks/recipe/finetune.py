@@ -86,7 +86,8 @@ def answers_only_for_unread_data(setup: Setup) -> Iterator[Finding]:
     """Answers alone of data that is read only where it trains: whether these are chats is known then."""
     profile, facts = setup.profile, setup.facts
     away = bool(facts.other_machine) or profile.container.engine != "none"
-    if away and learns_marked_answers(profile.finetune, known_format_of_files(profile.trainer.data, facts.data)):
+    known_format = known_format_of_files(profile.trainer.data, facts.data)
+    if away and not known_format and learns_marked_answers(profile.finetune, known_format):
         yield note(
             "finetune.answers_only",
             "only of chats can the answers alone be learned, and the data was not read here",
