@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from support import (
     write_attempt_events,
 )
 
-from tui_train.base.app_paths import trials_folder
+from tui_train.base.app_paths import runs_folder, trials_folder
 from tui_train.base.errors import Unavailable
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.exclusive_resources import is_port_in_use, resource_conflict_text
@@ -33,10 +34,12 @@ from tui_train.facts.machine.host import read_host
 from tui_train.facts.types import FactGap, Machine, ResourcesInUse
 from tui_train.places.place import Place
 from tui_train.places.profile_facts import read_script_sources
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system import logout
 from tui_train.runs import rundir
 from tui_train.runs import stop as stopping
 from tui_train.runs.conflicts import resources_in_use
+from tui_train.runs.remote_run import HostReport, RunPlace, write_host_report, write_run_place
 from tui_train.runs.rundir import RunDir, list_runs
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
@@ -165,6 +168,29 @@ def test_a_port_is_tried(begun):
     assert resources_in_use(port) == ()
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
         assert is_port_in_use(server.getsockname()[1])
+
+
+def test_the_port_of_a_run_on_a_host_is_offered_another_there(tmp_path):
+    run = RunDir(runs_folder() / "20260101-000000-far")
+    run.path.mkdir(parents=True)
+    run.script.touch()
+    run.plan_file.write_text('{"port": 29500}')
+    write_run_place(run.path, RunPlace("box", "/there/far"))
+    write_host_report(run.path, HostReport(at=time.time(), status=RunStatus("running")))
+    there = resources_in_use(place=RunPlace("box", ""))
+    assert [(each.run, each.port) for each in there] == [(run.name, 29500)]
+    assert resources_in_use(place=RunPlace("other", "")) == ()
+    where = facts(gpus=(gpu(0),))
+    where = msgspec.structs.replace(
+        where,
+        machine=msgspec.structs.replace(where.machine, hostname="box"),
+        other_machine="box",
+        resources_in_use=there,
+    )
+    several = profile({"hardware.host": "box", "nodes.hosts": ("box", "bay"), "recipe.global_batch": 16})
+    (found,) = (each for each in findings_of(several, where) if each.key == "nodes.port")
+    assert found.message == f"the run {run.name} uses port 29500 already"
+    assert found.fix.edits == (("nodes.port", 29501),)
 
 
 @pytest.mark.whole

@@ -8,14 +8,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from ssh import bare_host
+from ssh import bare_host, lead_ssh_back
 from support import make_executable, wait_until
 from training_results import ended_run
 
 from tui_train.actions import host_program
 from tui_train.actions.chat import AnswerEnd, Chat
 from tui_train.actions.evaluate import EvaluationOptions, evaluate_run
-from tui_train.actions.host_data import read_data_on_host
+from tui_train.actions.host_data import read_data_on_host, read_data_or_say_why_not
 from tui_train.actions.host_program import HostProgram
 from tui_train.actions.host_result import host_of_result, result_candidates
 from tui_train.actions.merge import MergeOptions, merge_adapter
@@ -113,6 +113,14 @@ def test_a_result_is_used_where_it_lies(tmp_path):
     with pytest.raises(Unavailable, match="no model is loaded on the login node box") as raised:
         host_of_result(run)
     assert "tui-train fetch far" in raised.value.remedy
+
+
+def test_a_host_that_does_not_answer_is_said_in_place_of_the_data(tmp_path, monkeypatch):
+    lead_ssh_back(tmp_path / "home", tmp_path / "client", monkeypatch)
+    report = read_data_or_say_why_not("dead", sys.executable, DataQuestion(files=("/data.jsonl",)))
+    assert "dead did not answer: no route to host" in report.problem
+    report = read_data_or_say_why_not("box", "/nowhere/python", DataQuestion(files=("/data.jsonl",)))
+    assert "box: /nowhere/python cannot be started" in report.problem
 
 
 FIND = """

@@ -20,7 +20,7 @@ def resource_conflict_text(wanted_resources: ResourcesInUse, other_resources: Re
     if output := next((path for path in wanted_resources.outputs if path in other_resources.outputs), ""):
         return f"{owner} is already writing to {visible(output)}"
     if wanted_resources.port and wanted_resources.port == other_resources.port:
-        return f"{owner} uses port {wanted_resources.port} of this machine"
+        return f"{owner} uses port {wanted_resources.port} already"
     return ""
 
 
