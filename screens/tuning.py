@@ -95,7 +95,11 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
     @property
     def _can_wait_for_gpus(self) -> bool:
         setup = self._setup
-        return setup.device == "cuda" and not setup.facts.host and are_gpus_in_use(setup.facts, (gpu.uuid for gpu in setup.gpus))
+        return (
+            setup.device == "cuda"
+            and not setup.facts.host
+            and are_gpus_in_use(setup.facts, (gpu.uuid for gpu in setup.gpus))
+        )
 
     def action_toggle_bf16(self) -> None:
         """Try bf16 as well, or not."""

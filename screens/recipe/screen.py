@@ -224,7 +224,9 @@ Those that change the training ask for your consent; the others keep it the same
         counted = self._traced_memory.get(found.workload)
         busy = self._traced_workload is not None and self._traced_workload == found.workload
         changes = () if busy else rung_effects(setup)
-        note = "tracing …; F3 ends it" if busy else "estimated" + "; F3 traces it" * (not self.wizard.other_machine_name)
+        note = (
+            "tracing …; F3 ends it" if busy else "estimated" + "; F3 traces it" * (not self.wizard.other_machine_name)
+        )
         remedy = ""
         if self._model_without_sizes:
             remedy = "fetching config.json …" if self._fetching else "F3 fetches config.json alone, a few kB"

@@ -56,7 +56,14 @@ def tuned(home, **values):
     """A profile of a script on the host that runs out of memory above a micro batch of two."""
     given = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": f"{home}/train.py"}
     given |= {"trainer.arguments": ARGUMENTS, "trainer.python": sys.executable, "hardware.host": "box"}
-    given |= {"recipe.checkpoint_every": 60, "recipe.micro_batch": 4, "recipe.global_batch": 4, "recipe.steps": 60, "hardware.device": "cpu", "name": "far"}
+    given |= {
+        "recipe.checkpoint_every": 60,
+        "recipe.micro_batch": 4,
+        "recipe.global_batch": 4,
+        "recipe.steps": 60,
+        "hardware.device": "cpu",
+        "name": "far",
+    }
     return profile(given | values)
 
 
@@ -91,8 +98,8 @@ def test_a_trial_whose_link_is_lost_is_listed_and_ends_by_itself(home, tmp_path,
         return False
 
     states = run_tuning(chosen, there, place=Place("box"), max_trial_seconds=6.0, cancelled=cut_when_it_trains)
-    with pytest.raises(NoAnswer, match="it is not known how .*-far-trial-1 stands") as raised:
-        [*states]
+    with pytest.raises(NoAnswer, match=r"it is not known how .*-far-trial-1 stands") as raised:
+        list(states)
     assert "It ends there by itself 6 s after its start" in raised.value.remedy
     (run,), (folder,) = rundir.list_runs(), runs_of_host(home)
     assert (run.name, read_status(run).state) == (folder.name, "running")

@@ -53,7 +53,7 @@ def probe_facts_for_start(
 ) -> Facts:
     """Return the facts that a start needs, with the data of a host and what the other hosts of the profile say.
 
-    Up to 90 s where they do not answer, and two minutes for the data; `on_wait` gets what may take longer, before it does.
+    Up to 90 s where they do not answer, and two minutes for the data; `on_wait` gets what may take longer, before that.
     """
     facts, chosen = probe_facts_for_profile(profile, source, on_wait), source_for_profile(profile, source)
     if chosen.host and not chosen.slurm:

@@ -263,7 +263,7 @@ def ask_report(place: RunPlace) -> HostReport:
     return report
 
 
-def ask_start(
+def ask_start(  # noqa: PLR0913 - each has a default but two
     place: RunPlace,
     asked: UnconfirmedStart,
     options: Sequence[str] = (),

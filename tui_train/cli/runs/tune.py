@@ -42,10 +42,7 @@ def tune_profile(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Try a profile's settings and print the trials; exits with 1 where none could be timed, 130 after Ctrl-C."""
     profile = apply_edits(load_profile(reference), edits)
-    chosen = source_for_profile(profile, source)
-    if chosen.slurm:
-        remedy = "Choose this machine or a host: --set hardware.scheduler=none. Or see what would be tried: --dry-run"
-        raise BadInput("trials are no jobs of Slurm, and the profile is for Slurm", remedy)
+    chosen = _require_no_slurm(source_for_profile(profile, source))
     facts = probe_facts_for_start(profile, chosen, printing.report_waiting)
     state: TuningState | None = None
     code = 0
@@ -61,8 +58,7 @@ def tune_profile(  # noqa: PLR0913 - one for each option
             if state.waits_for:
                 click.echo(f"waits: {state.waits_for}", err=as_json)
             if not state.trials and state.setting_in_progress and not as_json:
-                where = f" on {visible(chosen.host)}" if chosen.host else ""
-                click.echo(f"Up to {MAX_TRIALS} short trainings{where} of at most {seconds} s each; Ctrl-C ends them.")
+                click.echo(_announcement(chosen.host, seconds))
             if state.setting_in_progress and not as_json:
                 click.echo(f"trial {len(state.trials) + 1}: {setting_text(state.setting_in_progress)} …")
     except KeyboardInterrupt:
@@ -79,6 +75,19 @@ def tune_profile(  # noqa: PLR0913 - one for each option
     else:
         click.echo("\n".join(_tuning_result_lines(reference, edits, source.host, state)))
     sys.exit(code or (0 if state.recommended_trial else 1))
+
+
+def _require_no_slurm(source: FactsSource) -> FactsSource:
+    """Return where the trials run; BadInput where that is a cluster."""
+    if source.slurm:
+        remedy = "Choose this machine or a host: --set hardware.scheduler=none. Or see what would be tried: --dry-run"
+        raise BadInput("trials are no jobs of Slurm, and the profile is for Slurm", remedy)
+    return source
+
+
+def _announcement(host: str, seconds: int) -> str:
+    where = f" on {visible(host)}" if host else ""
+    return f"Up to {MAX_TRIALS} short trainings{where} of at most {seconds} s each; Ctrl-C ends them."
 
 
 def print_settings_to_try(
