@@ -6,20 +6,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from ssh import lead_ssh_back, runs_of_host
+from pilot import screen_text, until_true, wait_for_text, wait_for_workers
+from ssh import bare_host, lead_ssh_back, runs_of_host
 from support import facts, living_run_pids, profile, run_cli, wait_until
+from tui_train.screens.tuning import TuningScreen
 
 from tui_train.actions.machine_facts import FactsSource
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.actions.tune import host_trial
 from tui_train.actions.tune.tune import run_tuning
 from tui_train.base.errors import BadInput, NoAnswer
+from tui_train.memory.data_defaults import make_setup
 from tui_train.places import place_of_run
 from tui_train.places.place import Place
 from tui_train.profile import store
 from tui_train.runner.run_folder import state
 from tui_train.runs import rundir
 from tui_train.runs.status import read_status
+from tui_train.wizard import make_wizard
 
 SCRIPT = """
 import argparse, sys, time
@@ -52,6 +56,14 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "home"
 
 
+@pytest.fixture
+def home_over_ssh(tmp_path, monkeypatch):
+    """The same behind a real sshd."""
+    monkeypatch.setattr(host_trial, "_MIN_TIMED_SECONDS", 1.0)
+    with bare_host(tmp_path, monkeypatch, SCRIPT, what="tuning on a host over ssh") as home:
+        yield home
+
+
 def tuned(home, **values):
     """A profile of a script on the host that runs out of memory above a micro batch of two."""
     given = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": f"{home}/train.py"}
@@ -72,7 +84,8 @@ def facts_there(chosen):
 
 
 @pytest.mark.whole
-def test_trials_run_on_the_host_and_leave_only_their_logs_here(home):
+def test_trials_run_on_the_host_and_leave_only_their_logs_here(home_over_ssh):
+    home = home_over_ssh
     chosen = tuned(home, **{"notify.command": ("touch", f"{home}/told")})
     ended = [*run_tuning(chosen, facts_there(chosen), place=Place("box"))][-1]
     tried = {trial.setting.micro_batch: trial.outcome for trial in ended.trials}
@@ -123,6 +136,23 @@ def test_ctrl_c_ends_the_trial_there(home, tmp_path):
     assert not living_run_pids(mark)
     assert not rundir.list_runs()
     assert not runs_of_host(home)
+
+
+@pytest.mark.whole
+async def test_the_screen_tunes_there_and_esc_ends_the_trial(home):
+    chosen = tuned(home, **{"recipe.micro_batch": 1, "recipe.global_batch": 2})
+    setup = make_setup(chosen, facts_there(chosen))
+    app = make_wizard()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await wait_for_workers(pilot)
+        app.push_screen(TuningScreen(setup))
+        await wait_for_text(pilot, "short trainings on the CPU of box")
+        await pilot.press("enter")
+        await until_true(pilot, lambda: bool(app.screen._state and app.screen._state.trials))
+        assert "samples/s" in screen_text(pilot)
+        await until_true(pilot, lambda: any((each / "attempt-1.log").exists() for each in runs_of_host(home)))
+        await pilot.press("escape")
+        await until_true(pilot, lambda: not runs_of_host(home) and not rundir.list_runs())
 
 
 def test_what_a_host_cannot_tune_is_refused():
