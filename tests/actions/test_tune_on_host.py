@@ -148,11 +148,11 @@ async def test_the_screen_tunes_there_and_esc_ends_the_trial(home):
         app.push_screen(TuningScreen(setup))
         await wait_for_text(pilot, "short trainings on the CPU of box")
         await pilot.press("enter")
-        await until_true(pilot, lambda: bool(app.screen._state and app.screen._state.trials))
+        await until_true(pilot, lambda: bool(app.screen._state and app.screen._state.trials), 240)
         assert "samples/s" in screen_text(pilot)
-        await until_true(pilot, lambda: any((each / "attempt-1.log").exists() for each in runs_of_host(home)))
+        await until_true(pilot, lambda: any((each / "attempt-1.log").exists() for each in runs_of_host(home)), 240)
         await pilot.press("escape")
-        await until_true(pilot, lambda: not runs_of_host(home) and not rundir.list_runs())
+        await until_true(pilot, lambda: not runs_of_host(home) and not rundir.list_runs(), 240)
 
 
 def test_what_a_host_cannot_tune_is_refused():

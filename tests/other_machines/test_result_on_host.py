@@ -7,15 +7,17 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
+from fine_tuning import TUNING_LIBRARIES
 from ssh import bare_host, lead_ssh_back
-from support import make_executable, wait_until
+from support import facts, make_executable, profile, wait_until
 from training_results import ended_run
 
 from tui_train.actions import host_program
 from tui_train.actions.chat import AnswerEnd, Chat
 from tui_train.actions.evaluate import EvaluationOptions, evaluate_run
-from tui_train.actions.host_data import read_data_on_host, read_data_or_say_why_not
+from tui_train.actions.host_data import facts_with_data_on_host, read_data_on_host, read_data_or_say_why_not
 from tui_train.actions.host_program import HostProgram
 from tui_train.actions.host_result import host_of_result, result_candidates
 from tui_train.actions.merge import MergeOptions, merge_adapter
@@ -173,6 +175,20 @@ def test_data_are_read_there_by_the_same_program(tmp_path):
     assert (report.rows, report.format, report.problem) == (5, "prompt_completion", "")
     missing = read_data_on_host("", sys.executable, DataQuestion(files=(str(tmp_path / "gone.jsonl"),)))
     assert missing.problem or missing.problems or missing.counts
+
+
+def test_what_is_planned_for_a_host_goes_by_the_data_there(tmp_path, monkeypatch):
+    lead_ssh_back(tmp_path / "home", tmp_path / "client", monkeypatch)
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"text": f"row {number}"}) + "\n" for number in range(5)))
+    chosen = profile({"trainer.kind": "finetune", "trainer.model": "acme/base", "trainer.data": (str(path),)})
+    there = facts(packages=TUNING_LIBRARIES, paths={str(path): "file"})
+    there = msgspec.structs.replace(there, other_machine="box")
+    said = []
+    (report,) = facts_with_data_on_host(chosen, there, "box", said.append).data.values()
+    assert (report.rows, report.problem, said) == (5, "", ["Reading the data on box …"])
+    missing = msgspec.structs.replace(there, paths={str(path): "missing"})
+    assert facts_with_data_on_host(chosen, missing, "box", said.append) is missing
 
 
 CHILD = """
