@@ -30,9 +30,9 @@ def start_detached(run_dir: str, options: Sequence[str], end_after: int = 0) -> 
     """
     log, script = os.path.join(run_dir, LAUNCH_LOG_NAME), os.path.join(run_dir, "launch.sh")
     limit = ["timeout", f"--kill-after={_MAX_SECONDS_BEYOND_LIMIT}", str(end_after)] if end_after else []
-    first, *words = [*limit, "bash", script]
+    program = [*limit, "bash", script]
     child = subprocess.run(
-        ["bash", "-c", _DETACHING_SCRIPT, first, log, *words, *options],
+        ["bash", "-c", _DETACHING_SCRIPT, program[0], log, *program[1:], *options],
         cwd="/",
         # Of several machines, the one that plans is the first.
         env={"TUI_TRAIN_NODE_RANK": "0", **os.environ, **({"TUI_TRAIN_GRACE": "0"} if end_after else {})},
