@@ -488,6 +488,7 @@ on each panel and group, which goes there, q quit."""
         """Start the profile at once, or say what forbids it."""
         from tui_train.actions.training_hosts import prepare_plan_and_place
         from tui_train.profile import store
+        from tui_train.runs.run_code import late_code_text
 
         name = self.state.profile_name_at(self._cursor_row_key)
         self.notify(f"Checking {visible(name)} …", markup=False)
@@ -495,7 +496,8 @@ on each panel and group, which goes there, q quit."""
         if prepared.plan is None or prepared.errors:
             self.app.call_from_thread(self._offer_preview_of_forbidden_start, name, prepared)
         else:
-            self.post_message(OpenRun(place.submit(prepared, prepared.plan)))
+            run = place.submit(prepared, prepared.plan)
+            self.post_message(OpenRun(run, late_code_text(run.path)))
 
     def _offer_preview_of_forbidden_start(self, name: str, prepared: "PreparedPlan") -> None:
         errors_text = "\n".join(

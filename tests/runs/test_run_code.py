@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import fake_secrets
@@ -11,13 +12,15 @@ import psutil
 import pytest
 from support import facts, make_executable, prepare_without_errors, run_cli, sleeper_profile
 
+from tui_train.places import project_code as places_code
 from tui_train.places.place import Place
 from tui_train.places.project_code import code_files
+from tui_train.profile import store
 from tui_train.runner.questions import project_code
 from tui_train.runner.questions.project_code import may_hold_secrets, read_project_code
 from tui_train.runs import archive
 from tui_train.runs.results.result import read_result
-from tui_train.runs.run_code import CODE_FILE_NAME, PATCH_FILE_NAME, read_run_code
+from tui_train.runs.run_code import CODE_FILE_NAME, PATCH_FILE_NAME, late_code_text, read_run_code
 from tui_train.runs.rundir import RunDir, write_run_files
 from tui_train.views.compare import differing_code_rows, read_compared_runs
 
@@ -37,6 +40,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     # Another test may have the processor.
     monkeypatch.setattr(project_code, "_MAX_SECONDS", 120.0)
+    monkeypatch.setattr(places_code, "_MAX_SECONDS", 120.0)
     folder = tmp_path / "project"
     (folder / "lib").mkdir(parents=True)
     git(tmp_path, "init", "-q", "-b", "main", str(folder))
@@ -234,6 +238,36 @@ def test_a_git_that_hangs_or_refuses_is_said_in_a_line(project, tmp_path, monkey
     assert problem_of(project)[1] == r"not kept: git: \x1b[31mbroken"
     make_executable(stub, "#!/bin/sh\necho odd\n")
     assert problem_of(project)[0] == "git answers in a form that is not known"
+
+
+def hanging_git(folder, monkeypatch, subcommand):
+    """Put a git on PATH that hangs where it is asked this."""
+    (folder / "bin").mkdir()
+    make_executable(
+        folder / "bin" / "git",
+        f'#!/bin/sh\ncase " $* " in *" {subcommand} "*) exec sleep 60 ;; esac\nexec {GIT} "$@"\n',
+    )
+    monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
+
+
+def test_a_start_waits_for_no_code_that_hangs(project, tmp_path, monkeypatch):
+    monkeypatch.setattr(places_code, "_MAX_SECONDS", 0.3)
+    hanging_git(tmp_path, monkeypatch, "rev-parse")
+    before = time.monotonic()
+    run = run_of(project)
+    assert time.monotonic() - before < 30.0
+    why = "reading it took more than 0.3 s"
+    assert read_run_code(run.path).problem == why
+    assert late_code_text(run.path) == f"The code of your project is not kept with the run: {why}"
+
+
+@pytest.mark.whole
+def test_a_start_names_the_changes_that_it_did_not_wait_for(project, tmp_path, monkeypatch):
+    (project / "train.py").write_text("import time; time.sleep(0)\n")
+    hanging_git(tmp_path, monkeypatch, "read-tree")
+    path = store.save_profile(sleeper_profile(**{"trainer.script": str(project / "train.py"), "name": "mine"}))
+    said = run_cli("run", str(path), "--detach").stdout
+    assert "! The uncommitted changes of your project are not kept with the run: git took more than 4 s" in said
 
 
 def test_a_submodule_with_changes_is_named(project, tmp_path):

@@ -1,8 +1,11 @@
 """The files of a run folder that say from which code it starts."""
 
 import re
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as LateError
 from itertools import groupby
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +25,7 @@ from tui_train.runner.questions.project_code import read_project_code
 from tui_train.runs.run_code import CODE_FILE_NAME, PATCH_FILE_NAME, ChangedFile, LeftOutFile, RunCode
 from tui_train.trainers import trainer_has_own_field
 
-_MAX_ANSWER_SECONDS = 30.0
+_MAX_SECONDS = 5.0  # for all of it, also where a disk or a host hangs: a start waits no longer
 # No line of a patch begins so but the first one of a file: others begin with a sign, or are base85.
 _FILE_IN_PATCH_PATTERN = re.compile(rb"^(?=diff --git )", re.MULTILINE)
 
@@ -37,18 +40,35 @@ class _CodeOfHost(Struct, frozen=True):
 def code_files(host: str, profile: Profile) -> tuple[RenderedFile, ...]:
     """Return what a run folder keeps of the user's project, on a host (empty: this machine).
 
-    Nothing where the profile names no script of the user's. What cannot be read is said in it: never an error.
+    Nothing where the profile names no script of the user's. What cannot be read within some seconds is said in it:
+    never an error.
     """
     script = profile.trainer.script
     if not script.startswith("/") or not trainer_has_own_field(profile, "trainer.script"):
         return ()
-    code, patch = _read_code_on_host(host, script) if host else _read_code_here(script)
-    code, patch = _without_secrets(code, patch)
+    code, patch = _without_secrets(*_read_code_in_time(host, script))
     text = msgspec.json.format(msgspec.json.encode(code), indent=2).decode() + "\n"
     files = [RenderedFile(CODE_FILE_NAME, text)]
     if patch:
         files.append(RenderedFile(PATCH_FILE_NAME, patch.decode(errors="replace"), patch))
     return tuple(files)
+
+
+def _read_code_in_time(host: str, script: str) -> tuple[RunCode, bytes]:
+    """Return the code, or that it took too long; a thread that a dead disk holds is left behind."""
+    answer = Future[tuple[RunCode, bytes]]()
+
+    def read() -> None:
+        try:
+            answer.set_result(_read_code_on_host(host, script) if host else _read_code_here(script))
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            answer.set_exception(error)
+
+    Thread(target=read, daemon=True).start()
+    try:
+        return answer.result(_MAX_SECONDS)
+    except LateError:
+        return RunCode(script=script, problem=f"reading it took more than {_MAX_SECONDS:g} s", is_late=True), b""
 
 
 def _read_code_here(script: str) -> tuple[RunCode, bytes]:
@@ -58,7 +78,7 @@ def _read_code_here(script: str) -> tuple[RunCode, bytes]:
 
 def _read_code_on_host(host: str, script: str) -> tuple[RunCode, bytes]:
     try:
-        answer = ask_host(host_address(host), {"do": "code", "script": script}, _CodeOfHost, _MAX_ANSWER_SECONDS)
+        answer = ask_host(host_address(host), {"do": "code", "script": script}, _CodeOfHost, _MAX_SECONDS)
     except Unavailable as error:
         return RunCode(script=script, problem=error.message), b""
     if not answer.code.commit and (sent := _read_sent_code(host, script)):
@@ -74,7 +94,8 @@ def _read_sent_code(host: str, script: str) -> tuple[RunCode, bytes] | None:
     if not code.commit:
         return None
     try:
-        missing = find_missing_files(HostToSendTo(host, host_address(host)), project_file_set(script, "", ())).files
+        file_set = project_file_set(script, "", (), _MAX_SECONDS)
+        missing = find_missing_files(HostToSendTo(host, host_address(host)), file_set, _MAX_SECONDS).files
     except TuiTrainError as error:
         return RunCode(script=script, problem=error.message), b""
     if missing:

@@ -61,11 +61,13 @@ class _TakenAnswer(Struct, frozen=True):
     error: str = ""
 
 
-def find_missing_files(host: HostToSendTo, file_set: FileSet) -> MissingFiles:
+def find_missing_files(
+    host: HostToSendTo, file_set: FileSet, answer_seconds: float = _MAX_ANSWER_SECONDS
+) -> MissingFiles:
     """Return the files that a host has not, or not as they are here: by size and time."""
     question = {"do": "missing", "folder": file_set.folder, "files": [astuple(file) for file in file_set.files]}
     answer = ask_host(
-        host.address, question, _MissingAnswer, _MAX_ANSWER_SECONDS, ssh_words=host.ssh_words,
+        host.address, question, _MissingAnswer, answer_seconds, ssh_words=host.ssh_words,
         asking_host=host.asking_host,
     )  # fmt: skip
     found = [(file_set.files[at], kept, time) for at, kept, time in answer.missing if 0 <= at < len(file_set.files)]

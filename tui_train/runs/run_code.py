@@ -36,8 +36,8 @@ class LeftOutFile(Struct, frozen=True):
 class RunCode(Struct, frozen=True, kw_only=True):
     """The project of a script as it was when its run was started.
 
-    `problem` is why there is no commit, or no patch of the changes. `host` is the machine that has the repository
-    (empty: this one), `sent_to` one to which the project was sent.
+    `problem` is why there is no commit, or no patch of the changes; it `is_late` where a start did not wait for them.
+    `host` is the machine that has the repository (empty: this one), `sent_to` one to which the project was sent.
     """
 
     script: str = ""
@@ -46,6 +46,7 @@ class RunCode(Struct, frozen=True, kw_only=True):
     branch: str = ""
     shallow: bool = False
     problem: str = ""
+    is_late: bool = False
     changed: tuple[ChangedFile, ...] = ()
     left_out: tuple[LeftOutFile, ...] = ()
     left_out_more: int = 0
@@ -121,6 +122,15 @@ def labelled_code_texts(run: RunDir) -> tuple[tuple[str, str], ...]:
         label = f"Restore on {visible(code.host)}" if code.host else "Restore"
         texts.append((label, visible(code.restore_command(there))))
     return tuple(texts)
+
+
+def late_code_text(run_folder: Path) -> str:
+    """Return in a line what a run does not keep of its code because reading it took too long; empty for nothing."""
+    code = read_run_code(run_folder)
+    if code is None or not code.is_late:
+        return ""
+    what = "uncommitted changes of your project are" if code.commit else "code of your project is"
+    return f"The {what} not kept with the run: {visible(code.problem)}"
 
 
 def file_states(code: RunCode) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from tui_train.cli.plans.plans import print_findings_and_require_plan
 from tui_train.cli.runs.runs import doing_text
 from tui_train.places.place import Place
 from tui_train.runs.interrupts import defer_signals
+from tui_train.runs.run_code import late_code_text
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import WhenFree
 from tui_train.views.compare import RUN_LETTERS
@@ -34,6 +35,8 @@ def start_members_and_report(members: tuple[ArrayMember, ...], place: Place, whe
         for member, run in start_members(members, place, interrupts, when_free=when_free):
             runs.append(run)
             click.echo(f"{visible(run.name)} {doing_text(run)}, with {visible(member.edit)}")
+        if late := next(filter(None, (late_code_text(run.path) for run in runs)), ""):
+            click.echo(f"! {late}")
         if interrupts.number:
             # It came after the last start: it ends this command, not the runs.
             sys.exit(interrupts.exit_code)

@@ -47,6 +47,7 @@ from tui_train.runs.results.resuming import (
     resume_or_restart_remedy,
     why_not_resumable,
 )
+from tui_train.runs.run_code import late_code_text
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.start import WhenFree, has_nothing_left_to_train, launcher_log_text
@@ -90,6 +91,8 @@ def run_profile(  # noqa: PLR0913 - one for each option
         started = place.submit(prepared, plan, interrupts, when_free=when_free)
         with _exit_on_lost_terminal(interrupts):
             print_notes_for_other_machines(plan)
+            if late := late_code_text(started.path):
+                click.echo(f"! {late}")
         _follow_to_end_or_detach(started, interrupts, detach=detach)
 
 

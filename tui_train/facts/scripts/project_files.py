@@ -54,14 +54,16 @@ class FileSet(Struct, frozen=True):
         return sum(file.size for file in self.files)
 
 
-def project_file_set(script: str, working_directory: str, own_paths: Iterable[str]) -> FileSet:
+def project_file_set(
+    script: str, working_directory: str, own_paths: Iterable[str], git_seconds: float = _MAX_GIT_SECONDS
+) -> FileSet:
     """Return what git has of the project that a script is in, and what it does not ignore; else its working folder.
 
     `own_paths` are left out of a folder without git: what the training writes, and what is sent by itself.
     """
     script_folder = script.rpartition("/")[0] or "/"
     try:
-        folder, tracked, untracked = _git_names(script_folder)
+        folder, tracked, untracked = _git_names(script_folder, git_seconds)
     except GitError as error:
         problem = str(error) if _is_in_repository(script_folder) else ""
         has_script = working_directory and script.startswith(f"{working_directory.rstrip('/')}/")
@@ -111,10 +113,10 @@ def _is_in_repository(folder: str) -> bool:
     return any(os.path.lexists(f"{top}/.git") for top in (folder, *Path(folder).parents) if not _is_too_wide(str(top)))
 
 
-def _git_names(script_folder: str) -> tuple[str, list[str], list[str]]:
+def _git_names(script_folder: str, seconds: float) -> tuple[str, list[str], list[str]]:
     """Return the top folder of a work tree, the files that git has, and others that it does not ignore."""
     try:
-        git = Git(script_folder, _MAX_GIT_SECONDS)
+        git = Git(script_folder, seconds)
         git.folder = os.fsdecode(git.output("rev-parse", "--show-toplevel").rstrip(b"\n"))
         if _is_too_wide(git.folder):
             raise GitError(f"{git.folder} is no folder of one project")

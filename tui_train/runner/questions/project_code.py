@@ -9,10 +9,11 @@ import stat
 import tempfile
 from typing import Any, Iterator, NamedTuple
 
-from ..system.git import Git, GitError
+from ..system.git import Git, GitError, GitTimeoutError
 from .answer_lines import send_json_line
 
-_MAX_SECONDS = 10.0
+# A start waits for it; what git has told by then is kept.
+_MAX_SECONDS = 4.0
 # Bytes of a changed file, before and after together, and of all.
 _MAX_FILE_BYTES, _MAX_PATCH_BYTES = 256 << 10, 1 << 20
 _MAX_KEPT_FILES = 500
@@ -49,7 +50,7 @@ def read_project_code(script: str) -> tuple[dict[str, Any], bytes]:
     """Return the project of a script as plain data, and the patch that makes of its commit what it is now.
 
     Files that are too large, binary and not in git, or that may hold secrets are `left_out`, each with why. A
-    `problem` is why there is no commit, or no patch.
+    `problem` is why there is no commit, or no patch; it `is_late` where there was too little time.
     """
     # Python imports from beside the file that a link leads to.
     script = os.path.realpath(script)
@@ -60,7 +61,7 @@ def read_project_code(script: str) -> tuple[dict[str, Any], bytes]:
         "branch": "",
         "shallow": False,
     }
-    code.update(problem="", changed=[], left_out=[], left_out_more=0)
+    code.update(problem="", is_late=False, changed=[], left_out=[], left_out_more=0)
     patch = b""
     try:
         git = Git(os.path.dirname(script) or "/", _MAX_SECONDS)
@@ -72,7 +73,7 @@ def read_project_code(script: str) -> tuple[dict[str, Any], bytes]:
         code.update(folder=shown_name(top), shallow=shallow == b"true")
         patch = _read_changes(git, objects, script, code)
     except GitError as error:
-        code["problem"] = str(error)
+        code.update(problem=str(error), is_late=isinstance(error, GitTimeoutError))
     except (OSError, ValueError) as error:
         code["problem"] = f"{getattr(error, 'strerror', None) or 'git answers in a form that is not known'}"
     return code, patch

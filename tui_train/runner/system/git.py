@@ -37,6 +37,10 @@ class GitError(Exception):
     """What git cannot tell, in words."""
 
 
+class GitTimeoutError(GitError):
+    """git took longer than it may."""
+
+
 class Git:
     """git in a folder; all commands together end within `seconds`."""
 
@@ -68,7 +72,7 @@ class Git:
             try:
                 code = child.wait(max(0.0, self._deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                raise GitError(f"git took more than {self._seconds:g} s") from None
+                raise GitTimeoutError(f"git took more than {self._seconds:g} s") from None
             finally:
                 _kill_group(child)
             err.seek(0)
