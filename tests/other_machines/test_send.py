@@ -155,6 +155,8 @@ def test_a_project_arrives_as_it_is(project, there):
     assert os.access(there / "tool.sh", os.X_OK)
     assert find_missing_files(BOX, found).files == ()
     (there / "lib" / "m.py").write_text("changed there")
+    later = (project / "lib" / "m.py").stat().st_mtime + 2
+    os.utime(there / "lib" / "m.py", (later, later))
     edited = find_missing_files(BOX, found)
     assert [file.name for file, _ in edited.files] == ["lib/m.py"]
     assert (edited.replaced, edited.newer) == (("lib/m.py",), ("lib/m.py",))
@@ -209,11 +211,36 @@ def test_a_cut_link_is_continued(project, there, tmp_path):
     assert not (there / ".tui-train-sending").exists()
 
 
-def test_a_file_that_changes_meanwhile_is_said(project, there):
+@pytest.mark.parametrize("text", ["i", "import lib.n\n", "import lib.m\nimport lib.n\n"])
+def test_a_file_that_changes_meanwhile_is_not_put_in_place(project, there, text):
+    (there / "train.py").write_text("what was there")
     missing = find_missing_files(BOX, project_file_set(str(project / "train.py"), "", []))
-    (project / "train.py").write_text("i")
-    with pytest.raises(BadInput, match=r"train\.py has changed while it was sent"):
+    (project / "train.py").write_text(text)
+    with pytest.raises(BadInput, match=r"train\.py has changed while it was sent to box, which keeps what it had"):
         send_missing_files(BOX, missing)
+    assert (there / "train.py").read_text() == "what was there"
+    assert (there / "lib" / ODD).read_text() == "odd\n", "the files after it arrive"
+    found = project_file_set(str(project / "train.py"), "", [])
+    send_missing_files(BOX, find_missing_files(BOX, found))
+    assert (there / "train.py").read_text() == text
+
+
+def test_a_file_is_the_same_by_size_and_whole_seconds(project, there):
+    found = project_file_set(str(project / "train.py"), "", [])
+    send_missing_files(BOX, find_missing_files(BOX, found))
+    second = (project / "train.py").stat().st_mtime_ns // 10**9
+    for at in (project, there):
+        os.utime(at / "train.py", ns=(second * 10**9, second * 10**9))
+    os.utime(there / "train.py", ns=(second * 10**9, second * 10**9 + 999_999_999))
+    (there / "train.py").chmod(0o777)
+    found = project_file_set(str(project / "train.py"), "", [])
+    assert find_missing_files(BOX, found).files == ()
+    (there / "train.py").write_text("another size")
+    os.utime(there / "train.py", ns=(second * 10**9, second * 10**9 + 999_999_999))
+    differing = find_missing_files(BOX, found)
+    assert (differing.replaced, differing.newer) == (("train.py",), ())
+    (there / "tool.sh").chmod(0o644)
+    assert {file.name for file, _ in find_missing_files(BOX, found).files} == {"train.py", "tool.sh"}
 
 
 def test_the_command_shows_asks_and_sends(project, there):
@@ -240,6 +267,8 @@ def test_the_command_shows_asks_and_sends(project, there):
     assert (there / "lib" / "m.py").exists()
     assert "box: all files are there" in said()
     (there / "lib" / "m.py").write_text("changed there")
+    later = (project / "lib" / "m.py").stat().st_mtime + 2
+    os.utime(there / "lib" / "m.py", (later, later))
     assert "NEWER than here: lib/m.py" in said("--dry-run")
 
 

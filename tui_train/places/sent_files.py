@@ -15,10 +15,12 @@ from tui_train.base.text import visible
 from tui_train.channel.session import Session, ask_host
 from tui_train.facts.other_machines.training_hosts import words_to_training_host
 from tui_train.facts.scripts.project_files import FileSet, SentFile
+from tui_train.runner.questions.project_files import COMPLETE_MARK
 from tui_train.runner.system.safe_open import open_regular_file
 
 _MAX_ANSWER_SECONDS = 120.0
 _PIECE_BYTES = 1 << 18
+_CHANGED_MARK = b"-"
 _AGAIN_REMEDY = "Run the command again: it goes on where it was."
 
 
@@ -64,7 +66,7 @@ class _TakenAnswer(Struct, frozen=True):
 def find_missing_files(
     host: HostToSendTo, file_set: FileSet, answer_seconds: float = _MAX_ANSWER_SECONDS
 ) -> MissingFiles:
-    """Return the files that a host has not, or not as they are here: by size and time."""
+    """Return the files that a host has not, or not as they are here: by size and whole seconds."""
     question = {"do": "missing", "folder": file_set.folder, "files": [astuple(file) for file in file_set.files]}
     answer = ask_host(
         host.address, question, _MissingAnswer, answer_seconds, ssh_words=host.ssh_words,
@@ -75,7 +77,7 @@ def find_missing_files(
         file_set.folder,
         tuple((file, min(max(0, kept), file.size)) for file, kept, _ in found),
         replaced=tuple(file.name for file, _, time in found if time),
-        newer=tuple(file.name for file, _, time in found if time > file.mtime and not file.link),
+        newer=tuple(file.name for file, _, time in found if time // 10**9 > file.mtime // 10**9 and not file.link),
     )
 
 
@@ -107,16 +109,20 @@ def send_missing_files(
             why = session.failure_text()
             raise NoAnswer(f"not all was sent to {name}: {why}", _AGAIN_REMEDY)
     if changed:
-        raise BadInput(f"{visible(changed[0])} has changed while it was sent to {name}", _AGAIN_REMEDY)
+        why = f"{visible(changed[0])} has changed while it was sent to {name}, which keeps what it had"
+        raise BadInput(why, _AGAIN_REMEDY)
 
 
 def _pieces(missing: MissingFiles, changed: list[str], on_progress: Callable[[int], None]) -> Iterator[bytes]:
-    """Yield the bytes of all files as they were listed; one that has become shorter is filled up, and noted."""
+    """Yield the bytes of all files as they were listed, and of each whether it is complete.
+
+    One that has changed is filled up to its listed size, and noted: the other side drops it.
+    """
     sent = 0
     for file, kept in missing.files:
-        left = file.size - kept
-        if file.link or not left:
+        if file.link:
             continue
+        left = file.size - kept
         path = f"{missing.folder}/{file.name}"
         try:
             with open_regular_file(path) as source:
@@ -126,11 +132,13 @@ def _pieces(missing: MissingFiles, changed: list[str], on_progress: Callable[[in
                     left -= len(piece)
                     sent += len(piece)
                     on_progress(sent)
-                is_same = os.fstat(source.fileno()).st_mtime_ns == file.mtime
+                status = os.fstat(source.fileno())
         except OSError as error:
             raise Unavailable(f"{visible(path)} cannot be read: {read_error_reason(error)}", _AGAIN_REMEDY) from None
-        if left or not is_same:
-            changed.append(path)
         while left:
             yield bytes(min(left, _PIECE_BYTES))
             left -= min(left, _PIECE_BYTES)
+        is_same = (status.st_size, status.st_mtime_ns) == (file.size, file.mtime)
+        if not is_same:
+            changed.append(path)
+        yield COMPLETE_MARK if is_same else _CHANGED_MARK

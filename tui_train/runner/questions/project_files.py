@@ -17,13 +17,17 @@ from .answer_lines import HEARTBEAT_SECONDS, PIECE_BYTES, RequestFailedError, se
 
 _PARTS_FOLDER = ".tui-train-sending"
 _BYTES_LEFT_FREE = 64 << 20
+_NANOSECONDS = 10**9
+# The byte that follows those of a file which has not changed meanwhile.
+COMPLETE_MARK = b"+"
 
 
 def send_missing_files(question: dict[str, Any]) -> None:
     """Send which of the `files` below a `folder` are missing or differ.
 
     Each is its place in the list, the bytes kept, and the time in ns of what it would replace, 0 for nothing.
-    A file is [name, size, time in ns, mode, target of a link]; it is the same by size and time, a link by its target.
+    A file is [name, size, time in ns, mode, target of a link]; it is the same by size and whole seconds, a link by its
+    target.
     """
     folder = question["folder"]
     missing = []
@@ -35,9 +39,10 @@ def send_missing_files(question: dict[str, Any]) -> None:
 
 
 def receive_files(question: dict[str, Any]) -> None:
-    """Write `files` below a `folder`: their bytes follow the question, each from the given offset.
+    """Write `files` below a `folder`: their bytes follow the question, each from the given offset and with a mark.
 
-    Nothing is written through a link below the folder. What is cut off stays, to be continued.
+    Nothing is written through a link below the folder. What is cut off stays, to be continued. A file that the mark
+    does not call complete is dropped.
     """
     folder, files = question["folder"], question["files"]
     try:
@@ -74,8 +79,9 @@ def _is_same(path: str, file: Sequence[Any]) -> bool:
             return stat.S_ISLNK(status.st_mode) and os.readlink(path) == link
     except OSError:
         return False
-    same = (status.st_size, status.st_mtime_ns, status.st_mode & 0o777) == (size, mtime, mode)
-    return stat.S_ISREG(status.st_mode) and same
+    # As rsync compares: not every file system keeps fractions of a second, nor every bit of a mode.
+    same = (status.st_size, status.st_mtime_ns // _NANOSECONDS) == (size, mtime // _NANOSECONDS)
+    return stat.S_ISREG(status.st_mode) and same and not mode & ~status.st_mode & stat.S_IXUSR
 
 
 def _time_of_change(path: str) -> int:
@@ -106,6 +112,9 @@ def _receive_file(root: int, parts: int, file: Sequence[Any], offset: int) -> No
     part = _part_name(file)
     if not link:
         _receive_bytes(parts, part, offset, size - offset)
+        if _read_input(1) != COMPLETE_MARK:
+            os.unlink(part, dir_fd=parts)
+            return
     with contextlib.ExitStack() as stack:
         inner = root
         for folder in pieces[:-1]:
@@ -142,10 +151,15 @@ def _receive_bytes(parts: int, name: str, offset: int, left: int) -> None:
         part.truncate(offset)
         part.seek(offset)
         while left:
-            piece = sys.stdin.buffer.read(min(left, PIECE_BYTES))
-            if not piece:
-                raise RequestFailedError("the link was lost")
+            piece = _read_input(min(left, PIECE_BYTES))
             left -= len(piece)
             view = memoryview(piece)
             while view:
                 view = view[part.write(view) :]
+
+
+def _read_input(size: int) -> bytes:
+    piece = sys.stdin.buffer.read(size)
+    if not piece:
+        raise RequestFailedError("the link was lost")
+    return piece
