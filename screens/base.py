@@ -10,7 +10,7 @@ from textual.events import Key
 from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.worker import Worker, WorkerState, get_current_worker
+from textual.worker import Worker, WorkerState
 
 from .discovery.discovery import DiscoveryApp
 from .help_lines import help_lines
@@ -106,19 +106,19 @@ class WizardScreen(Screen[None]):
         self.app.push_screen(dialog, answered)
         return dialog
 
-    @work(thread=True, exclusive=True, group="ask-stop")
     def ask_and_stop(self, run: "RunDir", question: str, stop: Callable[[], object]) -> None:
-        """Ask whether a run is to be stopped, with what that would leave, and stop it."""
+        """Ask whether a run is to be stopped, and stop it; the dialog shows what that would leave once it is known."""
+        answers = (("", "No, let it run"), ("stop", "Stop it and all its processes"))
+        dialog = self.ask_choice(f"{question}\n\nReading its checkpoints …", answers, lambda _answer: stop())
+        self._show_stop_consequence(run, question, dialog)
+
+    @work(thread=True, exclusive=True, group="ask-stop")
+    def _show_stop_consequence(self, run: "RunDir", question: str, dialog: "ChoiceDialog") -> None:
         from tui_train.views.run_ends import stop_consequence_text
 
-        worker, consequence = get_current_worker(), stop_consequence_text(run)
-        answers = (("", "No, let it run"), ("stop", "Stop it and all its processes"))
-
-        def ask() -> None:
-            if self.app.screen is self and not worker.is_cancelled:
-                self.ask_choice(f"{question}\n\n{consequence}", answers, lambda _answer: stop())
-
-        self.app.call_from_thread(ask)
+        text = f"{question}\n\n{stop_consequence_text(run)}"
+        if not dialog.is_closed:
+            self.app.call_from_thread(dialog.show_question, text)
 
     def jump_targets(self) -> "Iterable[JumpTarget]":
         """Return the panels and groups to which the cursor can go by a letter."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support import GIB, UUIDS, prepare
+from support import GIB, UUIDS, prepare, start_folder_holder
 from textual.pilot import Pilot
 from textual.widgets import Input
 from textual.worker import WorkerFailed, WorkerState
@@ -209,6 +209,14 @@ def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0, why:
     lines = [f"step {n}/60 | loss {1 + 4 / n:.7f} | lr 1.000e-03 | grad_norm 1.0 | tokens/s 9000" for n in range(1, 61)]
     lines.insert(20, "[bold]no markup[/] \x1b[31mred\x1b[0m \x1b[2J \x07 中文")
     run.attempt_log(2).write_text("\n".join(lines) + "\n")
+    return run
+
+
+def live_run(tmp_path: Path) -> rundir.RunDir:
+    """Return the folder of a run that was started again, by a process that lives."""
+    run = finished_run(tmp_path)
+    event = {"time": 2000.0, "event": "run_started", **start_folder_holder(run.path)}
+    run.events_file.write_bytes(run.events_file.read_bytes() + b"\n" + msgspec.json.encode(event))
     return run
 
 

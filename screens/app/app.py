@@ -21,6 +21,7 @@ from textual.timer import Timer
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
+from tui_train.base.time_limit import LateError, call_within
 from tui_train.views.chosen_theme import read_chosen_theme_name, save_chosen_theme_name
 
 from .. import STEPS, load_step_module
@@ -63,6 +64,12 @@ if TYPE_CHECKING:
     from ..steps.step import StepScreen
 
 _NEWEST_RUNS_LOOKED_AT = 20  # for one that was started since Home was last seen
+# Seconds for what is written and read at the end, each: a disk that hangs keeps nobody in the wizard.
+_MAX_DISK_SECONDS = 1.5
+# Workers whose work is waited for at the end, however long it takes; others may read a disk that hangs.
+_CHANGING_WORKER_GROUPS = frozenset(
+    {"change", "delete", "fetch", "install", "make", "merge", "resume", "start", "stop"}
+)
 _PAINT_SECONDS = 0.1  # seconds in which a new screen is drawn
 _GARBAGE_DELAY_SECONDS = 0.15  # seconds without another screen being left, in which the one below is drawn
 # There is one draft.
@@ -94,6 +101,7 @@ class Wizard(DiscoveryApp):
         self._hosts = HostProbing(self)
         self._environment = EnvironmentInstaller(self)
         self._clear_timer: Timer | None = None
+        self._exit_by_force_later: Callable[[int], None] = lambda _code: None
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
 
@@ -101,7 +109,8 @@ class Wizard(DiscoveryApp):
         """Run until it is left, or ended from outside."""
         if headless:
             return await super().run_async(headless=headless, **options)
-        with leaving_on_signals(self.save_draft_and_exit, sys.__stderr__.fileno() if sys.__stderr__ else 2):
+        terminal = sys.__stderr__.fileno() if sys.__stderr__ else 2
+        with leaving_on_signals(self.save_draft_and_exit, terminal) as self._exit_by_force_later:
             return await super().run_async(headless=headless, **options)
 
     def get_driver_class(self) -> type[Driver]:
@@ -457,8 +466,12 @@ class Wizard(DiscoveryApp):
         from tui_train.facts.machine.child_process import set_children_cancelled
 
         left, goes_on = "", ""
+        if not any(worker.group in _CHANGING_WORKER_GROUPS and not worker.is_finished for worker in self.workers):
+            self._exit_by_force_later(code)
         try:
-            left = self.edits.write_draft_and_name_lost_secrets()
+            left = call_within(_MAX_DISK_SECONDS, self.edits.write_draft_and_name_lost_secrets)
+        except LateError:
+            left = "the last values may not be kept: the disk does not answer"
         except Exception as error:  # noqa: BLE001 - as above
             left = visible(f"the last values could not be kept: {error}")
         with suppress(Exception):
@@ -474,9 +487,13 @@ class Wizard(DiscoveryApp):
         from tui_train.runs.status import read_live_runs
         from tui_train.views.run_ends import continuing_runs_text
 
-        shown = (run for screen in self.screen_stack if isinstance(screen, HomeScreen) for run in screen.live_runs)
-        candidates = {run.path: run for run in (*runs_newest_first_by_name()[:_NEWEST_RUNS_LOOKED_AT], *shown)}
-        return continuing_runs_text(read_live_runs(candidates.values()))
+        shown = [run for screen in self.screen_stack if isinstance(screen, HomeScreen) for run in screen.live_runs]
+
+        def read() -> str:
+            candidates = {run.path: run for run in (*runs_newest_first_by_name()[:_NEWEST_RUNS_LOOKED_AT], *shown)}
+            return continuing_runs_text(read_live_runs(candidates.values()))
+
+        return call_within(_MAX_DISK_SECONDS, read)
 
     def action_help(self) -> None:
         """Explain the present screen."""

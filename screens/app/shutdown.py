@@ -23,10 +23,11 @@ _TERMINAL_RESET_SEQUENCES = (
 
 
 @contextmanager
-def leaving_on_signals(leave: Callable[[int], None], terminal_fd: int) -> Iterator[None]:
+def leaving_on_signals(leave: Callable[[int], None], terminal_fd: int) -> Iterator[Callable[[int], None]]:
     """Call `leave` with an exit code when the process is asked to end, or its terminal is gone.
 
     From the main thread, in the loop it runs in; afterwards, when that loop ends, signals are handled as before.
+    Yield what ends the process with an exit code where it has not ended by itself some seconds later.
     """
     loop = asyncio.get_running_loop()
     before = None
@@ -34,19 +35,22 @@ def leaving_on_signals(leave: Callable[[int], None], terminal_fd: int) -> Iterat
         before = termios.tcgetattr(terminal_fd)
     received: list[int] = []
 
+    def exit_by_force_later(exit_code: int) -> None:
+        # The loop may wait for a terminal that takes nothing, or a thread for a disk.
+        threading.Thread(target=_exit_after_delay, args=(terminal_fd, before, exit_code), daemon=True).start()
+
     def end(number: int, _frame: FrameType | None = None) -> None:
         if received:
             return
         received.append(number)
-        # The loop may wait for a terminal that takes nothing, or a thread for a disk.
-        threading.Thread(target=_exit_after_delay, args=(terminal_fd, before, 128 + number), daemon=True).start()
+        exit_by_force_later(128 + number)
         loop.call_soon_threadsafe(leave, 128 + number)
 
     handlers = install_handlers((signal.SIGTERM, signal.SIGHUP), end)
     # A terminal may go without a signal: under nohup, or while an import swallows what a handler raises.
     threading.Thread(target=_call_at_hangup, args=(terminal_fd, end), daemon=True).start()
     try:
-        yield
+        yield exit_by_force_later
     finally:
         received.append(0)
         restore_handlers(handlers)

@@ -17,6 +17,7 @@ from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import as_sentence, quantity, size_text, visible
+from tui_train.base.time_limit import LateError, call_within
 
 from ..base import JUMP_BINDING
 from ..messages import CompareRuns, ContinueDraft, HomeDrawn, OpenRun, OpenStep
@@ -53,6 +54,14 @@ _HINT_BY_ROW_KEY = {
     "draft": "The same steps with the values that you edited last.",
     "new": "Or paste a path or a model's name (ORG/NAME) here.",
 }
+
+
+def _is_anything_saved_as_far_as_known() -> bool:
+    """Return whether anything is saved; of a disk that does not answer at once, that it may be."""
+    try:
+        return call_within(_MAX_UNDRAWN_SECONDS, is_anything_saved)
+    except LateError:
+        return True
 
 
 class _HomeList(CursorList):
@@ -130,7 +139,7 @@ on each panel and group, which goes there, q quit."""
         """Make it; `is_first`: no other screen covers it at the start."""
         super().__init__()
         self.state = HomeState()
-        self._is_anything_saved = is_anything_saved()
+        self._is_anything_saved = _is_anything_saved_as_far_as_known()
         self._awaits_first_picture = is_first
         self._held_drawing = ExitStack()
         self._next_cursor = ""  # the row to which the cursor goes as soon as it is listed

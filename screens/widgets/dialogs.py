@@ -46,6 +46,12 @@ class ChoiceDialog(ModalScreen[str]):
             yield OptionList(*(Option(words, id=name) for name, words in self.answers.items()), markup=False)
             yield Static(_keys_with_words_line(("↑↓", "Choose"), ("Enter", "OK"), ("Esc", "Cancel")))
 
+    def show_question(self, question: str) -> None:
+        """Show another question, while it is open."""
+        self.question = question
+        for shown in self.query(".question").results(Static):
+            shown.update(question)
+
     def show_words(self, answer: str, words: str | Content) -> None:
         """Show other words for an answer, while the question is open."""
         self.answers[answer] = words

@@ -21,6 +21,7 @@ from pilot import (
     THREE_CARDS,
     finished_run,
     go_to_fields,
+    live_run,
     open_wizard,
     out_of_memory_run,
     press_keys,
@@ -29,7 +30,7 @@ from pilot import (
     wait_for_text,
     wait_for_workers,
 )
-from support import GIB, UUIDS, inside, living_run_pids, profile, sample, start_folder_holder
+from support import GIB, UUIDS, inside, living_run_pids, profile, sample
 from textual.widgets import Input
 from tui_train.screens import tuning
 from tui_train.screens.messages import OpenRun, OpenStep, ValueChosen
@@ -85,14 +86,6 @@ SETS = msgspec.structs.replace(THREE_CARD_MACHINE, gpus=MIXED)
 def test_pictures(snap_compare, machine, size, found, pressed):
     machine(found)
     assert snap_compare(make_wizard(), terminal_size=size, run_before=press_keys(*pressed))
-
-
-def live_run(tmp_path: Path) -> rundir.RunDir:
-    """Return the folder of a run that was started again, by a process that lives."""
-    run = finished_run(tmp_path)
-    event = {"time": 2000.0, "event": "run_started", **start_folder_holder(run.path)}
-    run.events_file.write_bytes(run.events_file.read_bytes() + b"\n" + msgspec.json.encode(event))
-    return run
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)

@@ -1,11 +1,9 @@
 """The files of a run folder that say from which code it starts."""
 
 import re
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as LateError
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from threading import Thread
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +13,7 @@ from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.parse import type_prepared_for_msgspec
 from tui_train.base.secrets import has_surely_secret_format
 from tui_train.base.text import quantity, visible
+from tui_train.base.time_limit import LateError, call_within
 from tui_train.channel.session import ask_host
 from tui_train.facts.scripts.project_files import project_file_set
 from tui_train.places.sent_files import HostToSendTo, find_missing_files
@@ -55,18 +54,9 @@ def code_files(host: str, profile: Profile) -> tuple[RenderedFile, ...]:
 
 
 def _read_code_in_time(host: str, script: str) -> tuple[RunCode, bytes]:
-    """Return the code, or that it took too long; a thread that a dead disk holds is left behind."""
-    answer = Future[tuple[RunCode, bytes]]()
-
-    def read() -> None:
-        try:
-            answer.set_result(_read_code_on_host(host, script) if host else _read_code_here(script))
-        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
-            answer.set_exception(error)
-
-    Thread(target=read, daemon=True).start()
+    read = partial(_read_code_on_host, host) if host else _read_code_here
     try:
-        return answer.result(_MAX_SECONDS)
+        return call_within(_MAX_SECONDS, lambda: read(script))
     except LateError:
         return RunCode(script=script, problem=f"reading it took more than {_MAX_SECONDS:g} s", is_late=True), b""
 
