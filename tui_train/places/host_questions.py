@@ -19,6 +19,7 @@ from tui_train.base.text import visible
 from tui_train.channel.session import Session, ask_host, machine_name
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.other_machines import remote
+from tui_train.facts.other_machines.training_hosts import words_to_training_host
 from tui_train.plan.run_files import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
 from tui_train.profile.hosts import host_address
 from tui_train.runner.queue.listing import WaitingStart
@@ -305,14 +306,32 @@ def ask_queue_move(place: RunPlace, *, to_front: bool) -> None:
     ask_machine(place, {"do": "move", "front": to_front}, within_seconds=_STATUS_TIMEOUT_SECONDS)
 
 
-def ask_removal(place: RunPlace, *, ended: bool = False) -> None:
-    """Remove the folder of a run that was never started, or has `ended`, from its host."""
-    ask_machine(place, {"do": "drop", "ended": ended})
+def ask_removal(place: RunPlace, *, ended: bool = False, asking_host: str = "") -> None:
+    """Remove the folder of a run that was never started, or has `ended`, from its host, however long that takes.
+
+    `asking_host` is the one from which that host is reached (empty: this machine).
+    """
+    _ask_at_length(place, {"do": "drop", "ended": ended}, asking_host)
 
 
 def ask_removable_size(place: RunPlace) -> int:
     """Return the bytes that a run's folder takes on its host; Unavailable where it cannot be removed there."""
-    return ask_machine(place, {"do": "size"}, within_seconds=_STATUS_TIMEOUT_SECONDS).size
+    return _ask_at_length(place, {"do": "size"}).size
+
+
+def _ask_at_length(place: RunPlace, question: Mapping[str, Any], asking_host: str = "") -> HostLine:
+    """Return the answer of a machine that says meanwhile that it still works; NoAnswer where it is silent."""
+    ssh_words = words_to_training_host(place.host, asking_host) if asking_host else ()
+    asked, address = {"folder": place.folder, **question}, place.host if asking_host else host_address(place.host)
+    with closing(Session(address, asked, ssh_words=ssh_words, asking_host=asking_host)) as session:
+        while line := session.read_line():
+            answer = parse_host_line(line)
+            if answer is None or answer.beat:
+                continue
+            if answer.error:
+                raise refusal_error(place, answer)
+            return answer
+        raise session.incomplete_answer_error()
 
 
 def run_command_on(host: str) -> Callable[[Sequence[str], float], ChildResult]:

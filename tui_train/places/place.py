@@ -31,6 +31,7 @@ from tui_train.places.jobs import cancel_if_impossible, dry_run_job, refresh_job
 from tui_train.places.project_code import code_files
 from tui_train.places.receive_changes import receive_run_changes
 from tui_train.places.remote_start import resolve_unconfirmed_start, start_elsewhere
+from tui_train.places.run_copies import remove_copies
 from tui_train.places.run_mirror import update_copy
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME as SLURM_SCRIPT
@@ -261,10 +262,12 @@ class Place(Struct, frozen=True):
         return ended
 
     def remove(self, run: RunDir) -> int:
-        """Remove the folder of a run that has ended, where it ran and here, and return the bytes freed here.
+        """Remove the folder of a run that has ended, on all hosts that it ran on and here; return the bytes freed here.
 
-        What it left there is gone for good.
+        What it left there is gone for good. Where it is left on one of the other hosts, the first one and this machine
+        keep theirs, so that it can be removed again.
         """
+        remove_copies(run)
         if (there := read_remote_place(run.path)) and not there.shared:
             with suppress(RunFolderGone):
                 ask_removal(there, ended=True)

@@ -9,6 +9,7 @@ from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import quantity, size_text, visible
 from tui_train.places import place_of_run
 from tui_train.places.host_questions import ask_removable_size, ask_removal, find_runs_on_host
+from tui_train.places.run_copies import other_hosts_of_run
 from tui_train.profile import store
 from tui_train.profile.hosts import host_address
 from tui_train.runner.system.folder_usage import folder_usage
@@ -31,7 +32,9 @@ def remove_runs(references: Sequence[str], *, yes: bool, only_here: bool = False
     for run, taken in sizes.items():
         host = read_run_place(run.path).host if elsewhere.get(run) else ""
         there = f", and {size_text(elsewhere[run])} on {visible(host)}" if host else ""
-        click.echo(f"{visible(run.name)}  {size_text(taken)}{there}")
+        copies = () if only_here else other_hosts_of_run(run)
+        others = f", and its copies on {visible(', '.join(copies))}" if copies else ""
+        click.echo(f"{visible(run.name)}  {size_text(taken)}{there}{others}")
     total = sum(sizes.values()) + sum(elsewhere.values())
     _confirm_removal(f"Remove {quantity(len(runs), 'run')}, {size_text(total)}?", yes=yes)
     freed, removed = 0, 0

@@ -6,13 +6,14 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, TypeVar
 
 PIECE_BYTES = 1 << 18
 TIME_LIMIT_FILE_NAME = ".limit"  # what slurm.sh leaves where it ends a start near the time limit
 # The files of a run folder that grow, and are sent to whoever follows the run.
 SENT_FILE_PATTERN = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log", re.ASCII)
 HEARTBEAT_SECONDS = 5.0  # something is said so often, so that a reader that is gone is noticed
+_Result = TypeVar("_Result")
 
 
 class RequestFailedError(Exception):
@@ -27,6 +28,20 @@ def send_json_line(**fields: Any) -> None:
     """Send one line."""
     sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
+
+
+def call_with_beats(function: Callable[[], _Result]) -> _Result:
+    """Return what a function returns, however long it takes: meanwhile beats are sent."""
+    # Of all that is asked, few questions need it.
+    from concurrent.futures import ThreadPoolExecutor, wait
+
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(function)
+        while not result.done():
+            wait((result,), HEARTBEAT_SECONDS)
+            if not result.done():
+                send_json_line(beat=True)
+        return result.result()
 
 
 def require_run_folder(question: dict[str, Any]) -> Path:

@@ -24,6 +24,7 @@ from ..system.processes import Process, lasting_machine_identity
 from .answer_lines import (
     PIECE_BYTES,
     RequestFailedError,
+    call_with_beats,
     count_reported_starts,
     file_size,
     read_piece,
@@ -207,7 +208,7 @@ def _refuse_if_at_work(run: Path) -> None:
 
 def _require_removable(run: Path) -> int:
     """Return the bytes on disk of a run's folder, all of which can be removed."""
-    usage = folder_usage(str(run))
+    usage = call_with_beats(lambda: folder_usage(str(run)))
     if usage.protected_folder:
         why = f"{usage.protected_folder} belongs to another user, or may not be changed"
         raise RequestFailedError(f"{run} cannot be removed: {why}; remove that folder first, with sudo")
@@ -224,10 +225,33 @@ def remove_run(question: dict[str, Any]) -> None:
             _refuse_if_at_work(run)
         if question["ended"] or not was_started:
             _require_removable(run)
-            shutil.rmtree(str(run), ignore_errors=True)
-            if run.exists():
-                raise RequestFailedError(f"not all of {run} could be removed")
+            if failed := call_with_beats(lambda: _remove_folder(run)):
+                raise RequestFailedError(f"not all of {run} could be removed: {failed[0]} is left")
     send_json_line(dropped=True)
+
+
+def _remove_folder(run: Path) -> list[str]:
+    """Remove a run's folder, and return what could not be removed; then it is still known as a run."""
+    failed: list[str] = []
+
+    def note(_call: object, path: str, _error: object) -> None:
+        failed.append(path)
+
+    try:
+        entries = [entry for entry in run.iterdir() if entry.name != "launch.sh"]
+    except OSError:
+        return [str(run)]
+    for entry in entries:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(str(entry), onerror=note)
+        else:
+            try:
+                entry.unlink()
+            except OSError:
+                failed.append(str(entry))
+    if not failed:
+        shutil.rmtree(str(run), onerror=note)
+    return failed
 
 
 def stop_run(question: dict[str, Any]) -> None:
