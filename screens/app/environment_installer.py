@@ -145,9 +145,8 @@ def _create_environment_in_free_folder(
     """Make an environment in a folder that does not exist yet, and return its Python."""
     from tui_train.actions import environments
     from tui_train.actions.environments import create
-    from tui_train.base.app_paths import environments_folder
     from tui_train.facts.gpus.verdicts import recommended_torch_build
-    from tui_train.runner.system.environments import first_free_path
+    from tui_train.runner.system.environments import environments_folder, first_free_path
 
     package_set = environments.find_package_set(environment.set_name)
     place = first_free_path(environments_folder() / package_set.name)

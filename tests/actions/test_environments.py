@@ -14,12 +14,11 @@ from tui_train.actions import environments
 from tui_train.actions.environments import create as making
 from tui_train.actions.environments import pip_settings
 from tui_train.actions.environments.progress import InstallOutputReader, InstallProgress
-from tui_train.base import app_paths
 from tui_train.base.errors import BadInput, CannotWrite, Unavailable
 from tui_train.cli.environments import environments as printed
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.torch_builds import RECOMMENDED_TORCH_VERSION, TorchBuild, choose_torch_build
-from tui_train.runner.system.environments import first_free_path, mark_unfinished_and_lock
+from tui_train.runner.system.environments import environments_folder, first_free_path, mark_unfinished_and_lock
 
 ROOT = Path(__file__).parents[2]
 PYTORCH = "https://download.pytorch.org/whl/"
@@ -232,7 +231,7 @@ def test_a_password_in_an_address_is_never_shown(tmp_path, address):
 
 
 def test_an_environment_that_was_made_is_found_by_its_name():
-    folder = app_paths.environments_folder() / "mine"
+    folder = environments_folder() / "mine"
     subprocess.run(venv(folder), check=True)
     labels = {Path(tool.python).parents[1].name: tool.label for tool in probe.probe_toolchains(deadline=20)}
     assert labels["mine"] == "env mine"
@@ -330,7 +329,7 @@ def test_less_room_than_it_takes_is_said_before(tmp_path):
 
 
 def test_an_environment_whose_maker_was_killed_is_none_and_is_made_again():
-    folder = app_paths.environments_folder() / "new"
+    folder = environments_folder() / "new"
     subprocess.run(venv(folder), check=True)
     lock = mark_unfinished_and_lock(folder)
     assert "env new" not in [tool.label for tool in probe.probe_toolchains(deadline=20)]

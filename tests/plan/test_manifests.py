@@ -408,8 +408,9 @@ def test_a_managed_job_of_skypilot():
     assert "bucket" in notes
     assert "cluster.queue" in notes
     assert "TUI_TRAIN_RESUME" not in notes
-    several = made("skypilot", {**IMAGE, **TWO, "cluster.spot": True}, facts(gpus=CARDS))[1]
-    assert "once more with --env TUI_TRAIN_RESUME=1" in " ".join(several.notes)
+    for option in ({"cluster.spot": True}, {"cluster.restarts": 2}):
+        with pytest.raises(BadInput, match="several machines that SkyPilot starts again do not resume by themselves"):
+            made("skypilot", {**IMAGE, **TWO, **option}, facts(gpus=CARDS))
     plain = made("skypilot", {**IMAGE, "cluster.autostop": 30}, facts(gpus=CARDS))
     assert "sky launch -c" in " ".join(plain[1].notes)
     assert not {"use_spot", "job_recovery", "cpus"} & {*plain[2][0]["resources"]}

@@ -18,6 +18,7 @@ from tui_train.base import app_paths
 from tui_train.cli import app as cli
 from tui_train.profile.presets import shipped_presets, user_presets
 from tui_train.profile.types import AUTO_PRESET
+from tui_train.runner.system.environments import environments_folder
 from tui_train.runs import rundir
 
 ROOT = Path(__file__).parents[2]
@@ -155,7 +156,7 @@ def test_places(monkeypatch):
     folders = [app_paths.profiles_folder(), app_paths.presets_folder()]
     cache = app_paths.image_facts_folder()
     known = [*(folder / "NAME.toml" for folder in folders), app_paths.webhooks_folder(), app_paths.runs_folder()]
-    known += [app_paths.last_profile_file(), app_paths.faults_log(), app_paths.environments_folder()]
+    known += [app_paths.last_profile_file(), app_paths.faults_log(), environments_folder()]
     known += [app_paths.runs_folder().with_name("environments")]
     known += [cache.parent / "runner", cache, app_paths.data_summaries_folder(), cache.parent / "container"]
     assert told == known

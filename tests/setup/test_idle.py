@@ -31,7 +31,6 @@ from support import (
 )
 
 from tui_train.actions.environments import make_helper
-from tui_train.base import app_paths
 from tui_train.checks.finding import EnvironmentInstall
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.verdicts import recommended_torch_build
@@ -39,7 +38,7 @@ from tui_train.facts.machine import probe
 from tui_train.facts.types import FactGap, Facts
 from tui_train.profile.changes import apply_change
 from tui_train.runner.gpus import pci
-from tui_train.runner.system.environments import UNFINISHED_MARKER_NAME
+from tui_train.runner.system.environments import UNFINISHED_MARKER_NAME, environments_folder
 from tui_train.views import plain_text
 from tui_train.wizard import make_wizard
 
@@ -442,7 +441,7 @@ def slow_uv(tmp_path, monkeypatch):
     """Two idle cards, and a uv that waits for the file `go`."""
     for name, value in driver_environment("two-3090").items():
         monkeypatch.setenv(name, value)
-    names = {"python": shlex.quote(sys.executable), "envs": app_paths.environments_folder(), "folder": tmp_path}
+    names = {"python": shlex.quote(sys.executable), "envs": environments_folder(), "folder": tmp_path}
     uv = make_executable(tmp_path / "bin" / "uv", STUB_UV.format(**names))
     monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
@@ -479,7 +478,7 @@ async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
         await pilot.press("escape")
         await shown(pilot, "✓ use")
         await press_keys()(pilot)
-        python = app_paths.environments_folder() / "hf" / "bin" / "python"
+        python = environments_folder() / "hf" / "bin" / "python"
         assert app.profile.trainer.python == str(python)
         assert "idle" not in screen_text(pilot)
         await pilot.press("enter")
@@ -504,4 +503,4 @@ async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, ho
             await shown(pilot, "✗ The installation was cancelled")
             assert app.profile.trainer.python == ""
             assert "Nothing of the environment is left" in screen_text(pilot)
-    wait_until(lambda: not list(app_paths.environments_folder().iterdir()), what="something is left")
+    wait_until(lambda: not list(environments_folder().iterdir()), what="something is left")

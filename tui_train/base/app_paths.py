@@ -62,11 +62,6 @@ def card_proof_folder(host: str = "") -> Path:
     return folder / "hosts" / quote(host, safe="@") if host else folder
 
 
-def environments_folder() -> Path:
-    """Return the folder of the environments of `env create`, which may not exist yet."""
-    return platformdirs.user_data_path(_APP_NAME) / "envs"
-
-
 def last_profile_file() -> Path:
     """Return the file that keeps the profile of the last session."""
     return platformdirs.user_state_path(_APP_NAME) / "last.toml"

@@ -7,7 +7,7 @@ import click
 
 from tui_train.actions import environments
 from tui_train.actions.environments import create as making
-from tui_train.base.app_paths import environments_folder, expand_home
+from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import display_path, quantity, size_text, visible
 from tui_train.cli.printing import aligned_table_text, print_json
@@ -19,6 +19,7 @@ from tui_train.facts.other_machines.host_commands import text_for_host
 from tui_train.facts.types import Machine, Toolchain
 from tui_train.places import place_of
 from tui_train.profile import fields
+from tui_train.runner.system.environments import environments_folder
 from tui_train.trainers import nemo
 from tui_train.trainers.finetune import supported_tuning_labels
 

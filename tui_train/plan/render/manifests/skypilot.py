@@ -50,6 +50,7 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     if not has_image and not cluster.library_requirements:
         message = "neither an image nor a Python is known, from which the libraries of the training could come"
         raise BadInput(message, "Name an image: --set container.image=NAME:TAG.")
+    _refuse_if_restart_would_fail(cluster)
     document: dict[str, Any] = {"name": cluster.name, "num_nodes": cluster.plan.nodes}
     resources: dict[str, Any] = {}
     if cluster.gpus:
@@ -68,6 +69,23 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     notes = (*_task_notes(cluster, has_image=has_image),)
     comment = (f"{cluster.plan.name}: {cluster.plan.title}", *notes)
     return RenderedManifest(manifest_text(comment, (document,)), notes)
+
+
+def _is_managed(cluster: ClusterPlan) -> bool:
+    """Return whether SkyPilot starts the training again by itself, as a managed job."""
+    return cluster.options.spot or cluster.options.restarts > 0
+
+
+def _refuse_if_restart_would_fail(cluster: ClusterPlan) -> None:
+    """Refuse a managed job whose second start would end with an error, as soon as there is a checkpoint.
+
+    Its machines are new ones: none knows whether the checkpoints are of this training, nor whether all see them.
+    """
+    if cluster.plan.nodes > 1 and _is_managed(cluster) and cluster.can_resume and not cluster.plan.resumes_itself:
+        option = "cluster.spot" if cluster.options.spot else "cluster.restarts"
+        why = f"{option}: several machines that SkyPilot starts again do not resume by themselves, and would fail"
+        remedy = f"Leave {option} out, train on one machine, or use --for jobset with --claim, whose pods do resume."
+        raise BadInput(why, remedy)
 
 
 def _machine_resources(cluster: ClusterPlan) -> dict[str, Any]:
@@ -106,28 +124,22 @@ def _run_script(cluster: ClusterPlan, *, has_image: bool) -> str:
 def _recovery_notes(cluster: ClusterPlan) -> list[str]:
     options = cluster.options
     lines = []
-    if options.spot or options.restarts:
+    if _is_managed(cluster):
         lost = "machines that are taken away are replaced" if options.spot else "lost machines are replaced"
         lines.append(
             f"A managed job: {lost}. It resumes only where trainer.output is on storage that outlives them: add a "
             "bucket to file_mounts in mode MOUNT, at that folder."
         )
-        if cluster.plan.nodes > 1:
-            lines.append(
-                "Several machines that are started again refuse to train where there is a checkpoint: launch the job "
-                "once more with --env TUI_TRAIN_RESUME=1."
-            )
         if not options.restarts:
             lines.append("A training that fails by itself is not started again (cluster.restarts).")
-    if options.autostop and (options.spot or options.restarts):
+    if options.autostop and _is_managed(cluster):
         lines.append("A managed job ends its machines itself: cluster.autostop is for `sky launch`.")
     return [*lines, *cluster.unused_option_note(LABEL, _USED_OPTION_NAMES)]
 
 
 def _task_notes(cluster: ClusterPlan, *, has_image: bool) -> list[str]:
     secrets = "".join(f" --secret {name}" for name in cluster.secrets)
-    managed = cluster.options.spot or cluster.options.restarts
-    start = f"sky jobs launch -n {cluster.name}" if managed else f"sky launch -c {cluster.name}"
+    start = f"sky jobs launch -n {cluster.name}" if _is_managed(cluster) else f"sky launch -c {cluster.name}"
     lines = [f"Start in this folder: {start}{secrets} {FILE_NAME}", *_recovery_notes(cluster)]
     if cluster.secrets:
         lines.append(f"{', '.join(cluster.secrets)} must be exported in that shell; the file has only the names.")
