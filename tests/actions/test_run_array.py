@@ -115,6 +115,30 @@ def test_what_is_no_array_is_refused(array):
         prepare_members(profile(FULL_RECIPE), array, facts())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "array", "varied"),
+    [
+        ((), "--format=50%,60%", [["--format=50%"], ["--format=60%"]]),
+        ((), "--format=%d-%s,x", [["--format=%d-%s"], ["--format=x"]]),
+        ((), "--opts=a=1,b=2", [["--opts=a=1"], ["--opts=b=2"]]),
+        ((), "--token=YQ==,Yg", [["--token=YQ=="], ["--token=Yg"]]),
+        ((), "--set=lr=1,2", [["--set=lr=1"], ["--set=lr=2"]]),
+        (("--set=a=0", "--set=lr=0"), "--set=lr=1,2", [["--set=a=0", "--set=lr=1"], ["--set=a=0", "--set=lr=2"]]),
+        (("--set", "a=0", "--set", "lr=0"), "--set=lr=1,2",
+         [["--set", "a=0", "--set", "lr=1"], ["--set", "a=0", "--set", "lr=2"]]),
+        (("--rate", "0"), "--rate=1%,2%", [["--rate", "1%"], ["--rate", "2%"]]),
+    ],
+)  # fmt: skip
+def test_values_may_have_percent_and_equals_signs(arguments, array, varied):
+    chosen = profile({"trainer.kind": "script", "trainer.script": "/src/train.py", "trainer.arguments": arguments})
+    members = prepare_members(chosen, array, facts())
+    assert [[*member.prepared.profile.trainer.arguments] for member in members] == varied
+    slurm = msgspec.structs.replace(facts(), scheduler="slurm")
+    limited = prepare_members(chosen, f"{array}%2", slurm)
+    assert [[*member.prepared.profile.trainer.arguments] for member in limited] == varied
+    assert {member.at_once for member in limited} == {2}
+
+
 def test_a_limit_does_not_take_the_place_of_a_dependency():
     slurm = msgspec.structs.replace(facts(), scheduler="slurm")
     values = {**FULL_RECIPE, "slurm.options": ("--dependency=afterok:7",)}

@@ -59,8 +59,7 @@ def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMe
     if at_once and any(is_option(option, "dependency") for option in profile.slurm.options):
         message = f"{visible(given)}: with %{at_once} jobs depend on earlier ones, in place of --dependency"
         raise BadInput(message, f"Leave %{at_once} out, or --dependency (slurm.options).")
-    key, _, text = array.partition("=")
-    values = [value.strip() for value in text.split(",")]
+    key, values = _split_values(array)
     if len(values) > _MAX_RUNS:
         raise BadInput(f"{len(values)} values are too many at a time", f"Name at most {_MAX_RUNS}.")
     profiles = [_profile_with_edit(profile, key, value, array) for value in values if value]
@@ -74,6 +73,16 @@ def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMe
     )
 
 
+def _split_values(array: str) -> tuple[str, list[str]]:
+    """Return what varies, and its values: `--set=lr=1,2` varies lr, as no value but the first one names it."""
+    key, _, text = array.partition("=")
+    first, *others = (value.strip() for value in text.split(","))
+    name, equals_sign, value = first.rpartition("=")
+    if key.startswith("-") and equals_sign and value and others and not any("=" in other for other in others):
+        return f"{key}={name}", [value, *others]
+    return key, [first, *others]
+
+
 def _profile_with_edit(profile: Profile, key: str, value: str, array: str) -> Profile:
     """Return the profile of a member; what is no key of a profile is an argument of the training."""
     if key.startswith(_ALLOWED_KEY_PREFIXES):
@@ -82,15 +91,17 @@ def _profile_with_edit(profile: Profile, key: str, value: str, array: str) -> Pr
             raise BadInput(f"{visible(array)}: {visible(key)} is a list", "Choose a key that takes a single value.")
         return fields.profile_with_value(profile, key, fields.parse_value(field, value))
     words = [*profile.trainer.arguments]
+    option, _, name = key.partition("=")
     for number in reversed(range(len(words))):
         if words[number].startswith(f"{key}="):
             words[number] = f"{key}={value}"
             break
-        if words[number] == key and words[number + 1 :] and not words[number + 1].startswith("--"):
-            words[number + 1] = value
+        after = words[number + 1] if words[number] == option and words[number + 1 :] else "--"
+        if not after.startswith("--") and (not name or after.startswith(f"{name}=")):
+            words[number + 1] = f"{name}={value}" if name else value
             break
     else:
-        if not _ARGUMENT_NAME_PATTERN.fullmatch(key):
+        if not _ARGUMENT_NAME_PATTERN.fullmatch(option):
             message = f"{visible(array)}: only a value of recipe or finetune, or an argument, differs in an array"
             raise BadInput(message, _REMEDY)
         words.append(f"{key}={value}")
@@ -126,11 +137,14 @@ def _chosen_recipe_key_of_argument(setup: Setup, argument: str) -> str:
 
 
 def _split_limit(array: str, *, by_slurm: bool) -> tuple[str, int]:
-    """Return an array without the `%N` at its end, and N: so many jobs run at a time, as in an array of sbatch."""
+    """Return an array without the `%N` at its end, and N: so many jobs run at a time, as in an array of sbatch.
+
+    Without a number behind it a percent sign is a part of the value, as in `--format=50%`.
+    """
     values, percent_sign, limit = array.rpartition("%")
-    if not percent_sign:
+    if not percent_sign or not (limit.isascii() and limit.isdecimal()):
         return array, 0
-    if not (limit.isascii() and limit.isdecimal() and 0 < int(limit) < 10**6):
+    if not 0 < int(limit) < 10**6:
         raise BadInput(f"{visible(array)}: after % there is no number of jobs", "Write it as recipe.seed=1,2,3%2.")
     if not by_slurm:
         remedy = f"Leave %{limit} out: as many run at a time as there are GPUs for."
