@@ -4,6 +4,7 @@ import re
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from diagnosed import said
 
@@ -374,3 +375,20 @@ def test_a_failure_is_headed_in_words():
     assert {*HEADING_BY_FAILURE} <= {signature.failure for signature, _ in load_signatures()}, (
         "each is a class that there is"
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "number", "words"),
+    [
+        ("torchcodec/_internally_replaced_utils.py", 0, "finds no FFmpeg that it can use"),
+        ("torchcodec/_internally_replaced_utils.py", 1, "does not fit this torch or its CUDA"),
+        ("torchcodec/_internally_replaced_utils.py", 2, "does not fit this torch or its CUDA"),
+        ("torchcodec/_core/ops.py", 0, "finds no FFmpeg that it can use"),
+        ("torchcodec/_core/ops.py", 1, "does not fit this torch or its CUDA"),
+    ],
+)
+def test_of_what_torchcodec_tried_the_installed_ffmpeg_counts(source, number, words):
+    messages = msgspec.toml.decode((Path(__file__).parents[1] / "messages.toml").read_bytes())
+    text = messages["extension_abi_mismatch"][source][number]
+    found = said(text)
+    assert words in found.cause, found

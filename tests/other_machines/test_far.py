@@ -465,7 +465,7 @@ def test_runs_on_a_host_wait_there_and_its_queue_is_listed_and_ordered_from_here
     for name in ("one", "two"):
         save_profile(profile_with_value(sleeper(host, ticks=600, **all_cores), "name", name), overwrite=True)
         said = run_cli("run", name, "--host", "box", "--when-free", "--detach").stdout
-        assert f"-{name} waits for its GPUs or CPU cores." in said
+        assert f"-{name} starts as soon as its GPUs or CPU cores are free." in said
 
     def order():
         return [each["run"].rpartition("-")[2] for each in json.loads(run_cli("queue", "--on", "box", "--json").stdout)]

@@ -111,7 +111,7 @@ def test_waiting_runs_are_listed_moved_stopped_and_wait_again(made):
     assert waiting_or_end_reason(third, read_status(third)) == "while it waited"
     assert "while it waited" in run_outcome_text(DigestCache().read_digest(third))
     tui_resume = CliRunner().invoke(cli, ["resume", third.name, "--detach"])
-    assert "waits for its GPUs or CPU cores" in tui_resume.output
+    assert "starts as soon as its GPUs or CPU cores are free" in tui_resume.output
     assert waits(third).state == "waiting"
     stop_run(trains, at_once=True)
     wait_until(lambda: read_status(second).attempts, 60)

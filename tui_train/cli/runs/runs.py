@@ -146,7 +146,8 @@ def doing_text(run: RunDir) -> str:
     """Return what a run does that was just started, as the end of a sentence."""
     if words := queue_reason_text(run.path):
         return f"is {words}"
-    return "waits for its GPUs or CPU cores" if read_status(run).state == "waiting" else "runs"
+    # Whether it has to wait is known only once its machine was looked at.
+    return "starts as soon as its GPUs or CPU cores are free" if read_status(run).state == "waiting" else "runs"
 
 
 def next_commands_text(run: RunDir, status: RunStatus) -> str:
