@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 from support import (
     boxed,
@@ -18,7 +19,7 @@ from support import (
     wait_until,
 )
 
-from tui_train.runner.containers.container import NAME_VARIABLE
+from tui_train.runner.containers.container import NAME_VARIABLE, running_containers_of_folder
 from tui_train.runner.system.processes import MARK_VARIABLE
 from tui_train.runs import rundir
 
@@ -28,7 +29,10 @@ NAMES = {f"tui-train-{MARK}-1", f"tui-train-{MARK}-1-1"}
 OWN_PROCESSES = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
 SSH = f"""#!/bin/sh
 while [ "$1" != -- ]; do shift; done
-exec {" ".join(OWN_PROCESSES)} sh -c "$3"
+{" ".join(OWN_PROCESSES)} sh -c "$3"
+code=$?
+[ $code -lt 128 ] || exit 255 # as ssh does where a signal ended it
+exit $code
 """
 # A container outlives its client, as those of a daemon do, and is a process that waits to be told how to end.
 DOCKER = """#!/bin/sh
@@ -122,6 +126,35 @@ def test_one_that_fails_ends_the_other(fan):
     assert "machine 1 (b) ended with exit code 3" in process.stdout.read()
     assert (state / f"tui-train-{MARK}-1.ended").read_text().strip() == "0"
     wait_until(lambda: not (state / f"tui-train-{MARK}-1-1").exists(), 60)
+
+
+def test_a_container_whose_keeper_was_killed_is_named_with_what_removes_it(fan):
+    process, state, _ = fan
+    (keeper,) = (
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if "keep" in child.cmdline() and child.name().startswith("python")
+    )
+    keeper.kill()
+    assert process.wait(60) == 255
+    said = process.stdout.read()
+    assert "machine 1 (b) was lost" in said
+    name = f"tui-train-{MARK}-1-1"
+    assert f"may train on; where it is there after two minutes: ssh b docker rm -f {name}" in said
+    assert (state / name).exists()
+
+
+def test_the_next_start_names_a_container_that_is_left(tmp_path, monkeypatch):
+    make_executable(
+        tmp_path / "docker",
+        """#!/bin/sh
+[ "$*" = "ps --filter volume=/run/one --format {{.Names}}" ] && echo tui-train-x-1-1 other
+""",
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert running_containers_of_folder("docker", "/run/one") == ("tui-train-x-1-1",)
+    assert running_containers_of_folder("docker", "/run/two") == ()
+    assert running_containers_of_folder("apptainer", "/run/one") == ()
 
 
 def test_where_the_first_machine_is_lost_the_other_removes_its_own(fan):

@@ -242,6 +242,20 @@ def remove_container(engine: str, container: str) -> None:
         time.sleep(0.2)
 
 
+def running_containers_of_folder(engine: str, run_dir: str) -> tuple[str, ...]:
+    """Return the names of the containers of runs that have a run folder mounted, whichever start of it made them."""
+    if engine not in ENGINES_STOPPED_BY_NAME:
+        return ()
+    asked = (engine, "ps", "--filter", f"volume={run_dir}", "--format", "{{.Names}}")
+    names = other_programs.run_program(asked, _ENGINE_ANSWER_SECONDS, interruptible=False).out.split()
+    return tuple(name for name in names if is_container_of_a_run(engine, name))
+
+
+def name_on_machine(container: str, rank: int) -> str:
+    """Return the name that another machine gives its container of an attempt: hosts may share an engine."""
+    return f"{container}-{rank}" if container else ""
+
+
 def remove_ended_containers_and_list_running(engine: str, run_mark: str) -> tuple[str, ...]:
     """Return the names of the containers of an earlier start that still train; those that have ended are removed."""
     if engine not in ENGINES_STOPPED_BY_NAME:

@@ -93,13 +93,14 @@ def main(request_json: str, command: Sequence[str], run_dir: str) -> int:
                 print_message(first_failed.end_sentence)
                 deadline = time.monotonic() + float(request["grace"])
         if all(part.code is not None for part in parts):
+            _print_containers_that_may_be_left(request["engine"], parts)
             return first_failed.code or 1 if first_failed else 0
         if (first_failed or signals.stop) and not asked_to_end:
             asked_to_end = True
             for part in parts:
                 part.send_byte(node.STOP_BYTE)
         if signals.at_once or time.monotonic() > deadline:
-            return _end_all_parts(parts, first_failed)
+            return _end_all_parts(request["engine"], parts, first_failed)
         if time.monotonic() - beat >= _HEARTBEAT_SECONDS:
             beat = time.monotonic()
             for part in parts:
@@ -107,7 +108,7 @@ def main(request_json: str, command: Sequence[str], run_dir: str) -> int:
         signals.wait(_POLL_SECONDS)
 
 
-def _end_all_parts(parts: Sequence[_MachinePart], first_failed: _MachinePart | None) -> int:
+def _end_all_parts(engine: str, parts: Sequence[_MachinePart], first_failed: _MachinePart | None) -> int:
     deadline = time.monotonic() + _MAX_KEEPER_END_SECONDS
     for part in parts:
         part.kill_part()
@@ -118,7 +119,20 @@ def _end_all_parts(parts: Sequence[_MachinePart], first_failed: _MachinePart | N
             print_message(
                 f"machine {part.rank} ({visible(part.host)}) does not answer: its processes end within two minutes"
             )
+    _print_containers_that_may_be_left(engine, parts)
     return (first_failed.code if first_failed else None) or 128 + signal.SIGKILL
+
+
+def _print_containers_that_may_be_left(engine: str, parts: Sequence[_MachinePart]) -> None:
+    """Name the containers of lost machines: nothing ends one whose keeper was killed there."""
+    own_name = os.environ.get(container.NAME_VARIABLE, "")
+    for part in parts:
+        lost = part.rank and part.code in {None, ssh.CONNECTION_LOST_EXIT_CODE}
+        if lost and (name := container.name_on_machine(own_name, part.rank)):
+            print_message(
+                f"the container of machine {part.rank} may train on; where it is there after two minutes: "
+                f"ssh {visible(part.host)} {engine} rm -f {name}"
+            )
 
 
 def _start_part_here(request: dict[str, Any], words: Sequence[str]) -> _MachinePart:

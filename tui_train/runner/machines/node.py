@@ -64,6 +64,8 @@ def print_readiness(request_json: str, run_dir: str) -> int:
             problem = f"{missing[0]} is not set there for commands over ssh"
         elif left := _leftover_pids_text(run_dir):
             problem = f"processes of an earlier start still train there: end them first (kill {left})"
+        elif names := " ".join(container.running_containers_of_folder(plan.engine, run_dir)):
+            problem = f"a container of an earlier start still trains there: end it first ({plan.engine} rm -f {names})"
     except Refused as refused:
         problem = refused.message
     reached = _contact_first_machine(request)
@@ -150,9 +152,9 @@ def run_machine_part(run_dir: str) -> int:
         # Nobody reads here what one said last.
         environment.pop("TUI_TRAIN_REMOVE", None)
         if environment.get(container.NAME_VARIABLE):
-            # Hosts may share an engine.
-            environment[container.NAME_VARIABLE] += f"-{rank}"
-            kept = kept._replace(name=environment[container.NAME_VARIABLE])
+            name = container.name_on_machine(environment[container.NAME_VARIABLE], rank)
+            environment[container.NAME_VARIABLE] = name
+            kept = kept._replace(name=name)
     words = [*request["words"], f"--node-rank={rank}"]
     cards = training_cards.choose_cards(plan, "", rank)
     if cards:
