@@ -15,6 +15,7 @@ from tui_train.cli.app import cli
 from tui_train.cli.runs import send
 from tui_train.facts.scripts import project_files
 from tui_train.facts.scripts.project_files import folder_file_set, project_file_set
+from tui_train.places import project_code
 from tui_train.places.project_code import code_files
 from tui_train.places.sent_files import HostToSendTo, find_missing_files, send_missing_files
 from tui_train.profile import store
@@ -282,7 +283,9 @@ def test_hosts_with_one_disk_get_it_once(project, there):
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="NOT TESTED, for want of git: the code of a run on a host")
-def test_a_run_on_a_host_keeps_the_code_that_was_sent(project, there):
+def test_a_run_on_a_host_keeps_the_code_that_was_sent(project, there, monkeypatch):
+    # Another test may have the processor.
+    monkeypatch.setattr(project_code, "_MAX_SECONDS", 120.0)
     script = str(project / "train.py")
     chosen = profile({"trainer.kind": "script", "trainer.script": script})
 
