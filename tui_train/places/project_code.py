@@ -1,7 +1,6 @@
 """The files of a run folder that say from which code it starts."""
 
 import re
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -54,9 +53,13 @@ def code_files(host: str, profile: Profile) -> tuple[RenderedFile, ...]:
 
 
 def _read_code_in_time(host: str, script: str) -> tuple[RunCode, bytes]:
-    read = partial(_read_code_on_host, host) if host else _read_code_here
+    """Return the code, or that reading it took too long."""
+
+    def read() -> tuple[RunCode, bytes]:
+        return _read_code_on_host(host, script) if host else _read_code_here(script)
+
     try:
-        return call_within(_MAX_SECONDS, lambda: read(script))
+        return call_within(_MAX_SECONDS, read)
     except LateError:
         return RunCode(script=script, problem=f"reading it took more than {_MAX_SECONDS:g} s", is_late=True), b""
 
