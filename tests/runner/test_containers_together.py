@@ -29,10 +29,8 @@ NAMES = {f"tui-train-{MARK}-1", f"tui-train-{MARK}-1-1"}
 OWN_PROCESSES = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
 SSH = f"""#!/bin/sh
 while [ "$1" != -- ]; do shift; done
-{" ".join(OWN_PROCESSES)} sh -c "$3"
-code=$?
-[ $code -lt 128 ] || exit 255 # as ssh does where a signal ended it
-exit $code
+# Of what a signal ended, ssh gives 255.
+exec {" ".join(OWN_PROCESSES)} sh -c 'sh -c "$0"; code=$?; [ $code -lt 128 ] || exit 255; exit $code' "$3"
 """
 # A container outlives its client, as those of a daemon do, and is a process that waits to be told how to end.
 DOCKER = """#!/bin/sh
