@@ -233,7 +233,7 @@ class PlanScreen(StepScreen):
         self.post_message(ChangedFilesRead(prepared, diffs_of_changed_files(run_name, prepared.files)))
 
     @on(ChangedFilesRead)
-    def _show_changed_files(self, event: ChangedFilesRead) -> None:
+    def _show_files_changed_since_previous_run(self, event: ChangedFilesRead) -> None:
         if event.prepared is not self._prepared:
             return
         if not event.files:

@@ -79,7 +79,7 @@ class KeyBar(Widget):
         for binding in fitting:
             words += self._gap_text if words.plain else ""
             start = words.cell_length
-            words += styled((self.app.get_key_display(binding), KEY_STYLE), f" {self._key_text(binding)}")
+            words += styled((self.app.get_key_display(binding), KEY_STYLE), f" {self._key_action_text(binding)}")
             if binding.key == _HELP_KEY and left_out:
                 words += f", +{quantity(left_out, 'key')}"
             self._spans.append((start, words.cell_length, binding.key))
@@ -111,7 +111,7 @@ class KeyBar(Widget):
         gap = self._gap_text
         room = (self.content_size.width or self.app.size.width - 2) + len(gap)
         widths = {
-            binding.key: cell_len(f"{self.app.get_key_display(binding)} {self._key_text(binding)}{gap}")
+            binding.key: cell_len(f"{self.app.get_key_display(binding)} {self._key_action_text(binding)}{gap}")
             for binding in bindings
         }
         if sum(widths.values()) > room and _HELP_KEY in widths:
@@ -125,7 +125,7 @@ class KeyBar(Widget):
             kept.add(binding.key)
         return [binding for binding in bindings if binding.key in kept]
 
-    def _key_text(self, binding: Binding) -> str:
+    def _key_action_text(self, binding: Binding) -> str:
         """Return what a key does, in the screen's own words where it has some."""
         words = self._screen_texts.get(binding.key, binding.description)
         if binding.key == _FIX_KEY and self._fix_text_width < _MAX_TEXT_WIDTH:
@@ -136,7 +136,9 @@ class KeyBar(Widget):
     def _shown_bindings(self) -> list[Binding]:
         active = [active.binding for active in self.screen.active_bindings.values() if active.enabled]
         found = {
-            binding.description: binding for binding in reversed(active) if binding.show and self._key_text(binding)
+            binding.description: binding
+            for binding in reversed(active)
+            if binding.show and self._key_action_text(binding)
         }
         found["Menu"] = _MENU_BINDING
         middle = [

@@ -23,7 +23,7 @@ from tui_train.diagnose.types import Diagnosis, Evidence, LogLine, Signature
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.runner.logs.memory_failure import error_that_ended_training
+from tui_train.runner.logs.memory_failure import error_to_blame_for_end
 from tui_train.runner.logs.memory_holders import largest_other_holder
 from tui_train.runner.logs.tracebacks import OTHER_ERROR_KIND, read_errors
 
@@ -183,7 +183,7 @@ def _deciding_error_line(hits: list[SignatureHit], evidence: Evidence) -> LogLin
         return None
     # As the reader of errors tells ranks apart.
     texts = [line.text if line.rank is None else f"[rank{line.rank}]: {line.text}" for line in evidence.lines]
-    last = error_that_ended_training(texts, read_errors(texts))
+    last = error_to_blame_for_end(texts, read_errors(texts))
     return evidence.lines[last.line_index] if last and last.kind == OTHER_ERROR_KIND else None
 
 

@@ -13,7 +13,7 @@ from tui_train.trainers import trainer_of
 _OFFLOADED_PARTS = frozenset({"weights", "gradients", "optimizer states"})
 
 
-class HostMemoryUse(Struct, frozen=True, kw_only=True):
+class HostMemoryPerProcess(Struct, frozen=True, kw_only=True):
     """The bytes that each process has in the host's memory: while the model is loaded, and for what is offloaded."""
 
     loaded_bytes: int
@@ -22,7 +22,7 @@ class HostMemoryUse(Struct, frozen=True, kw_only=True):
     """The relative error of both."""
 
 
-def host_memory_use(setup: Setup) -> HostMemoryUse | None:
+def host_memory_per_process(setup: Setup) -> HostMemoryPerProcess | None:
     """Return what a process on a GPU has in the host's memory; None where its model is not known."""
     prediction = predict_memory(setup)
     model, how = prediction.workload.model, prediction.workload.settings
@@ -38,7 +38,7 @@ def host_memory_use(setup: Setup) -> HostMemoryUse | None:
         and file_dtype not in {None, how.weight_dtype}
     )
     on_cards = estimate_memory(model, replace(how, offload=False)) if how.offload else prediction.estimate
-    return HostMemoryUse(
+    return HostMemoryPerProcess(
         loaded_bytes=model.parameters * BYTES_BY_DTYPE[how.weight_dtype] if is_weight_copy_needed else 0,
         offloaded_bytes=_offloadable_bytes_on_gpu(on_cards) - _offloadable_bytes_on_gpu(prediction.estimate),
         relative_error=prediction.estimate.relative_error,

@@ -30,7 +30,7 @@ from tui_train.places.host_questions import (
 from tui_train.places.jobs import cancel_if_impossible, dry_run_job, refresh_jobs, stop_job, wait_while_completing
 from tui_train.places.project_code import code_files
 from tui_train.places.receive_changes import receive_run_changes
-from tui_train.places.remote_start import resolve_unconfirmed_start, start_elsewhere
+from tui_train.places.remote_start import resolve_unconfirmed_start, start_sent_run
 from tui_train.places.run_copies import remove_copies
 from tui_train.places.run_mirror import update_copy
 from tui_train.plan.render.prepare import PreparedPlan
@@ -196,7 +196,7 @@ class Place(Struct, frozen=True):
             start_run(run, resume=resume, when_free=when_free, interrupts=interrupts)
             return
         options = launch_script_options(run, resume=resume, when_free=when_free)
-        start_elsewhere(
+        start_sent_run(
             run,
             slurm=self.slurm,
             options=options,

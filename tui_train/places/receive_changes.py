@@ -74,7 +74,7 @@ def _receive_lines(run: RunDir, session: Session, run_place: RunPlace, on_line: 
         if sent.end:
             return ""
         wrong = refusal_error(run_place, sent).message if sent.error else wrong
-        _store_host_line(run, sent, keeps_files=not run_place.shared)
+        _store_host_line(run, sent, keeps_logs_and_events=not run_place.shared)
     return wrong or session.failure_text()
 
 
@@ -82,10 +82,10 @@ class _BadPieceError(Exception):
     """A piece of a log that no runner sends."""
 
 
-def _store_host_line(run: RunDir, sent: HostLine, *, keeps_files: bool) -> None:
+def _store_host_line(run: RunDir, sent: HostLine, *, keeps_logs_and_events: bool) -> None:
     """Write a piece of a file, or how the run stands."""
     if SENT_FILE_PATTERN.fullmatch(sent.file):
-        if keeps_files:
+        if keeps_logs_and_events:
             _write_piece(run, sent.file, sent.at, _inflate_piece(sent.data))
     elif report := parse_host_report(sent, time.time()):
         write_host_report(run.path, report)

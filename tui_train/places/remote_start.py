@@ -26,7 +26,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import KnownJob, known_start_count, write_known_job
 
 
-def start_elsewhere(  # noqa: PLR0913 - each has a default but two
+def start_sent_run(  # noqa: PLR0913 - each has a default but two
     run: RunDir,
     *,
     slurm: bool,

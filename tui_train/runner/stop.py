@@ -71,7 +71,7 @@ def _stop_run_of_this_user(run_dir: str, while_waiting: Callable[[], None], at_o
 
 def _end_container_of_run(status: RunStatus) -> None:
     """Stop and remove the container of a run whose supervisor is gone; what its engine does not end, signals do."""
-    if container.is_container_of_a_run(status.engine, status.container):
+    if container.is_run_container_name(status.engine, status.container):
         container.stop_container(status.engine, status.container, status.grace)
         container.remove_container(status.engine, status.container)
 

@@ -66,7 +66,7 @@ def masked_archive_entries(run: RunDir, machine_text: str) -> tuple[ArchiveEntry
     `machine_text` is the text of a machine file, empty for none.
     """
     texts = (("about.json", _about_json_text(run)), *_communication_test_results(), *_run_file_texts(run))
-    reasons = _reasons_that_name_others(run, texts)
+    reasons = _lines_that_name_others(run, texts)
     others = dict.fromkeys(user for reason in reasons for user in users_in_reason(reason))
     known_secrets, without_names = _known_secrets(run), make_name_masker(platform.node(), others)
     without_runs = _other_runs_masker(reasons)
@@ -77,7 +77,7 @@ def masked_archive_entries(run: RunDir, machine_text: str) -> tuple[ArchiveEntry
     return tuple(entries)
 
 
-def _reasons_that_name_others(run: RunDir, texts: Iterable[tuple[str, str]]) -> list[str]:
+def _lines_that_name_others(run: RunDir, texts: Iterable[tuple[str, str]]) -> list[str]:
     """Return the lines of a run in which its supervisor names runs and users of others."""
     logs = (text for name, text in texts if name.rpartition("/")[2] == LAUNCH_LOG_NAME)
     return [event.why for event in run.events()] + [

@@ -66,7 +66,7 @@ class Script(Trainer):
 
     def unset_value_source(self) -> str:
         """Return the preset as the source of unset values, or the script if it replaces the module."""
-        by_preset = are_preset_defaults_in_force(self.profile, self.preset) and self.preset.module
+        by_preset = runs_preset_module(self.profile, self.preset) and self.preset.module
         return f"{self.preset.label}'s default" if by_preset else SCRIPT_OWN_VALUE_SOURCE_TEXT
 
     def program_parts(self) -> tuple[CommandPart, ...]:
@@ -80,6 +80,6 @@ def script_or_module_to_start(profile: Profile, preset: Preset) -> str:
     return (profile.trainer.script if preset.can_start_script else "") or preset.module
 
 
-def are_preset_defaults_in_force(profile: Profile, preset: Preset) -> bool:
+def runs_preset_module(profile: Profile, preset: Preset) -> bool:
     """Return whether the preset's defaults apply: not if a script replaces its module."""
     return not preset.module or not (preset.can_start_script and profile.trainer.script)

@@ -8,7 +8,7 @@ from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.machine.ineffective_variables import (
     REASON_OR_FINDER_BY_VARIABLE,
     VariableReaders,
-    names_tensor_parallelism,
+    mentions_tensor_parallelism,
     why_ineffective,
 )
 from tui_train.profile import fields
@@ -117,7 +117,7 @@ def variables_overriding_chosen_keys(setup: Setup) -> Iterator[Finding]:
 
 
 def _variable_readers(setup: Setup) -> VariableReaders:
-    tensor_parallel = setup.nemo_flavour is not None or names_tensor_parallelism(setup.profile.trainer.arguments)
+    tensor_parallel = setup.nemo_flavour is not None or mentions_tensor_parallelism(setup.profile.trainer.arguments)
     return VariableReaders(setup.toolchain, setup.launcher, setup.communication_backend, tensor_parallel)
 
 

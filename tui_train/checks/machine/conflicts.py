@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, warning
-from tui_train.checks.machine.hardware import wait_or_change_gpus
+from tui_train.checks.machine.hardware import finding_with_ways_to_free_gpus
 from tui_train.facts.machine.exclusive_resources import normalized_path_as_tuple, resource_conflict_text
 from tui_train.facts.types import Facts, ResourcesInUse
 from tui_train.profile.changes import Change
@@ -26,7 +26,7 @@ def cards_used_by_other_run(setup: Setup) -> Iterator[Finding]:
         ResourcesInUse(gpus=tuple(gpu.uuid for gpu in setup.gpus)), facts
     ):
         found = error("hardware.gpus", words, "", machine=True, start=True)
-        yield wait_or_change_gpus(found, setup, f"end it (tui-train stop {visible(other.run)}), ")
+        yield finding_with_ways_to_free_gpus(found, setup, f"end it (tui-train stop {visible(other.run)}), ")
 
 
 def output_used_by_other_run(setup: Setup) -> Iterator[Finding]:

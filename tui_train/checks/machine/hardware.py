@@ -50,10 +50,10 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
         holder = "" if gpu.uuid in own else card_holder_text(setup.facts.card_in_queue(gpu.uuid))
         if user := cards[gpu.uuid].busy or holder:
             found = warning("hardware.gpus", f"{names[gpu.uuid]} is busy: {visible(user)}", "")
-            yield wait_or_change_gpus(found, setup)
+            yield finding_with_ways_to_free_gpus(found, setup)
 
 
-def wait_or_change_gpus(finding: Finding, setup: Setup, third_way: str = "") -> Finding:
+def finding_with_ways_to_free_gpus(finding: Finding, setup: Setup, third_way: str = "") -> Finding:
     """Return a finding about GPUs in use with the ways out: to wait for them, a `third_way`, to take free ones."""
     change = _change_to_free_gpus(setup)
     can_wait = setup.profile.nodes.machine_count == 1 and not setup.facts.scheduler

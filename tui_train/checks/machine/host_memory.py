@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tui_train.base.text import quantity, size_text
 from tui_train.checks.finding import Finding, warning
 from tui_train.checks.machine.each_machine import on_each_machine
-from tui_train.memory.host_memory import host_memory_use
+from tui_train.memory.host_memory import host_memory_per_process
 from tui_train.setup.machine.training_machines import TrainingMachine
 from tui_train.setup.setup import Setup
 
@@ -13,7 +13,7 @@ from tui_train.setup.setup import Setup
 @on_each_machine
 def host_memory_shortage(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     """Too little of the host's memory for weights while they are loaded, or for what is offloaded."""
-    available, use = each.machine.memory_available, host_memory_use(setup)
+    available, use = each.machine.memory_available, host_memory_per_process(setup)
     if available is None or use is None:
         return
     least, count = 1 - use.relative_error, each.process_count

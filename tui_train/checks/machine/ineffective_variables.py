@@ -61,7 +61,7 @@ def _why_max_connections_ignored(readers: VariableReaders) -> str:
     return "" if readers.may_be_tensor_parallel else "it is for tensor parallel training, and slows any other"
 
 
-def names_tensor_parallelism(arguments: Iterable[str]) -> bool:
+def mentions_tensor_parallelism(arguments: Iterable[str]) -> bool:
     """Return whether a script's arguments name tensor parallelism, whatever size they set."""
     return any(_TENSOR_PARALLEL_ARGUMENT_PATTERN.search(word) for word in arguments)
 

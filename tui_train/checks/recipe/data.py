@@ -135,7 +135,7 @@ def _unusable_or_duplicate_row_findings(report: DataReport) -> Iterator[Finding]
         left = f"{grouped_digits(total)} of {quantity(report.rows, 'row')} {'is' if total == 1 else 'are'} left out"
         yield _data_warning(f"{left}: {_row_problems_text(report, kinds)}", "Fix these rows to train on them too.")
     if total := report.counts.get("duplicate", 0):
-        places = _row_positions_text(report, "duplicate", total)
+        places = _row_positions_and_problems_text(report, "duplicate", total)
         message = f"{quantity(total, 'row is a copy', 'rows are copies')} of others: {places}"
         yield _data_warning(message, "Remove the copies, unless these rows should count more.")
 
@@ -147,17 +147,19 @@ def _row_problems_text(report: DataReport, problem_kinds: list[str]) -> str:
         total, (one, many, _) = report.counts[kind], _WORDS_AND_REMEDY_BY_ROW_PROBLEM[kind]
         said = one if total == 1 else many
         number = "" if report.rows == 1 else f"{grouped_digits(total)} "
-        parts.append(f"{number}{said} ({_row_positions_text(report, kind, total)})")
+        parts.append(f"{number}{said} ({_row_positions_and_problems_text(report, kind, total)})")
     return ", ".join(parts)
 
 
-def _row_positions_text(report: DataReport, problem_kind: str, problem_count: int) -> str:
+def _row_positions_and_problems_text(report: DataReport, problem_kind: str, problem_count: int) -> str:
     problems = [problem for problem in report.problems if problem.kind == problem_kind][:_MAX_PROBLEMS_NAMED]
-    named = "; ".join(_row_position_text(problem, several_files=report.file_count > 1) for problem in problems)
+    named = "; ".join(
+        _row_position_and_problem_text(problem, several_files=report.file_count > 1) for problem in problems
+    )
     return named + (" …" if problem_count > len(problems) else "")
 
 
-def _row_position_text(problem: DataProblem, *, several_files: bool) -> str:
+def _row_position_and_problem_text(problem: DataProblem, *, several_files: bool) -> str:
     where = f"{problem.file}, line {problem.line}" if several_files else f"line {problem.line}"
     return f"{where}: {problem.why.removeprefix('other columns: ').removeprefix('unknown columns: ')}"
 

@@ -8,7 +8,7 @@ from tui_train.facts.gpus.capability import CHIP_BY_CAPABILITY, INTEGRATED_GPU_C
 from tui_train.facts.types import FactGap, Gpu, Machine
 
 
-class GpuWithCores(Gpu, frozen=True, kw_only=True):
+class GpuWithCudaCores(Gpu, frozen=True, kw_only=True):
     """A card with its number of CUDA cores, None if the driver does not report it."""
 
     cores: int | None = None
@@ -17,7 +17,7 @@ class GpuWithCores(Gpu, frozen=True, kw_only=True):
 class CardReport(msgspec.Struct, frozen=True, kw_only=True):
     """A driver's report: its cards with gaps, its version and its CUDA version."""
 
-    gpus: tuple[GpuWithCores, ...] = ()
+    gpus: tuple[GpuWithCudaCores, ...] = ()
     gaps: tuple[FactGap, ...] = ()
     driver_version: str | None = None
     driver_cuda: str | None = None
@@ -34,7 +34,7 @@ def machine_with_cards(machine: Machine, report: CardReport) -> Machine:
     )
 
 
-def _gpu_with_derived_fields(gpu: GpuWithCores, machine: Machine) -> Gpu:
+def _gpu_with_derived_fields(gpu: GpuWithCudaCores, machine: Machine) -> Gpu:
     """Return a card with its SMs; an integrated one, whose memory the driver does not report, with the host's."""
     fields: dict[str, Any] = {name: getattr(gpu, name) for name in Gpu.__struct_fields__}
     number = capability_number(gpu.compute_capability)

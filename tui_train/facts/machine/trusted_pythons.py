@@ -162,12 +162,12 @@ def _ownership_problem(path: Path) -> str:
         return visible(f"is not started: {path} belongs to {user_name(status.st_uid)}; {remedy}")
     if S_ISLNK(status.st_mode):
         return ""
-    if status.st_mode & S_IWOTH or (status.st_mode & S_IWGRP and not _is_own_group(status.st_gid)):
+    if status.st_mode & S_IWOTH or (status.st_mode & S_IWGRP and not _is_own_or_root_group(status.st_gid)):
         return visible(f"is not started: other users may write to {path}; {remedy}")
     return ""
 
 
-def _is_own_group(group_id: int) -> bool:
+def _is_own_or_root_group(group_id: int) -> bool:
     """Return whether a group is that of root, or a private group of this user."""
     if group_id == 0:
         return True

@@ -16,7 +16,7 @@ from tui_train.base.text import visible
 from tui_train.channel.session import ask_host
 from tui_train.channel.ssh import require_host_name
 from tui_train.facts import yaml_documents
-from tui_train.facts.gpus.reported_cards import CardReport, GpuWithCores, machine_with_cards
+from tui_train.facts.gpus.reported_cards import CardReport, GpuWithCudaCores, machine_with_cards
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.child_process import (
     CHILDREN_CANCELLED_EVENT,
@@ -243,7 +243,7 @@ def survey_host(
 
 def _parse_nvidia_smi(text: str) -> CardReport:
     """Return the cards in the CSV lines of nvidia-smi; without any, why."""
-    gpus: list[GpuWithCores] = []
+    gpus: list[GpuWithCudaCores] = []
     unreadable_lines: list[str] = []
     driver = None
     for line in filter(str.strip, text.splitlines()):
@@ -255,7 +255,7 @@ def _parse_nvidia_smi(text: str) -> CardReport:
         index, uuid, *name_parts, bus, capability, total, free, display, version = cells
         driver = driver or _nvidia_smi_value(version)
         gpus.append(
-            GpuWithCores(
+            GpuWithCudaCores(
                 index=int(index),
                 uuid=uuid if re.fullmatch(r"GPU-[0-9A-Za-z-]+", uuid) else "",
                 name=_nvidia_smi_value(", ".join(name_parts)) or "",

@@ -70,9 +70,9 @@ def command_line_kind(modules: tuple[ScriptModule, ...]) -> CommandLineKind:
 
     The script itself comes first.
     """
-    parsing = _argparse_input_kind(modules)
+    argparse_input = _argparse_input_kind(modules)
     return next(
-        (possible for module in modules for possible in _command_line_kinds_in_module(module, modules, parsing)),
+        (possible for module in modules for possible in _command_line_kinds_in_module(module, modules, argparse_input)),
         _kind_without_command_line(modules),
     )
 
@@ -89,7 +89,7 @@ def _kind_without_command_line(modules: tuple[ScriptModule, ...]) -> CommandLine
 
 
 def _command_line_kinds_in_module(
-    module: ScriptModule, modules: tuple[ScriptModule, ...], parsing: str
+    module: ScriptModule, modules: tuple[ScriptModule, ...], argparse_input: str
 ) -> Iterator[CommandLineKind]:
     """Yield what in a module reads the command line, the surest first."""
     for call in module.calls(*DATACLASS_PARSERS):
@@ -110,7 +110,7 @@ def _command_line_kinds_in_module(
             yield from (
                 CommandLineKind(found, line, module.file)
                 for pattern, found in _KIND_BY_NAME_PATTERN.items()
-                if pattern.fullmatch(name) and (found != "argparse" or parsing == "command line")
+                if pattern.fullmatch(name) and (found != "argparse" or argparse_input == "command line")
             )
     for call in module.calls("exec"):
         if "configurator" in ast.unparse(call):
@@ -118,7 +118,7 @@ def _command_line_kinds_in_module(
     attributes = (node for node in module.nodes if isinstance(node, ast.Attribute))
     if lines := [node.lineno for node in attributes if _resolved_name(node, imported) == "sys.argv"]:
         yield CommandLineKind("", min(lines), module.file, why_unread="it reads sys.argv itself")
-    if parsing == "not read":
+    if argparse_input == "not read":
         for call in module.calls("ArgumentParser"):
             unread = "the file that parses them was not read"
             yield CommandLineKind("", call.lineno, module.file, why_unread=unread, help_may_say_more=True)

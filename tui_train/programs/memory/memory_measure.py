@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from memory_loss import loss_with_reference
-from memory_model import AdaptedLinear, build_model, build_reference_model
+from memory_model import AdaptedLinear, build_model, build_preference_reference_model
 from memory_trace import TRACED_PHASES, AllocationCounter, MemoryAccount
 
 
@@ -63,7 +63,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
 
     with contextlib.nullcontext() if on_card else AllocationCounter(account):
         with torch.device(device):
-            model, frozen_reference = build_model(request), build_reference_model(request)
+            model, frozen_reference = build_model(request), build_preference_reference_model(request)
             if request["packed"]:
                 _quantize_packed_weights(model, request)
         for held in (model, frozen_reference) if frozen_reference else (model,):

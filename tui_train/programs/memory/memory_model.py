@@ -216,7 +216,7 @@ def build_model(request: dict[str, Any]) -> Any:
     return model
 
 
-def build_reference_model(request: dict[str, Any]) -> Any:
+def build_preference_reference_model(request: dict[str, Any]) -> Any:
     """Return the frozen copy of the model that DPO and KTO compare with; None where there is none."""
     plain = {"method": "frozen", "checkpointing": False}
     return build_model({**request, **plain}) if request.get("reference") else None

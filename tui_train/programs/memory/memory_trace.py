@@ -14,7 +14,7 @@ import torch
 from memory_loss import loss_with_reference
 from memory_model import (
     build_model,
-    build_reference_model,
+    build_preference_reference_model,
     keep_tensors_like_cuda,
     model_layers,
     release_layer_input_gradients,
@@ -136,7 +136,7 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
     """Return the most bytes of each phase over two steps, and the number of parameters."""
     account = MemoryAccount(request.get("shards", 1))
     with keep_tensors_like_cuda(), FakeTensorMode(allow_non_fake_inputs=True), AllocationCounter(account):
-        model, frozen_reference = build_model(request), build_reference_model(request)
+        model, frozen_reference = build_model(request), build_preference_reference_model(request)
         for held in (model, frozen_reference) if frozen_reference else (model,):
             for tensor in (*held.parameters(), *held.buffers()):
                 account.add(tensor, account.shards)

@@ -158,7 +158,7 @@ def container_name(engine: str, run_mark: str, attempt_number: int) -> str:
     return f"tui-train-{run_mark}-{attempt_number}" if engine in ENGINES_STOPPED_BY_NAME else ""
 
 
-def is_container_of_a_run(engine: str, container: str) -> bool:
+def is_run_container_name(engine: str, container: str) -> bool:
     """Tell whether a container is called as ours are, and its engine is one that knows it by name."""
     return engine in ENGINES_STOPPED_BY_NAME and bool(_CONTAINER_NAME_PATTERN.fullmatch(container))
 
@@ -248,7 +248,7 @@ def running_containers_of_folder(engine: str, run_dir: str) -> tuple[str, ...]:
         return ()
     asked = (engine, "ps", "--filter", f"volume={run_dir}", "--format", "{{.Names}}")
     names = other_programs.run_program(asked, _ENGINE_ANSWER_SECONDS, interruptible=False).out.split()
-    return tuple(name for name in names if is_container_of_a_run(engine, name))
+    return tuple(name for name in names if is_run_container_name(engine, name))
 
 
 def name_on_machine(container: str, rank: int) -> str:

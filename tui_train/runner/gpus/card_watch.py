@@ -93,7 +93,7 @@ class CardWatch:
             return {}
         if self._answer < 0 and time.monotonic() - self._started_at >= CARD_WATCH_INTERVAL_SECONDS:
             self._start()
-        self._read()
+        self._receive_usage_from_child()
         return self._newest.cards if self._newest.is_fresh else None
 
     def free_memory(self) -> dict[str, int]:
@@ -122,7 +122,7 @@ class CardWatch:
         os.set_blocking(self._answer, False)
         self._unread = b""
 
-    def _read(self) -> None:
+    def _receive_usage_from_child(self) -> None:
         if self._answer < 0:
             return
         with contextlib.suppress(BlockingIOError):

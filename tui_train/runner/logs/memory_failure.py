@@ -45,7 +45,7 @@ def read_memory_failure(log: str, own_pids: Container[int]) -> MemoryFailure:
     lines = _log_tail_lines(log)
     on_host = any(_HOST_MEMORY_PATTERN.search(line) is not None and "WARNING" not in line for line in lines)
     errors = read_errors(lines)
-    last = error_that_ended_training(lines, errors)
+    last = error_to_blame_for_end(lines, errors)
     _, code = _root_cause_rank_and_code(lines)
     if (
         last is None
@@ -74,7 +74,7 @@ def _log_tail_lines(log: str) -> list[str]:
     )
 
 
-def error_that_ended_training(lines: Sequence[str], logged: Sequence[LoggedError]) -> LoggedError | None:
+def error_to_blame_for_end(lines: Sequence[str], logged: Sequence[LoggedError]) -> LoggedError | None:
     """Return which of the errors found in a log's lines ended the training, None where none is told.
 
     What torch's own hook printed was not caught: of those the rank decides that torchrun saw end first, else any that

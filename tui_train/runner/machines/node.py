@@ -176,7 +176,7 @@ def run_machine_part(run_dir: str) -> int:
         _kill_family(family)
         if kept.name:
             container.remove_container(kept.engine, kept.name)
-        output.finish()
+        output.forward_rest()
     return 1 if code == CONNECTION_LOST_EXIT_CODE else code
 
 
@@ -228,7 +228,7 @@ class _ForwardedOutput:
         except OSError:
             self.pending.clear()
 
-    def finish(self) -> None:
+    def forward_rest(self) -> None:
         """Pass on the rest, as long as the link takes it."""
         deadline = time.monotonic() + KILL_WAIT_SECONDS
         while (self.open or self.pending) and time.monotonic() < deadline:

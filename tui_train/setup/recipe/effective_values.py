@@ -17,7 +17,7 @@ from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe.options import PresetPassingRule, get_nested_value, given_options, preset_passing_rules
 from tui_train.trainers import trainer_has_own_field, trainer_of
-from tui_train.trainers.script import are_preset_defaults_in_force
+from tui_train.trainers.script import runs_preset_module
 from tui_train.trainers.trainer import Trainer
 
 # Trainers without a number of steps may have a number of epochs.
@@ -71,9 +71,7 @@ def effective_values(
     profile = trainer.profile
     user_values = {**(by_launcher or {}), **_values_set_by_user(profile, preset, document, copies)}
     default = f"{preset.label}'s default" if trainer_has_own_field(profile, "trainer.preset") else "default"
-    defaults = (
-        _preset_defaults_unless_file_decides(preset, document) if are_preset_defaults_in_force(profile, preset) else {}
-    )
+    defaults = _preset_defaults_unless_file_decides(preset, document) if runs_preset_module(profile, preset) else {}
     sources = trainer.own_default_source_by_name()
     by_default = {name: EffectiveValue(value, sources.get(name, default)) for name, value in defaults.items()}
     known = {**by_default, **user_values}

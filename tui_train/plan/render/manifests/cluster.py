@@ -117,7 +117,7 @@ class ClusterPlan(Struct, frozen=True, kw_only=True):
             self.plan.attempts[0].checkpoints is not None and takes_checkpoint(self.plan)
         )
 
-    def unused_option_note(self, label: str, used: Collection[str]) -> tuple[str, ...]:
+    def unused_option_notes(self, label: str, used: Collection[str]) -> tuple[str, ...]:
         """Return a note on the chosen options that a kind of manifest has no words for, none where there are none."""
         default = ClusterOptions()
         names = [

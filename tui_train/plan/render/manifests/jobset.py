@@ -73,5 +73,5 @@ def _after_failure_notes(cluster: ClusterPlan) -> tuple[str, ...]:
         else "A pod that fails or is preempted is not started again (cluster.restarts): delete the JobSet and apply it "
         "once more."
     )
-    unused = cluster.unused_option_note(LABEL, kubernetes.POD_OPTION_NAMES | {"restarts", "ttl"})
+    unused = cluster.unused_option_notes(LABEL, kubernetes.POD_OPTION_NAMES | {"restarts", "ttl"})
     return (again, kubernetes.restart_note(cluster), *unused)

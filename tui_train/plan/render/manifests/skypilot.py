@@ -134,7 +134,7 @@ def _recovery_notes(cluster: ClusterPlan) -> list[str]:
             lines.append("A training that fails by itself is not started again (cluster.restarts).")
     if options.autostop and _is_managed(cluster):
         lines.append("A managed job ends its machines itself: cluster.autostop is for `sky launch`.")
-    return [*lines, *cluster.unused_option_note(LABEL, _USED_OPTION_NAMES)]
+    return [*lines, *cluster.unused_option_notes(LABEL, _USED_OPTION_NAMES)]
 
 
 def _task_notes(cluster: ClusterPlan, *, has_image: bool) -> list[str]:

@@ -62,6 +62,6 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     }
     needs = "For Kubeflow Trainer 2.2 or newer in the cluster (spec.runtimePatches)."
     failed = f"The ClusterTrainingRuntime {_RUNTIME_NAME} says how often a pod that fails is started again."
-    unused = cluster.unused_option_note(LABEL, kubernetes.POD_OPTION_NAMES)
+    unused = cluster.unused_option_notes(LABEL, kubernetes.POD_OPTION_NAMES)
     after_failure = (failed, kubernetes.restart_note(cluster), *unused)
     return kubernetes.render_with_config_map(cluster, FILE_NAME, document, needs, after_failure)
