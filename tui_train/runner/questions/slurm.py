@@ -182,8 +182,10 @@ def _find_job_row(rows: Sequence[Sequence[str]], number: str, folder: str) -> di
     """Return the job of a folder, one in the queue before one that has ended."""
     ended = None
     for listed, state, reason, begins, submitted_in in rows:
-        # Numbers come again, and a folder may be a copy: whose job it is, its folder says.
-        if number not in {"", listed} or os.path.realpath(submitted_in) != folder or not listed.isdigit():
+        # Numbers come again, and a folder may be a copy: whose job it is, its folder says. sacct has none of a job that
+        # never began.
+        is_here = os.path.realpath(submitted_in) == folder if submitted_in else bool(number)
+        if number not in {"", listed} or not is_here or not listed.isdigit():
             continue
         if not _has_ended(state):
             return {"number": listed, "state": state, "reason": reason, "begins": begins}
