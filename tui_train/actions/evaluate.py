@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tui_train.actions.host_result import host_of_result, result_candidates
 from tui_train.actions.merge import require_loadable_weights
 from tui_train.actions.result_child import HostResultChild, ResultChild, training_python
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput, NotFound, TuiTrainError
-from tui_train.base.files import raising_cannot_write
+from tui_train.base.files import raising_cannot_write, write_atomically
 from tui_train.base.text import visible
 from tui_train.profile.store import load_profile_file
 from tui_train.profile.types import Profile
@@ -159,11 +159,24 @@ def evaluate_run(
                 on_progress("", len(kept.scores), 2 * count)
     finally:
         child.close()
-    if not (rows := kept.rows()):
+    if not (rows := rows_scored_by_both(kept.scores)):
         raise BadInput("no row could be scored", "Name other rows: --data FILE")
     other_name = visible(options.earlier.name) if options.earlier else "base"
     note = "" if options.data or not options.earlier else _maybe_learned_note(run, options.earlier)
-    return Evaluation(by=request["by"], other_name=other_name, rows=rows, usable_rows=usable, note=note)
+    evaluation = Evaluation(by=request["by"], other_name=other_name, rows=rows, usable_rows=usable, note=note)
+    kept.keep_meaning(evaluation)
+    return evaluation
+
+
+def newest_kept_evaluation(run: RunDir, since: float) -> Evaluation | None:
+    """Return the newest evaluation that a run's folder keeps, None where none ended `since` (seconds since 1970)."""
+    files = [(_newest_change(file), file) for file in (run.path / EVALUATIONS_FOLDER).glob("*.json")]
+    for changed_at, file in sorted(files, reverse=True):
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            evaluation = msgspec.json.decode(file.read_bytes(), type=Evaluation)
+            if changed_at >= since and (rows := rows_scored_by_both(_read_scores(file.with_suffix(".jsonl")))):
+                return structs.replace(evaluation, rows=rows)
+    return None
 
 
 def _maybe_learned_note(run: RunDir, earlier: RunDir) -> str:
@@ -274,12 +287,7 @@ class KeptScores:
             [sorted(request.items()), [_newest_change(Path(file)) for file in files if file]]
         )
         self._file = run.path / EVALUATIONS_FOLDER / f"{hashlib.sha256(question).hexdigest()[:16]}.jsonl"
-        self.scores: list[SideScore] = []
-        if self._file.is_file():
-            for line in self._file.read_bytes().splitlines():
-                # The last line of one that was killed may be a half.
-                with contextlib.suppress(msgspec.DecodeError):
-                    self.scores.append(msgspec.json.decode(line, type=SideScore))
+        self.scores = _read_scores(self._file)
 
     def add(self, score: SideScore) -> None:
         """Keep a score."""
@@ -299,11 +307,25 @@ class KeptScores:
         """Return the number of the row that a side scored last, -1 for none."""
         return max((score.number for score in self.scores if score.side == side), default=-1)
 
-    def rows(self) -> tuple[RowScores, ...]:
-        """Return the rows that both sides have scored."""
-        others = {score.number: score for score in self.scores if score.side == "other"}
-        results = (score for score in self.scores if score.side == "result" and score.number in others)
-        return tuple(RowScores(score, others[score.number]) for score in results)
+    def keep_meaning(self, evaluation: Evaluation) -> None:
+        """Keep what the rows of an evaluation that has ended mean, beside them."""
+        write_atomically(self._file.with_suffix(".json"), msgspec.json.encode(structs.replace(evaluation, rows=())))
+
+
+def _read_scores(file: Path) -> list[SideScore]:
+    scores = []
+    for line in file.read_bytes().splitlines() if file.is_file() else ():
+        # The last line of one that was killed may be a half.
+        with contextlib.suppress(msgspec.DecodeError):
+            scores.append(msgspec.json.decode(line, type=SideScore))
+    return scores
+
+
+def rows_scored_by_both(scores: Sequence[SideScore]) -> tuple[RowScores, ...]:
+    """Return the rows that both sides have scored."""
+    others = {score.number: score for score in scores if score.side == "other"}
+    results = (score for score in scores if score.side == "result" and score.number in others)
+    return tuple(RowScores(score, others[score.number]) for score in results)
 
 
 def _newest_change(path: Path) -> float:

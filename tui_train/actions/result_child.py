@@ -51,7 +51,9 @@ class AnswerCancelled(Exception):
     """Nobody waits for the answer any more."""
 
 
-def training_python(run: RunDir, python: str = "", host: str = "") -> TrainingPython:
+def training_python(
+    run: RunDir, python: str = "", host: str = "", needs: str = "torch, transformers and peft"
+) -> TrainingPython:
     """Return what a run was trained with, or another Python in its place, here or on a host.
 
     Unavailable where it cannot be started; of a host, that is told by the start.
@@ -61,11 +63,11 @@ def training_python(run: RunDir, python: str = "", host: str = "") -> TrainingPy
         raise BadInput(f"{visible(run.name)} has no valid plan: {damage}", "Name another run.")
     if plan.get("container") and not python:
         why = f"{visible(run.name)} was trained in a container, whose Python is not on {machine_name(host)}"
-        raise Unavailable(why, "Name a Python with torch, transformers and peft: --python /path/to/python3")
+        raise Unavailable(why, f"Name a Python with {needs}: --python /path/to/python3")
     named = python or plan.get("python")
     if not isinstance(named, str) or not (host or inode_and_size(Path(named))[0]):
         why = f"the Python that trained is not there: {visible(str(named))}"
-        raise Unavailable(why, "Name another Python with torch, transformers and peft: --python /path/to/python3")
+        raise Unavailable(why, f"Name another Python with {needs}: --python /path/to/python3")
     device = "cuda" if plan.get("device") == "cuda" else "cpu"
     return TrainingPython(named, _training_variables_from_profile(plan), device, host)
 
@@ -154,7 +156,7 @@ class ResultChild:
                 continue
             if isinstance(message.get("event"), str):
                 if message["event"] == "error":
-                    raise _result_child_error(str(message.get("kind")), str(message.get("why")))
+                    raise result_child_error(str(message.get("kind")), str(message.get("why")))
                 return message
         if len(self._rest) > _MAX_LINE_BYTES:
             raise Unavailable("it wrote a line of more than 1 MiB", "If that happens again, report it.")
@@ -167,7 +169,7 @@ class ResultChild:
             code = 0
         last = self._last_stderr_line_suffix()
         if why := child_memory_limit.out_of_memory_reason(code, last, self._memory):
-            return _result_child_error("memory", why)
+            return result_child_error("memory", why)
         return Unavailable(
             f"the program that runs the model ended with exit code {code}{last}",
             ("Fix that in the Python that trained, or name another one: --python PATH."),
@@ -200,7 +202,7 @@ class HostResultChild(HostProgram):
         """Return the next message; TuiTrainError if it fails, ends or is silent for so long, or AnswerCancelled."""
         while (message := self._read_or_raise_cancelled(seconds, cancelled)) is not None:
             if message.get("event") == "error":
-                raise _result_child_error(str(message.get("kind")), str(message.get("why")), self.host)
+                raise result_child_error(str(message.get("kind")), str(message.get("why")), self.host)
             if isinstance(message.get("event"), str):
                 return message
         raise Unavailable(
@@ -250,10 +252,25 @@ _MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
     ),
     "converter": ("llama.cpp's converter failed", "Bring llama.cpp up to date: git pull in its folder."),
     "function": ("your function failed", "Mend it, then repeat the command."),
+    "login": ("you are not logged in to the Hub", "Log in: hf auth login; or set HF_TOKEN."),
+    "token": (
+        "the Hub does not accept the token",
+        "Make one that may write at https://huggingface.co/settings/tokens; then: hf auth login, or set HF_TOKEN.",
+    ),
+    "forbidden": (
+        "the token may not write there",
+        "Name a repository of yours; or give the token that right at https://huggingface.co/settings/tokens.",
+    ),
+    "offline": ("the Hub is not asked", "Unset HF_HUB_OFFLINE, then repeat the command."),
+    "network": (
+        "the Hub cannot be reached",
+        "Check the network, the proxy (https_proxy) and HF_ENDPOINT, then repeat the command.",
+    ),
+    "upload": ("the Hub did not take it", "Repeat the command: what has arrived is not sent again."),
 }
 
 
-def _result_child_error(error_kind: str, why: str, host: str = "") -> TuiTrainError:
+def result_child_error(error_kind: str, why: str, host: str = "") -> TuiTrainError:
     """Return what a child could not do as an error with a remedy, which is for its host (empty: this machine)."""
     if error_kind == "code" and host:
         return ModelCodeNotTrusted(visible(why), f"Read that file on {host}; to run it this time: --trust-remote-code")

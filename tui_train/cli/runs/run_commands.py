@@ -441,3 +441,25 @@ def export_model(  # noqa: PLR0913 - one for each option
         server=server, weights_type=weights_type, llama_cpp=llama_cpp, python=python, trusts_model_code=trusted
     )
     export_model.export_and_report(run, folder, options)
+
+
+@cli.command()
+@RUN_ARGUMENT
+@click.argument("repo")
+@click.option("--public", is_flag=True, help="Let all see it; without that the new repository is private.")
+@click.option(
+    "--base", metavar="MODEL", default="", help="The base model's id on the Hub, where the run names a folder."
+)
+@click.option("--dry-run", is_flag=True, help="Only print what would be sent, and the card.")
+@click.option("--yes", "-y", is_flag=True, help="Send without asking.")
+@_PYTHON_OPTION
+@JSON_OPTION
+def publish(  # noqa: PLR0913 - one for each option
+    *, run: str, repo: str, public: bool, base: str, dry_run: bool, yes: bool, python: str, as_json: bool
+) -> None:
+    """Send what RUN made to REPO (ORG/NAME) on the Hugging Face Hub, with a card that says how it was trained."""
+    from tui_train.actions.publish import PublishOptions
+    from tui_train.cli.results import publish
+
+    options = PublishOptions(public=public, base=base, python=python)
+    publish.publish_and_report(run, repo, options, dry_run=dry_run, confirmed=yes, as_json=as_json)

@@ -53,13 +53,13 @@ class MessagePipe:
         self.send("error", kind=refused.kind, why=str(refused))
 
 
-def open_message_pipe(*, dies_with_parent: bool) -> MessagePipe:
-    """Return the messages of this program, which loads nothing from the network."""
+def open_message_pipe(*, dies_with_parent: bool, online: bool = False) -> MessagePipe:
+    """Return the messages of this program, which loads nothing from the network unless it is `online`."""
     if dies_with_parent:
         bounds.end_with_parent()
     warnings.simplefilter("ignore")
     quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", **quiet}
+    os.environ |= quiet if online else {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", **quiet}
     return MessagePipe()
 
 

@@ -56,6 +56,16 @@ class Weights(Struct, frozen=True, kw_only=True):
         return bool(_existing_file_names(Path(self.path), _TOKENIZER_FILES))
 
     @property
+    def file_names(self) -> tuple[str, ...]:
+        """Names of the files with its weights."""
+        return tuple(file.name for file in _weights_files(Path(self.path), self.kind))
+
+    @property
+    def index_names(self) -> tuple[str, ...]:
+        """Name of the index of a model in several files, none for one in one file."""
+        return tuple(_existing_file_names(Path(self.path), _WEIGHTS_INDEX_FILES)[:1]) if self.kind == "model" else ()
+
+    @property
     def changed_at(self) -> float:
         """When its weights were written, in seconds since 1970; 0 where they are not there."""
         return max((_modification_time(file) for file in _weights_files(Path(self.path), self.kind)), default=0.0)
