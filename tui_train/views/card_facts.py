@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,7 @@ def read_card_facts(publication: Publication, profile: Profile, data: tuple[Data
 
 def _dataset_ids(profile: Profile) -> Iterator[str]:
     """Yield the datasets of the Hub that a script's arguments name."""
-    words = profile.trainer.arguments
-    for word, following in zip(words, (*words[1:], ""), strict=True):
+    for word, following in pairwise((*profile.trainer.arguments, "")):
         name, equals, value = word.partition("=")
         named = value if equals else following
         if name in _DATASET_ARGUMENTS and is_hub_id(named) and not Path(named).exists():

@@ -16,7 +16,7 @@ from tui_train.views.model_card import WrittenCard, model_card_text
 _MAX_NAMES = 8
 
 
-def publish_and_report(
+def publish_and_report(  # noqa: PLR0913 - one for each option
     reference: str, repo: str, options: PublishOptions, *, dry_run: bool, confirmed: bool, as_json: bool
 ) -> None:
     """Show what a run's result would be on the Hub, and send it once that is confirmed."""

@@ -3,9 +3,9 @@
 The request, in JSON: `repo` (ORG/NAME), `folder`, the `files` of it that are sent, those of them with `weights`, `base`
 (the base model's id on the Hub, empty for none) and `base_folder` (where its card may be), and `private`. It sends
 `found` with what is known before anything is sent: `versions`, the folder's own card (`head`, `text`), the `license`
-of the base, and what the Hub says (`endpoint`, `user`, `exists`, `private`, `files`, or the `problem` and its `kind`).
-Then it reads a line with `contents`, the texts that are sent in place of or beside the files, and sends `sent` for each
-file of weights, and `done` with `url` and `commit`, or `error`.
+of the base, and what the Hub says: `endpoint`, `user`, `exists`, `private`, `files` and `head_commit`, or the `problem`
+and its `kind`. Then it reads a line with `contents`, the texts that are sent in place of or beside the files, and sends
+`sent` for each file of weights, and `done` with `url` and `commit`, or `error`.
 """
 
 from __future__ import annotations
@@ -89,26 +89,34 @@ def _base_license(api: Any, request: dict[str, Any]) -> dict[str, str]:
 
 def _ask_hub(api: Any, repo: str) -> dict[str, Any]:
     """Return who is logged in and what is in a repository, or why that cannot be told."""
-    from huggingface_hub import get_token
-    from huggingface_hub.utils import RepositoryNotFoundError
-
-    answer: dict[str, Any] = {"endpoint": api.endpoint}
     try:
-        if not get_token():
-            raise RefusedError("login", f"no token for {api.endpoint}")
-        user = api.whoami()
-        answer["user"] = str(user.get("name") or "")
-        if (user.get("auth") or {}).get("accessToken", {}).get("role") == "read":
-            raise RefusedError("forbidden", "the token can only read")
-        try:
-            info = api.model_info(repo, timeout=_REQUEST_SECONDS)
-        except RepositoryNotFoundError:
-            return {**answer, "exists": False}
-        names = [file.rfilename for file in info.siblings or ()]
-        return {**answer, "exists": True, "private": bool(info.private), "files": names, "head_commit": info.sha}
+        return {"endpoint": api.endpoint, "user": _user_who_may_write(api), **_describe_repository(api, repo)}
     except Exception as error:  # noqa: BLE001 - it is told
         refused = _hub_refusal(error)
-        return {**answer, "kind": refused.kind, "problem": _without_token(str(refused))}
+        return {"endpoint": api.endpoint, "kind": refused.kind, "problem": _without_token(str(refused))}
+
+
+def _user_who_may_write(api: Any) -> str:
+    """Return whose token it is; RefusedError where there is none, or one that only reads."""
+    from huggingface_hub import get_token
+
+    if not get_token():
+        raise RefusedError("login", f"there is no token for {api.endpoint}")
+    user = api.whoami()
+    if (user.get("auth") or {}).get("accessToken", {}).get("role") == "read":
+        raise RefusedError("forbidden", "the token can only read")
+    return str(user.get("name") or "")
+
+
+def _describe_repository(api: Any, repo: str) -> dict[str, Any]:
+    from huggingface_hub.utils import RepositoryNotFoundError
+
+    try:
+        info = api.model_info(repo, timeout=_REQUEST_SECONDS)
+    except RepositoryNotFoundError:
+        return {"exists": False}
+    names = [file.rfilename for file in info.siblings or ()]
+    return {"exists": True, "private": bool(info.private), "files": names, "head_commit": info.sha}
 
 
 def _send(
