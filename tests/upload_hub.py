@@ -16,10 +16,10 @@ LFS_SUFFIXES = (".safetensors", ".bin")
 class HubRepo:
     """A repository: its files, by name, each as it would be downloaded; `ignored` names are never committed."""
 
-    def __init__(self, files=(), *, private=True, license=""):
+    def __init__(self, files=(), *, private=True, licence=""):
         self.files = {".gitattributes": b"", **dict(files)}
         self.private = private
-        self.license = license
+        self.licence = licence
         self.ignored = ()
         self.commits = ["0" * 40]
 
@@ -120,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.command == "GET":
             siblings = [{"rfilename": file} for file in repo.files]
             info = {"id": name, "sha": repo.commits[-1], "private": repo.private, "siblings": siblings, "tags": []}
-            self.send(200, info | {"cardData": {"license": repo.license}} if repo.license else info)
+            self.send(200, info | {"cardData": {"license": repo.licence}} if repo.licence else info)
         elif rest[0] == "preupload":
             files = [
                 {
