@@ -1,9 +1,11 @@
 """Results on a Hub that takes them from the real huggingface_hub: bytes, cards, what is asked first, and refusals."""
 
+import hashlib
 import json
 import os
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -66,13 +68,15 @@ def publish(run, *words, code=0, **more):
 def refusal(run, repo="ann/tiny", **options):
     """Return the error with which nothing is sent."""
     with pytest.raises((BadInput, Unavailable, NotFound)) as raised:
-        publication = Publication(run, repo, PublishOptions(**options))
-        try:
-            publication.send("---\ntags: []\n---\n")
-        finally:
-            publication.close()
-    assert TOKEN not in f"{raised.value.message} {raised.value.remedy}"
-    return f"{raised.value.message}. {raised.value.remedy}"
+        send_with_a_bare_card(run, repo, options)
+    words = f"{raised.value.message}. {raised.value.remedy}"
+    assert TOKEN not in words
+    return words
+
+
+def send_with_a_bare_card(run, repo, options):
+    with closing(Publication(run, repo, PublishOptions(**options))) as publication:
+        publication.send("---\ntags: []\n---\n")
 
 
 # ---- what is sent ------------------------------------------------------------------------------------------------
@@ -140,9 +144,7 @@ def test_data_are_named_with_their_hashes_and_an_evaluation_with_its_verdict(hub
         kept.add(row)
     kept.keep_meaning(Evaluation(by="loss", other_name="base", rows=rows, usable_rows=40))
     card = publish(run, "ann/tiny", "--dry-run").stdout
-    digest = "b6e9cb1e9b6f0d8a9a4a2a5d0a9c4a0e"  # not that of the file
-    assert digest not in card
-    assert f"sha256:{hash_of(data)}" in card
+    assert f"sha256:{hashlib.sha256(data.read_bytes()).hexdigest()}" in card
     assert "rows\\|x.jsonl" in card
     assert "changed.jsonl, 0.0 KiB, changed since the training began" in card
     assert "gone, not on the machine that published it" in card
@@ -154,12 +156,6 @@ def test_data_are_named_with_their_hashes_and_an_evaluation_with_its_verdict(hub
     for file in (run.path / EVALUATIONS_FOLDER).iterdir():
         os.utime(file, (time.time() - 86400,) * 2)
     assert "Better than" not in publish(run, "ann/tiny", "--dry-run").stdout, "it was of other weights"
-
-
-def hash_of(file):
-    import hashlib
-
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 # ---- what is asked first -----------------------------------------------------------------------------------------
@@ -222,16 +218,16 @@ def test_who_may_not_write_is_told_what_to_do(hub, adapter_run, monkeypatch):
     assert "the token may not write there: HTTP 403: You don't have the rights" in refusal(adapter_run, "other/tiny")
     hub.role = "read"
     assert "the token can only read" in refusal(adapter_run)
-    hub.token = "hf_another"
+    hub.token = TOKEN[::-1]
     told = publish(adapter_run, "ann/tiny", "--yes", code=69)
     assert "the Hub does not accept the token" in told.stderr
     assert "settings/tokens" in told.stderr
     assert "library_name" in told.stdout, "the card is shown all the same"
     monkeypatch.delenv("HF_TOKEN")
     assert "Log in: hf auth login" in refusal(adapter_run)
-    hub.token, hub.role = "hf_of_a_login", "write"
-    (Path(os.environ["HF_HOME"])).mkdir(exist_ok=True)
-    (Path(os.environ["HF_HOME"]) / "token").write_text(hub.token)
+    hub.role = "write"
+    Path(os.environ["HF_HOME"]).mkdir(exist_ok=True)
+    Path(os.environ["HF_HOME"], "token").write_text(hub.token)
     publish(adapter_run, "ann/tiny", "--yes")
 
 
@@ -268,7 +264,6 @@ def test_a_result_that_cannot_be_sent_is_refused_before_anything_is_asked(hub, a
     (output / "tokenizer.json").unlink()
     (output / "tokenizer.json").symlink_to(outside)
     assert "is a link to a file elsewhere" in refusal(adapter_run)
-    assert "huggingface_hub: --python" in refusal(adapter_run, python="/no/python") or True
     (output / "tokenizer.json").unlink()
     write_adapter(output, data=safetensors_bytes(cut=1))
     assert "cannot be loaded" in refusal(adapter_run)
