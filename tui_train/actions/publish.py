@@ -240,7 +240,7 @@ def _texts_without_paths(folder: Path, names: list[str], weights: Weights, base:
             continue
         if weights.kind == "adapter" and not base:
             why = f"the adapter names its base model by a folder, which others do not have: {visible(written)}"
-            raise BadInput(why, "Name the same model on the Hub: --base ORG/NAME; or merge the adapter first.")
+            raise BadInput(why, "Name the same model on the Hub: --base ORG/NAME")
         if weights.kind == "adapter" or not hub_cache.is_valid_model_id(written):
             texts[name] = msgspec.json.format(msgspec.json.encode(config | {key: base}), indent=2).decode() + "\n"
     return texts
