@@ -261,10 +261,11 @@ def test_a_result_that_cannot_be_sent_is_refused_before_anything_is_asked(hub, a
     output = adapter_run.path / "output"
     outside = tmp_path / "outside"
     outside.write_text("{}")
-    (output / "tokenizer.json").unlink()
-    (output / "tokenizer.json").symlink_to(outside)
-    assert "is a link to a file elsewhere" in refusal(adapter_run)
-    (output / "tokenizer.json").unlink()
+    for name in ("tokenizer.json", "README.md"):
+        (output / name).unlink(missing_ok=True)
+        (output / name).symlink_to(outside)
+        assert f"{name} in {output} is a link to a file elsewhere" in refusal(adapter_run)
+        (output / name).unlink()
     write_adapter(output, data=safetensors_bytes(cut=1))
     assert "cannot be loaded" in refusal(adapter_run)
     assert "has no adapter" in refusal(ended_run(tmp_path / "none"))

@@ -3,7 +3,6 @@
 The huggingface_hub of the Python that trained sends it, with the token and the address that it finds by itself.
 """
 
-import contextlib
 import hashlib
 import os
 import re
@@ -107,7 +106,7 @@ class Publication:
         self.base, self.revision = _base_on_hub(self.result, options.base)
         self._folder = Path(self.weights.path)
         names = _sent_names(self.weights)
-        self._refuse_links(names)
+        self._refuse_links([*names, CARD_FILE])
         self._replaced = _texts_without_paths(self._folder, names, self.weights, self.base)
         self.files = tuple(SentFile(name, self._size(name)) for name in names)
         self.left_out = tuple(sorted({path.name for path in self._folder.iterdir()} - {*names, CARD_FILE}))
@@ -259,8 +258,10 @@ def hash_data_files(run: RunDir, profile: Profile, on_step: Callable[[str], None
             files.append(DataFile(path.name, why_not_hashed="not on the machine that published it"))
             continue
         on_step(visible(path.name))
-        with contextlib.suppress(OSError):
+        try:
             files.append(_hash_data_file(path, began))
+        except OSError as error:
+            raise Unavailable(f"cannot read {visible(str(path))}: {error.strerror}", "Make it readable.") from error
     return tuple(files)
 
 
@@ -268,7 +269,7 @@ def _data_file_paths(profile: Profile, *, follows: bool) -> Iterator[Path]:
     """Yield the files of a profile's training data, at most so many of a folder."""
     for path in map(Path, profile.trainer.data):
         if follows and path.is_dir():
-            yield from sorted(file for file in path.iterdir() if file.is_file())[:_MAX_DATA_FILES]
+            yield from sorted(file for file in path.glob("*") if file.is_file())[:_MAX_DATA_FILES]
         else:
             yield path
 
