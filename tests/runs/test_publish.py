@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import subprocess
 import sys
 import time
 from contextlib import closing
@@ -287,3 +288,32 @@ def test_a_python_without_the_library_is_told_of(hub, adapter_run, tmp_path):
     bare.chmod(0o755)
     assert "cannot do that: No module named 'huggingface_hub'" in refusal(adapter_run, python=str(bare))
     assert "Name another Python with huggingface_hub" in refusal(adapter_run, python="/no/python")
+
+
+WRITE_TRL_CARD = """
+import sys
+from trl.trainer.utils import generate_model_card
+generate_model_card(
+    base_model=None, model_name="output", hub_model_id=None, dataset_name=None, tags=["sft", "trl"], wandb_url=None,
+    trackio_url=None, trainer_name="SFT",
+).save(sys.argv[1])
+"""
+
+
+@with_trl
+@pytest.mark.whole
+def test_the_card_that_trl_writes_is_completed_by_its_python(hub, tmp_path):
+    run = ended_run(tmp_path / "run", LOG_LINES, python=TRL)
+    folder = write_adapter(run.path / "output")
+    (folder / "tokenizer.json").write_bytes(os.urandom(1 << 20))
+    subprocess.run([TRL, "-c", WRITE_TRL_CARD, folder / "README.md"], check=True, capture_output=True)
+    publish(run, "acme/tiny", "--yes")
+    sent = hub.repos["acme/tiny"].files
+    for name in ("adapter_config.json", "adapter_model.safetensors", "tokenizer.json"):
+        assert sent[name] == (folder / name).read_bytes()
+    card = ModelCard(sent["README.md"].decode())
+    assert {"sft", "trl", "tui-train"} <= {*card.data.tags}
+    assert 'model="acme/tiny"' in card.text
+    assert "fine-tuned version of [org/base](https://huggingface.co/org/base)" in card.text
+    assert "None" not in card.text
+    assert "| Software | torch " in card.text
