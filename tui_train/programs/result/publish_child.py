@@ -68,7 +68,7 @@ def _read_card(folder: Path) -> dict[str, Any]:
     try:
         if not 0 < file.stat().st_size <= _MAX_CARD_BYTES:
             return {"head": {}, "text": ""}
-        card = ModelCard(file.read_text(encoding="utf-8"), ignore_metadata_errors=True)
+        card: Any = ModelCard(file.read_text(encoding="utf-8"), ignore_metadata_errors=True)
         # What YAML reads as a date is text again.
         return {"head": json.loads(json.dumps(card.data.to_dict(), default=str)), "text": card.text}
     except Exception:  # noqa: BLE001 - its YAML may be anything
@@ -109,7 +109,7 @@ def _user_who_may_write(api: Any) -> str:
 
 
 def _describe_repository(api: Any, repo: str) -> dict[str, Any]:
-    from huggingface_hub.utils import RepositoryNotFoundError
+    from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
         info = api.model_info(repo, timeout=_REQUEST_SECONDS)
