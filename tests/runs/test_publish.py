@@ -16,7 +16,7 @@ from terminal import Terminal
 from training_results import ADAPTER_CONFIG, LOG_LINES, ended_run, safetensors_bytes, write_adapter, write_model
 from upload_hub import TOKEN, HubRepo, UploadHub
 
-from tui_train.actions.evaluate import EVALUATIONS_FOLDER, Evaluation, KeptScores, RowScores, SideScore
+from tui_train.actions.evaluate import EVALUATIONS_FOLDER, Evaluation, KeptScores, SideScore
 from tui_train.actions.publish import Publication, PublishOptions
 from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.runs.remote_run import RunPlace, write_run_place
@@ -141,11 +141,11 @@ def test_data_are_named_with_their_hashes_and_an_evaluation_with_its_verdict(hub
     paths = json.dumps([str(data), str(changed), str(tmp_path / "gone")])
     run.profile.write_text(run.profile.read_text().replace("[trainer]", f"[trainer]\ndata = {paths}"))
     write_adapter(run.path / "output")
-    rows = tuple(RowScores(n, SideScore(-10, 10), SideScore(-20, 10)) for n in range(40))
     kept = KeptScores(run, {"function": "", "data": [], "earlier": None})
-    for row in rows:
-        kept.add(row)
-    kept.keep_meaning(Evaluation(by="loss", other_name="base", rows=rows, usable_rows=40))
+    for number in range(40):
+        kept.add(SideScore("result", number, -10, 10))
+        kept.add(SideScore("other", number, -20, 10))
+    kept.keep_meaning(Evaluation(by="loss", other_name="base", rows=(), usable_rows=40))
     card = publish(run, "ann/tiny", "--dry-run").stdout
     assert f"sha256:{hashlib.sha256(data.read_bytes()).hexdigest()}" in card
     assert "rows\\|x.jsonl" in card
