@@ -49,6 +49,7 @@ _TRAINING_SECTION = Section(
         "trainer.revision",
         "trainer.data",
         "finetune.method",
+        "finetune.rewards",
         "finetune.tuning",
         "data.weights",
         "data.evaluation",

@@ -49,6 +49,7 @@ _DATA_FIELD_KEYS = frozenset(
         "recipe.sequence_length",
         "recipe.evaluate_every",
         "finetune.method",
+        "finetune.rewards",
         "finetune.answers_only",
     }
 )

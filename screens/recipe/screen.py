@@ -80,6 +80,8 @@ Those that change the training ask for your consent; the others keep it the same
                 "finetune.answers_only",
                 "finetune.packing",
                 "finetune.beta",
+                "finetune.generations",
+                "finetune.completion_length",
                 "recipe.warmup",
                 "recipe.schedule",
                 "recipe.weight_decay",

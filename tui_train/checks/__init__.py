@@ -23,7 +23,7 @@ from tui_train.checks.machine import (
 )
 from tui_train.checks.nemo import nemo, nemo_options
 from tui_train.checks.other_machines import cluster, hosts, slurm
-from tui_train.checks.recipe import extreme_values, finetune, finetune_options, hub, recipe, unused_values
+from tui_train.checks.recipe import extreme_values, finetune, finetune_options, hub, recipe, rewards, unused_values
 from tui_train.checks.trainer import (
     accelerate,
     declared_arguments,
@@ -168,10 +168,13 @@ CHECKS: tuple[CheckFunction, ...] = (
     *_checks_for_trainers_with(
         "finetune",
         finetune.missing_model_or_data,
+        rewards.missing_or_misnamed_rewards,
+        rewards.generations_not_dividing_batch,
         finetune.unknown_lora_targets,
         finetune.invalid_data_weights,
         finetune.answers_only_for_unread_data,
         finetune.problems_of_read_data,
+        rewards.rewards_failing_on_rows,
         finetune.chats_learned_whole,
     ),
     *_checks_for_trainers_with(

@@ -92,7 +92,7 @@ def complete_edits(_context: click.Context, _parameter: click.Parameter, text: s
         return [CompletionItem(f"{row.key}=", help=row.label) for row in rows]
     with suppress(TuiTrainError):
         values = choices.enumerable_values(key)
-        if not values and fields.get_field(key).kind in {"path", "paths"}:
+        if not values and fields.get_field(key).kind in {"path", "paths", "rewards"}:
             return [CompletionItem(f"{key}={path}") for path in _complete_paths(value)]
         return [CompletionItem(f"{key}={name}") for name in values if name.startswith(value)]
     return []

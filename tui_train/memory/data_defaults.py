@@ -9,6 +9,7 @@ from tui_train.facts.data.data_report import DataReport, RowLengths
 from tui_train.facts.data.data_use import does_template_mark_answers, facts_key_of_question
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict_on_empty_cards
+from tui_train.profile.rewards import generates_answers
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe import data_questions
 from tui_train.setup.recipe.effective_values import EffectiveValue, is_unset_by_user
@@ -55,6 +56,8 @@ def _answer_and_evaluation_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     if profile.finetune.answers_only is None and does_template_mark_answers(report, profile.finetune.method):
         own_defaults[data_questions.ANSWERS_ONLY_KEY] = EffectiveValue(True, "the chat template marks the answers")
     is_free = profile.data.evaluation is None and not profile.trainer.validation_data
+    # Answers to these would be written at each checkpoint.
+    is_free = is_free and not generates_answers(profile.finetune)
     if is_free and report.usable >= _MIN_ROWS_TO_EVALUATE:
         share = round(min(_EVALUATION_SHARE, _MAX_EVALUATION_ROWS / report.usable), 4)
         why = f"default for {grouped_digits(_MIN_ROWS_TO_EVALUATE)} rows or more"
@@ -81,7 +84,7 @@ def _length_and_batch_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     """Return the sequence length and the micro batch that follow from the data; none where a user set the length."""
     facts = setup.facts
     question, value = data_questions.question_about_data(setup), setup.effective_values["sequence_length"]
-    if question is None or not is_unset_by_user(value):
+    if question is None or not is_unset_by_user(value) or generates_answers(setup.profile.finetune):
         return {}
     report = facts.data.get(facts_key_of_question(question))
     if report is None and facts.other_machine:

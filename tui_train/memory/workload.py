@@ -28,6 +28,7 @@ from tui_train.memory.types import (
     ShardingKind,
 )
 from tui_train.profile.presets import SCRIPT_LABEL
+from tui_train.profile.rewards import generates_answers
 from tui_train.profile.types import Precision, Profile, Recipe
 from tui_train.programs import hub_cache
 from tui_train.setup.recipe.options import TrainerOptions, script_options, user_options_for_value
@@ -38,6 +39,7 @@ from tui_train.trainers import trainer_has_own_field, trainer_of
 
 # Vocabulary of the built-in trainer: bytes, an end of text, and padding.
 _BUILTIN_VOCABULARY_SIZE = 264
+_WHY_GENERATION_UNKNOWN = "the model writes answers while it trains, whose memory is not modelled"
 # Assumed if the script does not set it.
 _ASSUMED_SEQUENCE_LENGTH = 1024
 _OPTIMIZER_BY_NAME: dict[str, OptimizerKind] = {
@@ -79,6 +81,8 @@ def derive_workload(setup: Setup) -> MemoryWorkload:
 
 def _loaded_model_workload(setup: Setup) -> MemoryWorkload:
     profile, facts, document = setup.effective_profile, setup.facts, setup.config_document
+    if trainer_has_own_field(profile, "finetune") and generates_answers(profile.finetune):
+        return MemoryWorkload(why_unknown=_WHY_GENERATION_UNKNOWN)
     if _effective_micro_batch(setup) is None:
         return MemoryWorkload(why_unknown=_why_batch_unknown(setup))
     if document and document.problem:

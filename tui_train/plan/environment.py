@@ -16,6 +16,7 @@ from tui_train.base.versions import is_at_least_or_unknown, is_known_older
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.launcher import LauncherJob
 from tui_train.profile.presets import PresetArgument
+from tui_train.profile.rewards import reward_folders
 from tui_train.profile.types import Profile
 from tui_train.setup.machine import container, overridden_variables
 from tui_train.setup.recipe import no_effect
@@ -26,7 +27,7 @@ from tui_train.setup.recipe.placeholder_values import (
     takes_project_as_argument,
 )
 from tui_train.setup.setup import Setup
-from tui_train.trainers import nemo
+from tui_train.trainers import nemo, trainer_has_own_field
 from tui_train.trainers.trainer import SHIM_FOLDER_NAME
 
 _TORCHRUN_GRACE_SECONDS = 30
@@ -126,11 +127,16 @@ def _resumes_with_saved_micro_batch(setup: Setup) -> bool:
 
 
 def _python_path_with_shim(profile: Profile) -> list[EnvSetting]:
-    """Return PYTHONPATH with the folder of the shim first, then the value of the profile or of the calling shell."""
-    if profile.container.engine != "none":
-        return []
+    """Return PYTHONPATH with the shim first, then folders of rewards, then the value of the profile or of the shell."""
+    rewards = reward_folders(profile.finetune) if trainer_has_own_field(profile, "finetune") else ()
     user_path = profile.trainer.environment.get("PYTHONPATH")
-    after = PYTHONPATH_VARIABLE if user_path is None else f":{user_path}" if user_path else ""
+    if profile.container.engine != "none":
+        # The shell in the container adds the shim.
+        value = ":".join((*rewards, *filter(None, (user_path,))))
+        return [EnvSetting("PYTHONPATH", value, "rewards are imported from there", "profile")] if rewards else []
+    given = PYTHONPATH_VARIABLE if user_path is None else f":{user_path}" if user_path else ""
+    after = ("".join(f":{folder}" for folder in rewards), given)
     why = "prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off"
-    path = join_pieces((RUN_DIR_VARIABLE, f"/{SHIM_FOLDER_NAME}", after))
+    why += "; then where rewards are imported from" if rewards else ""
+    path = join_pieces((RUN_DIR_VARIABLE, f"/{SHIM_FOLDER_NAME}", *after))
     return [EnvSetting("PYTHONPATH", path, why, "launcher")]

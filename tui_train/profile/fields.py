@@ -241,6 +241,12 @@ def absolute_webhook_reference(row: Field, text: str, folder: Path) -> str:
     raise BadInput(f"{row.label} is no address", remedy)
 
 
+def absolute_reward_name(text: str, folder: Path) -> str:
+    """Return PATH.py:FUNCTION with its whole path; any other name of a reward as it is."""
+    path, colon, name = text.rpartition(":")
+    return f"{absolute_path(path, folder)}:{name}" if colon and path else text
+
+
 def _parse_integer(row: Field, text: str) -> int:
     try:
         return int(text.replace("_", "").replace(" ", ""))
@@ -312,6 +318,9 @@ _PARSER_BY_KIND: dict[FieldKind, Callable[[Field, str], FieldValue]] = {
     "switch": _parse_switch,
     "words": typed_lists.split_values,
     "names": lambda row, text: tuple(filter(None, typed_lists.split_values(row, text))),
+    "rewards": lambda row, text: tuple(
+        absolute_reward_name(name, Path.cwd()) for name in typed_lists.split_values(row, text)
+    ),
     "table": _parse_table,
     "dotted": _parse_dotted_table,
     "webhook": lambda row, text: absolute_webhook_reference(row, text, Path.cwd()),

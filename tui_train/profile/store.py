@@ -275,6 +275,8 @@ def _with_absolute_paths(profile: Profile, folder: Path) -> Profile:
             value = fields.absolute_model_reference(str(value), folder)
         elif row.kind == "webhook":
             value = fields.absolute_webhook_reference(row, str(value), folder)
+        elif row.kind == "rewards" and isinstance(value, tuple):
+            value = tuple(fields.absolute_reward_name(str(name), folder) for name in value)
         elif row.kind == "paths" and isinstance(value, tuple):
             value = tuple(fields.absolute_path(str(path), folder) for path in value)
         profile = fields.profile_with_value(profile, row.key, value)

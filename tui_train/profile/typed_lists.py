@@ -12,7 +12,7 @@ from tui_train.profile.rows import Field, FieldKind
 QUOTING_RULE_TEXT = "separate several values with spaces, and quote one that has a space or a comma in it"
 COMMA_HINT_TEXT = "Names and numbers may have commas between instead."
 # In these a comma is no part of a value.
-_COMMA_SEPARATED_KINDS = frozenset({"names", "integers", "numbers"})
+_COMMA_SEPARATED_KINDS = frozenset({"names", "integers", "numbers", "rewards"})
 # A comma after which the next value seems to begin. In `NCCL_SOCKET_IFNAME=eth0,eth1` none does.
 _AMBIGUOUS_COMMA_PATTERN_BY_KIND: dict[FieldKind, re.Pattern[str]] = {
     "table": re.compile(r",(?=[A-Za-z_]\w*=|$)"),

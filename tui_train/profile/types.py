@@ -12,7 +12,7 @@ AUTO_PRESET = "auto"
 
 Device = Literal["auto", "cuda", "cpu"]
 TrainerKind = Literal["finetune", "builtin", "script", "nemo", "communication"]
-FinetuneMethod = Literal["sft", "dpo", "kto", "reward"]
+FinetuneMethod = Literal["sft", "dpo", "kto", "reward", "grpo", "rloo"]
 FinetuneTuning = Literal["lora", "qlora", "full"]
 LauncherName = Literal["python", "torchrun", "accelerate"]
 Strategy = Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"]
@@ -71,7 +71,8 @@ class Finetune(Struct, frozen=True, kw_only=True):
     """Settings of a fine-tuning: method, trained weights, adapter.
 
     Empty `targets` are all linear layers. None: answers alone of prompt + completion, and of chats whose
-    template marks them; TRL's `beta` for the method.
+    template marks them; TRL's `beta` for the method. `rewards` score the answers that the model writes, `generations`
+    for each prompt, each of `completion_length` tokens at most; None: TRL's for the method.
     """
 
     method: FinetuneMethod = "sft"
@@ -83,6 +84,9 @@ class Finetune(Struct, frozen=True, kw_only=True):
     packing: bool = False
     answers_only: bool | None = None
     beta: float | None = None
+    rewards: tuple[str, ...] = ()
+    generations: int | None = None
+    completion_length: int | None = None
 
 
 class Data(Struct, frozen=True, kw_only=True):

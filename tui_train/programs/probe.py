@@ -34,7 +34,7 @@ OTHER_LIBRARIES_LISTED = (
     "apex",
 )  # fmt: skip
 # TRL's programs, each of which names the classes whose fields are its options.
-TRL_PROGRAMS = ("sft", "dpo", "kto", "reward")
+TRL_PROGRAMS = ("sft", "dpo", "kto", "reward", "grpo", "rloo")
 # Bases that have no options of their own.
 BASE_CLASSES_WITHOUT_OPTIONS = ("object", "ABC")
 # What imports without a file of its own, by the module whose finder provides it.

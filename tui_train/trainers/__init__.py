@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.profile import fields, mounts
+from tui_train.profile.rewards import chosen_rewards
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile, TrainerKind
 from tui_train.trainers.builtin import Builtin
@@ -61,5 +62,6 @@ def profile_paths_to_check(profile: Profile) -> tuple[str, ...]:
     )
     data = (*trainer.data, *trainer.validation_data, *trainer.test_data)
     model = () if hub_model_id(profile) else (trainer.model,)
-    named = (*single_paths, *model, *data, *mounted, image, *trainer_of(profile).own_paths())
+    reward_files = (reward.file for reward in chosen_rewards(profile.finetune))
+    named = (*single_paths, *model, *data, *mounted, image, *trainer_of(profile).own_paths(), *reward_files)
     return tuple(dict.fromkeys(path for path in named if path))

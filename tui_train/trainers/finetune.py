@@ -18,6 +18,7 @@ from tui_train.profile.presets import (
     TrainerFile,
     TrainerFileValue,
 )
+from tui_train.profile.rewards import generates_answers, generations_in_force, reward_folders
 from tui_train.profile.types import Finetune as FinetuneSettings
 from tui_train.profile.types import FinetuneMethod, Profile
 from tui_train.trainers.finetune_data import PREPARATION_MODULE_NAMES, end_token_to_pass, preparation_parts
@@ -28,13 +29,18 @@ _PREPARED_DATA_FOLDER = "data"
 _MIN_TRL_VERSION = "1.0"
 # Checkpoints that are kept: the newest, and the best by evaluations, or one more should the newest be incomplete.
 KEPT_TRL_CHECKPOINT_COUNT = 2
-LABEL_BY_METHOD: dict[FinetuneMethod, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
+LABEL_BY_METHOD: dict[FinetuneMethod, str] = {
+    "sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model",
+    "grpo": "GRPO", "rloo": "RLOO",
+}  # fmt: skip
 # The rate of a full fine-tune and of an adapter by method, as in the examples at the head of TRL's programs; of the
-# reward model, whose program has none, in TRL's documentation and as the default of RewardConfig.
+# reward model, whose program has none, in TRL's documentation and as the default of RewardConfig; of GRPO and RLOO the
+# default of GRPOConfig and RLOOConfig, and of adapters ten times that.
 FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD: dict[FinetuneMethod, tuple[float, float]] = {
     "sft": (2e-5, 2e-4), "dpo": (5e-7, 5e-6), "kto": (5e-7, 5e-7), "reward": (1e-5, 1e-4),
+    "grpo": (1e-6, 1e-5), "rloo": (1e-6, 1e-5),
 }  # fmt: skip
-# One pass and a longer warm-up, as those examples and the alignment handbook have them.
+# One pass and a longer warm-up, as those examples, the alignment handbook and open-r1's recipes have them.
 _PREFERENCE_METHOD_DEFAULTS: dict[str, Scalar] = {"epochs": 1.0, "warmup": 0.1}
 FINETUNE_DEFAULTS: dict[str, Scalar] = {
     "sequence_length": 1024,
@@ -55,13 +61,15 @@ _TRL_COMMAND_ARGUMENTS = (
     PresetArgument(("--output_dir={output}",)),
     PresetArgument(("--per_device_train_batch_size={micro_batch}",)),
     PresetArgument(("--gradient_accumulation_steps={accumulation}",)),
-    PresetArgument(("--per_device_eval_batch_size={eval_batch}", "--eval_accumulation_steps=8")),
-    PresetArgument(("--max_length={sequence_length}",)),
     PresetArgument(("--gradient_checkpointing=True",), when="activation_checkpointing=yes"),
     PresetArgument(("--gradient_checkpointing=False",), when="activation_checkpointing=no"),
     PresetArgument(("--optim=adamw_torch_fused",), when="fused_optimizer=yes"),
     PresetArgument(("--optim=adamw_bnb_8bit",), when="optimizer_8bit=yes"),
     PresetArgument(("--use_liger_kernel=True",), when="fused_cross_entropy=yes"),
+)
+_SEQUENCE_ARGUMENTS = (
+    PresetArgument(("--per_device_eval_batch_size={eval_batch}", "--eval_accumulation_steps=8")),
+    PresetArgument(("--max_length={sequence_length}",)),
 )
 _WEIGHT_FILE_NAMES = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
@@ -172,7 +180,7 @@ class Finetune(Trainer):
         ]
         if end := end_token_to_pass(profile, self._data_reports):
             values.append(TrainerFileValue("eos_token", end))
-        arguments: tuple[PresetArgument, ...] = _TRL_COMMAND_ARGUMENTS
+        arguments: tuple[PresetArgument, ...] = (*_TRL_COMMAND_ARGUMENTS, *_batch_arguments(chosen))
         if chosen.tuning == "full":
             # It may fall back to an adapter.
             arguments = (*arguments, PresetArgument(_fallback_adapter_arguments(chosen), when="lora=yes"))
@@ -185,7 +193,7 @@ class Finetune(Trainer):
             module=f"trl.scripts.{chosen.method}",
             eval_batch=8,
             defaults={
-                **FINETUNE_DEFAULTS,
+                **{name: value for name, value in FINETUNE_DEFAULTS.items() if name not in _unused_defaults(chosen)},
                 **({} if chosen.method == "sft" else _PREFERENCE_METHOD_DEFAULTS),
                 "learning_rate": default_learning_rate(chosen),
             },
@@ -204,6 +212,9 @@ class Finetune(Trainer):
         """Return where the method's own defaults come from."""
         method = self.profile.finetune.method
         example = f"as in TRL's example for {method}"
+        if generates_answers(self.profile.finetune):
+            own = dict.fromkeys(("epochs", "warmup"), "as in open-r1's recipes")
+            return {**own, "learning_rate": "TRL's default, of adapters ten times that"}
         own = {"epochs": example, "warmup": "as in the alignment handbook"} if method != "sft" else {}
         rate_source = f"TRL's for {'a full fine-tune' if self.profile.finetune.tuning == 'full' else 'adapters'}"
         return {**own, "learning_rate": rate_source if method == "reward" else example}
@@ -217,9 +228,10 @@ class Finetune(Trainer):
         return 2 if self.profile.finetune.method == "kto" else 1
 
     def own_paths(self) -> tuple[str, ...]:
-        """Return the files of which a model folder has one or more."""
+        """Return the files of which a model folder has one or more, and the folders of rewards."""
         model = self.profile.trainer.model
-        return tuple(f"{model}/{name}" for name in _WEIGHT_FILE_NAMES) if model.startswith("/") else ()
+        weights = tuple(f"{model}/{name}" for name in _WEIGHT_FILE_NAMES) if model.startswith("/") else ()
+        return (*weights, *reward_folders(self.profile.finetune))
 
     def library_options(self) -> dict[str, Any]:
         """Return the options of TRL that say how the model is loaded and trained."""
@@ -272,6 +284,20 @@ def default_learning_rate(settings: FinetuneSettings) -> float:
     return FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD[settings.method][settings.tuning != "full"]
 
 
+def _batch_arguments(settings: FinetuneSettings) -> tuple[PresetArgument, ...]:
+    """Return how the length of a sequence and the batch of evaluations are passed.
+
+    What writes answers has no length of a whole sequence, and evaluates all answers to a prompt at once.
+    """
+    if not generates_answers(settings):
+        return _SEQUENCE_ARGUMENTS
+    return (PresetArgument((f"--per_device_eval_batch_size={generations_in_force(settings)}",)),)
+
+
+def _unused_defaults(settings: FinetuneSettings) -> frozenset[str]:
+    return frozenset({"sequence_length"}) if generates_answers(settings) else frozenset()
+
+
 def _fallback_adapter_arguments(settings: FinetuneSettings) -> tuple[str, ...]:
     """Return the options of an adapter as arguments, for the attempt that falls back to one."""
     words: list[str] = []
@@ -304,5 +330,7 @@ def has_evaluation_data(profile: Profile) -> bool:
 def keeps_best_checkpoint(profile: Profile) -> bool:
     """Return whether each checkpoint is evaluated, so that the best one is kept."""
     every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every
+    if generates_answers(profile.finetune):
+        return False  # the loss says nothing of how good answers are
     # The default follows the evaluations.
     return has_evaluation_data(profile) and not (every and saved and saved % every)

@@ -6,6 +6,7 @@ from tui_train.base.command import CommandPart, word_in_run_dir
 from tui_train.base.parse import parse_json_as
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.profile.data_weights import valid_data_weights
+from tui_train.profile.rewards import generates_answers
 from tui_train.profile.types import Profile
 
 PREPARATION_MODULE_NAMES = (
@@ -53,8 +54,10 @@ def _find_answers_option_if_undecided(profile: Profile) -> tuple[str, ...]:
 
 
 def _length_limit_parts(profile: Profile) -> tuple[CommandPart, ...]:
-    """Return the length after which rows are cut, and of how many of them that may be."""
+    """Return the length after which rows are cut, and of how many of them that may be; prompts are never cut."""
     length = profile.recipe.sequence_length
+    if generates_answers(profile.finetune):
+        return (CommandPart((f"--method={profile.finetune.method}",), "rows are prompts, with all of their columns"),)
     if not length:
         return ()
     words = (f"--length={length}", f"--method={profile.finetune.method}", f"--most-cut={profile.data.cut:g}")

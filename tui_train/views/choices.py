@@ -218,6 +218,8 @@ _NOTE_BY_FINETUNE_METHOD: dict[FinetuneMethod, str] = {
     "dpo": "from pairs: which answer is better",
     "kto": "from answers marked good or bad",
     "reward": "learns to score answers, from pairs",
+    "grpo": "from rewards of its own answers, compared in groups",
+    "rloo": "from rewards, each answer against the others",
 }
 
 

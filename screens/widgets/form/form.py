@@ -482,8 +482,8 @@ def path_suggester(row: FormRow, list_folder_names: ListFolderNames) -> PathSugg
     names = tuple(option.value for option in row.options)
     if row.field.kind == "text" and names:
         return PathSuggester(names=names, list_folder_names=None)
-    if row.field.kind not in {"path", "paths", "model"}:
+    if row.field.kind not in {"path", "paths", "model", "rewards"}:
         return None
     if row.field.kind == "model":
         return PathSuggester(names=names, list_folder_names=list_folder_names)
-    return PathSuggester(" " if row.field.kind == "paths" else "", list_folder_names=list_folder_names)
+    return PathSuggester(" " if row.field.kind in {"paths", "rewards"} else "", list_folder_names=list_folder_names)

@@ -11,6 +11,7 @@ from tui_train.facts.data.data_use import known_format_of_files, learns_whole_ch
 from tui_train.memory.data_defaults import longest_fitting_length
 from tui_train.profile import data_weights as weights_of_files
 from tui_train.profile.changes import Change
+from tui_train.profile.rewards import generates_answers
 from tui_train.setup.recipe import data_questions, options
 from tui_train.setup.setup import Setup
 from tui_train.trainers.finetune import (
@@ -115,7 +116,8 @@ def chats_learned_whole(setup: Setup) -> Iterator[Finding]:
 
 
 def _lacks_model_weights(setup: Setup) -> bool:
-    states = [setup.facts.paths.get(path) for path in setup.trainer.own_paths()]
+    inside = (path for path in setup.trainer.own_paths() if path.startswith(f"{setup.profile.trainer.model}/"))
+    states = [setup.facts.paths.get(path) for path in inside]
     return bool(states) and all(state == "missing" for state in states)
 
 
@@ -200,6 +202,7 @@ def evaluations_without_data_or_checkpoint(setup: Setup) -> Iterator[Finding]:
     every, saved = profile.recipe.evaluate_every, profile.recipe.checkpoint_every
     if (
         has_evaluation_data(setup.effective_profile)
+        and not generates_answers(profile.finetune)
         and not keeps_best_checkpoint(setup.effective_profile)
         and every
         and saved

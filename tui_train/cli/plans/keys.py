@@ -19,6 +19,7 @@ _ALLOWED_VALUES_TEXT_BY_FIELD_KIND = {
     "path": "a path",
     "model": "a folder, or a name on the Hugging Face Hub",
     "paths": "a list of paths",
+    "rewards": "a list of FILE.py:FUNCTION, or names",
     "words": "a list of words",
     "names": "a list of names",
     "integers": "a list of whole numbers",

@@ -362,7 +362,7 @@ def recipes(python: str, *, as_json: bool) -> None:
 @click.option("--python", metavar="PATH", default="", help="Read with this Python, not the best one for fine-tuning.")
 @click.option(
     "--method",
-    type=click.Choice(["sft", "dpo", "kto", "reward"]),
+    type=click.Choice(["sft", "dpo", "kto", "reward", "grpo", "rloo"]),
     default="sft",
     show_default=True,
     help="Check the data for this method.",

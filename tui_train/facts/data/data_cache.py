@@ -35,6 +35,7 @@ def read_data_report(
     newest = max((state[2] for state in states), default=0) / 1e9
     # What failed may work the next time, for reasons that no file shows.
     failed = report.problem or report.tokenizer or report.counts.get("unreadable")
+    failed = failed or any(trial.problem or trial.untried for trial in report.rewards)
     if (
         not failed
         and time.time() - newest > _MIN_CACHEABLE_FILE_AGE_SECONDS
@@ -69,6 +70,10 @@ def _data_program_digest() -> str:
 
 def _file_sizes_and_times(question: DataQuestion) -> Iterator[tuple[str, int, int]]:
     """Yield path, size and time of change (ns) of all files that are read: data, and the model but for its weights."""
+    for file in {reward.file for reward in question.rewards} - {""}:
+        # What a reward imports lies beside it.
+        yield answer_cache.file_size_and_time(Path(file))
+        yield from (state for state in _folder_sizes_and_times(Path(file).parent) if state[0].endswith(".py"))
     for named in question.files:
         yield answer_cache.file_size_and_time(Path(named))
         yield from _folder_sizes_and_times(Path(named))

@@ -11,7 +11,7 @@ from tui_train.base.parse import Unparsable, parse_json_as, parse_json_object
 from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import ChildResult, run_child
 
-FinetuneMethod = Literal["sft", "dpo", "kto", "reward"]
+FinetuneMethod = Literal["sft", "dpo", "kto", "reward", "grpo", "rloo"]
 SampleTextState = Literal["read", "learned", "rejected", "cut"]
 DataProblemKind = Literal["unreadable", "broken", "empty", "wrong", "other", "refused", "duplicate"]
 
@@ -20,6 +20,27 @@ PROBE_DEADLINE_SECONDS = 120.0
 _MAX_READING_SECONDS = 30
 _MAX_ROWS_READ = 1_000_000
 ENVIRONMENT_WITHOUT_GPUS = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+class RewardQuestion(Struct, frozen=True):
+    """A reward to try: as it is chosen, its dotted path, its file (empty: Python finds it), and its variables."""
+
+    text: str
+    dotted: str
+    file: str = ""
+    variables: dict[str, str] = {}
+
+
+class RewardTrial(Struct, frozen=True):
+    """A reward that was imported and called with made-up answers to some rows.
+
+    `problem` is why TRL could not use it, `untried` why that is not known; `seconds` are those of the call.
+    """
+
+    text: str
+    problem: str = ""
+    untried: str = ""
+    seconds: float = 0.0
 
 
 class DataQuestion(Struct, frozen=True, kw_only=True):
@@ -40,6 +61,8 @@ class DataQuestion(Struct, frozen=True, kw_only=True):
     """Only answers are learned; None: where the chat template marks them."""
     weights: tuple[float, ...] = ()
     """Each file's share of an epoch; none: what it holds."""
+    rewards: tuple[RewardQuestion, ...] = ()
+    """What scores answers, to be tried on some rows."""
     rows: int = _MAX_ROWS_READ
     """The most rows to read."""
     seconds: int = _MAX_READING_SECONDS
@@ -219,6 +242,7 @@ class DataReport(Struct, frozen=True, kw_only=True):
     """The files' shares of an epoch, where they have weights and were read whole."""
     limit: int = 0
     """The most tokens that the model takes; 0: unknown."""
+    rewards: tuple[RewardTrial, ...] = ()
     problem: str = ""
 
 
@@ -242,15 +266,30 @@ class _ReadingProgress(Struct, frozen=True):
     reading: str
 
 
+class _TriedReward(Struct, frozen=True):
+    """A reward of which the newest line holds."""
+
+    reward: RewardTrial
+
+
 def parse_data_answer(child_result: ChildResult) -> DataReport:
     """Return what a child has answered; `problem` where that is nothing, with what it was reading."""
     being_read = ""
+    trials: dict[str, RewardTrial] = {}
     for line in reversed(child_result.stdout.splitlines()):
+        with suppress(Unparsable):
+            trial = msgspec.convert(
+                _with_escaped_control_characters(msgspec.to_builtins(parse_json_as(line, _TriedReward).reward)),
+                RewardTrial,
+            )
+            trials.setdefault(trial.text, trial)
+            continue
         with suppress(Unparsable):
             being_read = being_read or visible(parse_json_as(line, _ReadingProgress).reading)
             continue
         try:
-            return msgspec.convert(_with_escaped_control_characters(parse_json_object(line)), DataReport)
+            report = msgspec.convert(_with_escaped_control_characters(parse_json_object(line)), DataReport)
+            return msgspec.structs.replace(report, rewards=(*reversed(trials.values()), *report.rewards))
         except (msgspec.ValidationError, Unparsable):
             continue
     return DataReport(problem=(f"{being_read}: " if being_read else "") + visible(child_result.why_unusable()))

@@ -16,6 +16,7 @@ FORMAT_LABELS = {
     "text": "text",
     "preference": "preference pairs",
     "kto": "KTO",
+    "prompt": "prompts",
 }
 _CHAT_FORMATS = frozenset({"messages", "sharegpt"})
 # With these TRL's trainers learn what the data means.
@@ -24,6 +25,8 @@ FORMATS_BY_METHOD: dict[FinetuneMethod, tuple[str, ...]] = {
     "dpo": ("preference",),
     "kto": ("kto", "preference"),
     "reward": ("preference",),
+    "grpo": ("prompt",),
+    "rloo": ("prompt",),
 }
 
 
@@ -91,4 +94,6 @@ def epoch_size(report: DataReport, method: FinetuneMethod, global_batch: int = 0
     rows = round((report.usable - unlearned_rows) * answers / (share_read or 1.0))
     tokens = round(report.tokens.epoch / (share_read or 1.0)) if report.tokens else 0
     estimated = not report.all_read or (report.tokens is not None and report.tokens.counted < report.usable)
-    return EpochSize(rows, tokens, -(-rows // global_batch) if global_batch else 0, estimated)
+    # Of these a batch holds several answers to each prompt.
+    counts_rows = FORMATS_BY_METHOD[method] != ("prompt",)
+    return EpochSize(rows, tokens, -(-rows // global_batch) if global_batch and counts_rows else 0, estimated)

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 FieldKind = Literal[
     "choice", "integer", "integers", "number", "numbers", "switch", "text", "path", "paths", "model", "words", "names",
-    "table", "dotted", "webhook",
+    "table", "dotted", "webhook", "rewards",
 ]  # fmt: skip
 
 

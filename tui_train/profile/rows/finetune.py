@@ -11,7 +11,15 @@ FINETUNE_ROWS = (
         label="Method",
         kind="choice",
         options=get_args(FinetuneMethod),
-        help="sft: learns from examples. dpo, reward: from pairs of answers. kto: from answers marked good or bad.",
+        help="sft: learns from examples. dpo, reward: from pairs of answers. kto: from answers marked good or bad. "
+        "grpo, rloo: from rewards of what the model writes itself.",
+    ),
+    Field(
+        key="finetune.rewards",
+        label="Rewards",
+        kind="rewards",
+        help="Functions that score answers, for GRPO and RLOO: FILE.py:FUNCTION of yours, or TRL's accuracy_reward.",
+        empty="none",
     ),
     Field(
         key="finetune.tuning",
@@ -70,7 +78,25 @@ FINETUNE_ROWS = (
         kind="number",
         minimum=0,
         maximum=100,
-        help="DPO and KTO: higher stays closer to the model before; TRL's own is 0.1.",
+        help="Higher stays closer to the model before. Not set: TRL's, 0.1 of DPO and KTO, 0.05 of RLOO, 0 of GRPO.",
+        optional=True,
+    ),
+    Field(
+        key="finetune.generations",
+        label="Generations",
+        kind="integer",
+        minimum=2,
+        maximum=4096,
+        help="Answers that the model writes to each prompt, to be compared. Not set: TRL's own, 8 of GRPO, 2 of RLOO.",
+        optional=True,
+    ),
+    Field(
+        key="finetune.completion_length",
+        label="Answer length",
+        kind="integer",
+        minimum=1,
+        maximum=1048576,
+        help="Tokens after which an answer that the model writes is cut off. Not set: TRL's own, 512.",
         optional=True,
     ),
 )

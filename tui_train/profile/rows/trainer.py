@@ -128,7 +128,8 @@ TRAINER_ROWS = (
         key="trainer.allow",
         label="Allow",
         kind="names",
-        help="Limits that you lift: learning_rate, one far beyond the usual; length, one beyond the model's limit.",
+        help="Limits that you lift: learning_rate, one far beyond the usual; length, one beyond the model's limit; "
+        "rewards, that they are tried before.",
         empty="nothing",
     ),
     Field(

@@ -2,9 +2,10 @@
 
 The question, in JSON: `files` (files or folders), `model` (a folder or an id in the Hub's cache, empty for none),
 `revision` (of the latter; empty for main), `chat_template` (taken instead of its own; empty: its own), `method` (sft,
-dpo, kto or reward), `length` (tokens at which a sample is cut, 0 for never), `answers_only` (null: where the chat
-template marks answers), `rows` (how many are read at most), `weights` (what each of `files` has of an epoch; empty:
-what it holds), `seconds` (how long reading takes at most, and counting tokens as long again).
+dpo, kto, reward, grpo or rloo), `length` (tokens at which a sample is cut, 0 for never), `answers_only` (null: where
+the chat template marks answers), `rows` (how many are read at most), `weights` (what each of `files` has of an epoch; empty:
+what it holds), `rewards` (what scores answers: each `text`, `dotted`, `file`, `variables`, tried after the answer),
+`seconds` (how long reading takes at most, and counting tokens as long again).
 """
 
 from __future__ import annotations
@@ -24,14 +25,19 @@ import data_rows as rows
 import data_template as template
 import data_tokens as tokens
 import data_turns as turns
+from data_formats import METHODS_OF_PROMPTS
+from data_rewards import try_rewards
 from data_tally import FormatTally, ProblemTally, RowTally, shortened_path
 
 _MAX_FILES_LISTED = 100
 
 
-def describe_data(question: dict[str, Any]) -> dict[str, Any]:
-    """Return what the data holds: format, rows, what is wrong with them, and samples as they are learned."""
-    tally = RowTally()
+def describe_data(question: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return what the data holds: format, rows, what is wrong with them, and samples as they are learned.
+
+    And the rows to try rewards on.
+    """
+    tally = RowTally(only_prompts=question["method"] in METHODS_OF_PROMPTS)
     files, all_read = _tally_rows_within_limits(question, tally)
     main = tally.main_format()
     tally.add_other_formats_as_problems(main)
@@ -59,7 +65,8 @@ def describe_data(question: dict[str, Any]) -> dict[str, Any]:
         answer["shares"] = mixed.pop("shares")
         if "tokens" in answer:
             answer["tokens"] |= mixed
-    return answer | {"usable": usable, "problems": tally.problems.named, "counts": dict(tally.problems.counts)}
+    answer |= {"usable": usable, "problems": tally.problems.named, "counts": dict(tally.problems.counts)}
+    return answer, chosen.whole
 
 
 def _tally_rows_within_limits(question: dict[str, Any], tally: RowTally) -> tuple[list[dict[str, Any]], bool]:
@@ -178,12 +185,22 @@ def main(question_text: str) -> None:
     bounds.end_with_parent()
     warnings.simplefilter("ignore")
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    question, prompt_rows = json.loads(question_text), []
     try:
-        answer = describe_data(json.loads(question_text))
+        answer, prompt_rows = describe_data(question)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, the answer is that there is none
         answer = {"problem": f"{type(error).__name__}: {template.first_line_of_error(error)}"}
+    _print_answer(answer)
+    if prompt_rows:
+        # What runs here is the user's: whatever it does, the answer was given.
+        for trial in try_rewards(question["rewards"], prompt_rows):
+            _print_answer({"reward": trial})
+
+
+def _print_answer(answer: dict[str, Any]) -> None:
     line = json.dumps(answer, ensure_ascii=False).encode("utf-8", "backslashreplace")
     sys.stdout.buffer.write(b"\n" + line + b"\n")
+    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -79,7 +79,8 @@ class ChatTemplate:
         numbers = set()
         for number, (found, row) in enumerate(source_and_trl_rows(chosen.files, chosen.format)):
             try:
-                why = template.template_refusal(self._tokenizer, row, marking=self._answer_marking)
+                read = convert.part_that_model_reads(row) if chosen.format[0] == "prompt" else row
+                why = template.template_refusal(self._tokenizer, read, marking=self._answer_marking)
             except BoundError as error:
                 where = f"{found.file}, line {found.line}"
                 raise DataError(f"the model's chat template fails: {error} for {where}") from None
@@ -140,10 +141,14 @@ class ChatTemplate:
 
 
 def choose_rows(
-    files: list[str], chat_template: ChatTemplate, wanted_format: tuple[str, bool] | None = None
+    files: list[str],
+    chat_template: ChatTemplate,
+    wanted_format: tuple[str, bool] | None = None,
+    *,
+    only_prompts: bool = False,
 ) -> ChosenRows:
     """Return the usable rows of the format that most have; DataError for none, or not the `wanted_format`."""
-    tally = RowTally()
+    tally = RowTally(only_prompts=only_prompts)
     for path in _data_file_paths(files):
         try:
             for row in rows.read_rows(path):
@@ -155,6 +160,8 @@ def choose_rows(
     if not tally.formats.get(main_format, FormatTally()).usable:
         print_row_problems(tally)
         raise DataError(f"no row of {', '.join(files)} can be used")
+    if main_format[0] == "prompt" and not only_prompts:
+        raise DataError("the data has prompts without answers, from which only GRPO and RLOO learn (finetune.method)")
     if wanted_format and main_format != wanted_format:
         raise DataError(
             f"the validation data is {main_format[0]}, the training data {wanted_format[0]}: use one format"
@@ -192,7 +199,9 @@ def source_and_trl_rows(
     for path in _data_file_paths(files):
         for source_row in rows.read_rows(path):
             value = source_row.value
-            if value is None or formats.format_name_of_row(value) != name or formats.has_messages(value, name) != chat:
+            if value is None or formats.format_name_of_row(value, only_prompts=name == "prompt") != name:
+                continue
+            if formats.has_messages(value, name) != chat:
                 continue
             if not formats.row_problem(value, name) and _can_be_written_as_json(value):
                 row = convert.trl_row_and_what_changed(value, name)[0]

@@ -28,6 +28,8 @@ def trl_row_and_what_changed(row: _Row, format_name: str) -> tuple[_Row, str]:
         return _convert_alpaca_row(row), "instruction, input and output become prompt and completion"
     if format_name == "sharegpt":
         return _convert_sharegpt_row(row)
+    if format_name == "prompt":
+        return _prompt_row(row)
     kept = {
         column: row[column]
         for column in (*_COLUMNS_KEPT_BY_FORMAT[format_name], *_EXTRA_COLUMNS_KEPT)
@@ -42,6 +44,19 @@ def trl_row_and_what_changed(row: _Row, format_name: str) -> tuple[_Row, str]:
     if unwanted and not why:
         why = f"{', '.join(unwanted)} left out, which TRL would read too"
     return kept, why
+
+
+def _prompt_row(row: _Row) -> tuple[_Row, str]:
+    """Return a row with a prompt; its other columns stay, as TRL passes them to the rewards."""
+    if row.get("prompt") is not None:
+        return row, ""
+    prompt = formats.without_last_answer(row["messages"])
+    return {**row, "prompt": prompt}, "messages up to the last answer become the prompt"
+
+
+def part_that_model_reads(row: _Row) -> _Row:
+    """Return of a prompt what goes into the model: no column that only the rewards get."""
+    return {"prompt": row["prompt"]}
 
 
 def pair_with_prompt(row: _Row) -> _Row:

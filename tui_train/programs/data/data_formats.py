@@ -32,12 +32,22 @@ _COLUMNS_AND_FORMAT_NAMES = tuple(
         ("instruction output", "alpaca"),
         ("instruction response", "alpaca"),
         ("text", "text"),
+        ("prompt", "prompt"),
     )
 )
 
 
-def format_name_of_row(row: _Row) -> str:
-    """Return the format of a row by its columns, empty where it is of none that is known."""
+# What learns from rewards takes of a row its prompt.
+METHODS_OF_PROMPTS = frozenset(("grpo", "rloo"))
+
+
+def format_name_of_row(row: _Row, *, only_prompts: bool = False) -> str:
+    """Return the format of a row by its columns, empty where it is of none that is known.
+
+    With `only_prompts` a row is a prompt, whatever else it has.
+    """
+    if only_prompts:
+        return "prompt" if row.get("prompt") is not None or row.get("messages") is not None else ""
     return _format_by_columns(
         frozenset(column for column, value in row.items() if value is not None)
     ) or _format_by_columns(frozenset(row))
@@ -54,6 +64,8 @@ def has_messages(row: _Row, format_name: str) -> bool:
         "kto": ("completion", "prompt"),
         "prompt_completion": ("completion", "prompt"),
     }
+    if format_name == "prompt":
+        return isinstance(row.get("messages") if row.get("prompt") is None else row["prompt"], list)
     if format_name in columns:
         return any(isinstance(row.get(column), list) for column in columns[format_name])
     return format_name != "text"
@@ -173,6 +185,21 @@ def _kto_row_problem(row: _Row) -> str:
     return why or ("" if isinstance(row["label"], bool) else "label is neither true nor false")
 
 
+def _prompt_row_problem(row: _Row) -> str:
+    if row.get("prompt") is not None:
+        return _columns_problem(row, "prompt")
+    why = conversation_problem(row["messages"], "messages", needs_answer=False)
+    return why or ("" if without_last_answer(row["messages"]) else "messages have no prompt before the answer")
+
+
+def without_last_answer(messages: list[_Row]) -> list[_Row]:
+    """Return the messages before the assistant's last turn, all of them where somebody else is last."""
+    end = len(messages)
+    while end and messages[end - 1]["role"] == "assistant":
+        end -= 1
+    return messages[:end]
+
+
 _ROW_CHECK_BY_FORMAT: dict[str, Callable[[_Row], str]] = {
     "messages": lambda row: conversation_problem(row["messages"], "messages"),
     "sharegpt": _sharegpt_row_problem,
@@ -180,5 +207,6 @@ _ROW_CHECK_BY_FORMAT: dict[str, Callable[[_Row], str]] = {
     "alpaca": _alpaca_row_problem,
     "preference": _preference_row_problem,
     "kto": _kto_row_problem,
+    "prompt": _prompt_row_problem,
     "text": lambda row: _columns_problem(row, "text"),
 }

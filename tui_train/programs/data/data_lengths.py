@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from data_formats import METHODS_OF_PROMPTS
+
 # Steps of sequence lengths: 64 tokens up to 1,024, then eight from one power of two to the next (2,048, 2,304 …).
 _LENGTH_STEP, _MAX_STEPPED_LENGTH = 64, 1024
 _INDEX_WITHOUT_LEARNED_TOKEN = 1 << 40
@@ -24,6 +26,8 @@ class RowTokenLengths(NamedTuple):
 
     def has_learned_token_within(self, max_tokens: int, method: str) -> bool:
         """Tell whether something is left to learn of what is cut after `max_tokens` tokens."""
+        if method in METHODS_OF_PROMPTS:
+            return True
         return (
             self.length <= max_tokens
             if method == "reward"

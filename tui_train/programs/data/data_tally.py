@@ -15,6 +15,8 @@ from data_rows import DataRow
 # Of each kind of problem, so many rows are named.
 MAX_PROBLEMS_NAMED = 20
 FIRST_ROWS_KEPT = 4
+# Rows of prompts with all their columns, for rewards to be tried on.
+WHOLE_PROMPT_ROWS_KEPT = 3
 _MAX_SAMPLE_ROWS = 10_000
 _MAX_SAMPLE_BYTES = 256 * 2**20
 # Of so many different rows it is known where they were; each takes 250 bytes.
@@ -46,19 +48,31 @@ class ProblemTally:
 
 
 class FormatTally:
-    """The rows of one format: how many are usable, the first of them, a fair sample, and what TRL cannot take."""
+    """The rows of one format: how many are usable, the first of them, a fair sample, and what TRL cannot take.
+
+    `whole` are the first prompts with the columns that only rewards get.
+    """
 
     def __init__(self) -> None:
         self.rows = self.usable = 0
         self.seen: list[DataRow] = []
         self.first: list[KeptRow] = []
         self.sample: list[KeptRow] = []
+        self.whole: list[dict[str, Any]] = []
         self.conversions: Counter[str] = Counter()
         self.columns: set[str] = set()
         self.desirable = 0
         self.files: Counter[str] = Counter()
         self._random = random.Random(0)  # noqa: S311 - a sample, the same each time
         self._most, self._bytes = _MAX_SAMPLE_ROWS, 0
+
+    def part_that_model_reads(self, value: dict[str, Any], name: str) -> dict[str, Any]:
+        """Return what goes into the model of a row: of a prompt no column that only the rewards get."""
+        if name != "prompt":
+            return value
+        if len(self.whole) < WHOLE_PROMPT_ROWS_KEPT:
+            self.whole.append(value)
+        return convert.part_that_model_reads(value)
 
     def count_and_sample(self, row: KeptRow, size: int) -> None:
         """Count a usable row, and keep it as any other with the same chance."""
@@ -81,8 +95,9 @@ class FormatTally:
 class RowTally:
     """All that is known of the rows that were read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, only_prompts: bool = False) -> None:
         self.rows = 0
+        self._only_prompts = only_prompts
         self.problems = ProblemTally()
         self.formats: dict[tuple[str, bool], FormatTally] = {}
         self._digests: dict[bytes, tuple[str, int]] = {}
@@ -101,7 +116,7 @@ class RowTally:
         except (RecursionError, TypeError):
             self.problems.add("broken", row.file, row.line, "is nested too deeply, or has names that are not text")
             return
-        name = formats.format_name_of_row(row.value)
+        name = formats.format_name_of_row(row.value, only_prompts=self._only_prompts)
         key = (name, bool(name) and formats.has_messages(row.value, name))
         tally = self.formats.get(key)
         if tally is None:
@@ -122,7 +137,7 @@ class RowTally:
         if row.wrapped:
             tally.conversions["the rows lie in a list inside an object"] += 1
         tally.desirable += row.value.get("label") is True
-        tally.count_and_sample(KeptRow(row.file, row.line, value), len(text))
+        tally.count_and_sample(KeptRow(row.file, row.line, tally.part_that_model_reads(value, name)), len(text))
 
     def _count_if_duplicate(self, row: DataRow, text: bytes) -> None:
         if len(self._digests) >= _MAX_ROW_DIGESTS:

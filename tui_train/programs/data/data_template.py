@@ -125,6 +125,8 @@ def encode_row(tokenizer: Any, row: dict[str, Any], *, marking: AnswerMarking | 
     if "text" in row:
         ids = _encode_plain_text(tokenizer, _with_end_token(tokenizer, row["text"]))
         return [EncodedSequence(ids, [True] * len(ids))]
+    if row.keys() == {"prompt"}:
+        return [_encode_prompt(tokenizer, row["prompt"])]
     names = ("chosen", "rejected") if "chosen" in row else ("completion",)
     row = convert.pair_with_prompt(row) if "chosen" in row else row
     return [_encode_answer(tokenizer, row["prompt"], row[name], more, mask=mask) for name in names]
@@ -171,6 +173,16 @@ def _template_variables(row: dict[str, Any], marking: AnswerMarking | None) -> d
     if marking is not None and marking.possible and marking.template:
         more["chat_template"] = marking.template
     return more
+
+
+def _encode_prompt(tokenizer: Any, prompt: Any) -> EncodedSequence:
+    """Return a prompt to which the model itself writes the answer: nothing of it is learned."""
+    ids = (
+        _encode_messages(tokenizer, prompt, {"add_generation_prompt": True}).ids
+        if isinstance(prompt, list)
+        else _encode_plain_text(tokenizer, prompt)
+    )
+    return EncodedSequence(ids, [False] * len(ids))
 
 
 def _encode_answer(

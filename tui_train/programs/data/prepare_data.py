@@ -31,6 +31,7 @@ from data_chosen import (
     print_row_problems,
     source_and_trl_rows,
 )
+from data_formats import METHODS_OF_PROMPTS
 
 _BAD_DATA_EXIT_CODE = 65
 _CANNOT_WRITE_EXIT_CODE = 73
@@ -87,7 +88,9 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--answers-only", action="store_true", help="by the template that marks answers")
     parser.add_argument("--find-answers", action="store_true", help="learn those alone that the template marks")
     parser.add_argument("--length", type=int, default=0, help="tokens after which a row is cut")
-    parser.add_argument("--method", default="sft", help="of which a reward model leaves such rows out")
+    parser.add_argument(
+        "--method", default="sft", help="a reward model leaves such rows out, grpo and rloo take prompts"
+    )
     parser.add_argument("--most-cut", type=float, default=1.0, help="share of the rows that may be cut")
     parser.add_argument("--keep-end", action="store_true", help="the tokenizer's end token is chosen already")
     parser.add_argument("--marked-answers", action="store_true", help="refuse data without answers that it marks")
@@ -99,7 +102,8 @@ def write_prepared_data(options: argparse.Namespace, folder: Path) -> None:
     """Write both files and the record of what they were made of into a folder."""
     alone = None if options.find_answers else options.answers_only
     chat_template = ChatTemplate(options.model, options.revision, options.chat_template, answers_only=alone)
-    chosen = choose_rows(options.files, chat_template)
+    only_prompts = options.method in METHODS_OF_PROMPTS
+    chosen = choose_rows(options.files, chat_template, only_prompts=only_prompts)
     if options.marked_answers:
         _refuse_unmarked_answers(*chosen.format)
     if options.length and options.model:
@@ -198,7 +202,7 @@ def _write_validation_rows(
     files: list[str], main_format: tuple[str, bool], chat_template: ChatTemplate, path: Path
 ) -> int:
     """Write the rows for evaluations and return their number; DataError where they are of another format."""
-    chosen = choose_rows(files, chat_template, main_format)
+    chosen = choose_rows(files, chat_template, main_format, only_prompts=main_format[0] == "prompt")
     with path.open("w", encoding="utf-8") as test:
         for row in chosen.rows():
             test.write(_json_line(row))

@@ -4,9 +4,11 @@ import math
 
 from msgspec.structs import replace
 
-from tui_train.facts.data.data_report import DataQuestion, DataReport
+from tui_train.facts.data.data_report import DataQuestion, DataReport, RewardQuestion
 from tui_train.facts.data.data_use import EpochSize, epoch_size, facts_key_of_question
 from tui_train.profile.data_weights import valid_data_weights
+from tui_train.profile.rewards import chosen_rewards, generates_answers, generations_in_force
+from tui_train.profile.types import Profile
 from tui_train.setup.recipe.effective_values import is_unset_by_user
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
@@ -30,23 +32,35 @@ def question_about_data(setup: Setup) -> DataQuestion | None:
         revision=trainer.revision,
         chat_template=chosen_chat_template(profile),
         method=profile.finetune.method,
-        length=0
-        if is_unset_by_user(setup.effective_values["sequence_length"])
-        else profile.recipe.sequence_length or 0,
+        length=0 if is_unset_by_user(setup.effective_values["sequence_length"]) else _length_in_force(profile),
         answers_only=None if ANSWERS_ONLY_KEY in setup.data_values_by_key else profile.finetune.answers_only,
         weights=valid_data_weights(profile),
+        rewards=() if "rewards" in trainer.allow else _questions_about_rewards(profile),
+    )
+
+
+def _questions_about_rewards(profile: Profile) -> tuple[RewardQuestion, ...]:
+    """Return what is asked of the rewards: each with the variables that it is called with."""
+    return tuple(
+        RewardQuestion(reward.text, reward.dotted, reward.file, profile.trainer.environment)
+        for reward in chosen_rewards(profile.finetune)
     )
 
 
 def question_with_length_in_force(setup: Setup) -> DataQuestion | None:
     """Return the question with the sequence length that cuts the samples, also where it follows from the data."""
     unlimited = question_about_data(setup)
-    return replace(unlimited, length=setup.effective_profile.recipe.sequence_length or 0) if unlimited else None
+    return replace(unlimited, length=_length_in_force(setup.effective_profile)) if unlimited else None
+
+
+def _length_in_force(profile: Profile) -> int:
+    """Return the tokens at which rows are cut, 0 for never: a prompt is never cut."""
+    return 0 if generates_answers(profile.finetune) else profile.recipe.sequence_length or 0
 
 
 def data_report_at_length_in_force(setup: Setup) -> DataReport | None:
     """Return what was read in the data for these very settings, as the length in force cuts it; None where unread."""
-    question, length = question_about_data(setup), setup.effective_profile.recipe.sequence_length
+    question, length = question_about_data(setup), _length_in_force(setup.effective_profile)
     report = setup.facts.data.get(facts_key_of_question(question)) if question else None
     if question is None or report is None or question.length:
         return report
@@ -70,6 +84,7 @@ def training_epoch_size(setup: Setup) -> EpochSize | None:
     rows, tokens = round(full_epoch.rows * training_share), round(full_epoch.tokens * training_share)
     packed = chosen.method == "sft" and chosen.packing and tokens and recipe.sequence_length
     sequences = math.ceil(tokens / recipe.sequence_length) if packed and recipe.sequence_length else rows
+    sequences *= generations_in_force(chosen)
     steps = math.ceil(sequences / recipe.global_batch) if recipe.global_batch else 0
     return EpochSize(rows, tokens, steps, full_epoch.estimated or bool(packed))
 

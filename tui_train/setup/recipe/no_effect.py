@@ -25,7 +25,10 @@ _ADAPTER_SETTINGS = frozenset({"rank", "alpha", "dropout", "targets"})
 _METHODS_BY_SETTING: dict[str, tuple[FinetuneMethod, ...]] = {
     "packing": ("sft",),
     "answers_only": ("sft",),
-    "beta": ("dpo", "kto"),
+    "beta": ("dpo", "kto", "grpo", "rloo"),
+    "rewards": ("grpo", "rloo"),
+    "generations": ("grpo", "rloo"),
+    "completion_length": ("grpo", "rloo"),
 }
 # They become part of other values, or of the environment.
 _ALWAYS_EFFECTIVE_KEYS = frozenset({"recipe.lr_base_batch"})
@@ -102,7 +105,8 @@ def _why_method_ignores(name: str, finetune: Finetune) -> str:
     if name in _ADAPTER_SETTINGS and finetune.tuning == "full":
         return "all weights are trained, without an adapter"
     if name in _METHODS_BY_SETTING and finetune.method not in _METHODS_BY_SETTING[name]:
-        return f"only for {' and '.join(LABEL_BY_METHOD[method] for method in _METHODS_BY_SETTING[name])}"
+        *others, last = (LABEL_BY_METHOD[method] for method in _METHODS_BY_SETTING[name])
+        return f"only for {', '.join(others)}{' and ' * bool(others)}{last}"
     return ""
 
 
