@@ -9,7 +9,15 @@ from nemo_faults import FAULTS as NEMO_FAULTS
 from support import UUIDS, boxed, facts, findings_of, gpu, inside, machine, plan, prepare, profile, toolchain
 
 from tui_train.checks import CHECKS
-from tui_train.facts.data.data_report import AnswersOnlySupport, DataProblem, DataQuestion, DataReport, TokenCounts
+from tui_train.facts.data.data_report import (
+    AnswersOnlySupport,
+    DataProblem,
+    DataQuestion,
+    DataReport,
+    RewardQuestion,
+    RewardTrial,
+    TokenCounts,
+)
 from tui_train.facts.data.data_use import facts_key_of_question as data_key
 from tui_train.facts.machine.communication_tests import CommunicationTestResult, Examination, TriedFix
 from tui_train.facts.models.dimensions import ModelDimensions
@@ -212,6 +220,21 @@ def tuned(options=None, **more):
     return replace(with_data, data={data_key(LOOKED_AT): look})
 
 
+GRPO = FINE | {"finetune.method": "grpo", "finetune.rewards": ("/x/my.py:score",)}
+
+
+def tried(**trial):
+    """A machine on which a reward was tried on the data."""
+    asked = DataQuestion(
+        files=("/d.jsonl",),
+        model="/m",
+        method="grpo",
+        rewards=(RewardQuestion("/x/my.py:score", "my.score", "/x/my.py"),),
+    )
+    look = DataReport(rows=2, usable=2, format="prompt", rewards=(RewardTrial("/x/my.py:score", **trial),))
+    return replace(tuned(), data={data_key(asked): look})
+
+
 def on_host(available):
     """A machine with so many GiB of memory available, that can fine-tune a model of 0.7 billion parameters."""
     small = ModelDimensions(layers=8, hidden=2048, heads=32, ffn=8192, vocab=32000, dtype="bfloat16")
@@ -265,6 +288,14 @@ FAULTS = [
         "recipe.learning_rate", "learning rate of 0.0002"),
     error(FINE | {"finetune.method": "kto", "recipe.micro_batch": 1}, tuned(), "recipe.micro_batch",
         "needs a micro batch of 2"),
+    error(GRPO | {"finetune.rewards": ()}, tuned(), "finetune.rewards", "GRPO learns from rewards, and none is chosen"),
+    error(GRPO | {"finetune.rewards": ("/x/my.py",)}, tuned(), "finetune.rewards", "/x/my.py names no function"),
+    error(GRPO, replace(tuned(), paths={"/x/my.py": "missing"}), "finetune.rewards", "there is no /x/my.py"),
+    error(GRPO | {"finetune.rewards": ("/x/my.py:a", "/y/my.py:b")}, tuned(), "finetune.rewards", "are one module"),
+    error(GRPO | {"finetune.generations": 5}, tuned(), "recipe.global_batch", "whole groups of 5 answers", fix=True),
+    error(GRPO, tried(problem="line 3: KeyError: 'x'"), "finetune.rewards", "as a reward: line 3: KeyError"),
+    warning(GRPO, tried(untried="it gave no answer in time"), "finetune.rewards", "not known whether my.py:score"),
+    warning(GRPO, tried(seconds=7.0), "finetune.rewards", "my.py:score took 7 s for three answers"),
     error(FINE | {"trainer.arguments": ("--use_peft=False",)}, tuned(), "trainer.arguments",
         "--use_peft=False would override what", fix=True),
     note(FINE | {"trainer.arguments": ("--nonsense=1",)}, tuned(), "trainer.arguments",

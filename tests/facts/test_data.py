@@ -51,12 +51,12 @@ def test_each_format(tmp_path, name):
     assert (found.format, found.rows, found.usable, found.all_read) == (name, 2, 2, True)
     assert found.columns == tuple(sorted(ROW_BY_FORMAT[name]))
     assert found.samples[0].pieces
-    for method in ("sft", "dpo", "kto", "reward"):
+    for method in ("sft", "dpo", "kto", "reward", "grpo", "rloo"):
         assert bool(why_method_unsuitable(found, method)) == (method not in suitable_methods(found))
         errors = levels(found, DataQuestion(files=(), method=method)).count("error")
         assert errors == (method not in suitable_methods(found))
     assert suitable_methods(found) == {"preference": ("dpo", "kto", "reward"), "kto": ("kto",)}.get(name, ("sft",))
-    assert set(ROW_BY_FORMAT) == set(FORMAT_LABELS)
+    assert {*ROW_BY_FORMAT, "prompt"} == set(FORMAT_LABELS)
 
 
 @pytest.mark.parametrize("name", ["D.JSONL", "d.ndjson", "d.json", "d.csv", "d.txt"])

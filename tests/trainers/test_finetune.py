@@ -106,7 +106,8 @@ def test_the_defaults_are_those_of_the_method():
     assert config(finetune_profile())["learning_rate"] == 2e-4
     assert config(finetune_profile(finetune__tuning="full"))["learning_rate"] == 2e-5
     for method, (_, of_adapters) in FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD.items():
-        values = config(finetune_profile(finetune__method=method))
+        more = {"finetune__rewards": ("my.score",)} if method in {"grpo", "rloo"} else {}
+        values = config(finetune_profile(finetune__method=method, **more))
         assert (
             values["learning_rate"]
             == default_learning_rate(finetune_profile(finetune__method=method).finetune)
@@ -766,7 +767,15 @@ def test_the_options_that_are_read_are_those_of_trl(trl):
         listed = {*trl.trl_options[""], *trl.trl_options[method]}
         assert listed - names == set()
         assert {name for name in names - listed if name.removeprefix("no_") not in listed} == {"h", "help"}
-        chosen = finetune_profile(finetune__method=method, finetune__beta=0.1, finetune__answers_only=False)
+        values = {
+            "rewards": ("my.score",),
+            "generations": 2,
+            "completion_length": 9,
+            "beta": 0.1,
+            "answers_only": False,
+        }
+        values = {f"finetune__{name}": value for name, value in values.items()}
+        chosen = finetune_profile(finetune__method=method, **values)
         found = replace(facts(), toolchains=(trl,))
         assert not [each for each in findings_of(chosen, found) if "ignores" in each.message]
 

@@ -3,9 +3,10 @@
 The question, in JSON: `files` (files or folders), `model` (a folder or an id in the Hub's cache, empty for none),
 `revision` (of the latter; empty for main), `chat_template` (taken instead of its own; empty: its own), `method` (sft,
 dpo, kto, reward, grpo or rloo), `length` (tokens at which a sample is cut, 0 for never), `answers_only` (null: where
-the chat template marks answers), `rows` (how many are read at most), `weights` (what each of `files` has of an epoch; empty:
-what it holds), `rewards` (what scores answers: each `text`, `dotted`, `file`, `variables`, tried after the answer),
-`seconds` (how long reading takes at most, and counting tokens as long again).
+the chat template marks answers), `rows` (how many are read at most), `weights` (what each of `files` has of an
+epoch; empty: what it holds), `rewards` (what scores answers, each with `text`, `dotted`,
+`file` and `variables`; tried after the answer), `seconds` (how long reading takes
+at most, and counting tokens as long again).
 """
 
 from __future__ import annotations
