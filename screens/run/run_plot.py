@@ -1,4 +1,4 @@
-"""The plot of a run's losses or learning rate, and the options that its keys change."""
+"""The plot of a run's losses, rewards or learning rate, and the options that its keys change."""
 
 from typing import NamedTuple
 
@@ -39,7 +39,10 @@ class PlotOptions(NamedTuple):
 
 def draw_or_hide_plot(plot: Plot, progress: Progress, options: PlotOptions) -> None:
     """Draw a run's curves; where there is nothing to draw, the plot is not there."""
-    series = _learning_rate_series(progress) if options.shows_learning_rate else _loss_series(progress)
+    if options.shows_learning_rate:
+        title, series = "Learning rate", _learning_rate_series(progress)
+    else:
+        title, series = _result_series(progress)
     narrow = options.max_rows is not None and options.max_rows < MIN_PLOT_ROWS
     plot.display = not (options.is_hidden or narrow) and any(
         drawable_points(each.points, is_log_scale=options.is_log_scale) for each in series
@@ -53,7 +56,19 @@ def draw_or_hide_plot(plot: Plot, progress: Progress, options: PlotOptions) -> N
     words = ", ".join(filter(None, (part, "log scale" if options.is_log_scale else "")))
     note += [f"{'  ' if note else ''}{words}"] if words else []
     axes = PlotAxisOptions(progress.steps, share, options.is_log_scale, x_name=progress.position_word)
-    plot.show("Learning rate" if options.shows_learning_rate else "Loss", note, series, axes)
+    plot.show(title, note, series, axes)
+
+
+def _result_series(progress: Progress) -> tuple[str, list[PlotSeries]]:
+    """Return what says how well it learns, with its name: where rewards are reported, the loss says nothing of that."""
+    train, evaluated = (progress.metrics.named(name) for name in ("reward", "eval_reward"))
+    if train is None:
+        return "Loss", _loss_series(progress)
+    series = [PlotSeries([(bucket.last, bucket.mean) for bucket in train.all_buckets()])]
+    if evaluated:
+        points = [(bucket.last, bucket.mean) for bucket in evaluated.all_buckets()]
+        series.append(PlotSeries(points, "$warning", "◆"))
+    return "Reward", series
 
 
 def _loss_series(progress: Progress) -> list[PlotSeries]:

@@ -16,6 +16,7 @@ from tui_train.runs.follow import RunSnapshot
 from tui_train.runs.ranks import ranks_summary
 from tui_train.runs.status import may_still_write, steps_made, training_seconds
 from tui_train.views import plain_text
+from tui_train.views.metrics import metric_value_text
 
 from ..widgets.text_layout import (
     DONE_MARK,
@@ -155,6 +156,8 @@ def _metric_parts(snapshot: RunSnapshot) -> list[Content]:
     if progress.last:
         trend = (f" {_trend_mark(progress.curve)}", MUTED) if may_still_write(snapshot.status) else ""
         found.append(styled(("loss ", MUTED), (loss_text(progress.last.loss), "b"), trend))
+    if reward := progress.metrics.named("reward"):
+        found.append(styled(("reward ", MUTED), (metric_value_text(reward.last[1]), "b")))
     newest, best = progress.evaluations.last, progress.best_evaluation
     if newest and best:
         at = f"{progress.position_word} {grouped_digits(best.step)}"

@@ -229,7 +229,7 @@ def test_a_reward_of_the_users_is_learned_from(tmp_path, chat_model, trl, method
     assert done.returncode == 0, attempt_log_text(run, 1)[-3000:]
     metrics = read_metrics(run)
     for name in ("reward", "reward_std", "completions/mean_length", "frac_reward_zero_std"):
-        assert len([*metrics.named(name).points()]) == 3, name
+        assert metrics.named(name).newest[0] == 3, name
     assert ("eval_reward" in attempt_log_text(run, 1)) is (tuning == "full")
     weights = "adapter_model.safetensors" if tuning == "lora" else "model.safetensors"
     assert (run.path / "output" / weights).stat().st_size > 1000
@@ -239,13 +239,13 @@ def test_a_reward_of_the_users_is_learned_from(tmp_path, chat_model, trl, method
 @pytest.mark.whole
 @pytest.mark.parametrize(
     ("reward", "said"),
-    [("raises_later", "division by zero"), ("short_later", "returned 7 rewards")],
+    [("raises_later", "my_rewards.py, in raises_later"), ("short_later", "returned 7 values for 8 answers")],
 )
 def test_a_reward_that_fails_in_the_training_is_named(tmp_path, chat_model, trl, reward, said):
     run, done = launch(tmp_path / "run", tiny(tmp_path, chat_model, reward), trl)
     assert done.returncode != 0
     cause = diagnose_run(run)
-    assert said in f"{cause.message} {cause.evidence}"
+    assert said in f"{cause.cause} {cause.remedy}"
 
 
 @needs_trl

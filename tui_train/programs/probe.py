@@ -164,7 +164,10 @@ def read_common_and_own_trl_options() -> dict[str, list[str]]:
     known = bases_and_fields_by_class(files)
     programs: dict[str, set[str]] = {}
     for program in TRL_PROGRAMS:
-        match = re.search(r"dataclass_types = \(([\w, ]+)\)", read_text(scripts / f"{program}.py"))
+        script = scripts / f"{program}.py"
+        # Some have a class of their own.
+        known |= bases_and_fields_by_class([script])
+        match = re.search(r"dataclass_types = \(([\w, ]+)\)", read_text(script))
         wanted = re.findall(r"\w+", match.group(1)) if match else [""]
         options: set[str] = set()
         while wanted:
