@@ -32,7 +32,8 @@ NAMED = [
      ("4 or 8", "a divisor of 6")),
     (('Traceback (most recent call last):\n  File "/env/lib/python3.11/site-packages/trl/trainer/grpo_trainer.py", '
       "line 1500, in _calculate_rewards\n    raise ValueError(\nValueError: The reward function 'score' returned 7 "
-      "rewards, but 8 were expected (one per prompt-completion pair)."), "config_invalid", ("The reward score returned 7 values for 8 answers", "one number for each of `completions`")),
+      "rewards, but 8 were expected (one per prompt-completion pair)."), "config_invalid",
+     ("The reward score returned 7 values for 8 answers", "one number for each of `completions`")),
     ("torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.",
      "rendezvous_timeout", ("1 of 2 processes joined within 61 seconds",)),
     (("[E1120 socket.cpp:1028] [c10d] The client socket has timed out after 6000ms while trying to connect to "
