@@ -57,6 +57,13 @@ async def test_as_many_plots_are_shown_as_fit(machine, tmp_path, size, seen):
         assert ("1-6 of 10" in shown) == (seen < 10)
 
 
+async def test_run_shows_rewards_where_the_loss_says_nothing(machine, tmp_path):
+    async with open_wizard("m", run=run_with_metrics(tmp_path, live=True)) as pilot:
+        await wait_for_text(pilot, "Run › Metrics")
+        await pilot.press("escape")
+        await wait_for_text(pilot, "Reward  ━ train  ◆ eval", "reward 1.025")
+
+
 @pytest.mark.whole
 async def test_a_new_step_is_drawn_while_the_grid_is_seen(machine, tmp_path):
     run = run_with_metrics(tmp_path, live=True)

@@ -186,7 +186,8 @@ def main(question_text: str) -> None:
     bounds.end_with_parent()
     warnings.simplefilter("ignore")
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    question, prompt_rows = json.loads(question_text), []
+    question = json.loads(question_text)
+    prompt_rows: list[dict[str, Any]] = []
     try:
         answer, prompt_rows = describe_data(question)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, the answer is that there is none
