@@ -160,8 +160,6 @@ def test_a_file_becomes_the_path_that_trl_imports(tmp_path, monkeypatch):
 # ---- TRL itself --------------------------------------------------------------------------------------------------
 
 REWARDS = """
-import os, time
-
 def letters(completions, target, **kwargs):
     texts = [each if isinstance(each, str) else each[0]["content"] for each in completions]
     return [text.count("a") - abs(len(text) - one) / 50 for text, one in zip(texts, target)]
@@ -171,10 +169,6 @@ def raises_later(completions, trainer_state, **kwargs):
 
 def short_later(completions, trainer_state, **kwargs):
     return [0.0] * (len(completions) - trainer_state.global_step)
-
-def waits(completions, trainer_state, **kwargs):
-    time.sleep(2 * (trainer_state.global_step > 0))
-    return [float(number) for number in range(len(completions))]
 """
 
 
