@@ -49,6 +49,7 @@ def values(row):
         "path": path,
         "model": st.one_of(path, st.sampled_from(("gpt2", "acme/Tiny-1.5B"))),
         "paths": st.lists(path.filter(bool), max_size=3).map(tuple),
+        "rewards": st.lists(path.map(lambda text: f"{text}.py:score" if text else "lib.fn"), max_size=3).map(tuple),
         "words": st.lists(TEXT, max_size=4).map(tuple),
         "names": st.lists(NAME, max_size=3).map(tuple),
         "dotted": st.dictionaries(NAME.map(lambda name: f"model.a{name.lower()}x"), TEXT, max_size=3),
