@@ -2,8 +2,10 @@
 
 import json
 import re
+import runpy
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from chat_data import user_message, write_rows
@@ -155,6 +157,29 @@ def test_a_file_becomes_the_path_that_trl_imports(tmp_path, monkeypatch):
     (tmp_path / "p.toml").write_text('schema = 2\nname = "p"\n[finetune]\nrewards = ["sub/my.py:score"]\n')
     assert store.load_profile_file(str(tmp_path / "p.toml")).finetune.rewards == (f"{tmp_path}/sub/my.py:score",)
     assert fields.profile_with_value(Profile(), "finetune.rewards", typed).finetune.rewards == typed
+
+
+def test_answers_end_where_the_template_ends_a_turn():
+    """Also of a base model, whose tokenizer ends elsewhere: what it writes in the training would never stop."""
+    path = Path(__file__).parents[2] / "tui_train/programs/shim/sitecustomize.py"
+    shim = runpy.run_path(str(path), run_name="shim")
+    numbers = {"<|im_end|>": 257, "<|endoftext|>": 258}
+
+    class Tokenizer:
+        eos_token = "<|endoftext|>"  # noqa: S105 - of a text, not of a login
+
+        @property
+        def eos_token_id(self):
+            return numbers[self.eos_token]
+
+        def get_vocab(self):
+            return numbers
+
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=258))
+    trainer = SimpleNamespace(processing_class=Tokenizer(), model=model, eos_token_ids=[258])
+    ends = trainer.eos_token_ids
+    shim["TurnEndToken"]("<|im_end|>").set_as_tokenizer_end((trainer,), {})
+    assert ends == model.generation_config.eos_token_id == [257, 258]
 
 
 # ---- TRL itself --------------------------------------------------------------------------------------------------

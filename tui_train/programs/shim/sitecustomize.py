@@ -406,6 +406,10 @@ class TurnEndToken:
             own = held.eos_token_id if isinstance(held.eos_token_id, list) else [held.eos_token_id]
             others = [number for number in own if number not in {None, known.eos_token_id}]
             held.eos_token_id = [known.eos_token_id, *others]
+            # Trainers that generate have read the ends before, and use their list from now on.
+            ends = getattr(trainer, "eos_token_ids", None)
+            if isinstance(ends, list) and known.eos_token_id not in ends:
+                ends.insert(0, known.eos_token_id)
 
     def save_generation_config(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Write beside an adapter how its model generates."""
