@@ -133,6 +133,14 @@ def test_rewards_that_are_not_to_be_tried_are_not_asked_for():
     assert why_no_effect("finetune.rewards", sft) == "only for GRPO and RLOO"
 
 
+def test_options_of_the_users_own_are_heeded():
+    words = ("--reward_model_name_or_path=/rm", "--generation_batch_size=20", "--num_generations=4")
+    chosen = finetune_profile(finetune__method="grpo", finetune__generations=5, trainer__arguments=words)
+    found = [each for each in findings_of(chosen, facts(packages=TUNING_LIBRARIES)) if each.level == "error"]
+    assert [each.message for each in found] == ["--num_generations=4 would override what the plan sets and checks"]
+    assert "finetune.generations" in found[0].remedy
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

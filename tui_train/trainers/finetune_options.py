@@ -30,7 +30,8 @@ def trl_options_besides_recipe(settings: FinetuneSettings, data_format: str) -> 
     elif settings.beta is not None and settings.method != "reward":
         values["beta"] = settings.beta
     if generates_answers(settings):
-        values["reward_funcs"] = [reward.dotted for reward in chosen_rewards(settings)]
+        if rewards := chosen_rewards(settings):
+            values["reward_funcs"] = [reward.dotted for reward in rewards]
         chosen = {"num_generations": settings.generations, "max_completion_length": settings.completion_length}
         values |= {name: value for name, value in chosen.items() if value is not None}
     if settings.tuning != "full":

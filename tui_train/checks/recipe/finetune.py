@@ -32,6 +32,9 @@ PROFILE_KEY_BY_PLAN_OPTION = {
     "use_peft": "finetune.tuning",
     "load_in_4bit": "finetune.tuning",
     "eval_strategy": "data.evaluation",
+    "reward_funcs": "finetune.rewards",
+    "num_generations": "finetune.generations",
+    "max_completion_length": "finetune.completion_length",
     "resume_from_checkpoint": "",
 }
 

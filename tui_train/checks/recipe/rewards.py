@@ -6,13 +6,15 @@ from tui_train.base.text import display_path, visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.profile.changes import Change
 from tui_train.profile.rewards import chosen_rewards, generates_answers, generations_in_force, reward_name_problem
-from tui_train.setup.recipe import data_questions
+from tui_train.setup.recipe import data_questions, options
 from tui_train.setup.setup import Setup
 from tui_train.trainers.finetune import LABEL_BY_METHOD
 
 # A step waits for as many calls as it has answers, or for one of all of them.
 _SLOW_SECONDS = 3.0
 _KEY = "finetune.rewards"
+# By these the answers of a step are no longer those of the global batch.
+_OPTIONS_OF_GENERATION_BATCH = frozenset({"generation_batch_size", "steps_per_generation"})
 _NAMING_REMEDY = "Name a function as FILE.py:FUNCTION, a dotted path such as my_rewards.score, or one of TRL's."
 
 
@@ -21,7 +23,8 @@ def missing_or_misnamed_rewards(setup: Setup) -> Iterator[Finding]:
     chosen = setup.profile.finetune
     if not generates_answers(chosen):
         return
-    if not chosen.rewards:
+    # A reward model of the user's own is a reward as well.
+    if not chosen.rewards and "reward_model_name_or_path" not in _names_of_given_options(setup):
         yield error(
             _KEY,
             f"{LABEL_BY_METHOD[chosen.method]} learns from rewards, and none is chosen",
@@ -40,6 +43,10 @@ def missing_or_misnamed_rewards(setup: Setup) -> Iterator[Finding]:
         if reward.file and other != reward.file:
             message = f"{display_path(reward.file)} and {display_path(other or '')} are one module for Python"
             yield error(_KEY, message, "Give the files different names.")
+
+
+def _names_of_given_options(setup: Setup) -> frozenset[str]:
+    return frozenset(given.option for given in options.given_options(setup.profile.trainer.arguments))
 
 
 def rewards_failing_on_rows(setup: Setup) -> Iterator[Finding]:
@@ -68,6 +75,8 @@ def generations_not_dividing_batch(setup: Setup) -> Iterator[Finding]:
     profile, batch = setup.profile, setup.effective_profile.recipe.global_batch
     count = generations_in_force(profile.finetune)
     if not generates_answers(profile.finetune) or not batch or batch % count == 0:
+        return
+    if _names_of_given_options(setup) & _OPTIONS_OF_GENERATION_BATCH:
         return
     smallest = (setup.effective_profile.recipe.micro_batch or 1) * setup.model_copies
     step = next(number for number in range(smallest, smallest * count + 1, smallest) if number % count == 0)
