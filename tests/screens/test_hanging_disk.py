@@ -10,6 +10,7 @@ import pytest
 from pilot import live_run, screen_text, until_true, wait_for_text
 from terminal import Terminal
 
+from tui_train.base import time_limit
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.time_limit import LateError, call_within
 from tui_train.views import run_ends
@@ -50,6 +51,23 @@ def test_a_call_that_is_late_is_left_behind():
         call_within(60, lambda: 1 / 0)
     with pytest.raises(LateError):
         call_within(0.01, lambda: time.sleep(0.5))
+
+
+def test_a_call_that_ends_as_it_is_given_up_is_not_late(monkeypatch):
+    released, ended = threading.Event(), threading.Event()
+
+    class EndsWhenGivenUp(time_limit.Future):
+        def set_result(self, result):
+            super().set_result(result)
+            ended.set()
+
+        def done(self):
+            released.set()
+            ended.wait(60)
+            return super().done()
+
+    monkeypatch.setattr(time_limit, "Future", EndsWhenGivenUp)
+    assert call_within(0.01, lambda: released.wait(60)) is True
 
 
 async def test_home_answers_and_is_left_while_the_runs_cannot_be_listed(machine, hanging_runs):

@@ -30,6 +30,7 @@ def call_within(seconds: float, function: Callable[[], _Result]) -> _Result:
     try:
         return result.result(seconds)
     except FutureTimeoutError:
+        # It may have ended just now.
         if result.done():
-            raise
+            return result.result()
         raise LateError from None
