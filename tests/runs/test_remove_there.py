@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -161,6 +162,22 @@ def test_a_removal_takes_the_time_that_it_takes(far, monkeypatch, capsys):
     *beats, last = capsys.readouterr().out.splitlines()
     assert set(beats) == {'{"beat": true}'}
     assert (last, here.exists()) == ('{"dropped": true}', False)
+
+
+def test_a_run_that_another_removal_took_while_this_one_waited_is_gone(far, monkeypatch):
+    run, _ = far
+    hold_lock = run_start.hold_start_lock
+
+    @contextmanager
+    def wait_for_other(folder):
+        with hold_lock(folder) as lock:
+            shutil.rmtree(folder)
+            yield lock
+
+    monkeypatch.setattr(run_start, "hold_start_lock", wait_for_other)
+    with pytest.raises(answer_lines.RequestFailedError, match="is gone") as refused:
+        run_start.remove_run({"folder": run.name, "ended": True})
+    assert refused.value.gone
 
 
 def test_what_cannot_be_removed_there_is_named_and_the_run_is_still_one(far, monkeypatch):

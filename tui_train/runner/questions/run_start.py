@@ -220,6 +220,8 @@ def remove_run(question: dict[str, Any]) -> None:
     run = _require_own_run_folder(question)
     # A start that is under way has the lock until it has reported itself.
     with hold_start_lock(run):
+        # Another ask may have removed it while this one waited.
+        run = _require_own_run_folder(question)
         was_started = any((run / name).exists() for name in ("events.jsonl", ".lock"))
         if question["ended"]:
             _refuse_if_at_work(run)
