@@ -12,6 +12,8 @@ import psutil
 import pytest
 from support import facts, make_executable, prepare_without_errors, run_cli, sleeper_profile
 
+from tui_train.base.errors import NoAnswer
+from tui_train.base.parse import parse_json_as
 from tui_train.places import project_code as places_code
 from tui_train.places.place import Place
 from tui_train.places.project_code import code_files
@@ -20,7 +22,7 @@ from tui_train.runner.questions import project_code
 from tui_train.runner.questions.project_code import may_hold_secrets, read_project_code
 from tui_train.runs import archive
 from tui_train.runs.results.result import read_result
-from tui_train.runs.run_code import CODE_FILE_NAME, PATCH_FILE_NAME, late_code_text, read_run_code
+from tui_train.runs.run_code import CODE_FILE_NAME, PATCH_FILE_NAME, RunCode, late_code_text, read_run_code
 from tui_train.runs.rundir import RunDir, write_run_files
 from tui_train.views.compare import differing_code_rows, read_compared_runs
 
@@ -259,6 +261,17 @@ def test_a_start_waits_for_no_code_that_hangs(project, tmp_path, monkeypatch):
     why = "reading it took more than 0.3 s"
     assert read_run_code(run.path).problem == why
     assert late_code_text(run.path) == f"The code of your project is not kept with the run: {why}"
+
+
+def test_a_host_that_does_not_answer_in_time_is_late(monkeypatch):
+    def give_up(_host, _question, _answer_type, answer_seconds):
+        time.sleep(answer_seconds - 0.1)
+        raise NoAnswer("box gave no answer", "Try again.")
+
+    monkeypatch.setattr(places_code, "_MAX_SECONDS", 0.3)
+    monkeypatch.setattr(places_code, "ask_host", give_up)
+    (file,) = places_code.code_files("box", sleeper_profile(**{"trainer.script": "/project/train.py"}))
+    assert parse_json_as(file.content, RunCode).is_late
 
 
 @pytest.mark.whole

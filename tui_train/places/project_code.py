@@ -71,7 +71,8 @@ def _read_code_here(script: str) -> tuple[RunCode, bytes]:
 
 def _read_code_on_host(host: str, script: str) -> tuple[RunCode, bytes]:
     try:
-        answer = ask_host(host_address(host), {"do": "code", "script": script}, _CodeOfHost, _MAX_SECONDS)
+        # Whoever waits for all of it gives up first, and calls it late.
+        answer = ask_host(host_address(host), {"do": "code", "script": script}, _CodeOfHost, 2 * _MAX_SECONDS)
     except Unavailable as error:
         return RunCode(script=script, problem=error.message), b""
     if not answer.code.commit and (sent := _read_sent_code(host, script)):
