@@ -32,7 +32,7 @@ _START_AND_END_EVENTS = frozenset({"run_started", "run_ended"})
 _ENDED_BY_SLURM_STATES = frozenset({"BOOT_FAIL", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"})
 _CANCELLED_EXIT_CODE = 143
 _MAX_CANCELLED_BY_LENGTH = 60
-_FIRST_NODE_LINE_PATTERN = re.compile(rb"^\S+ slurm\.sh: job \S+ on \S+, first (\S+)$", re.MULTILINE)
+_FIRST_NODE_LINE_PATTERN = re.compile(rb"^\S+ slurm\.sh: job (\S+) on \S+, first (\S+)$", re.MULTILINE)
 _ATTEMPT_LINE_PATTERN = re.compile(rb"^\S+ launch\.sh: attempt ", re.MULTILINE)
 
 
@@ -168,8 +168,11 @@ def _node_lost_without_word(run_folder: Path, job: KnownJob) -> str:
         text = read_bounded(run_folder / LAUNCH_LOG_NAME, _LAUNCHER_LOG_TAIL_BYTES, from_end=True)
     except OSError:
         return ""
-    nodes = _FIRST_NODE_LINE_PATTERN.findall(text)
-    return visible(nodes[-1].decode("ascii", "replace")) if nodes and logged[-1:] == ["run_started"] else ""
+    begins = _FIRST_NODE_LINE_PATTERN.findall(text)
+    # A new job, of a run that is resumed, says nothing of how the one before it has ended.
+    if not begins or begins[-1][0] != job.number.encode() or logged[-1:] != ["run_started"]:
+        return ""
+    return visible(begins[-1][1].decode("ascii", "replace"))
 
 
 def _newest_attempt_tail(run_folder: Path) -> bytes:
