@@ -66,7 +66,7 @@ class _TakenAnswer(Struct, frozen=True):
 def find_missing_files(
     host: HostToSendTo, file_set: FileSet, answer_seconds: float = _MAX_ANSWER_SECONDS
 ) -> MissingFiles:
-    """Return the files that a host has not, or not as they are here: by size and whole seconds."""
+    """Return the files that a host has not, or not as they are here: by size and time."""
     question = {"do": "missing", "folder": file_set.folder, "files": [astuple(file) for file in file_set.files]}
     answer = ask_host(
         host.address, question, _MissingAnswer, answer_seconds, ssh_words=host.ssh_words,

@@ -17,7 +17,8 @@ from .answer_lines import HEARTBEAT_SECONDS, PIECE_BYTES, RequestFailedError, se
 
 _PARTS_FOLDER = ".tui-train-sending"
 _BYTES_LEFT_FREE = 64 << 20
-_NANOSECONDS = 10**9
+# How exactly a file system may keep times, in ns.
+_TIME_UNITS = tuple(10**digits for digits in range(10))
 # The byte that follows those of a file which has not changed meanwhile.
 COMPLETE_MARK = b"+"
 
@@ -26,8 +27,7 @@ def send_missing_files(question: dict[str, Any]) -> None:
     """Send which of the `files` below a `folder` are missing or differ.
 
     Each is its place in the list, the bytes kept, and the time in ns of what it would replace, 0 for nothing.
-    A file is [name, size, time in ns, mode, target of a link]; it is the same by size and whole seconds, a link by its
-    target.
+    A file is [name, size, time in ns, mode, target of a link]; it is the same by size and time, a link by its target.
     """
     folder = question["folder"]
     missing = []
@@ -79,9 +79,17 @@ def _is_same(path: str, file: Sequence[Any]) -> bool:
             return stat.S_ISLNK(status.st_mode) and os.readlink(path) == link
     except OSError:
         return False
-    # As rsync compares: not every file system keeps fractions of a second, nor every bit of a mode.
-    same = (status.st_size, status.st_mtime_ns // _NANOSECONDS) == (size, mtime // _NANOSECONDS)
+    same = status.st_size == size and _is_same_time(status.st_mtime_ns, mtime)
+    # Not every file system keeps every bit of a mode.
     return stat.S_ISREG(status.st_mode) and same and not mode & ~status.st_mode & stat.S_IXUSR
+
+
+def _is_same_time(one: int, other: int) -> bool:
+    """Return whether two times in ns are the same, or one is the other as a file system keeps it that is less exact.
+
+    Whole seconds would not do: a file is changed within the second in which it was sent.
+    """
+    return any(one // unit == other // unit and not (one % unit and other % unit) for unit in _TIME_UNITS)
 
 
 def _time_of_change(path: str) -> int:
