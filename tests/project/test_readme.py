@@ -216,3 +216,10 @@ def test_links_lead_somewhere():
 
 def test_the_readme_is_short():
     assert len(PAGES[ROOT / "README.md"].splitlines()) < 90
+
+
+def test_the_modules_that_the_guide_of_the_tests_names_are_there():
+    table = (ROOT / "tests/README.md").read_text(encoding="utf-8").split("| module | has |")[1].split("\n\n")[0]
+    named = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert "support" in named
+    assert [name for name in named if not (ROOT / f"tests/{name}.py").is_file()] == []

@@ -1,4 +1,4 @@
-"""Diagnosis of failed trainings: `diagnose_log` and `diagnose_run` read the disk, `root.diagnose` is pure."""
+"""Diagnosis of failed trainings: `diagnose_log` and `diagnose_run` read the disk, `root_cause.diagnose` is pure."""
 
 from tui_train.diagnose.evidence import diagnose_log, diagnose_run
 from tui_train.diagnose.log_reader import LargeLogStopper, LogReadObserver, StopReading

@@ -37,7 +37,7 @@ from tui_train.setup.recipe import launcher_config
 from tui_train.setup.recipe.effective_values import effective_values, with_effective_values
 from tui_train.trainers import trainer_has_own_field, trainer_of
 
-# As plan/nemo.py passes them, or writes them into its file.
+# As trainers/nemo.py passes them, or writes them into its file.
 _RECIPE_NAMES_PASSED_TO_NEMO = frozenset(
     {"micro_batch", "accumulation", "global_batch", "activation_checkpointing", "precision", "learning_rate"}
 )

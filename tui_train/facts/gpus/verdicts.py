@@ -1,4 +1,4 @@
-"""Verdicts on GPUs under a given PyTorch: usable, recommended, or why not; pure functions on facts.
+"""Verdicts on GPUs under a given PyTorch, `use`, `skip` or `blocked`; pure functions on facts.
 
 Two verdicts exclude a card. `blocked` follows from card, driver and PyTorch build; no setting changes it. `skip` is
 advice relative to a better card: a single card, however small, is never skipped. Neither depends on the name of a card,
