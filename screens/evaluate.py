@@ -42,7 +42,7 @@ class EvaluateScreen(WizardScreen):
     HELP = """Evaluate
 
 Result and base model are scored on the same rows: those that the run held out for evaluations, or those of a file.
-Better or worse is said only where the 95 % interval lies on one side of one half; equal rows count half.
+Better or worse is said only where the 95 % interval lies on one side of one half. Equal rows do not count.
 
   d       score the rows of a file
   s       score by loss, or by answers that must be those of the rows

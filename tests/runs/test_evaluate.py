@@ -1,6 +1,7 @@
 """Is a result better: scores of two models on the same rows, and the verdict that follows from them."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import warm
 from support import run_cli
 from training_results import LOG_LINES, ended_run
 
-from tui_train.actions.evaluate import Evaluation, EvaluationOptions, RowScores, SideScore, evaluate_run
+from tui_train.actions.evaluate import Evaluation, EvaluationOptions, KeptScores, RowScores, SideScore, evaluate_run
 from tui_train.actions.result_child import AnswerCancelled
 from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.programs import hub_cache
@@ -31,12 +32,17 @@ def evaluation_of(pairs, by="loss"):
 @pytest.mark.parametrize(
     ("pairs", "verdict", "text"),
     [
-        ([(-1, -2)] * 3, "no difference", "better on 100 % of 3 rows (95 % interval: 43 to 100 %)"),
-        ([(-1, -2)] * 4, "better", "Better than the base, on 100 % of 4 rows"),
+        ([(-1, -2)] * 5, "no difference", "better on 100 % of 5 rows (95 % interval: 46 to 100 %)"),
+        ([(-1, -2)] * 6, "better", "Better than the base, on 100 % of 6 rows"),
         ([(-2, -1)] * 40, "worse", "Worse than the base: better on 0 % of 40 rows"),
-        ([(-1, -1.000001)] * 200, "no difference", "better on 50 % of 200 rows"),
-        ([(-1, -2)] * 122 + [(-2, -1)] * 78, "better", "on 61 % of 200 rows (95 % interval: 54 to 67 %)"),
+        ([(-1, -1.000001)] * 200, "no difference", "No proven difference from the base: equal on 200 rows."),
+        ([(-1, -2)] * 122 + [(-2, -1)] * 78, "better", "on 61 % of 200 rows (95 % interval: 53 to 67 %)"),
+        (
+            [(1, 0)] * 30 + [(0, 1)] * 10 + [(0, 0)] * 160, "better",
+            "on 75 % of 40 rows (95 % interval: 58 to 86 %; equal on 160 more)",
+        ),
         ([(float("nan"), -1)] * 20, "worse", "better on 0 % of 20 rows"),
+        ([(float("nan"), float("nan"))] * 20, "no difference", "equal on 20 rows"),
     ],
 )  # fmt: skip
 def test_the_verdict_needs_an_interval_on_one_side_of_a_half(pairs, verdict, text):
@@ -48,6 +54,18 @@ def test_the_verdict_needs_an_interval_on_one_side_of_a_half(pairs, verdict, tex
 def test_the_means_are_the_loss_per_token_and_the_grade_per_row():
     assert evaluation_of([(-10, -40), (-30, -40)]).mean_scores == (2.0, 4.0)
     assert evaluation_of([(1, 0), (0, 0)], by="exact").mean_scores == (0.5, 0.0)
+
+
+def test_scores_that_are_no_numbers_or_come_twice_are_kept_once(tmp_path):
+    run = ended_run(tmp_path / "run", LOG_LINES)
+    request = {"data": [], "function": "", "earlier": None}
+    for _ in range(2):  # two evaluations at once
+        kept = KeptScores(run, request)
+        kept.scores.clear()
+        kept.add(SideScore("result", 0, float("nan")))
+        kept.add(SideScore("other", 0, -1))
+    (row,) = KeptScores(run, request).rows()
+    assert (math.isnan(row.result.score), row.other.score) == (True, -1)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from tui_train.actions.result_child import HostResultChild, ResultChild, trainin
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput, NotFound, TuiTrainError
 from tui_train.base.files import raising_cannot_write, write_atomically
+from tui_train.base.parse import Unparsable, parse_json_object
 from tui_train.base.text import visible
 from tui_train.profile.store import load_profile_file
 from tui_train.profile.types import Profile
@@ -85,18 +87,23 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
     @property
     def better_share(self) -> float:
-        """Share of the rows on which the result is better; a row on which both are equal counts half."""
-        return sum(map(_win, self.rows)) / max(1, len(self.rows))
+        """Share of the rows that tell the sides apart on which the result is better; one half where none does."""
+        return sum(self._wins) / len(self._wins) if self._wins else 0.5
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Interval of 95 % of that share, by Wilson's formula."""
-        count, share, square = max(1, len(self.rows)), self.better_share, _NORMAL_QUANTILE**2
-        middle = (share + square / (2 * count)) / (1 + square / count)
-        half = (
-            _NORMAL_QUANTILE / (1 + square / count) * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
-        )
-        return middle - half, middle + half
+        """Interval of 95 % of that share, by Wilson's formula with a correction for continuity."""
+        count, better = len(self._wins), sum(self._wins)
+        return _lower_bound(better, count), 1 - _lower_bound(count - better, count)
+
+    @property
+    def equal_rows(self) -> int:
+        """Number of rows on which both sides are equal: as in a sign test, they say nothing of which is better."""
+        return len(self.rows) - len(self._wins)
+
+    @property
+    def _wins(self) -> list[bool]:
+        return [win for win in map(_win, self.rows) if win is not None]
 
     @property
     def verdict(self) -> Verdict:
@@ -118,12 +125,19 @@ class Evaluation(Struct, frozen=True, kw_only=True):
         return total / max(1, len(scores))
 
 
-def _win(row: RowScores) -> float:
-    result, other = row.result.score, row.other.score
-    if math.isclose(result, other, rel_tol=_EQUAL_RELATIVE_TOLERANCE, abs_tol=1e-9):
-        return 0.5
-    # A side whose score is not a number lost.
-    return float(result > other or math.isnan(other))
+def _lower_bound(better: int, count: int) -> float:
+    if not better:
+        return 0.0
+    share, square = better / count, _NORMAL_QUANTILE**2
+    root = math.sqrt(square - 2 - 1 / count + 4 * share * (count - better + 1))
+    return max(0.0, (2 * better + square - 1 - _NORMAL_QUANTILE * root) / (2 * (count + square)))
+
+
+def _win(row: RowScores) -> bool | None:
+    """Return whether the result is better on a row, None where both are equal; what is not a number is worst."""
+    result, other = (-math.inf if math.isnan(side.score) else side.score for side in (row.result, row.other))
+    equal = math.isclose(result, other, rel_tol=_EQUAL_RELATIVE_TOLERANCE, abs_tol=1e-9)
+    return None if equal else result > other
 
 
 def evaluate_run(
@@ -296,7 +310,7 @@ class KeptScores:
             self._file.parent.mkdir(exist_ok=True)
             with self._file.open("ab") as file:
                 # A line break before it: the line before may be a half.
-                file.write(b"\n" + msgspec.json.encode(score))
+                file.write(b"\n" + json.dumps(msgspec.structs.asdict(score)).encode())  # which knows NaN
 
     def forget(self) -> None:
         """Forget what was scored before."""
@@ -316,16 +330,16 @@ def _read_scores(file: Path) -> list[SideScore]:
     scores = []
     for line in file.read_bytes().splitlines() if file.is_file() else ():
         # The last line of one that was killed may be a half.
-        with contextlib.suppress(msgspec.DecodeError):
-            scores.append(msgspec.json.decode(line, type=SideScore))
+        with contextlib.suppress(Unparsable, msgspec.ValidationError):
+            scores.append(msgspec.convert(parse_json_object(line), SideScore))
     return scores
 
 
 def rows_scored_by_both(scores: Sequence[SideScore]) -> tuple[RowScores, ...]:
     """Return the rows that both sides have scored."""
-    others = {score.number: score for score in scores if score.side == "other"}
-    results = (score for score in scores if score.side == "result" and score.number in others)
-    return tuple(RowScores(score, others[score.number]) for score in results)
+    # Two evaluations at once each keep a score of the same row.
+    results, others = ({score.number: score for score in scores if score.side == side} for side in ("result", "other"))
+    return tuple(RowScores(results[number], others[number]) for number in sorted(results.keys() & others))
 
 
 def _newest_change(path: Path) -> float:

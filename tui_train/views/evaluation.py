@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tui_train.actions.evaluate import Evaluation
-from tui_train.base.text import loss_text, percent, quantity
+from tui_train.base.text import grouped_digits, loss_text, percent, quantity
 
 _MAX_SAMPLE_TEXT_CHARACTERS = 300
 
@@ -19,14 +19,18 @@ def mean_score_texts(evaluation: Evaluation) -> tuple[str, str, str]:
 
 
 def verdict_text(evaluation: Evaluation) -> str:
-    """Return the verdict: `Better than the base, on 61 % of 200 rows (95 % interval: 54 to 67 %)`."""
+    """Return the verdict: `Better than the base, on 61 % of 200 rows (95 % interval: 53 to 67 %)`."""
     other = "the base" if evaluation.other_name == "base" else evaluation.other_name
+    equal, count = evaluation.equal_rows, len(evaluation.rows)
+    if equal == count:
+        return f"No proven difference from {other}: equal on {quantity(count, 'row')}."
     low, high = (percent(share).removesuffix(" %") for share in evaluation.interval)
-    rows, interval = quantity(len(evaluation.rows), "row"), f"95 % interval: {low} to {high} %"
+    apart = f"{percent(evaluation.better_share)} of {quantity(count - equal, 'row')}"
+    interval = f"(95 % interval: {low} to {high} %{f'; equal on {grouped_digits(equal)} more' if equal else ''})"
     if evaluation.verdict == "better":
-        return f"Better than {other}, on {percent(evaluation.better_share)} of {rows} ({interval})."
+        return f"Better than {other}, on {apart} {interval}."
     words = f"Worse than {other}" if evaluation.verdict == "worse" else f"No proven difference from {other}"
-    return f"{words}: better on {percent(evaluation.better_share)} of {rows} ({interval})."
+    return f"{words}: better on {apart} {interval}."
 
 
 def sample_texts(evaluation: Evaluation, count: int) -> Iterator[tuple[tuple[str, str], ...]]:

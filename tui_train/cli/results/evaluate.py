@@ -64,6 +64,7 @@ def _as_object(evaluation: Evaluation) -> dict[str, object]:
         "against": evaluation.other_name,
         "better_share": evaluation.better_share,
         "interval": [low, high],
+        "equal_rows": evaluation.equal_rows,
         "result": result,
         "other": other,
         "note": evaluation.note,
