@@ -24,7 +24,18 @@ from .widgets.hint import Hint
 from .widgets.key_bar import KeyBar
 from .widgets.lines import Lines
 from .widgets.step_bar import StepBar
-from .widgets.text_layout import DONE_MARK, FAILED_MARK, LIVE_MARK, MUTED, OPEN_MARK, fit, heading, share_bar, styled
+from .widgets.text_layout import (
+    DONE_MARK,
+    FAILED_MARK,
+    LIVE_MARK,
+    MUTED,
+    OPEN_MARK,
+    fit,
+    heading,
+    labelled_lines,
+    share_bar,
+    styled,
+)
 
 _LABEL_WIDTH = 12
 _MAX_SAMPLES = 20
@@ -178,18 +189,12 @@ def evaluation_lines(evaluation: Evaluation, title: str, width: int) -> list[Con
     """Return the means of both sides, the verdict and the first rows that were answered differently."""
     label, result, other = mean_score_texts(evaluation)
     lines = [heading("Evaluate", title, width)]
-    lines += _labelled_lines(f"{label[:1].upper()}{label[1:]}", "", width)
+    lines.append(styled((f"{label[:1].upper()}{label[1:]}", MUTED)))
     for name, text in (("Result", result), ("Base", other)):
-        lines += _labelled_lines(f"  {name}", styled((text, "b")), width)
+        lines += labelled_lines(f"  {name}", styled((text, "b")), width, _LABEL_WIDTH)
     lines += [Content(), heading("Verdict", evaluation.verdict, width), *Content(verdict_text(evaluation)).wrap(width)]
     for number, sample in enumerate(sample_texts(evaluation, _MAX_SAMPLES)):
         lines += [Content(), heading("Answers", "that differ", width)] if not number else [Content()]
         for name, text in sample:
-            lines += _labelled_lines(name.capitalize(), visible(text), width)
+            lines += labelled_lines(name.capitalize(), visible(text), width, _LABEL_WIDTH)
     return lines
-
-
-def _labelled_lines(label: str, words: str | Content, width: int) -> list[Content]:
-    first, *rest = styled(words).wrap(max(1, width - _LABEL_WIDTH)) or [Content()]
-    head = fit(styled((f"{label:<{_LABEL_WIDTH}}", MUTED), first), width)
-    return [head, *(styled(" " * _LABEL_WIDTH, line) for line in rest)]

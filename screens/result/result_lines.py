@@ -15,7 +15,18 @@ from tui_train.views.previous_run import differing_words
 from tui_train.views.result_details import ResultDetails, next_commands
 from tui_train.views.run_settings import shortened_setting_text
 
-from ..widgets.text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, MUTED, columns, fit, fit_path, heading, styled
+from ..widgets.text_layout import (
+    DONE_MARK,
+    FAILED_MARK,
+    KEY_STYLE,
+    MUTED,
+    columns,
+    fit,
+    fit_path,
+    heading,
+    labelled_lines,
+    styled,
+)
 
 _LABEL_WIDTH = 14
 _SETTING_LABEL_WIDTH = 19
@@ -166,10 +177,4 @@ def merge_panel_lines(lines_of_merge: Sequence[Content], width: int) -> list[Con
 
 
 def _labelled_lines(label: str, words: str | Content, width: int) -> list[Content]:
-    """Return a label and its text, in as many lines as it needs."""
-    text = styled(words)
-    room = max(1, width - _LABEL_WIDTH)
-    first, *rest = text.wrap(room)
-    name = fit((label, MUTED), _LABEL_WIDTH - 1)
-    head = fit(styled(name, " " * (_LABEL_WIDTH - name.cell_length), first), width)
-    return [head, *(styled(" " * _LABEL_WIDTH, line) for line in rest)]
+    return labelled_lines(label, words, width, _LABEL_WIDTH)

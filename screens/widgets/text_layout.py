@@ -67,6 +67,14 @@ def columns(width: int, *cells: tuple[Styled, int]) -> Content:
     return line
 
 
+def labelled_lines(label: str, words: str | Content, width: int, label_width: int) -> list[Content]:
+    """Return a label and its text, in as many lines as it needs."""
+    first, *rest = styled(words).wrap(max(1, width - label_width)) or [Content()]
+    name = fit((label, MUTED), label_width - 1)
+    head = fit(styled(name, " " * (label_width - name.cell_length), first), width)
+    return [head, *(styled(" " * label_width, line) for line in rest)]
+
+
 def heading(title: Styled, note: Styled = "", width: int = _MAX_RULE_CELLS) -> Content:
     """Return a panel's title, what is true of all of it, and the rule into which they run out."""
     words = _as_content(title)
