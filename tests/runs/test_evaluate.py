@@ -159,6 +159,8 @@ def test_what_cannot_be_evaluated_is_said_before_anything_is_loaded(full_run, tm
 
 
 GRADES = """
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -173,6 +175,11 @@ ask, tell = {"role": "user", "content": "a"}, {"role": "assistant", "content": "
 assert child.prompt_and_expected_answer({"messages": [ask, tell]}, 1) == ([ask], "b")
 assert child.prompt_and_expected_answer({"prompt": "a", "completion": "b"}, 1) == ("a", "b")
 assert child.prompt_and_expected_answer({"prompt": [ask], "chosen": [tell], "rejected": [ask]}, 1) == ([ask], "b")
+assert child.prompt_and_expected_answer({"prompt": "a"}, 1) == ("a", "")
+read, write = os.pipe()
+os.dup2(write, 1)
+child.MessagePipe().send("score", expected="half \\udc80")
+assert json.loads(os.read(read, 4096).decode())["expected"] == "half ?"
 for row in ({"messages": [ask]}, {"messages": [tell]}, {"text": "a"}):
     try:
         child.prompt_and_expected_answer(row, 7)

@@ -178,7 +178,7 @@ def prompt_and_expected_answer(row: dict[str, Any], row_number: int) -> tuple[An
         if messages and messages[-1]["role"] == "assistant" and len(messages) > 1:
             return messages[:-1], str(messages[-1].get("content") or "")
     elif row.get("prompt"):
-        answer = row.get("completion", row.get("chosen"))
+        answer = row.get("completion", row.get("chosen")) or ""
         return row["prompt"], str(answer[-1].get("content") or "") if isinstance(answer, list) else str(answer)
     raise RefusedError("data", f"row {row_number} has no prompt with an answer: score it by loss")
 

@@ -41,7 +41,9 @@ class MessagePipe:
 
     def send(self, event: str, **values: object) -> None:
         """Send one message; where nobody listens any more, end."""
-        line = json.dumps({"event": event, **values}, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        line = json.dumps({"event": event, **values}, ensure_ascii=False).encode(
+            "utf-8", "replace"
+        )  # half a character is no JSON
         try:
             self._out.write(line + b"\n")
         except OSError:
