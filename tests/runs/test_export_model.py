@@ -158,6 +158,24 @@ def test_a_file_is_written_for_ollama_and_read_back(llama_run, tmp_path):
 
 @pytest.mark.whole
 @with_llama_cpp
+def test_a_quantized_file_is_itself_read_back(llama_run, tmp_path):
+    tools = tmp_path / "llama.cpp"
+    shutil.copytree(LLAMA_CPP, tools)
+    quantizer = tools / "llama-quantize"
+    quantizer.write_text('#!/bin/sh\ncp "$1" "$2"\n')
+    quantizer.chmod(0o755)
+    options = ExportModelOptions(llama_cpp=str(tools), weights_type="q4_k_m")
+    made = export_model(llama_run, str(tmp_path / "out"), options)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["run-q4_k_m.gguf"]
+    assert made.tensors == 21
+    quantizer.write_text('#!/bin/sh\nhead -c 9000 "$1" > "$2"\n')
+    with pytest.raises(Unavailable):
+        export_model(llama_run, str(tmp_path / "cut"), options)
+    assert not (tmp_path / "cut").exists()
+
+
+@pytest.mark.whole
+@with_llama_cpp
 def test_what_the_converter_refuses_leaves_nothing(full_run, tmp_path):
     options = ExportModelOptions(llama_cpp=LLAMA_CPP)
     with pytest.raises(Unavailable, match="does not know this model's tokenizer"):

@@ -85,7 +85,8 @@ def export_model(
     converter = _find_converter(options.llama_cpp)
     quantizer = _find_quantizer(options) if options.weights_type in QUANTIZED_TYPES else ""
     _require_converter_modules(training_python(run, options.python).python)
-    name = f"{run.label.replace('=', '-')}-{options.weights_type}.gguf"
+    label = run.label.replace("=", "-")  # which names of Ollama cannot hold
+    name = f"{label}-{options.weights_type}.gguf"
     with raising_cannot_write(into), new_folder(into) as beside:
         model = weights.path
         if weights.kind == "adapter":
@@ -97,21 +98,17 @@ def export_model(
                 on_step,
                 cancelled,
             )
-        first_type = "f16" if quantizer else options.weights_type
-        first = beside / (f"{first_type}.gguf" if quantizer else name)
-        request: dict[str, Any] = {"folder": model, "converter": converter, "type": first_type, "file": str(first)}
+        request: dict[str, Any] = {"folder": model, "converter": converter, "file": str(beside / name)}
+        request |= {"type": "f16" if quantizer else options.weights_type}
+        request |= {"quantizer": quantizer, "quantized_type": options.weights_type}
         request |= {"ollama": options.server == "ollama", "trusted": options.trusts_model_code}
         done = _convert(run, request, options, on_step, cancelled)
-        if quantizer:
-            on_step("quantizing", name)
-            _quantize(quantizer, first, beside / name, options.weights_type)
-            first.unlink()
         shutil.rmtree(beside / "merged", ignore_errors=True)
         size = (beside / name).stat().st_size
         if options.server == "ollama":
             (beside / "Modelfile").write_text(modelfile_text(name, str(done["template"]), list(done["stops"])), "utf-8")
     command = (
-        shell_command("ollama", "create", run.label, "-f", str(into / "Modelfile"))
+        shell_command("ollama", "create", label, "-f", str(into / "Modelfile"))
         if options.server == "ollama"
         else shell_command("llama-server", "-m", str(into / name), "--jinja")
     )
@@ -181,11 +178,3 @@ def _find_quantizer(options: ExportModelOptions) -> str:
         remedy = f"Build it: cmake -B build && cmake --build build -t {_QUANTIZER_NAME}, in llama.cpp; or --type q8_0"
         raise NotFound(why, remedy)
     return found
-
-
-def _quantize(quantizer: str, source: Path, target: Path, weights_type: str) -> None:
-    words = [quantizer, str(source), str(target), weights_type.upper()]
-    done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
-        raise Unavailable(f"{_QUANTIZER_NAME} failed: {visible(said)}", "Export another type: --type q8_0")

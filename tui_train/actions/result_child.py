@@ -251,6 +251,7 @@ _MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
         "Export it --for gguf: llama-server uses the template as it is (--jinja).",
     ),
     "converter": ("llama.cpp's converter failed", "Bring llama.cpp up to date: git pull in its folder."),
+    "quantizer": ("llama-quantize failed", "Export another type: --type q8_0"),
     "function": ("your function failed", "Mend it, then repeat the command."),
     "login": ("you are not logged in to the Hub", "Log in: hf auth login; or set HF_TOKEN."),
     "token": (

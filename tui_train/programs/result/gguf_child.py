@@ -1,8 +1,9 @@
 """Converts a model folder with llama.cpp's own converter, and reads the file back: `python gguf_child.py REQUEST`.
 
 The request, in JSON: `folder` (a model with its tokenizer), `converter` (convert_hf_to_gguf.py), `type` (of the
-weights), `file` (the GGUF file to write), `trusted`, and `ollama` (whether a Modelfile is wanted). It sends `step` for
-what it does, then `done` with `tensors`, `size`, `architecture`, the `stops` and Ollama's `template`, or `error`.
+weights that it writes), `file` (the GGUF file to write), `quantizer` (llama-quantize, empty for none),
+`quantized_type`, `trusted`, and `ollama` (whether a Modelfile is wanted). It sends `step` for what it does, then `done`
+with `tensors`, `size`, `architecture`, the `stops` and Ollama's `template`, or `error`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ def export(request: dict[str, Any], messages: MessagePipe) -> None:
         raise RefusedError("frames", "the model has none")
     template = turn_frames(tokenizer).go_template() if request["ollama"] else ""
     messages.send("step", what="converting", of=request["folder"])
-    _convert(request)
+    unquantized = request["file"] + ".unquantized" if request["quantizer"] else request["file"]
+    _convert(request, unquantized)
+    if request["quantizer"]:
+        messages.send("step", what="quantizing", of=request["file"])
+        _quantize(request, unquantized)
     messages.send("step", what="checking", of=request["file"])
     fields, tensor_count = _read_back(request)
     written = fields.get("tokenizer.chat_template", "")
@@ -44,8 +49,18 @@ def export(request: dict[str, Any], messages: MessagePipe) -> None:
     )
 
 
-def _convert(request: dict[str, Any]) -> None:
-    words = [sys.executable, request["converter"], request["folder"], "--outfile", request["file"]]
+def _quantize(request: dict[str, Any], source: str) -> None:
+    words = [request["quantizer"], source, request["file"], request["quantized_type"].upper()]
+    done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        raise RefusedError(
+            "quantizer", (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
+        )
+    Path(source).unlink()
+
+
+def _convert(request: dict[str, Any], file: str) -> None:
+    words = [sys.executable, request["converter"], request["folder"], "--outfile", file]
     words += ["--outtype", request["type"]]
     done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
