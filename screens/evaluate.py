@@ -18,6 +18,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
 
 from .base import WizardScreen
+from .screen_words import words_on_screen
 from .widgets.dialogs import ChoiceDialog, TextDialog
 from .widgets.file_viewer import ScrollingPage
 from .widgets.hint import Hint
@@ -140,7 +141,9 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
 
     def _show_failure(self, error: TuiTrainError) -> None:
         self._needs_own_code = isinstance(error, ModelCodeNotTrusted)
-        remedy = "If you trust that file, F4 runs it, this time." if self._needs_own_code else error.remedy
+        remedy = (
+            "If you trust that file, F4 runs it, this time." if self._needs_own_code else words_on_screen(error.remedy)
+        )
         title, words = self._title, f" {visible(as_sentence(error.message))}. {visible(remedy)}"
         self.query_one("#result", Lines).show(
             lambda width: [heading("Evaluate", title, width), *styled(FAILED_MARK, words).wrap(max(1, width))]
@@ -193,6 +196,7 @@ def evaluation_lines(evaluation: Evaluation, title: str, width: int) -> list[Con
     for name, text in (("Result", result), ("Base", other)):
         lines += labelled_lines(f"  {name}", styled((text, "b")), width, _LABEL_WIDTH)
     lines += [Content(), heading("Verdict", evaluation.verdict, width), *Content(verdict_text(evaluation)).wrap(width)]
+    lines += styled((visible(evaluation.note), "$warning")).wrap(width) if evaluation.note else []
     for number, sample in enumerate(sample_texts(evaluation, _MAX_SAMPLES)):
         lines += [Content(), heading("Answers", "that differ", width)] if not number else [Content()]
         for name, text in sample:

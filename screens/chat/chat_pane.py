@@ -46,8 +46,11 @@ class ChatPane(Lines):
             self._lay_out_last_block()
 
     def add_note(self, words: str) -> None:
-        """Add a note about the answer."""
+        """Add a note about an answer that has ended: the pane is filled now, also with its prompt where that fits."""
         self._add_block(_ChatBlock("note", words))
+        if self._following:
+            self._top = max(0, len(self._rows) - self._visible_row_count)
+            self.show(self._page_lines)
 
     def _add_block(self, block: _ChatBlock) -> None:
         self._fixed_rows = len(self._rows)

@@ -120,6 +120,11 @@ class TextDialog(ModalScreen[str | None]):
             if entry.value == before:
                 list_candidates(entry)
 
+    @on(Input.Changed)
+    def _forget_refusal(self, event: Input.Changed) -> None:
+        if event.value != self.value:
+            self.query_one("#refused", Static).update("")
+
     @on(Input.Submitted)
     def _take_answer(self, event: Input.Submitted) -> None:
         if self.change is None:

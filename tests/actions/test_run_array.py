@@ -100,7 +100,7 @@ def test_an_argument_that_the_recipe_sets_as_well_is_named_by_its_key():
                       "recipe.learning_rate": 1e-3})  # fmt: skip
     with pytest.raises(BadInput, match="--learning_rate is the learning rate of the recipe") as refused:
         prepare_members(chosen, "--learning_rate=1e-4,2e-4", facts())
-    assert refused.value.remedy == "Write it as recipe.learning_rate=1,2."
+    assert refused.value.remedy == "Write it as recipe.learning_rate=1e-4,2e-4."
 
 
 @pytest.mark.parametrize(

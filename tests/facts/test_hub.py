@@ -566,7 +566,7 @@ async def test_a_model_is_chosen_from_the_cache_or_typed_by_its_id(tmp_path, hub
     from tui_train.wizard import make_wizard
 
     machine(THREE_CARD_MACHINE)
-    pause = "tui_train.screens.app.profile_edits._TYPING_PAUSE_SECONDS"
+    pause = "tui_train.screens.app.profile_edits.TYPING_PAUSE_SECONDS"
     monkeypatch.setattr(pause, 600.0)
     kept(tmp_path / "hf" / "hub", "acme/kept", model_files(dtype="float32", torch_dtype=None))
     kept(tmp_path / "hf" / "hub", "acme/part", {"config.json": b"{}"})

@@ -143,6 +143,18 @@ def test_an_evaluation_that_was_broken_off_goes_on_and_another_one_begins_anew(f
 
 
 @pytest.mark.whole
+def test_rows_that_the_run_learned_are_told(full_run, rows_file, monkeypatch):
+    monkeypatch.setattr("os.environ", {**os.environ, **OFFLINE})
+    (full_run.path / "data").mkdir()
+    data = rows_file({"What is 1?": "It is one.", "What is 2?": "It is two."})
+    learned = Path(data).read_text().splitlines(keepends=True)
+    for rows, note in ((learned[:1], "1 of these rows were learned by run"), (learned, "All of these rows"), ([], "")):
+        (full_run.path / "data/train.jsonl").write_text("".join(rows) or '{"text": "another"}\n')
+        assert evaluate_run(full_run, EvaluationOptions(data=(data,))).note.startswith(note), note
+    assert not evaluate_run(full_run, EvaluationOptions(data=(data,))).note
+
+
+@pytest.mark.whole
 def test_a_function_of_the_user_grades_and_what_it_raises_is_told_with_its_row(full_run, rows_file, tmp_path):
     data = rows_file({"What is 1?": "It is one.", "What is 2?": "It is two."})
     (tmp_path / "score.py").write_text(

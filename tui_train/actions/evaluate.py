@@ -19,7 +19,7 @@ from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput, NotFound, TuiTrainError
 from tui_train.base.files import raising_cannot_write, write_atomically
 from tui_train.base.parse import Unparsable, parse_json_object
-from tui_train.base.text import visible
+from tui_train.base.text import grouped_digits, visible
 from tui_train.profile.store import load_profile_file
 from tui_train.profile.types import Profile
 from tui_train.runs.remote_run import read_remote_place
@@ -30,7 +30,7 @@ from tui_train.runs.rundir import RunDir
 Verdict = Literal["better", "worse", "no difference"]
 DEFAULT_ROW_COUNT = 200
 EVALUATIONS_FOLDER = "evaluations"
-_HELD_OUT_FILE = "data/test.jsonl"  # in a run's folder: the rows for evaluations
+_HELD_OUT_FILE, _LEARNED_FILE = "data/test.jsonl", "data/train.jsonl"  # in a run's folder
 _MAX_SILENCE_SECONDS = 1800.0  # loading reads many GB, and a long answer takes a CPU minutes
 _NORMAL_QUANTILE = 1.96  # of a two-sided interval of 95 %
 _EQUAL_RELATIVE_TOLERANCE = 1e-4  # scores that differ by less are equal: two dtypes or devices round otherwise
@@ -161,13 +161,13 @@ def evaluate_run(
         kept.forget()
     start: type[ResultChild | HostResultChild] = HostResultChild if host else ResultChild
     request["after"] = {side: kept.last_number(side) for side in ("result", "other")}
-    child, count, usable = start(python, "evaluate_child.py", request), 0, 0
+    child, count, usable, learned = start(python, "evaluate_child.py", request), 0, 0, 0
     try:
         while (message := child.read_message(_MAX_SILENCE_SECONDS, cancelled))["event"] != "done":
             if message["event"] == "loading":
                 on_progress(visible(str(message.get("what"))), 0, 0)
             elif message["event"] == "rows":
-                count, usable = int(message["count"]), int(message["usable"])
+                count, usable, learned = (int(message[name]) for name in ("count", "usable", "learned"))
             elif message["event"] == "score":
                 kept.add(msgspec.convert(message, SideScore))
                 on_progress("", len(kept.scores), 2 * count)
@@ -177,6 +177,9 @@ def evaluate_run(
         raise BadInput("no row could be scored", "Name other rows: --data FILE")
     other_name = visible(options.earlier.name) if options.earlier else "base"
     note = "" if options.data or not options.earlier else _maybe_learned_note(run, options.earlier)
+    if learned:
+        these = "All of these rows" if learned == count else f"{grouped_digits(learned)} of these rows"
+        note = f"{these} were learned by {visible(run.name)}: of new ones that says nothing."
     evaluation = Evaluation(by=request["by"], other_name=other_name, rows=rows, usable_rows=usable, note=note)
     kept.keep_meaning(evaluation)
     return evaluation
@@ -220,6 +223,7 @@ def _request(run: RunDir, options: EvaluationOptions, host: str) -> dict[str, An
     profile = Profile()
     with contextlib.suppress(TuiTrainError):
         profile = load_profile_file(str(run.profile))
+    request |= {"learned": _learned_files(run, profile, host) if options.data else []}
     request |= {"length": profile.recipe.sequence_length or 0, "answers_only": profile.finetune.answers_only}
     request |= {"count": options.row_count, "seed": 0, "tokens": options.max_answer_tokens, "earlier": None}
     if options.earlier is not None:
@@ -279,9 +283,20 @@ def _data_files(run: RunDir, options: EvaluationOptions, host: str) -> list[str]
     held_out = run.path / _HELD_OUT_FILE
     if not held_out.is_file():
         why = f"{visible(run.name)} kept no rows for evaluations"
-        remedy = "Name rows that it did not learn: --data FILE; or train with --set data.evaluation=0.1"
+        remedy = (
+            "Name a file of rows that it did not learn (--data FILE); to hold some out, train with data.evaluation=0.1."
+        )
         raise NotFound(why, remedy)
     return [str(held_out)]
+
+
+def _learned_files(run: RunDir, profile: Profile, host: str) -> list[str]:
+    """Return the files with the rows that a run trained on."""
+    place = read_remote_place(run.path)
+    if host and place:
+        return [f"{place.folder}/{_LEARNED_FILE}"]
+    prepared = run.path / _LEARNED_FILE
+    return [str(prepared)] if prepared.is_file() else list(profile.trainer.data)
 
 
 def _path_on_host(path: str, host: str) -> str:

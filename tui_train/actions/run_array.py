@@ -1,7 +1,7 @@
 """An array: several runs of one profile that differ in a single value, planned before the first of them starts."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -68,7 +68,7 @@ def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMe
     # Each waits for its turn, so what uses the GPUs now is in nobody's way.
     facts = facts if facts.scheduler else facts_with_idle_gpus(facts)
     return tuple(
-        ArrayMember(f"{key}={value}", _prepare_member(own, facts, key), at_once)
+        ArrayMember(f"{key}={value}", _prepare_member(own, facts, key, values), at_once)
         for value, own in zip(values, profiles, strict=True)
     )
 
@@ -108,11 +108,11 @@ def _profile_with_edit(profile: Profile, key: str, value: str, array: str) -> Pr
     return fields.profile_with_value(profile, "trainer.arguments", tuple(words))
 
 
-def _prepare_member(profile: Profile, facts: Facts, varied: str) -> PreparedPlan:
+def _prepare_member(profile: Profile, facts: Facts, varied: str, values: Sequence[str]) -> PreparedPlan:
     setup = make_setup(profile, facts)
     if key := _chosen_recipe_key_of_argument(setup, varied):
         message = f"{visible(varied)} is the {fields.get_field(key).label.lower()} of the recipe, which is set as well"
-        raise BadInput(message, f"Write it as {key}=1,2.")
+        raise BadInput(message, visible(f"Write it as {key}={','.join(values)}."))
     if output := profile.trainer.output or setup.user_output_folder:
         message = f"all runs of the array would write to {visible(output)}"
         raise BadInput(message, "Leave trainer.output empty: each run then has an output folder of its own.")

@@ -1,11 +1,11 @@
 """Scores a result and what it is compared with on the same rows: `python evaluate_child.py REQUEST`.
 
 The request, in JSON: that of chat_child.py, with `earlier` (another result, as `folder`, `adapter`, `base`, `revision`;
-null: the base), `data` (files or folders), `count` (of their rows, chosen by `seed`; 0 for all), `after` (of each side
-the number of the row that it scored last, -1 for none), `by` (loss, exact, regex or function), `pattern`, `function`
-(FILE:NAME), `tokens` (of an answer at most), `length` (tokens at which a row is cut, 0 for never) and `answers_only`
-(null: where the chat template marks answers). It sends `rows`, a `score` of each row by each side, of which higher is
-better, and `done`, or `error`.
+null: the base), `data` (files or folders), `learned` (those that were trained on), `count` (of the rows of `data`,
+chosen by `seed`; 0 for all), `after` (of each side the number of the row that it scored last, -1 for none), `by`
+(loss, exact, regex or function), `pattern`, `function` (FILE:NAME), `tokens` (of an answer at most), `length` (tokens
+at which a row is cut, 0 for never) and `answers_only` (null: where the chat template marks answers). It sends `rows`,
+a `score` of each row by each side, of which higher is better, and `done`, or `error`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import json
 import random
 import re
 import runpy
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import result_load as load
@@ -29,6 +31,7 @@ import data_template as template
 
 _LOGITS_AT_ONCE = 256  # tokens whose logits are held in float32
 _MAX_SAMPLE_CHARACTERS = 2000
+_MAX_SECONDS_OF_LOOKING = 20.0  # for rows among those that were trained on
 _Scorer = Callable[[Any, Any, dict[str, Any], int], dict[str, Any]]
 
 
@@ -41,7 +44,10 @@ def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
             if chosen is None:
                 chosen, marking = _usable_rows_and_marking(request, tokenizer)
                 numbers = _numbers_of_rows(chosen.usable_count(), request["count"], request["seed"])
-                messages.send("rows", count=len(numbers), usable=chosen.usable_count())
+                learned = _count_learned(
+                    request["learned"], (row for at, row in enumerate(chosen.rows()) if at in numbers)
+                )
+                messages.send("rows", count=len(numbers), usable=chosen.usable_count(), learned=learned)
                 score = score or _LossScorer(request, marking)
             assert score is not None  # noqa: S101 - set with the rows
             for number, row in enumerate(chosen.rows()):
@@ -102,6 +108,27 @@ def _usable_rows_and_marking(
     if alone is None:
         alone = template.are_answers_learned_by_default(marking, name)
     return chosen, marking if alone and marking.possible else None
+
+
+def _count_learned(training_files: list[str], rows: Iterable[dict[str, Any]]) -> int:
+    """Return how many rows are among those that were trained on, 0 where these are too many to read soon."""
+    wanted, ends = {_row_key(row): 0 for row in rows}, time.monotonic() + _MAX_SECONDS_OF_LOOKING
+    unchecked = data_chosen.ChatTemplate("", "", "", answers_only=False)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            trained = data_chosen.choose_rows(training_files, unchecked) if training_files else None
+    except data_chosen.DataError:
+        return 0
+    for row in trained.rows() if trained else ():
+        if time.monotonic() > ends:
+            return 0
+        if (key := _row_key(row)) in wanted:
+            wanted[key] = 1
+    return sum(wanted.values())
+
+
+def _row_key(row: dict[str, Any]) -> str:
+    return json.dumps(row, sort_keys=True, default=str)
 
 
 def _numbers_of_rows(usable: int, count: int, seed: int) -> set[int]:
