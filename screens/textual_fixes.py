@@ -18,7 +18,7 @@ from textual.await_complete import AwaitComplete
 from textual.color import Color
 from textual.content import Content
 from textual.driver import Driver
-from textual.events import Key, ScreenResume
+from textual.events import Key, Resize, ScreenResume
 from textual.geometry import Offset, Size
 from textual.screen import Screen
 from textual.style import Style
@@ -44,6 +44,7 @@ def fix_textual() -> None:
     _fix_reversed_options()
     _stop_cursor_blinking()
     _skip_second_layout()
+    _ignore_sizes_of_before()
     _skip_second_drawing()
     _skip_layout_of_mounted_screen()
     _fix_widgets_kept_by_cache()
@@ -139,6 +140,21 @@ def _skip_second_layout() -> None:
             resized(self, size)
 
     Screen._screen_resized = fixed  # type: ignore[method-assign]
+
+
+def _ignore_sizes_of_before() -> None:
+    """A screen is laid out for the size that the terminal has now (8.2.8; no issue upstream)."""
+    on_resize = Screen._on_resize
+
+    @wraps(on_resize)
+    async def fixed(self: Screen[Any], event: Resize) -> None:
+        # Each layout tells the screen its size once more. Two sizes that wait at once, as of a corner that is dragged,
+        # would call each other back for ever, or the older one would win.
+        event.stop()
+        now = self.app.size
+        await on_resize(self, event if event.size == now else Resize(now, now))
+
+    Screen._on_resize = fixed  # type: ignore[method-assign]
 
 
 def _skip_second_drawing() -> None:

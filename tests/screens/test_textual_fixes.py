@@ -16,7 +16,8 @@ from textual._styles_cache import StylesCache
 from textual.app import App, ComposeResult
 from textual.color import Color
 from textual.content import Content
-from textual.events import Click, Key
+from textual.events import Click, Key, Resize
+from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import AwaitMount, Widget
 from textual.widgets import Input, OptionList
@@ -179,6 +180,21 @@ async def test_a_screen_is_not_laid_out_again_for_the_size_that_it_has(monkeypat
             resized(pilot.app.screen, pilot.app.screen.size)
         monkeypatch.undo()
     assert times == [unfixed(Screen._screen_resized)]
+
+
+@pytest.mark.parametrize("is_fixed", [True, False])
+async def test_a_screen_keeps_to_the_size_that_the_terminal_has(monkeypatch, is_fixed):
+    """A layout tells its size again, which is an old one by then while somebody drags the corner of a terminal."""
+    make_wizard()
+    if not is_fixed:
+        monkeypatch.setattr(Screen, "_on_resize", unfixed(Screen._on_resize))
+    async with App[None]().run_test(size=(100, 30)) as pilot:
+        await pilot.pause()
+        pilot.app.screen.post_message(Resize(Size(120, 40), Size(120, 40)))
+        await pilot.pause()
+        assert (pilot.app.screen._size == Size(100, 30)) is is_fixed
+        await pilot.resize_terminal(90, 20)
+        assert pilot.app.screen._size == Size(90, 20)
 
 
 async def test_a_new_screen_is_not_laid_out_again_once_it_is_mounted(monkeypatch: pytest.MonkeyPatch) -> None:
