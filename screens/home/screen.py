@@ -314,8 +314,10 @@ on each panel and group, which goes there, q quit."""
 
         key, pane = self.row_list.cursor, next(iter(self.query(RunPane)), None)
         if pane is None:
+            if not (middle := self.query_one("#middle")).is_attached:
+                return  # the screen is being left
             pane = RunPane()
-            self.query_one("#middle").mount(pane)
+            middle.mount(pane)
         self._show_losses(None)
         if run := self.state.runs.get(key):
             self._details = self._details if self._pane_key == key else None

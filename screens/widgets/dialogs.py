@@ -122,7 +122,7 @@ class TextDialog(ModalScreen[str | None]):
 
     @on(Input.Changed)
     def _forget_refusal(self, event: Input.Changed) -> None:
-        if event.value != self.value:
+        if event.value != visible(self.value):
             self.query_one("#refused", Static).update("")
 
     @on(Input.Submitted)
