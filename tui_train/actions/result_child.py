@@ -252,7 +252,7 @@ _MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
     ),
     "converter": ("llama.cpp's converter failed", "Bring llama.cpp up to date: git pull in its folder."),
     "quantizer": ("llama-quantize failed", "Export another type: --type q8_0"),
-    "function": ("your function failed", "Mend it, then repeat the command."),
+    "function": ("your function failed", "Correct it, then repeat the command."),
     "login": ("you are not logged in to the Hub", "Log in: hf auth login; or set HF_TOKEN."),
     "token": (
         "the Hub does not accept the token",
