@@ -47,7 +47,7 @@ def partition_summary(partition: Partition) -> str:
 
 
 def reservation_summary(reservation: Reservation) -> str:
-    """Return whether a reservation is active, in which partition, until when, and for whom."""
+    """Return whether a reservation is active, in which partition, until when, and who may use it."""
     where = f" in {reservation.partition}" if reservation.partition else ""
     until = f", until {reservation.ends}" if reservation.ends else ""
     whose = f", for {reservation.holders}" if reservation.holders else ""

@@ -55,7 +55,7 @@ class Partition(Struct, frozen=True, kw_only=True):
 class Reservation(Struct, frozen=True, kw_only=True):
     """Nodes that are kept for somebody for a time: whether that is now (`active`), when it ends, and its partition.
 
-    `holders` are the users, groups and accounts for whom, separated by commas, empty where Slurm names none.
+    `holders` are the users, groups and accounts that may use it, separated by commas, empty where Slurm names none.
     """
 
     name: str
