@@ -344,7 +344,7 @@ async def test_other_hosts_are_asked_once_their_names_stand(host):
         await pilot.press("enter")
         await wait_for_step(pilot, "Recipe")
         box, nowhere = app.facts.training_hosts["box"], app.facts.training_hosts["nowhere"]
-        assert (box.problem, box.toolchain.python) == ("", sys.executable)
+        assert (box.problem, box.toolchain and box.toolchain.python) == ("", sys.executable)
         assert nowhere.problem
         await press_keys("escape")(pilot)
         await wait_for_step(pilot, "Backend")

@@ -131,6 +131,8 @@ PLANS = {
     "accelerate": ({**IMAGE, **TWO, "trainer.launcher": "accelerate"}, facts(gpus=CARDS)),
     "sharded": ({**IMAGE, "trainer.launcher": "accelerate", "trainer.strategy": "fsdp2"}, facts(gpus=CARDS)),
 }  # fmt: skip
+# Several machines that SkyPilot starts again are refused.
+MANIFEST_PLANS = [pair for pair in product(MANIFESTS, PLANS) if pair != ("skypilot", "restarted")]
 
 
 def test_the_command_line_knows_all_of_them():
@@ -139,7 +141,7 @@ def test_the_command_line_knows_all_of_them():
     assert len({member.FILE_NAME for member in MANIFESTS.values()}) == len(MANIFESTS)
 
 
-@pytest.mark.parametrize(("kind", "name"), sample(product(MANIFESTS, PLANS), 5))
+@pytest.mark.parametrize(("kind", "name"), sample(MANIFEST_PLANS, 5))
 def test_the_schemas_take_every_manifest(kind, name):
     cluster, manifest, documents = made(kind, *PLANS[name])
     accept(kind, documents)
@@ -445,7 +447,7 @@ def test_hostile_names_stay_text(kind, text):
 
 @pytest.mark.parametrize("name", sample(PLANS, 3))
 def test_what_machines_run_is_clean(tmp_path, name):
-    for kind in MANIFESTS:
+    for kind in (kind for kind, plan in MANIFEST_PLANS if plan == name):
         (tmp_path / f"{kind}.sh").write_text("#!/usr/bin/env bash\n" + script(kind, made(kind, *PLANS[name])[2]))
     tool = Path(sys.executable).with_name("shellcheck")
     scripts = sorted(tmp_path.glob("*.sh"))

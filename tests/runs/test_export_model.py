@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from tui_train.programs import hub_cache
 
 LLAMA_CPP = os.environ.get("TUI_TRAIN_TEST_LLAMA_CPP", "")
 with_llama_cpp = pytest.mark.skipif(
-    not LLAMA_CPP, reason="NOT TESTED: GGUF, for which TUI_TRAIN_TEST_LLAMA_CPP names a folder of llama.cpp"
+    not LLAMA_CPP or not find_spec("sentencepiece"),
+    reason="NOT TESTED: GGUF, for which TUI_TRAIN_TEST_LLAMA_CPP names a folder of llama.cpp; it needs sentencepiece",
 )
 GO = shutil.which("go")
 with_go = pytest.mark.skipif(not GO, reason="NOT TESTED: templates of Ollama, which Go renders")

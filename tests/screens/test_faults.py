@@ -37,6 +37,7 @@ from textual.worker import Worker
 from tui_train.screens.chat.screen import ChatScreen
 from tui_train.screens.compare import CompareScreen
 from tui_train.screens.discovery import machine_queries
+from tui_train.screens.evaluate import EvaluateScreen
 from tui_train.screens.hardware.screen import HardwareScreen
 from tui_train.screens.home.screen import HomeScreen
 from tui_train.screens.messages import OpenDataPreview, OpenRun, OpenStep
@@ -135,13 +136,17 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
         app.screen.post_message(OpenRun(finished_run(tmp_path)))
     elif owner == "DataPreviewScreen":
         app.post_message(OpenDataPreview())
-    elif owner in {"ResultScreen", "ChatScreen"}:
+    elif owner in {"ResultScreen", "ChatScreen", "EvaluateScreen"}:
         run = finished_run(tmp_path)
         (run.path / "output/model").mkdir(parents=True)
         (run.path / "output/model/config.json").write_text("{}")
         made = read_result(run)
-        screen = ResultScreen(run, made) if owner == "ResultScreen" else ChatScreen(run, compare=False)
-        app.push_screen(screen)
+        opened = {
+            "ResultScreen": lambda: ResultScreen(run, made),
+            "ChatScreen": lambda: ChatScreen(run, compare=False),
+            "EvaluateScreen": lambda: EvaluateScreen(run),
+        }
+        app.push_screen(opened[owner]())
     elif owner == "CompareScreen":
         app.push_screen(CompareScreen((finished_run(tmp_path),)))
     elif owner in {"ChoiceDialog", "TextDialog"}:
