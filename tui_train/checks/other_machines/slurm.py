@@ -15,7 +15,7 @@ SIGNAL_MARGIN_SECONDS = 60
 # sbatch reads its options from comments, which it splits at spaces and unquotes.
 _SBATCH_VALUE_PATTERN = re.compile(r"[\w.,:@+/-]*", re.ASCII)
 _SBATCH_OPTION_PATTERN = re.compile(r"--([a-z][a-z-]*)(=[\w.,:@+/%*&|\[\]()=-]+)?", re.ASCII)
-_SBATCH_OPTIONS_SET_BY_PLAN = frozenset({
+SBATCH_OPTIONS_SET_BY_PLAN = frozenset({
     "nodes", "ntasks", "ntasks-per-node", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "cpus-per-task",
     "cpus-per-gpu", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "tres-per-task", "partition",
     "account", "time", "signal", "requeue", "no-requeue", "output", "error", "open-mode", "chdir", "array", "wrap",
@@ -73,7 +73,7 @@ def _why_option_refused_and_remedy(sbatch_option: str, gpu_count: int) -> tuple[
     # sbatch takes the beginning of a name for the whole.
     if any(option.startswith(name) for option in _SBATCH_OPTIONS_WITHOUT_FOLLOWED_JOB):
         return f"--{name} cannot be used: tui-train follows the job in this cluster only", "Leave it out."
-    if any(option.startswith(name) for option in _SBATCH_OPTIONS_SET_BY_PLAN):
+    if any(option.startswith(name) for option in SBATCH_OPTIONS_SET_BY_PLAN):
         remedy = "Leave it out; machines, time and partition have keys of their own (`tui-train keys slurm`)."
         return f"--{name} is set by the plan", remedy
     requested = (

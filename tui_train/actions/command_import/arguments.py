@@ -1,0 +1,166 @@
+"""The arguments of a training: those that its preset passes are values of the recipe, all others stay as they are."""
+
+from collections.abc import Iterator, Sequence
+
+from tui_train.actions.command_import.shell import Word
+from tui_train.actions.command_import.table import ImportTable
+from tui_train.base.errors import BadInput
+from tui_train.profile import batch
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, PresetArgument, condition_placeholder
+from tui_train.setup.recipe.options import UserOption, given_options, normalized_option
+from tui_train.trainers import trainer_of
+
+# They are counted with the processes, which makes others of them.
+_COUNTED_PLACEHOLDERS = ("total_batch", "accumulation", "total_accumulation")
+_PLACEHOLDERS_NOT_TAKEN = frozenset({
+    *_COUNTED_PLACEHOLDERS, "data", "data_format", "validation_data", "test_data", "world_size", "device", "backend",
+    "tensorboard", "wandb", "trackio", "trackers", "report_to", "log_with", "trackio_project",
+})  # fmt: skip
+_VALUE_BY_SWITCH_WORD = {"yes": True, "no": False}
+
+
+def import_arguments(table: ImportTable, words: Sequence[Word]) -> None:
+    """Take or keep the words after the script or module that the table has by now."""
+    known = _without_unknown_words(table, words)
+    preset = trainer_of(table.profile).preset
+    options = {option.position: option for option in given_options(known, accept_without_dashes=False)}
+    names = [option.option for option in options.values()]
+    sure = {option.option: option for option in options.values() if names.count(option.option) == 1}
+    last_plain = max((at for at, word in enumerate(known) if _is_plain(at, word, options)), default=-1)
+    if preset.user_arguments_first:
+        # A config file among the arguments overrides what stands before it.
+        sure = {name: option for name, option in sure.items() if option.position > last_plain}
+    ours: dict[int, str] = {}
+    for argument in () if "--" in known else preset.arguments:
+        if not argument.after and (matched := _matching_options(argument, sure)):
+            _take_argument(table, argument, matched, ours)
+    _take_batch(table, preset.arguments, sure, ours)
+    at = 0
+    while at < len(known):
+        option = options.get(at)
+        end = at + (len(option.words) if option else 1)
+        if at not in ours:
+            table.keep(known[at:end])
+        at = end
+
+
+def _without_unknown_words(table: ImportTable, words: Sequence[Word]) -> tuple[str, ...]:
+    """Return the words whose text is known, and say why others are not; with such a value goes its option."""
+    known: list[str] = []
+    for word in words:
+        if not word.problem:
+            known.append(word.text)
+            continue
+        takes_option = known and known[-1].startswith("-") and "=" not in known[-1] and not word.text.startswith("-")
+        table.miss(" ".join([*([known.pop()] if takes_option else []), word.text]), word.problem)
+    return tuple(known)
+
+
+def _is_plain(position: int, word: str, options: dict[int, UserOption]) -> bool:
+    before = options.get(position - 1)
+    return not word.startswith("-") and not (before and len(before.words) == 2)
+
+
+def _matching_options(argument: PresetArgument, sure: dict[str, UserOption]) -> list[tuple[UserOption, str]]:
+    """Return the options that are all of what a preset passes together, each with the template of its value."""
+    matched: list[tuple[UserOption, str]] = []
+    for name, template in _options_of_argument(argument):
+        spellings = (name, *map(normalized_option, argument.also))
+        option = next((sure[spelling] for spelling in spellings if spelling in sure), None)
+        placeholder = PLACEHOLDER_PATTERN.fullmatch(template)
+        if option is None or not (placeholder or option.value.lower() == template.lower()):
+            return []
+        matched.append((option, placeholder[1] if placeholder else ""))
+    return matched
+
+
+def _options_of_argument(argument: PresetArgument) -> Iterator[tuple[str, str]]:
+    """Yield the options of an argument of a preset, each with its value."""
+    previous = ""
+    for word in argument.words:
+        option, equals, value = word.partition("=")
+        if equals or (word.startswith("-") and word == argument.words[-1]):
+            yield normalized_option(option), value or "true"
+        elif not word.startswith("-") and previous:
+            yield normalized_option(previous), word
+        previous = word
+
+
+def _take_argument(
+    table: ImportTable, argument: PresetArgument, matched: list[tuple[UserOption, str]], ours: dict[int, str]
+) -> None:
+    """Take options as the value that has the preset pass the same ones."""
+    shown = " ".join(" ".join(option.words) for option, _ in matched)
+    names = [(name, option.value) for option, name in matched if name]
+    condition, _, wanted = argument.when.partition("=")
+    if condition and not condition.endswith("!") and not names:
+        names = [(condition, wanted)]
+    if len(names) > 1 or any(name in _PLACEHOLDERS_NOT_TAKEN or name not in KEY_BY_PLACEHOLDER for name, _ in names):
+        return
+    if not names:
+        if argument.when and not _holds(table, argument.when):
+            return
+        table.replace(shown, "the preset passes it")
+    else:
+        ((name, text),) = names
+        if not _take_value(table, shown, name, text):
+            return
+    ours.update({option.position: shown for option, _ in matched})
+
+
+def _holds(table: ImportTable, condition: str) -> bool:
+    """Return whether the condition of an argument surely holds: here only that the precision is another one."""
+    precision = table.profile.recipe.precision
+    return (
+        condition_placeholder(condition) == "precision" and bool(precision) and condition != f"precision!={precision}"
+    )
+
+
+def _take_value(table: ImportTable, words: str, name: str, text: str) -> bool:
+    """Set the key of a placeholder, and return whether that has the same meaning for the training."""
+    key = KEY_BY_PLACEHOLDER[name]
+    try:
+        value = table.parsed(key, text)
+        is_share = isinstance(value, float) and 0 < value < 1
+        if value in {None, ""} or (key == "recipe.warmup" and is_share != (name == "warmup_ratio") and value):
+            return False
+        if name == "whole_epochs" and isinstance(value, float) and not value.is_integer():
+            return False
+        table.take_value(words, key, value)
+    except BadInput:
+        return False
+    return True
+
+
+def _take_batch(
+    table: ImportTable, arguments: Sequence[PresetArgument], sure: dict[str, UserOption], ours: dict[int, str]
+) -> None:
+    """Take what is counted with the processes, where their number is known: the accumulation as the global batch."""
+    processes = _processes(table)
+    for argument in arguments:
+        matched = [] if argument.after else _matching_options(argument, sure)
+        if len(matched) != 1 or matched[0][1] not in _COUNTED_PLACEHOLDERS:
+            continue
+        ((option, name),) = matched
+        number, micro_batch = int(option.value) if option.value.isdecimal() else 0, table.profile.recipe.micro_batch
+        if name == "total_batch" and processes and number and number % processes == 0:
+            table.take_value(" ".join(option.words), "recipe.micro_batch", number // processes, "of each process")
+        elif name != "total_batch" and micro_batch and number and (processes or name == "total_accumulation"):
+            copies = 1 if name == "total_accumulation" else processes
+            whole = micro_batch * number * copies
+            if name == "total_accumulation" and (
+                not processes or batch.gradient_accumulation(whole, micro_batch, processes) is None
+            ):
+                continue
+            table.take_value(
+                " ".join(option.words), "recipe.global_batch", whole, f"{micro_batch} x {number} x {copies}"
+            )
+        else:
+            continue
+        ours[option.position] = name
+
+
+def _processes(table: ImportTable) -> int:
+    """Return the processes of all machines, 0 where that depends on the GPUs of the machine."""
+    hardware, machines = table.profile.hardware, table.profile.nodes.count
+    return (hardware.processes or len(hardware.gpus)) * machines

@@ -1,0 +1,115 @@
+"""The table of an import: what becomes of each word, and the profile that it makes."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from tui_train.actions.command_import.shell import Word
+from tui_train.base.errors import BadInput
+from tui_train.profile import fields, typed_lists
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN
+from tui_train.profile.types import Profile
+
+_ADDED_KEYS = frozenset({"communication.without", "trainer.secrets", "container.mounts", "slurm.options"})
+_KEYS_KNOWN_TO_SLURM = frozenset({"nodes.count", "nodes.address", "nodes.port", "hardware.processes"})
+Outcome = Literal["taken", "argument", "replaced", "not understood"]
+
+
+class ImportedWords(Struct, frozen=True):
+    """Words that belong together, what became of them, and as what (KEY=VALUE), or why."""
+
+    words: str
+    outcome: Outcome
+    text: str
+
+
+class Import(Struct, frozen=True):
+    """A profile, and what became of each word that it was made of."""
+
+    profile: Profile
+    rows: tuple[ImportedWords, ...]
+
+
+class ImportTable:
+    """Makes a profile of words, one after the other; paths are taken from `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.profile = fields.profile_with_value(Profile(), "trainer.kind", "script")
+        self.rows: list[ImportedWords] = []
+        # Folders of the machine by where a container has them, the deepest first.
+        self.folder_by_mount: dict[str, str] = {}
+
+    def take(self, words: str, key: str, text: str | Word, why: str = "") -> None:
+        """Set a key to a text; where it does not take that, the words are not understood."""
+        word = Word(text) if isinstance(text, str) else text
+        if word.problem and key in _KEYS_KNOWN_TO_SLURM and self.profile.hardware.scheduler == "slurm":
+            self.replace(words, "the job says it to the plan")
+            return
+        if word.problem:
+            self.miss(words, word.problem)
+            return
+        try:
+            self.take_value(words, key, self.parsed(key, word.text), why)
+        except BadInput as error:
+            self.miss(words, f"{error.message}: {error.remedy}")
+
+    def take_value(self, words: str, key: str, value: fields.FieldValue, why: str = "") -> None:
+        """Set a key to a value; BadInput outside its limits."""
+        self.take_values(words, {key: value}, why)
+
+    def take_values(self, words: str, value_by_key: Mapping[str, fields.FieldValue], why: str = "") -> None:
+        """Set keys to values; BadInput outside their limits. What may be several is added to those before."""
+        for key, value in value_by_key.items():
+            before, whole = fields.get_value(self.profile, key), value
+            if isinstance(value, dict) and isinstance(before, dict):
+                whole = {**before, **value}
+            elif key in _ADDED_KEYS and isinstance(value, tuple) and isinstance(before, tuple):
+                whole = tuple(dict.fromkeys((*before, *value)))
+            self.profile = fields.profile_with_value(self.profile, key, whole)
+        edits = " ".join(f"{key}={fields.format_value(value)}" for key, value in value_by_key.items())
+        self._add(words, "taken", f"{edits} ({why})" if why else edits)
+
+    def keep(self, words: Iterable[str]) -> None:
+        """Keep words as arguments of the training."""
+        kept = tuple(words)
+        for name in set(PLACEHOLDER_PATTERN.findall(" ".join(kept))) & KEY_BY_PLACEHOLDER.keys():
+            self.miss(typed_lists.join_values(kept), f"{{{name}}} would be filled in: here it stands for the recipe's")
+            return
+        all_arguments = (*self.profile.trainer.arguments, *kept)
+        self.profile = fields.profile_with_value(self.profile, "trainer.arguments", all_arguments)
+        self._add(typed_lists.join_values(kept), "argument", "passed on as it is")
+
+    def replace(self, words: str, why: str) -> None:
+        """Say what does instead what the words did."""
+        self._add(words, "replaced", why)
+
+    def miss(self, words: str, why: str) -> None:
+        """Say why the words are not understood; nothing of them is in the profile."""
+        self._add(words, "not understood", why)
+
+    def keep_in_file(self, words: str) -> None:
+        """Say that the plan goes on reading this where it stands."""
+        self._add(words, "taken", "kept: the plan reads that file")
+
+    def _add(self, words: str, outcome: Outcome, text: str) -> None:
+        self.rows.append(ImportedWords(words, outcome, text))
+
+    def parsed(self, key: str, text: str) -> fields.FieldValue:
+        """Return a text as the value of a key, relative paths from the folder; BadInput where it is none."""
+        row = fields.get_field(key)
+        if row.kind == "path":
+            return fields.absolute_field_path(row, self.path_on_machine(text), self.folder)
+        if row.kind == "model":
+            return fields.absolute_model_reference(text, self.folder)
+        return (text,) if row.kind in {"words", "names"} else fields.parse_value(row, text)
+
+    def path_on_machine(self, path: str) -> str:
+        """Return the path on the machine of one in a container; others as they are."""
+        whole = str(self.folder / path)
+        for mount, folder in self.folder_by_mount.items():
+            if whole == mount or whole.startswith(f"{mount.rstrip('/')}/"):
+                return folder + whole[len(mount.rstrip("/")) :]
+        return path
