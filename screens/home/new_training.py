@@ -1,4 +1,4 @@
-"""Starting a new training from Home: a start option, or a path or model name that is pasted or typed."""
+"""Starting a new training from Home: a start option, or a path, model name or command that is pasted or typed."""
 
 from typing import TYPE_CHECKING
 
@@ -6,6 +6,7 @@ from textual import work
 from textual.events import Paste
 
 from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import visible
 
 from ..base import WizardScreen
 from ..messages import OpenStep, SetProfile
@@ -13,9 +14,10 @@ from ..widgets.text_layout import MUTED, styled
 from .start_options import START_OPTIONS
 
 if TYPE_CHECKING:
+    from tui_train.actions.command_import.table import Import
     from tui_train.profile.types import Profile
 
-_PATH_QUESTION = """Data, a script, a profile, a model's folder or its name on the Hub:
+_PATH_QUESTION = """Data, a script, a profile, a model's folder or its name on the Hub, a torchrun line:
 
 Several files, or a model and its data, go in one line."""
 
@@ -55,13 +57,28 @@ class NewTrainingScreen(WizardScreen):
 
     @work(thread=True, group="paste", exclusive=True)
     def _open_pasted_text(self, text: str) -> None:
-        """Open what a text begins; where that is nothing, ask on with the text at hand."""
+        """Open what a text begins, or ask about a command; where that is nothing, ask on with the text at hand."""
         try:
+            if imported := _import_of_text(text):
+                self.app.call_from_thread(self._ask_import, imported)
+                return
             profile, notice = _profile_and_notice_of_text(text)
         except TuiTrainError as error:
             self.app.call_from_thread(self._ask_path, " ".join(text.splitlines()), error)
         else:
             self.app.call_from_thread(self.open_step_with_profile, profile, save_as_draft=False, notice=notice)
+
+    def _ask_import(self, imported: "Import") -> None:
+        """Show what becomes of each word of a command, and open the steps where that is taken."""
+        from .import_dialog import ImportDialog
+
+        def answered(is_taken: bool | None) -> None:
+            if is_taken:
+                notice = f"{imported.profile.name}: s on Preview saves it"
+                self.open_step_with_profile(imported.profile, save_as_draft=False, notice=visible(notice))
+
+        if self.app.screen is self:
+            self.app.push_screen(ImportDialog(imported), answered)
 
     def _ask_path(self, text: str = "", refusal: TuiTrainError | None = None) -> None:
         """Ask for a path or a model's name until it begins something."""
@@ -70,18 +87,36 @@ class NewTrainingScreen(WizardScreen):
         from ..widgets.dialogs import TextDialog
 
         recognised: list[Profile] = []
+        commands: list[Import] = []
 
         def recognise(typed: str) -> str:
+            commands[:] = filter(None, (_import_of_text(typed),))
+            if commands:
+                return ""
             profile, notice = _profile_and_notice_of_text(typed)
             recognised[:] = [profile]
             return notice
 
         def answered(notice: str | None) -> None:
-            if notice is not None:
+            if notice is not None and commands:
+                self._ask_import(commands[0])
+            elif notice is not None:
                 self.open_step_with_profile(recognised[0], save_as_draft=False, notice=notice)
 
         if self.app.screen is self:
             self.app.push_screen(TextDialog(_PATH_QUESTION, text, recognise, names_in_local_folder, refusal), answered)
+
+
+def _import_of_text(text: str) -> "Import | None":
+    """Return what a command or the file of one means, None for what is neither; for a worker: disks may be slow."""
+    from pathlib import Path
+
+    from tui_train.actions.command_import import imports
+
+    file = Path(text.strip()).expanduser() if "\n" not in text.strip() else None
+    if file and file.suffix.lower() in imports.IMPORTABLE_SUFFIXES and file.is_file():
+        return imports.import_file(file.absolute(), Path.cwd())
+    return imports.import_text(text, Path.cwd()) if imports.looks_like_command(text) else None
 
 
 def _profile_and_notice_of_text(text: str) -> "tuple[Profile, str]":

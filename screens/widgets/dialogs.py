@@ -23,7 +23,7 @@ from .path_suggester import ListFolderNames, PathSuggester
 from .text_layout import FAILED_MARK, KEY_STYLE, styled
 
 
-def _keys_with_words_line(*keys_and_words: tuple[str, str]) -> Content:
+def keys_with_words_line(*keys_and_words: tuple[str, str]) -> Content:
     """Return keys with what they do, as the line at the bottom of screens has them."""
     return Content("   ").join([styled((key, KEY_STYLE), f" {words}") for key, words in keys_and_words])
 
@@ -44,7 +44,7 @@ class ChoiceDialog(ModalScreen[str]):
         with Vertical(classes="dialog"):
             yield Static(self.question, markup=False, classes="question")
             yield OptionList(*(Option(words, id=name) for name, words in self.answers.items()), markup=False)
-            yield Static(_keys_with_words_line(("↑↓", "Choose"), ("Enter", "OK"), ("Esc", "Cancel")))
+            yield Static(keys_with_words_line(("↑↓", "Choose"), ("Enter", "OK"), ("Esc", "Cancel")))
 
     def show_question(self, question: str) -> None:
         """Show another question, while it is open."""
@@ -110,7 +110,7 @@ class TextDialog(ModalScreen[str | None]):
             yield _LineInput(visible(self.value), compact=True, suggester=suggester)
             yield Static(_refusal_line(self._refusal) if self._refusal else "", id="refused", markup=False)
             completes = (("Tab", "Complete"),) if self.list_folder_names else ()
-            yield Static(_keys_with_words_line(("Enter", "OK"), *completes, ("Esc", "Cancel")))
+            yield Static(keys_with_words_line(("Enter", "OK"), *completes, ("Esc", "Cancel")))
 
     def action_complete(self) -> None:
         """Complete the path with the suggestion; where several names begin so, show them."""
@@ -162,7 +162,7 @@ class HelpScreen(ModalScreen[None]):
         """Put the lines on a page that scrolls."""
         with ScrollingPage(id="help"):
             yield Lines()
-        yield Static(_keys_with_words_line(("↑↓", "Scroll"), ("Esc", "Close")), classes="bottom")
+        yield Static(keys_with_words_line(("↑↓", "Scroll"), ("Esc", "Close")), classes="bottom")
 
     def on_mount(self) -> None:
         """Draw the help."""

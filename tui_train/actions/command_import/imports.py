@@ -26,6 +26,7 @@ IMPORTABLE_TEXT = (
     "or a file: a shell or sbatch script, or the YAML of accelerate, LLaMA-Factory or axolotl."
 )
 _YAML_SUFFIXES = frozenset({".yaml", ".yml"})
+IMPORTABLE_SUFFIXES = _YAML_SUFFIXES | {".sh", ".sbatch", ".slurm"}
 _PYTHON_PATTERN = re.compile(r"python(\d+(\.\d+)?)?")
 _LAUNCHER_BY_MODULE = {
     "torch.distributed.run": "torchrun",
@@ -72,6 +73,10 @@ def import_words(words: Sequence[str], folder: Path) -> Import:
     """Return what words on a command line mean: a file, the text of a command, or its words; BadInput if nothing."""
     if len(words) == 1 and (folder / words[0]).is_file():
         return import_file(folder / words[0], folder)
+    if len(words) > 1 and any(letter.isspace() for letter in words[0]):
+        raise BadInput(
+            "there are more words after the command in quotes", "Put options before it, and quote all of it."
+        )
     return import_text(words[0] if len(words) == 1 else shlex.join(words), folder)
 
 

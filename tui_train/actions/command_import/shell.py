@@ -75,7 +75,8 @@ def read_shell_text(text: str, folder: Path) -> ShellText:
     """Return the commands of a text that is started in a folder; BadInput for what no shell could read."""
     if len(text) > MAX_TEXT_CHARACTERS:
         raise BadInput("that text is too long for a command", "Give the lines alone that start the training.")
-    return _ShellReader(folder).read(text)
+    # A terminal pastes a carriage return for each end of a line.
+    return _ShellReader(folder).read(text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _statements(text: str) -> Iterator[_Statement]:
