@@ -35,6 +35,10 @@ def import_arguments(table: ImportTable, words: Sequence[Word]) -> None:
         if not argument.after and (matched := _matching_options(argument, sure)):
             _take_argument(table, argument, matched, ours)
     _take_batch(table, preset.arguments, sure, ours)
+    for word in preset.stop.arguments:
+        if word in known:
+            ours[known.index(word)] = word
+            table.replace(word, "the plan passes it where a run saves as it is stopped")
     at = 0
     while at < len(known):
         option = options.get(at)

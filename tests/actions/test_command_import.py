@@ -1,0 +1,359 @@
+"""Imported commands: each word is a key, an argument, replaced or named as not understood, and plans start the same."""
+
+import contextlib
+import shlex
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import HOSTILE_VALUES, example_count, facts, gpu, plan, profile
+
+from tui_train.actions.command_import.imports import import_file, import_text, looks_like_command
+from tui_train.actions.command_import.shell import MAX_TEXT_CHARACTERS, read_shell_text
+from tui_train.base.command import argv
+from tui_train.base.errors import BadInput
+from tui_train.cli import app, group
+from tui_train.facts.scripts.script_source import read_source
+from tui_train.facts.yaml_documents import read_documents
+from tui_train.plan.render.script.plain_command import command_to_paste, make_plain_command
+from tui_train.profile import fields, store
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER
+
+HERE = Path("/project")
+PUBLISHED = msgspec.toml.decode((Path(__file__).parents[1] / "commands.toml").read_bytes())["command"]
+HF_SCRIPT = "from transformers import HfArgumentParser, TrainingArguments\nHfArgumentParser(TrainingArguments)\n"
+
+
+def imported(text, folder=HERE):
+    """The chosen values but for kind and script, the arguments, and what is replaced and not understood."""
+    made = import_text(text, folder)
+    assert not [name for name in KEY_BY_PLACEHOLDER if f"{{{name}}}" in " ".join(made.profile.trainer.arguments)]
+    values = {key: fields.get_value(made.profile, key) for key in fields.chosen_keys(made.profile)}
+    assert values.pop("trainer.kind") == "script"
+    words = {outcome: [row.words for row in made.rows if row.outcome == outcome] for outcome in
+             ("replaced", "not understood")}  # fmt: skip
+    values = {key: value for key, value in values.items() if key not in {"trainer.script", "trainer.arguments"}}
+    return values, made.profile.trainer.arguments, words["replaced"], words["not understood"]
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a 'b c' \"d e\" f\\ g", "a --x='1 2' --y=\"$HOME/z\"", "a d#e # comment", "a \\\n  b", "a '' \"\" x''y",
+        "a \"a\\\"b\\\\c\\$d\" 'x\\y'", "a ~ ~/x --y=~/x",
+        "A=1 B='2 3'; a $A $B \"$B\" \"${A}b\" ${A}c", "a ${NONE_OF_IT:-8}",
+        'a "$(pwd)"/x $(pwd):/w', "a {} {x} [a,b] a=[1,2] x@y +z", 'a --k={"x":1}', "a $ x$ '$A'", "a\tb   c",
+        "cd /tmp && a $PWD; :", "a 1>/dev/null 2>&1 b",
+    ],
+)  # fmt: skip
+def test_words_are_those_of_bash(line, tmp_path):
+    script = 'a() { printf "%s\\0" "$@" >> "$OUT"; }\n' + line + "\n"
+    out = tmp_path / "out"
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env={"HOME": str(Path.home()), "OUT": str(out)}, check=False
+    )
+    assert done.returncode == 0
+    command = next(each for each in read_shell_text(line, tmp_path).commands if each.words[0].text == "a")
+    assert not [word for word in command.words if word.problem]
+    # What goes to another place is no word.
+    expected = [word for word in out.read_text().split("\0")[:-1] if not (word == "b" and command.rest)]
+    assert [word.text for word in command.words[1:]] == expected
+
+
+@settings(max_examples=example_count(300))
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=12), min_size=1))
+def test_quoted_words_are_read_back(words):
+    commands = read_shell_text(shlex.join(["x", *words]), HERE).commands
+    assert [word.text for word in commands[0].words] == ["x", *words]
+
+
+@settings(max_examples=example_count(300))
+@given(st.text(max_size=60))
+def test_no_text_is_too_odd(text):
+    with contextlib.suppress(BadInput):
+        made = import_text(f"torchrun train.py {text}", HERE)
+        assert made.profile.trainer.script == "/project/train.py"
+    looks_like_command(text)
+
+
+@pytest.mark.parametrize("value", HOSTILE_VALUES)
+def test_no_argument_is_lost(value):
+    made = import_text(shlex.join(["python", "train.py", "--x", value, "y"]).replace("\r", " "), HERE)
+    kept = made.profile.trainer.arguments
+    assert kept == ("--x", value.replace("\r", " "), "y") or any(row.outcome == "not understood" for row in made.rows)
+
+
+# Commands as they are published
+
+
+GPUS_0_2 = {"hardware.gpus": ("0", "2")}
+TORCHRUN = {"trainer.launcher": "torchrun"}
+ACCELERATE = {"trainer.launcher": "accelerate"}
+PYTHON = {"trainer.launcher": "python", "hardware.processes": 1}
+DOCKER = "docker run --rm --gpus all --ipc=host --ulimit memlock=-1 -v $(pwd):/workspace -w /workspace"
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "arguments", "missed"),
+    [
+        (
+            f"{DOCKER} \\\n  nvcr.io/nvidia/nemo:25.04 python scripts/train.py",
+            {**PYTHON, "container.engine": "docker", "container.image": "nvcr.io/nvidia/nemo:25.04",
+             "container.mounts": ("/project:/workspace",), "trainer.working_directory": "/project"}, (), [],
+        ),
+        (
+            "export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,2\ntorchrun --nproc_per_node=2 train.py",
+            {**TORCHRUN, **GPUS_0_2, "hardware.processes": 2}, (), [],
+        ),
+        (
+            ("export NCCL_P2P_DISABLE=1\nexport NCCL_IB_DISABLE=1\nexport NCCL_SOCKET_IFNAME=eth0  # the real one\n"
+            "#export NCCL_BLOCKING_WAIT=1\nexport NCCL_DEBUG=INFO TOKENIZERS_PARALLELISM=false\npython train.py"),
+            {**PYTHON, "communication.without": ("p2p", "ib"), "communication.interface": "eth0",
+             "communication.debug": "info", "trainer.environment": {"TOKENIZERS_PARALLELISM": "false"}}, (), [],
+        ),
+        (
+            ('accelerate launch --main_process_ip "MASTER_IP" --main_process_port 29501 --num_processes 8 '
+            "--num_machines 2 --machine_rank 1 train.py"),
+            {**ACCELERATE, "hardware.processes": 4, "nodes.count": 2, "nodes.address": "MASTER_IP",
+             "nodes.port": 29501}, (), [],
+        ),
+        (
+            ("cd /data3/chat\nexport ACCELERATE_USE_GLOO=1\naccelerate launch --multi_gpu --num_processes 2 \\\n"
+            "    ./train_low_mem.py train \\\n    --is_finetune=True"),
+            {**ACCELERATE, "hardware.processes": 2}, ("train", "--is_finetune=True"), [],
+        ),
+        (
+            ("export CUDA_VISIBLE_DEVICES=0,2\nexport MASTER_ADDR=localhost MASTER_PORT=29500\n"
+            "python -m torch.distributed.launch --nproc_per_node=2 --master_addr=$MASTER_ADDR "
+            "--master_port=$MASTER_PORT train.py --stage pretrain --lr 1.6e-3  # scaled"),
+            {**TORCHRUN, **GPUS_0_2, "hardware.processes": 2}, ("--stage", "pretrain", "--lr", "1.6e-3"), [],
+        ),
+        (
+            "torchrun --nproc_per_node=4 train.py --config configs\\vlm.yaml --stage pretrain",
+            {**TORCHRUN, "hardware.processes": 4}, ("--stage", "pretrain"), ["--config configs\\vlm.yaml"],
+        ),
+        (
+            ("#!/bin/bash\n#SBATCH -p gpu -N 2\n#SBATCH --gres=gpu:a100:4 --time=1:00:00 # one hour\n#SBATCH -J sft\n"
+            "module load cuda\nsrun torchrun --nnodes $SLURM_NNODES --nproc_per_node 4 --rdzv_id 7 "
+            "--rdzv_endpoint $(hostname):29500 train.py > log 2>&1 &"),
+            {**TORCHRUN, "hardware.scheduler": "slurm", "hardware.processes": 4, "nodes.count": 2,
+             "slurm.partition": "gpu", "slurm.time": "1:00:00", "slurm.options": ("--gres=gpu:a100:4",)},
+            (), ["module load cuda"],
+        ),
+        (
+            ("podman run --gpus '\"device=GPU-ac,GPU-ff\"' -e A=1 -e HF_TOKEN --shm-size=16g -v /data:/d:ro -w /d "
+            "image torchrun --nproc_per_node 2 train.py --data=/d/x"),
+            {**TORCHRUN, "hardware.gpus": ("GPU-ac", "GPU-ff"), "hardware.processes": 2, "container.engine": "podman",
+             "container.image": "image", "container.mounts": ("/data:/d:ro",), "container.shared_memory": "16g",
+             "trainer.environment": {"A": "1"}, "trainer.secrets": ("HF_TOKEN",)}, ("--data=/d/x",), [],
+        ),
+        (
+            ("accelerate launch --use_deepspeed --zero_stage 3 --offload_param_device cpu --mixed_precision bf16 "
+            "--num_processes 2 --dynamo_backend inductor train.py"),
+            {**ACCELERATE, "hardware.processes": 2, "trainer.strategy": "zero3", "trainer.offload": True,
+             "recipe.precision": "bf16"}, (), ["--dynamo_backend inductor"],
+        ),
+        (
+            ("WANDB_API_KEY=0123456789012345678901234567890123456789 nohup uv run --extra gpu torchrun train.py "
+            "--data $DATA --out x &"),
+            {**TORCHRUN, "trainer.secrets": ("WANDB_API_KEY",)}, ("--out", "x"), ["--data $DATA"],
+        ),
+    ],
+)  # fmt: skip
+def test_each_word_has_its_place(text, values, arguments, missed):
+    values_made, arguments_made, _, missed_made = imported(text)
+    assert (values_made, arguments_made, missed_made) == (values, arguments, missed)
+
+
+def test_what_the_plan_does_itself_is_replaced():
+    _, _, replaced, _ = imported(
+        "export ACCELERATE_USE_GLOO=1 CUDA_DEVICE_ORDER=PCI_BUS_ID\n"
+        "torchrun --standalone --max_restarts=3 --tee 3 train.py | tee log"
+    )
+    assert replaced == [
+        "ACCELERATE_USE_GLOO=1", "CUDA_DEVICE_ORDER=PCI_BUS_ID", "--standalone", "--max_restarts=3", "--tee 3",
+        "| tee log",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", PUBLISHED, ids=[command["source"] for command in PUBLISHED])
+def test_published_commands(command):
+    values, arguments, _, missed = imported(command["text"])
+    counts = values.get("hardware.processes", 0), len(arguments), len(missed)
+    assert counts == (command["processes"], command["arguments"], command["missed"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ("no command",)),
+        ("pip install torch", ("no command", "torchrun")),
+        ("'torchrun x.py", ("not closed",)),
+        ("torchrun", ("no script",)),
+        ("torchrun --nproc_per_node", ("no value",)),
+        ("torchrun --bad x.py", ("no option --bad",)),
+        ("torchrun -m torchtitan.train --x 1", ("the module torchtitan.train", "PATH.py")),
+        ("torchrun $SCRIPT", ("$SCRIPT",)),
+        ("torchrun train", ("no Python file",)),
+        ("python a.py; python b.py", ("2 trainings", "python a.py", "python b.py")),
+        ("bash scripts/run.sh x", ("shell script scripts/run.sh", "tui-train import scripts/run.sh")),
+        ("if true; then torchrun a.py; fi", ("no command",)),
+        ("cat <<EOF\ntorchrun a.py\nEOF\n", ("no command",)),
+        ("false || torchrun a.py", ("no command",)),
+        ("docker run image", ("no command",)),
+        ("axolotl train", ("no YAML",)),
+        ("x" * (MAX_TEXT_CHARACTERS + 1), ("too long",)),
+    ],
+)
+def test_what_is_no_training_is_refused_with_what_to_do(text, words):
+    with pytest.raises(BadInput) as raised:
+        import_text(text, HERE)
+    said = f"{raised.value.message} {raised.value.remedy}"
+    assert all(word in said for word in words), said
+
+
+# YAML
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        (
+            ("distributed_type: FSDP\nnum_processes: 4\nnum_machines: 2\nmixed_precision: bf16\ngpu_ids: 0,1\n"
+            "fsdp_config: {fsdp_version: 2, fsdp_offload_params: true, fsdp_auto_wrap_policy: SIZE_BASED_WRAP}\n"),
+            {**ACCELERATE, "trainer.accelerate_config": "{}", "trainer.strategy": "fsdp2", "trainer.offload": True,
+             "hardware.processes": 2, "nodes.count": 2, "hardware.gpus": ("0", "1")},
+        ),
+        ("base_model: a/b\ndatasets: []\n", {"trainer.preset": "axolotl", "trainer.config": "{}"}),
+        ("model_name_or_path: a/b\nstage: sft\n", {"trainer.preset": "llama-factory", "trainer.config": "{}"}),
+    ],
+)  # fmt: skip
+def test_yaml_is_used_as_it_is(tmp_path, text, values):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    made = import_file(path, tmp_path)
+    chosen = {key: fields.get_value(made.profile, key) for key in fields.chosen_keys(made.profile)}
+    expected = {key: str(path) if value == "{}" else value for key, value in values.items()}
+    assert chosen == {"trainer.kind": "script", **expected}
+    assert not [row for row in made.rows if row.outcome == "not understood"]
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 1\n", "- 1\n", "distributed_type: TPU\n", "distributed_type: FSDP\nfsdp_config: 1\n"]
+)
+def test_other_yaml_is_refused(tmp_path, text):
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(BadInput):
+        import_file(tmp_path / "config.yaml", tmp_path)
+
+
+# There and back
+
+
+VALUES = st.fixed_dictionaries(
+    {"hardware.processes": st.sampled_from([1, 2]), "trainer.launcher": st.sampled_from(["torchrun", "accelerate"])},
+    optional={
+        "recipe.micro_batch": st.sampled_from([1, 4]),
+        "recipe.learning_rate": st.sampled_from([1e-5, 3e-4]),
+        "recipe.epochs": st.sampled_from([1.0, 2.5]),
+        "recipe.steps": st.integers(1, 9),
+        "recipe.schedule": st.sampled_from(["linear", "cosine"]),
+        "recipe.weight_decay": st.sampled_from([0.0, 0.1]),
+        "recipe.warmup": st.sampled_from([5.0, 100.0]),
+        "recipe.checkpoint_every": st.integers(1, 9),
+        "recipe.evaluate_every": st.integers(1, 9),
+        "recipe.precision": st.sampled_from(["bf16"]),
+        "recipe.activation_checkpointing": st.booleans(),
+        "recipe.seed": st.integers(0, 9),
+        "trainer.output": st.just("/out"),
+        "communication.without": st.sampled_from([("p2p",), ("shm", "ib")]),
+        "communication.debug": st.sampled_from(["warn", "info"]),
+        "trainer.environment": st.just({"WANDB_MODE": "offline"}),
+        "trainer.arguments": st.sampled_from([("--x", "a b"), ("train", "--y=$z")]),
+    },
+)
+
+
+@settings(max_examples=example_count(60))
+@given(VALUES)
+def test_a_rendered_command_is_the_profile_again(tmp_path_factory, values):
+    folder = tmp_path_factory.mktemp("project")
+    script = str(folder / "train.py")
+    Path(script).write_text(HF_SCRIPT)
+    cards = [gpu(0), gpu(1)][: values["hardware.processes"]]
+    values["hardware.gpus"] = tuple(card.uuid for card in cards)
+    if "recipe.micro_batch" in values:
+        values["recipe.global_batch"] = values["recipe.micro_batch"] * len(cards) * 2
+    if len(cards) == 1:
+        values = {key: value for key, value in values.items() if not key.startswith("communication.")}
+    machine = msgspec.structs.replace(facts(gpus=cards, paths={script: "file"}), sources={script: read_source(script)})
+    before = profile({"trainer.kind": "script", "trainer.preset": "auto", "trainer.script": script, **values})
+    first = plan(before, machine)
+    for config in first.configs:
+        (folder / config.path).write_text(yaml.safe_dump(config.values))
+    after = import_text(command_to_paste(make_plain_command(first)), folder).profile
+    for key, value in values.items():
+        got = fields.get_value(after, key)
+        assert got == value or (isinstance(value, dict) and value.items() <= got.items()), key
+    documents = read_documents(filter(None, (after.trainer.accelerate_config,)))
+    second = plan(after, msgspec.structs.replace(machine, documents=documents))
+    assert sorted(words_of(first)) == sorted(words_of(second))
+
+
+def words_of(made):
+    """The words of the first attempt, without the folder of the run, which the second has as its output folder."""
+    return [word for word in argv(made.attempts[0].command, "RUN") if not word.startswith(("--output_dir", "--config"))]
+
+
+# The command
+
+
+def test_the_command_saves_a_profile_and_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = [
+        "import",
+        "--name",
+        "mine",
+        "--set",
+        "recipe.steps=5",
+        "torchrun",
+        "--nproc_per_node=2",
+        "train.py",
+        "--x",
+        "--name",
+    ]
+    done = CliRunner().invoke(app.cli, words, catch_exceptions=False)
+    assert done.exit_code == 0
+    saved = store.load_profile_file("mine")
+    assert (saved.recipe.steps, saved.trainer.arguments) == (5, ("--x", "--name"))
+    assert saved.trainer.script == str(tmp_path / "train.py")
+    assert "hardware.processes=2" in done.stdout
+
+
+def test_a_dry_run_saves_nothing_and_no_secret_is_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    secret = "hf_" + "abcdefgh" * 5
+    line = f"HF_TOKEN={secret} torchrun train.py --hub_token {secret}"
+    for option in ("--json", "--dry-run"):
+        done = CliRunner().invoke(app.cli, ["import", "--dry-run", option, line], catch_exceptions=False)
+        assert done.exit_code == 0
+        assert secret not in done.output
+        assert "HF_TOKEN" in done.output
+    assert store.saved_profile_names() == ()
+
+
+def test_wrong_input_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words, code in ((["import"], 64), (["import", "--bad", "x"], 64)):
+        assert group.run_command_line(words) == code
+    with pytest.raises(BadInput):
+        group.run_command_line(["import", "pip", "install"])
+    assert store.saved_profile_names() == ()
