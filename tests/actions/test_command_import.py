@@ -1,8 +1,10 @@
 """Imported commands: each word is a key, an argument, replaced or named as not understood, and plans start the same."""
 
 import contextlib
+import json
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -218,6 +220,26 @@ def test_what_is_no_training_is_refused_with_what_to_do(text, words):
         import_text(text, HERE)
     said = f"{raised.value.message} {raised.value.remedy}"
     assert all(word in said for word in words), said
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("make_parser", "command"),
+    [
+        ("from torch.distributed.run import get_args_parser as make", "torchrun"),
+        ("from accelerate.commands.launch import launch_command_parser as make", "accelerate launch"),
+    ],
+)
+def test_every_option_of_the_real_launchers_is_known(make_parser, command):
+    show = "import json; print(json.dumps([[a.option_strings, a.nargs == 0] for a in make()._actions]))"
+    done = subprocess.run([sys.executable, "-c", f"{make_parser}\n{show}"], capture_output=True, text=True, check=True)
+    for spellings, is_switch in json.loads(done.stdout):
+        for spelling in {*spellings} - {"-h", "--help", "-m", "--module"}:
+            value = "" if is_switch else " 1"
+            # None of it is taken for the script, or for an argument of it.
+            made = import_text(f"{command} {spelling}{value} train.py --x", HERE)
+            assert made.profile.trainer.arguments == ("--x",), spelling
+            assert any(row.words.startswith(spelling) for row in made.rows)
 
 
 # YAML

@@ -295,6 +295,43 @@ async def test_what_cannot_be_opened_is_at_hand_with_the_reason(rows):
         assert isinstance(pilot.app.screen, HomeScreen)
 
 
+async def test_a_pasted_command_is_taken_only_after_its_table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = "export ACCELERATE_USE_GLOO=1\rtorchrun --nproc_per_node=2 \\\r  train.py --lr $LR --x 1"
+    async with open_wizard(notifications=True) as pilot:
+        await paste(pilot, lines)
+        shown = screen_text(pilot)
+        words = (
+            "Take this command",
+            "1 entry is not",
+            "--nproc_per_node=2",
+            "hardware.processes=2",
+            "Esc Leave",
+        )
+        assert all(word in shown for word in words), shown
+        await press_keys("escape")(pilot)
+        assert isinstance(pilot.app.screen, HomeScreen)
+        assert pilot.app.profile.trainer.kind != "script"
+        await paste(pilot, lines)
+        await press_keys("enter")(pilot)
+        await wait_for_text(pilot, "● 1 Hardware")
+        trainer = pilot.app.profile.trainer
+        assert (trainer.kind, trainer.script, trainer.arguments) == ("script", str(tmp_path / "train.py"), ("--x", "1"))
+        (notice,) = pilot.app._notifications
+        assert "s on Preview saves it" in notice.message
+
+
+async def test_a_typed_command_and_the_path_of_a_script_open_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.sbatch").write_text("#SBATCH -p gpu\nsrun python train.py\n")
+    async with open_wizard("n", "up", "enter") as pilot:
+        await press_keys(*"torchrun a.py --x", "enter")(pilot)
+        await wait_for_text(pilot, "trainer.launcher=torchrun")
+        await press_keys("escape")(pilot)
+        await paste(pilot, "run.sbatch")
+        await wait_for_text(pilot, "slurm.partition=gpu")
+
+
 @pytest.mark.parametrize(("width", "name"), [(80, "gpu-box-of-the-lab"), (60, "gpu-bo…")])
 async def test_the_title_says_what_can_train_and_cuts_the_name_first(machine, width, name):
     busy = msgspec.structs.replace(THREE_CARDS[0], processes=(GpuProcess(7, "python", "ann", 9 << 30),))

@@ -55,7 +55,7 @@ _ACCELERATE_OPTIONS = frozenset({
     *_ACCELERATE_SWITCHES, "config_file", "mixed_precision", "num_processes", "num_machines", "gpu_ids", "machine_rank",
     "num_cpu_threads_per_process", "main_process_ip", "main_process_port", "tee", "t", "log_dir", "role",
     "rdzv_backend", "rdzv_conf", "max_restarts", "monitor_interval", "main_training_function", "vm", "env",
-    "mpirun_hostfile",
+    "mpirun_hostfile", "aws_access_key_id", "aws_secret_access_key",
 })  # fmt: skip
 _DEEPSPEED_SETTINGS = frozenset({
     "zero_stage", "offload_optimizer_device", "offload_param_device", "offload_optimizer_nvme_path",

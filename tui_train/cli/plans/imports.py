@@ -42,7 +42,8 @@ def import_training(  # noqa: PLR0913 - one for each option
         click.echo(f"\nnothing is saved; the profile would be:\n\n{visible_toml(imported)}")
     else:
         click.echo(f"\nsaved {visible(str(path))}")
-        click.echo(with_own_command(f"what it starts: tui-train plan {visible(profile.name)}"))
+        hint = f"tui-train plan {visible(profile.name)} shows what it starts; the wizard has it on Home"
+        click.echo(with_own_command(hint))
 
 
 def visible_toml(imported: Import) -> str:
