@@ -112,10 +112,12 @@ def _import_of_text(text: str) -> "Import | None":
     from pathlib import Path
 
     from tui_train.actions.command_import import imports
+    from tui_train.profile.fields import absolute_path
+    from tui_train.runner.system.paths import path_state
 
-    file = Path(text.strip()).expanduser() if "\n" not in text.strip() else None
-    if file and file.suffix.lower() in imports.IMPORTABLE_SUFFIXES and file.is_file():
-        return imports.import_file(file.absolute(), Path.cwd())
+    path = absolute_path(text.strip(), Path.cwd()) if text.strip().endswith(imports.IMPORTABLE_SUFFIXES) else ""
+    if path and path_state(path) == "file":
+        return imports.import_file(Path(path), Path.cwd())
     return imports.import_text(text, Path.cwd()) if imports.looks_like_command(text) else None
 
 

@@ -166,13 +166,20 @@ DOCKER = "docker run --rm --gpus all --ipc=host --ulimit memlock=-1 -v $(pwd):/w
         (
             ("WANDB_API_KEY=0123456789012345678901234567890123456789 nohup uv run --extra gpu torchrun train.py "
             "--data $DATA --out x &"),
-            {**TORCHRUN, "trainer.secrets": ("WANDB_API_KEY",)}, ("--out", "x"), ["--data $DATA"],
+            {**TORCHRUN, "trainer.secrets": ("WANDB_API_KEY",)}, ("--out", "x"), ["uv run --extra gpu", "--data $DATA"],
         ),
     ],
 )  # fmt: skip
 def test_each_word_has_its_place(text, values, arguments, missed):
     values_made, arguments_made, _, missed_made = imported(text)
     assert (values_made, arguments_made, missed_made) == (values, arguments, missed)
+
+
+def test_what_only_the_shell_would_do_is_named():
+    text = "export A\nX=1\nsrun --container-image=x python train.py < in | sort\npip install y\nfalse || echo z"
+    assert imported(text)[3] == [
+        "pip install y", "false", "export A", "echo z", "X=…", "--container-image=x", "< in | sort",
+    ]  # fmt: skip
 
 
 def test_what_the_plan_does_itself_is_replaced():
@@ -213,6 +220,8 @@ def test_published_commands(command):
         ("docker run image", ("no command",)),
         ("axolotl train", ("no YAML",)),
         ("x" * (MAX_TEXT_CHARACTERS + 1), ("too long",)),
+        ("A=x\n" + "A=$A$A\n" * 60 + "python $A.py", ("too long",)),
+        ("${" * 30_000, ("no command",)),
     ],
 )
 def test_what_is_no_training_is_refused_with_what_to_do(text, words):

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path, PurePath
 
 from tui_train.actions.command_import import engines, launchers
@@ -25,8 +26,9 @@ IMPORTABLE_TEXT = (
     "Give a line with python, torchrun, accelerate launch, deepspeed, trl, llamafactory-cli, axolotl or docker run, "
     "or a file: a shell or sbatch script, or the YAML of accelerate, LLaMA-Factory or axolotl."
 )
-_YAML_SUFFIXES = frozenset({".yaml", ".yml"})
-IMPORTABLE_SUFFIXES = _YAML_SUFFIXES | {".sh", ".sbatch", ".slurm"}
+_YAML_SUFFIXES = (".yaml", ".yml")
+_SHELL_SUFFIXES = (".sh", ".sbatch", ".slurm")
+IMPORTABLE_SUFFIXES = (*_YAML_SUFFIXES, *_SHELL_SUFFIXES)
 _PYTHON_PATTERN = re.compile(r"python(\d+(\.\d+)?)?")
 _LAUNCHER_BY_MODULE = {
     "torch.distributed.run": "torchrun",
@@ -52,16 +54,12 @@ _PRESET_AND_LAUNCHER_BY_COMMAND = {
     ("lmf", "train"): ("llama-factory", ""),
     ("axolotl", "train"): ("axolotl", "accelerate"),
 }
-_PREFIX_REASONS = {
-    **dict.fromkeys(
-        ("nohup", "setsid", "exec", "time", "stdbuf", "unbuffer"), "a run goes on by itself, with its own log"
-    ),
+_OWN_LOG_REASON = "a run goes on by itself, with its own log"
+_REASON_BY_PREFIX = {
+    **dict.fromkeys(("nohup", "setsid", "exec", "time", "stdbuf", "unbuffer"), _OWN_LOG_REASON),
     "srun": "the plan starts a task on each machine by itself",
-    **dict.fromkeys(
-        ("uv", "poetry", "pdm", "pipenv", "pixi", "hatch", "conda", "micromamba"),
-        "choose the Python of that environment (trainer.python)",
-    ),
 }
+_ENVIRONMENT_PREFIXES = frozenset({"uv", "poetry", "pdm", "pipenv", "pixi", "hatch", "conda", "micromamba"})
 _ENVIRONMENT_COMMANDS = frozenset({"source", ".", "conda", "module", "mamba", "micromamba", "activate"})
 _NOT_RUN_REASON = "is not run: do it before, where it is needed"
 _ENVIRONMENT_REASON = "is not run: choose the Python of that environment (trainer.python)"
@@ -110,9 +108,18 @@ def import_text(text: str, folder: Path) -> Import:
             table.miss(f"{name}=…", "is neither exported nor used")
     table.folder = command.folder
     _import_command(table, command.words, command.environment)
-    if command.rest:
-        table.replace(" ".join(command.rest), "a run goes on by itself, with its own log")
+    _import_redirections(table, command.rest)
     return _finished(table)
+
+
+def _import_redirections(table: ImportTable, rest: Sequence[str]) -> None:
+    """Say what becomes of the words behind a command: where its output goes, and what it reads."""
+    reads = any(word.startswith(("<", "0<")) for word in rest)
+    pipes = any(word.startswith("|") and after != "tee" for word, after in pairwise((*rest, "")))
+    if reads or pipes:
+        table.miss(" ".join(rest), "a run reads nothing, and nothing else reads its output")
+    elif rest:
+        table.replace(" ".join(rest), _OWN_LOG_REASON)
 
 
 def looks_like_command(text: str) -> bool:
@@ -143,7 +150,7 @@ def _training_command(commands: Sequence[ShellCommand]) -> ShellCommand:
 def _shell_script(command: ShellCommand) -> str:
     """Return the shell script that a command starts, empty for none."""
     starts = [word.text for word in command.words[:2] if not word.problem]
-    return next((text for text in starts if text.endswith((".sh", ".sbatch", ".slurm"))), "")
+    return next((text for text in starts if text.endswith(_SHELL_SUFFIXES)), "")
 
 
 def _launch_rank(command: ShellCommand) -> int:
@@ -168,22 +175,27 @@ def _launch_rank(command: ShellCommand) -> int:
     return int(any(name.endswith(".py") for name in names[1:]))
 
 
-def _without_prefixes(words: Sequence[Word]) -> tuple[list[tuple[str, str]], Sequence[Word]]:
-    """Return what stands before a command, each with its reason, and the words of the command itself."""
-    prefixes: list[tuple[str, str]] = []
-    while words and (why := _PREFIX_REASONS.get(PurePath(words[0].text).name)):
+def _without_prefixes(words: Sequence[Word]) -> tuple[list[tuple[str, ...]], Sequence[Word]]:
+    """Return what stands before a command, each with its options, and the words of the command itself."""
+    prefixes: list[tuple[str, ...]] = []
+    while words and _is_prefix(words[0]):
         starts = (at for at, word in enumerate(words) if at and _starts_command(word))
         end = next(starts, len(words))
-        prefixes.append((" ".join(word.text for word in words[:end]), why))
+        prefixes.append(tuple(word.text for word in words[:end]))
         words = words[end:]
     return prefixes, words
+
+
+def _is_prefix(word: Word) -> bool:
+    return PurePath(word.text).name in _REASON_BY_PREFIX.keys() | _ENVIRONMENT_PREFIXES
 
 
 def _starts_command(word: Word) -> bool:
     name = PurePath(word.text).name
     known = {
         *_LAUNCHERS,
-        *_PREFIX_REASONS,
+        *_REASON_BY_PREFIX,
+        *_ENVIRONMENT_PREFIXES,
         "accelerate",
         "docker",
         "podman",
@@ -195,8 +207,13 @@ def _starts_command(word: Word) -> bool:
 def _import_command(table: ImportTable, words: Sequence[Word], environment: dict[str, Word]) -> None:
     """Take a command with its variables."""
     prefixes, words = _without_prefixes(words)
-    for prefix, why in prefixes:
-        table.replace(prefix, why)
+    for prefix, *options in prefixes:
+        if why := _REASON_BY_PREFIX.get(PurePath(prefix).name):
+            table.replace(prefix, why)
+            if options:
+                table.miss(" ".join(options), f"an option of {prefix}, which the plan does not pass")
+        else:
+            table.miss(" ".join((prefix, *options)), "choose the Python of that environment (trainer.python)")
     if not words:
         raise BadInput("there is no command that trains", IMPORTABLE_TEXT)
     name = PurePath(words[0].text).name

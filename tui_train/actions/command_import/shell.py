@@ -12,7 +12,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 
 MAX_TEXT_CHARACTERS = 64_000
-_EXPANSION = r"\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`|\$\{[^}\n]*\}|\$\w+|\$[@*\#?$!-]"
+_EXPANSION = r"\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`|\$\{[^}\n]{0,300}\}|\$\w+|\$[@*\#?$!-]"
 _WORD_PIECE = rf"""'[^']*'|\$'(?:[^'\\]|\\.)*'|"(?:[^"\\$`]|\\.|{_EXPANSION}|\$)*"|\\.|{_EXPANSION}|[^\s'"\\;&|<>()`]"""
 _TOKEN_PATTERN = re.compile(
     rf"(?P<space>[ \t\r]+|\\\r?\n)|(?P<comment>\#[^\n]*)"
@@ -146,6 +146,8 @@ class _ShellReader:
             for name, equals, raw_value in (raw_word.partition("=") for raw_word in raw_words[1:]):
                 self._values.update({name: self._word(raw_value)} if equals else {})
                 self._exported.add(name)
+                if name not in self._values:
+                    reasons[f"export {name}"] = "is not set in these lines: trainer.secrets passes it from your shell"
         elif raw_words[0] == "cd" and len(raw_words) > 1:
             target = self._word(raw_words[-1])
             if target.problem:
@@ -186,6 +188,9 @@ class _ShellReader:
             else:
                 is_home = piece == "~" and not parts and raw_word[1:2] in {"", "/"}
                 parts.append(Word(str(Path.home()) if is_home else piece))
+        if sum(len(part.text) for part in parts) > MAX_TEXT_CHARACTERS:
+            # Each line may double what a variable holds.
+            raise BadInput("a variable becomes too long for a command", "Give the lines alone that start the training.")
         problem = next(filter(None, (part.problem for part in parts)), "")
         return Word(raw_word if problem else "".join(part.text for part in parts), problem)
 
