@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from msgspec import Struct, structs
 
 from tui_train.actions.host_result import host_of_result, result_candidates
 from tui_train.actions.merge import require_loadable_weights
-from tui_train.actions.result_child import HostResultChild, ResultChild, training_python
+from tui_train.actions.result_child import HostResultChild, ResultChild, require_modules, training_python
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput, NotFound, TuiTrainError
 from tui_train.base.files import raising_cannot_write, write_atomically
@@ -40,7 +41,9 @@ class EvaluationOptions(Struct, frozen=True, kw_only=True):
     """Rows, and how they are scored.
 
     `by` is `loss`, `exact`, `regex:PATTERN` or `function:FILE.py:NAME`; `data` are files instead of the held-out rows;
-    `earlier` is the run whose result it is compared with, None for the base model.
+    `earlier` is the run whose result it is compared with, None for the base model. With `tasks` of lm-eval (names, YAML
+    files or folders of them) its documents are scored in place of rows, and `by` is one of their metrics (`loss`: of
+    each task its first); `chat_template` puts their prompts through that.
     """
 
     by: str = "loss"
@@ -51,12 +54,15 @@ class EvaluationOptions(Struct, frozen=True, kw_only=True):
     python: str = ""
     trusts_model_code: bool = False
     host: str = ""
+    tasks: tuple[str, ...] = ()
+    chat_template: bool = False
 
 
 class SideScore(Struct, frozen=True):
     """Score of a row, numbered from 0, by one side; higher is better.
 
     It is a summed log-probability of `tokens`, or the grade of an `answer`. The result's has the row's texts as well.
+    `group` is the task of lm-eval and its metric.
     """
 
     side: Literal["result", "other"]
@@ -66,6 +72,7 @@ class SideScore(Struct, frozen=True):
     answer: str = ""
     prompt: str = ""
     expected: str = ""
+    group: str = ""
 
 
 class RowScores(Struct, frozen=True):
@@ -73,6 +80,14 @@ class RowScores(Struct, frozen=True):
 
     result: SideScore
     other: SideScore
+
+
+class TaskFigure(Struct, frozen=True):
+    """A figure of lm-eval over all documents of a task, for both sides."""
+
+    name: str
+    result: float
+    other: float
 
 
 class Evaluation(Struct, frozen=True, kw_only=True):
@@ -84,6 +99,10 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     usable_rows: int
     note: str = ""
     """What is to be known of the comparison, empty for nothing."""
+    tasks: tuple[str, ...] = ()
+    """Tasks of lm-eval whose documents are the rows."""
+    figures: tuple[TaskFigure, ...] = ()
+    """What lm-eval reports of those."""
 
     @property
     def better_share(self) -> float:
@@ -152,37 +171,68 @@ def evaluate_run(
     `on_progress` is told what is loaded, then how many rows are done. TuiTrainError where it cannot be done.
     """
     host = host_of_result(run, options.host, options.python)
-    request = _request(run, options, host)
+    request = _models_request(run, options, host)
+    request |= _tasks_request(options, host) if options.tasks else _rows_request(run, options, host)
     python = training_python(run, options.python, host)
     request |= {"device": python.device, "trusted": options.trusts_model_code}
+    if options.tasks and not host:
+        require_modules(python.python, ("lm_eval",), "tasks need lm-eval", install="lm-eval")
     kept = KeptScores(run, request)
-    if host:
-        # Whether the files there are the same is not known here.
+    if host or options.tasks:
+        # Whether the files there are the same is not known here; of tasks lm-eval itself keeps what was answered.
         kept.forget()
+    request |= {"after": {side: kept.last_number(side) for side in ("result", "other")}}
+    request |= {"cache": "" if host else str(kept.answers_folder)}
     start: type[ResultChild | HostResultChild] = HostResultChild if host else ResultChild
-    request["after"] = {side: kept.last_number(side) for side in ("result", "other")}
-    child, count, usable, learned = start(python, "evaluate_child.py", request), 0, 0, 0
+    child = start(python, "task_child.py" if options.tasks else "evaluate_child.py", request)
+    told = _ToldByChild()
     try:
         while (message := child.read_message(_MAX_SILENCE_SECONDS, cancelled))["event"] != "done":
-            if message["event"] == "loading":
-                on_progress(visible(str(message.get("what"))), 0, 0)
-            elif message["event"] == "rows":
-                count, usable, learned = (int(message[name]) for name in ("count", "usable", "learned"))
-            elif message["event"] == "score":
-                kept.add(msgspec.convert(message, SideScore))
-                on_progress("", len(kept.scores), 2 * count)
+            told.take(message, kept, on_progress)
     finally:
         child.close()
     if not (rows := rows_scored_by_both(kept.scores)):
         raise BadInput("no row could be scored", "Name other rows: --data FILE")
-    other_name = visible(options.earlier.name) if options.earlier else "base"
-    note = "" if options.data or not options.earlier else _maybe_learned_note(run, options.earlier)
-    if learned:
-        these = "All of these rows" if learned == count else f"{grouped_digits(learned)} of these rows"
-        note = f"{these} were learned by {visible(run.name)}: of new ones that says nothing."
-    evaluation = Evaluation(by=request["by"], other_name=other_name, rows=rows, usable_rows=usable, note=note)
+    evaluation = Evaluation(
+        by=request["by"],
+        other_name=visible(options.earlier.name) if options.earlier else "base",
+        rows=rows,
+        usable_rows=told.usable or len(rows),
+        note="" if options.tasks else _note(run, options, told),
+        tasks=options.tasks,
+        figures=told.figures(),
+    )
     kept.keep_meaning(evaluation)
     return evaluation
+
+
+class _ToldByChild:
+    """What a child has told of an evaluation so far, besides scores."""
+
+    def __init__(self) -> None:
+        self.count = self.usable = self.learned = 0
+        self._figures_by_side: dict[str, dict[str, float]] = {}
+
+    def take(self, message: dict[str, Any], kept: "KeptScores", on_progress: Callable[[str, int, int], None]) -> None:
+        """Take a message, keep the score that it has, and tell how far it is."""
+        if message["event"] == "loading":
+            on_progress(visible(str(message.get("what"))), 0, 0)
+        elif message["event"] == "rows":
+            self.count, self.usable, self.learned = (int(message[name]) for name in ("count", "usable", "learned"))
+        elif message["event"] == "score":
+            kept.add(msgspec.convert(message, SideScore))
+            if self.count:
+                on_progress("", len(kept.scores), 2 * self.count)
+        elif message["event"] == "progress":
+            done, count = int(message["done"]), int(message["count"])
+            on_progress("", done + (count if message["side"] == "other" else 0), 2 * count)
+        elif message["event"] == "figures":
+            self._figures_by_side[str(message["side"])] = msgspec.convert(message["figures"], dict[str, float])
+
+    def figures(self) -> tuple[TaskFigure, ...]:
+        """Return the figures that both sides have."""
+        result, other = (self._figures_by_side.get(side, {}) for side in ("result", "other"))
+        return tuple(TaskFigure(visible(name), result[name], other[name]) for name in result if name in other)
 
 
 def newest_kept_evaluation(run: RunDir, since: float) -> Evaluation | None:
@@ -196,6 +246,13 @@ def newest_kept_evaluation(run: RunDir, since: float) -> Evaluation | None:
     return None
 
 
+def _note(run: RunDir, options: EvaluationOptions, told: _ToldByChild) -> str:
+    if told.learned:
+        these = "All" if told.learned == told.count else grouped_digits(told.learned)
+        return f"{these} of these rows were learned by {visible(run.name)}: of new ones that says nothing."
+    return "" if options.data or not options.earlier else _maybe_learned_note(run, options.earlier)
+
+
 def _maybe_learned_note(run: RunDir, earlier: RunDir) -> str:
     """Return that an earlier run held out other rows, so that it may have learned some of these; empty if not."""
     ours, theirs = (each.path / _HELD_OUT_FILE for each in (run, earlier))
@@ -204,28 +261,13 @@ def _maybe_learned_note(run: RunDir, earlier: RunDir) -> str:
     return f"{visible(earlier.name)} held out other rows and may have learned some of these: name new ones with --data."
 
 
-def _request(run: RunDir, options: EvaluationOptions, host: str) -> dict[str, Any]:
-    run_result, kind = read_result(run), options.by.partition(":")
-    if kind[0] not in {"loss", "exact", "regex", "function"}:
-        raise BadInput(
-            f"--by {visible(options.by)} is not known", "Give loss, exact, regex:PATTERN or function:FILE:NAME"
-        )
-    request: dict[str, Any] = {"by": kind[0], "pattern": "", "function": ""}
-    if kind[0] == "regex":
-        request["pattern"] = _valid_pattern(kind[2])
-    elif kind[0] == "function":
-        request["function"] = _whole_function_path(kind[2], host)
+def _models_request(run: RunDir, options: EvaluationOptions, host: str) -> dict[str, Any]:
+    run_result = read_result(run)
+    request: dict[str, Any] = {"base": run_result.base, "revision": run_result.revision, "earlier": None}
     if host:
         request |= {"candidates": result_candidates(run), "talks": True}
     else:
         request |= _folder_request(require_loadable_weights(run_result))
-    request |= {"base": run_result.base, "revision": run_result.revision, "data": _data_files(run, options, host)}
-    profile = Profile()
-    with contextlib.suppress(TuiTrainError):
-        profile = load_profile_file(str(run.profile))
-    request |= {"learned": _learned_files(run, profile, host) if options.data else []}
-    request |= {"length": profile.recipe.sequence_length or 0, "answers_only": profile.finetune.answers_only}
-    request |= {"count": options.row_count, "seed": 0, "tokens": options.max_answer_tokens, "earlier": None}
     if options.earlier is not None:
         if host:
             raise BadInput(
@@ -237,6 +279,49 @@ def _request(run: RunDir, options: EvaluationOptions, host: str) -> dict[str, An
     elif not (host or run_result.base):
         raise BadInput("the base model of this run is not known", "Compare with an earlier run: --against RUN")
     return request
+
+
+def _rows_request(run: RunDir, options: EvaluationOptions, host: str) -> dict[str, Any]:
+    kind = options.by.partition(":")
+    if kind[0] not in {"loss", "exact", "regex", "function"}:
+        raise BadInput(
+            f"--by {visible(options.by)} is not known", "Give loss, exact, regex:PATTERN or function:FILE:NAME"
+        )
+    request: dict[str, Any] = {"by": kind[0], "pattern": "", "function": ""}
+    if kind[0] == "regex":
+        request["pattern"] = _valid_pattern(kind[2])
+    elif kind[0] == "function":
+        request["function"] = _whole_function_path(kind[2], host)
+    profile = Profile()
+    with contextlib.suppress(TuiTrainError):
+        profile = load_profile_file(str(run.profile))
+    request |= {"data": _data_files(run, options, host)}
+    request |= {"learned": _learned_files(run, profile, host) if options.data else []}
+    request |= {"length": profile.recipe.sequence_length or 0, "answers_only": profile.finetune.answers_only}
+    return request | {"count": options.row_count, "seed": 0, "tokens": options.max_answer_tokens}
+
+
+def _tasks_request(options: EvaluationOptions, host: str) -> dict[str, Any]:
+    if options.data:
+        raise BadInput("tasks have documents of their own", "Leave out --data, or --task.")
+    metric = "" if options.by == "loss" else options.by
+    tasks = [_whole_task_path(task, host) for task in options.tasks]
+    request: dict[str, Any] = {"by": metric or "task", "metric": metric, "tasks": tasks, "data": [], "function": ""}
+    return request | {
+        "count": options.row_count, "chat": options.chat_template, "from_folder": "" if host else str(Path.cwd())
+    }  # fmt: skip
+
+
+def _whole_task_path(task: str, host: str) -> str:
+    """Return a task's name as it is, its file or folder as a whole path."""
+    if "/" not in task and not task.endswith(".yaml"):
+        return task
+    if host:
+        return _path_on_host(task, host)
+    whole = expand_home(task).absolute()
+    if not whole.exists():
+        raise NotFound(f"there is no {visible(str(whole))}", "Name a task, or the YAML file or folder of one: --task")
+    return str(whole)
 
 
 def _folder_request(weights: Weights) -> dict[str, Any]:
@@ -318,6 +403,11 @@ class KeptScores:
         self._file = run.path / EVALUATIONS_FOLDER / f"{hashlib.sha256(question).hexdigest()[:16]}.jsonl"
         self.scores = _read_scores(self._file)
 
+    @property
+    def answers_folder(self) -> Path:
+        """The folder in which lm-eval keeps what was answered, until the evaluation has ended."""
+        return self._file.with_suffix("")
+
     def add(self, score: SideScore) -> None:
         """Keep a score."""
         self.scores.append(score)
@@ -338,6 +428,7 @@ class KeptScores:
 
     def keep_meaning(self, evaluation: Evaluation) -> None:
         """Keep what the rows of an evaluation that has ended mean, beside them."""
+        shutil.rmtree(self.answers_folder, ignore_errors=True)
         write_atomically(self._file.with_suffix(".json"), msgspec.json.encode(structs.replace(evaluation, rows=())))
 
 

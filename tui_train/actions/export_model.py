@@ -2,22 +2,20 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from tui_train.actions.host_result import host_of_result
 from tui_train.actions.merge import MergeOptions, merge_adapter, require_loadable_weights
-from tui_train.actions.result_child import ResultChild, training_python
+from tui_train.actions.result_child import ResultChild, require_modules, training_python
 from tui_train.actions.serving import shell_command
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound, Unavailable
 from tui_train.base.files import raising_cannot_write
-from tui_train.base.text import display_path, visible
+from tui_train.base.text import visible
 from tui_train.runner.system.new_folder import new_folder
 from tui_train.runs.results.result import read_result
 from tui_train.runs.rundir import RunDir
@@ -27,10 +25,6 @@ CONVERTER_TYPES = ("f16", "bf16", "f32", "q8_0")
 QUANTIZED_TYPES = ("q6_k", "q5_k_m", "q4_k_m", "q3_k_m")
 _CONVERTER_NAME, _QUANTIZER_NAME = "convert_hf_to_gguf.py", "llama-quantize"
 _CONVERTER_MODULES = ("torch", "transformers", "sentencepiece")
-_PRINT_MISSING_MODULES = """
-import importlib.util, json, sys
-print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
-"""
 _QUANTIZER_FOLDERS = ("build/bin", "")  # in a folder of llama.cpp
 _GET_LLAMA_CPP = "git clone --depth 1 https://github.com/ggml-org/llama.cpp ~/llama.cpp"
 _MAX_SILENCE_SECONDS = 7200.0  # writing a large model to a slow disk
@@ -84,7 +78,8 @@ def export_model(
         raise BadInput(f"the type {visible(options.weights_type)} is not known", f"Give one of {known}: --type TYPE")
     converter = _find_converter(options.llama_cpp)
     quantizer = _find_quantizer(options) if options.weights_type in QUANTIZED_TYPES else ""
-    _require_converter_modules(training_python(run, options.python).python)
+    # Before an adapter is merged for minutes.
+    require_modules(training_python(run, options.python).python, _CONVERTER_MODULES, "llama.cpp's converter needs {}")
     label = run.label.replace("=", "-")  # which names of Ollama cannot hold
     name = f"{label}-{options.weights_type}.gguf"
     with raising_cannot_write(into), new_folder(into) as beside:
@@ -156,17 +151,6 @@ def _find_converter(llama_cpp: str) -> str:
             f"Get it: {_GET_LLAMA_CPP}; or name its folder: --llama-cpp FOLDER",
         )
     return found
-
-
-def _require_converter_modules(python: str) -> None:
-    """Raise Unavailable where a Python lacks what the converter imports, before an adapter is merged for minutes."""
-    words = [python, "-c", _PRINT_MISSING_MODULES, *_CONVERTER_MODULES, "pip"]
-    done = subprocess.run(words, capture_output=True, check=False)
-    missing = msgspec.json.decode(done.stdout or b"[]", type=list[str])
-    if modules := [name for name in missing if name != "pip"]:
-        install = ("uv", "pip", "install", "--python", python) if "pip" in missing else (python, "-m", "pip", "install")
-        why = f"llama.cpp's converter needs {' and '.join(modules)}, which {display_path(python)} lacks"
-        raise Unavailable(why, f"Install it there: {visible(shell_command(*install, *modules))}")
 
 
 def _find_quantizer(options: ExportModelOptions) -> str:

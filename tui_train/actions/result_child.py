@@ -12,13 +12,15 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from tui_train.actions.host_program import HostProgram
+from tui_train.actions.serving import shell_command
 from tui_train.base.errors import BadInput, NoAnswer, TuiTrainError, Unavailable
 from tui_train.base.files import inode_and_size
 from tui_train.base.parse import Unparsable, parse_json_object
-from tui_train.base.text import quantity, visible
+from tui_train.base.text import display_path, quantity, visible
 from tui_train.channel.session import machine_name
 from tui_train.facts.machine import child_memory_limit
 from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT
@@ -29,6 +31,10 @@ _MAX_LINE_BYTES = 1 << 20
 _MAX_STDERR_BYTES = 64 << 20
 _STDERR_TAIL_BYTES = 4096
 _POLL_SECONDS = 0.1
+_PRINT_MISSING_MODULES = """
+import importlib.util, json, sys
+print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
+"""
 
 
 class TrainingPython(Struct, frozen=True):
@@ -80,6 +86,22 @@ def _training_variables_from_profile(plan: dict[str, Any]) -> dict[str, str]:
         return {item["name"]: item["value"] for item in chosen if isinstance(item["value"], str)}
     except (LookupError, TypeError):
         return {}
+
+
+def require_modules(python: str, modules: tuple[str, ...], needs: str, install: str = "") -> None:
+    """Raise Unavailable, with the command that installs them, where a Python lacks modules.
+
+    `needs` says for what (`{}`: the missing ones), and `install` is their package where it is named otherwise.
+    """
+    done = subprocess.run([python, "-c", _PRINT_MISSING_MODULES, *modules, "pip"], capture_output=True, check=False)
+    with contextlib.suppress(msgspec.DecodeError):
+        missing = msgspec.json.decode(done.stdout or b"[]", type=list[str])
+        if lacked := [name for name in missing if name != "pip"]:
+            uses_uv = "pip" in missing
+            words = ("uv", "pip", "install", "--python", python) if uses_uv else (python, "-m", "pip", "install")
+            why = f"{needs.format(' and '.join(lacked))}, which {display_path(python)} lacks"
+            command = shell_command(*words, *([install] if install else lacked))
+            raise Unavailable(why, f"Install it there: {visible(command)}")
 
 
 class ResultChild:
@@ -252,6 +274,8 @@ _MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
     ),
     "converter": ("llama.cpp's converter failed", "Bring llama.cpp up to date: git pull in its folder."),
     "quantizer": ("llama-quantize failed", "Export another type: --type q8_0"),
+    "harness": ("tasks need lm-eval", "Install it in the Python that trained: pip install lm-eval"),
+    "task": ("the tasks cannot be used", "Name others: --task NAME or FILE.yaml; lm-eval ls tasks lists them."),
     "function": ("your function failed", "Correct it, then repeat the command."),
     "login": ("you are not logged in to the Hub", "Log in: hf auth login; or set HF_TOKEN."),
     "token": (

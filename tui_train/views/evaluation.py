@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tui_train.actions.evaluate import Evaluation
-from tui_train.base.text import grouped_digits, loss_text, percent, quantity
+from tui_train.base.text import grouped_digits, loss_text, percent, quantity, visible
 
 _MAX_SAMPLE_TEXT_CHARACTERS = 300
 
@@ -15,6 +15,10 @@ def mean_score_texts(evaluation: Evaluation) -> tuple[str, str, str]:
         return "loss per token", loss_text(result), loss_text(other)
     if evaluation.by == "function":
         return "mean grade", f"{result:.4g}", f"{other:.4g}"
+    if evaluation.tasks:
+        groups = dict.fromkeys(row.result.group for row in evaluation.rows)
+        label = next(iter(groups)) if len(groups) == 1 else f"mean of {quantity(len(groups), 'task')}"
+        return visible(label), f"{result:.4g}", f"{other:.4g}"
     return "right answers", percent(result), percent(other)
 
 

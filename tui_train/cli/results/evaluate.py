@@ -34,7 +34,8 @@ def evaluate_and_print(reference: str, options: EvaluationOptions, earlier: str,
 def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
     """Yield the scores of both sides, some samples, and last the verdict."""
     label, result, other = mean_score_texts(evaluation)
-    yield text_table((("", "result", evaluation.other_name), (label, result, other)))
+    figures = [(each.name, f"{each.result:.4g}", f"{each.other:.4g}") for each in evaluation.figures]
+    yield text_table((("", "result", evaluation.other_name), *(figures or ((label, result, other),))))
     for sample in sample_texts(evaluation, _SAMPLE_COUNT):
         yield ""
         yield from (f"{name:<9} {visible(text)}" for name, text in sample)
@@ -68,6 +69,7 @@ def _as_object(evaluation: Evaluation) -> dict[str, object]:
         "result": result,
         "other": other,
         "note": evaluation.note,
+        "tasks": {each.name: [each.result, each.other] for each in evaluation.figures},
         "usable_rows": evaluation.usable_rows,
         "rows": evaluation.rows,
     }

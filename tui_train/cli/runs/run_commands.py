@@ -358,8 +358,10 @@ def try_(  # noqa: PLR0913 - one for each option
 
 @cli.command()
 @RUN_ARGUMENT
-@click.option("--by", metavar="HOW", default="loss", help="loss, exact, regex:PATTERN or function:FILE.py:NAME.")
+@click.option("--by", metavar="HOW", default="loss", help="loss, exact, regex:PATTERN, function:FILE.py:NAME.")
 @click.option("--data", multiple=True, metavar="FILE", help="Rows to score, in place of those that the run held out.")
+@click.option("--task", "tasks", multiple=True, metavar="NAME", help="Score a task of lm-eval, or of FILE.yaml.")
+@click.option("--chat-template", is_flag=True, help="Put the prompts of tasks through the chat template.")
 @click.option("--rows", type=click.IntRange(0), metavar="N", default=200, show_default=True, help="0: all of them.")
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", default=256, show_default=True)
 @click.option("--against", metavar="RUN", default="", help="Compare with this run's result, not with the base model.")
@@ -371,6 +373,8 @@ def evaluate(  # noqa: PLR0913 - one for each option
     *,
     run: str,
     by: str,
+    tasks: tuple[str, ...],
+    chat_template: bool,
     data: tuple[str, ...],
     rows: int,
     max_tokens: int,
@@ -395,6 +399,8 @@ def evaluate(  # noqa: PLR0913 - one for each option
         python=python,
         trusts_model_code=trusted,
         host=host or "",
+        tasks=tasks,
+        chat_template=chat_template,
     )
     evaluate.evaluate_and_print(run, options, against, as_json=as_json)
 

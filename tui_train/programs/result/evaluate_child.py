@@ -39,7 +39,7 @@ def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
     """Send the scores of each row by one side, then by the other."""
     score: _Scorer | None = None if request["by"] == "loss" else _AnswerScorer(request)
     chosen, numbers = None, set[int]()
-    for side, models, name in _loaded_sides(find_weights(request, messages), messages):
+    for side, models, name in loaded_sides(find_weights(request, messages), messages):
         with models.using(name) as (model, tokenizer):
             if chosen is None:
                 chosen, marking = _usable_rows_and_marking(request, tokenizer)
@@ -61,7 +61,7 @@ def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
     messages.send("done")
 
 
-def _loaded_sides(request: dict[str, Any], messages: MessagePipe) -> Iterator[tuple[str, LoadedModels, str]]:
+def loaded_sides(request: dict[str, Any], messages: MessagePipe) -> Iterator[tuple[str, LoadedModels, str]]:
     """Yield `result` and `other` with their models; full models are loaded one after the other."""
     earlier = request["earlier"]
     if earlier is None and not request["base"]:
