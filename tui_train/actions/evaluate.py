@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Literal
 
 import msgspec
@@ -33,7 +34,6 @@ DEFAULT_ROW_COUNT = 200
 EVALUATIONS_FOLDER = "evaluations"
 _HELD_OUT_FILE, _LEARNED_FILE = "data/test.jsonl", "data/train.jsonl"  # in a run's folder
 _MAX_SILENCE_SECONDS = 1800.0  # loading reads many GB, and a long answer takes a CPU minutes
-_NORMAL_QUANTILE = 1.96  # of a two-sided interval of 95 %
 _EQUAL_RELATIVE_TOLERANCE = 1e-4  # scores that differ by less are equal: two dtypes or devices round otherwise
 
 
@@ -59,13 +59,13 @@ class EvaluationOptions(Struct, frozen=True, kw_only=True):
 
 
 class SideScore(Struct, frozen=True):
-    """Score of a row, numbered from 0, by one side; higher is better.
+    """Score of a row, numbered from 0, by one side (`result`, `other`, or the step of a checkpoint); higher is better.
 
     It is a summed log-probability of `tokens`, or the grade of an `answer`. The result's has the row's texts as well.
     `group` is the task of lm-eval and its metric.
     """
 
-    side: Literal["result", "other"]
+    side: str
     number: int
     score: float
     tokens: int = 0
@@ -103,6 +103,10 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     """Tasks of lm-eval whose documents are the rows."""
     figures: tuple[TaskFigure, ...] = ()
     """What lm-eval reports of those."""
+    weights: str = ""
+    """The folder of the result, empty where it is not known."""
+    comparisons: int = 1
+    """How many are made at once: the interval holds for all of them (Bonferroni)."""
 
     @property
     def better_share(self) -> float:
@@ -113,7 +117,8 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     def interval(self) -> tuple[float, float]:
         """Interval of 95 % of that share, by Wilson's formula with a correction for continuity."""
         count, better = len(self._wins), sum(self._wins)
-        return _lower_bound(better, count), 1 - _lower_bound(count - better, count)
+        quantile = NormalDist().inv_cdf(1 - 0.025 / self.comparisons)
+        return _lower_bound(better, count, quantile), 1 - _lower_bound(count - better, count, quantile)
 
     @property
     def equal_rows(self) -> int:
@@ -144,12 +149,12 @@ class Evaluation(Struct, frozen=True, kw_only=True):
         return total / max(1, len(scores))
 
 
-def _lower_bound(better: int, count: int) -> float:
+def _lower_bound(better: int, count: int, quantile: float) -> float:
     if not better:
         return 0.0
-    share, square = better / count, _NORMAL_QUANTILE**2
+    share, square = better / count, quantile**2
     root = math.sqrt(square - 2 - 1 / count + 4 * share * (count - better + 1))
-    return max(0.0, (2 * better + square - 1 - _NORMAL_QUANTILE * root) / (2 * (count + square)))
+    return max(0.0, (2 * better + square - 1 - quantile * root) / (2 * (count + square)))
 
 
 def _win(row: RowScores) -> bool | None:
@@ -172,7 +177,33 @@ def evaluate_run(
     """
     host = host_of_result(run, options.host, options.python)
     request = _models_request(run, options, host)
-    request |= _tasks_request(options, host) if options.tasks else _rows_request(run, options, host)
+    request |= _tasks_request(options, host) if options.tasks else rows_request(run, options, host)
+    kept, told = score(run, request, options, host, on_progress, cancelled)
+    if not (rows := rows_scored_by_both(kept.scores)):
+        raise BadInput("no row could be scored", "Name other rows: --data FILE")
+    evaluation = Evaluation(
+        by=request["by"],
+        other_name=visible(options.earlier.result_name) if options.earlier else "base",
+        rows=rows,
+        usable_rows=told.usable or len(rows),
+        note="" if options.tasks else _note(run, options, told),
+        tasks=options.tasks,
+        figures=told.figures(),
+        weights=request.get("folder", ""),
+    )
+    kept.keep_meaning(evaluation)
+    return evaluation
+
+
+def score(  # noqa: PLR0913, PLR0917 - what an evaluation is made of
+    run: RunDir,
+    request: dict[str, Any],
+    options: EvaluationOptions,
+    host: str,
+    on_progress: Callable[[str, int, int], None],
+    cancelled: Callable[[], bool],
+) -> "tuple[KeptScores, ToldByChild]":
+    """Have a child score what a request names, and return all scores, which are kept as they come."""
     python = training_python(run, options.python, host)
     request |= {"device": python.device, "trusted": options.trusts_model_code}
     if options.tasks and not host:
@@ -181,35 +212,25 @@ def evaluate_run(
     if host or options.tasks:
         # Whether the files there are the same is not known here; of tasks lm-eval itself keeps what was answered.
         kept.forget()
-    request |= {"after": {side: kept.last_number(side) for side in ("result", "other")}}
+    sides = request.get("sides") or ("result", "other")
+    request |= {"after": {side: kept.last_number(side) for side in sides}}
     request |= {"cache": "" if host else str(kept.answers_folder)}
     start: type[ResultChild | HostResultChild] = HostResultChild if host else ResultChild
     child = start(python, "task_child.py" if options.tasks else "evaluate_child.py", request)
-    told = _ToldByChild()
+    told = ToldByChild(len(sides))
     try:
         while (message := child.read_message(_MAX_SILENCE_SECONDS, cancelled))["event"] != "done":
             told.take(message, kept, on_progress)
     finally:
         child.close()
-    if not (rows := rows_scored_by_both(kept.scores)):
-        raise BadInput("no row could be scored", "Name other rows: --data FILE")
-    evaluation = Evaluation(
-        by=request["by"],
-        other_name=visible(options.earlier.name) if options.earlier else "base",
-        rows=rows,
-        usable_rows=told.usable or len(rows),
-        note="" if options.tasks else _note(run, options, told),
-        tasks=options.tasks,
-        figures=told.figures(),
-    )
-    kept.keep_meaning(evaluation)
-    return evaluation
+    return kept, told
 
 
-class _ToldByChild:
-    """What a child has told of an evaluation so far, besides scores."""
+class ToldByChild:
+    """What a child has told of an evaluation of some sides so far, besides scores."""
 
-    def __init__(self) -> None:
+    def __init__(self, side_count: int) -> None:
+        self._side_count = side_count
         self.count = self.usable = self.learned = 0
         self._figures_by_side: dict[str, dict[str, float]] = {}
 
@@ -222,7 +243,7 @@ class _ToldByChild:
         elif message["event"] == "score":
             kept.add(msgspec.convert(message, SideScore))
             if self.count:
-                on_progress("", len(kept.scores), 2 * self.count)
+                on_progress("", len(kept.scores), self._side_count * self.count)
         elif message["event"] == "progress":
             done, count = int(message["done"]), int(message["count"])
             on_progress("", done + (count if message["side"] == "other" else 0), 2 * count)
@@ -235,18 +256,22 @@ class _ToldByChild:
         return tuple(TaskFigure(visible(name), result[name], other[name]) for name in result if name in other)
 
 
-def newest_kept_evaluation(run: RunDir, since: float) -> Evaluation | None:
-    """Return the newest evaluation that a run's folder keeps, None where none ended `since` (seconds since 1970)."""
+def newest_kept_evaluation(run: RunDir, weights: Weights) -> Evaluation | None:
+    """Return the newest evaluation of some weights that a run's folder keeps, None where none was made since these."""
     files = [(_newest_change(file), file) for file in (run.path / EVALUATIONS_FOLDER).glob("*.json")]
     for changed_at, file in sorted(files, reverse=True):
         with contextlib.suppress(OSError, msgspec.DecodeError):
             evaluation = msgspec.json.decode(file.read_bytes(), type=Evaluation)
-            if changed_at >= since and (rows := rows_scored_by_both(_read_scores(file.with_suffix(".jsonl")))):
+            if evaluation.weights not in {"", weights.path}:
+                continue
+            if changed_at >= weights.changed_at and (
+                rows := rows_scored_by_both(_read_scores(file.with_suffix(".jsonl")))
+            ):
                 return structs.replace(evaluation, rows=rows)
     return None
 
 
-def _note(run: RunDir, options: EvaluationOptions, told: _ToldByChild) -> str:
+def _note(run: RunDir, options: EvaluationOptions, told: ToldByChild) -> str:
     if told.learned:
         these = "All" if told.learned == told.count else grouped_digits(told.learned)
         return f"{these} of these rows were learned by {visible(run.name)}: of new ones that says nothing."
@@ -267,7 +292,7 @@ def _models_request(run: RunDir, options: EvaluationOptions, host: str) -> dict[
     if host:
         request |= {"candidates": result_candidates(run), "talks": True}
     else:
-        request |= _folder_request(require_loadable_weights(run_result))
+        request |= folder_request(require_loadable_weights(run_result))
     if options.earlier is not None:
         if host:
             raise BadInput(
@@ -275,13 +300,14 @@ def _models_request(run: RunDir, options: EvaluationOptions, host: str) -> dict[
             )
         earlier = read_result(options.earlier)
         weights = require_loadable_weights(earlier)
-        request["earlier"] = {**_folder_request(weights), "base": earlier.base, "revision": earlier.revision}
+        request["earlier"] = {**folder_request(weights), "base": earlier.base, "revision": earlier.revision}
     elif not (host or run_result.base):
         raise BadInput("the base model of this run is not known", "Compare with an earlier run: --against RUN")
     return request
 
 
-def _rows_request(run: RunDir, options: EvaluationOptions, host: str) -> dict[str, Any]:
+def rows_request(run: RunDir, options: EvaluationOptions, host: str = "") -> dict[str, Any]:
+    """Return which rows are scored, and how; TuiTrainError where they cannot be."""
     kind = options.by.partition(":")
     if kind[0] not in {"loss", "exact", "regex", "function"}:
         raise BadInput(
@@ -324,7 +350,8 @@ def _whole_task_path(task: str, host: str) -> str:
     return str(whole)
 
 
-def _folder_request(weights: Weights) -> dict[str, Any]:
+def folder_request(weights: Weights) -> dict[str, Any]:
+    """Return how a child is told of a model or an adapter; BadInput for one that gives scores."""
     if weights.scores:
         raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be evaluated.")
     return {"folder": weights.path, "adapter": weights.kind == "adapter"}
@@ -443,8 +470,13 @@ def _read_scores(file: Path) -> list[SideScore]:
 
 def rows_scored_by_both(scores: Sequence[SideScore]) -> tuple[RowScores, ...]:
     """Return the rows that both sides have scored."""
+    return paired_rows(scores, "result", "other")
+
+
+def paired_rows(scores: Sequence[SideScore], result: str, other: str) -> tuple[RowScores, ...]:
+    """Return the rows that two sides have scored, as those of a result and of another."""
     # Two evaluations at once each keep a score of the same row.
-    results, others = ({score.number: score for score in scores if score.side == side} for side in ("result", "other"))
+    results, others = ({score.number: score for score in scores if score.side == side} for side in (result, other))
     return tuple(RowScores(results[number], others[number]) for number in sorted(results.keys() & others))
 
 

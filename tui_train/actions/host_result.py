@@ -45,6 +45,9 @@ def result_candidates(run: RunDir) -> list[list[str]]:
     output = str(run.plan().get("output") or "output")
     if not output.startswith(("/", "~")) and place:
         output = f"{place.folder}/{output}"
+    if run.checkpoint:
+        chosen = f"{output}/checkpoint-{run.checkpoint}"
+        return [[f"{chosen}/{name}".rstrip("/") for name in CHECKPOINT_WEIGHTS_FOLDERS], []]
     checkpoint = report.checkpoint if report else ""
     saved = [f"{checkpoint}/{name}".rstrip("/") for name in CHECKPOINT_WEIGHTS_FOLDERS] if checkpoint else []
     return [[f"{output}/{name}".rstrip("/") for name in FINAL_WEIGHTS_FOLDERS], saved]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tui_train.base.app_paths import expand_home, runs_folder
 from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound, Unavailable
@@ -46,6 +46,7 @@ _MAX_NOTE_BYTES = 4 << 10
 # Run ids begin with the local time.
 _TIMESTAMPED_NAME_PATTERN = re.compile(r"(\d{8}-\d{6})(?:-(.*))?", re.DOTALL)
 _MAX_SLUG_LENGTH = 40
+_MAX_STEP_DIGITS = 12
 _RUN_NUMBER_LIMIT = 10**9
 _MAX_NUMBER_FILE_BYTES = 16
 
@@ -54,11 +55,18 @@ class RunDir(Struct, frozen=True):
     """The paths of one run folder."""
 
     path: Path
+    checkpoint: int = 0
+    """Step of the checkpoint that is its result; 0: its final weights, or the newest checkpoint."""
 
     @property
     def name(self) -> str:
         """The run's id: the folder's name."""
         return self.path.name
+
+    @property
+    def result_name(self) -> str:
+        """How its result is named on the command line: its id, of a checkpoint `ID@STEP`."""
+        return f"{self.name}@{self.checkpoint}" if self.checkpoint else self.name
 
     @property
     def label(self) -> str:
@@ -259,6 +267,14 @@ def find_run(reference: str, *, by_profile: bool = True) -> RunDir:
     ):
         return newest
     raise NotFound(f"there is no run {visible(reference)}", "See `tui-train runs`.")
+
+
+def find_run_with_result(reference: str) -> RunDir:
+    """Return a run as find_run does; `RUN@STEP` is the run whose result is its checkpoint of that step."""
+    name, _, step = reference.rpartition("@")
+    if not (name and step.isascii() and step.isdigit() and len(step) <= _MAX_STEP_DIGITS and int(step)):
+        return find_run(reference)
+    return structs.replace(find_run(name), checkpoint=int(step))
 
 
 def _is_run_of_profile(run: RunDir, profile: str) -> bool:

@@ -98,7 +98,7 @@ def _labelled_facts(
     ):
         if last:
             yield label, _losses_text(last, best)
-    if evaluation := newest_kept_evaluation(run, publication.weights.changed_at):
+    if evaluation := newest_kept_evaluation(run, publication.weights):
         what, own, other = mean_score_texts(evaluation)
         scores = f"{what[0].upper()}{what[1:]}: {own}; {evaluation.other_name}: {other}."
         yield "Evaluation", f"{verdict_text(evaluation)} {scores} {evaluation.note}"

@@ -7,20 +7,22 @@ import click
 from msgspec.structs import replace
 
 from tui_train.actions.evaluate import Evaluation, EvaluationOptions, evaluate_run
+from tui_train.actions.evaluate_checkpoints import CheckpointChoice, choose_checkpoint
 from tui_train.base.text import grouped_digits, percent, text_table, visible
 from tui_train.cli.printing import print_json
 from tui_train.runs import rundir
 from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
 
 _EXIT_CODE_BY_VERDICT = {"better": 0, "no difference": 1, "worse": 2}
+_DIFFERENCE_BY_VERDICT = {"better": "worse", "no difference": "no proven difference", "worse": "better"}
 _SAMPLE_COUNT = 3
 
 
 def evaluate_and_print(reference: str, options: EvaluationOptions, earlier: str, *, as_json: bool) -> None:
     """Evaluate a run, print what came of it, and end with the exit code of the verdict."""
     if earlier:
-        options = replace(options, earlier=rundir.find_run(earlier))
-    evaluation = evaluate_run(rundir.find_run(reference), options, _print_progress)
+        options = replace(options, earlier=rundir.find_run_with_result(earlier))
+    evaluation = evaluate_run(rundir.find_run_with_result(reference), options, _print_progress)
     if sys.stderr.isatty():
         click.echo("\r\x1b[K", nl=False, err=True)
     if as_json:
@@ -29,6 +31,43 @@ def evaluate_and_print(reference: str, options: EvaluationOptions, earlier: str,
         for line in evaluation_lines(evaluation):
             click.echo(line)
     sys.exit(_EXIT_CODE_BY_VERDICT[evaluation.verdict])
+
+
+def choose_checkpoint_and_print(reference: str, options: EvaluationOptions, *, as_json: bool) -> None:
+    """Compare a run's checkpoints, print the best one, and end with 0 where it is proven better than the result."""
+    run = rundir.find_run_with_result(reference)
+    choice = choose_checkpoint(run, options, _print_progress)
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", nl=False, err=True)
+    if as_json:
+        compared = {_side_name(step): _as_object(each) for step, each in choice.compared.items()}
+        print_json({"best": choice.best, "proven_better": choice.is_proven_better, "compared": compared})
+    else:
+        for line in checkpoint_lines(run, choice):
+            click.echo(line)
+    sys.exit(not choice.is_proven_better)
+
+
+def checkpoint_lines(run: rundir.RunDir, choice: CheckpointChoice) -> Iterator[str]:
+    """Yield the score of each checkpoint, which is best, and whether that is proven."""
+    texts = {step: mean_score_texts(each) for step, each in choice.compared.items()}
+    label, best_score, _ = next(iter(texts.values()))
+    scores = {choice.best: best_score} | {step: other for step, (_, _, other) in texts.items()}
+    marks = {step: _DIFFERENCE_BY_VERDICT[each.verdict] for step, each in choice.compared.items()}
+    rows = (
+        (_side_name(step), scores[step], marks.get(step, "best")) for step in sorted(scores, key=lambda at: at or 1e99)
+    )
+    yield text_table((("checkpoint", label, ""), *rows))
+    yield ""
+    if not choice.best:
+        yield "The result as it is scores best: nothing to choose."
+        return
+    yield f"Step {grouped_digits(choice.best)} scores best. {verdict_text(choice.compared[0])}"
+    yield f"Use it: tui-train try {visible(run.name)}@{choice.best}; merge, export-model and publish take the same."
+
+
+def _side_name(step: int) -> str:
+    return f"step {grouped_digits(step)}" if step else "result"
 
 
 def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:

@@ -9,7 +9,7 @@ from tui_train.runs import rundir
 
 def export_and_report(reference: str, folder: str, options: ExportModelOptions) -> None:
     """Export a run's result, and print the file and the command that uses it."""
-    run = rundir.find_run(reference)
+    run = rundir.find_run_with_result(reference)
     made = export_model(run, folder, options, lambda what, of: click.echo(f"{what} {of} …", err=True))
     tensors = quantity(made.tensors, "tensor")
     click.echo(f"wrote {visible(made.file)}: {size_text(made.size)}, {tensors}, read back with its chat template")

@@ -22,7 +22,7 @@ def publish_and_report(  # noqa: PLR0913 - one for each option
     """Show what a run's result would be on the Hub, and send it once that is confirmed."""
     if as_json and not (dry_run or confirmed):
         raise click.UsageError("--json needs --yes or --dry-run.")
-    publication = Publication(rundir.find_run(reference), repo, options)
+    publication = Publication(rundir.find_run_with_result(reference), repo, options)
     try:
         profile = load_run_profile(publication.run)
         data = hash_data_files(publication.run, profile, lambda name: click.echo(f"hashing {name} …", err=True))

@@ -23,7 +23,7 @@ _MAX_SAVED_FILES_SHOWN = 3  # files that a line names
 
 def print_result(reference: str, *, as_json: bool) -> None:
     """Print what a run made."""
-    run_result = read_result(rundir.find_run(reference))
+    run_result = read_result(rundir.find_run_with_result(reference))
     if as_json:
         print_json(
             {
@@ -96,7 +96,7 @@ def _last_and_best_loss_text(last: StepLoss, best: StepLoss | None) -> str:
 
 def merge_adapter_and_report(reference: str, folder: str, options: MergeOptions) -> None:
     """Merge a run's adapter into a model folder, and print how it was checked."""
-    run = rundir.find_run(reference)
+    run = rundir.find_run_with_result(reference)
     merged = merge_adapter(run, folder, options, lambda what, of: click.echo(f"{what} {of}", err=True))
     for line in _merge_result_lines(merged):
         click.echo(line)
@@ -119,7 +119,7 @@ def chat_with_result(  # noqa: PLR0913 - one for each option
     reference: str, prompt: str | None, max_tokens: int, python: str, host: str, *, base: bool, trusted: bool
 ) -> None:
     """Answer one prompt, of the option or of stdin, or talk in a terminal."""
-    run = rundir.find_run(reference)
+    run = rundir.find_run_with_result(reference)
     if prompt is None and not sys.stdin.isatty():
         prompt = sys.stdin.read()
     if prompt is not None and not prompt.strip():

@@ -365,6 +365,9 @@ def try_(  # noqa: PLR0913 - one for each option
 @click.option("--rows", type=click.IntRange(0), metavar="N", default=200, show_default=True, help="0: all of them.")
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", default=256, show_default=True)
 @click.option("--against", metavar="RUN", default="", help="Compare with this run's result, not with the base model.")
+@click.option(
+    "--checkpoints", is_flag=True, help="Find the best of RUN's checkpoints, in place of comparing its result."
+)
 @_PYTHON_OPTION
 @_TRUST_OPTION
 @_RESULT_HOST_OPTION
@@ -379,6 +382,7 @@ def evaluate(  # noqa: PLR0913 - one for each option
     rows: int,
     max_tokens: int,
     against: str,
+    checkpoints: bool,
     python: str,
     host: str | None,
     trusted: bool,
@@ -402,7 +406,10 @@ def evaluate(  # noqa: PLR0913 - one for each option
         tasks=tasks,
         chat_template=chat_template,
     )
-    evaluate.evaluate_and_print(run, options, against, as_json=as_json)
+    if checkpoints and not against:
+        evaluate.choose_checkpoint_and_print(run, options, as_json=as_json)
+    else:
+        evaluate.evaluate_and_print(run, options, against, as_json=as_json)
 
 
 @cli.command("export-model")

@@ -1,7 +1,8 @@
 """Scores a result and what it is compared with on the same rows: `python evaluate_child.py REQUEST`.
 
 The request, in JSON: that of chat_child.py, with `earlier` (another result, as `folder`, `adapter`, `base`, `revision`;
-null: the base), `data` (files or folders), `learned` (those that were trained on), `count` (of the rows of `data`,
+null: the base), `sides` (several results in their place, each by its name; none: result and other), `data` (files or
+folders), `learned` (those that were trained on), `count` (of the rows of `data`,
 chosen by `seed`; 0 for all), `after` (of each side the number of the row that it scored last, -1 for none), `by`
 (loss, exact, regex or function), `pattern`, `function` (FILE:NAME), `tokens` (of an answer at most), `length` (tokens
 at which a row is cut, 0 for never) and `answers_only` (null: where the chat template marks answers). It sends `rows`,
@@ -62,7 +63,12 @@ def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
 
 
 def loaded_sides(request: dict[str, Any], messages: MessagePipe) -> Iterator[tuple[str, LoadedModels, str]]:
-    """Yield `result` and `other` with their models; full models are loaded one after the other."""
+    """Yield `result` and `other`, or the `sides`, with their models; full models are loaded one after the other."""
+    for side, found in (request.get("sides") or {}).items():
+        yield side, LoadedModels({**request, **found, "compare": False}, messages), "result"
+        _free_memory()
+    if request.get("sides"):
+        return
     earlier = request["earlier"]
     if earlier is None and not request["base"]:
         raise RefusedError("base", "there is nothing to compare the result with")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 
 from ..system.safe_open import open_regular_file
 from .supervisor_plan import CheckpointRule, SupervisorPlan
@@ -23,20 +24,24 @@ _MAX_DEPTH_BELOW_OUTPUT = 4
 
 def newest_complete_checkpoint(rule: CheckpointRule, run_dir: str) -> str:
     """Return the path of the newest complete checkpoint, empty where there is none; a relative folder is the run's."""
-    folder = os.path.join(run_dir, rule.folder)
     if rule.file:
-        path = os.path.join(folder, rule.file)
+        path = os.path.join(run_dir, rule.folder, rule.file)
         return path if is_complete_file(path) else ""
+    # Only as many are looked into as it takes.
+    return next((path for _, path in complete_checkpoints(rule, run_dir)), "")
+
+
+def complete_checkpoints(rule: CheckpointRule, run_dir: str) -> Iterator[tuple[int, str]]:
+    """Yield step and path of each complete checkpoint that has a step, the highest step first."""
+    folder = os.path.join(run_dir, rule.folder)
     try:
         names = sorted(os.listdir(folder))
     except OSError:
-        return ""
+        return
     steps = ((_checkpoint_step_by_rule(name, rule), os.path.join(folder, name)) for name in names)
-    # The highest step first, and only as many are looked into as it takes.
-    for _, path in sorted(((number, path) for number, path in steps if number >= 0), key=lambda pair: -pair[0]):
+    for number, path in sorted(((number, path) for number, path in steps if number >= 0), key=lambda pair: -pair[0]):
         if _is_complete_checkpoint(path, rule):
-            return path
-    return ""
+            yield number, path
 
 
 def newest_checkpoint_of_attempt(plan: SupervisorPlan, position: int, run_dir: str) -> str:

@@ -9,8 +9,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import energy_text, grouped_digits
+from tui_train.base.errors import NotFound, TuiTrainError
+from tui_train.base.text import energy_text, grouped_digits, visible
 from tui_train.profile import store
 from tui_train.runner.logs.curve import LossCurve
 from tui_train.runner.logs.progress import Progress
@@ -29,7 +29,7 @@ from tui_train.runs.script_outputs import argument_folders_written_since, weight
 from tui_train.runs.status import energy_used_and_if_all_metered, other_machine_folders, read_status, training_seconds
 from tui_train.trainers import trainer_has_own_field
 
-WeightsOrigin = Literal["final", "stopped", "checkpoint"]
+WeightsOrigin = Literal["final", "stopped", "checkpoint", "chosen"]
 
 # Where trainers save the final weights below their output folder, the folder itself first.
 FINAL_WEIGHTS_FOLDERS = ("", "model", "final", "final_model", "final_checkpoint")
@@ -69,7 +69,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     weights: Weights | None = None
     """None where there is neither an adapter nor a model."""
     source: WeightsOrigin = "final"
-    """The final weights, what was saved when the training was stopped, or the newest checkpoint."""
+    """The final weights, what was saved when the training was stopped, the newest checkpoint, or a chosen one."""
     step: int = 0
     """Step of weights that are not final; 0: unknown."""
     base: str = ""
@@ -133,6 +133,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
             return "final weights"
         if self.source == "stopped":
             return f"as stopped at step {grouped_digits(self.step)}" if self.step else "as stopped"
+        if self.source == "chosen":
+            return f"checkpoint of step {grouped_digits(self.step)}"
         return f"newest checkpoint, step {grouped_digits(self.step)}" if self.step else "newest checkpoint"
 
 
@@ -147,7 +149,10 @@ _ADAPTER_METHOD_LABELS = {
 
 
 def read_result(run: RunDir) -> RunResult:
-    """Return what came of a run, also of one that goes on."""
+    """Return what came of a run, also of one that goes on.
+
+    NotFound where it has no checkpoint of the step that was chosen.
+    """
     status = read_status(run)
     progress = read_progress(run, status.attempts)
     joules, all_metered = energy_used_and_if_all_metered(run, status)
@@ -189,6 +194,22 @@ def _tracker_lines(run: RunDir, plan: SupervisorPlan, status: RunStatus) -> tupl
 
 def _result_with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status: RunStatus) -> RunResult:
     output, saved = output_and_newest_checkpoint(run, plan, status)
+    if run.checkpoint:
+        known = weights_by_checkpoint_step(run, plan, status)
+        if run.checkpoint not in known:
+            raise _no_such_checkpoint_error(run, known)
+        weights, (model, revision, quantized) = known[run.checkpoint], _profile_model_revision_and_if_quantized(run)
+        base = weights.base or model
+        return replace(
+            partial,
+            output=str(output),
+            weights=weights,
+            source="chosen",
+            step=run.checkpoint,
+            base=_absolute_base_model(base, run),
+            revision=revision if base == model else "",
+            quantized=quantized,
+        )
     final = _first_weights_below(output, FINAL_WEIGHTS_FOLDERS)
     if final and status.attempts and final.changed_at < status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS:
         # An output folder that was chosen may hold what another run left.
@@ -244,6 +265,26 @@ def output_and_newest_checkpoint(run: RunDir, plan: SupervisorPlan, status: RunS
     if read_remote_place(run.path):
         rule = rule._replace(folder=str(output))
     return output, checkpoints.newest_complete_checkpoint(rule, str(run.path))
+
+
+def weights_by_checkpoint_step(run: RunDir, plan: SupervisorPlan, status: RunStatus) -> dict[int, Weights]:
+    """Return the adapter or model of each complete checkpoint of a run's last attempt, on this machine."""
+    rule = plan.checkpoint_rule(_last_position(status))
+    if rule is None or rule.file:
+        return {}
+    if read_remote_place(run.path):
+        rule = rule._replace(folder=str(local_output_folder(run.path, _last_output_folder(plan, status))))
+    found = {
+        step: _first_weights_below(Path(path), CHECKPOINT_WEIGHTS_FOLDERS)
+        for step, path in checkpoints.complete_checkpoints(rule, str(run.path))
+    }
+    return {step: weights for step, weights in sorted(found.items()) if weights}
+
+
+def _no_such_checkpoint_error(run: RunDir, known: Iterable[int]) -> NotFound:
+    steps = ", ".join(f"{visible(run.name)}@{step}" for step in known)
+    remedy = f"It has {steps}." if steps else f"Leave out @{run.checkpoint}: its result is the only one."
+    return NotFound(f"{visible(run.name)} has no complete checkpoint of step {run.checkpoint}", remedy)
 
 
 def _last_position(status: RunStatus) -> int:
