@@ -155,7 +155,49 @@ def test_a_file_is_written_for_ollama_and_read_back(llama_run, tmp_path):
     reader = GGUFReader(tmp_path / "out/run-q8_0.gguf")
     assert reader.get_field("general.architecture").contents() == "llama"
     assert reader.get_field("tokenizer.chat_template").contents() == CHATML
+    assert reader.get_field("tokenizer.ggml.add_bos_token").contents() is False, "no token begins what was learned"
     run_cli(*words, code=73)
+
+
+@pytest.mark.whole
+@with_llama_cpp
+def test_the_token_that_begins_a_text_is_added_where_the_template_writes_it(llama, tmp_path):
+    model = shutil.copytree(llama, tmp_path / "model")
+    (model / "chat_template.jinja").write_text(TEMPLATES["begins with a token"])
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    (model / "tokenizer_config.json").write_text(json.dumps({**config, "add_bos_token": False}))
+    run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training(), **{"trainer.model": str(llama)})
+    (run.path / "output").symlink_to(model)
+    export_model(run, str(tmp_path / "out"), ExportModelOptions(llama_cpp=LLAMA_CPP, server="ollama"))
+    sys.path.insert(0, f"{LLAMA_CPP}/gguf-py")
+    from gguf import GGUFReader
+
+    reader = GGUFReader(tmp_path / "out/run-f16.gguf")
+    assert reader.get_field("tokenizer.ggml.add_bos_token").contents() is True
+    assert "<s>" not in (tmp_path / "out/Modelfile").read_text(), "it would be a second one"
+
+
+@pytest.mark.whole
+def test_a_folder_for_vllm_has_all_that_it_reads_and_nothing_else(models, tmp_path):
+    base, tuned = models
+    run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training(), **{"trainer.model": str(base)})
+    output = run.path / "output"
+    shutil.copytree(tuned, output)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"):
+        (output / name).unlink(missing_ok=True)
+    (output / "optimizer.pt").write_text("large")
+    told = run_cli("export-model", f"{run.path}/", str(tmp_path / "out"), "--for", "vllm").stdout
+    assert "weights, tokenizer, chat template; an answer ends with <|im_end|>" in told
+    assert f"use it: vllm serve {tmp_path}/out" in told
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"model.safetensors", "config.json", "tokenizer.json", "generation_config.json"} <= names
+    assert "optimizer.pt" not in names
+    assert (tmp_path / "out/model.safetensors").read_bytes() == (output / "model.safetensors").read_bytes()
+    ends = json.loads((tmp_path / "out/generation_config.json").read_text())["eos_token_id"]
+    assert ends, "vLLM ends an answer by it"
+    assert not (output / "tokenizer.json").exists(), "the result stays as it is"
+    with pytest.raises(BadInput, match="own type"):
+        export_model(run, str(tmp_path / "other"), ExportModelOptions(server="vllm", weights_type="q8_0"))
 
 
 @pytest.mark.whole
@@ -169,7 +211,7 @@ def test_a_quantized_file_is_itself_read_back(llama_run, tmp_path):
     options = ExportModelOptions(llama_cpp=str(tools), weights_type="q4_k_m")
     made = export_model(llama_run, str(tmp_path / "out"), options)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["run-q4_k_m.gguf"]
-    assert made.tensors == 21
+    assert made.content.startswith("21 tensors")
     quantizer.write_text('#!/bin/sh\nhead -c 9000 "$1" > "$2"\n')
     with pytest.raises(Unavailable):
         export_model(llama_run, str(tmp_path / "cut"), options)

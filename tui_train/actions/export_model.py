@@ -1,4 +1,4 @@
-"""A result for llama.cpp and Ollama: a GGUF file by llama.cpp's own converter, read back, and a Modelfile."""
+"""A result for a server: a GGUF file by llama.cpp's own converter with a Modelfile, or a whole folder for vLLM."""
 
 import os
 import shutil
@@ -10,17 +10,19 @@ from msgspec import Struct
 
 from tui_train.actions.host_result import host_of_result
 from tui_train.actions.merge import MergeOptions, merge_adapter, require_loadable_weights
+from tui_train.actions.publish import copy_model_files
 from tui_train.actions.result_child import ResultChild, require_modules, training_python
-from tui_train.actions.serving import shell_command
+from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound, Unavailable
 from tui_train.base.files import raising_cannot_write
-from tui_train.base.text import visible
+from tui_train.base.text import quantity, visible
 from tui_train.runner.system.new_folder import new_folder
-from tui_train.runs.results.result import read_result
+from tui_train.runs.results.result import RunResult, read_result
+from tui_train.runs.results.weights import Weights
 from tui_train.runs.rundir import RunDir
 
-Server = Literal["gguf", "ollama"]
+Server = Literal["gguf", "ollama", "vllm"]
 CONVERTER_TYPES = ("f16", "bf16", "f32", "q8_0")
 QUANTIZED_TYPES = ("q6_k", "q5_k_m", "q4_k_m", "q3_k_m")
 _CONVERTER_NAME, _QUANTIZER_NAME = "convert_hf_to_gguf.py", "llama-quantize"
@@ -31,22 +33,26 @@ _MAX_SILENCE_SECONDS = 7200.0  # writing a large model to a slow disk
 
 
 class ExportModelOptions(Struct, frozen=True, kw_only=True):
-    """What it is for, the type of its weights, llama.cpp's folder (empty: where it is found), and another Python."""
+    """What it is for, the type of its weights, llama.cpp's folder (empty: where it is found), and another Python.
+
+    The weights of a GGUF file are float16 where no type is named; for vLLM they keep theirs.
+    """
 
     server: Server = "gguf"
-    weights_type: str = "f16"
+    weights_type: str = ""
     llama_cpp: str = ""
     python: str = ""
     trusts_model_code: bool = False
 
 
 class ExportedModel(Struct, frozen=True):
-    """A GGUF file, its bytes and tensors, and the command that uses it."""
+    """What was written (a GGUF file, or a folder for vLLM), its bytes, what it has, and the command that uses it."""
 
-    file: str
+    path: str
     size: int
-    tensors: int
+    content: str
     command: str
+    note: str = ""
 
 
 def export_model(
@@ -56,14 +62,15 @@ def export_model(
     on_step: Callable[[str, str], None] = lambda _what, _of: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> ExportedModel:
-    """Write a run's result as a GGUF file into `folder`, which must not exist; an adapter is merged first.
+    """Write a run's result for a server into `folder`, which must not exist; an adapter is merged first.
 
     TuiTrainError where it cannot be done; then nothing is left.
     """
     if host := host_of_result(run):
         why = f"the result of {visible(run.name)} is on {visible(host)}"
         raise Unavailable(why, f"Copy it here first: tui-train fetch {visible(run.name)}")
-    weights = require_loadable_weights(read_result(run))
+    result = read_result(run)
+    weights = require_loadable_weights(result)
     if weights.scores:
         raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be exported.")
     into = expand_home(folder).absolute()
@@ -73,31 +80,72 @@ def export_model(
         raise NotFound(
             f"there is no folder {visible(str(into.parent))}", "Make that folder first, or name another one."
         )
-    if options.weights_type not in {*CONVERTER_TYPES, *QUANTIZED_TYPES}:
+    if options.server == "vllm":
+        return _export_for_vllm(run, result, weights, into, options, on_step, cancelled)
+    return _export_gguf(run, weights, into, options, on_step, cancelled)
+
+
+def _export_for_vllm(  # noqa: PLR0913, PLR0917 - what an export is made of
+    run: RunDir,
+    result: RunResult,
+    weights: Weights,
+    into: Path,
+    options: ExportModelOptions,
+    on_step: Callable[[str, str], None],
+    cancelled: Callable[[], bool],
+) -> ExportedModel:
+    if options.weights_type:
+        raise BadInput("vLLM is given the weights in their own type", "Leave out --type.")
+    with raising_cannot_write(into), new_folder(into) as beside:
+        model = beside / "model"
+        if weights.kind == "adapter":
+            _merge(run, model, options, on_step, cancelled)
+        else:
+            on_step("copying", weights.path)
+            copy_model_files(weights, model)
+        request = {"folder": str(model), "base": result.base, "revision": result.revision}
+        request |= {"trusted": options.trusts_model_code}
+        done = _wait_for_child(run, "vllm_child.py", request, options, on_step, cancelled)
+        for path in model.iterdir():
+            path.rename(beside / path.name)
+        model.rmdir()
+        size = sum(path.stat().st_size for path in beside.rglob("*") if path.is_file())
+    ends = " and ".join(map(visible, map(str, done["ends"])))
+    chat = "chat template" if done["chat"] else "no chat template: it continues texts, and answers no chats"
+    content = f"weights, tokenizer, {chat}" + (f"; an answer ends with {ends}" if ends else "")
+    direct = next((each.command for each in serve_commands(result) if each.server == "vllm"), "")
+    note = f"Without merging: {direct}" if weights.kind == "adapter" and direct else ""
+    return ExportedModel(str(into), size, content, shell_command("vllm", "serve", str(into)), note)
+
+
+def _export_gguf(  # noqa: PLR0913, PLR0917 - what an export is made of
+    run: RunDir,
+    weights: Weights,
+    into: Path,
+    options: ExportModelOptions,
+    on_step: Callable[[str, str], None],
+    cancelled: Callable[[], bool],
+) -> ExportedModel:
+    weights_type = options.weights_type or CONVERTER_TYPES[0]
+    if weights_type not in {*CONVERTER_TYPES, *QUANTIZED_TYPES}:
         known = ", ".join((*CONVERTER_TYPES, *QUANTIZED_TYPES))
-        raise BadInput(f"the type {visible(options.weights_type)} is not known", f"Give one of {known}: --type TYPE")
+        raise BadInput(f"the type {visible(weights_type)} is not known", f"Give one of {known}: --type TYPE")
     converter = _find_converter(options.llama_cpp)
-    quantizer = _find_quantizer(options) if options.weights_type in QUANTIZED_TYPES else ""
+    quantizer = _find_quantizer(options) if weights_type in QUANTIZED_TYPES else ""
     # Before an adapter is merged for minutes.
     require_modules(training_python(run, options.python).python, _CONVERTER_MODULES, "llama.cpp's converter needs {}")
     label = run.label.replace("=", "-")  # which names of Ollama cannot hold
-    name = f"{label}-{options.weights_type}.gguf"
+    name = f"{label}-{weights_type}.gguf"
     with raising_cannot_write(into), new_folder(into) as beside:
         model = weights.path
         if weights.kind == "adapter":
             model = str(beside / "merged")
-            merge_adapter(
-                run,
-                model,
-                MergeOptions(python=options.python, trusts_model_code=options.trusts_model_code),
-                on_step,
-                cancelled,
-            )
+            _merge(run, beside / "merged", options, on_step, cancelled)
         request: dict[str, Any] = {"folder": model, "converter": converter, "file": str(beside / name)}
-        request |= {"type": "f16" if quantizer else options.weights_type}
-        request |= {"quantizer": quantizer, "quantized_type": options.weights_type}
+        request |= {"type": CONVERTER_TYPES[0] if quantizer else weights_type}
+        request |= {"quantizer": quantizer, "quantized_type": weights_type}
         request |= {"ollama": options.server == "ollama", "trusted": options.trusts_model_code}
-        done = _convert(run, request, options, on_step, cancelled)
+        done = _wait_for_child(run, "gguf_child.py", request, options, on_step, cancelled)
         shutil.rmtree(beside / "merged", ignore_errors=True)
         size = (beside / name).stat().st_size
         if options.server == "ollama":
@@ -107,17 +155,30 @@ def export_model(
         if options.server == "ollama"
         else shell_command("llama-server", "-m", str(into / name), "--jinja")
     )
-    return ExportedModel(str(into / name), size, int(done["tensors"]), command)
+    content = f"{quantity(int(done['tensors']), 'tensor')}, read back with its chat template"
+    return ExportedModel(str(into / name), size, content, command)
 
 
-def _convert(
+def _merge(
     run: RunDir,
+    folder: Path,
+    options: ExportModelOptions,
+    on_step: Callable[[str, str], None],
+    cancelled: Callable[[], bool],
+) -> None:
+    merge_options = MergeOptions(python=options.python, trusts_model_code=options.trusts_model_code)
+    merge_adapter(run, str(folder), merge_options, on_step, cancelled)
+
+
+def _wait_for_child(  # noqa: PLR0913, PLR0917 - what an export is made of
+    run: RunDir,
+    program: str,
     request: dict[str, Any],
     options: ExportModelOptions,
     on_step: Callable[[str, str], None],
     cancelled: Callable[[], bool],
 ) -> dict[str, Any]:
-    child = ResultChild(training_python(run, options.python), "gguf_child.py", request)
+    child = ResultChild(training_python(run, options.python), program, request)
     try:
         while (message := child.read_message(_MAX_SILENCE_SECONDS, cancelled))["event"] != "done":
             on_step(visible(str(message.get("what"))), visible(str(message.get("of"))))

@@ -6,6 +6,7 @@ The huggingface_hub of the Python that trained sends it, with the token and the 
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,13 @@ def _sent_names(weights: Weights) -> list[str]:
     config = ADAPTER_CONFIG_FILE if weights.kind == "adapter" else MODEL_CONFIG_FILE
     beside = (path for pattern in _COMPANION_PATTERNS for path in sorted(folder.glob(pattern)) if path.is_file())
     return [config, *weights.file_names, *weights.index_names, *(str(path.relative_to(folder)) for path in beside)]
+
+
+def copy_model_files(weights: Weights, into: Path) -> None:
+    """Copy what belongs to a model, and nothing else, into a new folder."""
+    for name in _sent_names(weights):
+        (into / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(Path(weights.path, name), into / name)
 
 
 def _texts_without_paths(folder: Path, names: list[str], weights: Weights, base: str) -> dict[str, str]:

@@ -1,16 +1,17 @@
-"""`tui-train export-model`: print what was written for llama.cpp or Ollama."""
+"""`tui-train export-model`: print what was written for llama.cpp, Ollama or vLLM."""
 
 import click
 
 from tui_train.actions.export_model import ExportModelOptions, export_model
-from tui_train.base.text import quantity, size_text, visible
+from tui_train.base.text import size_text, visible
 from tui_train.runs import rundir
 
 
 def export_and_report(reference: str, folder: str, options: ExportModelOptions) -> None:
-    """Export a run's result, and print the file and the command that uses it."""
+    """Export a run's result, and print what was written and the command that uses it."""
     run = rundir.find_run_with_result(reference)
     made = export_model(run, folder, options, lambda what, of: click.echo(f"{what} {of} …", err=True))
-    tensors = quantity(made.tensors, "tensor")
-    click.echo(f"wrote {visible(made.file)}: {size_text(made.size)}, {tensors}, read back with its chat template")
+    click.echo(f"wrote {visible(made.path)}: {size_text(made.size)}, {made.content}")
     click.echo(f"use it: {visible(made.command)}")
+    if made.note:
+        click.echo(visible(made.note))

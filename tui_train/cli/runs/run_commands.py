@@ -418,18 +418,17 @@ def evaluate(  # noqa: PLR0913 - one for each option
 @click.option(
     "--for",
     "server",
-    type=click.Choice(["gguf", "ollama"]),
+    type=click.Choice(["gguf", "ollama", "vllm"]),
     default="gguf",
     show_default=True,
-    help="For llama.cpp's programs, or with a Modelfile for Ollama.",
+    help="For llama.cpp's programs, with a Modelfile for Ollama, or as a folder for vLLM.",
 )
 @click.option(
     "--type",
     "weights_type",
     metavar="TYPE",
-    default="f16",
-    show_default=True,
-    help="f16, bf16, f32, q8_0; q6_k, q5_k_m, q4_k_m or q3_k_m with llama-quantize.",
+    default="",
+    help="Of GGUF: f16 (the default), bf16, f32, q8_0; q6_k, q5_k_m, q4_k_m or q3_k_m with llama-quantize.",
 )
 @click.option(
     "--llama-cpp", metavar="DIR", default="", help="llama.cpp's folder, where it is not ~/llama.cpp or on PATH."
@@ -440,13 +439,13 @@ def export_model(  # noqa: PLR0913 - one for each option
     *,
     run: str,
     folder: str,
-    server: Literal["gguf", "ollama"],
+    server: Literal["gguf", "ollama", "vllm"],
     weights_type: str,
     llama_cpp: str,
     python: str,
     trusted: bool,
 ) -> None:
-    """Write what RUN made into the new FOLDER as a GGUF file, by llama.cpp's converter; an adapter is merged first."""
+    """Write what RUN made into the new FOLDER as a GGUF file, or for vLLM as a model folder; an adapter is merged."""
     from tui_train.actions.export_model import ExportModelOptions
     from tui_train.cli.results import export_model
 

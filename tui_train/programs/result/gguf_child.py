@@ -30,6 +30,7 @@ def export(request: dict[str, Any], messages: MessagePipe) -> None:
     messages.send("step", what="converting", of=request["folder"])
     unquantized = request["file"] + ".unquantized" if request["quantizer"] else request["file"]
     _convert(request, unquantized)
+    _set_begin_token(request, unquantized, adds=load.begins_with_token(tokenizer))
     if request["quantizer"]:
         messages.send("step", what="quantizing", of=request["file"])
         _quantize(request, unquantized)
@@ -38,7 +39,7 @@ def export(request: dict[str, Any], messages: MessagePipe) -> None:
     written = fields.get("tokenizer.chat_template", "")
     if written != (tokenizer.chat_template or ""):
         raise RefusedError("failed", "the chat template in the file is not that of the tokenizer")
-    ends = dict.fromkeys(filter(None, (tokenizer.eos_token, _turn_end(tokenizer))))
+    ends = dict.fromkeys(filter(None, (tokenizer.eos_token, load.turn_end_token(tokenizer))))
     messages.send(
         "done",
         tensors=tensor_count,
@@ -78,22 +79,42 @@ def _converter_error(lines: list[str]) -> RefusedError:
     return RefusedError("converter", last)
 
 
-def _read_back(request: dict[str, Any]) -> tuple[dict[str, str], int]:
-    """Return the text fields of the written file, and how many tensors it holds."""
-    beside = Path(request["converter"]).parent / "gguf-py"
-    if beside.is_dir():
-        sys.path.insert(0, str(beside))
+def _set_begin_token(request: dict[str, Any], file: str, *, adds: bool) -> None:
+    """Have a file say whether a text gets the token that begins one: as it did in the training, once or never.
+
+    A template that writes it itself is no second one: llama.cpp takes it away where the file adds it. A file that does
+    not say is written again, for llama.cpp's own choice depends on the tokenizer.
+    """
+    gguf = _import_gguf(request)
+    key = gguf.Keys.Tokenizer.ADD_BOS
+    field = (reader := gguf.GGUFReader(file, "r+")).get_field(key)
+    if field is not None:
+        field.parts[field.data[0]][0] = adds
+        return
+    from gguf.scripts.gguf_new_metadata import MetadataDetails, copy_with_new_metadata
+
+    architecture = reader.get_field(gguf.Keys.General.ARCHITECTURE).contents()
+    writer = gguf.GGUFWriter(file + ".new", arch=architecture, endianess=reader.endianess)
+    copy_with_new_metadata(reader, writer, {key: MetadataDetails(gguf.GGUFValueType.BOOL, adds)}, [])
+    Path(file + ".new").replace(file)
+
+
+def _import_gguf(request: dict[str, Any]) -> Any:
+    """Return llama.cpp's own library, which lies beside its converter."""
+    beside = str(Path(request["converter"]).parent / "gguf-py")
+    if beside not in sys.path and Path(beside).is_dir():
+        sys.path.insert(0, beside)
     import gguf
 
-    reader = gguf.GGUFReader(request["file"])
+    return gguf
+
+
+def _read_back(request: dict[str, Any]) -> tuple[dict[str, str], int]:
+    """Return the text fields of the written file, and how many tensors it holds."""
+    reader = _import_gguf(request).GGUFReader(request["file"])
     wanted = ("general.architecture", "tokenizer.chat_template")
     fields = {name: str(field.contents()) for name in wanted if (field := reader.get_field(name)) is not None}
     return fields, len(reader.tensors)
-
-
-def _turn_end(tokenizer: Any) -> str:
-    number = load.turn_end_token_id(tokenizer) if tokenizer.chat_template else None
-    return "" if number is None else str(tokenizer.convert_ids_to_tokens(number))
 
 
 def main() -> None:

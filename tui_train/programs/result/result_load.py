@@ -183,6 +183,23 @@ def turn_end_token_id(tokenizer: Any) -> int | None:
     return int(tokenizer.convert_tokens_to_ids(token)) if token else None
 
 
+def turn_end_token(tokenizer: Any) -> str:
+    """Return the token with which the chat template ends a turn, empty where there is no template or no such token."""
+    number = turn_end_token_id(tokenizer) if tokenizer.chat_template else None
+    return "" if number is None else str(tokenizer.convert_ids_to_tokens(number))
+
+
+def begins_with_token(tokenizer: Any) -> bool:
+    """Return whether a model has learned texts that begin with the token for that, as its tokenizer makes them."""
+    if not (begin := tokenizer.bos_token):
+        return False
+    if not tokenizer.chat_template:
+        return tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id]
+    messages = [{"role": "user", "content": "a"}]
+    template.check_messages_render(tokenizer, messages, {})
+    return str(tokenizer.apply_chat_template(messages, tokenize=False)).startswith(begin)
+
+
 def weights_dtype_name(loaded: Any) -> str:
     """Return the type of a model's weights: `bfloat16`."""
     return str(next(loaded.parameters()).dtype).removeprefix("torch.")
