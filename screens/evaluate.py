@@ -1,5 +1,6 @@
 """Evaluate: whether a result is better than its base model, on rows that it did not learn."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -10,10 +11,12 @@ from textual.content import Content
 from textual.worker import get_current_worker
 
 from tui_train.actions.evaluate import Evaluation, EvaluationOptions, evaluate_run
+from tui_train.actions.host_result import host_of_result
 from tui_train.actions.result_child import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import as_sentence, display_path, grouped_digits, visible
-from tui_train.facts.machine.folder_names import names_in_local_folder
+from tui_train.facts.machine.folder_names import RemoteFolderNames, names_in_local_folder
+from tui_train.profile.hosts import host_address
 from tui_train.runs.rundir import RunDir
 from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
 
@@ -165,7 +168,10 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
 
         question = "Which file of rows? Empty: those that the run held out."
         known = self._options.data[0] if self._options.data else ""
-        self.app.push_screen(TextDialog(question, known, list_folder_names=names_in_local_folder), answered)
+        names: Callable[[str], list[str]] = names_in_local_folder
+        if host := host_of_result(self.run):
+            question, names = f"{question} (on {visible(host)})", RemoteFolderNames(host_address(host))
+        self.app.push_screen(TextDialog(question, known, list_folder_names=names), answered)
 
     def action_choose_scoring(self) -> None:
         """Ask how rows are scored, then score them."""

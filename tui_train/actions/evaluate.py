@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Literal
@@ -21,17 +21,20 @@ from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput, NotFound, TuiTrainError
 from tui_train.base.files import raising_cannot_write, write_atomically
 from tui_train.base.parse import Unparsable, parse_json_object
-from tui_train.base.text import grouped_digits, visible
+from tui_train.base.text import grouped_digits, quantity, visible
+from tui_train.places import place_of_run
 from tui_train.profile.store import load_profile_file
 from tui_train.profile.types import Profile
 from tui_train.runs.remote_run import read_remote_place
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.weights import Weights
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import read_status
 
 Verdict = Literal["better", "worse", "no difference"]
 DEFAULT_ROW_COUNT = 200
 EVALUATIONS_FOLDER = "evaluations"
+_LENGTH_ARGUMENT = "--max_length="  # of TRL
 _HELD_OUT_FILE, _LEARNED_FILE = "data/test.jsonl", "data/train.jsonl"  # in a run's folder
 _MAX_SILENCE_SECONDS = 1800.0  # loading reads many GB, and a long answer takes a CPU minutes
 _EQUAL_RELATIVE_TOLERANCE = 1e-4  # scores that differ by less are equal: two dtypes or devices round otherwise
@@ -62,7 +65,8 @@ class SideScore(Struct, frozen=True):
     """Score of a row, numbered from 0, by one side (`result`, `other`, or the step of a checkpoint); higher is better.
 
     It is a summed log-probability of `tokens`, or the grade of an `answer`. The result's has the row's texts as well.
-    `group` is the task of lm-eval and its metric.
+    `group` is the task of lm-eval and its metric; of a preference `pair` it is by how much the chosen answer is the
+    likelier. `odd` says why a row has no score.
     """
 
     side: str
@@ -73,6 +77,8 @@ class SideScore(Struct, frozen=True):
     prompt: str = ""
     expected: str = ""
     group: str = ""
+    pair: bool = False
+    odd: str = ""
 
 
 class RowScores(Struct, frozen=True):
@@ -137,16 +143,21 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
     @property
     def mean_scores(self) -> tuple[float, float]:
-        """Mean of both sides: the loss per token, or the grade per row."""
-        sides = [row.result for row in self.rows], [row.other for row in self.rows]
-        result, other = (self._mean_score(side) for side in sides)
-        return result, other
+        """Mean of both sides: the loss per token of the result, the lead of chosen answers, or the grade per row."""
+        totals = sum(row.result.score for row in self.rows), sum(row.other.score for row in self.rows)
+        # A loss is of the same tokens for both: another tokenizer would share it among more or fewer.
+        count = sum(-row.result.tokens for row in self.rows) if self.is_by_loss else len(self.rows)
+        return totals[0] / (count or 1), totals[1] / (count or 1)
 
-    def _mean_score(self, scores: Sequence[SideScore]) -> float:
-        total = sum(each.score for each in scores)
-        if self.by == "loss":
-            return -total / max(1, sum(each.tokens for each in scores))
-        return total / max(1, len(scores))
+    @property
+    def is_by_loss(self) -> bool:
+        """True where the mean is a loss, of which lower is better."""
+        return self.by == "loss" and not self.is_of_pairs
+
+    @property
+    def is_of_pairs(self) -> bool:
+        """True where the rows are preference pairs, scored by how likely both answers are."""
+        return any(row.result.pair for row in self.rows)
 
 
 def _lower_bound(better: int, count: int, quantile: float) -> float:
@@ -175,18 +186,18 @@ def evaluate_run(
     Scores are kept in the run's folder as they come: here, the same evaluation goes on where it was broken off.
     `on_progress` is told what is loaded, then how many rows are done. TuiTrainError where it cannot be done.
     """
-    host = host_of_result(run, options.host, options.python)
+    host = _evaluation_host(run, options)
     request = _models_request(run, options, host)
     request |= _tasks_request(options, host) if options.tasks else rows_request(run, options, host)
     kept, told = score(run, request, options, host, on_progress, cancelled)
-    if not (rows := rows_scored_by_both(kept.scores)):
-        raise BadInput("no row could be scored", "Name other rows: --data FILE")
+    rows = rows_scored_by_both(kept.scores)
+    require_scored_rows(rows, kept.scores)
     evaluation = Evaluation(
         by=request["by"],
         other_name=visible(options.earlier.result_name) if options.earlier else "base",
         rows=rows,
         usable_rows=told.usable or len(rows),
-        note="" if options.tasks else _note(run, options, told),
+        note="" if options.tasks else " ".join(_notes(run, options, told, kept.scores)),
         tasks=options.tasks,
         figures=told.figures(),
         weights=request.get("folder", ""),
@@ -271,11 +282,42 @@ def newest_kept_evaluation(run: RunDir, weights: Weights) -> Evaluation | None:
     return None
 
 
-def _note(run: RunDir, options: EvaluationOptions, told: ToldByChild) -> str:
+def _evaluation_host(run: RunDir, options: EvaluationOptions) -> str:
+    """Return the host on which a result is evaluated, empty for this machine.
+
+    A result that was fetched is evaluated on its host where only that has the rows that were held out.
+    """
+    host = host_of_result(run, options.host, options.python)
+    place = read_remote_place(run.path)
+    chosen = options.data or options.tasks or options.python or options.earlier
+    if host or place is None or chosen or (run.path / _HELD_OUT_FILE).is_file() or place_of_run(run).slurm:
+        return host
+    return place.host
+
+
+def require_scored_rows(rows: Sequence[RowScores], scores: Sequence[SideScore]) -> None:
+    """Raise BadInput where no row has a score of both sides."""
+    if not rows:
+        why = next((f": {visible(score.odd)}" for score in scores if score.odd), "")
+        raise BadInput(f"no row could be scored{why}", "Name other rows: --data FILE")
+
+
+def odd_rows_note(scores: Sequence[SideScore]) -> str:
+    """Return how many rows could not be scored, and why the first could not; empty where all could."""
+    odd = {score.number: score.odd for score in reversed(scores) if score.odd}
+    return f"{quantity(len(odd), 'row')} could not be scored: {visible(odd[min(odd)])}." if odd else ""
+
+
+def _notes(run: RunDir, options: EvaluationOptions, told: ToldByChild, scores: Sequence[SideScore]) -> Iterator[str]:
+    if note := odd_rows_note(scores):
+        yield note
+    if options.by == "loss" and any(row.result.tokens != row.other.tokens for row in rows_scored_by_both(scores)):
+        yield "Both make other tokens of a text; the loss is that of the text, for each token of the result's."
     if told.learned:
         these = "All" if told.learned == told.count else grouped_digits(told.learned)
-        return f"{these} of these rows were learned by {visible(run.name)}: of new ones that says nothing."
-    return "" if options.data or not options.earlier else _maybe_learned_note(run, options.earlier)
+        yield f"{these} of these rows were learned by {visible(run.name)}: of new ones that says nothing."
+    elif options.earlier and not options.data and (note := _maybe_learned_note(run, options.earlier)):
+        yield note
 
 
 def _maybe_learned_note(run: RunDir, earlier: RunDir) -> str:
@@ -323,7 +365,10 @@ def rows_request(run: RunDir, options: EvaluationOptions, host: str = "") -> dic
         profile = load_profile_file(str(run.profile))
     request |= {"data": _data_files(run, options, host)}
     request |= {"learned": _learned_files(run, profile, host) if options.data else []}
-    request |= {"length": profile.recipe.sequence_length or 0, "answers_only": profile.finetune.answers_only}
+    request |= {
+        "length": _trained_length(run) or profile.recipe.sequence_length or 0,
+        "answers_only": profile.finetune.answers_only,
+    }
     return request | {"count": options.row_count, "seed": 0, "tokens": options.max_answer_tokens}
 
 
@@ -402,6 +447,19 @@ def _data_files(run: RunDir, options: EvaluationOptions, host: str) -> list[str]
     return [str(held_out)]
 
 
+def _trained_length(run: RunDir) -> int:
+    """Return at how many tokens the rows were cut in the training that wrote the result, 0 where that is not known."""
+    attempts, status = run.plan().get("attempts"), read_status(run)
+    position = status.attempts[-1].position if status.attempts else 1
+    try:
+        parts = attempts[position - 1]["command"]["parts"]  # type: ignore[index]
+        words = [word for part in parts for word in part["words"] if isinstance(word, str)]
+    except (LookupError, TypeError):
+        return 0
+    lengths = [word.removeprefix(_LENGTH_ARGUMENT) for word in words if word.startswith(_LENGTH_ARGUMENT)]
+    return int(lengths[-1]) if lengths and lengths[-1].isdigit() else 0
+
+
 def _learned_files(run: RunDir, profile: Profile, host: str) -> list[str]:
     """Return the files with the rows that a run trained on."""
     place = read_remote_place(run.path)
@@ -424,9 +482,8 @@ class KeptScores:
         """Read what the same request has scored before, on the same weights and files."""
         function = request["function"].rpartition(":")[0]
         files = [*request["data"], function, request.get("folder"), (request["earlier"] or {}).get("folder")]
-        question = msgspec.json.encode(
-            [sorted(request.items()), [_newest_change(Path(file)) for file in files if file]]
-        )
+        states = [sorted(_file_states(Path(file), deep=file in request["data"])) for file in files if file]
+        question = msgspec.json.encode([sorted(request.items()), states])
         self._file = run.path / EVALUATIONS_FOLDER / f"{hashlib.sha256(question).hexdigest()[:16]}.jsonl"
         self.scores = _read_scores(self._file)
 
@@ -476,7 +533,8 @@ def rows_scored_by_both(scores: Sequence[SideScore]) -> tuple[RowScores, ...]:
 def paired_rows(scores: Sequence[SideScore], result: str, other: str) -> tuple[RowScores, ...]:
     """Return the rows that two sides have scored, as those of a result and of another."""
     # Two evaluations at once each keep a score of the same row.
-    results, others = ({score.number: score for score in scores if score.side == side} for side in (result, other))
+    scored = [score for score in scores if not score.odd]
+    results, others = ({score.number: score for score in scored if score.side == side} for side in (result, other))
     return tuple(RowScores(results[number], others[number]) for number in sorted(results.keys() & others))
 
 
@@ -486,3 +544,11 @@ def _newest_change(path: Path) -> float:
         return max((file.stat().st_mtime for file in (path, *(path.iterdir() if path.is_dir() else ()))), default=0.0)
     except OSError:
         return 0.0
+
+
+def _file_states(path: Path, *, deep: bool) -> Iterator[tuple[str, int, int]]:
+    """Yield path, size and time of change of a file, or of the files in a folder, with `deep` also below it."""
+    with contextlib.suppress(OSError):
+        for file in (path.rglob("*") if deep else path.iterdir()) if path.is_dir() else (path,):
+            if file.is_file():
+                yield str(file), file.stat().st_size, file.stat().st_mtime_ns

@@ -4,7 +4,16 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from tui_train.actions.evaluate import Evaluation, EvaluationOptions, folder_request, paired_rows, rows_request, score
+from tui_train.actions.evaluate import (
+    Evaluation,
+    EvaluationOptions,
+    folder_request,
+    odd_rows_note,
+    paired_rows,
+    require_scored_rows,
+    rows_request,
+    score,
+)
 from tui_train.actions.host_result import host_of_result
 from tui_train.actions.merge import require_loadable_weights
 from tui_train.base.errors import BadInput, NotFound, Unavailable
@@ -26,6 +35,7 @@ class CheckpointChoice(Struct, frozen=True, kw_only=True):
 
     best: int
     compared: dict[int, Evaluation]
+    note: str = ""
 
     @property
     def is_proven_better(self) -> bool:
@@ -73,15 +83,13 @@ def choose_checkpoint(
     best = 0
     for step in steps:
         both = compared(step, best)
-        if not both.rows:
-            raise BadInput("no row could be scored", "Name other rows: --data FILE")
+        require_scored_rows(both.rows, kept.scores)
         ours, theirs = both.mean_scores
         # Of a loss the lower one is better; of equal ones the result as it is.
-        if ours < theirs if both.by == "loss" else ours > theirs:
+        if ours < theirs if both.is_by_loss else ours > theirs:
             best = step
-    return CheckpointChoice(
-        best=best, compared={other: compared(best, other) for other in (0, *steps) if other != best}
-    )
+    others = {other: compared(best, other) for other in (0, *steps) if other != best}
+    return CheckpointChoice(best=best, compared=others, note=odd_rows_note(kept.scores))
 
 
 def _side(step: int) -> str:

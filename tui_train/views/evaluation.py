@@ -11,6 +11,8 @@ _MAX_SAMPLE_TEXT_CHARACTERS = 300
 def mean_score_texts(evaluation: Evaluation) -> tuple[str, str, str]:
     """Return what is compared, and its mean for the result and for the other side."""
     result, other = evaluation.mean_scores
+    if evaluation.is_of_pairs:
+        return "lead of the chosen answer", f"{result:.4g}", f"{other:.4g}"
     if evaluation.by == "loss":
         return "loss per token", loss_text(result), loss_text(other)
     if evaluation.by == "function":

@@ -59,6 +59,8 @@ def checkpoint_lines(run: rundir.RunDir, choice: CheckpointChoice) -> Iterator[s
     )
     yield text_table((("checkpoint", label, ""), *rows))
     yield ""
+    if choice.note:
+        yield choice.note
     if not choice.best:
         yield "The result as it is scores best: nothing to choose."
         return

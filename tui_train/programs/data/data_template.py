@@ -118,7 +118,7 @@ def _unmarked_end_caution(trl: Any, tokenizer: Any, template: str | None) -> str
 
 def encode_row(tokenizer: Any, row: dict[str, Any], *, marking: AnswerMarking | None = None) -> list[EncodedSequence]:
     """Return the sequences of a row that TRL takes: one, of a preference pair two; `marking` answers are learned."""
-    more = _template_variables(row, marking)
+    more = template_variables(row, marking)
     mask = marking is not None and marking.possible
     if "messages" in row:
         return [_encode_messages(tokenizer, row["messages"], more, mask=mask)]
@@ -137,7 +137,7 @@ def template_refusal(tokenizer: Any, row: dict[str, Any], *, marking: AnswerMark
 
     BoundError where it takes too much memory or time.
     """
-    more = _template_variables(row, marking)
+    more = template_variables(row, marking)
     try:
         for messages in _conversations_of_row(row):
             check_messages_render(tokenizer, messages, more)
@@ -165,7 +165,7 @@ def _conversations_of_row(row: dict[str, Any]) -> list[Any]:
     return [[*row["prompt"], *answer] for answer in answers]
 
 
-def _template_variables(row: dict[str, Any], marking: AnswerMarking | None) -> dict[str, Any]:
+def template_variables(row: dict[str, Any], marking: AnswerMarking | None = None) -> dict[str, Any]:
     """Return what a template is given besides messages."""
     more = dict(row.get("chat_template_kwargs") or {})
     if row.get("tools"):

@@ -44,19 +44,21 @@ def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
         with models.using(name) as (model, tokenizer):
             if chosen is None:
                 chosen, marking = _usable_rows_and_marking(request, tokenizer)
-                numbers = _numbers_of_rows(chosen.usable_count(), request["count"], request["seed"])
+                # Of KTO's rows, those with a bad answer have nothing to be likened to.
+                usable = [at for at, row in enumerate(chosen.rows()) if row.get("label") is not False]
+                numbers = _some_of(usable, request["count"], request["seed"])
                 learned = _count_learned(
                     request["learned"], (row for at, row in enumerate(chosen.rows()) if at in numbers)
                 )
-                messages.send("rows", count=len(numbers), usable=chosen.usable_count(), learned=learned)
+                messages.send("rows", count=len(numbers), usable=len(usable), learned=learned)
                 score = score or _LossScorer(request, marking)
             assert score is not None  # noqa: S101 - set with the rows
             for number, row in enumerate(chosen.rows()):
-                # Of KTO's rows, those with a bad answer have nothing to be likened to.
-                if number <= request["after"][side] or number not in numbers or row.get("label") is False:
+                if number <= request["after"][side] or number not in numbers:
                     continue
                 texts = _sample_texts(row) if side == "result" else {}
-                messages.send("score", side=side, number=number, **texts, **score(model, tokenizer, row, number + 1))
+                scored = _score_or_why_not(score, model, tokenizer, row, number + 1)
+                messages.send("score", side=side, number=number, **texts, **scored)
         # Before the other one is loaded.
         del models, model, tokenizer
     messages.send("done")
@@ -137,9 +139,20 @@ def _row_key(row: dict[str, Any]) -> str:
     return json.dumps(row, sort_keys=True, default=str)
 
 
-def _numbers_of_rows(usable: int, count: int, seed: int) -> set[int]:
-    chosen = random.Random(seed).sample(range(usable), count) if 0 < count < usable else range(usable)  # noqa: S311
-    return set(chosen)
+def _some_of(usable: list[int], count: int, seed: int) -> set[int]:
+    return set(random.Random(seed).sample(usable, count) if 0 < count < len(usable) else usable)  # noqa: S311
+
+
+def _score_or_why_not(
+    score: _Scorer, model: Any, tokenizer: Any, row: dict[str, Any], row_number: int
+) -> dict[str, Any]:
+    """Return the score of a row; of one that cannot be scored why not: the others still can."""
+    try:
+        return score(model, tokenizer, row, row_number)
+    except RefusedError as error:
+        if error.kind != "data":
+            raise
+        return {"score": 0, "odd": str(error)}
 
 
 class _LossScorer:
@@ -157,7 +170,7 @@ class _LossScorer:
         sums = [_log_probability(model, sequence, limit) for sequence in sequences]
         if len(sums) == 1:
             return {"score": sums[0][0], "tokens": sums[0][1]}
-        return {"score": sums[0][0] - sums[1][0], "tokens": sums[0][1] + sums[1][1]}
+        return {"score": sums[0][0] - sums[1][0], "tokens": sums[0][1] + sums[1][1], "pair": True}
 
 
 def _log_probability(model: Any, sequence: template.EncodedSequence, limit: int) -> tuple[float, int]:
@@ -187,7 +200,10 @@ class _AnswerScorer:
 
     def __call__(self, model: Any, tokenizer: Any, row: dict[str, Any], row_number: int) -> dict[str, Any]:
         prompt, expected = prompt_and_expected_answer(row, row_number)
-        inputs = _encoded_prompt(tokenizer, prompt, model.device)
+        try:
+            inputs = _encoded_prompt(tokenizer, prompt, model.device, template.template_variables(row))
+        except Exception as error:  # noqa: BLE001 - a template is a program of the model's
+            raise RefusedError("data", f"row {row_number}: {template.first_line_of_error(error)}") from None
         length, limit = inputs["input_ids"].shape[-1], max_tokens_of_model(model)
         room = min(self._max_tokens, limit - length) if limit else self._max_tokens
         if room < 1:
@@ -216,9 +232,9 @@ def prompt_and_expected_answer(row: dict[str, Any], row_number: int) -> tuple[An
     raise RefusedError("data", f"row {row_number} has no prompt with an answer: score it by loss")
 
 
-def _encoded_prompt(tokenizer: Any, prompt: Any, device: Any) -> Any:
+def _encoded_prompt(tokenizer: Any, prompt: Any, device: Any, more: dict[str, Any]) -> Any:
     if isinstance(prompt, list):
-        return load.encode_messages(tokenizer, prompt, device)
+        return load.encode_messages(tokenizer, prompt, device, more)
     made = tokenizer(prompt, return_tensors="pt")
     return {name: made[name].to(device) for name in ("input_ids", "attention_mask")}
 

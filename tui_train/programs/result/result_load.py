@@ -205,11 +205,16 @@ def weights_dtype_name(loaded: Any) -> str:
     return str(next(loaded.parameters()).dtype).removeprefix("torch.")
 
 
-def encode_messages(tokenizer: Any, messages: list[dict[str, str]], device: Any) -> Any:
-    """Return messages as the model gets them: through its chat template, else the last one alone as plain text."""
+def encode_messages(
+    tokenizer: Any, messages: list[dict[str, str]], device: Any, more: dict[str, Any] | None = None
+) -> Any:
+    """Return messages as the model gets them: through its chat template, else the last one alone as plain text.
+
+    `more` are other variables of the template.
+    """
     if tokenizer.chat_template:
-        template.check_messages_render(tokenizer, messages, {"add_generation_prompt": True})
-        how = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
+        template.check_messages_render(tokenizer, messages, {**(more or {}), "add_generation_prompt": True})
+        how = {**(more or {}), "add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
         made = tokenizer.apply_chat_template(messages, **how)
     else:
         made = tokenizer(messages[-1]["content"], return_tensors="pt")
