@@ -10,13 +10,14 @@ from pathlib import Path
 import msgspec
 import pytest
 from fine_tuning import TUNING_LIBRARIES
+from msgspec import structs
 from ssh import bare_host, lead_ssh_back
 from support import facts, make_executable, profile, wait_until
 from training_results import ended_run
 
 from tui_train.actions import host_program
 from tui_train.actions.chat import AnswerEnd, Chat
-from tui_train.actions.evaluate import EvaluationOptions, evaluate_run
+from tui_train.actions.evaluate import EvaluationOptions, evaluate_run, host_of_evaluation
 from tui_train.actions.host_data import facts_with_data_on_host, read_data_on_host, read_data_or_say_why_not
 from tui_train.actions.host_program import HostProgram
 from tui_train.actions.host_result import host_of_result, result_candidates
@@ -105,7 +106,16 @@ def test_a_result_is_used_where_it_lies(tmp_path):
     plan = json.loads((run.path / "plan.json").read_text())
     (run.path / "plan.json").write_text(json.dumps({**plan, "python": "/only/there/python"}))
     assert (host_of_result(run), host_of_result(run, python=sys.executable)) == ("box", "")
+    (run.path / "plan.json").write_text(json.dumps(plan))
+    options = EvaluationOptions()
+    assert host_of_evaluation(run, options) == "box", "the rows that were held out are only there"
+    assert not host_of_evaluation(run, EvaluationOptions(data=("rows.jsonl",)))
+    (run.path / "data").mkdir()
+    (run.path / "data/test.jsonl").touch()
+    assert not host_of_evaluation(run, options)
     (run.path / FETCH_MARK_FILE).unlink()
+    chosen = structs.replace(run, checkpoint=30)
+    assert result_candidates(chosen)[0][0].endswith("/output/checkpoint-30")
     final, saved = result_candidates(run)
     assert final[0].startswith("/")
     assert saved == []

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import warm
+from msgspec import structs
 from support import run_cli
 from training_results import LOG_LINES, ended_run
 
@@ -20,12 +21,14 @@ from tui_train.actions.evaluate import (
     RowScores,
     SideScore,
     evaluate_run,
+    odd_rows_note,
+    rows_request,
     rows_scored_by_both,
 )
 from tui_train.actions.result_child import AnswerCancelled
 from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.programs import hub_cache
-from tui_train.views.evaluation import verdict_text
+from tui_train.views.evaluation import mean_score_texts, verdict_text
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
@@ -75,6 +78,48 @@ def test_scores_that_are_no_numbers_or_come_twice_are_kept_once(tmp_path):
         kept.add(SideScore("other", 0, -1))
     (row,) = rows_scored_by_both(KeptScores(run, request).scores)
     assert (math.isnan(row.result.score), row.other.score) == (True, -1)
+
+
+def test_pairs_are_no_loss_and_odd_rows_and_other_tokenizers_do_not_count():
+    rows = [RowScores(SideScore("result", 0, 3, 8, pair=True), SideScore("other", 0, -1, 8, pair=True))]
+    pairs = Evaluation(by="loss", other_name="base", rows=tuple(rows), usable_rows=1)
+    assert mean_score_texts(pairs) == ("lead of the chosen answer", "3", "-1")
+    other = RowScores(SideScore("result", 0, -20, 10), SideScore("other", 0, -20, 5))
+    assert Evaluation(by="loss", other_name="base", rows=(other,), usable_rows=1).mean_scores == (2.0, 2.0)
+    scores = [SideScore("result", 4, 0, odd="row 5 has no answer"), SideScore("other", 4, 0, odd="row 5 has no answer")]
+    assert not rows_scored_by_both(scores)
+    assert odd_rows_note(scores) == "1 row could not be scored: row 5 has no answer."
+
+
+def test_of_several_comparisons_each_needs_more():
+    evaluation = evaluation_of([(-1, -2)] * 6)
+    assert evaluation.verdict == "better"
+    assert structs.replace(evaluation, comparisons=10).verdict == "no difference"
+
+
+def test_scores_are_kept_for_the_very_files_that_were_scored(tmp_path):
+    run = ended_run(tmp_path / "run", LOG_LINES)
+    data = tmp_path / "data/below"
+    data.mkdir(parents=True)
+    (data / "rows.jsonl").write_text("{}\n")
+    request = {"data": [str(tmp_path / "data")], "function": "", "earlier": None}
+    KeptScores(run, request).add(SideScore("result", 0, 1))
+    assert KeptScores(run, request).scores
+    state = (data / "rows.jsonl").stat()
+    (data / "rows.jsonl").write_text('{"other": 1}\n')
+    os.utime(data / "rows.jsonl", ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert not KeptScores(run, request).scores
+
+
+def test_rows_are_cut_where_the_training_cut_them(tmp_path):
+    run = ended_run(tmp_path / "run", LOG_LINES, **{"recipe.sequence_length": 64})
+    (tmp_path / "rows.jsonl").touch()
+    options = EvaluationOptions(data=(str(tmp_path / "rows.jsonl"),))
+    assert rows_request(run, options)["length"] == 64
+    plan = run.plan()
+    plan["attempts"][0]["command"]["parts"].append({"words": ["--max_length=32"]})
+    run.plan_file.write_text(json.dumps(plan))
+    assert rows_request(run, options)["length"] == 32, "a fallback had a smaller one"
 
 
 @pytest.fixture
@@ -156,6 +201,21 @@ def test_rows_that_the_run_learned_are_told(full_run, rows_file, monkeypatch):
 
 
 @pytest.mark.whole
+def test_an_odd_row_is_told_and_bad_answers_are_not_counted(full_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.environ", {**os.environ, **OFFLINE})
+    file, told = tmp_path / "rows.jsonl", []
+    long = {"prompt": "a" * 300, "completion": "b"}
+    file.write_text("".join(json.dumps(row) + "\n" for row in ({"prompt": "a", "completion": "b"}, long)))
+    evaluation = evaluate_run(full_run, EvaluationOptions(data=(str(file),), by="exact", max_answer_tokens=2))
+    assert [row.result.number for row in evaluation.rows] == [0]
+    assert evaluation.note == "1 row could not be scored: row 2 has 300 tokens, and the model takes 256."
+    rows = ({"prompt": str(number), "completion": "b", "label": number < 2} for number in range(5))
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    evaluation = evaluate_run(full_run, EvaluationOptions(data=(str(file),)), lambda *words: told.append(words))
+    assert (len(evaluation.rows), evaluation.usable_rows, told[-1]) == (2, 2, ("", 4, 4))
+
+
+@pytest.mark.whole
 def test_a_function_of_the_user_grades_and_what_it_raises_is_told_with_its_row(full_run, rows_file, tmp_path):
     data = rows_file({"What is 1?": "It is one.", "What is 2?": "It is two."})
     (tmp_path / "score.py").write_text(
@@ -200,6 +260,18 @@ assert child.prompt_and_expected_answer({"messages": [ask, tell]}, 1) == ([ask],
 assert child.prompt_and_expected_answer({"prompt": "a", "completion": "b"}, 1) == ("a", "b")
 assert child.prompt_and_expected_answer({"prompt": [ask], "chosen": [tell], "rejected": [ask]}, 1) == ([ask], "b")
 assert child.prompt_and_expected_answer({"prompt": "a"}, 1) == ("a", "")
+class Tokenizer:
+    chat_template = "any"
+    def apply_chat_template(self, messages, tokenize=True, **more):
+        self.given = more
+        return {name: Tensor() for name in ("input_ids", "attention_mask")} if tokenize else ""
+class Tensor:
+    shape = (1,)
+    def to(self, device):
+        return self
+row = {"messages": [ask, tell], "tools": [{"name": "clock"}], "chat_template_kwargs": {"thinking": False}}
+child._encoded_prompt(tokenizer := Tokenizer(), [ask], "cpu", child.template.template_variables(row))
+assert (tokenizer.given["tools"], tokenizer.given["thinking"]) == (row["tools"], False)
 read, write = os.pipe()
 os.dup2(write, 1)
 child.MessagePipe().send("score", expected="half \\udc80")

@@ -186,7 +186,7 @@ def evaluate_run(
     Scores are kept in the run's folder as they come: here, the same evaluation goes on where it was broken off.
     `on_progress` is told what is loaded, then how many rows are done. TuiTrainError where it cannot be done.
     """
-    host = _evaluation_host(run, options)
+    host = host_of_evaluation(run, options)
     request = _models_request(run, options, host)
     request |= _tasks_request(options, host) if options.tasks else rows_request(run, options, host)
     kept, told = score(run, request, options, host, on_progress, cancelled)
@@ -282,7 +282,7 @@ def newest_kept_evaluation(run: RunDir, weights: Weights) -> Evaluation | None:
     return None
 
 
-def _evaluation_host(run: RunDir, options: EvaluationOptions) -> str:
+def host_of_evaluation(run: RunDir, options: EvaluationOptions) -> str:
     """Return the host on which a result is evaluated, empty for this machine.
 
     A result that was fetched is evaluated on its host where only that has the rows that were held out.

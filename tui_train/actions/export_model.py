@@ -103,7 +103,7 @@ def _export_for_vllm(  # noqa: PLR0913, PLR0917 - what an export is made of
         else:
             on_step("copying", weights.path)
             copy_model_files(weights, model)
-        request = {"folder": str(model), "base": result.base, "revision": result.revision}
+        request: dict[str, Any] = {"folder": str(model), "base": result.base, "revision": result.revision}
         request |= {"trusted": options.trusts_model_code}
         done = _wait_for_child(run, "vllm_child.py", request, options, on_step, cancelled)
         for path in model.iterdir():

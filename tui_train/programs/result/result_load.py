@@ -194,7 +194,7 @@ def begins_with_token(tokenizer: Any) -> bool:
     if not (begin := tokenizer.bos_token):
         return False
     if not tokenizer.chat_template:
-        return tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id]
+        return bool(tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id])
     messages = [{"role": "user", "content": "a"}]
     template.check_messages_render(tokenizer, messages, {})
     return str(tokenizer.apply_chat_template(messages, tokenize=False)).startswith(begin)
