@@ -178,6 +178,32 @@ def test_the_token_that_begins_a_text_is_added_where_the_template_writes_it(llam
 
 
 @pytest.mark.whole
+@with_llama_cpp
+def test_an_answer_of_the_server_is_compared_with_that_of_the_model(llama, tmp_path):
+    tools = shutil.copytree(LLAMA_CPP, tmp_path / "llama.cpp")
+    # llama.cpp sets a space before a text, unless it is told not to.
+    model = shutil.copytree(llama, tmp_path / "model")
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training(), **{"trainer.model": str(llama)})
+    (run.path / "output").symlink_to(model)
+    options = ExportModelOptions(llama_cpp=str(tools), weights_type="f32")
+    if (tools / "llama-server").exists():
+        told = export_model(run, str(tmp_path / "real"), options).note
+        assert told == "llama-server reads a prompt as 52 tokens, the model as 49: its tokenizer is another one."
+        (model / "tokenizer_config.json").write_text(json.dumps({**config, "add_prefix_space": False}))
+        told = export_model(run, str(tmp_path / "same"), options).note
+        assert told == "llama-server reads a prompt and answers it as the model does."
+    (tools / "llama-server").unlink(missing_ok=True)
+    shutil.copy(SCRIPTS / "llama_server.py", tools / "llama-server")
+    (tools / "llama-server").chmod(0o755)
+    told = export_model(run, str(tmp_path / "other"), options).note
+    assert told == "llama-server reads a prompt as the model does, and answers otherwise after 0 of 16 tokens."
+    (tools / "llama-server").write_text("#!/bin/sh\nexit 3\n")
+    told = export_model(run, str(tmp_path / "broken"), options).note
+    assert told == "llama-server could not be asked: it ended with exit code 3."
+
+
+@pytest.mark.whole
 def test_a_folder_for_vllm_has_all_that_it_reads_and_nothing_else(models, tmp_path):
     base, tuned = models
     run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training(), **{"trainer.model": str(base)})

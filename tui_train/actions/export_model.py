@@ -27,7 +27,8 @@ CONVERTER_TYPES = ("f16", "bf16", "f32", "q8_0")
 QUANTIZED_TYPES = ("q6_k", "q5_k_m", "q4_k_m", "q3_k_m")
 _CONVERTER_NAME, _QUANTIZER_NAME = "convert_hf_to_gguf.py", "llama-quantize"
 _CONVERTER_MODULES = ("torch", "transformers", "sentencepiece")
-_QUANTIZER_FOLDERS = ("build/bin", "")  # in a folder of llama.cpp
+_SERVER_NAME = "llama-server"
+_BUILD_FOLDERS = ("build/bin", "")  # in a folder of llama.cpp
 _GET_LLAMA_CPP = "git clone --depth 1 https://github.com/ggml-org/llama.cpp ~/llama.cpp"
 _MAX_SILENCE_SECONDS = 7200.0  # writing a large model to a slow disk
 
@@ -143,7 +144,11 @@ def _export_gguf(  # noqa: PLR0913, PLR0917 - what an export is made of
             _merge(run, beside / "merged", options, on_step, cancelled)
         request: dict[str, Any] = {"folder": model, "converter": converter, "file": str(beside / name)}
         request |= {"type": CONVERTER_TYPES[0] if quantizer else weights_type}
-        request |= {"quantizer": quantizer, "quantized_type": weights_type}
+        request |= {
+            "server": _find_built(_SERVER_NAME, options),
+            "quantizer": quantizer,
+            "quantized_type": weights_type,
+        }
         request |= {"ollama": options.server == "ollama", "trusted": options.trusts_model_code}
         done = _wait_for_child(run, "gguf_child.py", request, options, on_step, cancelled)
         shutil.rmtree(beside / "merged", ignore_errors=True)
@@ -156,7 +161,7 @@ def _export_gguf(  # noqa: PLR0913, PLR0917 - what an export is made of
         else shell_command("llama-server", "-m", str(into / name), "--jinja")
     )
     content = f"{quantity(int(done['tensors']), 'tensor')}, read back with its chat template"
-    return ExportedModel(str(into / name), size, content, command)
+    return ExportedModel(str(into / name), size, content, command, visible(str(done["compared"])))
 
 
 def _merge(
@@ -215,11 +220,15 @@ def _find_converter(llama_cpp: str) -> str:
 
 
 def _find_quantizer(options: ExportModelOptions) -> str:
-    root = expand_home(options.llama_cpp).absolute() if options.llama_cpp else Path.home() / "llama.cpp"
-    built = [root / folder / _QUANTIZER_NAME for folder in _QUANTIZER_FOLDERS]
-    found = next((str(path) for path in built if os.access(path, os.X_OK)), "") or shutil.which(_QUANTIZER_NAME)
-    if not found:
+    if not (found := _find_built(_QUANTIZER_NAME, options)):
         why = f"{options.weights_type} needs llama.cpp's {_QUANTIZER_NAME}, which is not built here"
         remedy = f"Build it: cmake -B build && cmake --build build -t {_QUANTIZER_NAME}, in llama.cpp; or --type q8_0"
         raise NotFound(why, remedy)
     return found
+
+
+def _find_built(name: str, options: ExportModelOptions) -> str:
+    """Return a built program of llama.cpp, in its folder or on PATH; empty where there is none."""
+    root = expand_home(options.llama_cpp).absolute() if options.llama_cpp else Path.home() / "llama.cpp"
+    built = (root / folder / name for folder in _BUILD_FOLDERS)
+    return next((str(path) for path in built if os.access(path, os.X_OK)), "") or shutil.which(name) or ""

@@ -2,8 +2,9 @@
 
 The request, in JSON: `folder` (a model with its tokenizer), `converter` (convert_hf_to_gguf.py), `type` (of the
 weights that it writes), `file` (the GGUF file to write), `quantizer` (llama-quantize, empty for none),
-`quantized_type`, `trusted`, and `ollama` (whether a Modelfile is wanted). It sends `step` for what it does, then `done`
-with `tensors`, `size`, `architecture`, the `stops` and Ollama's `template`, or `error`.
+`quantized_type`, `server` (llama-server, empty for none), `trusted`, and `ollama` (whether a Modelfile is wanted). It
+sends `step` for what it does, then `done` with `tensors`, `size`, `architecture`, the `stops`, Ollama's `template` and
+how an answer `compared`, or `error`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import result_load as load
+from gguf_answer import compare_answer
 from ollama_template import turn_frames
 from result_load import MessagePipe, RefusedError
 
@@ -39,6 +41,12 @@ def export(request: dict[str, Any], messages: MessagePipe) -> None:
     written = fields.get("tokenizer.chat_template", "")
     if written != (tokenizer.chat_template or ""):
         raise RefusedError("failed", "the chat template in the file is not that of the tokenizer")
+    compared = ""
+    if request["server"]:
+        messages.send("step", what="comparing an answer of", of=request["file"])
+        compared = compare_answer(
+            request["server"], request["file"], request["folder"], tokenizer, trusted=request["trusted"]
+        )
     ends = dict.fromkeys(filter(None, (tokenizer.eos_token, load.turn_end_token(tokenizer))))
     messages.send(
         "done",
@@ -47,6 +55,7 @@ def export(request: dict[str, Any], messages: MessagePipe) -> None:
         architecture=fields.get("general.architecture", ""),
         stops=[*ends],
         template=template,
+        compared=compared,
     )
 
 
