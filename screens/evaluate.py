@@ -44,10 +44,12 @@ from .widgets.text_layout import (
 _LABEL_WIDTH = 12
 _MAX_SAMPLES = 20
 _MARK_BY_VERDICT = {"better": DONE_MARK, "worse": FAILED_MARK, "no difference": OPEN_MARK}
+_TASK = "task"
 _TITLE_BY_SCORING = {"loss": "loss", "exact": "exact answers"}
 _WORDS_BY_SCORING = {
     "loss": "Loss: how likely the answers of the rows are",
     "exact": "Exact: whether the model writes the row's answer",
+    _TASK: "Task: a task of lm-eval, by its name or the YAML file of your own",
 }
 
 
@@ -60,7 +62,7 @@ Result and base model are scored on the same rows: those that the run held out f
 Better or worse is said only where the 95 % interval lies on one side of one half. Equal rows do not count.
 
   d       score the rows of a file
-  s       score by loss, or by answers that must be those of the rows
+  s       score by loss, by answers that must be those of the rows, or on a task of lm-eval in place of rows
   F4      load a model that came with Python code of its own, this time
   Esc     end it and go back; what is scored is kept, and the same evaluation goes on from there
 
@@ -94,7 +96,11 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
 
     def _begin(self) -> None:
         rows = display_path(self._options.data[0]) if self._options.data else "rows that the run held out"
-        self._title = f"by {_TITLE_BY_SCORING[self._options.by]}, on {rows}"
+        self._title = (
+            f"on {visible(', '.join(self._options.tasks))}"
+            if self._options.tasks
+            else f"by {_TITLE_BY_SCORING[self._options.by]}, on {rows}"
+        )
         self._needs_own_code = False
         self.query_one(Hint).show_text(Content("It is scored where the model was trained. Esc ends it and goes back."))
         self._show_progress("starting", 0, 0)
@@ -163,7 +169,7 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
 
         def answered(path: str | None) -> None:
             if path is not None:
-                self._options = replace(self._options, data=(path.strip(),) if path.strip() else ())
+                self._options = replace(self._options, data=(path.strip(),) if path.strip() else (), tasks=())
                 self._begin()
 
         question = "Which file of rows? Empty: those that the run held out."
@@ -177,8 +183,16 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
         """Ask how rows are scored, then score them."""
 
         def answered(scoring: str | None) -> None:
-            if scoring:
-                self._options = replace(self._options, by=scoring)
+            if scoring == _TASK:
+                question = "Which task of lm-eval? Its name, or a YAML file."
+                self.app.push_screen(TextDialog(question, list_folder_names=names_in_local_folder), named)
+            elif scoring:
+                self._options = replace(self._options, by=scoring, tasks=())
+                self._begin()
+
+        def named(task: str | None) -> None:
+            if task and task.strip():
+                self._options = replace(self._options, by="loss", data=(), tasks=(task.strip(),))
                 self._begin()
 
         self.app.push_screen(ChoiceDialog("Score by what?", _WORDS_BY_SCORING.items()), answered)

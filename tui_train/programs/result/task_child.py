@@ -24,6 +24,7 @@ from result_load import MessagePipe, RefusedError
 
 _NAME_IN_TASK_FILE = re.compile(r"""^(?:task|group):[ \t]*['"]?([^\s'"#]+)""", re.MULTILINE)
 _REQUESTS_AT_ONCE = 64
+_BATCH_ON_CARDS = 4
 _MAX_SAMPLE_CHARACTERS = 2000
 # Of these lm-eval's value of a document is its log-probability, the higher the better, whatever the metric says.
 _LOG_PROBABILITY_METRICS = {"perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte"}
@@ -96,7 +97,9 @@ def _told_model(model: Any, tokenizer: Any, side: str, messages: MessagePipe) ->
         def generate_until(self, requests: list[Any], **how: Any) -> list[Any]:
             return self._answer(super().generate_until, requests, **how)
 
-    return ToldModel(pretrained=model, tokenizer=tokenizer, batch_size=1 if model.device.type == "cpu" else "auto")
+    # Of "auto", lm-eval tries sizes anew for each call.
+    batch = 1 if model.device.type == "cpu" else _BATCH_ON_CARDS
+    return ToldModel(pretrained=model, tokenizer=tokenizer, batch_size=batch)
 
 
 def _run_tasks(request: dict[str, Any], names: list[str], manager: Any, model: Any, side: str) -> dict[str, Any] | None:
