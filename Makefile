@@ -57,6 +57,7 @@ test: environment
 # and _DEEPSPEED naming a Python that has each, these are tested as well; Slurm where its daemons are installed
 # (apt-get install --no-install-recommends slurm-wlm slurm-client slurm-wlm-basic-plugins munge). GGUF files with
 # TUI_TRAIN_TEST_LLAMA_CPP, a folder of llama.cpp, and sentencepiece; Ollama's templates where Go is.
+# An answer is compared where that folder has llama-server. Tasks of lm-eval take TUI_TRAIN_TEST_LM_EVAL, a Python with it.
 WITH_MORE = $(shell grep -rlE --include='test_*.py' 'mark\.whole|import .*(WHOLE|sample|examples)\b|^    (WHOLE|sample|examples),$$|TUI_TRAIN_TEST_|with_trl' tests)
 test-all: environment
 	@.venv/bin/python -c 'import pyright' 2> /dev/null || .venv/bin/python -m pip install -qq $(PIP_ARGS) -e '.[pyright]' || true
