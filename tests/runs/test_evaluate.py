@@ -309,6 +309,14 @@ def test_a_checkpoint_that_is_named_is_the_result(run_with_checkpoints):
         told = run_cli("result", f"{run_with_checkpoints.path}{reference}").stdout
         assert words in told
         assert (f"output/checkpoint-{reference[1:]}" in told) == bool(reference)
+    words = (
+        "evaluate",
+        f"{run_with_checkpoints.path}/",
+        "--checkpoints",
+        "--against",
+        f"{run_with_checkpoints.path}@5",
+    )
+    assert "Leave out --task, --against and @STEP" in run_cli(*words, code=65).stderr
     refused = run_cli("try", f"{run_with_checkpoints.path}@7", "--prompt", "a", code=66).stderr
     assert "no complete checkpoint of step 7" in refused
     assert "run@5, run@10" in refused

@@ -33,9 +33,11 @@ def evaluate_and_print(reference: str, options: EvaluationOptions, earlier: str,
     sys.exit(_EXIT_CODE_BY_VERDICT[evaluation.verdict])
 
 
-def choose_checkpoint_and_print(reference: str, options: EvaluationOptions, *, as_json: bool) -> None:
+def choose_checkpoint_and_print(reference: str, options: EvaluationOptions, earlier: str, *, as_json: bool) -> None:
     """Compare a run's checkpoints, print the best one, and end with 0 where it is proven better than the result."""
     run = rundir.find_run_with_result(reference)
+    if earlier:
+        options = replace(options, earlier=rundir.find_run_with_result(earlier))
     choice = choose_checkpoint(run, options, _print_progress)
     if sys.stderr.isatty():
         click.echo("\r\x1b[K", nl=False, err=True)

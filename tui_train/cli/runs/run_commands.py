@@ -406,8 +406,8 @@ def evaluate(  # noqa: PLR0913 - one for each option
         tasks=tasks,
         chat_template=chat_template,
     )
-    if checkpoints and not against:
-        evaluate.choose_checkpoint_and_print(run, options, as_json=as_json)
+    if checkpoints:
+        evaluate.choose_checkpoint_and_print(run, options, against, as_json=as_json)
     else:
         evaluate.evaluate_and_print(run, options, against, as_json=as_json)
 
