@@ -1,9 +1,9 @@
 # .ci/environment makes .venv and keeps it as pyproject.toml wants it; where nothing has changed it takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run environment test test-all lint pictures clean
+.PHONY: help run environment test test-all lint pictures dist site release clean
 .NOTPARALLEL:
-export PYTHON TORCH PIP_ARGS
+export PYTHON TORCH PIP_ARGS VERSION
 
 help:
 	@echo 'make run       open the wizard; without a terminal, train the quickstart'
@@ -13,6 +13,10 @@ help:
 	@echo '               races, cut connections; types by pyright, and the screens with the newest Textual. Takes an hour or'
 	@echo '               more; each part ends with a table of failures'
 	@echo 'make pictures  take the pictures of the screens again, from the real program'
+	@echo 'make dist      build the wheel into dist/'
+	@echo 'make site      build the documentation as a site, into build/site'
+	@echo 'make release VERSION=0.2.0'
+	@echo '               cut CHANGELOG, set the version, commit and tag; nothing is pushed'
 	@echo 'make clean     remove what these made'
 	@echo
 	@echo 'make run creates .venv and installs into it. A torch that the Python or .venv already has is kept. Options:'
@@ -36,6 +40,15 @@ lint: environment
 
 pictures: environment
 	.venv/bin/python assets/picture.py
+
+dist: environment
+	.ci/dist dist
+
+site: environment
+	.ci/site build/site
+
+release:
+	@python3 assets/release.py "$$VERSION"
 
 # What a shell starts in the background ignores Ctrl-C, nohup a hang-up, and so would all that the tests start.
 DEFAULTS := env --default-signal=INT --default-signal=HUP

@@ -103,6 +103,8 @@ def test_wheel_holds_the_program(distributions):
         inside = {name: wheel.read(name) for name in wheel.namelist() if not re.match(r"[^/]+\.dist-info/", name)}
         info = {name.partition(".dist-info/")[2] for name in wheel.namelist() if ".dist-info/" in name}
     expected = {name: path.read_bytes() for name, path in sources()}
+    man_page = f"tui_train-{tui_train.__version__}.data/data/share/man/man1/tui-train.1"
+    expected[man_page] = (ROOT / "assets" / "tui-train.1").read_bytes()
     assert inside == expected
     assert "licenses/LICENSE" in info
 

@@ -38,12 +38,12 @@ def print_keys(word: str, *, as_json: bool) -> None:
     if as_json:
         printing.print_json(
             [
-                {"key": row.key, "help": row.help, "values": _allowed_values_text(row), "default": _default_text(row)}
+                {"key": row.key, "help": row.help, "values": allowed_values_text(row), "default": default_text(row)}
                 for row in matching
             ]
         )
         return
-    rows = [(row.key, f"{row.help} [{_allowed_values_text(row)}; default: {_default_text(row)}]") for row in matching]
+    rows = [(row.key, f"{row.help} [{allowed_values_text(row)}; default: {default_text(row)}]") for row in matching]
     click.echo(
         "The keys of a profile, what they mean, and [their values; default]:\n\n" + printing.description_list_text(rows)
     )
@@ -55,7 +55,7 @@ def print_keys(word: str, *, as_json: bool) -> None:
         click.echo("\n" + textwrap.fill(rule, min(printing.terminal_width_or_none() or 80, 80)))
 
 
-def _allowed_values_text(row: Field) -> str:
+def allowed_values_text(row: Field) -> str:
     """Return what may be written for a key."""
     if row.kind in {"integer", "number"} and row.minimum is not None:
         words = "a whole number" if row.kind == "integer" else "a number"
@@ -64,7 +64,8 @@ def _allowed_values_text(row: Field) -> str:
     return ", ".join(values) if values else _ALLOWED_VALUES_TEXT_BY_FIELD_KIND[row.kind]
 
 
-def _default_text(row: Field) -> str:
+def default_text(row: Field) -> str:
+    """Return what holds where a key is not set."""
     if row.optional:
         name = row.key.removeprefix("recipe.")
         trainers = {"fine-tuning": FINETUNE_DEFAULTS, "built-in trainer": shipped_presets()["builtin"].defaults}
