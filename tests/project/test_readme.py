@@ -16,13 +16,23 @@ from chat_data import CHAT_ROW
 
 from tui_train.base import app_paths
 from tui_train.cli import app as cli
+from tui_train.cli.plans import plans
 from tui_train.profile.presets import shipped_presets, user_presets
-from tui_train.profile.types import AUTO_PRESET
+from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.runner.system.environments import environments_folder
 from tui_train.runs import rundir
 
 ROOT = Path(__file__).parents[2]
-PAGES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+CHINESE_README = ROOT / "README.zh-CN.md"
+GUIDES = tuple(sorted(path for folder in ("how-to", "zh") for path in (ROOT / "docs" / folder).glob("*.md")))
+PAGES = {
+    path: path.read_text(encoding="utf-8")
+    for path in (
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "docs/reference").glob("*.md")),
+    )
+}
 TEXT = "\n".join(PAGES.values())
 # What makes the trainings short; it stays in the profiles that its commands save.
 QUICK = ("layers=1", "hidden_size=16", "heads=2", "sequence_length=16", "steps=2", "checkpoint_every=1")
@@ -33,9 +43,9 @@ SETTINGS = [word for edit in QUICK for word in ("--set", f"recipe.{edit}")] + CP
 OWN_SCRIPT = "import sys\nprint(sys.argv)\n"
 
 
-def commands():
-    """All commands in the code blocks, in order, as words."""
-    for block in re.findall(r"^```sh\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE):
+def commands(text=TEXT, kind="sh"):
+    """All commands in the code blocks of a text, in order, as words."""
+    for block in re.findall(rf"^```{kind}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         for line in block.replace("\\\n", " ").splitlines():
             if words := shlex.split(line, comments=True):
                 yield words
@@ -208,8 +218,26 @@ def test_table_of_presets():
     assert [cells[0].strip("`") for cells in table("| Preset | For |")] == [AUTO_PRESET, *shipped]
 
 
+def test_the_chinese_readme_has_the_same_commands():
+    assert list(commands(CHINESE_README.read_text(encoding="utf-8"))) == list(commands(PAGES[ROOT / "README.md"]))
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_commands_of_the_guides_can_be_typed(path):
+    for words in commands(path.read_text(encoding="utf-8"), "text"):
+        if words[0] != "tui-train":
+            assert words[0] in {"docker", "ssh", "bash", "export"}, words
+            continue
+        command, rest = cli.cli, words[1:]
+        while isinstance(command, click.Group) and rest and rest[0] in command.commands:
+            command, rest = command.commands[rest[0]], rest[1:]
+        context = command.make_context(shlex.join(words), rest)
+        plans.apply_edits(Profile(), context.params.get("edits") or ())
+
+
 def test_links_lead_somewhere():
-    links = [(path, link) for path, text in PAGES.items() for link in re.findall(r"\]\(([^)#]+)", text)]
+    texts = {path: path.read_text(encoding="utf-8") for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))}
+    links = [(path, link) for path, text in texts.items() for link in re.findall(r"\]\(([^)#]+)", text)]
     assert links
     assert [link for path, link in links if "://" not in link and not (path.parent / link).exists()] == []
 
