@@ -242,6 +242,12 @@ def test_links_lead_somewhere():
     assert [link for path, link in links if "://" not in link and not (path.parent / link).exists()] == []
 
 
+def test_every_page_is_in_the_navigation_of_the_site():
+    nav = (ROOT / "zensical.toml").read_text(encoding="utf-8")
+    pages = [str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if f'"{page}"' not in nav] == []
+
+
 def test_the_readme_is_short():
     assert len(PAGES[ROOT / "README.md"].splitlines()) < 90
 
