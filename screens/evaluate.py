@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.worker import get_current_worker
 
-from tui_train.actions.evaluate import Evaluation, EvaluationOptions, evaluate_run
+from tui_train.actions.evaluate import Evaluation, EvaluationOptions, NoHeldOutRows, evaluate_run
 from tui_train.actions.host_result import host_of_result
 from tui_train.actions.result_child import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.base.errors import TuiTrainError
@@ -44,6 +44,7 @@ from .widgets.text_layout import (
 _LABEL_WIDTH = 12
 _MAX_SAMPLES = 20
 _MARK_BY_VERDICT = {"better": DONE_MARK, "worse": FAILED_MARK, "no difference": OPEN_MARK}
+_KEEP_ROWS_TEXT = "To keep some in the next run, set data.evaluation=0.1."
 _TASK = "task"
 _TITLE_BY_SCORING = {"loss": "loss", "exact": "exact answers"}
 _WORDS_BY_SCORING = {
@@ -150,9 +151,11 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
 
     def _show_failure(self, error: TuiTrainError) -> None:
         self._needs_own_code = isinstance(error, ModelCodeNotTrusted)
-        remedy = (
-            "If you trust that file, F4 runs it, this time." if self._needs_own_code else words_on_screen(error.remedy)
-        )
+        remedy = words_on_screen(error.remedy)
+        if self._needs_own_code:
+            remedy = "If you trust that file, F4 runs it, this time."
+        elif isinstance(error, NoHeldOutRows):
+            remedy = words_on_screen("Press d and name a file with other rows. " + _KEEP_ROWS_TEXT)
         title, words = self._title, f" {visible(as_sentence(error.message))}. {visible(remedy)}"
         self.query_one("#result", Lines).show(
             lambda width: [heading("Evaluate", title, width), *styled(FAILED_MARK, words).wrap(max(1, width))]

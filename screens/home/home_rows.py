@@ -54,7 +54,7 @@ _MAX_NARROW_WIDTH = 70
 _MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 16, 42
 _STATE_WIDTH, _ETA_WIDTH, _CHANGES_WIDTH = 10, 14, 18
 _MARKED_RUN_MARK = ("◆", "b $primary")
-MARK_BY_RUN_STATE = {
+_MARK_BY_RUN_STATE = {
     "running": LIVE_MARK,
     "stopping": LIVE_MARK,
     "finished": DONE_MARK,
@@ -138,6 +138,13 @@ def listed_counts_text(state: HomeState, listed_rows: Sequence[ListRow]) -> str:
         sum(row.key.startswith(kind) for row in listed_rows) for kind in (RUN_KEY_PREFIX, PROFILE_KEY_PREFIX)
     )
     return f"{runs} of {quantity(len(state.runs), 'run')}, {profiles} of {quantity(len(state.profiles), 'profile')}"
+
+
+def run_mark(digest: RunDigest) -> tuple[str, str]:
+    """Return the mark of a run and its style; a loss that is no number at the end is no success."""
+    if digest.broken_loss_text and digest.state == "finished":
+        return FAILED_MARK
+    return _MARK_BY_RUN_STATE.get(digest.state, (" ", ""))
 
 
 def run_hint_text(digest: RunDigest, settings_before: str = "") -> str:
@@ -231,7 +238,7 @@ def _run_key(digest: RunDigest) -> str:
 
 def _name_cell(digest: RunDigest, is_marked: bool, style: str, width: int) -> Content:
     # One sign a row: that of a marked run is its mark, its state stands beside in a word.
-    sign, colour = _MARKED_RUN_MARK if is_marked else MARK_BY_RUN_STATE.get(digest.state, (" ", ""))
+    sign, colour = _MARKED_RUN_MARK if is_marked else run_mark(digest)
     name = styled((sign, colour), " ", (visible(digest.run.label), "b $primary" if is_marked else style))
     return fit(name, width - 1)  # a gap before what stands beside it
 
@@ -280,6 +287,7 @@ def _live_run_lines(
         (left, -_ETA_WIDTH),
     )
     newest = styled("loss ", (loss_text(digest.loss), "b")) if digest.loss is not None else Content()
+    newest = styled(WARNING_MARK, f" {broken}") if (broken := digest.broken_loss_text) else newest
     evaluation = styled("   eval ", (loss_text(digest.eval_loss), "b")) if digest.eval_loss is not None else Content()
     attempt = digest.status.attempts[-1].number if digest.status and digest.status.attempts else 1
     more = styled((f"   attempt {attempt}", MUTED)) if attempt > 1 else Content()
@@ -345,7 +353,7 @@ def _ended_run_lines(
     digest: RunDigest, before: str, is_marked: bool, widths: ColumnWidths, width: int
 ) -> tuple[Content, ...]:
     date = relative_date_text(digest.status.started if digest.status else None, time.time())
-    colour = MARK_BY_RUN_STATE.get(digest.state, ("", ""))[1]
+    colour = run_mark(digest)[1]
     name, steps = widths.name_width(width), widths.steps if width > _MAX_NARROW_WIDTH else 0
     room = width - name - _STATE_WIDTH - steps - _DATE_WIDTH - 1
     outcome = styled(visible(run_outcome_text(digest)))

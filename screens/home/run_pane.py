@@ -21,7 +21,7 @@ from ..screen_words import words_on_screen
 from ..widgets.lines import Lines
 from ..widgets.plot import Plot
 from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
-from .home_rows import MARK_BY_RUN_STATE
+from .home_rows import run_mark
 from .start_options import StartOption
 
 _MAX_CHANGES_SHOWN = 8
@@ -72,8 +72,8 @@ class RunPane(Vertical, can_focus=False):
 
 
 def _run_lines(digest: RunDigest, details: RunDetails, width: int) -> Iterator[Content]:
-    mark = MARK_BY_RUN_STATE.get(digest.state, ("", ""))
-    yield heading(visible(digest.run.label), styled(mark, f" {digest.state}"), width)
+    words = ", ".join(filter(None, (digest.state, digest.broken_loss_text)))
+    yield heading(visible(digest.run.label), styled(run_mark(digest), f" {words}"), width)
     for label, words in _labels_and_texts(digest, details.progress):
         yield from _labelled_lines(label, words, width)
     if digest.failure_cause or digest.damage:

@@ -121,6 +121,13 @@ def explain_run_end(
     )
 
 
+def explain_broken_loss(run: RunDir, facts: Facts | None) -> RunEnd:
+    """Return why the loss of a run that still trains is NaN, and the change that may help another one."""
+    found = diagnose_run(run, facts, while_it_trains=True)
+    profile = store.load_profile_file(str(run.profile)) if found and found.change else None
+    return replace(RUN_NOT_ENDED, diagnosis=found, profile=profile)
+
+
 def _memory_after_change_text(profile: Profile, change: Change, facts: Facts) -> str:
     """Return the memory that would be reserved after a change and whether it fits, empty where that is not known."""
     predicted = predict_memory(make_setup(apply_change(change, profile), facts))

@@ -8,7 +8,7 @@ from statistics import fmean, variance
 
 from textual.content import Content
 
-from tui_train.base.text import duration_text, grouped_digits, loss_text, percent, quantity, typeset_ascii, visible
+from tui_train.base.text import broken_loss_text, duration_text, grouped_digits, loss_text, percent, quantity, typeset_ascii, visible
 from tui_train.runner.logs.curve import LossCurve
 from tui_train.runner.queue.reasons import since_text
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
@@ -59,8 +59,10 @@ def state_mark(status: RunStatus) -> tuple[str, str]:
 def run_state_lines(name: str, snapshot: RunSnapshot, problems: tuple[str, ...], width: int) -> list[Content]:
     """Return the lines; `problems` are sentences, each of which begins a line."""
     now = snapshot.status
-    sign = state_mark(now)
-    head = styled(sign, " ", (plain_text.run_state_text(now), f"b {sign[1]}"), "  ", visible(name))
+    broken = ended_loss_text(snapshot)
+    sign = FAILED_MARK if broken else state_mark(now)
+    words = ", ".join(filter(None, (plain_text.run_state_text(now), broken)))
+    head = styled(sign, " ", (words, f"b {sign[1]}"), "  ", visible(name))
     lasted = _elapsed_and_left_text(now, snapshot.seconds_left)
     # A name that is cut keeps apart from the time.
     lines = [columns(width, (head, 0), (lasted, -lasted.cell_length - 1)) if lasted.plain else fit(head, width)]
@@ -78,6 +80,12 @@ def run_state_lines(name: str, snapshot: RunSnapshot, problems: tuple[str, ...],
     for sentence in (*rank_differences, *_leftover_sentences(now), *problems):
         lines += _warning_lines(visible(sentence), width)
     return lines
+
+
+def ended_loss_text(snapshot: RunSnapshot) -> str:
+    """Return that the loss of a finished run is NaN or infinite at its end; empty for nothing."""
+    last = snapshot.progress.last
+    return broken_loss_text(last.loss) if last and snapshot.status.state == "finished" else ""
 
 
 def learning_rate_text(rate: float) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,13 +18,15 @@ from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import Unavailable
-from tui_train.base.text import visible
+from tui_train.base.text import broken_loss_text, visible
 from tui_train.diagnose import Diagnosis
 from tui_train.facts.gpus.samples import CardSamples
 from tui_train.facts.types import Facts
 from tui_train.places.fetched_results import fetch_results
 from tui_train.places.run_mirror import RunMirror
 from tui_train.profile import store
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile
 from tui_train.runs.follow import RunSnapshot, follow_snapshots
 from tui_train.runs.rundir import RunDir
 from tui_train.views import plain_text
@@ -54,6 +56,7 @@ from .log_pane import LogPane
 from .log_view import LogView
 from .run_end import RUN_NOT_ENDED, LogReadPoster, LogReadProgress, RunEndExplained
 from .run_plot import MIN_PLOT_ROWS, draw_or_hide_plot
+from .run_state import ended_loss_text
 from .run_view import WAITING_STATES, RunView
 
 if TYPE_CHECKING:
@@ -96,7 +99,8 @@ also after a lost connection.
       your editor ($VISUAL, $EDITOR)
   c   compare it with the run before it
   F2  where a change of the profile may help a failed
-      run: make it and open the preview
+      run, or one whose loss is NaN: make it and open
+      the preview; one that still trains is stopped first
   Esc   back; a live run continues
 
 The plot
@@ -158,6 +162,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self._drawn_at = self._cards_drawn_at = 0.0
         self._draw_timer: Timer | None = None
         self._metrics_screen: MetricsScreen | None = None
+        self._is_loss_broken = False  # while it trains
 
     def compose(self) -> ComposeResult:
         """State, plot, cards, log, keys."""
@@ -263,7 +268,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             if not view.is_still_training:
                 self.explain_run_end()
                 if before:
-                    self._announce_end(snapshot.status.state)
+                    self._announce_end(", ".join(filter(None, (snapshot.status.state, ended_loss_text(snapshot)))))
         changed = (
             before is None
             or before.status.state != snapshot.status.state
@@ -271,7 +276,25 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         )
         # What was told before a step was is no reason to wait.
         self._draw_rate_limited(at_once=changed or not (before and before.progress.step))
+        self._explain_broken_loss(snapshot)
         self.refresh_bindings()
+
+    def _explain_broken_loss(self, snapshot: RunSnapshot) -> None:
+        """Find what helps against a loss that is no number as soon as it is one, and forget it where it recovers."""
+        last = snapshot.progress.last
+        broken = self.view.is_still_training and last is not None and broken_loss_text(last.loss) != ""
+        if broken != self._is_loss_broken and self.view.is_still_training:
+            if broken:
+                self._read_broken_loss()
+            else:
+                self._show_run_end(RunEndExplained(RUN_NOT_ENDED))
+        self._is_loss_broken = broken
+
+    @work(thread=True, exclusive=True, group="explain")
+    def _read_broken_loss(self) -> None:
+        worker, end = get_current_worker(), run_end.explain_broken_loss(self.run, self.facts)
+        if not worker.is_cancelled:
+            self.post_message(RunEndExplained(end))
 
     def _announce_end(self, state: str) -> None:
         """Ring, and send a notification through the terminal, unless TUI_TRAIN_NOTIFY=off."""
@@ -449,12 +472,12 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self.ask_and_stop(self.run, "Stop this training?", self._stop_run)
 
     @work(thread=True, group="stop")
-    def _stop_run(self, *, then_leave_wizard: bool = False) -> None:
+    def _stop_run(self, *, then: Callable[[], object] | None = None) -> None:
         from tui_train.places import place_of_run
 
         ended = place_of_run(self.run).stop(self.run)
-        if then_leave_wizard:
-            self.post_message(LeaveWizard())
+        if then:
+            then()
         else:
             words = visible(plain_text.stop_result_text(ended))
             self.notify(f"{words[:1].upper()}{words[1:]}.", markup=False)
@@ -479,7 +502,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             if answer == "detach":
                 self.post_message(LeaveWizard())
             else:
-                self._stop_run(then_leave_wizard=True)
+                self._stop_run(then=partial(self.post_message, LeaveWizard()))
 
         self.ask_choice("The training still runs.", answers, leave)
         return True
@@ -492,13 +515,19 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self.post_message(OpenResult(self.run, self.view.end.run_result))
 
     def action_fix(self) -> None:
-        """Make the change that may help, and show what would run then."""
-        if self.view.end.profile_and_change:
-            profile, change = self.view.end.profile_and_change
-            self.post_message(SetProfile(profile))
-            self.post_message(OpenStep("preview", self))
-            # After the preview is there, which shows what was changed.
-            self.post_message(ApplyFix(change))
+        """Make the change that may help, and show what would run then; a run that still trains can be stopped first."""
+        if found := self.view.end.profile_and_change:
+            if self.view.is_still_training:
+                question = f"Stop this training, and open Preview with {visible(found[1].title)}?"
+                self.ask_and_stop(self.run, question, partial(self._stop_run, then=partial(self._open_fix, *found)))
+            else:
+                self._open_fix(*found)
+
+    def _open_fix(self, profile: Profile, change: Change) -> None:
+        self.post_message(SetProfile(profile))
+        self.post_message(OpenStep("preview", self))
+        # After the preview is there, which shows what was changed.
+        self.post_message(ApplyFix(change))
 
     def action_edit(self) -> None:
         """Open the steps with the values of this run."""

@@ -248,6 +248,17 @@ async def test_what_is_written_redraws_its_own_line(monkeypatch):
         assert "[bold]" not in screen_text(pilot)
 
 
+async def test_without_held_out_rows_the_key_for_a_file_is_named(machine, tmp_path):
+    run = ended_run(tmp_path / "run", LOG_LINES)
+    write_adapter(run.path / "output", ADAPTER_CONFIG | {"base_model_name_or_path": "no/base"})
+    async with on_result(run, "LoRA adapter of no/base") as pilot:
+        await pilot.press("e")
+        await wait_for_text(pilot, "kept no rows for evaluations", "Press d and name a file with other rows.")
+        shown = " ".join(screen_text(pilot).split())
+        assert "To keep some in the next run, set Evaluation share on Backend = 0.1." in shown
+        assert "--data" not in shown
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_a_result_is_scored_beside_its_base_by_keys(machine, full_run, tmp_path, size):

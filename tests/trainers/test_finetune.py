@@ -74,6 +74,7 @@ from tui_train.trainers.finetune import (
     supported_tuning_labels,
 )
 from tui_train.trainers.finetune_options import adapter_options
+from tui_train.views.finetune_notes import backend_screen_notes
 from tui_train.views.overview import overview_lines
 
 SMALL = {
@@ -134,14 +135,17 @@ MARKS = DataReport(rows=800, usable=800, format="messages", chat=True, answers=A
     [
         (MARKS, {}, True, "0.05"),
         (replace(MARKS, usable=40_000), {}, True, "0.025"),
-        (replace(MARKS, usable=499), {}, True, ""),
+        (replace(MARKS, usable=200), {}, True, "0.05"),
+        (replace(MARKS, usable=60), {}, True, "0.1667"),
+        (replace(MARKS, usable=30), {}, True, "0.2"),
+        (replace(MARKS, usable=29), {}, True, ""),
         (replace(MARKS, answers=AnswersOnlySupport(possible=True, caution="its end is not marked")), {}, None, "0.05"),
         (replace(MARKS, format="text", chat=False), {}, None, "0.05"),
         (MARKS, {"finetune__answers_only": False, "data__evaluation": 0.0}, False, ""),
         (MARKS, {"trainer__validation_data": ("/v.jsonl",)}, True, ""),
     ],
 )
-def test_marked_answers_are_learned_alone_and_many_rows_evaluated(read, values, answers, share):
+def test_marked_answers_are_learned_alone_and_some_of_the_rows_evaluated(read, values, answers, share):
     asked = DataQuestion(files=("/d.jsonl",), model="/m", answers_only=values.get("finetune__answers_only"))
     chosen = finetune_profile(**values)
     made = planned(chosen, replace(facts(packages=TUNING_LIBRARIES), data={data_key(asked): read}))
@@ -151,7 +155,15 @@ def test_marked_answers_are_learned_alone_and_many_rows_evaluated(read, values, 
     assert passed.get("load_best_model_at_end", False) is bool(share or chosen.trainer.validation_data)
     shown, by_default = " ".join(made.numbers), answers is True
     assert ("answers alone are learned (the chat template marks the answers)" in shown) is by_default
-    assert ("for evaluations (default for 500 rows or more)" in shown) is bool(share)
+    assert ("for evaluations (default for 30 rows or more)" in shown) is bool(share)
+
+
+@pytest.mark.parametrize(("rows", "note"), [(60, "about 10 rows: default for 30"), (20, "as they are fewer than 30")])
+def test_beside_the_share_stands_how_many_rows_are_kept_and_why(rows, note):
+    read = replace(MARKS, rows=rows, usable=rows, all_read=True)
+    asked = data_key(DataQuestion(files=("/d.jsonl",), model="/m"))
+    setup = make_setup(finetune_profile(), replace(facts(packages=TUNING_LIBRARIES), data={asked: read}))
+    assert note in backend_screen_notes(setup)["data.evaluation"]
 
 
 def test_the_best_checkpoint_is_kept_where_each_is_evaluated():

@@ -61,6 +61,10 @@ class EvaluationOptions(Struct, frozen=True, kw_only=True):
     chat_template: bool = False
 
 
+class NoHeldOutRows(NotFound):
+    """A run kept no rows for evaluations, and no file with others is named."""
+
+
 class SideScore(Struct, frozen=True):
     """Score of a row, numbered from 0, by one side (`result`, `other`, or the step of a checkpoint); higher is better.
 
@@ -440,10 +444,8 @@ def _data_files(run: RunDir, options: EvaluationOptions, host: str) -> list[str]
     held_out = run.path / _HELD_OUT_FILE
     if not held_out.is_file():
         why = f"{visible(run.name)} kept no rows for evaluations"
-        remedy = (
-            "Name a file of rows that it did not learn (--data FILE); to hold some out, train with data.evaluation=0.1."
-        )
-        raise NotFound(why, remedy)
+        remedy = "Name a file with other rows: --data FILE. To keep some in the next run, set data.evaluation=0.1."
+        raise NoHeldOutRows(why, remedy)
     return [str(held_out)]
 
 

@@ -93,6 +93,13 @@ def loss_text(value: float) -> str:
     return f"{value:.3f}" if 0.1 <= abs(value) < 1000 or value == 0 else f"{value:.3g}"
 
 
+def broken_loss_text(value: float | None) -> str:
+    """Return that a loss is NaN or infinite, empty for a number or an unknown one."""
+    if value is None or math.isfinite(value):
+        return ""
+    return "loss is NaN" if math.isnan(value) else "loss is infinite"
+
+
 def duration_text(seconds: float) -> str:
     """Return seconds as `42 s`, `3 min 05 s` or `2 h 07 min`."""
     total = round(seconds)

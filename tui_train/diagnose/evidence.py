@@ -31,7 +31,7 @@ from tui_train.runner.system import safe_open
 from tui_train.runs import ranks
 from tui_train.runs.results.resuming import newest_checkpoint
 from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir, find_run
-from tui_train.runs.status import read_status
+from tui_train.runs.status import may_still_write, read_status
 from tui_train.setup import blocked_fallbacks
 from tui_train.setup.recipe import launcher_config
 from tui_train.setup.recipe.effective_values import effective_values, with_effective_values
@@ -61,15 +61,18 @@ def diagnose_log(path: str, exit_code: int | None = None, observer: LogReadObser
     return diagnose_lines(read_log_lines(path, observer, diagnose_lines))
 
 
-def diagnose_run(run: RunDir, facts: Facts | None = None, observer: LogReadObserver | None = None) -> Diagnosis | None:
-    """Return why the last attempt of a run failed, None where it did not, or still trains.
+def diagnose_run(
+    run: RunDir, facts: Facts | None = None, observer: LogReadObserver | None = None, *, while_it_trains: bool = False
+) -> Diagnosis | None:
+    """Return why the last attempt of a run failed, None where it did not.
 
-    Of a stopped one only what fails without an error counts, such as a loss that became NaN.
+    One that still trains is diagnosed only on request. Of that, and of a stopped one, only what fails without an error
+    counts, such as a loss that became NaN.
     With `facts` a Change that they speak against is left out; gathering them takes seconds, so a caller who has them
     passes them.
     """
     now = read_status(run)
-    if not now.attempts or now.live or now.trains_unsupervised:
+    if not now.attempts or (may_still_write(now) and not while_it_trains):
         return None
     if now.state == "finished" and now.exit_code != 0:
         return None
@@ -125,7 +128,7 @@ def _run_evidence(run: RunDir, status: RunStatus, settings: _RunSettings) -> Evi
     machine = _machine_of_last_attempt(run, status, output)
     code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
     # What its end by a signal has written is no failure.
-    code = 0 if status.state == "stopped" else code
+    code = 0 if status.state == "stopped" or may_still_write(status) else code
     # Of any other end the host's memory is no cause.
     may_be_killed = code in {None, 137}
     script = profile.trainer.script if profile and not status.host else ""

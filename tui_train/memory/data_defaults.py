@@ -20,8 +20,11 @@ from tui_train.trainers.finetune import has_evaluation_data
 # Of the rows, what a default may cut; and a length up to which none is cut.
 _MAX_CUT_SHARE, _LENGTH_UP_TO_WHICH_NO_ROW_IS_CUT = 0.01, 1024
 _MAX_CANDIDATE_LENGTH = 1 << 20
-# From so many rows on a share is kept for evaluations, which take so many of them at most; so often they are made.
-_MIN_ROWS_TO_EVALUATE, _EVALUATION_SHARE, _MAX_EVALUATION_ROWS, _EVALUATIONS_PER_TRAINING = 500, 0.05, 1000, 5
+# From so many rows on a share is kept for evaluations: a fifth of them is six rows, the fewest of which a verdict
+# better or worse can come (actions/evaluate.py).
+MIN_ROWS_TO_EVALUATE = 30
+_EVALUATION_SHARE, _MAX_EVALUATION_SHARE, _MIN_EVALUATION_ROWS, _MAX_EVALUATION_ROWS = 0.05, 0.2, 10, 1000
+_EVALUATIONS_PER_TRAINING = 5
 
 
 def make_setup(profile: Profile, facts: Facts) -> Setup:
@@ -58,9 +61,10 @@ def _answer_and_evaluation_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     is_free = profile.data.evaluation is None and not profile.trainer.validation_data
     # Answers to these would be written at each checkpoint.
     is_free = is_free and not generates_answers(profile.finetune)
-    if is_free and report.usable >= _MIN_ROWS_TO_EVALUATE:
-        share = round(min(_EVALUATION_SHARE, _MAX_EVALUATION_ROWS / report.usable), 4)
-        why = f"default for {grouped_digits(_MIN_ROWS_TO_EVALUATE)} rows or more"
+    if is_free and report.usable >= MIN_ROWS_TO_EVALUATE:
+        share = max(_EVALUATION_SHARE, min(_MAX_EVALUATION_SHARE, _MIN_EVALUATION_ROWS / report.usable))
+        share = round(min(share, _MAX_EVALUATION_ROWS / report.usable), 4)
+        why = f"default for {grouped_digits(MIN_ROWS_TO_EVALUATE)} rows or more"
         own_defaults[data_questions.EVALUATION_SHARE_KEY] = EffectiveValue(share, why)
     return own_defaults
 

@@ -1,6 +1,7 @@
 """Notes beside the values of a fine-tuning in the forms."""
 
 from tui_train.base.text import grouped_digits, percent
+from tui_train.memory.data_defaults import MIN_ROWS_TO_EVALUATE
 from tui_train.memory.predict import predict_memory
 from tui_train.plan.description import warm_up_text
 from tui_train.setup.recipe.data_questions import (
@@ -39,6 +40,8 @@ def backend_screen_notes(setup: Setup) -> dict[str, str]:
         notes["data.evaluation"] = f"about {grouped_digits(epoch.rows / (1 - share) * share)} rows"
         if held := setup.data_values_by_key.get(EVALUATION_SHARE_KEY):
             notes["data.evaluation"] += f": {held.source}"
+    elif profile.data.evaluation is None and epoch and epoch.rows < MIN_ROWS_TO_EVALUATE:
+        notes["data.evaluation"] = f"0: trained on all rows, as they are fewer than {MIN_ROWS_TO_EVALUATE}"
     elif not share:
         notes["data.evaluation"] = "0: trained on all rows"
     return notes

@@ -1,6 +1,5 @@
 """Runs as a list shows them: each is read once and kept until its files change; and the text of one in a row."""
 
-import math
 import os
 import re
 import time
@@ -13,7 +12,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.parse import MissingFile, Unparsable, parse_json_as, read_file_to_parse
-from tui_train.base.text import loss_text, visible
+from tui_train.base.text import broken_loss_text, loss_text, visible
 from tui_train.plan.run_files import LogReadingRules
 from tui_train.runner.logs.progress import LogReadingOptions, Progress, advance_progress, progress_for_next_attempt
 from tui_train.runner.logs.records import parse_number
@@ -82,6 +81,11 @@ class RunDigest(Struct, frozen=True, kw_only=True):
     def state(self) -> str:
         """Its state in a word."""
         return self.status.state if self.status else "damaged" if self.damage else ""
+
+    @property
+    def broken_loss_text(self) -> str:
+        """The words for a loss that is NaN or infinite at the end of a run, or by now; empty for none."""
+        return broken_loss_text(self.loss)
 
     @property
     def is_resumable(self) -> bool:
@@ -184,7 +188,7 @@ class DigestCache:
 
     def needs_explanation(self, digest: RunDigest) -> bool:
         """Return whether a run has failed, is lost or ended without a finite loss, and is not diagnosed yet."""
-        is_broken = digest.loss is not None and not math.isfinite(digest.loss) and not digest.is_stoppable
+        is_broken = bool(digest.broken_loss_text) and not digest.is_stoppable
         has_failed = digest.state in {"failed", "lost"} or is_broken
         return has_failed and self._explained_keys.get(digest.run.path) != _run_change_key(digest.run.path)
 
@@ -341,7 +345,7 @@ def run_outcome_text(digest: RunDigest) -> str:
     if status.never_had_turn and not status.live:
         return "while it waited"
     losses = (("eval loss", digest.eval_loss), ("loss", digest.loss))
-    result = digest.failure_heading or next(
+    result = digest.broken_loss_text or digest.failure_heading or next(
         (f"{name} {loss_text(value)}" for name, value in losses if value is not None), ""
     )
     how = {

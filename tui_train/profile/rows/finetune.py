@@ -108,7 +108,7 @@ DATA_ROWS = (
         kind="number",
         minimum=0,
         maximum=0.9,
-        help="Share of the training rows kept for evaluations; 0: none. Not set: 5 % of 500 rows or more.",
+        help="Share of the rows kept for evaluations; 0: none. Not set: 5 %, at least 10 rows; none of under 30.",
         optional=True,
     ),
     Field(
