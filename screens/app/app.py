@@ -303,8 +303,9 @@ class Wizard(DiscoveryApp):
         from ..steps.step import StepScreen
 
         is_started_here = isinstance(self.screen, StepScreen)
+        if is_started_here:
+            self.edits.forget_started_draft()
         while isinstance(self.screen, StepScreen):
-            self.edits.save_draft_in_background()
             self.pop_screen()
         if is_started_here and isinstance(self.screen, RunScreen) and not self.screen.view.is_still_training:
             self.pop_screen()

@@ -1,6 +1,7 @@
 """The changes of the profile: each one, what takes it back, and the draft that outlives the session."""
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -185,7 +186,23 @@ class ProfileEdits:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
         self.set_profile(self._profile_with_stored_webhook(self._app.profile), _WEBHOOK_KEY)
         if self._draft != self._written_profile:
-            self._app.run_worker(self._write_draft_and_warn, name="draft", group="draft", thread=True)
+            self._work_on_draft(self._write_draft_and_warn)
+
+    def forget_started_draft(self) -> None:
+        """Forget the draft if a run of it was started, whose folder has the profile."""
+        started = self._app.profile
+        self._draft = None if self._draft == started else self._draft
+        self._work_on_draft(partial(self._remove_stored_draft, started))
+
+    def _work_on_draft(self, work: Callable[[], None]) -> None:
+        self._app.run_worker(work, name="draft", group="draft", thread=True)
+
+    def _remove_stored_draft(self, started: Profile) -> None:
+        from tui_train.actions.last_profile import forget_last_profile
+
+        with self._write_lock:
+            if forget_last_profile(started):
+                self._written_profile = None
 
     def _write_draft_and_warn(self) -> None:
         if said := self.write_draft_and_name_lost_secrets():

@@ -100,6 +100,12 @@ class LogView(Widget, can_focus=True):
         """Look for what is new."""
         self.set_interval(_POLL_SECONDS, self._redraw_if_changed)
 
+    def notify_style_update(self) -> None:
+        """Draw again in the colours of another theme, which are those of the drawn rows."""
+        super().notify_style_update()
+        if self._drawn:
+            self.call_next(self._lay_out)
+
     def show(self, source: LogSource, *, start_offset: int | None = None) -> None:
         """Show the lines of a source from an offset on; without one its end, and follow it."""
         self.source, self.hit = source, None

@@ -8,7 +8,16 @@ from statistics import fmean, variance
 
 from textual.content import Content
 
-from tui_train.base.text import broken_loss_text, duration_text, grouped_digits, loss_text, percent, quantity, typeset_ascii, visible
+from tui_train.base.text import (
+    broken_loss_text,
+    duration_text,
+    grouped_digits,
+    loss_text,
+    percent,
+    quantity,
+    typeset_ascii,
+    visible,
+)
 from tui_train.runner.logs.curve import LossCurve
 from tui_train.runner.queue.reasons import since_text
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus

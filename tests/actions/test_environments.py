@@ -308,6 +308,22 @@ def test_a_failed_installation_is_a_sentence_and_leaves_nothing(tmp_path, line, 
     assert list(path.parent.iterdir()) == []
 
 
+def test_where_pytorchs_index_cannot_be_reached_pips_own_is_tried_and_said(tmp_path, monkeypatch):
+    path, told = tmp_path / "envs" / "new", []
+    monkeypatch.setattr(making, "_verify_environment", lambda *_: None)
+    unreachable = "print('Failed to fetch: https://download.pytorch.org/whl/cu126/torch/'); sys.exit(1)"
+    program = f"import sys\nif '--index-url' in sys.argv: {unreachable}\nprint('installed', *sys.argv[1:])"
+    install = (sys.executable, "-c", program, "--index-url", "https://download.pytorch.org/whl/cu126", "torch")
+    making.create_environment(failing(path, ("mkdir", "-p", str(path)), install), machine(), told.append, told.append)
+    why = "Torch and its libraries could not be installed: download.pytorch.org cannot be reached."
+    failed = "Failed to fetch: https://download.pytorch.org/whl/cu126/torch/"
+    instead = f"{why} Installing torch from pip's own index …"
+    assert told[2:] == [failed, instead, "installed torch", "Checking it …"]
+    mirror = (*install[:3], "--index-url", "https://whl.example/cu126", "torch")
+    with pytest.raises(Unavailable, match="could not be installed"):
+        making.create_environment(failing(tmp_path / "other", mirror), machine(), told.append, told.append)
+
+
 def test_a_cancelled_installation_ends_with_all_it_started_and_leaves_nothing(tmp_path):
     path, mark = tmp_path / "envs" / "new", f"3.{os.getpid()}"
     told = []

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ import pytest
 from pilot import (
     THREE_CARDS,
     finished_run,
+    live_run,
     open_wizard,
     out_of_memory_run,
     press_keys,
@@ -30,6 +32,7 @@ from tui_train.screens.run.run_end import RUN_NOT_ENDED, RunEnd
 from tui_train.screens.run.run_view import RunView
 from tui_train.screens.widgets.card_curves import SECONDS_PER_CURVE_BLOCK, CardHistory
 
+from tui_train import places
 from tui_train.diagnose import log_reader
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER
 from tui_train.facts.gpus import live_samples
@@ -37,7 +40,7 @@ from tui_train.facts.gpus.samples import CardSample
 from tui_train.runner.logs.curve import LossCurve, LossCurveBuilder, LossPoint
 from tui_train.runs.follow import follow_snapshots, read_progress
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import read_listed_runs, steps_made
+from tui_train.runs.status import read_listed_runs, read_status, steps_made
 from tui_train.views import plain_text
 from tui_train.views.run_digest import DigestCache, run_outcome_text
 from tui_train.wizard import make_wizard
@@ -457,14 +460,34 @@ async def test_a_loss_that_became_nan_has_its_fix_on_f2_and_its_name_on_home(mac
     cache = DigestCache()
     digest = cache.read_digest(run)
     assert cache.needs_explanation(digest)
-    assert run_outcome_text(cache.explain_failure(digest)) == "NaN loss"
+    assert run_outcome_text(cache.explain_failure(digest)) == "loss is NaN"
     assert not cache.needs_explanation(cache.read_digest(run))
     async with open_wizard(run=run) as pilot:
         await wait_for_text(
             pilot, "▌✗ The loss or the gradients became NaN", "Clip gradients", "F2  learning rate 0.0015"
         )
+        await wait_for_text(pilot, "✗ finished, loss is NaN")
         await press_keys("f2")(pilot)
         await wait_for_text(pilot, "● 4 Preview")
+        assert pilot.app.profile.recipe.learning_rate == 0.0015
+    async with open_wizard() as pilot:
+        await wait_for_text(pilot, "✗ quickstart", "finished  loss is NaN")
+
+
+async def test_while_the_loss_is_nan_f2_stops_the_training_and_opens_the_fix(machine, tmp_path, monkeypatch):
+    run = live_run(tmp_path)
+    run.attempt_log(2).write_text("step 1/60 | loss 2.0\n" + "".join(f"step {n}/60 | loss nan\n" for n in range(2, 61)))
+    stopped: list[RunDir] = []
+    place = SimpleNamespace(stop=lambda run: (stopped.append(run), read_status(run))[1])
+    monkeypatch.setattr(places, "place_of_run", lambda run: place)
+    async with open_wizard(run=run) as pilot:
+        await wait_for_text(pilot, "▌✗ The loss or the gradients became NaN", "F2  learning rate 0.0015", during=True)
+        await pilot.press("f2")
+        await wait_for_text(pilot, "Stop this training, and open Preview with learning rate 0.0015?", during=True)
+        assert not stopped
+        await pilot.press("down", "enter")
+        await wait_for_text(pilot, "● 4 Preview", during=True)
+        assert [each.path for each in stopped] == [run.path]
         assert pilot.app.profile.recipe.learning_rate == 0.0015
 
 

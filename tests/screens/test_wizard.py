@@ -41,7 +41,7 @@ from tui_train.screens.widgets.multi_select import MultiSelect
 from tui_train.actions.last_profile import load_last_session_profile, remember_profile_without_secrets
 from tui_train.actions.tune.search import Trial, TrialSetting
 from tui_train.actions.tune.tune import TuningState
-from tui_train.base.app_paths import presets_folder, trials_folder
+from tui_train.base.app_paths import last_profile_file, presets_folder, trials_folder
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.samples import CardSample, CardSamples
 from tui_train.facts.machine import container_images, probe
@@ -186,6 +186,25 @@ async def test_rungs_are_reordered_and_one_that_changes_the_training_asks_for_co
         await press_keys("down", "enter")(pilot)
         assert pilot.app.profile.ladder.consent == ("sequence_length",)
         assert "sequence_length" in pilot.app.profile.ladder.rungs
+
+
+@pytest.mark.parametrize("edited", [False, True])
+async def test_a_draft_goes_when_its_run_has_started_and_stays_beside_another(machine, tmp_path, edited):
+    del machine
+    run = finished_run(tmp_path)
+    remember_profile_without_secrets(profile({"recipe.layers": 42}))
+    async with make_wizard().run_test(size=(80, 24)) as pilot:
+        await wait_for_text(pilot, "Continue the draft")
+        await press_keys("end", "up", "enter")(pilot)
+        assert pilot.app.profile.recipe.layers == 42
+        if edited:
+            pilot.app.edits.set_profile(profile({"recipe.layers": 7}), save_as_draft=False)
+        pilot.app.screen.post_message(OpenRun(run))  # as Preview does once it has started one
+        await wait_for_text(pilot, "quickstart", "60 of 60")
+        await press_keys("escape")(pilot)
+        await wait_for_text(pilot, "New training")
+        await until_true(pilot, lambda: last_profile_file().exists() is edited)
+        await until_true(pilot, lambda: ("Continue the draft" in screen_text(pilot)) is edited)
 
 
 @pytest.mark.whole

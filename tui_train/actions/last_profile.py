@@ -23,6 +23,18 @@ def remember_profile_without_secrets(profile: Profile) -> tuple[SecretPosition, 
     return left
 
 
+def forget_last_profile(profile: Profile) -> bool:
+    """Remove the last profile where it is this one, but for its secrets; return whether it was."""
+    rest, _ = profile_without_secrets(profile)
+    try:
+        if load_last_session_profile() != store.store_webhook_of_profile(rest):
+            return False
+        last_profile_file().unlink(missing_ok=True)
+    except (TuiTrainError, OSError):
+        return False
+    return True
+
+
 def load_last_session_profile() -> Profile:
     """Return the profile of the last session, or the default where it cannot be read."""
     try:

@@ -20,7 +20,7 @@ from tui_train.profile.presets import KEY_BY_PLACEHOLDER
 from tui_train.profile.types import Profile
 from tui_train.runs import folders
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
-from tui_train.runs.rundir import MAX_NOTE_LENGTH, RunDir
+from tui_train.runs.rundir import MAX_NOTE_LENGTH, MAX_SLUG_LENGTH, RunDir, folder_name_slug
 from tui_train.runs.slurm_job import read_known_job
 from tui_train.runs.start import WhenFree
 from tui_train.setup.recipe.options import user_options_for_value
@@ -46,6 +46,12 @@ class ArrayMember(msgspec.Struct, frozen=True):
         """Its value in the lists of runs, without what is before the name of the setting."""
         name = re.sub("^(recipe\\.|finetune\\.|-+)", "", self.edit)
         return name[:MAX_NOTE_LENGTH]
+
+    def run_name(self, profile_name: str) -> str:
+        """Return the name of its run folder: that of the profile, which is cut first, and its value."""
+        value = folder_name_slug(self.note)
+        room = max(0, MAX_SLUG_LENGTH - len(value) - 1)
+        return f"{folder_name_slug(profile_name)[:room]}-{value}"
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -172,7 +178,8 @@ def start_members(
         try:
             first = started[-member.at_once] if 0 < member.at_once <= len(started) else None
             job = read_known_job(first.path) if first else None
-            run = place.submit(member.prepared, plan, interrupts, when_free=waits, after_job=job.number if job else "")
+            named = msgspec.structs.replace(plan, name=member.run_name(plan.name))
+            run = place.submit(member.prepared, named, interrupts, when_free=waits, after_job=job.number if job else "")
         except TuiTrainError as error:
             if started:
                 words = f"{quantity(len(started), 'run')} of {len(members)} started before that, and go on."

@@ -45,7 +45,7 @@ MAX_NOTE_LENGTH = 200
 _MAX_NOTE_BYTES = 4 << 10
 # Run ids begin with the local time.
 _TIMESTAMPED_NAME_PATTERN = re.compile(r"(\d{8}-\d{6})(?:-(.*))?", re.DOTALL)
-_MAX_SLUG_LENGTH = 40
+MAX_SLUG_LENGTH = 40
 _MAX_STEP_DIGITS = 12
 _RUN_NUMBER_LIMIT = 10**9
 _MAX_NUMBER_FILE_BYTES = 16
@@ -340,7 +340,7 @@ def create_timestamped_folder(name: str, parent: Path) -> Path:
 
 def folder_name_slug(text: str) -> str:
     """Return a name as folders have it: small letters and digits with hyphens; empty where nothing of it remains."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MAX_SLUG_LENGTH]
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:MAX_SLUG_LENGTH]
 
 
 def _create_first_free_folder(name: str, parent: Path, make_folder: Callable[[Path], object]) -> Path:

@@ -345,8 +345,10 @@ def run_outcome_text(digest: RunDigest) -> str:
     if status.never_had_turn and not status.live:
         return "while it waited"
     losses = (("eval loss", digest.eval_loss), ("loss", digest.loss))
-    result = digest.broken_loss_text or digest.failure_heading or next(
-        (f"{name} {loss_text(value)}" for name, value in losses if value is not None), ""
+    result = (
+        digest.broken_loss_text
+        or digest.failure_heading
+        or next((f"{name} {loss_text(value)}" for name, value in losses if value is not None), "")
     )
     how = {
         "new": "was never started",

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,14 @@ from msgspec import Struct
 
 from tui_train.actions import environments
 from tui_train.actions.environments import PackageSet, pip_settings
-from tui_train.actions.environments.progress import why_install_failed_and_remedy
+from tui_train.actions.environments.progress import is_index_unreachable, why_install_failed_and_remedy
 from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
 from tui_train.base.files import raising_cannot_write
-from tui_train.base.text import quantity, size_text, visible
+from tui_train.base.text import as_sentence, quantity, size_text, visible
 from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_torch_build
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.machine.child_process import absolute_search_paths, find_on_path, run_child
-from tui_train.facts.machine.torch_builds import TorchBuild
+from tui_train.facts.machine.torch_builds import WHEEL_INDEX_URL, TorchBuild
 from tui_train.facts.models.nemo_models import probe_recipes
 from tui_train.facts.other_machines.host_commands import text_for_host
 from tui_train.facts.types import Machine, NemoRecipes, Toolchain
@@ -50,6 +51,10 @@ _TORCH_INDEX_VARIABLE = "TUI_TRAIN_INDEX"
 
 class InstallCancelled(TuiTrainError):
     """The user cancelled an installation."""
+
+
+class _IndexUnreachable(Unavailable):
+    """A package index cannot be reached."""
 
 
 class InstallPlan(Struct, frozen=True, kw_only=True):
@@ -135,7 +140,14 @@ def create_environment(
         for step, command in zip(INSTALL_STEP_TEXTS, plan.commands, strict=False):
             if on_line:
                 print_message(step)
-            _run_install_step(command, plan, lock, on_line, cancelled)
+            try:
+                _run_install_step(command, plan, lock, on_line, cancelled)
+            except _IndexUnreachable as error:
+                # An index that the user has set is no other one's to replace.
+                if (instead := _command_without_pytorch_index(command)) == command:
+                    raise
+                print_message(f"{as_sentence(error.message)}. Installing torch from pip's own index …")
+                _run_install_step(instead, plan, lock, on_line, cancelled)
         print_message("Checking it …")
         _verify_environment(plan, machine, print_message)
         (plan.path / UNFINISHED_MARKER_NAME).unlink()
@@ -145,6 +157,15 @@ def create_environment(
     finally:
         os.close(lock)
     trusted_pythons.remember_chosen_python(str(plan.python))
+
+
+def _command_without_pytorch_index(command: Sequence[str]) -> tuple[str, ...]:
+    """Return an install command without PyTorch's own index, so that pip's default index is used."""
+    words = [*command]
+    for number, (option, index) in enumerate(pairwise(command)):
+        if option == "--index-url" and index.startswith(WHEEL_INDEX_URL):
+            del words[number : number + 2]
+    return tuple(words)
 
 
 def refuse_existing_environment(path: Path) -> None:
@@ -200,7 +221,8 @@ def _run_install_step(
         ) from None
     if code and lines:
         why, remedy = why_install_failed_and_remedy(lines)
-        raise Unavailable(f"torch and its libraries could not be installed: {why}", remedy)
+        kind = _IndexUnreachable if is_index_unreachable(lines) else Unavailable
+        raise kind(f"torch and its libraries could not be installed: {why}", remedy)
     if code:
         remedy = (
             "See its output above. If an index cannot be reached: --index-url none installs torch from pip's default"

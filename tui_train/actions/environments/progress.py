@@ -68,12 +68,18 @@ class InstallOutputReader:
         return InstallProgress(words, done, total)
 
 
+def is_index_unreachable(lines: list[str]) -> bool:
+    """Return whether the last lines of an installation say that its package index cannot be reached."""
+    text = "\n".join(lines).lower()
+    return any(words in text for words in _NETWORK_ERROR_TEXTS)
+
+
 def why_install_failed_and_remedy(lines: list[str]) -> tuple[str, str]:
     """Return from the last lines of an installation why it failed, and what to do."""
     text = "\n".join(lines).lower()
     if any(words in text for words in _DISK_FULL_TEXTS):
         return "the disk is full", "Free some space."
-    if any(words in text for words in _NETWORK_ERROR_TEXTS):
+    if is_index_unreachable(lines):
         hosts = [found[2] for line in lines for found in _ADDRESS_PATTERN.finditer(line)]
         host = visible(hosts[-1]) if hosts else "the package index"
         return f"{host} cannot be reached", (

@@ -1,6 +1,7 @@
 """Checks of a model of the Hugging Face Hub: whether it is here, and what its download needs."""
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 from functools import partial
 
 from tui_train.base.text import quantity, size_text
@@ -171,7 +172,11 @@ def _hub_refusal_finding(name: str, profile: Profile, hub: HubCache, hub_answer:
             f"Check its name. If it is private, name {_HUB_TOKEN_VARIABLE} under secrets,"
             " and export it where you start the run."
         )
-        return _model_error(f"the Hub has no public model {name}", remedy, start=True)
+        change = None
+        if near := get_close_matches(hub_model_id(profile), [model.id for model in hub.models if model.is_complete], 1):
+            change = Change(near[0], "it is on this machine", ((_MODEL_PROFILE_KEY, near[0]),))
+            remedy = f"Did you mean {near[0]}, which is on this machine? {remedy}"
+        return _model_error(f"the Hub has no public model {name}", remedy, change, start=True)
     where = hub_endpoint(profile, hub)
     message = f"{name} has to be downloaded, and {where} cannot be asked: {hub_answer.problem}"
     if any(words in hub_answer.problem for words in _CERTIFICATE_DATE_PROBLEMS):

@@ -11,9 +11,9 @@ from tui_train.base.versions import major_version
 from tui_train.facts.gpus.capability import CAPABILITIES_BY_TEGRA_ARCH, any_arch_runs_on, capability_number
 from tui_train.facts.types import Gpu, Toolchain
 
-_WHEEL_INDEX_URL = "https://download.pytorch.org/whl/"
+WHEEL_INDEX_URL = "https://download.pytorch.org/whl/"
 RECOMMENDED_TORCH_VERSION = "2.13"
-CPU_INDEX_URL = f"{_WHEEL_INDEX_URL}cpu"
+CPU_INDEX_URL = f"{WHEEL_INDEX_URL}cpu"
 
 
 class _CudaBuild(NamedTuple):
@@ -99,7 +99,7 @@ def choose_torch_build(gpus: Sequence[Gpu], driver_cuda: str | None) -> TorchBui
         supported = "the GPU" if count == 1 else f"all {count} GPUs"
     lacking = "" if driver_major >= newest else f"; the driver does not support CUDA {newest}"
     why = f"the build for CUDA {version} supports {supported}{lacking}"
-    return TorchBuild(f"{_WHEEL_INDEX_URL}{tag}" if tag else "", why, version, architectures)
+    return TorchBuild(f"{WHEEL_INDEX_URL}{tag}" if tag else "", why, version, architectures)
 
 
 def _raise_unsupported(cards: Sequence[str], driver_cuda: str | None, cuda_versions: Sequence[int]) -> NoReturn:
