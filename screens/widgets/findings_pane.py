@@ -105,6 +105,7 @@ def _finding_lines(finding: Finding, width: int, key: str) -> list[Content]:
     mark = FAILED_MARK if finding.forbids_plan else WARNING_MARK
     words = Content(visible(finding.message)).wrap(max(4, width - 2))
     lines = [styled(mark if number == 0 else " ", " ", line) for number, line in enumerate(words)]
+    lines += [fit(styled("  ", (visible(detail), MUTED)), width) for detail in finding.details]
     if finding.fix and key:
         remedy = styled((key, KEY_STYLE), f" {typeset_ascii(finding.fix.title)}")
     else:

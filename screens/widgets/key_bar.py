@@ -25,7 +25,7 @@ _JUMP_KEY = "ctrl+o"  # takes room only where all others have theirs
 _KEYS_SHOWN_LAST = (_JUMP_KEY, _HELP_KEY, "ctrl+p", "q")
 _GAP_TEXT, _SMALL_GAP_TEXT = "   ", "  "
 _MAX_TEXT_WIDTH = 26  # cells of what a key does
-_MIN_FIX_TEXT_WIDTH = 10  # of what F2 does, in less it has the words of its binding
+_MIN_FIX_TEXT_WIDTH = 14  # of what F2 does, in less it has the words of its binding
 _MAX_SHORT_TEXT_CHARACTERS = 12  # characters that are never more cells than that
 _WIDEST_HIDDEN_KEYS_TEXT = ", +10 keys"
 _MENU_BINDING = Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p")

@@ -85,7 +85,9 @@ def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
 
 def _finding_lines(finding: Finding, key: str, title: str, width: int) -> list[Content]:
     mark = FAILED_MARK if finding.level == "error" else WARNING_MARK if finding.level == "warning" else ("·", MUTED)
-    fix = fit(styled((key, KEY_STYLE), f" {title}"), width // 2) if key else Content()
+    whole_fix = styled((key, KEY_STYLE), f" {title}") if key else Content()
+    # What has no room beside the finding stands below it, whole.
+    fix, fix_below = (whole_fix, Content()) if whole_fix.cell_length <= width // 2 else (Content(), whole_fix)
     room = max(_MIN_FINDING_WIDTH // 2, width - 2 - (fix.cell_length + 2 if key else 0))
     first, *rest = Content(visible(finding.message)).wrap(room)
     lines = [
@@ -97,6 +99,8 @@ def _finding_lines(finding: Finding, key: str, title: str, width: int) -> list[C
         )
     ]
     lines += [styled("  ", line) for line in rest]
+    lines += [fit(styled("  ", (visible(detail), MUTED)), width) for detail in finding.details]
+    lines += [styled("  ", line) for line in fix_below.wrap(max(4, width - 2))] if fix_below.plain else []
     if finding.screen_remedy and not (key and finding.level != "error"):
         lines += [styled("  ", (line.plain, MUTED)) for line in Content(visible(finding.screen_remedy)).wrap(width - 2)]
     return lines

@@ -7,6 +7,7 @@ from faults import error, note, warning
 from msgspec.structs import replace
 from nemo_faults import FAULTS as NEMO_FAULTS
 from support import UUIDS, boxed, facts, findings_of, gpu, inside, machine, plan, prepare, profile, toolchain
+from tui_train.screens.widgets import preview_lines
 
 from tui_train.checks import CHECKS
 from tui_train.facts.data.data_report import (
@@ -1131,6 +1132,24 @@ def test_without_gpus_sharding_is_refused_whatever_is_installed(strategy):
     assert prepare(chosen, facts()).plan is None
 
 
+def test_a_model_that_the_hub_does_not_have_is_answered_with_the_nearest_here():
+    held = CachedModel(id="acme/newer", folder="/hub/newer"), CachedModel(id="other/thing", folder="/hub/thing")
+    known = hub(answer=HubModel(refusal="missing", problem="none"), models=held)
+    (said,) = [item for item in found(TRL, known) if "no public model" in item.message]
+    assert said.remedy.startswith("Did you mean acme/newer, which is on this machine?")
+    assert said.change
+    assert said.change.edits == (("trainer.model", "acme/newer"),)
+
+
+def test_of_a_missing_model_folder_only_that_is_said():
+    lacking = replace(
+        tuned(tokenizer="it has none", tokenizer_is_missing=True), paths={"/m": "missing", "/d.jsonl": "file"}
+    )
+    (said,) = [item for item in found(FINE, lacking) if item.key == "trainer.model"]
+    assert "does not exist" in said.message
+    assert not [item for item in found(FINE, lacking) if "tokenizer" in item.message or "tokens" in item.message]
+
+
 def test_a_missing_file_is_named_once():
     problem = DataProblem("unreadable", "/d.jsonl", 0, "cannot be read: No such file or directory")
     known = tuned(rows=0, usable=0, format="", problems=(problem,), counts={"unreadable": 1})
@@ -1145,8 +1164,21 @@ def test_another_format_is_said_once():
     why = "other columns: text"
     problems = tuple(DataProblem("other", "/d.jsonl", line, why) for line in (21, 22))
     where = tuned(rows=22, usable=20, format="messages", problems=problems, counts={"other": 2})
-    (said,) = [item.message for item in found(FINE, where) if "left out" in item.message]
-    assert said == "2 of 22 rows are left out: 2 have other columns (line 21: text; line 22: text)"
+    (said,) = [item for item in found(FINE, where) if "left out" in item.message]
+    assert said.message == "2 of 22 rows are left out: 2 have other columns"
+    assert said.details == ("line 21: text", "line 22: text")
+
+
+def test_of_many_bad_rows_the_first_five_stand_on_a_line_each():
+    problems = tuple(DataProblem("broken", "/d.jsonl", line, "is not JSON") for line in range(1, 10))
+    known = tuned(rows=300, usable=291, format="messages", problems=problems, counts={"broken": 9})
+    (said,) = [item for item in found(FINE, known) if "left out" in item.message]
+    assert said.message == "9 of 300 rows are left out: 9 are broken"
+    assert said.details == (*(f"line {line}: is not JSON" for line in range(1, 6)), "and 4 more")
+    text = plain_text.finding_text(said).split("\n")
+    assert text[1:7] == [f"  {each}" for each in said.details]
+    shown = [line.plain for line in preview_lines.finding_lines((said,), 60)]
+    assert shown[2:8] == [f"  {each}" for each in said.details]
 
 
 def test_data_without_a_usable_row_is_one_finding():
@@ -1157,7 +1189,7 @@ def test_data_without_a_usable_row_is_one_finding():
     assert (said.level, "the only row is broken" in said.message) == ("error", True)
     others = tuned(rows=3, usable=0, format="", counts={"other": 2, "empty": 1})
     (said,) = [item for item in found(FINE, others) if item.key in {"trainer.data", "finetune.method"}]
-    assert said.message.startswith("none of the 3 rows can be used: 2 have other columns (")
+    assert said.message.startswith("none of the 3 rows can be used: 2 have other columns, 1 is empty")
     assert said.remedy.startswith("SFT takes messages, ")
 
 

@@ -480,7 +480,7 @@ async def test_while_the_loss_is_nan_f2_stops_the_training_and_opens_the_fix(mac
     stopped: list[RunDir] = []
     place = SimpleNamespace(stop=lambda run: (stopped.append(run), read_status(run))[1])
     monkeypatch.setattr(places, "place_of_run", lambda run: place)
-    async with open_wizard(run=run) as pilot:
+    async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
         await wait_for_text(pilot, "▌✗ The loss or the gradients became NaN", "F2  learning rate 0.0015", during=True)
         await pilot.press("f2")
         await wait_for_text(pilot, "Stop this training, and open Preview with learning rate 0.0015?", during=True)
@@ -489,6 +489,14 @@ async def test_while_the_loss_is_nan_f2_stops_the_training_and_opens_the_fix(mac
         await wait_for_text(pilot, "● 4 Preview", during=True)
         assert [each.path for each in stopped] == [run.path]
         assert pilot.app.profile.recipe.learning_rate == 0.0015
+
+
+async def test_the_log_takes_the_colours_of_another_theme_at_once(machine, tmp_path):
+    async with open_wizard(run=finished_run(tmp_path)) as pilot:
+        log = pilot.app.screen.query_one(LogView)
+        dark = [*log.render_line(0)][0].style.bgcolor
+        pilot.app.theme = "light"
+        await until_true(pilot, lambda: [*log.render_line(0)][0].style.bgcolor == log.rich_style.bgcolor != dark)
 
 
 @pytest.mark.parametrize(

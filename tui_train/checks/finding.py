@@ -23,7 +23,8 @@ class Finding(Struct, frozen=True):
 
     `argument` is the parameter of the user's script that it is of, empty for none; the key is trainer.arguments then.
     `install` is a fix that comes before the change; `keys` is the remedy in the keys of the screens, empty if it is the
-    same there. `start`: an error that only keeps this machine from starting it now; it can be planned and exported.
+    same there; `details` are the places in the data that it is of, a line each. `start`: an error that only keeps this
+    machine from starting it now; it can be planned and exported.
     """
 
     level: Literal["error", "warning", "note"]
@@ -36,6 +37,7 @@ class Finding(Struct, frozen=True):
     machine: bool = False
     start: bool = False
     argument: str = ""
+    details: tuple[str, ...] = ()
 
     @property
     def fix(self) -> EnvironmentInstall | Change | None:

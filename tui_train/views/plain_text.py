@@ -160,9 +160,10 @@ def card_load_text(sample: CardSample) -> str:
 
 
 def finding_text(finding: Finding) -> str:
-    """Return a finding in two or three lines: what is wrong and why, what to do, the options that do it."""
+    """Return a finding as lines: what is wrong and why, where, what to do, the options that do it."""
     fix = f"\n  Fix: {made}" if finding.change and (made := command_line_options_of_change(finding.change)) else ""
-    return with_own_command(f"{finding.level}: {finding.message}\n  {finding.remedy}{fix}")
+    details = "".join(f"\n  {visible(detail)}" for detail in finding.details)
+    return with_own_command(f"{finding.level}: {finding.message}{details}\n  {finding.remedy}{fix}")
 
 
 def command_line_options_of_change(change: Change) -> str:

@@ -1,10 +1,12 @@
 """Outline of a run that has not begun: what it starts, with which values, and who waits before it."""
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tui_train.base.text import display_path, grouped_digits, typeset_ascii, visible
+from tui_train.profile.presets import PLACEHOLDER_PATTERN
 from tui_train.runs.rundir import RunDir
 from tui_train.views.profile_digests import read_summary_and_profile
 
@@ -16,7 +18,8 @@ def read_run_outline(run: RunDir) -> tuple[tuple[str, str], ...]:
     summary, profile, _ = read_summary_and_profile(run.profile)
     plan = run.plan()
     texts = {**dict(_plan_texts(plan)), "Model": visible(summary.model), "Data": visible(summary.data)}
-    texts["Arguments"] = visible(shlex.join(profile.trainer.arguments)) if profile else ""
+    arguments = [_filled_in(word, plan) for word in profile.trainer.arguments] if profile else []
+    texts["Arguments"] = visible(shlex.join(arguments))
     labels = ("Starts", "Arguments", "Model", "Data", "Batch", "Recipe", "Steps", "Fallbacks", "Output")
     return tuple((label, texts[label]) for label in labels if texts.get(label))
 
@@ -33,6 +36,16 @@ def _plan_texts(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if isinstance(steps, int) and steps > 0:
         yield "Steps", grouped_digits(steps)
     yield "Output", display_path(_text(plan.get("output")))
+
+
+def _filled_in(argument: str, plan: dict[str, Any]) -> str:
+    """Return an argument with the plan's numbers for its placeholders; an ellipsis for others, known at the start."""
+
+    def value(match: re.Match[str]) -> str:
+        number = plan.get(match[1])
+        return f"{number:.12g}" if isinstance(number, (int, float)) and number else "…"
+
+    return PLACEHOLDER_PATTERN.sub(value, argument)
 
 
 def _text(value: object) -> str:

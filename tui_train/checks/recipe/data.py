@@ -12,7 +12,7 @@ from tui_train.profile.changes import Change
 from tui_train.trainers.finetune import LABEL_BY_METHOD
 
 _DATA_PROFILE_KEY = "trainer.data"
-_MAX_PROBLEMS_NAMED = 3
+_MAX_PROBLEMS_NAMED, _MAX_ROWS_NAMED = 3, 5
 # A template that takes fewer rows than one in so many does not suit the data.
 _MAX_REFUSED_ROWS_PER_ACCEPTED_ROW = 10
 _LEARN_WHOLE_TEXT_CHANGE = Change("learn the whole text", "not the answers alone", (("finetune.answers_only", None),))
@@ -95,6 +95,7 @@ def _no_usable_rows_finding(report: DataReport, question: DataQuestion) -> Findi
         if report.rows > 1
         else f"the only row {why}",
         remedy or f"{trained} takes {formats}: rename the columns to these (docs/data.md).",
+        details=_row_position_texts(report, kinds),
     )
 
 
@@ -130,33 +131,41 @@ def _unusable_or_duplicate_row_findings(report: DataReport) -> Iterator[Finding]
         yield _data_error(
             _row_problems_text(report, ["refused"]),
             "Choose a model whose chat template takes such chats (trainer.model), or change the data.",
+            details=_row_position_texts(report, ["refused"]),
         )
     if total := sum(report.counts[kind] for kind in kinds):
         left = f"{grouped_digits(total)} of {quantity(report.rows, 'row')} {'is' if total == 1 else 'are'} left out"
-        yield _data_warning(f"{left}: {_row_problems_text(report, kinds)}", "Fix these rows to train on them too.")
+        yield _data_warning(
+            f"{left}: {_row_problems_text(report, kinds)}",
+            "Fix these rows to train on them too.",
+            details=_row_position_texts(report, kinds),
+        )
     if total := report.counts.get("duplicate", 0):
-        places = _row_positions_and_problems_text(report, "duplicate", total)
-        message = f"{quantity(total, 'row is a copy', 'rows are copies')} of others: {places}"
-        yield _data_warning(message, "Remove the copies, unless these rows should count more.")
+        yield _data_warning(
+            f"{quantity(total, 'row is a copy', 'rows are copies')} of others",
+            "Remove the copies, unless these rows should count more.",
+            details=_row_position_texts(report, ["duplicate"]),
+        )
 
 
 def _row_problems_text(report: DataReport, problem_kinds: list[str]) -> str:
-    """Return what is wrong with rows, by kind, with the places of the first."""
+    """Return what is wrong with rows, by kind."""
     parts = []
     for kind in problem_kinds:
         total, (one, many, _) = report.counts[kind], _WORDS_AND_REMEDY_BY_ROW_PROBLEM[kind]
         said = one if total == 1 else many
         number = "" if report.rows == 1 else f"{grouped_digits(total)} "
-        parts.append(f"{number}{said} ({_row_positions_and_problems_text(report, kind, total)})")
+        parts.append(f"{number}{said}")
     return ", ".join(parts)
 
 
-def _row_positions_and_problems_text(report: DataReport, problem_kind: str, problem_count: int) -> str:
-    problems = [problem for problem in report.problems if problem.kind == problem_kind][:_MAX_PROBLEMS_NAMED]
-    named = "; ".join(
-        _row_position_and_problem_text(problem, several_files=report.file_count > 1) for problem in problems
-    )
-    return named + (" …" if problem_count > len(problems) else "")
+def _row_position_texts(report: DataReport, problem_kinds: list[str]) -> tuple[str, ...]:
+    """Return where the first rows are that something is wrong with, and how many more there are."""
+    problems = [problem for problem in report.problems if problem.kind in problem_kinds][:_MAX_ROWS_NAMED]
+    more = sum(report.counts.get(kind, 0) for kind in problem_kinds) - len(problems)
+    several = report.file_count > 1
+    named = tuple(_row_position_and_problem_text(problem, several_files=several) for problem in problems)
+    return (*named, f"and {grouped_digits(more)} more") if more > 0 and named else named
 
 
 def _row_position_and_problem_text(problem: DataProblem, *, several_files: bool) -> str:

@@ -130,6 +130,9 @@ def problems_of_read_data(setup: Setup) -> Iterator[Finding]:
     question = data_questions.question_with_length_in_force(setup)
     report = data_questions.data_report_at_length_in_force(setup)
     if question and report:
+        if setup.facts.paths.get(profile.trainer.model) == "missing":
+            # That is an error of its own; that it has no tokenizer either helps nobody.
+            report = structs.replace(report, tokenizer="", tokenizer_is_missing=False)
         states = {path: setup.facts.paths.get(path, "file") for path in profile.trainer.data}
         known_bad = frozenset(visible(path) for path, state in states.items() if state not in {"file", "folder"})
         yield from data_findings(
