@@ -62,7 +62,7 @@ _LAUNCH_SECTION = Section(
     title="Starts with",
     key=_LAUNCH_GROUP_KEY,
     folds=True,
-    hint="What starts the processes, with which Python, in what container, on which machines. Space opens it.",
+    hint="What starts the processes, with which Python, on which machines. Space opens it.",
     keys=(
         "trainer.launcher",
         "trainer.strategy",

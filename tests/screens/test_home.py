@@ -12,6 +12,7 @@ from pilot import (
     THREE_CARD_MACHINE,
     THREE_CARDS,
     finished_run,
+    live_run,
     open_wizard,
     press_keys,
     screen_text,
@@ -786,3 +787,17 @@ async def test_a_dialog_on_a_low_terminal_shows_its_keys(machine):
         pilot.app.screen.ask_choice("Which?", [(str(number), f"answer {number}") for number in range(9)], print)
         await pilot.pause()
         assert "Esc Cancel" in screen_text(pilot)
+
+
+def test_the_time_left_leaves_out_how_long_the_start_took(machine, tmp_path):
+    run, cache = live_run(tmp_path), DigestCache()
+    began = {"time": time.time() - 60, "event": "attempt_started", "attempt": 3, "position": 2}
+    run.events_file.write_bytes(run.events_file.read_bytes() + b"\n" + msgspec.json.encode(began) + b"\n")
+    left = []
+    for step in (5, 6, 7):
+        with run.attempt_log(3).open("a") as log:
+            log.write(f"step {step}/100 | loss 1.5\n")
+        left.append(cache.read_digest(run).seconds_left)
+    assert left[:2] == [None, None], "a minute for 5 steps is how long the start took"
+    assert left[2] is not None
+    assert left[2] < 60

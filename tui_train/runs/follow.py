@@ -357,7 +357,7 @@ class _AttemptReader:
         self.line_prefix_ranks: set[int] = set()
         self._lines = self._losses = 0
         self.begun = False
-        self._began = self._newest = self._timed_from = (0.0, 0)
+        self._newest = self._timed_from = (0.0, 0)
 
     def read(self, reading: LogReadingOptions) -> None:
         """Read the new part of the log, or its end."""
@@ -377,8 +377,6 @@ class _AttemptReader:
         if lines or bar:
             self.progress = advance_progress(self.progress, [*lines, bar], reading)
             self._check_checkpoint_was_loaded(reading)
-        if self.progress.step and self._began[1] == 0:
-            self._began = (time.monotonic(), self.progress.step)
         if self.progress.step != self._newest[1]:
             # When the first one seen was made is not known.
             if self._newest[1] and not self._timed_from[1]:
@@ -410,8 +408,8 @@ class _AttemptReader:
         return (newest - step) / (now - clock) if step and newest > step and now - clock >= 1 else None
 
     def seconds_left(self) -> float | None:
-        """Return the seconds for the remaining steps, at the average speed since the first step seen."""
-        clock, step = self._began
+        """Return the seconds for the remaining steps, at the average speed since the first step seen to be made."""
+        clock, step = self._timed_from
         done = self.progress.step - step
         if not step or done <= 0 or self.progress.steps < self.progress.step:
             return None

@@ -30,6 +30,7 @@ from .setting_values import searchable_settings_text
 ENDED_LOG_TAIL_BYTES = 16 << 10  # bytes of a log that has ended
 _LIVE_LOG_TAIL_BYTES = 1 << 20  # of one that grows
 _CURVE_POINT_COUNT = 48
+_MIN_STEPS_OF_PACE = 20  # of an attempt, whose start took its time as well
 _SCRIPT_FAILURE_CLASS = "user_exception"
 _ERROR_NAME_PATTERN = re.compile(r"(?:Error|Exception)\b")
 _CARD_VENDOR_PATTERN = re.compile(r"^(?:NVIDIA )?(?:GeForce )?")
@@ -138,12 +139,17 @@ class _LogProgressReader:
         self.number = number
         self.tail = LogTail(log, last_bytes=last_bytes)
         self.progress = Progress()
+        self.timed_from = (0.0, 0)
+        """When the first step was seen to be made, in seconds since 1970, and its number."""
 
     def read(self, reading: LogReadingOptions) -> None:
         """Read what is new."""
         if self.tail.unread_bytes > _LIVE_LOG_TAIL_BYTES:
             self.tail.skip_to_last(_LIVE_LOG_TAIL_BYTES)
+        before = self.progress.step
         self.progress = advance_progress(self.progress, [*self.tail.remaining_lines(), self.tail.progress_bar], reading)
+        if 0 < before < self.progress.step and not self.timed_from[1]:
+            self.timed_from = time.time(), self.progress.step
 
 
 class DigestCache:
@@ -262,7 +268,7 @@ class DigestCache:
             losses=tuple(point.loss for point in progress.curve.thinned_points(_CURVE_POINT_COUNT))
             if digest.is_stoppable
             else (),
-            seconds_left=_seconds_left(progress, attempt.started, attempt.resumed)
+            seconds_left=_seconds_left(progress, attempt.started, attempt.resumed, live.timed_from)
             if digest.is_live and not status.never_had_turn
             else None,
             why_not_resumable=why_not_resumable(run, status),
@@ -298,12 +304,18 @@ def _devices_text(plan: _PlanSummary) -> str:
     return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counted.items())
 
 
-def _seconds_left(progress: Progress, started: float, resumed: int) -> float | None:
-    """Return the seconds that are left at the pace of this attempt so far."""
-    done, rest = progress.step - resumed, progress.steps - progress.step
-    if done <= 0 or rest < 0:
-        return None
-    return max(0.0, time.time() - started) / done * rest
+def _seconds_left(progress: Progress, started: float, resumed: int, timed_from: tuple[float, int]) -> float | None:
+    """Return the seconds that are left at the pace since a step was seen to be made, else of this attempt so far.
+
+    Of an attempt with few steps most of the time went into its start, so that its pace says nothing.
+    """
+    began, done = timed_from[0], progress.step - timed_from[1]
+    if not timed_from[1] or done <= 0:
+        began, done = started, progress.step - resumed
+        if done < _MIN_STEPS_OF_PACE:
+            return None
+    rest = progress.steps - progress.step
+    return None if rest < 0 else max(0.0, time.time() - began) / done * rest
 
 
 def matches_filter(filter_text: str, *row_texts: str, searchable_settings: str = "") -> bool:
