@@ -48,7 +48,7 @@ _KEEP_ROWS_TEXT = "To keep some in the next run, set data.evaluation=0.1."
 _TASK = "task"
 _TITLE_BY_SCORING = {"loss": "loss", "exact": "exact answers"}
 _WORDS_BY_SCORING = {
-    "loss": "Loss: how likely the answers of the rows are",
+    "loss": "Loss: how well the model predicts the answers of the rows",
     "exact": "Exact: whether the model writes the row's answer",
     _TASK: "Task: a task of lm-eval, by its name or the YAML file of your own",
 }

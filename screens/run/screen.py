@@ -459,7 +459,10 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         """Choose the rank whose lines are shown."""
         known = self.view.snapshot.line_prefix_ranks if self.view.snapshot else ()
         if not known:
-            self.notify("No line of this log begins with a rank, such as [rank1]: or [default1]:.", markup=False)
+            self.notify(
+                "This log does not say which process wrote a line: none begins with a rank, such as [rank1]:.",
+                markup=False,
+            )
             return
 
         def show(answer: str) -> None:

@@ -506,7 +506,7 @@ FAULTS = [
     error(HOSTS, peers(same_as="a"), "nodes.hosts", "a and b are the same machine", fix=True, machine=True),
     error(HOSTS, peers(toolchain=None), "nodes.hosts", "does not run there", fix=True, machine=True),
     warning(HOSTS, peers(toolchain=toolchain(problem="it did not answer")), "nodes.hosts",
-        "is not known there: it did not answer", machine=True),
+        "could not be examined there: it did not answer", machine=True),
     error(HOSTS, peers(toolchain=toolchain(torch="2.6.0+cu124")), "nodes.hosts", "b: torch 2.6.0+cu124", fix=True,
         machine=True),
     warning(HOSTS, peers(machine=NEWER, toolchain=toolchain(torch="2.13.0+cu130", cuda="13.0")), "nodes.hosts",

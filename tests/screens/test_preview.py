@@ -28,14 +28,16 @@ from support import (
 )
 from textual.content import Content
 from tui_train.screens.widgets.file_viewer import FileViewer, file_names_lines, find_search_hits, fold_comments
-from tui_train.screens.widgets.preview_lines import PreviewContent, command_lines
+from tui_train.screens.widgets.preview_lines import PreviewContent, command_lines, finding_lines
 
+from tui_train.checks.finding import warning
 from tui_train.cli.app import cli
 from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.memory import data_defaults
 from tui_train.plan.render.script.plain_command import command_to_paste, make_plain_command, wrap_command
 from tui_train.plan.run_files import RenderedFile
 from tui_train.profile import store
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.setup.setup import Setup
@@ -390,3 +392,14 @@ async def test_enter_starts_nothing_that_an_error_stops(tmp_path):
         await pilot.press("enter")
         await until_true(pilot, lambda: "It cannot be started" in "".join(n.message for n in pilot.app._notifications))
         assert not rundir.list_runs()
+
+
+@pytest.mark.parametrize(("width", "is_beside"), [(30, False), (60, False), (80, True)])
+def test_what_f2_does_is_never_cut(width, is_beside):
+    change = Change("a checkpoint for each evaluation", "", ())
+    finding = warning("recipe.checkpoint_every", "some are not evaluated", "Save more often.", change=change)
+    lines = [line.plain.rstrip() for line in finding_lines((finding,), width)]
+    shown = " ".join(" ".join(lines).split())
+    assert "F2 a checkpoint for each evaluation" in shown
+    assert (lines[1] == "! some are not evaluated") is not is_beside
+    assert all(len(line) <= width for line in lines)

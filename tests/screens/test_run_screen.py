@@ -494,9 +494,9 @@ async def test_while_the_loss_is_nan_f2_stops_the_training_and_opens_the_fix(mac
 async def test_the_log_takes_the_colours_of_another_theme_at_once(machine, tmp_path):
     async with open_wizard(run=finished_run(tmp_path)) as pilot:
         log = pilot.app.screen.query_one(LogView)
-        dark = [*log.render_line(0)][0].style.bgcolor
+        dark = next(iter(log.render_line(0))).style.bgcolor
         pilot.app.theme = "light"
-        await until_true(pilot, lambda: [*log.render_line(0)][0].style.bgcolor == log.rich_style.bgcolor != dark)
+        await until_true(pilot, lambda: next(iter(log.render_line(0))).style.bgcolor == log.rich_style.bgcolor != dark)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,10 @@ def host_of_result(run: RunDir, named_host: str = "", python: str = "") -> str:
     place, name = read_remote_place(run.path), visible(run.name)
     if named_host and (place is None or host_address(named_host) != host_address(place.host)):
         where = f"on {visible(place.host)}" if place else "on this machine"
-        raise BadInput(f"{name} is {where}, not on {visible(named_host)}", "Leave out --on: it is used where it is.")
+        raise BadInput(
+            f"{name} is {where}, not on {visible(named_host)}",
+            "Leave out --on: the result is used on the machine where it lies.",
+        )
     if place is None:
         return ""
     slurm = place_of_run(run).slurm

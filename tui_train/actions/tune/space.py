@@ -33,7 +33,10 @@ def make_search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchS
         raise BadInput("the trainer's own batch is not known: so no other can be tried", remedy)
     share, rest = divmod(global_batch, setup.model_copies)
     if rest or share % micro:
-        raise BadInput("the global batch does not divide", "Fix the batch sizes first: tui-train plan says how.")
+        raise BadInput(
+            "the global batch is no multiple of the micro batch times the processes",
+            "Fix the batch sizes first: tui-train plan says how.",
+        )
     saving = "activation_checkpointing"
     can_checkpoint = saving in setup.ladder_context.accepted_placeholders and not user_options_for_value(
         saving, setup.profile, setup.preset

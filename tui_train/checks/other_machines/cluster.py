@@ -133,7 +133,7 @@ def unavailable_nodes(setup: Setup) -> Iterator[Finding]:
             f"Its nodes have: {'; '.join(map(_gpu_types_and_counts_text, all_nodes)) or 'none'}. {_LIST_CLUSTER_REMEDY}"
         )
         others = tuple(option for option in profile.slurm.options if not option.startswith("--gre"))
-        change = Change("any GPU", "Slurm chooses among those that there are", (("slurm.options", others),))
+        change = Change("any GPU", "Slurm chooses one that is free", (("slurm.options", others),))
         yield error("slurm.options", message, remedy, machine=True, change=change)
         return
     available = sum(kind.count for kind in matching)

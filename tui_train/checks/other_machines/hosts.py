@@ -234,7 +234,7 @@ def _python_problems(host: TrainingHost, first_name: str, first_toolchain: Toolc
     if toolchain and toolchain.problem:
         yield _HostProblem(
             "warning",
-            f"{python} is not known there: {toolchain.problem}",
+            f"{python} could not be examined there: {toolchain.problem}",
             "The host is busy: run the command again.",
             keys="The host is busy: ask it again (r on Hardware).",
         )

@@ -82,6 +82,6 @@ def _unknown_or_abbreviated_option_finding(profile: Profile, option: UserOption,
         change = Change(f"write {correction}", "TRL takes it", ((_ARGUMENTS_PROFILE_KEY, tuple(words)),))
     message = f"TRL's program for {profile.finetune.method} has no option {typed}, and would end at once"
     if len(completions) == 1:
-        message = f"TRL takes {typed} for --{completions[0]}, which the plan does not see"
+        message = f"TRL reads {typed} as --{completions[0]}, but the checks and the estimate do not"
         remedy = f"Write --{completions[0]}."
     return error(_ARGUMENTS_PROFILE_KEY, message, remedy, change=change)

@@ -40,7 +40,7 @@ TRAINER_ROWS = (
         key="trainer.accelerate_config",
         label="accelerate config",
         kind="path",
-        help="The file of `accelerate config`: its values hold where you choose none here; the file is not changed.",
+        help="File that `accelerate config` wrote: used for what you leave unset here. It is not changed.",
         empty="your default_config.yaml, if you have one",
     ),
     Field(
