@@ -24,7 +24,7 @@ def host_of_result(run: RunDir, named_host: str = "", python: str = "") -> str:
         where = f"on {visible(place.host)}" if place else "on this machine"
         raise BadInput(
             f"{name} is {where}, not on {visible(named_host)}",
-            "Leave out --on: the result is used on the machine where it lies.",
+            "Leave out --on: it is used on the machine that has it.",
         )
     if place is None:
         return ""
