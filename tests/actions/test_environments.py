@@ -315,7 +315,7 @@ def test_where_pytorchs_index_cannot_be_reached_pips_own_is_tried_and_said(tmp_p
     program = f"import sys\nif '--index-url' in sys.argv: {unreachable}\nprint('installed', *sys.argv[1:])"
     install = (sys.executable, "-c", program, "--index-url", "https://download.pytorch.org/whl/cu126", "torch")
     making.create_environment(failing(path, ("mkdir", "-p", str(path)), install), machine(), told.append, told.append)
-    why = "Torch and its libraries could not be installed: download.pytorch.org cannot be reached."
+    why = "torch and its libraries could not be installed: download.pytorch.org cannot be reached."
     failed = "Failed to fetch: https://download.pytorch.org/whl/cu126/torch/"
     instead = f"{why} Installing torch from pip's own index …"
     assert told[2:] == [failed, instead, "installed torch", "Checking it …"]

@@ -22,7 +22,7 @@ from tui_train.actions.environments import PackageSet, pip_settings
 from tui_train.actions.environments.progress import is_index_unreachable, why_install_failed_and_remedy
 from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
 from tui_train.base.files import raising_cannot_write
-from tui_train.base.text import as_sentence, quantity, size_text, visible
+from tui_train.base.text import quantity, size_text, visible
 from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_torch_build
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.machine.child_process import absolute_search_paths, find_on_path, run_child
@@ -146,7 +146,7 @@ def create_environment(
                 # An index that the user has set is no other one's to replace.
                 if (instead := _command_without_pytorch_index(command)) == command:
                     raise
-                print_message(f"{as_sentence(error.message)}. Installing torch from pip's own index …")
+                print_message(f"{error.message}. Installing torch from pip's own index …")
                 _run_install_step(instead, plan, lock, on_line, cancelled)
         print_message("Checking it …")
         _verify_environment(plan, machine, print_message)
