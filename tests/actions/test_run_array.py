@@ -53,11 +53,20 @@ def ended():
     return {run.note(): read_status(run) for run in rundir.list_runs()}
 
 
+def test_the_name_of_a_run_ends_with_its_value_and_a_long_one_is_cut_before_it():
+    members = prepare_members(profile(), "recipe.learning_rate=1e-4,0.002", facts())
+    assert [each.run_name("My job") for each in members] == ["my-job-learning-rate-1e-4", "my-job-learning-rate-0-002"]
+    names = [each.run_name("long " * 20) for each in members]
+    assert [len(name) for name in names] == [40, 40]
+    assert [name.endswith(value) for name, value in zip(names, ("-1e-4", "-0-002"), strict=True)] == [True, True]
+
+
 @pytest.mark.whole
 def test_each_value_is_trained_with_in_order_and_a_failure_stops_none(script):
     said = run_cli("run", "job", "--array", "recipe.seed=4,3,5", cwd=script.parent).stdout
     states = {note: status.state for note, status in ended().items()}
     assert states == {"seed=4": "finished", "seed=3": "failed", "seed=5": "finished"}
+    assert {run.label for run in rundir.list_runs()} == {"job-seed-4", "job-seed-3", "job-seed-5"}
     assert (script.parent / "seeds").read_text().split() == ["4", "3", "5"]
     assert all(run.name in said.splitlines()[-1] for run in rundir.list_runs())
 

@@ -16,15 +16,16 @@ from pilot import (
     until_true,
     wait_for_text,
 )
-from support import start_folder_holder, wait_until
+from support import profile, start_folder_holder, wait_until
 from tui_train.screens.preview.screen import PreviewScreen
 
 from tui_train.facts.types import GpuProcess
+from tui_train.profile import store
 from tui_train.runner.queue.listing import list_waiting_starts
 from tui_train.runs import rundir
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.views.run_outline import queue_place_text
+from tui_train.views.run_outline import queue_place_text, read_run_outline
 from tui_train.wizard import make_wizard
 
 
@@ -40,6 +41,14 @@ async def test_home_and_run_say_what_a_run_waits_for(machine, tmp_path, size):
         since = time.strftime("since %H:%M", time.localtime(now["time"]))
         await wait_for_text(pilot, "○ waiting", f"Waits for {reason}", since)
         await wait_for_text(pilot, "Plan  what it does once it starts", "on the CPU", "Batch", "learning rate")
+
+
+def test_no_placeholder_is_shown_of_the_arguments_of_a_run(tmp_path):
+    run = finished_run(tmp_path)
+    arguments = ("--steps={steps}", "--lr", "{learning_rate}", "--folder={output}")
+    run.profile.write_text(store.profile_to_toml(profile({"trainer.kind": "script", "trainer.arguments": arguments})))
+    run.plan_file.write_bytes(msgspec.json.encode({"steps": 300, "learning_rate": 2e-4}))
+    assert dict(read_run_outline(run))["Arguments"] == "--steps=300 --lr 0.0002 '--folder=…'"
 
 
 def test_the_place_in_the_queue_names_those_before():
