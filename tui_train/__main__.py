@@ -58,7 +58,20 @@ def _exit_with_error(error: TuiTrainError) -> NoReturn:
     # Words of another machine or of a file may be among them.
     lines = with_own_command(f"tui-train: {error.message}\n  {error.remedy}").split("\n")
     sys.stderr.write("".join(f"{visible(line)}\n" for line in lines))
+    _answer_error(error)
     sys.exit(error.exit_code)
+
+
+def _answer_error(error: TuiTrainError) -> None:
+    """Print the error as JSON as well, where JSON was asked for."""
+    if "--json" not in sys.argv:
+        return
+    from tui_train.cli.answers import print_error
+    from tui_train.cli.group import is_asked_for_json
+
+    if is_asked_for_json(sys.argv[1:]):
+        with contextlib.suppress(BrokenPipeError):
+            print_error(error.message, error.remedy, error.exit_code)
 
 
 def _unforeseen_error(error: OSError | UnicodeError) -> TuiTrainError:

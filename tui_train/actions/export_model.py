@@ -9,12 +9,12 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from tui_train.actions.host_result import host_of_result
-from tui_train.actions.merge import MergeOptions, merge_adapter, require_loadable_weights
+from tui_train.actions.merge import MergeOptions, merge_adapter, require_loadable_weights, require_new_folder
 from tui_train.actions.publish import copy_model_files
 from tui_train.actions.result_child import ResultChild, require_modules, training_python
 from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.app_paths import expand_home
-from tui_train.base.errors import AlreadyExists, BadInput, NotFound, Unavailable
+from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.base.files import raising_cannot_write
 from tui_train.base.text import quantity, visible
 from tui_train.runner.system.new_folder import new_folder
@@ -74,13 +74,7 @@ def export_model(
     weights = require_loadable_weights(result)
     if weights.scores:
         raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be exported.")
-    into = expand_home(folder).absolute()
-    if os.path.lexists(into):
-        raise AlreadyExists(f"{visible(str(into))} already exists", "Name a new folder.")
-    if not into.parent.is_dir():
-        raise NotFound(
-            f"there is no folder {visible(str(into.parent))}", "Make that folder first, or name another one."
-        )
+    into = require_new_folder(folder)
     if options.server == "vllm":
         return _export_for_vllm(run, result, weights, into, options, on_step, cancelled)
     return _export_gguf(run, weights, into, options, on_step, cancelled)

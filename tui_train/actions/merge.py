@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 from msgspec import Struct, structs
 
@@ -64,6 +65,18 @@ def require_loadable_weights(run_result: RunResult) -> Weights:
     return run_result.weights
 
 
+def require_new_folder(folder: str) -> Path:
+    """Return the whole path of a folder to make; AlreadyExists or NotFound if it cannot be made."""
+    into = expand_home(folder).absolute()
+    if os.path.lexists(into):
+        raise AlreadyExists(f"{visible(str(into))} already exists", "Name a new folder.")
+    if not into.parent.is_dir():
+        raise NotFound(
+            (f"there is no folder {visible(str(into.parent))}"), "Make that folder first, or name another one."
+        )
+    return into
+
+
 def merge_adapter(
     run: RunDir,
     folder: str,
@@ -94,13 +107,7 @@ def _merge_here(  # noqa: PLR0913, PLR0917 - what a merge is made of
     cancelled: Callable[[], bool],
 ) -> MergeResult:
     adapter = require_loadable_weights(run_result)
-    into = expand_home(folder).absolute()
-    if os.path.lexists(into):
-        raise AlreadyExists(f"{visible(str(into))} already exists", "Name a new folder.")
-    if not into.parent.is_dir():
-        raise NotFound(
-            (f"there is no folder {visible(str(into.parent))}"), "Make that folder first, or name another one."
-        )
+    into = require_new_folder(folder)
     if adapter.kind != "adapter":
         raise BadInput(f"{visible(adapter.path)} is a full model: there is nothing to merge", "Use the model as it is.")
     base, revision = (options.base_model, "") if options.base_model else (run_result.base, run_result.revision)

@@ -75,20 +75,10 @@ def prepare_nemo_data(
 ) -> NemoChildProgress:
     """Write .bin and .idx files from text, resuming an interrupted preparation; return the counts."""
     question = _preparation_request(data)
-    outputs_of = bin_file_by_split(data)
-    work = data.out.parent / f"{data.out.name}.preparing"
+    work = _working_folder(data)
     question_file = work / "question.json"
     resumes = _has_exact_content(question_file, question)
-    existing = [
-        path
-        for data_file in outputs_of.values()
-        for path in (data_file, data_file.with_suffix(".idx"))
-        if path.exists()
-    ]
-    if existing and not resumes and not force:
-        raise CannotWrite(
-            f"{visible(str(existing[0]))} already exists", "Name another --out, or replace the files with --force."
-        )
+    files_to_prepare(data, force=force)
     if work.exists() and not resumes:
         if not question_file.is_file():
             remedy = "Remove that folder, or name another --out."
@@ -101,6 +91,22 @@ def prepare_nemo_data(
     result = _run_nemo_program(interpreter, "nemo_prepare.py", (str(question_file),), on_progress)
     shutil.rmtree(work, ignore_errors=True)
     return result
+
+
+def files_to_prepare(data: NemoTextToPrepare, *, force: bool) -> tuple[Path, ...]:
+    """Return the files that a preparation writes; CannotWrite where one is there, unless `force` or it resumes."""
+    files = tuple(path for file in bin_file_by_split(data).values() for path in (file, file.with_suffix(".idx")))
+    resumes = _has_exact_content(_working_folder(data) / "question.json", _preparation_request(data))
+    existing = next((path for path in files if path.exists()), None)
+    if existing and not resumes and not force:
+        raise CannotWrite(
+            f"{visible(str(existing))} already exists", "Name another --out, or replace the files with --force."
+        )
+    return files
+
+
+def _working_folder(data: NemoTextToPrepare) -> Path:
+    return data.out.parent / f"{data.out.name}.preparing"
 
 
 def _has_exact_content(path: Path, data: bytes) -> bool:
@@ -136,17 +142,22 @@ def _preparation_request(data: NemoTextToPrepare) -> bytes:
         raise BadInput("the name of a file is not UTF-8", "Rename it.") from None
 
 
-def convert_nemo_model(direction: str, source: Path, target: Path, interpreter: str) -> NemoChildProgress:
-    """Write a NeMo checkpoint of a Hugging Face folder ("import"), or the folder of a checkpoint ("export").
-
-    Unavailable if the logits of the two differ; then nothing is written.
-    """
+def require_convertible(direction: str, source: Path, target: Path) -> None:
+    """Raise NotFound where there is nothing to convert, CannotWrite where the target is there already."""
     marker = {"import": "config.json", "export": "context/io.json"}[direction]
     if not (source / marker).is_file():
         kind = {"import": "Hugging Face folder", "export": "NeMo checkpoint"}[direction]
         raise NotFound(f"{visible(str(source))} is not a {kind}: it has no {marker}", "Name another folder.")
     if os.path.lexists(target):
         raise CannotWrite(f"{visible(str(target))} already exists", "Name another place, or remove it first.")
+
+
+def convert_nemo_model(direction: str, source: Path, target: Path, interpreter: str) -> NemoChildProgress:
+    """Write a NeMo checkpoint of a Hugging Face folder ("import"), or the folder of a checkpoint ("export").
+
+    Unavailable if the logits of the two differ; then nothing is written.
+    """
+    require_convertible(direction, source, target)
     with raising_cannot_write(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:40]}."))

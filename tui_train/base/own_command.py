@@ -15,7 +15,7 @@ COMMAND_NAMES = (
     "attach", "compare", "completion", "data", "diagnose", "doctor", "env", "estimate", "evaluate", "export",
     "export-model", "facts", "fetch", "hosts", "image", "import", "keys", "logs", "merge", "metrics", "nemo", "new",
     "plan", "presets", "profiles", "publish", "queue", "quickstart", "recipes", "report", "result", "resume", "run",
-    "runs", "send", "stop", "try", "tune",
+    "runs", "send", "skill", "spec", "stop", "try", "tune",
 )  # fmt: skip
 _COMMAND_PATTERN = re.compile(rf"(?<![\w./-]){PROGRAM_NAME}(?= (?:{'|'.join(COMMAND_NAMES)}|--?[a-z]+)\b)")
 

@@ -1,9 +1,10 @@
 """The command line: every wizard feature without a terminal UI. MEANING_BY_EXIT_CODE lists the exit codes."""
 
+import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +35,12 @@ MEANING_BY_EXIT_CODE = {
     143: "the run was stopped, or the command ended by SIGTERM",
 }
 
-_EXIT_CODES_HELP_TEXT = (
-    "Exit codes: "
-    + "; ".join(f"{code} {meaning}" for code, meaning in MEANING_BY_EXIT_CODE.items())
-    + (". run, quickstart, resume, logs --follow and, without a terminal, attach end with the training's own code.")
-)
+# What a command can do to something; in the order in which it is told.
+CHANGE_VERBS = ("writes", "removes", "starts", "stops", "sends")
+# Under these names a command's context knows how it was called.
+DRY_RUN_KEY, JSON_KEY = "tui_train.dry_run", "tui_train.json"
+# What changes something, and has no answer of its own, answers that.
+_CHANGES_ANSWER = "tui_train.cli.answers:Changes"
 
 
 def lazy_completer(name: str) -> Callable[[click.Context, click.Parameter, str], Any]:
@@ -67,11 +69,124 @@ YES_OPTION = click.option("--yes", "-y", is_flag=True, help="Remove without aski
 _SLURM_OPTION = click.option(
     "--slurm", is_flag=True, help="For nodes of the Slurm cluster of this machine, or of the host of --on."
 )
-JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-class _CommandGroup(click.Group):
+def _note_in_context(key: str) -> Callable[[click.Context, click.Parameter, bool], bool]:
+    def note(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:
+        context.meta[key] = context.meta.get(key) or value
+        return value
+
+    return note
+
+
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.", callback=_note_in_context(JSON_KEY))
+
+
+class _KnownToPrograms:
+    """What a program has to know of a command beside its parameters: `tui-train spec` prints it.
+
+    `reads`, and what it `writes`, `removes`, `starts`, `stops` and `sends` (CHANGE_VERBS), in a few words; `only_with`
+    is the option without which it changes nothing. What changes something takes --dry-run and --json by that.
+    `answer` and `dry_run_answer` are the types of what --json prints, as MODULE:NAME, with a blank between two.
+    `exit_codes` are those with a meaning of its own; `trained` is when it ends with the training's own code.
+    """
+
+    def __init__(  # noqa: PLR0913 - one for each fact
+        self,
+        *arguments: Any,
+        reads: str = "",
+        writes: str = "",
+        removes: str = "",
+        starts: str = "",
+        stops: str = "",
+        sends: str = "",
+        only_with: str = "",
+        answer: str = "",
+        dry_run_answer: str = _CHANGES_ANSWER,
+        exit_codes: Mapping[int, str] | None = None,
+        trained: str = "",
+        **attributes: Any,
+    ) -> None:
+        super().__init__(*arguments, **attributes)
+        told = zip(CHANGE_VERBS, (writes, removes, starts, stops, sends), strict=True)
+        self.reads, self.changes = reads, {verb: words for verb, words in told if words}
+        self.only_with, self.exit_codes, self.trained = only_with, exit_codes or {}, trained
+        self.prints_changes = bool(self.changes and not answer and not only_with)
+        self.answer = answer or (_CHANGES_ANSWER if self.prints_changes else "")
+        self.has_dry_run = bool(self.changes and not only_with)
+        self.dry_run_answer = dry_run_answer if self.has_dry_run else ""
+
+
+class Command(_KnownToPrograms, click.Command):
+    """A command; where it changes something and has no answer of its own, it prints as JSON what that was."""
+
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        if self.has_dry_run and not any("--dry-run" in parameter.opts for parameter in self.params):
+            self.params.append(_DRY_RUN_PARAMETER)
+        if self.prints_changes:
+            self.params.append(_JSON_PARAMETER)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it."""
+        if not (self.prints_changes and ctx.meta.get(JSON_KEY)):
+            return super().invoke(ctx)
+        self._invoke_for_program(ctx)
+        return None
+
+    def _invoke_for_program(self, ctx: click.Context) -> None:
+        from tui_train.cli import answers
+
+        ended = 0
+        # The words are for people.
+        with contextlib.redirect_stdout(sys.stderr):
+            try:
+                super().invoke(ctx)
+            except SystemExit as end:
+                ended = end.code if isinstance(end.code, int) else 0
+        if not ended or (self.trained and answers.were_changes_announced()):
+            answers.print_changes()
+        ctx.exit(ended)
+
+
+class Group(_KnownToPrograms, click.Group):
+    """Commands of one name; without one of them a command itself."""
+
+    command_class = Command
+
+
+_DRY_RUN_PARAMETER = click.Option(
+    ["--dry-run"],
+    is_flag=True,
+    expose_value=False,
+    callback=_note_in_context(DRY_RUN_KEY),
+    help="Only print what would be changed.",
+)
+_JSON_PARAMETER = click.Option(
+    ["--json", "as_json"],
+    is_flag=True,
+    expose_value=False,
+    callback=_note_in_context(JSON_KEY),
+    help="Print as JSON what is changed; ask nothing.",
+)
+
+
+class _CommandGroup(Group):
     """Commands with the exit codes of MEANING_BY_EXIT_CODE instead of click's."""
+
+    group_class = Group
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the exit codes, and which commands end with a training's."""
+        codes = "; ".join(f"{code} {meaning}" for code, meaning in MEANING_BY_EXIT_CODE.items())
+        known = sorted(self.commands.items())
+        trained = ", ".join(
+            f"{name} {command.trained}".removesuffix(" always")
+            for name, command in known
+            if isinstance(command, Command) and command.trained
+        )
+        formatter.write_paragraph()
+        formatter.write_text(f"Exit codes: {codes}. The training's own code: {trained}.")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their full sentences, which click truncates."""
@@ -88,7 +203,20 @@ class _CommandGroup(click.Group):
             ctx.exit(0)
         except (KeyboardInterrupt, click.Abort):
             click.echo(err=True)
+            self._answer_refusal(ctx, 130)
             ctx.exit(130)
+        except (click.exceptions.Exit, SystemExit) as end:
+            self._answer_refusal(ctx, end.exit_code if isinstance(end, click.exceptions.Exit) else end.code)
+            raise
+
+    def _answer_refusal(self, ctx: click.Context, code: int | str | None) -> None:
+        """Tell a program why a command ends with an exit code and without another answer."""
+        from tui_train.cli.printing import ANSWERED_KEY
+
+        if isinstance(code, int) and code and ctx.meta.get(JSON_KEY) and not ctx.meta.get(ANSWERED_KEY):
+            from tui_train.cli import answers
+
+            answers.print_refusal(code)
 
 
 def host_option(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -135,7 +263,6 @@ def facts_source_of_options(
 @click.group(
     cls=_CommandGroup,
     invoke_without_command=True,
-    epilog=_EXIT_CODES_HELP_TEXT,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, message="tui-train %(version)s")
@@ -153,13 +280,24 @@ def cli(context: click.Context, source: "FactsSource") -> None:
         raise click.UsageError(f"--machine and --on come after the command: {context.invoked_subcommand}.")
 
 
+def is_asked_for_json(arguments: list[str]) -> bool:
+    """Tell whether a program called, as it may also have called wrongly."""
+    words = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in words
+
+
 def run_command_line(arguments: list[str]) -> int:
     """Run a command to its end and return the exit code."""
     try:
         return int(cli.main(arguments, prog_name="tui-train", standalone_mode=False) or 0)
     except click.UsageError as error:
-        for line in _usage_error_lines(error):
-            click.echo(visible(line), err=True)
+        what, remedy = _usage_error_lines(error)
+        click.echo(visible(f"tui-train: {what}"), err=True)
+        click.echo(visible(f"  {remedy}"), err=True)
+        if is_asked_for_json(arguments):
+            from tui_train.cli import answers
+
+            answers.print_error(what, remedy, _WRONG_USAGE_EXIT_CODE)
         return _WRONG_USAGE_EXIT_CODE
     except click.ClickException as error:
         error.show()
@@ -167,12 +305,12 @@ def run_command_line(arguments: list[str]) -> int:
 
 
 def _usage_error_lines(error: click.UsageError) -> tuple[str, str]:
-    """Return what is wrong, and what to do, in the form of all errors; click's own has the whole usage before it."""
+    """Return what is wrong, and what to do, as of all errors; click's own has the whole usage before it."""
     nearest = _nearest_known_word(error)
     what = (error.message if nearest else error.format_message()).rstrip(".")
     meant = f"Did you mean {nearest}? " if nearest else ""
     command = error.ctx.command_path if error.ctx else "tui-train"
-    return f"tui-train: {what[:1].lower()}{what[1:]}", f"  {meant}`{command} --help` shows the usage."
+    return f"{what[:1].lower()}{what[1:]}", f"{meant}`{command} --help` shows the usage."
 
 
 def _nearest_known_word(error: click.UsageError) -> str:

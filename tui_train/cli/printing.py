@@ -12,6 +12,7 @@ import msgspec
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import text_table, visible
 
+ANSWERED_KEY = "tui_train.answered"
 _MAX_LIST_WIDTH = 120
 # JSON allows these, but a terminal would interpret them; a line break occurs only between values.
 _CONTROL_CHARACTER_PATTERN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
@@ -42,7 +43,7 @@ def aligned_table_text(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON without control characters."""
+    """Print a value as JSON without control characters, and note that the command has answered."""
     try:
         text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     except UnicodeEncodeError as error:
@@ -51,3 +52,5 @@ def print_json(value: Any) -> None:
             "Rename the file, profile or run that has this name.",
         ) from None
     click.echo(_CONTROL_CHARACTER_PATTERN.sub(lambda match: f"\\u{ord(match.group()):04x}", text))
+    if context := click.get_current_context(silent=True):
+        context.meta[ANSWERED_KEY] = True

@@ -87,9 +87,7 @@ def fetch_results(
 
     What a live run has made so far is copied as well, but not taken for its results.
     """
-    place = read_remote_place(run.path)
-    if place is None:
-        raise BadInput(f"{visible(run.name)} is on this machine", f"Its files are in {visible(str(run.path))}.")
+    place = require_place_to_fetch_from(run)
     if run.path in _RUN_FOLDERS_BEING_FETCHED:
         raise Unavailable(f"{visible(run.name)} is being fetched", "Wait until the other fetch is done.")
     _RUN_FOLDERS_BEING_FETCHED.add(run.path)
@@ -97,6 +95,14 @@ def fetch_results(
         return _update_and_fetch(run, place, with_checkpoints=with_checkpoints, on_progress=on_progress)
     finally:
         _RUN_FOLDERS_BEING_FETCHED.discard(run.path)
+
+
+def require_place_to_fetch_from(run: RunDir) -> RunPlace:
+    """Return where a run is; BadInput for this machine."""
+    place = read_remote_place(run.path)
+    if place is None:
+        raise BadInput(f"{visible(run.name)} is on this machine", f"Its files are in {visible(str(run.path))}.")
+    return place
 
 
 def _update_and_fetch(

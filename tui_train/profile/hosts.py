@@ -43,6 +43,11 @@ def host_address(name: str) -> str:
 
 def save_host(name: str, address: str = "", *, may_replace: bool = False) -> None:
     """Save a host under a name, which is its address where none is given; AlreadyExists where another has the name."""
+    _write_hosts(hosts_with(name, address, may_replace=may_replace))
+
+
+def hosts_with(name: str, address: str, *, may_replace: bool) -> dict[str, str]:
+    """Return the saved hosts and one more; the errors are those of `save_host`."""
     if not _HOST_NAME_PATTERN.fullmatch(name):
         words = visible(name) or "an empty text"
         raise BadInput(f"{words} is no name for a host", "Use letters, digits and . @ : + - _.")
@@ -51,15 +56,20 @@ def save_host(name: str, address: str = "", *, may_replace: bool = False) -> Non
     saved = address_by_saved_host()
     if saved.get(name, address) != address and not may_replace:
         raise AlreadyExists(f"{visible(name)} is {visible(saved[name])}", "Use another name, or --force to replace it.")
-    _write_hosts({**saved, name: address})
+    return {**saved, name: address}
 
 
 def remove_host(name: str) -> None:
     """Forget a host; nothing on it or of its runs is removed."""
+    _write_hosts(hosts_without(name))
+
+
+def hosts_without(name: str) -> dict[str, str]:
+    """Return the other saved hosts; NotFound where there is none of that name."""
     saved = address_by_saved_host()
     if name not in saved:
         raise NotFound(f"no host is saved as {visible(name)}", "List them: tui-train hosts")
-    _write_hosts({other: address for other, address in saved.items() if other != name})
+    return {other: address for other, address in saved.items() if other != name}
 
 
 def _write_hosts(saved: dict[str, str]) -> None:

@@ -157,7 +157,13 @@ def saved_profile_names() -> tuple[str, ...]:
 
 
 def save_profile(profile: Profile, *, overwrite: bool = False) -> Path:
-    """Save a profile under its name; BadInput for a name that is no file name, CannotWrite if it stands already."""
+    """Save a profile under its name; CannotWrite if it stands already, else as `require_savable_profile`."""
+    require_savable_profile(profile)
+    return _write_profile(profile, profile_to_toml(store_webhook_of_profile(profile)), overwrite=overwrite)
+
+
+def require_savable_profile(profile: Profile) -> None:
+    """Raise BadInput for a name that is no file name, an unknown preset, and a value that is a secret."""
     require_usable_profile_name(profile.name)
     require_known_preset(profile)
     for secret in find_profile_secrets(profile):
@@ -165,7 +171,6 @@ def save_profile(profile: Profile, *, overwrite: bool = False) -> Path:
             remedy = "Name the variable under trainer.secrets, and export it where you start the run."
             message = f"{visible(secret.description)} looks like a secret, and profiles are files: it is not saved"
             raise BadInput(message, remedy)
-    return _write_profile(profile, profile_to_toml(store_webhook_of_profile(profile)), overwrite=overwrite)
 
 
 def store_webhook_of_profile(profile: Profile) -> Profile:
@@ -184,14 +189,24 @@ def require_usable_profile_name(name: str) -> None:
         )
 
 
+def refuse_to_replace_profile(name: str) -> None:
+    """Raise AlreadyExists where a saved profile has that name."""
+    if name in saved_profile_names():
+        raise _already_exists_error(name)
+
+
+def _already_exists_error(name: str) -> AlreadyExists:
+    message = f"a profile named {name} already exists"
+    change = f"tui-train profiles change {name} --set KEY=VALUE"
+    return AlreadyExists(message, f"Change it ({change}), choose another name, or replace all of it (--force).")
+
+
 def _write_profile(profile: Profile, text: str, *, overwrite: bool = False) -> Path:
     path = profiles_folder() / f"{profile.name}.toml"
     if overwrite:
         write_atomically(path, text, PRIVATE_FILE_MODE)
     elif not write_if_absent(path, text, PRIVATE_FILE_MODE):
-        message = f"a profile named {profile.name} already exists"
-        change = f"tui-train profiles change {profile.name} --set KEY=VALUE"
-        raise AlreadyExists(message, f"Change it ({change}), choose another name, or replace all of it (--force).")
+        raise _already_exists_error(profile.name)
     return path
 
 
@@ -211,9 +226,9 @@ def rename_profile(name: str, new_name: str) -> Path:
 
 def duplicate_profile(name: str, new_name: str) -> Path:
     """Save a saved profile once more under another name, its comments included; AlreadyExists where that is taken."""
+    path_for_copy(name, new_name)
     path = saved_profile_path(name)
     copied = fields.profile_with_value(load_profile_file(name), "name", new_name)
-    require_usable_profile_name(new_name)
     text, count = _NAME_LINE_PATTERN.subn(
         lambda _: f"name = {_toml_string_literal(new_name)}",
         read_file_to_parse(path, _MAX_PROFILE_FILE_BYTES).decode("utf-8-sig"),
@@ -224,6 +239,14 @@ def duplicate_profile(name: str, new_name: str) -> Path:
     except BadInput:
         reads_back = False
     return _write_profile(copied, text if reads_back else profile_to_toml(copied))
+
+
+def path_for_copy(name: str, new_name: str) -> Path:
+    """Return the file of a saved profile's copy; the errors are those of `duplicate_profile`."""
+    saved_profile_path(name)
+    require_usable_profile_name(new_name)
+    refuse_to_replace_profile(new_name)
+    return profiles_folder() / f"{new_name}.toml"
 
 
 def _toml_string_literal(name: str) -> str:

@@ -64,19 +64,25 @@ def remove_run(run: RunDir) -> int:
 
 def rename_run(run: RunDir, name: str) -> RunDir:
     """Give a run another name and return it; the time with which its id begins stays."""
+    with lock_run_starts():
+        refuse_if_active(run)
+        target = renamed_run_folder(run, name)
+        if target == run.path:
+            return run
+        _rename_unless_started(run, target)
+    return RunDir(target)
+
+
+def renamed_run_folder(run: RunDir, name: str) -> Path:
+    """Return the folder of a run by another name; BadInput for what is no name, AlreadyExists where it is taken."""
     wanted = folder_name_slug(label_in_run_name(name))
     if not wanted:
         raise BadInput(f"{visible(name)!r} cannot be a run's name", "Use letters and digits.")
     target = run.path.with_name("-".join(filter(None, (run.time_stamp, wanted))))
-    with lock_run_starts():
-        refuse_if_active(run)
-        if target == run.path:
-            return run
-        # Renaming replaces an empty folder without a word.
-        if os.path.lexists(target):
-            raise AlreadyExists(f"there is a run {visible(target.name)}", "Choose another name for the run.")
-        _rename_unless_started(run, target)
-    return RunDir(target)
+    # Renaming replaces an empty folder without a word.
+    if target != run.path and os.path.lexists(target):
+        raise AlreadyExists(f"there is a run {visible(target.name)}", "Choose another name for the run.")
+    return target
 
 
 def _rename_unless_started(run: RunDir, target: Path) -> None:
@@ -91,11 +97,17 @@ def _rename_unless_started(run: RunDir, target: Path) -> None:
 
 def write_note(run: RunDir, text: str) -> None:
     """Keep a line about a run in its folder; an empty one removes it."""
+    require_short_note(text)
     line = " ".join(text.split())
-    if len(line) > MAX_NOTE_LENGTH:
-        raise BadInput(f"the note has {len(line)} characters", f"Write at most {MAX_NOTE_LENGTH}.")
     if line:
         write_atomically(run.note_file, f"{line}\n")
     else:
         with raising_cannot_write(run.note_file):
             run.note_file.unlink(missing_ok=True)
+
+
+def require_short_note(text: str) -> None:
+    """Raise BadInput for a note that lists cannot show."""
+    length = len(" ".join(text.split()))
+    if length > MAX_NOTE_LENGTH:
+        raise BadInput(f"the note has {length} characters", f"Write at most {MAX_NOTE_LENGTH}.")

@@ -210,6 +210,12 @@ def _already_exists_error(path: Path) -> AlreadyExists:
     return AlreadyExists(f"{visible(str(path))} already exists", remedy)
 
 
+def refuse_existing(targets: Sequence[Path]) -> None:
+    """Raise AlreadyExists for the first of some files that is there."""
+    if existing := next((target for target in targets if os.path.lexists(target)), None):
+        raise _already_exists_error(existing)
+
+
 def export_plan_files(folder: Path, files: Sequence[RenderedFile], *, overwrite: bool = False) -> tuple[Path, ...]:
     """Write the plan's files to a folder and return their paths; AlreadyExists if one of them exists.
 
@@ -225,10 +231,9 @@ def export_plan_files(folder: Path, files: Sequence[RenderedFile], *, overwrite:
                     f"{visible(str(folder))} belongs to {visible(owner)}, who could change the files that you start"
                 )
                 raise CannotWrite(message, "Name a new folder, or one that belongs to you.")
-            existing = next((target for target in targets if os.path.lexists(target)), None)
-            if existing and not overwrite:
-                raise _already_exists_error(existing)
-            if existing and state.read_status(str(folder)).live:
+            if not overwrite:
+                refuse_existing(targets)
+            if any(map(os.path.lexists, targets)) and state.read_status(str(folder)).live:
                 remedy = "Stop that training first (`tui-train stop FOLDER`), or name another folder."
                 raise Unavailable(f"a training runs in {visible(str(folder))}: its files are not replaced", remedy)
             _write_into_open_folder(opened, folder, files, replace=overwrite)

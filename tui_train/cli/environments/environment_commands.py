@@ -12,7 +12,7 @@ def env() -> None:
     """List and create Python environments for training."""
 
 
-@env.command("list")
+@env.command("list", reads="the Pythons of this machine or of --on")
 @host_option("List those of this host.")
 def env_list(host: str | None) -> None:
     """List the Pythons found with what they can train, and the package sets."""
@@ -21,7 +21,7 @@ def env_list(host: str | None) -> None:
     environments.print_package_sets_and_pythons(facts_source_of_options(None, host).host)
 
 
-@env.command("create")
+@env.command("create", reads="this machine or --on", writes="the environment")
 @click.argument("name")
 @click.option(
     "--path",
@@ -32,19 +32,18 @@ def env_list(host: str | None) -> None:
 @click.option(
     "--index-url", metavar="URL", default="", help=("Install torch from this package index; `none`: from pip's own.")
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be installed, and install nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Install without asking.")
 @host_option("Create it on this host, by what that has; all paths are those there.")
 def env_create(  # noqa: PLR0913 - one for each option
-    name: str, path: Path | None, python: str, index_url: str, host: str | None, *, dry_run: bool, yes: bool
+    name: str, path: Path | None, python: str, index_url: str, host: str | None, *, yes: bool
 ) -> None:
     """Create an environment for training (NAME is hf or nemo), with a torch build that supports the GPUs."""
     from tui_train.cli.environments import environments
 
     if on := facts_source_of_options(None, host).host:
-        environments.confirm_and_create_on_host(on, name, path, python, index_url, dry_run=dry_run, yes=yes)
+        environments.confirm_and_create_on_host(on, name, path, python, index_url, yes=yes)
     else:
-        environments.confirm_and_create_environment(name, path, python, index_url, dry_run=dry_run, yes=yes)
+        environments.confirm_and_create_environment(name, path, python, index_url, yes=yes)
 
 
 @cli.group("nemo")
@@ -57,7 +56,12 @@ _PYTHON_OPTION = click.option(
 )
 
 
-@nemo_group.command("prepare")
+@nemo_group.command(
+    "prepare",
+    reads="FILES, the tokenizer",
+    writes="PREFIX_train.bin, PREFIX_train.idx and those of other splits",
+    removes="with --force the files of these names",
+)
 @click.argument("files", nargs=-1, required=True, type=FILE_TYPE)
 @click.option(
     "--out", required=True, type=FILE_TYPE, metavar="PREFIX", help="Write PREFIX_train.bin, PREFIX_train.idx …."
@@ -93,7 +97,7 @@ def nemo_prepare(  # noqa: PLR0913, PLR0917 - one for each option
     nemo.prepare_data_and_report(data, python, force=force)
 
 
-@nemo_group.command("import")
+@nemo_group.command("import", reads="the folder", writes="OUT, which has to be new")
 @click.argument("folder", type=FILE_TYPE)
 @click.argument("out", type=FILE_TYPE)
 @_PYTHON_OPTION
@@ -104,7 +108,7 @@ def nemo_import(folder: Path, out: Path, python: str) -> None:
     nemo.convert_model_and_report("import", nemo.absolute_path(folder), nemo.absolute_path(out), python)
 
 
-@nemo_group.command("export")
+@nemo_group.command("export", reads="the checkpoint", writes="OUT, which has to be new")
 @click.argument("checkpoint", type=FILE_TYPE)
 @click.argument("out", type=FILE_TYPE)
 @_PYTHON_OPTION

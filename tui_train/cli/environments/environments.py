@@ -4,12 +4,14 @@ import sys
 from pathlib import Path
 
 import click
+from msgspec import Struct
 
 from tui_train.actions import environments
 from tui_train.actions.environments import create as making
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import display_path, quantity, size_text, visible
+from tui_train.cli import answers
 from tui_train.cli.printing import aligned_table_text, print_json
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.machine import probe, trusted_pythons
@@ -68,9 +70,7 @@ def _nemo_support_text(tool: Toolchain) -> str:
     )
 
 
-def confirm_and_create_environment(  # noqa: PLR0913 - one for each option
-    name: str, path: Path | None, python: str, torch_index: str, *, dry_run: bool, yes: bool
-) -> None:
+def confirm_and_create_environment(name: str, path: Path | None, python: str, torch_index: str, *, yes: bool) -> None:
     """Show what will be installed and where, ask, install, and check that it works; empty options have a default."""
     package_set = environments.find_package_set(name)
     place = expand_home(str(path)).absolute() if path else environments_folder() / name
@@ -87,15 +87,14 @@ def confirm_and_create_environment(  # noqa: PLR0913 - one for each option
     torch_build = making.choose_torch_build(machine, torch_index)
     plan = making.plan_install(package_set, place, chosen, torch_build, making.find_uv())
     _print_install_plan(plan, torch_build, str(place))
-    if dry_run:
-        return
+    answers.announce_changes(writes=(str(place),))
     _confirm(yes=yes)
     making.create_environment(plan, machine, lambda line: click.echo(visible(line)))
     click.echo(f"\nDone. Choose it on the Backend screen, or with --set trainer.python={visible(str(plan.python))}")
 
 
 def confirm_and_create_on_host(  # noqa: PLR0913 - one for each option
-    host: str, name: str, path: Path | None, python: str, torch_index: str, *, dry_run: bool, yes: bool
+    host: str, name: str, path: Path | None, python: str, torch_index: str, *, yes: bool
 ) -> None:
     """Do the same on a host, whose paths these are; one that is being made there is followed."""
     from tui_train.actions.environments import on_host
@@ -111,8 +110,7 @@ def confirm_and_create_on_host(  # noqa: PLR0913 - one for each option
     else:
         room = "" if install.free is None else f"; {size_text(install.free)} are free there"
         _print_install_plan(install.plan, torch_build, f"{host}:{install.plan.path}", room)
-    if dry_run:
-        return
+    answers.announce_changes(writes=(f"{host}:{install.plan.path}",))
     if not install.is_under_way:
         _confirm(yes=yes)
     click.echo("It goes on there when the link is cut; Ctrl-C cancels it and removes what was made.")
@@ -141,7 +139,7 @@ def _print_install_plan(plan: making.InstallPlan, torch_build: TorchBuild, place
 
 
 def _confirm(*, yes: bool) -> None:
-    if not yes and not sys.stdin.isatty():
+    if not yes and (answers.answers_in_json() or not sys.stdin.isatty()):
         raise Unavailable("no terminal to confirm on", "Add --yes to install without asking.")
     if not yes:
         click.confirm("\nInstall it?", abort=True)
@@ -152,6 +150,13 @@ def _pinned_package_count(package_set: environments.PackageSet) -> int:
         "==" in line and not line.startswith("#")
         for line in package_set.requirements_file.read_text("utf-8").splitlines()
     )
+
+
+class Recipes(Struct, frozen=True):
+    """The tasks of each NeMo recipe that a Python has."""
+
+    python: str
+    recipes: dict[str, tuple[str, ...]]
 
 
 def print_nemo_recipes(python: str, *, as_json: bool) -> None:
@@ -178,7 +183,7 @@ def print_nemo_recipes(python: str, *, as_json: bool) -> None:
             "Create one: tui-train env create nemo",
         )
     if as_json:
-        print_json({"python": interpreter, "recipes": listing.tasks})
+        print_json(Recipes(interpreter, listing.tasks))
     else:
         click.echo(
             aligned_table_text(

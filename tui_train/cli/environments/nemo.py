@@ -10,6 +10,7 @@ from tui_train.actions import nemo_files
 from tui_train.actions.nemo_files import NemoChildProgress, NemoTextToPrepare
 from tui_train.base.app_paths import expand_home
 from tui_train.base.text import display_path, quantity, visible
+from tui_train.cli import answers
 from tui_train.facts.machine import trusted_pythons
 
 # NeMo gives 5 of 100 documents each to validation and test, where no files are named for these.
@@ -20,6 +21,7 @@ def prepare_data_and_report(data: NemoTextToPrepare, python: str, *, force: bool
     """Prepare data, show the progress, and print the edits that train on it."""
     trusted_pythons.remember_chosen_python(python)
     interpreter = nemo_files.find_nemo_python(python)
+    answers.announce_changes(writes=tuple(map(str, nemo_files.files_to_prepare(data, force=force))))
     click.echo(f"Preparing with {display_path(interpreter)} …", err=True)
     terminal = sys.stderr.isatty()
 
@@ -66,6 +68,8 @@ def convert_model_and_report(direction: str, source: Path, target: Path, python:
     """Convert a model, and print the edits that train it."""
     trusted_pythons.remember_chosen_python(python)
     interpreter = nemo_files.find_nemo_python(python)
+    nemo_files.require_convertible(direction, source, target)
+    answers.announce_changes(writes=(str(target),))
     click.echo(
         f"Converting with the NeMo of {display_path(interpreter)}: about a minute, more for a large model …", err=True
     )

@@ -26,6 +26,7 @@ from tui_train.base.app_paths import card_proof_folder
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.files import create_own_folder, raising_cannot_write, write_atomically
 from tui_train.base.text import duration_text, visible
+from tui_train.cli import answers
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.cli.printing import print_json, report_waiting
 from tui_train.memory.data_defaults import make_setup
@@ -56,8 +57,13 @@ def prove_machine(  # noqa: PLR0913, PLR0917 - one for each option
     profile = machine_profile(profile)
     facts = place.probe_facts_for(profile, report_waiting)
     folder = output or card_proof_folder(place.host)
-    create_own_folder(folder)
     machine = proved_machine(make_setup(profile, facts))
+    known = load_proof(folder / _JSON_FILE, machine)
+    answers.announce_changes(
+        starts=tuple(stage.name for stage in stages if again or not known.has_completed(stage)),
+        writes=(str(folder / _JSON_FILE), str(folder / _MARKDOWN_FILE)),
+    )
+    create_own_folder(folder)
     proof, made = update_report(folder, machine, ()), dict[str, StageResult]()
     due = [stage for stage in stages if again or not proof.has_completed(stage)]
     printer = _ClaimPrinter(quiet=as_json)

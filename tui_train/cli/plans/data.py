@@ -37,6 +37,16 @@ _STYLE_BY_SAMPLE_TEXT_STATE: dict[str, dict[str, Any]] = {
 _MARK_LEGEND_TEXT = "▌ learned   ✗ learned to be avoided   ┊ cut; the rest is only read"
 
 
+class DataAnswer(msgspec.Struct, frozen=True):
+    """What a Python read in training data, for which question, the size of an epoch, and what is wrong with them."""
+
+    python: str
+    question: DataQuestion
+    look: DataReport
+    epoch: EpochSize
+    findings: tuple[Finding, ...]
+
+
 def print_data_report(  # noqa: PLR0913, PLR0917 - one for each option
     files: tuple[Path, ...],
     question: DataQuestion,
@@ -63,7 +73,7 @@ def print_data_report(  # noqa: PLR0913, PLR0917 - one for each option
         report = read_data_report(toolchain, question)
     findings, epoch = data_findings(report, question), epoch_size(report, question.method, global_batch)
     if as_json:
-        print_json({"python": interpreter, "question": question, "look": report, "epoch": epoch, "findings": findings})
+        print_json(DataAnswer(interpreter, question, report, epoch, findings))
     else:
         for line in _data_lines(report, question, epoch, interpreter):
             click.echo(line)

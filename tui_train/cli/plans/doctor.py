@@ -10,8 +10,10 @@ from tui_train.actions.doctor.communication_fixes import examine_communication
 from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver
 from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.actions.training_hosts import probe_facts_for_start
+from tui_train.base.app_paths import communication_tests_folder
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
+from tui_train.cli import answers
 from tui_train.cli.plans.plans import apply_edits, load_profile, print_findings_and_require_plan
 from tui_train.cli.printing import print_json, report_waiting
 from tui_train.facts.machine.communication_tests import Examination, Exchange
@@ -20,6 +22,12 @@ from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.changes import Change
 from tui_train.runs.interrupts import defer_signals
 from tui_train.views.communication_report import communication_test_title, examination_text, exchange_text
+
+
+class ExaminationAnswer(Examination, frozen=True, kw_only=True):
+    """An examination, and the change that makes it work, null for none."""
+
+    change: Change | None
 
 
 def examine_profile(
@@ -32,6 +40,10 @@ def examine_profile(
     setup = make_setup(profile, facts)
     # What the training lacks besides, such as a model, does not matter here.
     print_findings_and_require_plan(prepare_plan(make_setup(communication_profile(setup), facts)), starts=True)
+    answers.announce_changes(
+        starts=(f"a test of how its processes communicate{f' on {chosen.host}' if chosen.host else ''}",),
+        writes=(str(communication_tests_folder()),),
+    )
     observer = ShortRunObserver() if as_json else _ExchangePrinter(communication_test_title(setup))
     with defer_signals(lambda text: click.echo(text, err=True)) as interrupts:
         run_context = ShortRunContext(chosen.place, facts, observer, interrupts)

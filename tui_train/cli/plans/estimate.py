@@ -1,8 +1,7 @@
 """`tui-train estimate`: estimates a training's memory, and whether it fits."""
 
-from typing import Any
-
 import click
+from msgspec import UNSET, Struct, UnsetType
 
 from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, require_training_on_this_machine
 from tui_train.base.errors import Unavailable
@@ -10,13 +9,58 @@ from tui_train.base.text import percent, size_text, typeset_ascii, visible
 from tui_train.checks import find_problems
 from tui_train.cli import printing
 from tui_train.cli.plans.plans import apply_edits, facts_with_fetched_config, load_profile, unknown_sizes_remedy
+from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.memory import trace as traces
 from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.predict import Prediction, RungEffect, predict_memory, rung_effects
 from tui_train.memory.trace import CountedMemory
 from tui_train.memory.types import MemorySettings
+from tui_train.memory.verdict import FitBand
+from tui_train.profile.fields import FieldValue
 from tui_train.setup.setup import Setup
 from tui_train.views import plain_text
+
+
+class PhasePeak(Struct, frozen=True):
+    """The phase that takes most, its bytes of tensors, and their relative error."""
+
+    phase: str
+    bytes: int
+    error: float
+
+
+class PlaceAnswer(Struct, frozen=True):
+    """Whether it fits a GPU or the machine, in bytes."""
+
+    place: str
+    free: int
+    left: int
+    allocated: int
+    reserved: int
+    verdict: FitBand
+
+
+class EffectAnswer(Struct, frozen=True):
+    """A change, by how many bytes it changes the peak, and the verdict with it."""
+
+    title: str
+    edits: dict[str, FieldValue]
+    bytes: int
+    verdict: FitBand | None
+
+
+class EstimateAnswer(Struct, frozen=True, kw_only=True):
+    """The estimate: bytes of each part and in total by phase; `trace` or `measure` are there with that option."""
+
+    model: ModelDimensions
+    how: MemorySettings
+    phases: dict[str, dict[str, int]]
+    peak: PhasePeak
+    not_modelled: tuple[str, ...]
+    verdicts: tuple[PlaceAnswer, ...]
+    changes: tuple[EffectAnswer, ...]
+    trace: CountedMemory | UnsetType = UNSET
+    measure: CountedMemory | UnsetType = UNSET
 
 
 def print_estimate(  # noqa: PLR0913 - one for each option
@@ -48,7 +92,7 @@ def print_estimate(  # noqa: PLR0913 - one for each option
         click.echo("\n".join(_estimate_lines(prediction, changes)))
     counted = _trace_or_measure_memory(prediction, setup, method) if method else None
     if as_json:
-        printing.print_json(_estimate_data(prediction, changes, method, counted))
+        printing.print_json(_estimate_answer(prediction, changes, method, counted))
     elif counted:
         click.echo("\n".join(_counted_memory_lines(method, counted)))
 
@@ -146,41 +190,34 @@ def _counted_memory_lines(method: str, counted: CountedMemory) -> list[str]:
     return lines
 
 
-def _estimate_data(
+def _estimate_answer(
     prediction: Prediction, changes: tuple[RungEffect, ...], method: str, counted: CountedMemory | None
-) -> dict[str, Any]:
-    estimate = prediction.estimate
-    if estimate is None:
-        return {}
-    data: dict[str, Any] = {
-        "model": prediction.workload.model,
-        "how": prediction.workload.settings,
-        "phases": {phase.name: {**dict(phase.parts), "total": phase.total_bytes} for phase in estimate.phases},
-        "peak": {
-            "phase": estimate.peak_phase.name,
-            "bytes": estimate.peak_phase.total_bytes,
-            "error": estimate.relative_error,
-        },
-        "not_modelled": estimate.caveats,
-        "verdicts": [
-            {
-                "place": place.name,
-                "free": place.free_bytes,
-                "left": verdict.available_bytes,
-                "allocated": verdict.tensor_bytes,
-                "reserved": verdict.reserved_bytes,
-                "verdict": verdict.band,
-            }
+) -> EstimateAnswer:
+    estimate, workload = prediction.estimate, prediction.workload
+    if estimate is None or workload.model is None or workload.settings is None:
+        raise Unavailable("the memory cannot be estimated", "Measure a run.")
+    peak = estimate.peak_phase
+    return EstimateAnswer(
+        model=workload.model,
+        how=workload.settings,
+        phases={phase.name: {**dict(phase.parts), "total": phase.total_bytes} for phase in estimate.phases},
+        peak=PhasePeak(peak.name, peak.total_bytes, estimate.relative_error),
+        not_modelled=tuple(estimate.caveats),
+        verdicts=tuple(
+            PlaceAnswer(
+                place.name,
+                place.free_bytes,
+                verdict.available_bytes,
+                verdict.tensor_bytes,
+                verdict.reserved_bytes,
+                verdict.band,
+            )
             for place, verdict in prediction.place_verdicts
-        ],
-        "changes": [
-            {
-                "title": each.change.title,
-                "edits": dict(each.change.edits),
-                "bytes": each.peak_difference_bytes,
-                "verdict": each.band,
-            }
+        ),
+        changes=tuple(
+            EffectAnswer(each.change.title, dict(each.change.edits), each.peak_difference_bytes, each.band)
             for each in changes
-        ],
-    }
-    return data | ({method: counted} if counted else {})
+        ),
+        trace=counted if counted and method == "trace" else UNSET,
+        measure=counted if counted and method == "measure" else UNSET,
+    )

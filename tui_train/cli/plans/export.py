@@ -12,7 +12,7 @@ from tui_train.actions.machine_facts import FactsSource
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.cli import printing
+from tui_train.cli import answers, printing
 from tui_train.cli.plans import plans
 from tui_train.memory.data_defaults import make_setup
 from tui_train.plan.outside_files import outside_files_text
@@ -106,6 +106,9 @@ def _parse_volume_claim(text: str) -> VolumeClaim:
 def _write_files_and_print_paths(folder: Path, files: Sequence[RenderedFile], *, force: bool) -> Path:
     """Write files to a folder, print their paths and return the folder."""
     target = expand_home(str(folder)).absolute()
+    if not force:
+        rundir.refuse_existing([target / file.path for file in files])
+    answers.announce_changes(writes=tuple(f"{target}/{file.path}" for file in files))
     rundir.export_plan_files(target, files, overwrite=force)
     for file in files_with_plan_described(files):
         click.echo(visible(f"{target}/{file.path}"))

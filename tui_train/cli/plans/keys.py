@@ -3,6 +3,7 @@
 import textwrap
 
 import click
+from msgspec import Struct
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
@@ -30,6 +31,18 @@ _ALLOWED_VALUES_TEXT_BY_FIELD_KIND = {
 }
 
 
+class KeyAnswer(Struct, frozen=True, kw_only=True):
+    """A key of a profile: its meaning, what may be written, and what holds where it is not set, in words."""
+
+    key: str
+    help: str
+    values: str
+    default: str
+
+
+Keys = tuple[KeyAnswer, ...]
+
+
 def print_keys(word: str, *, as_json: bool) -> None:
     """Print the keys of a profile that hold a word, with their meaning, values and default."""
     matching = [row for row in fields.FIELDS.values() if word.lower() in f"{row.key} {row.label}".lower()]
@@ -38,7 +51,7 @@ def print_keys(word: str, *, as_json: bool) -> None:
     if as_json:
         printing.print_json(
             [
-                {"key": row.key, "help": row.help, "values": allowed_values_text(row), "default": default_text(row)}
+                KeyAnswer(key=row.key, help=row.help, values=allowed_values_text(row), default=default_text(row))
                 for row in matching
             ]
         )

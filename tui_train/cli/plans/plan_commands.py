@@ -30,7 +30,12 @@ _FETCH_OPTION = click.option(
 )
 
 
-@cli.command()
+@cli.command(
+    reads="this machine or the named one",
+    writes="FILE",
+    only_with="--save",
+    answer="tui_train.cli.plans.plans:facts_answer",
+)
 @JSON_OPTION
 @click.option("--save", metavar="FILE", type=FILE_TYPE, help="Write a machine file that a bug report can carry.")
 @click.option("--machine", metavar="FILE", type=FILE_TYPE, help="Show the machine in that file, not this one.")
@@ -51,7 +56,12 @@ def facts(  # noqa: PLR0913 - one for each option
     plans.print_facts(as_json=as_json, source=facts_source_of_options(machine, host, toolchain, slurm=slurm), save=save)
 
 
-@cli.command()
+@cli.command(
+    reads="the profile, this machine or the named one",
+    writes="config.json of the model, in the Hub's cache",
+    only_with="--fetch-config",
+    answer="tui_train.cli.plans.plans:PlanAnswer",
+)
 @PROFILE_ARGUMENT
 @click.option(
     "--diff",
@@ -75,7 +85,12 @@ def plan(  # noqa: PLR0913 - one for each option
     plans.print_plan(profile, edits, source, as_json=as_json, against=against, fetch=fetch)
 
 
-@cli.command()
+@cli.command(
+    reads="the profile, this machine or the named one",
+    writes="config.json of the model, in the Hub's cache",
+    only_with="--fetch-config",
+    answer="tui_train.cli.plans.estimate:EstimateAnswer",
+)
 @PROFILE_ARGUMENT
 @click.option("--trace", is_flag=True, help="Trace the model's own code with fake tensors: some seconds, no GPU.")
 @click.option("--measure", is_flag=True, help="Take two real steps with random weights.")
@@ -104,7 +119,14 @@ def estimate(  # noqa: PLR0913 - one for each option
     estimate.print_estimate(profile, edits, method, source, as_json=as_json, fetch=fetch)
 
 
-@cli.command()
+@cli.command(
+    reads="the profile, this machine or the named one",
+    writes="the table and the logs of the trials, in a folder of ours",
+    starts="trials, one after the other",
+    answer="tui_train.cli.runs.tune:TuningAnswer",
+    dry_run_answer="tui_train.cli.runs.tune:SettingsToTry",
+    exit_codes={1: "no trial could be timed"},
+)
 @PROFILE_ARGUMENT
 @click.option(
     "--precision",
@@ -143,7 +165,12 @@ def tune(  # noqa: PLR0913 - one for each option
     tune.tune_profile(profile, edits, precisions, seconds, source, when_free=when_free, as_json=as_json)
 
 
-@cli.command()
+@cli.command(
+    reads="the profile, this machine or the named one",
+    writes="what was found, for the checks; with --cards the report",
+    starts="the test, with --cards the stages of the proof",
+    answer="tui_train.cli.plans.doctor:ExaminationAnswer tui_train.actions.cards.proof:Proof",
+)
 @click.argument("profile", required=False, default="", shell_complete=lazy_completer("profiles"))
 @click.option(
     "--seconds",
@@ -193,7 +220,11 @@ def doctor(  # noqa: PLR0913 - one for each option
     doctor.examine_profile(profile, edits, source, seconds, as_json=as_json)
 
 
-@cli.command()
+@cli.command(
+    reads="the profile, this machine or the named one",
+    writes="launch.sh and its files in FOLDER",
+    removes="with --force the files of these names",
+)
 @PROFILE_ARGUMENT
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
@@ -233,7 +264,10 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
         exports.export_plan(profile, folder, edits, source, force=force)
 
 
-@cli.command()
+@cli.command(
+    reads="the image, and the GPUs of this machine or of --on",
+    answer="tui_train.actions.image_check:ImageCheckResult",
+)
 @click.argument("image")
 @click.option("--engine", type=click.Choice(["docker", "podman", "apptainer"]), help="Use this engine.")
 @click.option("--recipe", metavar="NAME", default="", help="Check for this NeMo recipe, such as qwen25_500m.")
@@ -247,7 +281,7 @@ def image(image: str, engine: str | None, recipe: str, host: str | None, *, as_j
     plans.print_image_check(image, engine or "", recipe, source.host, as_json=as_json)
 
 
-@cli.group(invoke_without_command=True)
+@cli.group(invoke_without_command=True, reads="the saved profiles", answer="tui_train.cli.plans.plans:SavedProfiles")
 @JSON_OPTION
 @click.pass_context
 def profiles(context: click.Context, *, as_json: bool) -> None:
@@ -258,7 +292,7 @@ def profiles(context: click.Context, *, as_json: bool) -> None:
         plans.print_profiles(as_json=as_json)
 
 
-@profiles.command("rm")
+@profiles.command("rm", removes="the saved profiles")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @YES_OPTION
 def profiles_rm(names: tuple[str, ...], *, yes: bool) -> None:
@@ -268,7 +302,7 @@ def profiles_rm(names: tuple[str, ...], *, yes: bool) -> None:
     tidy.remove_profiles(names, yes=yes)
 
 
-@profiles.command("change")
+@profiles.command("change", reads="the profile", writes="the profile")
 @click.argument("name", shell_complete=lazy_completer("profiles"))
 @SET_OPTION
 def profiles_change(name: str, edits: tuple[str, ...]) -> None:
@@ -280,7 +314,7 @@ def profiles_change(name: str, edits: tuple[str, ...]) -> None:
     plans.change_saved_profile(name, edits)
 
 
-@profiles.command("mv")
+@profiles.command("mv", reads="the profile", writes="the profile NEW", removes="the profile NAME")
 @click.argument("name")
 @click.argument("new")
 def profiles_mv(name: str, new: str) -> None:
@@ -290,7 +324,7 @@ def profiles_mv(name: str, new: str) -> None:
     tidy.rename_profile(name, new)
 
 
-@profiles.command("cp")
+@profiles.command("cp", reads="the profile", writes="the profile NEW")
 @click.argument("name")
 @click.argument("new")
 def profiles_cp(name: str, new: str) -> None:
@@ -300,7 +334,7 @@ def profiles_cp(name: str, new: str) -> None:
     tidy.duplicate_profile(name, new)
 
 
-@cli.command()
+@cli.command(reads="the profile of --like", writes="the profile NAME", removes="with --force the one of that name")
 @click.argument("name")
 @click.option(
     "--like",
@@ -336,7 +370,7 @@ def import_command(  # noqa: PLR0913 - one for each option
     imports.import_training(words, name, edits, force=force, dry_run=dry_run, as_json=as_json)
 
 
-@cli.command()
+@cli.command(answer="tui_train.cli.plans.keys:Keys")
 @click.argument("word", required=False, default="")
 @JSON_OPTION
 def keys(word: str, *, as_json: bool) -> None:
@@ -346,7 +380,7 @@ def keys(word: str, *, as_json: bool) -> None:
     listing.print_keys(word, as_json=as_json)
 
 
-@cli.command()
+@cli.command(reads="the presets", answer="tui_train.cli.plans.presets:Presets")
 @click.argument("name", required=False)
 @JSON_OPTION
 def presets(name: str | None, *, as_json: bool) -> None:
@@ -361,7 +395,7 @@ def presets(name: str | None, *, as_json: bool) -> None:
         presets.print_presets(as_json=as_json)
 
 
-@cli.command()
+@cli.command(reads="the NeMo of a Python", answer="tui_train.cli.environments.environments:Recipes")
 @click.option("--python", metavar="PATH", default="", help="Use this Python, not the first one with NeMo.")
 @JSON_OPTION
 def recipes(python: str, *, as_json: bool) -> None:
@@ -371,7 +405,7 @@ def recipes(python: str, *, as_json: bool) -> None:
     environments.print_nemo_recipes(python, as_json=as_json)
 
 
-@cli.command()
+@cli.command(reads="FILES, here or on --on", answer="tui_train.cli.plans.data:DataAnswer")
 @click.argument("files", nargs=-1, required=True, type=FILE_TYPE)
 @click.option(
     "--model", metavar="M", default="", help="Count tokens for this model: a folder, or an id in the Hub's cache."
@@ -423,7 +457,11 @@ def data(  # noqa: PLR0913, PLR0917 - one for each option
     data.print_data_report(files, question, python, batch or 0, weights, on, as_json=as_json)
 
 
-@cli.group(invoke_without_command=True)
+@cli.group(
+    invoke_without_command=True,
+    reads="the saved hosts, over ssh",
+    answer="tui_train.cli.plans.hosts:HostsAnswer",
+)
 @JSON_OPTION
 @click.pass_context
 def hosts(context: click.Context, *, as_json: bool) -> None:
@@ -434,7 +472,7 @@ def hosts(context: click.Context, *, as_json: bool) -> None:
         hosts.print_hosts(as_json=as_json)
 
 
-@hosts.command("add")
+@hosts.command("add", writes="the list of hosts")
 @click.argument("name")
 @click.argument("address", default="")
 @click.option("--force", is_flag=True, help="Replace a host of that name.")
@@ -445,7 +483,11 @@ def hosts_add(name: str, address: str, *, force: bool) -> None:
     hosts.add_saved_host(name, address, force=force)
 
 
-@hosts.command("login")
+@hosts.command(
+    "login",
+    reads="the list of hosts",
+    starts="ssh on this terminal, whose connection stays for twelve hours",
+)
 @click.argument("name", shell_complete=lazy_completer("hosts"))
 def hosts_login(name: str) -> None:
     """Log in to a host that asks for a password, a code or a key's touch; the connection stays for twelve hours."""
@@ -454,10 +496,10 @@ def hosts_login(name: str) -> None:
     hosts.log_in_to_saved_host(name)
 
 
-@hosts.command("rm")
+@hosts.command("rm", removes="the host from the list of hosts")
 @click.argument("name", shell_complete=lazy_completer("hosts"))
 def hosts_rm(name: str) -> None:
     """Forget a host; its runs stay, there and here."""
-    from tui_train.profile import hosts
+    from tui_train.cli.plans import hosts
 
-    hosts.remove_host(name)
+    hosts.forget_saved_host(name)

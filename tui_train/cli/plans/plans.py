@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from tui_train.actions import machine_facts as machines
 from tui_train.actions import model_config
@@ -18,12 +19,12 @@ from tui_train.base.command import RUNTIME_VARIABLE_NAMES, argv
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import size_text, visible
 from tui_train.checks import Finding, find_problems
-from tui_train.cli import printing
-from tui_train.facts.gpus.gpu_sets import recommended_uuids
-from tui_train.facts.gpus.verdicts import gpu_verdicts
+from tui_train.cli import answers, printing
+from tui_train.facts.gpus.gpu_sets import CardSet, recommended_uuids
+from tui_train.facts.gpus.verdicts import GpuVerdict, gpu_verdicts
 from tui_train.facts.machine import container_images, probe, trusted_pythons
 from tui_train.facts.other_machines import machine_files, remote
-from tui_train.facts.types import Facts
+from tui_train.facts.types import Cluster, Facts, Gpu, Machine, Toolchain
 from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.predict import predict_memory
 from tui_train.places.host_questions import run_command_on
@@ -33,10 +34,11 @@ from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.types import Attempt, Plan
 from tui_train.profile import fields, store, typed_lists
-from tui_train.profile.changes import Change, apply_change
+from tui_train.profile.changes import Change, ValueDifference, apply_change
 from tui_train.profile.rows import Field
 from tui_train.profile.secret_values import find_profile_secrets
 from tui_train.profile.types import Profile
+from tui_train.runner.queue.listing import CardInQueue
 from tui_train.runs import rundir
 from tui_train.setup.machine import container
 from tui_train.setup.recipe.effective_values import working_folder
@@ -53,6 +55,64 @@ class AppliedFix(NamedTuple):
 
     finding: Finding
     change: Change
+
+
+class SavedProfile(Struct, frozen=True):
+    """A saved profile and its file."""
+
+    name: str
+    path: str
+
+
+SavedProfiles = tuple[SavedProfile, ...]
+
+
+class PlannedAttempt(Attempt, frozen=True, kw_only=True):
+    """An attempt, and its words; values known only while it runs are $NAME."""
+
+    argv: tuple[str, ...]
+
+
+class MadePlan(Plan, frozen=True, kw_only=True):
+    """A plan, of whose attempts the words are known."""
+
+    attempts: tuple[PlannedAttempt, ...]
+
+
+class ChangesSinceRun(Struct, frozen=True):
+    """What has changed in effect since a run."""
+
+    run: str
+    changes: tuple[ValueDifference, ...]
+
+
+class PlanAnswer(Struct, frozen=True, kw_only=True):
+    """What a profile would start: the plan, null where a finding forbids it, and its files by path.
+
+    `since` is there with --diff.
+    """
+
+    findings: tuple[Finding, ...]
+    plan: MadePlan | None
+    files: dict[str, str]
+    since: ChangesSinceRun | UnsetType | None = UNSET
+
+
+def facts_answer() -> type[Struct]:
+    """Return the type of what `print_facts` prints as JSON."""
+    queue = answers.joined_type("CardQueue", CardInQueue, uuid=None)
+    gpu = answers.joined_type("JudgedGpu", Gpu, GpuVerdict, kind=None, verdict=str, chosen=bool, queue=queue)
+    machine = answers.joined_type("MachineAnswer", Machine, gpus=None)
+    return answers.joined_type(
+        "FactsAnswer",
+        machine=machine,
+        cluster=Cluster | UnsetType,
+        gpus=tuple[gpu, ...],
+        sets=tuple[CardSet, ...],
+        all_blocked=str,
+        judged_for=Toolchain | None,
+        toolchains=tuple[Toolchain, ...],
+    )
 
 
 def print_facts(*, as_json: bool, source: FactsSource, save: Path | None) -> None:
@@ -188,21 +248,22 @@ def print_image_check(name: str, engine: str, recipe: str, host: str, *, as_json
 
 def print_profiles(*, as_json: bool) -> None:
     """Print the saved profiles with their paths."""
-    rows = [{"name": name, "path": str(store.profile_path(name))} for name in store.saved_profile_names()]
+    rows = [SavedProfile(name, str(store.profile_path(name))) for name in store.saved_profile_names()]
     if as_json:
         printing.print_json(rows)
     else:
         click.echo(
-            "\n".join(f"{visible(row['name'])}  {visible(row['path'])}" for row in rows)
+            "\n".join(f"{visible(row.name)}  {visible(row.path)}" for row in rows)
             or "No profiles yet. Save one: tui-train new NAME"
         )
 
 
 def save_new_profile(name: str, base: str, edits: tuple[str, ...], *, force: bool) -> None:
     """Save the profile `base` with edits under a new name."""
-    _save_profile_and_report(
-        apply_edits(fields.profile_with_value(load_profile(base), "name", name), edits), overwrite=force
-    )
+    profile = apply_edits(fields.profile_with_value(load_profile(base), "name", name), edits)
+    if not force:
+        store.refuse_to_replace_profile(profile.name)
+    _save_profile_and_report(profile, overwrite=force)
 
 
 def change_saved_profile(name: str, edits: tuple[str, ...]) -> None:
@@ -213,6 +274,8 @@ def change_saved_profile(name: str, edits: tuple[str, ...]) -> None:
 
 
 def _save_profile_and_report(profile: Profile, *, overwrite: bool) -> None:
+    store.require_savable_profile(profile)
+    answers.announce_changes(writes=(str(store.profile_path(profile.name)),))
     click.echo(f"saved {visible(str(store.save_profile(profile, overwrite=overwrite)))}")
     for secret in find_profile_secrets(profile):
         click.echo(f"warning: {secret.key}: {visible(secret.description)} looks like a secret, and was saved", err=True)
@@ -289,6 +352,8 @@ def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
         profile = fields.profile_with_value(profile, "trainer.kind", "script")
         click.echo("trainer.kind=script, for a script is named", err=True)
     store.require_known_preset(profile)
+    if answers.is_dry_run():
+        return profile
     kept = store.store_webhook_of_profile(profile)
     if kept != profile:
         click.echo(f"the webhook's address is a secret: it is kept in {visible(kept.notify.webhook)}", err=True)
@@ -297,6 +362,7 @@ def apply_edits(profile: Profile, edits: tuple[str, ...]) -> Profile:
 
 def print_findings_and_require_plan(prepared: PreparedPlan, *, starts: bool = False) -> Plan:
     """Return the plan, after printing the findings to stderr; exits where one forbids the plan, or its start."""
+    answers.note_findings(prepared.findings)
     for finding in prepared.findings:
         click.echo(plain_text.finding_text(finding), err=True)
     if prepared.plan is None or (starts and prepared.errors):

@@ -1,9 +1,7 @@
 """`tui-train presets`: lists presets with what they take, or prints the text of one."""
 
-from typing import Any
-
 import click
-import msgspec
+from msgspec import Struct
 
 from tui_train.base.app_paths import presets_folder
 from tui_train.base.errors import BadInput, NotFound
@@ -20,6 +18,19 @@ from tui_train.profile.presets import (
 )
 from tui_train.profile.presets.user_presets import MAX_PRESET_BYTES, user_presets
 from tui_train.profile.types import AUTO_PRESET
+
+
+class PresetAnswer(Struct, frozen=True, kw_only=True):
+    """A preset, the keys that it passes to a script, and its file, empty for a shipped one; or the problem with it."""
+
+    name: str
+    path: str
+    problem: str = ""
+    takes: tuple[str, ...] = ()
+    preset: Preset | None = None
+
+
+Presets = tuple[PresetAnswer, ...]
 
 
 def print_presets(*, as_json: bool) -> None:
@@ -86,17 +97,12 @@ def _recipe_names_in_preset(preset: Preset) -> list[str]:
     return [key.removeprefix("recipe.") for key in keys if key.startswith("recipe.")]
 
 
-def _preset_data(name: str, preset: Preset, path: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "path": path,
-        "problem": "",
-        "takes": sorted(KEY_BY_PLACEHOLDER[placeholder] for placeholder in accepted_placeholders(preset)),
-        "preset": msgspec.to_builtins(preset),
-    }
+def _preset_data(name: str, preset: Preset, path: str) -> PresetAnswer:
+    takes = sorted(KEY_BY_PLACEHOLDER[placeholder] for placeholder in accepted_placeholders(preset))
+    return PresetAnswer(name=name, path=path, takes=tuple(takes), preset=preset)
 
 
-def _user_preset_data(name: str, own_preset: UserPreset) -> dict[str, Any]:
+def _user_preset_data(name: str, own_preset: UserPreset) -> PresetAnswer:
     if own_preset.preset:
         return _preset_data(name, own_preset.preset, own_preset.path)
-    return {"name": name, "path": own_preset.path, "problem": own_preset.problem, "takes": [], "preset": None}
+    return PresetAnswer(name=name, path=own_preset.path, problem=own_preset.problem)

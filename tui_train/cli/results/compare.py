@@ -4,11 +4,13 @@ import shutil
 from collections.abc import Sequence
 
 import click
+from msgspec import Struct
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.cli.printing import print_json
 from tui_train.runs import rundir
+from tui_train.runs.run_code import RunCode
 from tui_train.runs.status import training_seconds
 from tui_train.views.compare import (
     RUN_LETTERS,
@@ -24,6 +26,31 @@ from tui_train.views.run_settings import shortened_setting_text
 
 _LABEL_WIDTH = 20
 _MAX_LOSS_POINTS_IN_JSON = 1000
+
+
+class ComparedRunAnswer(Struct, frozen=True, kw_only=True):
+    """What came of a run: seconds, losses, bytes, points of a step and its value, and the settings that differ."""
+
+    run: str
+    path: str
+    state: str
+    seconds: float | None
+    step: int
+    steps: int
+    loss: float | None
+    eval_loss: float | None
+    eval_loss_best: float | None
+    eval_loss_best_step: int | None
+    tokens_per_second: float | None
+    memory_peak: int | None
+    losses: list[tuple[int, float | None]]
+    eval_losses: list[tuple[int, float | None]]
+    metrics: dict[str, list[tuple[float, float | None]]]
+    code: RunCode | None
+    settings: dict[str, str] | None
+
+
+ComparisonAnswer = tuple[ComparedRunAnswer, ...]
 
 
 def print_comparison(references: Sequence[str], metric_names: Sequence[str] = (), *, as_json: bool) -> None:
@@ -64,27 +91,27 @@ def _comparison_table_lines(title: str, rows: Sequence[ComparisonRow], run_count
 
 def _compared_run_data(
     compared_run: ComparedRun, keys: Sequence[str], metric_names: Sequence[str]
-) -> dict[str, object]:
+) -> ComparedRunAnswer:
     progress = compared_run.progress
     best = progress.best_evaluation
-    return {
-        "run": compared_run.run.name,
-        "path": str(compared_run.run.path),
-        "state": compared_run.status.state,
-        "seconds": training_seconds(compared_run.status),
-        "step": progress.step,
-        "steps": progress.steps,
-        "loss": progress.last.loss if progress.last else None,
-        "eval_loss": progress.evaluations.last.loss if progress.evaluations.last else None,
-        "eval_loss_best": best.loss if best else None,
-        "eval_loss_best_step": best.step if best else None,
-        "tokens_per_second": progress.tokens_per_second,
-        "memory_peak": compared_run.peak_memory or None,
-        "losses": [[point.step, point.loss] for point in progress.curve.thinned_points(_MAX_LOSS_POINTS_IN_JSON)],
-        "eval_losses": [
-            [point.step, point.loss] for point in progress.evaluations.thinned_points(_MAX_LOSS_POINTS_IN_JSON)
+    return ComparedRunAnswer(
+        run=compared_run.run.name,
+        path=str(compared_run.run.path),
+        state=compared_run.status.state,
+        seconds=training_seconds(compared_run.status),
+        step=progress.step,
+        steps=progress.steps,
+        loss=progress.last.loss if progress.last else None,
+        eval_loss=progress.evaluations.last.loss if progress.evaluations.last else None,
+        eval_loss_best=best.loss if best else None,
+        eval_loss_best_step=best.step if best else None,
+        tokens_per_second=progress.tokens_per_second,
+        memory_peak=compared_run.peak_memory or None,
+        losses=[(point.step, point.loss) for point in progress.curve.thinned_points(_MAX_LOSS_POINTS_IN_JSON)],
+        eval_losses=[
+            (point.step, point.loss) for point in progress.evaluations.thinned_points(_MAX_LOSS_POINTS_IN_JSON)
         ],
-        "metrics": {name: compared_run.metric_over(name, "step") for name in metric_names},
-        "code": compared_run.code,
-        "settings": {key: compared_run.settings[key].value for key in keys} if compared_run.settings else None,
-    }
+        metrics={name: compared_run.metric_over(name, "step") for name in metric_names},
+        code=compared_run.code,
+        settings={key: compared_run.settings[key].value for key in keys} if compared_run.settings else None,
+    )

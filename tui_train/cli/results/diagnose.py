@@ -15,6 +15,7 @@ from tui_train.diagnose.evidence import diagnose_log_or_run
 from tui_train.diagnose.log_reader import LogReadObserver
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis, failure_heading
 from tui_train.profile.changes import Change
+from tui_train.profile.fields import FieldValue
 from tui_train.runner.logs.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.runs.follow import LogSilence
 from tui_train.runs.health import STANDSTILL_MINUTES
@@ -33,6 +34,18 @@ _TEXT_BY_RUN_STATE = {
     "finished": "the run finished",
     "stopped": "the run was stopped",
 }
+
+
+class DiagnosisAnswer(Diagnosis, frozen=True, kw_only=True, rename={"failure": "class"}):
+    """A diagnosis, with the edits that may help; all null where nothing failed."""
+
+    failure: str | None  # type: ignore[assignment]
+    line: str | None  # type: ignore[assignment]
+    line_number: int | None  # type: ignore[assignment]
+    host: str | None  # type: ignore[assignment]
+    cause: str | None  # type: ignore[assignment]
+    remedy: str | None  # type: ignore[assignment]
+    change: dict[str, FieldValue] | None = None  # type: ignore[assignment]
 
 
 def print_diagnosis(reference: str, exit_code: int | None, *, as_json: bool) -> None:

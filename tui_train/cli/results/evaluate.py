@@ -4,11 +4,22 @@ import sys
 from collections.abc import Iterator
 
 import click
+from msgspec import Struct
 from msgspec.structs import replace
 
-from tui_train.actions.evaluate import Evaluation, EvaluationOptions, evaluate_run
+from tui_train.actions.evaluate import (
+    EVALUATIONS_FOLDER,
+    Evaluation,
+    EvaluationOptions,
+    RowScores,
+    Verdict,
+    evaluate_run,
+)
 from tui_train.actions.evaluate_checkpoints import CheckpointChoice, choose_checkpoint
+from tui_train.actions.host_result import host_of_result
+from tui_train.actions.result_child import training_python
 from tui_train.base.text import grouped_digits, percent, text_table, visible
+from tui_train.cli import answers
 from tui_train.cli.printing import print_json
 from tui_train.runs import rundir
 from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
@@ -18,15 +29,42 @@ _DIFFERENCE_BY_VERDICT = {"better": "worse", "no difference": "no proven differe
 _SAMPLE_COUNT = 3
 
 
+class EvaluationAnswer(Struct, frozen=True, kw_only=True):
+    """The verdict, the share of rows on which the result is better with its interval of 95 %, and all scores."""
+
+    verdict: Verdict
+    by: str
+    against: str
+    better_share: float
+    interval: tuple[float, float]
+    equal_rows: int
+    result: float | None
+    other: float | None
+    note: str
+    tasks: dict[str, tuple[float, float]]
+    usable_rows: int
+    rows: tuple[RowScores, ...]
+
+
+class CheckpointsAnswer(Struct, frozen=True):
+    """The step of the checkpoint that scores best (0: the result), and how it compares with each other one."""
+
+    best: int
+    proven_better: bool
+    compared: dict[str, EvaluationAnswer]
+
+
 def evaluate_and_print(reference: str, options: EvaluationOptions, earlier: str, *, as_json: bool) -> None:
     """Evaluate a run, print what came of it, and end with the exit code of the verdict."""
     if earlier:
         options = replace(options, earlier=rundir.find_run_with_result(earlier))
-    evaluation = evaluate_run(rundir.find_run_with_result(reference), options, _print_progress)
+    run = rundir.find_run_with_result(reference)
+    _announce_evaluation(run, options)
+    evaluation = evaluate_run(run, options, _print_progress)
     if sys.stderr.isatty():
         click.echo("\r\x1b[K", nl=False, err=True)
     if as_json:
-        print_json(_as_object(evaluation))
+        print_json(_evaluation_answer(evaluation))
     else:
         for line in evaluation_lines(evaluation):
             click.echo(line)
@@ -38,16 +76,22 @@ def choose_checkpoint_and_print(reference: str, options: EvaluationOptions, earl
     run = rundir.find_run_with_result(reference)
     if earlier:
         options = replace(options, earlier=rundir.find_run_with_result(earlier))
+    _announce_evaluation(run, options)
     choice = choose_checkpoint(run, options, _print_progress)
     if sys.stderr.isatty():
         click.echo("\r\x1b[K", nl=False, err=True)
     if as_json:
-        compared = {_side_name(step): _as_object(each) for step, each in choice.compared.items()}
-        print_json({"best": choice.best, "proven_better": choice.is_proven_better, "compared": compared})
+        compared = {_side_name(step): _evaluation_answer(each) for step, each in choice.compared.items()}
+        print_json(CheckpointsAnswer(choice.best, choice.is_proven_better, compared))
     else:
         for line in checkpoint_lines(run, choice):
             click.echo(line)
     sys.exit(not choice.is_proven_better)
+
+
+def _announce_evaluation(run: rundir.RunDir, options: EvaluationOptions) -> None:
+    python = training_python(run, options.python, host_of_result(run, options.host, options.python))
+    answers.announce_changes(starts=(python.python,), writes=(str(run.path / EVALUATIONS_FOLDER),))
 
 
 def checkpoint_lines(run: rundir.RunDir, choice: CheckpointChoice) -> Iterator[str]:
@@ -99,20 +143,19 @@ def _print_progress(what: str, done: int, count: int) -> None:
         )
 
 
-def _as_object(evaluation: Evaluation) -> dict[str, object]:
-    low, high = evaluation.interval
+def _evaluation_answer(evaluation: Evaluation) -> EvaluationAnswer:
     result, other = evaluation.mean_scores
-    return {
-        "verdict": evaluation.verdict,
-        "by": evaluation.by,
-        "against": evaluation.other_name,
-        "better_share": evaluation.better_share,
-        "interval": [low, high],
-        "equal_rows": evaluation.equal_rows,
-        "result": result,
-        "other": other,
-        "note": evaluation.note,
-        "tasks": {each.name: [each.result, each.other] for each in evaluation.figures},
-        "usable_rows": evaluation.usable_rows,
-        "rows": evaluation.rows,
-    }
+    return EvaluationAnswer(
+        verdict=evaluation.verdict,
+        by=evaluation.by,
+        against=evaluation.other_name,
+        better_share=evaluation.better_share,
+        interval=evaluation.interval,
+        equal_rows=evaluation.equal_rows,
+        result=result,
+        other=other,
+        note=evaluation.note,
+        tasks={each.name: (each.result, each.other) for each in evaluation.figures},
+        usable_rows=evaluation.usable_rows,
+        rows=evaluation.rows,
+    )

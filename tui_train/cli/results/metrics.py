@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 import click
+from msgspec import Struct
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import names_text, size_text, visible
@@ -23,7 +24,38 @@ from tui_train.views.metrics import (
 _MAX_NAMES_IN_REMEDY = 12
 _MIN_ANNOUNCED_BYTES = 64 << 20  # of logs, which take some seconds
 _TABLE_HEADER = ("metric", "last", "mean of last 10 %", "min", "max", "steps")
-_CSV_HEADER = ("metric", "first_step", "last_step", "values", "min", "mean", "max")
+
+
+class BucketAnswer(Struct, frozen=True):
+    """Some values of a metric, of steps in a row; mostly a single one."""
+
+    first_step: int
+    last_step: int
+    values: int
+    min: float | None
+    mean: float | None
+    max: float | None
+
+
+class MetricAnswer(Struct, frozen=True, kw_only=True):
+    """A metric: its last value, its extremes, and all that is kept of it."""
+
+    metric: str
+    last: float | None
+    last_step: int
+    mean_of_last_tenth: float | None
+    min: float | None
+    max: float | None
+    values: int
+    not_finite: int
+    buckets: tuple[BucketAnswer, ...]
+
+
+class MetricsAnswer(Struct, frozen=True):
+    """The metrics of a run."""
+
+    run: str
+    metrics: tuple[MetricAnswer, ...]
 
 
 def print_metrics(reference: str, only: Sequence[str], *, as_json: bool, as_csv: bool) -> None:
@@ -34,10 +66,15 @@ def print_metrics(reference: str, only: Sequence[str], *, as_json: bool, as_csv:
     metrics = read_metrics(run)
     chosen = _metrics_to_print(metrics, only) if only else ordered_metrics(metrics)
     if as_json:
-        print_json({"run": run.name, "metrics": [_metric_data(each) for each in chosen]})
+        print_json(MetricsAnswer(run.name, tuple(map(_metric_answer, chosen))))
     elif as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows((_CSV_HEADER, *((each.name, *row) for each in chosen for row in _bucket_rows(each))))
+        writer.writerows(
+            (
+                ("metric", *BucketAnswer.__struct_fields__),
+                *((each.name, *row) for each in chosen for row in _bucket_rows(each)),
+            )
+        )
     elif chosen:
         click.echo(aligned_table_text([_TABLE_HEADER, *(_table_row(summarize_metric(each)) for each in chosen)]))
     else:
@@ -59,23 +96,23 @@ def _table_row(summary: MetricSummary) -> tuple[str, ...]:
     return (summary.name, *map(metric_value_text, numbers), f"{summary.steps_text}{left_out}")
 
 
-def _bucket_rows(series: MetricSeries) -> list[tuple[float, ...]]:
+def _bucket_rows(series: MetricSeries) -> list[tuple[int, int, int, float, float, float]]:
     return [
         (bucket.first, bucket.last, bucket.values, bucket.low, bucket.mean, bucket.high)
         for bucket in series.all_buckets()
     ]
 
 
-def _metric_data(series: MetricSeries) -> dict[str, object]:
+def _metric_answer(series: MetricSeries) -> MetricAnswer:
     summary = summarize_metric(series)
-    return {
-        "metric": summary.name,
-        "last": summary.last,
-        "last_step": summary.last_step,
-        "mean_of_last_tenth": summary.mean_last_tenth,
-        "min": summary.minimum,
-        "max": summary.maximum,
-        "values": summary.values,
-        "not_finite": summary.non_finite_count,
-        "buckets": [dict(zip(_CSV_HEADER[1:], row, strict=True)) for row in _bucket_rows(series)],
-    }
+    return MetricAnswer(
+        metric=summary.name,
+        last=summary.last,
+        last_step=summary.last_step,
+        mean_of_last_tenth=summary.mean_last_tenth,
+        min=summary.minimum,
+        max=summary.maximum,
+        values=summary.values,
+        not_finite=summary.non_finite_count,
+        buckets=tuple(BucketAnswer(*row) for row in _bucket_rows(series)),
+    )

@@ -4,8 +4,9 @@ import sys
 from collections.abc import Iterator
 
 import click
+from msgspec import Struct
 
-from tui_train.actions.publish import CARD_FILE, Publication, PublishOptions, hash_data_files
+from tui_train.actions.publish import CARD_FILE, Publication, PublishOptions, SentFile, hash_data_files
 from tui_train.base.errors import BadInput
 from tui_train.base.text import display_path, names_text, quantity, size_text, visible
 from tui_train.cli.printing import print_json
@@ -14,6 +15,25 @@ from tui_train.views.card_facts import load_run_profile, read_card_facts
 from tui_train.views.model_card import WrittenCard, model_card_text
 
 _MAX_NAMES = 8
+
+
+class PublishAnswer(Struct, frozen=True, kw_only=True):
+    """What is sent to a repository, what is replaced or kept there, the card, and where it is once `published`."""
+
+    repo: str
+    endpoint: str
+    user: str
+    exists: bool
+    private: bool
+    folder: str
+    files: tuple[SentFile, ...]
+    replaced: tuple[str, ...]
+    kept: tuple[str, ...]
+    left_out: tuple[str, ...]
+    card: str
+    published: bool
+    url: str
+    commit: str
 
 
 def publish_and_report(  # noqa: PLR0913 - one for each option
@@ -38,7 +58,7 @@ def publish_and_report(  # noqa: PLR0913 - one for each option
                 _ask(publication)
             url, commit = publication.send(card, lambda name: click.echo(f"sent {name}", err=True))
         if as_json:
-            print_json(_as_object(publication, card, url, commit))
+            print_json(_publish_answer(publication, card, url, commit))
         elif url:
             click.echo(f"published: {url} ({'private' if publication.is_private else 'public'})")
     finally:
@@ -79,20 +99,20 @@ def _plan_lines(publication: Publication, card: str) -> Iterator[str]:
         yield "The repository is private and stays so: change that in its settings on the Hub."
 
 
-def _as_object(publication: Publication, card: str, url: str, commit: str) -> dict[str, object]:
-    return {
-        "repo": publication.repo,
-        "endpoint": publication.hub.endpoint,
-        "user": publication.hub.user,
-        "exists": publication.hub.exists,
-        "private": publication.is_private,
-        "folder": publication.weights.path,
-        "files": publication.files,
-        "replaced": publication.replaced_there,
-        "kept": publication.kept_there,
-        "left_out": publication.left_out,
-        "card": card,
-        "published": bool(url),
-        "url": url,
-        "commit": commit,
-    }
+def _publish_answer(publication: Publication, card: str, url: str, commit: str) -> PublishAnswer:
+    return PublishAnswer(
+        repo=publication.repo,
+        endpoint=publication.hub.endpoint,
+        user=publication.hub.user,
+        exists=publication.hub.exists,
+        private=publication.is_private,
+        folder=publication.weights.path,
+        files=publication.files,
+        replaced=publication.replaced_there,
+        kept=publication.kept_there,
+        left_out=publication.left_out,
+        card=card,
+        published=bool(url),
+        url=url,
+        commit=commit,
+    )

@@ -6,13 +6,22 @@ import sys
 from collections.abc import Iterator
 
 import click
+from msgspec import Struct
 
 from tui_train.actions.chat import AnswerPiece, Chat, ChatModelSide
-from tui_train.actions.merge import MergeOptions, MergeResult, merge_adapter
-from tui_train.actions.serving import serve_commands, shell_command
+from tui_train.actions.host_result import host_of_result
+from tui_train.actions.merge import (
+    MergeOptions,
+    MergeResult,
+    merge_adapter,
+    require_loadable_weights,
+    require_new_folder,
+)
+from tui_train.actions.serving import ServeCommand, serve_commands, shell_command
 from tui_train.base.errors import BadInput
 from tui_train.base.signal_handlers import install_handlers, restore_handlers
 from tui_train.base.text import display_path, duration_text, loss_text, size_text, visible
+from tui_train.cli import answers
 from tui_train.cli.printing import print_json
 from tui_train.runs import rundir
 from tui_train.runs.results.result import RunResult, StepLoss, read_result
@@ -21,17 +30,21 @@ _LABEL_WIDTH = 14
 _MAX_SAVED_FILES_SHOWN = 3  # files that a line names
 
 
+class ResultAnswer(Struct, frozen=True):
+    """What a run made, what that is and took in words, and how it is served."""
+
+    result: RunResult
+    about: str
+    energy: str
+    serve: tuple[ServeCommand, ...]
+
+
 def print_result(reference: str, *, as_json: bool) -> None:
     """Print what a run made."""
     run_result = read_result(rundir.find_run_with_result(reference))
     if as_json:
         print_json(
-            {
-                "result": run_result,
-                "about": run_result.weights_text,
-                "energy": run_result.energy_text,
-                "serve": serve_commands(run_result),
-            }
+            ResultAnswer(run_result, run_result.weights_text, run_result.energy_text, serve_commands(run_result))
         )
         return
     for label, words in labelled_result_texts(run_result):
@@ -97,6 +110,11 @@ def _last_and_best_loss_text(last: StepLoss, best: StepLoss | None) -> str:
 def merge_adapter_and_report(reference: str, folder: str, options: MergeOptions) -> None:
     """Merge a run's adapter into a model folder, and print how it was checked."""
     run = rundir.find_run_with_result(reference)
+    if host := host_of_result(run, options.host, options.python):
+        answers.announce_changes(writes=(f"{host}:{folder}",))
+    else:
+        require_loadable_weights(read_result(run))
+        answers.announce_changes(writes=(str(require_new_folder(folder)),))
     merged = merge_adapter(run, folder, options, lambda what, of: click.echo(f"{what} {of}", err=True))
     for line in _merge_result_lines(merged):
         click.echo(line)

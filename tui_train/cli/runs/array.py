@@ -8,6 +8,7 @@ import msgspec
 from tui_train.actions.run_array import ArrayMember, start_members
 from tui_train.base.own_command import own_command
 from tui_train.base.text import visible
+from tui_train.cli import answers
 from tui_train.cli.plans.plans import print_findings_and_require_plan
 from tui_train.cli.runs.runs import doing_text
 from tui_train.places.place import Place
@@ -35,6 +36,7 @@ def start_members_and_report(members: tuple[ArrayMember, ...], place: Place, whe
         for member, run in start_members(members, place, interrupts, when_free=when_free):
             runs.append(run)
             click.echo(f"{visible(run.name)} {doing_text(run)}, with {visible(member.edit)}")
+        answers.announce_changes(starts=tuple(run.name for run in runs), writes=tuple(str(run.path) for run in runs))
         if late := next(filter(None, (late_code_text(run.path) for run in runs)), ""):
             click.echo(f"! {late}")
         if interrupts.number:

@@ -10,6 +10,7 @@ from tui_train.base.app_paths import trials_folder
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.files import read_error_reason
 from tui_train.base.text import duration_text, quantity, visible
+from tui_train.cli import answers
 from tui_train.cli.printing import aligned_table_text, print_json
 from tui_train.places.host_questions import ask_queue, ask_queue_move
 from tui_train.profile import hosts
@@ -18,6 +19,11 @@ from tui_train.runner.queue.tickets import queue_folder_path
 from tui_train.runner.system.safe_open import user_name
 from tui_train.runs import rundir
 from tui_train.runs.remote_run import read_remote_place
+
+
+def queue_answer() -> object:
+    """Return the type of what `print_queue` prints as JSON."""
+    return tuple[answers.joined_type("WaitingStart", WaitingStart), ...]  # type: ignore[misc]
 
 
 def print_queue(host: str, *, as_json: bool) -> None:
@@ -46,14 +52,30 @@ def move_run(reference: str, *, to_front: bool) -> None:
     """Move a run or tune that waits before or after all others of this user, and list what waits there."""
     host = ""
     with _report_unusable_queue():
+        _require_waiting(reference)
+        answers.announce_changes(writes=(f"{queue_folder_path()}: the place of {reference}",))
         if not move_in_queue(str(trials_folder() / reference), to_front=to_front):
             run = rundir.find_run(reference)
             if place := read_remote_place(run.path):
                 host = place.host
                 ask_queue_move(place, to_front=to_front)
             elif not move_in_queue(str(run.path), to_front=to_front):
-                raise BadInput(f"{visible(run.name)} does not wait", "See `tui-train queue`.")
+                raise _does_not_wait_error(run)
     print_queue(host, as_json=False)
+
+
+def _require_waiting(reference: str) -> None:
+    """Raise BadInput where a run of this machine does not wait; of one on a host, that is told by its queue."""
+    waiting = {start.run for start in list_waiting_starts()}
+    if reference in waiting:
+        return
+    run = rundir.find_run(reference)
+    if not read_remote_place(run.path) and visible(run.name) not in waiting:
+        raise _does_not_wait_error(run)
+
+
+def _does_not_wait_error(run: rundir.RunDir) -> BadInput:
+    return BadInput(f"{visible(run.name)} does not wait", "See `tui-train queue`.")
 
 
 @contextmanager

@@ -42,7 +42,12 @@ def when_free_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_when_free
 
 
-@cli.command()
+@cli.command(
+    reads="the profile, this machine or the named one",
+    writes="a run folder, here and on the host",
+    starts="the training; --detach leaves it",
+    trained="always",
+)
 @PROFILE_ARGUMENT
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
 @host_option("On that host, over ssh: one of `tui-train hosts`, or a name for ssh; nothing is installed there.")
@@ -77,7 +82,7 @@ def run(  # noqa: PLR0913 - one parameter an option
     )
 
 
-@cli.command()
+@cli.command(reads="this machine", writes="a run folder", starts="the training, to its end", trained="always")
 @SET_OPTION
 def quickstart(edits: tuple[str, ...]) -> None:
     """Train a small model on sample text from start to end, with defaults."""
@@ -86,7 +91,11 @@ def quickstart(edits: tuple[str, ...]) -> None:
     start.run_quickstart(edits)
 
 
-@cli.group(invoke_without_command=True)
+@cli.group(
+    invoke_without_command=True,
+    reads="the run folders, here or on --on",
+    answer="tui_train.cli.runs.runs:runs_answer",
+)
 @JSON_OPTION
 @host_option("List the runs on that host, whoever started them.")
 @click.pass_context
@@ -100,7 +109,7 @@ def runs(context: click.Context, host: str | None, *, as_json: bool) -> None:
         raise click.UsageError(f"--on only lists: write it after {context.invoked_subcommand}, if that takes it.")
 
 
-@runs.command("rm")
+@runs.command("rm", reads="the run folders", removes="the run folders with logs and checkpoints, also on their host")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @host_option("Remove RUNs of `runs --on NAME` from that host; copies of them here stay.")
 @click.option("--here", is_flag=True, help="Of a run on a host, remove only its folder here.")
@@ -117,7 +126,7 @@ def runs_rm(runs: tuple[str, ...], host: str | None, *, here: bool, yes: bool) -
         tidy.remove_runs(runs, yes=yes, only_here=here)
 
 
-@runs.command("mv")
+@runs.command("mv", reads="the run folder", writes="the run folder by its new name", removes="the one by its old name")
 @click.argument("run")
 @click.argument("name")
 def runs_mv(run: str, name: str) -> None:
@@ -127,7 +136,7 @@ def runs_mv(run: str, name: str) -> None:
     tidy.rename_run(run, name)
 
 
-@runs.command("note")
+@runs.command("note", reads="the run folder", writes="its note", removes="the note, where TEXT is empty")
 @click.argument("run")
 @click.argument("text", required=False)
 def runs_note(run: str, text: str | None) -> None:
@@ -137,7 +146,11 @@ def runs_note(run: str, text: str | None) -> None:
     tidy.print_or_write_note(run, text)
 
 
-@cli.group(invoke_without_command=True)
+@cli.group(
+    invoke_without_command=True,
+    reads="the queue of this machine or of --on",
+    answer="tui_train.cli.runs.queue:queue_answer",
+)
 @JSON_OPTION
 @host_option("List what waits on that host.")
 @click.pass_context
@@ -151,7 +164,7 @@ def queue(context: click.Context, host: str | None, *, as_json: bool) -> None:
         raise click.UsageError(f"--on only lists: {context.invoked_subcommand} knows itself where RUN is.")
 
 
-@queue.command("first")
+@queue.command("first", reads="the queue", writes="the order of your own runs in it")
 @RUN_ARGUMENT
 def queue_first(run: str) -> None:
     """Let RUN go before all other runs of yours that wait; other users keep their places."""
@@ -160,7 +173,7 @@ def queue_first(run: str) -> None:
     queue.move_run(run, to_front=True)
 
 
-@queue.command("last")
+@queue.command("last", reads="the queue", writes="the order of your own runs in it")
 @RUN_ARGUMENT
 def queue_last(run: str) -> None:
     """Let RUN go after all other runs of yours that wait."""
@@ -169,7 +182,7 @@ def queue_last(run: str) -> None:
     queue.move_run(run, to_front=False)
 
 
-@cli.command()
+@cli.command(reads="the run folder", trained="with --follow")
 @RUN_ARGUMENT
 @click.option("--follow", "-f", is_flag=True, help="Follow until the run ends.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Show only this attempt.")
@@ -182,7 +195,7 @@ def logs(run: str, attempt: int | None, *, follow: bool) -> None:
     watch.print_logs(run, attempt, follow=follow)
 
 
-@cli.command()
+@cli.command(reads="the log, or the run folder", answer="tui_train.cli.results.diagnose:DiagnosisAnswer")
 @click.argument("log", shell_complete=lazy_completer("logs"))
 @click.option("--exit-code", type=int, metavar="N", help="Exit code of the training, if known.")
 @JSON_OPTION
@@ -193,7 +206,7 @@ def diagnose(log: str, exit_code: int | None, *, as_json: bool) -> None:
     diagnose.print_diagnosis(log, exit_code, as_json=as_json)
 
 
-@cli.command()
+@cli.command(reads="the run folder", trained="without a terminal")
 @RUN_ARGUMENT
 def attach(run: str) -> None:
     """Open RUN in the wizard; without a terminal, follow its log."""
@@ -202,7 +215,7 @@ def attach(run: str) -> None:
     watch.attach_run(run)
 
 
-@cli.command()
+@cli.command(reads="the run folders", stops="the runs, with every process of them")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=lazy_completer("runs"))
 @click.option("--now", is_flag=True, help="Stop at once, without time to save.")
 def stop(runs: tuple[str, ...], *, now: bool) -> None:
@@ -212,7 +225,12 @@ def stop(runs: tuple[str, ...], *, now: bool) -> None:
     stop_runs_and_report(runs, at_once=now)
 
 
-@cli.command()
+@cli.command(
+    reads="the run folder",
+    writes="the same run folder",
+    starts="its training; --detach leaves it",
+    trained="always",
+)
 @RUN_ARGUMENT
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
 @click.option("--force", is_flag=True, help="Start also a run that would fail again, or has finished.")
@@ -224,21 +242,23 @@ def resume(run: str, *, detach: bool, force: bool, when_free: "WhenFree") -> Non
     start.resume_run(run, detach=detach, force=force, when_free=when_free)
 
 
-@cli.command()
+@cli.command(
+    reads="the profile, and the files that it names",
+    sends="what its hosts lack, replacing other versions there",
+)
 @PROFILE_ARGUMENT
 @host_option("Send to that host (one of `tui-train hosts`, or a name for ssh), not to that of the profile.")
 @SET_OPTION
-@click.option("--dry-run", is_flag=True, help="Only print what would be sent.")
 @click.option("--yes", "-y", is_flag=True, help="Send without asking.")
-def send(profile: str, edits: tuple[str, ...], host: str | None, *, dry_run: bool, yes: bool) -> None:
+def send(profile: str, edits: tuple[str, ...], host: str | None, *, yes: bool) -> None:
     """Copy the project, data and model of PROFILE from here to its hosts, to the same paths."""
     from tui_train.cli.runs import send
 
     source = facts_source_of_options(None, host)
-    send.send_profile_files(profile, edits, source, dry_run=dry_run, confirmed=yes)
+    send.send_profile_files(profile, edits, source, confirmed=yes)
 
 
-@cli.command()
+@cli.command(reads="the run folder on its host", writes="the results, in the run folder here")
 @RUN_ARGUMENT
 @click.option("--checkpoints", is_flag=True, help="Fetch its checkpoints too.")
 def fetch(run: str, *, checkpoints: bool) -> None:
@@ -248,7 +268,11 @@ def fetch(run: str, *, checkpoints: bool) -> None:
     runs.fetch_results_and_report(run, checkpoints=checkpoints)
 
 
-@cli.command()
+@cli.command(
+    reads="the run folder, its machine",
+    writes="FILE, else RUN.tar.gz",
+    removes="with --force the file of that name",
+)
 @RUN_ARGUMENT
 @click.argument("file", required=False, type=FILE_TYPE)
 @click.option("--force", is_flag=True, help="Replace an existing file.")
@@ -259,7 +283,7 @@ def report(run: str, file: Path | None, *, force: bool) -> None:
     runs.write_run_archive(run, file, force=force)
 
 
-@cli.command()
+@cli.command(reads="the run folders", answer="tui_train.cli.results.compare:ComparisonAnswer")
 @click.argument("runs", nargs=-1, required=True)
 @click.option(
     "--metric",
@@ -292,7 +316,7 @@ _TRUST_OPTION = click.option(
 _RESULT_HOST_OPTION = host_option("On the run's host, also where its result was fetched.")
 
 
-@cli.command()
+@cli.command(reads="the run folder", answer="tui_train.cli.results.result:ResultAnswer")
 @RUN_ARGUMENT
 @JSON_OPTION
 def result(run: str, *, as_json: bool) -> None:
@@ -302,7 +326,7 @@ def result(run: str, *, as_json: bool) -> None:
     result.print_result(run, as_json=as_json)
 
 
-@cli.command()
+@cli.command(reads="the logs of the run", answer="tui_train.cli.results.metrics:MetricsAnswer")
 @RUN_ARGUMENT
 @JSON_OPTION
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a row for each step, of very many for each bucket.")
@@ -316,7 +340,7 @@ def metrics(run: str, only: tuple[str, ...], *, as_json: bool, as_csv: bool) -> 
     metrics.print_metrics(run, only, as_json=as_json, as_csv=as_csv)
 
 
-@cli.command()
+@cli.command(reads="the result of the run, its base model", writes="FOLDER, which has to be new")
 @RUN_ARGUMENT
 @click.argument("folder")
 @click.option(
@@ -339,7 +363,7 @@ def merge(  # noqa: PLR0913 - one for each option
     result.merge_adapter_and_report(run, folder, MergeOptions(base, python, trusted, host or ""))
 
 
-@cli.command("try")
+@cli.command("try", reads="the result of the run, loaded by the Python that trained")
 @RUN_ARGUMENT
 @click.option("--prompt", metavar="TEXT", default=None, help="Answer this and end; without it, piped text or a chat.")
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", default=256, show_default=True)
@@ -356,7 +380,13 @@ def try_(  # noqa: PLR0913 - one for each option
     result.chat_with_result(run, prompt, max_tokens, python, host or "", base=base, trusted=trusted)
 
 
-@cli.command()
+@cli.command(
+    reads="the result of the run, its base model",
+    writes="the scores, in the run folder",
+    starts="the Python that trained, until it is done",
+    answer="tui_train.cli.results.evaluate:EvaluationAnswer",
+    exit_codes={1: "no difference", 2: "worse"},
+)
 @RUN_ARGUMENT
 @click.option("--by", metavar="HOW", default="loss", help="loss, exact, regex:PATTERN, function:FILE.py:NAME.")
 @click.option("--data", multiple=True, metavar="FILE", help="Rows to score, in place of those that the run held out.")
@@ -412,7 +442,7 @@ def evaluate(  # noqa: PLR0913 - one for each option
         evaluate.evaluate_and_print(run, options, against, as_json=as_json)
 
 
-@cli.command("export-model")
+@cli.command("export-model", reads="the result of the run", writes="FOLDER, which has to be new")
 @RUN_ARGUMENT
 @click.argument("folder")
 @click.option(
@@ -455,7 +485,12 @@ def export_model(  # noqa: PLR0913 - one for each option
     export_model.export_and_report(run, folder, options)
 
 
-@cli.command()
+@cli.command(
+    reads="the result of the run, the repository on the Hub",
+    sends="the result and its card",
+    answer="tui_train.cli.results.publish:PublishAnswer",
+    dry_run_answer="tui_train.cli.results.publish:PublishAnswer",
+)
 @RUN_ARGUMENT
 @click.argument("repo")
 @click.option("--public", is_flag=True, help="Let all see it; without that the new repository is private.")

@@ -2,13 +2,15 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import click
+from msgspec import UnsetType
 
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.own_command import own_command
 from tui_train.base.text import loss_text, size_text, visible
+from tui_train.cli import answers
 from tui_train.cli.printing import aligned_table_text, print_json
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.facts.other_machines import machine_files
@@ -18,7 +20,7 @@ from tui_train.places.jobs import refresh_jobs
 from tui_train.profile import hosts, store
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.progress import Progress
-from tui_train.runner.run_folder.state import RunStatus
+from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs import archive, rundir
 from tui_train.runs.follow import read_progress
 from tui_train.runs.remote_run import read_remote_place
@@ -28,6 +30,15 @@ from tui_train.runs.slurm_job import queue_reason_text, read_queued_job
 from tui_train.runs.status import ListedRun, read_listed_runs, read_status, steps_made
 from tui_train.views import plain_text
 from tui_train.views.run_digest import ENDED_LOG_TAIL_BYTES
+
+
+def runs_answer() -> object:
+    """Return the type of what `print_runs` prints as JSON: of a damaged run, the state alone."""
+    attempt = answers.joined_type("AttemptStatus", AttemptStatus)
+    known = {name: hint | UnsetType for name, hint in get_type_hints(RunStatus).items() if name != "state"}
+    known["attempts"] = tuple[attempt, ...] | UnsetType  # type: ignore[valid-type]
+    run = answers.joined_type("RunAnswer", run=str, path=str | None, state=str, **known, damage=str, note=str)
+    return tuple[run, ...]  # type: ignore[valid-type]
 
 
 def print_runs(host: str, *, as_json: bool) -> None:
@@ -101,6 +112,9 @@ def _listed_run_data(listed: ListedRun, *, is_here: bool) -> dict[str, Any]:
 def stop_runs_and_report(references: tuple[str, ...], *, at_once: bool) -> None:
     """End runs; `at_once` without time to save."""
     runs = [_find_run_to_stop(reference) for reference in references]
+    if answers.is_dry_run() or answers.answers_in_json():
+        at_work = (run for run in runs if _is_at_work(run, _ask_state_before_stop(run)))
+        answers.announce_changes(stops=tuple(run.name for run in at_work))
     # What waits for the end of one before it is not to begin meanwhile.
     for run in sorted(runs, key=lambda each: each.name, reverse=True):
         _stop_run_and_report(run, at_once=at_once)
@@ -111,15 +125,23 @@ def _find_run_to_stop(reference: str) -> RunDir:
     return run or rundir.find_run(reference)
 
 
-def _stop_run_and_report(run: RunDir, *, at_once: bool) -> None:
+def _ask_state_before_stop(run: RunDir) -> RunStatus:
     try:
-        before = place_of_run(run).ask_state(run, with_log=False)
+        return place_of_run(run).ask_state(run, with_log=False)
     except StartUnderWay:
-        before = read_status(run)
+        return read_status(run)
     except Unavailable as error:
         raise type(error)(f"{visible(run.name)} was not stopped: {error.message}", error.remedy) from None
+
+
+def _is_at_work(run: RunDir, status: RunStatus) -> bool:
     # The job of a run that is lost may be queued again.
-    if not (before.live or before.leftover or before.container or read_queued_job(run.path)):
+    return bool(status.live or status.leftover or status.container or read_queued_job(run.path))
+
+
+def _stop_run_and_report(run: RunDir, *, at_once: bool) -> None:
+    before = _ask_state_before_stop(run)
+    if not _is_at_work(run, before):
         click.echo(f"{visible(run.name)} is not running: {plain_text.run_state_text(before)}")
         return
     ended = place_of_run(run).stop(run, at_once=True) if at_once else stop_run_with_grace(run, before)
@@ -165,6 +187,8 @@ def next_commands_text(run: RunDir, status: RunStatus) -> str:
 def fetch_results_and_report(reference: str, *, checkpoints: bool) -> None:
     """Copy the output folder of a run from its host; without its checkpoints unless they are asked for."""
     run = rundir.find_run(reference)
+    fetched_results.require_place_to_fetch_from(run)
+    answers.announce_changes(writes=(str(run.path),))
     result = fetched_results.fetch_results(run, with_checkpoints=checkpoints)
     status = read_status(run)
     what = f"{size_text(result.size)} fetched" if result.size else "nothing new was fetched"
@@ -184,6 +208,7 @@ def write_run_archive(reference: str, file: Path | None, *, force: bool) -> None
         path /= f"{name}.tar.gz"
     if not force and os.path.lexists(path):
         raise archive.already_exists_error(path)
+    answers.announce_changes(writes=(str(path.absolute()),))
     files = archive.masked_archive_entries(run, _probe_for_machine_file(run))
     archive.write_archive(path, name, files, replace=force)
     rows = [

@@ -9,6 +9,7 @@ import click
 from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.base.errors import BadInput
 from tui_train.base.text import display_path, names_text, percent, quantity, size_text, visible
+from tui_train.cli import answers
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.facts.scripts.project_files import FileSet, folder_file_set, project_file_set
 from tui_train.places.sent_files import HostToSendTo, MissingFiles, find_missing_files, send_missing_files
@@ -20,9 +21,7 @@ _MAX_NAMES = 8
 _PROGRESS_SECONDS = 1.0
 
 
-def send_profile_files(
-    reference: str, edits: tuple[str, ...], source: FactsSource, *, dry_run: bool, confirmed: bool
-) -> None:
+def send_profile_files(reference: str, edits: tuple[str, ...], source: FactsSource, *, confirmed: bool) -> None:
     """Copy the project and the other files of a profile to its hosts, after showing and asking what is sent."""
     profile = apply_edits(load_profile(reference), edits)
     targets = _hosts_to_send_to(profile, source_for_profile(profile, source).host)
@@ -30,10 +29,18 @@ def send_profile_files(
     for file_set in file_sets:
         _print_file_set(file_set)
     missing = [(host, _missing_on(host, file_sets)) for host in targets]
-    if dry_run or not any(each for _, each in missing):
+    answers.announce_changes(
+        sends=tuple(
+            f"{host.name}:{each.folder}/{file.name}"
+            for host, sets in missing
+            for each in sets
+            for file, _ in each.files
+        )
+    )
+    if not any(each for _, each in missing):
         return
     if not confirmed:
-        if not sys.stdin.isatty():
+        if answers.answers_in_json() or not sys.stdin.isatty():
             raise BadInput("nothing is sent without a yes", "Look at the list, then send it: --yes")
         click.confirm("Send?", abort=True)
     for place, (host, files) in enumerate(missing):

@@ -10,10 +10,11 @@ import click
 from tui_train.actions.machine_facts import FactsSource, require_training_on_this_machine, source_for_profile
 from tui_train.actions.run_array import prepare_members
 from tui_train.actions.training_hosts import probe_facts_for_start
+from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import EndedBySignal, TuiTrainError, Unavailable
 from tui_train.base.own_command import own_command
 from tui_train.base.text import display_path, duration_text, grouped_digits, size_text, visible
-from tui_train.cli import printing
+from tui_train.cli import answers, printing
 from tui_train.cli.plans.plans import (
     apply_edits,
     apply_fixes_of_errors,
@@ -83,12 +84,15 @@ def run_profile(  # noqa: PLR0913 - one for each option
         if array:
             members = prepare_members(profile, array, facts)
             arrays.report_findings_of_members(members)
+            answers.announce_changes(starts=tuple(f"{profile.name} with {member.edit}" for member in members))
             arrays.start_members_and_report(members, place, when_free)
             return
         prepared = prepare_plan(make_setup(profile, facts_with_idle_gpus(facts) if when_free else facts))
         plan = print_findings_and_require_plan(prepared, starts=True)
+        answers.announce_changes(starts=(plan.name,), writes=(str(runs_folder()),))
     with defer_signals(click.echo) as interrupts:
         started = place.submit(prepared, plan, interrupts, when_free=when_free)
+        answers.announce_changes(starts=(started.name,), writes=(str(started.path),))
         with _exit_on_lost_terminal(interrupts):
             print_notes_for_other_machines(plan)
             if late := late_code_text(started.path):
@@ -123,6 +127,7 @@ def resume_run(reference: str, *, detach: bool, force: bool, when_free: WhenFree
         again = f"In the same folder, over what it may have saved: tui-train resume {name} --force"
         raise Unavailable(f"{name} {why_not}", f"{resume_or_restart_remedy(run_dir)}\n  {again}")
     with defer_signals(click.echo) as interrupts:
+        answers.announce_changes(starts=(run_dir.name,), writes=(str(run_dir.path),))
         words = place_of_run(run_dir).resume(run_dir, interrupts, when_free=when_free)
         with _exit_on_lost_terminal(interrupts):
             if why_not == NO_CHECKPOINT_REASON:
@@ -136,8 +141,10 @@ def run_quickstart(edits: tuple[str, ...]) -> None:
     """Plan, train and report with defaults."""
     with _report_interrupted_start():
         prepared, plan, on_cpu = _plan_quickstart(edits)
+        answers.announce_changes(starts=(plan.name,), writes=(str(runs_folder()),))
     with defer_signals(click.echo) as interrupts:
         started = Place().submit(prepared, plan, interrupts)
+        answers.announce_changes(starts=(started.name,), writes=(str(started.path),))
         with _exit_on_lost_terminal(interrupts):
             click.echo(f"3 Running in {visible(str(started.path))}")
         progress, status = _stream_started_run(started, interrupts)

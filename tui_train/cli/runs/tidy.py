@@ -7,6 +7,7 @@ import click
 
 from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.text import quantity, size_text, visible
+from tui_train.cli import answers
 from tui_train.places import place_of_run
 from tui_train.places.host_questions import ask_removable_size, ask_removal, find_runs_on_host
 from tui_train.places.run_copies import other_hosts_of_run
@@ -14,7 +15,7 @@ from tui_train.profile import store
 from tui_train.profile.hosts import host_address
 from tui_train.runner.system.folder_usage import folder_usage
 from tui_train.runs import folders, rundir
-from tui_train.runs.remote_run import read_run_place
+from tui_train.runs.remote_run import read_remote_place, read_run_place
 from tui_train.runs.rundir import RunDir
 
 
@@ -36,6 +37,7 @@ def remove_runs(references: Sequence[str], *, yes: bool, only_here: bool = False
         others = f", and its copies on {visible(', '.join(copies))}" if copies else ""
         click.echo(f"{visible(run.name)}  {size_text(taken)}{there}{others}")
     total = sum(sizes.values()) + sum(elsewhere.values())
+    answers.announce_changes(removes=tuple(path for run in runs for path in _folders(run, only_here=only_here)))
     _confirm_removal(f"Remove {quantity(len(runs), 'run')}, {size_text(total)}?", yes=yes)
     freed, removed = 0, 0
     try:
@@ -44,6 +46,14 @@ def remove_runs(references: Sequence[str], *, yes: bool, only_here: bool = False
             removed += 1
     finally:
         click.echo(f"removed {quantity(removed, 'run')}, freed {size_text(freed)}")
+
+
+def _folders(run: RunDir, *, only_here: bool) -> tuple[str, ...]:
+    """Return a run's folder here, and those on hosts as HOST:FOLDER."""
+    there = None if only_here else read_remote_place(run.path)
+    copies = () if only_here else other_hosts_of_run(run)
+    on_host = (f"{there.host}:{there.folder}",) if there and not there.shared else ()
+    return (str(run.path), *on_host, *(f"{host}:{run.name}" for host in copies))
 
 
 def _size_elsewhere(run: RunDir) -> int:
@@ -61,6 +71,7 @@ def remove_runs_on_host(references: Sequence[str], host: str, *, yes: bool) -> N
     for place, taken in sizes.items():
         click.echo(f"{visible(place.folder)}  {size_text(taken)}")
     total = size_text(sum(sizes.values()))
+    answers.announce_changes(removes=tuple(f"{host}:{place.folder}" for place in places))
     _confirm_removal(f"Remove {quantity(len(places), 'run')} on {visible(host)}, {total}?", yes=yes)
     for place in places:
         ask_removal(place, ended=True)
@@ -71,6 +82,7 @@ def rename_run(reference: str, new_name: str) -> None:
     """Rename a run and print its new id."""
     run = rundir.find_run(reference, by_profile=False)
     place_of_run(run).refuse_if_active(run)
+    answers.announce_changes(writes=(str(folders.renamed_run_folder(run, new_name)),), removes=(str(run.path),))
     renamed = folders.rename_run(run, new_name)
     click.echo(f"renamed to {visible(renamed.name)}")
 
@@ -81,6 +93,9 @@ def print_or_write_note(reference: str, text: str | None) -> None:
     if text is None:
         click.echo(visible(run.note()) or f"{visible(run.name)} has no note")
         return
+    folders.require_short_note(text)
+    where = (str(run.note_file),)
+    answers.announce_changes(writes=where if text.strip() else (), removes=() if text.strip() else where)
     folders.write_note(run, text)
     click.echo(f"{'noted' if text.strip() else 'no note any more'}: {visible(run.name)}")
 
@@ -90,6 +105,7 @@ def remove_profiles(names: Sequence[str], *, yes: bool) -> None:
     wanted = tuple(dict.fromkeys(names))
     for name in wanted:
         store.saved_profile_path(name)
+    answers.announce_changes(removes=tuple(str(store.saved_profile_path(name)) for name in wanted))
     _confirm_removal(f"Remove {quantity(len(wanted), 'profile')}: {visible(', '.join(wanted))}?", yes=yes)
     for name in wanted:
         store.remove_profile(name)
@@ -98,11 +114,14 @@ def remove_profiles(names: Sequence[str], *, yes: bool) -> None:
 
 def rename_profile(name: str, new_name: str) -> None:
     """Rename a saved profile."""
+    old = str(store.saved_profile_path(name))
+    answers.announce_changes(writes=(str(store.path_for_copy(name, new_name)),), removes=(old,))
     click.echo(f"renamed to {visible(str(store.rename_profile(name, new_name)))}")
 
 
 def duplicate_profile(name: str, new_name: str) -> None:
     """Save a profile once more."""
+    answers.announce_changes(writes=(str(store.path_for_copy(name, new_name)),))
     click.echo(f"saved {visible(str(store.duplicate_profile(name, new_name)))}")
 
 
@@ -110,6 +129,6 @@ def _confirm_removal(question: str, *, yes: bool) -> None:
     """Ask before something is removed; Unavailable where there is no terminal to ask on."""
     if yes:
         return
-    if not sys.stdin.isatty():
+    if answers.answers_in_json() or not sys.stdin.isatty():
         raise Unavailable("no terminal to confirm on, so nothing was removed", "Add --yes to remove without asking.")
     click.confirm(question, abort=True)

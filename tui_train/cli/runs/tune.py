@@ -2,14 +2,13 @@
 
 import shlex
 import sys
-from typing import Any
 
 import click
 import msgspec
 
 from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, source_for_profile
 from tui_train.actions.training_hosts import probe_facts_for_start
-from tui_train.actions.tune.search import MAX_TRIALS
+from tui_train.actions.tune.search import MAX_TRIALS, Trial, TrialSetting
 from tui_train.actions.tune.space import settings_to_try
 from tui_train.actions.tune.tune import (
     TRIAL_TABLE_FILE,
@@ -28,6 +27,27 @@ from tui_train.cli import printing
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.memory.data_defaults import make_setup
 from tui_train.profile import fields
+
+
+class SettingToTry(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting to try, whether it is expected to fit, and whether it is the profile's own, tried first."""
+
+    setting: TrialSetting
+    memory: str
+    first: bool
+
+
+SettingsToTry = tuple[SettingToTry, ...]
+
+
+class TuningAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The trials, the fastest setting and the edits that choose it, null where none was timed."""
+
+    folder: str
+    tokens_per_sample: int | None
+    trials: tuple[Trial, ...]
+    best: TrialSetting | None
+    change: dict[str, fields.FieldValue] | None
 
 
 def tune_profile(  # noqa: PLR0913 - one for each option
@@ -71,7 +91,7 @@ def tune_profile(  # noqa: PLR0913 - one for each option
     if state is None:
         sys.exit(code)
     if as_json:
-        printing.print_json(_tuning_data(state))
+        printing.print_json(_tuning_answer(state))
     else:
         click.echo("\n".join(_tuning_result_lines(reference, edits, source.host, state)))
     sys.exit(code or (0 if state.recommended_trial else 1))
@@ -102,7 +122,7 @@ def print_settings_to_try(
     if as_json:
         printing.print_json(
             [
-                {"setting": setting, "memory": band, "first": setting == among.profile_setting}
+                SettingToTry(setting=setting, memory=band, first=setting == among.profile_setting)
                 for setting, band in expected.items()
             ]
         )
@@ -135,11 +155,11 @@ def _tuning_result_lines(reference: str, edits: tuple[str, ...], host: str, stat
     return lines
 
 
-def _tuning_data(state: TuningState) -> dict[str, Any]:
-    return {
-        "folder": str(state.folder),
-        "tokens_per_sample": state.tokens_per_sample,
-        "trials": state.trials,
-        "best": state.recommended_trial.setting if state.recommended_trial else None,
-        "change": dict(state.change.edits) if state.change else None,
-    }
+def _tuning_answer(state: TuningState) -> TuningAnswer:
+    return TuningAnswer(
+        folder=str(state.folder),
+        tokens_per_sample=state.tokens_per_sample,
+        trials=state.trials,
+        best=state.recommended_trial.setting if state.recommended_trial else None,
+        change=dict(state.change.edits) if state.change else None,
+    )
