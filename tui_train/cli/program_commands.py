@@ -11,7 +11,7 @@ def spec() -> None:
     from tui_train.cli.printing import print_json
     from tui_train.cli.spec import command_surface
 
-    print_json(command_surface())
+    print_json(command_surface(cli))
 
 
 @cli.command()

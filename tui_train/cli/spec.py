@@ -12,16 +12,16 @@ from msgspec import Struct
 from tui_train import __version__
 from tui_train.checks.finding import Finding
 from tui_train.cli.answers import ErrorAnswer
-from tui_train.cli.group import CHANGE_VERBS, MEANING_BY_EXIT_CODE, Command, Group, cli
+from tui_train.cli.group import CHANGE_VERBS, MEANING_BY_EXIT_CODE, Command, Group
 from tui_train.profile.types import Profile
 from tui_train.runner.run_folder.events import JournalEvent
 
 _REF_TEMPLATE = "#/$defs/{name}"
 
 
-def command_surface() -> dict[str, Any]:
-    """Return all commands, exit codes and schemas; a schema's `#/$defs/NAME` is in `$defs` of the whole."""
-    commands = dict(known_commands())
+def command_surface(program: Group) -> dict[str, Any]:
+    """Return the commands of a program, exit codes and schemas, whose `#/$defs/NAME` is in `$defs` of the whole."""
+    commands = dict(known_commands(program))
     references = {
         reference: type_of_answer(reference)
         for command in commands.values()
@@ -41,7 +41,7 @@ def command_surface() -> dict[str, Any]:
     }
 
 
-def known_commands(group: Group = cli, before: str = "") -> Iterator[tuple[str, Command | Group]]:
+def known_commands(group: Group, before: str = "") -> Iterator[tuple[str, Command | Group]]:
     """Yield all commands by their whole name; groups that do something without another word are among them."""
     for name, command in sorted(group.commands.items()):
         if isinstance(command, Group):

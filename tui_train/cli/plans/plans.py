@@ -20,11 +20,12 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import size_text, visible
 from tui_train.checks import Finding, find_problems
 from tui_train.cli import answers, printing
-from tui_train.facts.gpus.gpu_sets import CardSet, recommended_uuids
-from tui_train.facts.gpus.verdicts import GpuVerdict, gpu_verdicts
+from tui_train.facts.gpus.gpu_sets import recommended_uuids
+from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.machine import container_images, probe, trusted_pythons
 from tui_train.facts.other_machines import machine_files, remote
-from tui_train.facts.types import Cluster, Facts, Gpu, Machine, Toolchain
+from tui_train.facts.other_machines.cluster import Cluster
+from tui_train.facts.types import CardSet, Facts, Gpu, GpuVerdict, Machine, Toolchain
 from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.predict import predict_memory
 from tui_train.places.host_questions import run_command_on
@@ -107,7 +108,7 @@ def facts_answer() -> type[Struct]:
         "FactsAnswer",
         machine=machine,
         cluster=Cluster | UnsetType,
-        gpus=tuple[gpu, ...],
+        gpus=tuple[gpu, ...],  # type: ignore[valid-type]
         sets=tuple[CardSet, ...],
         all_blocked=str,
         judged_for=Toolchain | None,

@@ -1,7 +1,7 @@
 """`tui-train compare`: prints runs side by side."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 from msgspec import Struct
@@ -43,9 +43,9 @@ class ComparedRunAnswer(Struct, frozen=True, kw_only=True):
     eval_loss_best_step: int | None
     tokens_per_second: float | None
     memory_peak: int | None
-    losses: list[tuple[int, float | None]]
-    eval_losses: list[tuple[int, float | None]]
-    metrics: dict[str, list[tuple[float, float | None]]]
+    losses: Sequence[tuple[int, float | None]]
+    eval_losses: Sequence[tuple[int, float | None]]
+    metrics: Mapping[str, Sequence[tuple[float, float | None]]]
     code: RunCode | None
     settings: dict[str, str] | None
 

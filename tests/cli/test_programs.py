@@ -1,0 +1,361 @@
+"""For programs: `spec` says what can be called, and every answer, dry run and error is the JSON that it says."""
+
+import json
+import shlex
+import signal
+import sys
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+import warm
+from jsonschema import Draft202012Validator
+from support import facts, prepare_without_errors, run_cli, sleeper_profile, write_attempt_events
+
+from tui_train import __main__
+from tui_train.cli import spec
+from tui_train.cli.app import cli
+from tui_train.profile import store
+from tui_train.profile.types import Profile
+from tui_train.runs import rundir
+
+SURFACE = json.loads(json.dumps(spec.command_surface(cli)))
+COMMANDS = {command["name"]: command for command in SURFACE["commands"]}
+VERBS = ("writes", "removes", "starts", "stops", "sends")
+# Whatever cards the machine of the tests has.
+CPU = ("--set", "hardware.device=cpu")
+SMALL = ("layers=1", "hidden_size=16", "heads=2", "sequence_length=16", "steps=2", "checkpoint_every=1")
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+
+
+def strict(schema):
+    """A schema by which an object has no other keys than those that it names."""
+    if isinstance(schema, dict):
+        closed = {"additionalProperties": False} if "properties" in schema else {}
+        return closed | {key: strict(value) for key, value in schema.items()}
+    return [strict(each) for each in schema] if isinstance(schema, list) else schema
+
+
+DEFINITIONS = strict(deepcopy(SURFACE["$defs"]))
+
+
+def check(value, schema):
+    errors = [*Draft202012Validator({**schema, "$defs": DEFINITIONS}).iter_errors(value)]
+    assert not errors, [(error.json_path, error.message[:200]) for error in errors]
+
+
+def call(monkeypatch, capsys, *words):
+    """The exit code and the answer of a command, in this very process."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    monkeypatch.setattr(sys, "argv", ["tui-train", *words])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    capsys.readouterr()
+    try:
+        with pytest.raises(SystemExit) as ended:
+            __main__.main()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return ended.value.code, json.loads(capsys.readouterr().out)
+
+
+def answer(command, *words, code=0):
+    """What a real command answers, which is as `spec` says it."""
+    told = json.loads(run_cli(*command.split(), *words, "--json", code=code).stdout)
+    kind = "dry_run_answer" if "--dry-run" in words else "answer"
+    check(told, COMMANDS[command][kind])
+    return told
+
+
+def flags(command):
+    return {flag for option in command["options"] for flag in option["flags"]}
+
+
+# What can be called
+
+
+def test_schemas_are_schemas_and_lead_to_definitions():
+    for definition in SURFACE["$defs"].values():
+        Draft202012Validator.check_schema(definition)
+    text = json.dumps(SURFACE)
+    names = {part.partition('"')[0] for part in text.split('"#/$defs/')[1:]}
+    assert names <= set(SURFACE["$defs"])
+    assert {"PlanAnswer", "Finding", "Profile", "Event", "ErrorAnswer", "Changes"} <= set(SURFACE["$defs"])
+
+
+def test_what_changes_something_has_a_dry_run_and_answers():
+    for name, command in COMMANDS.items():
+        changes = any(command[verb] for verb in VERBS)
+        if changes and not command["changes_only_with"]:
+            assert {"--dry-run", "--json"} <= flags(command), name
+            assert command["answer"], name
+            assert command["dry_run_answer"], name
+        else:
+            assert "--dry-run" not in flags(command), name
+            assert command["changes_only_with"] in {"", *flags(command)}, name
+        assert bool(command["answer"]) == ("--json" in flags(command)), name
+    assert {name for name, command in COMMANDS.items() if command["ends_with_code_of_training"]} == {
+        "run", "quickstart", "resume", "logs", "attach",
+    }  # fmt: skip
+
+
+def test_a_parameter_says_its_type_choices_limits_and_default():
+    seconds = next(each for each in COMMANDS["tune"]["options"] if each["flags"] == ["--seconds"])
+    assert (seconds["type"], seconds["default"], seconds["minimum"], seconds["maximum"]) == ("integer", 180, 5, 3600)
+    method = next(each for each in COMMANDS["data"]["options"] if each["flags"] == ["--method"])
+    assert method["choices"][:2] == ["sft", "dpo"]
+    files = COMMANDS["data"]["arguments"][0]
+    assert (files["required"], files["multiple"], files["type"]) == (True, True, "path")
+    assert COMMANDS["evaluate"]["exit_codes"] == {"1": "no difference", "2": "worse"}
+
+
+def test_skill_names_no_command_but_where_to_look():
+    text = run_cli("skill").stdout
+    head = text.split("---\n")[1]
+    assert head.startswith("name: tui-train\ndescription: ")
+    assert "`tui-train spec`" in text
+    assert not {name for name in COMMANDS if f"`tui-train {name}" in text} - {"spec"}
+
+
+# Errors
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_wrong_argument_is_answered_in_json(name, monkeypatch, capsys):
+    code, told = call(monkeypatch, capsys, *name.split(), "--no-such-option", "--json")
+    check(told, SURFACE["error"])
+    assert (code, told["exit_code"]) == (64, 64)
+    assert "--no-such-option" in told["error"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("plan", "none"), 66),
+        (("plan", "quickstart", "--set", "recipe.steps=x"), 65),
+        (("result", "none"), 66),
+        (("runs", "rm", "none"), 66),
+        (("stop", "none"), 66),
+        (("keys", "nothing-like-it"), 65),
+        (("hosts", "rm", "none"), 66),
+        (("hosts", "add", "-x", "--dry-run"), 64),
+        (("merge", "none", "folder", "--dry-run"), 66),
+        (("nemo", "import", "none", "out", "--dry-run"), 69),
+        (("evaluate", "none"), 66),
+        (("profiles", "rm", "none", "--dry-run"), 66),
+        (("data", "none.jsonl"), 66),
+        (("metrics", "none", "--csv"), 64),
+        (("new", "last"), 65),
+    ],
+)
+def test_an_error_is_answered_in_json(words, code, monkeypatch, capsys):
+    ended, told = call(monkeypatch, capsys, *words, "--json")
+    check(told, SURFACE["error"])
+    assert (ended, told["exit_code"], told["why"]) == (code, code, SURFACE["exit_codes"][str(code)])
+    assert told["fix"]
+
+
+def test_a_refused_start_says_what_was_found():
+    told = json.loads(run_cli("run", "quickstart", *CPU, "--set", "recipe.global_batch=7", "--json", code=65).stdout)
+    check(told, SURFACE["error"])
+    assert told["error"] in {finding["message"] for finding in told["findings"]}
+    assert not rundir.list_runs()
+
+
+def test_nothing_is_asked_of_a_program(monkeypatch, capsys):
+    store.save_profile(Profile(name="mine"))
+    code, told = call(monkeypatch, capsys, "profiles", "rm", "mine", "--json")
+    assert (code, told["fix"]) == (69, "Add --yes to remove without asking.")
+    assert store.saved_profile_names() == ("mine",)
+
+
+# Dry runs
+
+
+def tree(folder):
+    """All that lies below a folder; what caches keep of the machine is no change."""
+    return {
+        path: path.read_bytes() if path.is_file() else None
+        for path in Path(folder).rglob("*")
+        if ".cache" not in path.parts and "chosen" not in path.name
+    }
+
+
+@pytest.fixture
+def world():
+    """A saved profile, a host, and a run that has ended."""
+    store.save_profile(Profile(name="mine"))
+    run_cli("hosts", "add", "box", "me@box")
+    chosen = sleeper_profile("--seconds=0.1")
+    run = rundir.create_run_folder("ended", prepare_without_errors(chosen, facts()).files)
+    write_attempt_events(run, 5.0, "failed", exit_code=1)
+    run.attempt_log(1).write_text("step 1/2 loss 3.5\nstep 2/2 loss 3.0\nRuntimeError: broken\n")
+    return run
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "done"),
+    [
+        ("new", ("other",), {"writes": "other.toml"}),
+        ("profiles change", ("mine", "--set", "recipe.steps=3"), {"writes": "mine.toml"}),
+        ("profiles cp", ("mine", "copy"), {"writes": "copy.toml"}),
+        ("profiles mv", ("mine", "moved"), {"writes": "moved.toml", "removes": "mine.toml"}),
+        ("profiles rm", ("mine", "--yes"), {"removes": "mine.toml"}),
+        ("hosts add", ("more",), {"writes": ": more"}),
+        ("hosts rm", ("box",), {"removes": ": box"}),
+        ("runs note", ("last", "a word"), {"writes": "note.txt"}),
+        ("runs mv", ("last", "moved"), {"writes": "-moved", "removes": "-ended"}),
+        ("runs rm", ("last", "--yes"), {"removes": "-ended"}),
+        ("report", ("last", "my.tar.gz"), {"writes": "my.tar.gz"}),
+        ("stop", ("last",), {}),
+        ("export", ("quickstart", "folder", *CPU), {"writes": "launch.sh"}),
+    ],
+)
+def test_a_dry_run_says_what_is_done_and_changes_nothing(world, tmp_path, command, words, done):
+    before = tree(tmp_path)
+    told = answer(command, *words, "--dry-run")
+    assert tree(tmp_path) == before
+    assert told["dry_run"]
+    assert {verb for verb in VERBS if told[verb]} == done.keys()
+    for verb, end in done.items():
+        assert any(each.endswith(end) for each in told[verb]), told
+    really = answer(command, *words)
+    assert {verb: really[verb] for verb in VERBS} == {verb: told[verb] for verb in VERBS}
+    paths = [Path(each) for each in really["writes"] if ": " not in each]
+    assert all(path.exists() for path in paths)
+    assert not any(Path(each).exists() for each in really["removes"] if ": " not in each)
+    assert (tree(tmp_path) == before) == (not done)
+
+
+def test_a_dry_run_is_words_for_people(world):
+    shown = run_cli("profiles", "rm", "mine", "--dry-run").stdout
+    assert shown == f"would remove {store.saved_profile_path('mine')}\n"
+    assert run_cli("stop", "last", "--dry-run").stdout == "nothing would be changed\n"
+
+
+def test_a_start_is_told_before_and_after(tmp_path, monkeypatch):
+    store.save_profile(sleeper_profile("--seconds=0.2", name="sleeper"))
+    before = tree(tmp_path)
+    told = answer("run", "sleeper", "--dry-run")
+    assert (told["starts"], tree(tmp_path)) == (["sleeper"], before)
+    told = answer("run", "sleeper")
+    (run,) = rundir.list_runs()
+    assert (told["starts"], told["writes"]) == ([run.name], [str(run.path)])
+    assert answer("resume", "last", "--dry-run")["starts"] == []
+    assert answer("tune", "quickstart", *CPU, "--dry-run")[0]["first"]
+
+
+# Answers
+
+
+def test_answers_are_as_the_schemas_say(world, tmp_path):
+    answer("facts")
+    plan = answer("plan", "quickstart", *CPU, "--diff")
+    assert plan["plan"]["attempts"][0]["argv"]
+    answer("plan", "quickstart", *CPU, "--set", "recipe.global_batch=7", code=65)
+    answer("estimate", "quickstart", *CPU)
+    answer("keys")
+    answer("presets")
+    answer("profiles")
+    (run,) = answer("runs")
+    assert (run["state"], run["attempts"][0]["exit_code"]) == ("failed", 1)
+    world.events_file.write_text("{}\n")
+    answer("runs")
+    answer("queue")
+    answer("compare", "last", "last", "--only", "loss") if "--only" in flags(COMMANDS["compare"]) else None
+    answer("compare", "last", "last")
+    metrics = answer("metrics", "last")
+    assert [each["metric"] for each in metrics["metrics"]] == ["loss"]
+    answer("result", "last")
+    answer("diagnose", str(world.attempt_log(1)))
+    quiet = tmp_path / "quiet.log"
+    quiet.write_text("all is well\n")
+    assert answer("diagnose", str(quiet))["class"] is None
+
+
+def test_a_profile_and_the_events_of_a_run_are_as_the_schemas_say(world):
+    for event in map(json.loads, world.events_file.read_text().splitlines()):
+        Draft202012Validator({**SURFACE["event"], "$defs": SURFACE["$defs"]}).validate(event)
+    import msgspec
+
+    check(json.loads(msgspec.json.encode(Profile())), SURFACE["profile"])
+
+
+# The whole way
+
+
+class Agent:
+    """Knows of the program only what `spec` prints."""
+
+    def __init__(self):
+        self.surface = json.loads(run_cli("spec").stdout)
+
+    def command(self, **about):
+        """The one command of which that is so: the name of its answer, and whether a verb and arguments are there."""
+        found = [each for each in self.surface["commands"] if all(self.fits(each, *item) for item in about.items())]
+        assert len(found) == 1, [each["name"] for each in found]
+        return found[0]
+
+    def fits(self, command, what, wanted):
+        if what == "answer":
+            return str((command["answer"] or {}).get("$ref")).endswith(f"/{wanted}")
+        if what == "needs":
+            return [each["name"] for each in command["arguments"] if each["required"]] == wanted
+        return wanted in command[what]
+
+    def flag(self, command, metavar="", name=""):
+        fits = (each for each in command["options"] if (metavar and each["metavar"] == metavar) or each["name"] == name)
+        return next(fits)["flags"][0]
+
+    def call(self, command, *words, code=0):
+        told = run_cli(*command["name"].split(), *words, self.flag(command, name="as_json"), code=code).stdout
+        return json.loads(told)
+
+    def edits(self, command, values):
+        flag = self.flag(command, metavar="KEY=VALUE")
+        return [word for key, value in values.items() for word in (flag, f"{key}={value}")]
+
+
+@pytest.mark.training
+@pytest.mark.whole
+def test_an_agent_that_reads_only_spec_runs_breaks_mends_and_diagnoses(tmp_path):
+    agent = Agent()
+    demo = agent.command(starts="to its end", needs=[])
+    values = {f"recipe.{word.partition('=')[0]}": word.partition("=")[2] for word in SMALL}
+    values |= {"hardware.device": "cpu", "trainer.python": warm.training()}
+    first = agent.call(demo, *agent.edits(demo, values))
+    assert len(first["starts"]) == 1
+
+    plan = agent.command(answer="PlanAnswer")
+    broken = values | {"recipe.global_batch": "7", "recipe.micro_batch": "2"}
+    found = agent.call(plan, demo["name"], *agent.edits(plan, broken), code=65)
+    assert found["plan"] is None
+    (error,) = [each for each in found["findings"] if each["level"] == "error"]
+    refused = agent.call(demo, *agent.edits(demo, broken), code=65)
+    assert refused["findings"][0]["message"] == error["message"]
+    mended = broken | {key: str(value) for key, value in error["change"]["edits"]}
+    assert agent.call(plan, demo["name"], *agent.edits(plan, mended))["plan"]
+    second = agent.call(demo, *agent.edits(demo, mended))
+
+    listed = agent.command(answer="RunAnswer") if "RunAnswer" in str(agent.surface["commands"]) else None
+    states = {each["run"]: each["state"] for each in agent.call(listed or COMMANDS["runs"])}
+    assert {states[first["starts"][0]], states[second["starts"][0]]} == {"finished"}
+
+    script = tmp_path / "fails.py"
+    script.write_text("import missing_module_of_mine\n")
+    run = agent.command(starts="--detach", needs=["profile"])
+    fails = {"trainer.script": shlex.quote(str(script)), "hardware.device": "cpu", "trainer.preset": "custom"}
+    ended = agent.call(run, demo["name"], *agent.edits(run, fails), code=1)
+    diagnose = agent.command(answer="DiagnosisAnswer")
+    diagnosis = agent.call(diagnose, ended["starts"][0])
+    assert "missing_module_of_mine" in diagnosis["line"]
+    assert diagnosis["remedy"]
+    again = agent.call(agent.command(starts="--detach", needs=["run"]), ended["starts"][0], code=69)
+    assert "fail again" in again["error"]
+    assert again["fix"]
