@@ -7,6 +7,7 @@ import sys
 from copy import deepcopy
 from pathlib import Path
 
+import msgspec
 import pytest
 import warm
 from jsonschema import Draft202012Validator
@@ -24,6 +25,7 @@ COMMANDS = {command["name"]: command for command in SURFACE["commands"]}
 VERBS = ("writes", "removes", "starts", "stops", "sends")
 # Whatever cards the machine of the tests has.
 CPU = ("--set", "hardware.device=cpu")
+BROKEN = ("--set", "recipe.global_batch=7", "--set", "recipe.micro_batch=2")
 SMALL = ("layers=1", "hidden_size=16", "heads=2", "sequence_length=16", "steps=2", "checkpoint_every=1")
 
 
@@ -162,7 +164,7 @@ def test_an_error_is_answered_in_json(words, code, monkeypatch, capsys):
 
 
 def test_a_refused_start_says_what_was_found():
-    told = json.loads(run_cli("run", "quickstart", *CPU, "--set", "recipe.global_batch=7", "--json", code=65).stdout)
+    told = json.loads(run_cli("run", "quickstart", *CPU, *BROKEN, "--json", code=65).stdout)
     check(told, SURFACE["error"])
     assert told["error"] in {finding["message"] for finding in told["findings"]}
     assert not rundir.list_runs()
@@ -258,7 +260,7 @@ def test_answers_are_as_the_schemas_say(world, tmp_path):
     answer("facts")
     plan = answer("plan", "quickstart", *CPU, "--diff")
     assert plan["plan"]["attempts"][0]["argv"]
-    answer("plan", "quickstart", *CPU, "--set", "recipe.global_batch=7", code=65)
+    answer("plan", "quickstart", *CPU, *BROKEN, code=65)
     answer("estimate", "quickstart", *CPU)
     answer("keys")
     answer("presets")
@@ -268,7 +270,6 @@ def test_answers_are_as_the_schemas_say(world, tmp_path):
     world.events_file.write_text("{}\n")
     answer("runs")
     answer("queue")
-    answer("compare", "last", "last", "--only", "loss") if "--only" in flags(COMMANDS["compare"]) else None
     answer("compare", "last", "last")
     metrics = answer("metrics", "last")
     assert [each["metric"] for each in metrics["metrics"]] == ["loss"]
@@ -282,8 +283,6 @@ def test_answers_are_as_the_schemas_say(world, tmp_path):
 def test_a_profile_and_the_events_of_a_run_are_as_the_schemas_say(world):
     for event in map(json.loads, world.events_file.read_text().splitlines()):
         Draft202012Validator({**SURFACE["event"], "$defs": SURFACE["$defs"]}).validate(event)
-    import msgspec
-
     check(json.loads(msgspec.json.encode(Profile())), SURFACE["profile"])
 
 
@@ -304,7 +303,7 @@ class Agent:
 
     def fits(self, command, what, wanted):
         if what == "answer":
-            return str((command["answer"] or {}).get("$ref")).endswith(f"/{wanted}")
+            return f"/{wanted}'" in str(command["answer"])
         if what == "needs":
             return [each["name"] for each in command["arguments"] if each["required"]] == wanted
         return wanted in command[what]
@@ -343,8 +342,7 @@ def test_an_agent_that_reads_only_spec_runs_breaks_mends_and_diagnoses(tmp_path)
     assert agent.call(plan, demo["name"], *agent.edits(plan, mended))["plan"]
     second = agent.call(demo, *agent.edits(demo, mended))
 
-    listed = agent.command(answer="RunAnswer") if "RunAnswer" in str(agent.surface["commands"]) else None
-    states = {each["run"]: each["state"] for each in agent.call(listed or COMMANDS["runs"])}
+    states = {each["run"]: each["state"] for each in agent.call(agent.command(answer="RunAnswer"))}
     assert {states[first["starts"][0]], states[second["starts"][0]]} == {"finished"}
 
     script = tmp_path / "fails.py"

@@ -65,11 +65,9 @@ def announce_changes(**changes: tuple[str, ...]) -> None:
     meta[_CHANGES_KEY] = noted
     if not noted.dry_run:
         return
-    if answers_in_json():
-        print_changes()
-    else:
-        for line in _dry_run_lines(noted):
-            click.echo(line)
+    if not answers_in_json():
+        click.echo("\n".join(_dry_run_lines(noted)))
+    # The command itself prints JSON when it has ended.
     raise click.exceptions.Exit(0)
 
 
@@ -84,17 +82,16 @@ def were_changes_announced() -> bool:
 
 
 def print_changes() -> None:
-    """Print as JSON what was changed, once."""
+    """Print as JSON what was changed, unless something else was answered."""
     if not _meta().get(ANSWERED_KEY):
         print_json(_meta().get(_CHANGES_KEY, Changes(dry_run=is_dry_run())))
 
 
 def print_error(message: str, remedy: str, exit_code: int) -> None:
     """Print an error as JSON."""
-    findings = tuple(finding for finding in _meta().get(_FINDINGS_KEY, ()) if exit_code)
     why = MEANING_BY_EXIT_CODE.get(exit_code, "what the command tells by this exit code")
-    safe_lines = (with_own_command("\n".join(map(visible, text.split("\n")))) for text in (message, remedy))
-    error, fix = safe_lines
+    findings = _meta().get(_FINDINGS_KEY, ())
+    error, fix = (with_own_command("\n".join(map(visible, text.split("\n")))) for text in (message, remedy))
     print_json(ErrorAnswer(error=error, why=why, fix=fix, exit_code=exit_code, findings=findings))
 
 

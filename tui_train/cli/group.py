@@ -118,7 +118,7 @@ class _KnownToPrograms:
 
 
 class Command(_KnownToPrograms, click.Command):
-    """A command; where it changes something and has no answer of its own, it prints as JSON what that was."""
+    """A command; where it has no answer of its own, or in a dry run, it prints as JSON what it changes."""
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
@@ -129,7 +129,7 @@ class Command(_KnownToPrograms, click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it."""
-        if not (self.prints_changes and ctx.meta.get(JSON_KEY)):
+        if not (self.has_dry_run and ctx.meta.get(JSON_KEY)):
             return super().invoke(ctx)
         self._invoke_for_program(ctx)
         return None
@@ -138,12 +138,16 @@ class Command(_KnownToPrograms, click.Command):
         from tui_train.cli import answers
 
         ended = 0
-        # The words are for people.
-        with contextlib.redirect_stdout(sys.stderr):
+        # The words are for people; what has an answer of its own prints none.
+        with contextlib.redirect_stdout(sys.stderr) if self.prints_changes else contextlib.nullcontext():
             try:
                 super().invoke(ctx)
+            except click.exceptions.Exit as end:
+                ended = end.exit_code
             except SystemExit as end:
                 ended = end.code if isinstance(end.code, int) else 0
+            except KeyboardInterrupt:
+                ended = 130
         if not ended or (self.trained and answers.were_changes_announced()):
             answers.print_changes()
         ctx.exit(ended)
