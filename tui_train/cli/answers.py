@@ -1,10 +1,10 @@
 """What commands answer to programs: what they change, with --dry-run before they do, and errors as JSON."""
 
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import click
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from tui_train.base.own_command import with_own_command
 from tui_train.base.text import visible
@@ -43,9 +43,17 @@ class ErrorAnswer(Struct, frozen=True, kw_only=True):
 
 
 def joined_type(name: str, *parts: type, **more: Any) -> type[Struct]:
-    """Return the type of an object with the fields of other types, all of them there, for the schema of an answer."""
-    known = {key: hint for part in parts for key, hint in get_type_hints(part).items() if key not in more}
-    return msgspec.defstruct(name, [*known.items(), *((key, hint) for key, hint in more.items() if hint)], kw_only=True)
+    """Return the type of an object with the fields of other types, for the schema of an answer.
+
+    All are there but those that may be UnsetType; one of None in `more` is left out.
+    """
+    hints = {key: hint for part in parts for key, hint in get_type_hints(part).items()} | more
+    fields = [
+        (key, hint, UNSET) if UnsetType in get_args(hint) else (key, hint)
+        for key, hint in hints.items()
+        if hint is not None
+    ]
+    return msgspec.defstruct(name, fields, kw_only=True)
 
 
 def is_dry_run() -> bool:
