@@ -48,7 +48,7 @@ def joined_type(name: str, *parts: type, **more: Any) -> type[Struct]:
     All are there but those that may be UnsetType; one of None in `more` is left out.
     """
     hints = {key: hint for part in parts for key, hint in get_type_hints(part).items()} | more
-    fields = [
+    fields: list[Any] = [
         (key, hint, UNSET) if UnsetType in get_args(hint) else (key, hint)
         for key, hint in hints.items()
         if hint is not None

@@ -139,7 +139,7 @@ class Command(_KnownToPrograms, click.Command):
 
         ended = 0
         # The words are for people; what has an answer of its own prints none.
-        with contextlib.redirect_stdout(sys.stderr) if self.prints_changes else contextlib.nullcontext():
+        with contextlib.redirect_stdout(sys.stderr if self.prints_changes else sys.stdout):
             try:
                 super().invoke(ctx)
             except click.exceptions.Exit as end:

@@ -90,7 +90,10 @@ def _answer_schema(references: str, schemas: dict[str, Any]) -> dict[str, Any] |
 
 
 def _parameter_data(parameter: click.Parameter) -> dict[str, Any]:
-    """Return what may be given: `flags` is empty for an argument; `multiple` says it may be given several times."""
+    """Return what may be given: `flags` is empty for an argument, `multiple` tells whether several may be given.
+
+    `without_value` is what an option means that stands without one; null where it needs it.
+    """
     kind = parameter.type
     default = parameter.default if isinstance(parameter.default, (str, int, float, bool)) else None
     data: dict[str, Any] = {
@@ -108,8 +111,8 @@ def _parameter_data(parameter: click.Parameter) -> dict[str, Any]:
         data |= {"minimum": kind.min, "maximum": kind.max}
     if isinstance(parameter, click.Option):
         data["help"] = parameter.help or ""
-        # Such an option may stand without a value.
-        data["without_value"] = parameter.flag_value if not parameter.is_flag and parameter.metavar == "[RUN]" else None
+        may_stand_alone = not parameter.is_flag and isinstance(parameter.flag_value, str)
+        data["without_value"] = parameter.flag_value if may_stand_alone else None
     return data
 
 
