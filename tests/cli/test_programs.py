@@ -3,6 +3,7 @@
 import json
 import shlex
 import signal
+import subprocess
 import sys
 from copy import deepcopy
 from pathlib import Path
@@ -314,8 +315,10 @@ class Agent:
         return next(fits)["flags"][0]
 
     def call(self, command, *words, code=0):
-        told = run_cli(*command["name"].split(), *words, self.flag(command, name="as_json"), code=code).stdout
-        return json.loads(told)
+        called = warm.cli_command(*command["name"].split(), *words, self.flag(command, name="as_json"))
+        done = subprocess.run(called, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout)
 
     def edits(self, command, values):
         flag = self.flag(command, metavar="KEY=VALUE")
