@@ -4,17 +4,18 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from tui_train.base.text import duration_text, grouped_digits, percent, visible
+from tui_train.base.text import duration_text, grouped_digits, percent, size_text, visible
 from tui_train.checks import Finding
 from tui_train.facts.data.data_report import (
     DataProblem,
     DataQuestion,
     DataReport,
     DataSample,
+    SampleImage,
     SampleTextState,
     TokenCounts,
 )
-from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize
+from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize, leaves_long_rows_out
 from tui_train.views import data_text
 
 from ..widgets.findings_pane import finding_line
@@ -54,12 +55,14 @@ def data_summary_lines(
     usable = usable if report.rows else styled(FAILED_MARK, " nothing to learn from")
     rows: list[list[StyledPiece]] = [[_count_with_noun(report.rows, "rows" if report.rows != 1 else "row")], []]
     tokens = report.tokens
+    if report.images:
+        rows[0].append(_count_with_noun(report.images.count, "images"))
     if tokens:
         learned = percent(tokens.learned / max(tokens.total, 1))
         rows[0] += [_count_with_noun(tokens.total, "tokens"), styled((learned, "b"), (" learned", MUTED))]
         lengths = {"median": tokens.median, "at 95 %": tokens.p95, "longest": tokens.longest}
         rows[1] += [_count_with_noun(length, words) for words, length in lengths.items()]
-        done = "left out" if question.method == "reward" else "cut"
+        done = "left out" if leaves_long_rows_out(report, question) else "cut"
         if question.length:
             cut = (
                 styled(WARNING_MARK, f" {grouped_digits(tokens.cut)} {done}")
@@ -116,9 +119,18 @@ def _histogram_lines(tokens: TokenCounts, report: DataReport, question: DataQues
 
 
 def sample_lines(
-    sample: DataSample, number_and_count: tuple[int, int], width: int, *, several_files: bool, learns_all: bool
+    sample: DataSample,
+    number_and_count: tuple[int, int],
+    width: int,
+    *,
+    several_files: bool,
+    learns_all: bool,
+    draws_images: bool = False,
 ) -> list[Content]:
-    """Return a sample as the model gets it; beside the bar what it learns, `learns_all`: all of it."""
+    """Return a sample as the model gets it; beside the bar what it learns, `learns_all`: all of it.
+
+    With `draws_images` each of its images is drawn in half blocks.
+    """
     number, count = number_and_count
     where = f"line {grouped_digits(sample.line)}" + (f" of {sample.file}" if several_files else "")
     learned = "all learned (Answers only: off)" if learns_all else f"{grouped_digits(sample.learned)} learned"
@@ -131,7 +143,29 @@ def sample_lines(
             styled((data_text.MARK_BY_SAMPLE_TEXT_STATE[state], mark), " ", (part.plain.rstrip(), style))
             for part in parts
         ]
-    return [*lines, styled(("  …", MUTED))] if sample.shortened else lines
+    lines += [styled(("  …", MUTED))] if sample.shortened else []
+    return lines + [line for image in sample.images for line in _image_lines(image, width, drawn=draws_images)]
+
+
+def _image_lines(image: SampleImage, width: int, *, drawn: bool) -> list[Content]:
+    """Return where an image is, its size, and a small picture of it where the terminal has colours."""
+    size = f"{image.width} x {image.height}, {size_text(image.size)}" if image.width else size_text(image.size)
+    lines = [
+        columns(width, (("image", MUTED), _LABEL_WIDTH), (size, _MAX_CELL_WIDTH), ((visible(image.name), MUTED), 0))
+    ]
+    return [*lines, *_half_block_lines(image.thumbnail)] if drawn else lines
+
+
+def _half_block_lines(thumbnail: Sequence[str]) -> list[Content]:
+    """Return a picture two of whose lines of pixels share a line of the screen."""
+    drawn = []
+    for upper, lower in zip(thumbnail[::2], [*thumbnail[1::2], ""], strict=False):
+        cells: list[StyledPiece] = ["  "]
+        for at in range(0, len(upper) - 5, 6):
+            below = lower[at : at + 6]
+            cells.append(("▀", f"#{upper[at : at + 6]}" + (f" on #{below}" if below else "")))
+        drawn.append(styled(*cells))
+    return drawn
 
 
 def bad_row_lines(report: DataReport, width: int) -> list[Content]:

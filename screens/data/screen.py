@@ -29,6 +29,7 @@ from tui_train.views.previous_run import expected_pace, find_previous_run
 
 from ..base import WizardScreen
 from ..messages import ApplyFix
+from ..themes import needs_plain_colours
 from ..widgets.file_viewer import ScrollingPage
 from ..widgets.hint import Hint
 from ..widgets.key_bar import KeyBar
@@ -46,11 +47,14 @@ _DATA_FIELD_KEYS = frozenset(
         "trainer.validation_data",
         "data.evaluation",
         "data.weights",
+        "data.max_pixels",
         "recipe.sequence_length",
         "recipe.evaluate_every",
         "finetune.method",
         "finetune.rewards",
         "finetune.answers_only",
+        "finetune.freeze_vision",
+        "finetune.packing",
     }
 )
 _SAMPLE_LEGEND_TEXT = "Grey text is context; beside ▌ stands what the model learns to write."
@@ -209,6 +213,7 @@ of the settings does. r reads the file again."""
                 width,
                 several_files=several,
                 learns_all=learns_whole_chats(report, question),
+                draws_images=not needs_plain_colours(),
             )
             for number, sample in enumerate(shown, start=1)
         ]

@@ -79,6 +79,7 @@ Those that change the training ask for your consent; the others keep it the same
             keys=(
                 "finetune.answers_only",
                 "finetune.packing",
+                "finetune.freeze_vision",
                 "finetune.beta",
                 "finetune.generations",
                 "finetune.completion_length",

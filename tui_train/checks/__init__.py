@@ -23,7 +23,16 @@ from tui_train.checks.machine import (
 )
 from tui_train.checks.nemo import nemo, nemo_options
 from tui_train.checks.other_machines import cluster, hosts, slurm
-from tui_train.checks.recipe import extreme_values, finetune, finetune_options, hub, recipe, rewards, unused_values
+from tui_train.checks.recipe import (
+    extreme_values,
+    finetune,
+    finetune_options,
+    hub,
+    images,
+    recipe,
+    rewards,
+    unused_values,
+)
 from tui_train.checks.trainer import (
     accelerate,
     declared_arguments,
@@ -174,6 +183,9 @@ CHECKS: tuple[CheckFunction, ...] = (
         finetune.invalid_data_weights,
         finetune.answers_only_for_unread_data,
         finetune.problems_of_read_data,
+        images.images_that_cannot_be_trained_on,
+        images.packed_images,
+        images.vision_options_without_effect,
         rewards.rewards_failing_on_rows,
         finetune.chats_learned_whole,
     ),

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from tui_train.base.versions import is_at_least_or_unknown
+from tui_train.facts.data.data_use import have_images
 from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name
 from tui_train.facts.types import YamlDocument
 from tui_train.memory.trainer_conventions import (
@@ -40,6 +41,7 @@ from tui_train.trainers import trainer_has_own_field, trainer_of
 # Vocabulary of the built-in trainer: bytes, an end of text, and padding.
 _BUILTIN_VOCABULARY_SIZE = 264
 _WHY_GENERATION_UNKNOWN = "the model writes answers while it trains, whose memory is not modelled"
+_WHY_IMAGES_UNKNOWN = "the data has images, whose memory is not modelled"
 # Assumed if the script does not set it.
 _ASSUMED_SEQUENCE_LENGTH = 1024
 _OPTIMIZER_BY_NAME: dict[str, OptimizerKind] = {
@@ -83,6 +85,8 @@ def _loaded_model_workload(setup: Setup) -> MemoryWorkload:
     profile, facts, document = setup.effective_profile, setup.facts, setup.config_document
     if trainer_has_own_field(profile, "finetune") and generates_answers(profile.finetune):
         return MemoryWorkload(why_unknown=_WHY_GENERATION_UNKNOWN)
+    if trainer_has_own_field(profile, "finetune") and have_images(profile.trainer.data, facts.data):
+        return MemoryWorkload(why_unknown=_WHY_IMAGES_UNKNOWN)
     if _effective_micro_batch(setup) is None:
         return MemoryWorkload(why_unknown=_why_batch_unknown(setup))
     if document and document.problem:

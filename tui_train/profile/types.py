@@ -72,7 +72,8 @@ class Finetune(Struct, frozen=True, kw_only=True):
 
     Empty `targets` are all linear layers. None: answers alone of prompt + completion, and of chats whose
     template marks them; TRL's `beta` for the method. `rewards` score the answers that the model writes, `generations`
-    for each prompt, each of `completion_length` tokens at most; None: TRL's for the method.
+    for each prompt, each of `completion_length` tokens at most; None: TRL's for the method. `freeze_vision` gives a
+    model that sees an adapter in its language part alone.
     """
 
     method: FinetuneMethod = "sft"
@@ -87,6 +88,7 @@ class Finetune(Struct, frozen=True, kw_only=True):
     rewards: tuple[str, ...] = ()
     generations: int | None = None
     completion_length: int | None = None
+    freeze_vision: bool = False
 
 
 class Data(Struct, frozen=True, kw_only=True):
@@ -94,11 +96,13 @@ class Data(Struct, frozen=True, kw_only=True):
 
     None: a share where there are many rows. `cut` is the share of them that may be longer than the sequence length.
     `weights` are numbers, one for each of the training data's files: what they have of an epoch. Empty: all rows once.
+    Images of more than `max_pixels` are made smaller. None: they stay as they are.
     """
 
     evaluation: float | None = None
     cut: float = 0.1
     weights: tuple[float, ...] = ()
+    max_pixels: int | None = None
 
 
 class Nemo(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from tui_train.profile.types import Profile
 
 PREPARATION_MODULE_NAMES = (
     "prepare_data", "data_chosen", "data_rows", "data_formats", "data_convert", "data_mixture", "data_tally",
-    "data_template", "data_turns", "data_lengths", "data_cuts", "data_bounds",
+    "data_template", "data_turns", "data_lengths", "data_cuts", "data_bounds", "data_images", "data_image_tokens",
 )  # fmt: skip
 
 
@@ -29,8 +29,14 @@ def preparation_parts(profile: Profile, folder: str, *, marked_answers: bool) ->
         *_model_and_chat_template_parts(profile),
         *((CommandPart(("--marked-answers",), "other data than chats is refused"),) if marked_answers else ()),
         *_data_weight_parts(profile),
+        *_max_pixels_parts(profile),
         CommandPart(profile.trainer.data),
     )
+
+
+def _max_pixels_parts(profile: Profile) -> tuple[CommandPart, ...]:
+    most = profile.data.max_pixels
+    return (CommandPart((f"--max-pixels={most}",), "images of more pixels are made smaller"),) if most else ()
 
 
 def _model_and_chat_template_parts(profile: Profile) -> tuple[CommandPart, ...]:

@@ -41,6 +41,9 @@ def trl_options_besides_recipe(settings: FinetuneSettings, data_format: str) -> 
 
 
 ALL_LINEAR_LORA_TARGET = "all-linear"
+# So transformers names the linear layers of the language part in its classes of models that see. TRL makes a text of a
+# list of one, which PEFT takes for an expression of the whole path.
+LANGUAGE_LORA_TARGET = r".*language_model\..*_proj"
 
 
 def _lora_targets(names: tuple[str, ...]) -> str | list[str]:
@@ -58,7 +61,7 @@ def adapter_options(settings: FinetuneSettings) -> dict[str, Scalar | list[str]]
         "lora_r": settings.rank,
         "lora_alpha": settings.alpha,
         "lora_dropout": settings.dropout,
-        "lora_target_modules": _lora_targets(settings.targets),
+        "lora_target_modules": [LANGUAGE_LORA_TARGET] if settings.freeze_vision else _lora_targets(settings.targets),
     }
     if settings.method == "reward":
         # The head that gives the reward is new, and is trained whole.

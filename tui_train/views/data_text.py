@@ -5,7 +5,7 @@ from pathlib import PurePath
 
 from tui_train.base.text import display_path, grouped_digits, percent, quantity, size_text, sparkline, visible
 from tui_train.facts.data.data_report import DataQuestion, DataReport, DataSample, SampleTextState, TokenCounts
-from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize
+from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize, leaves_long_rows_out
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 
@@ -116,7 +116,7 @@ def token_histogram_text(tokens: TokenCounts, max_width: int = 0) -> str:
 
 def truncated_rows_text(report: DataReport, tokens: TokenCounts, question: DataQuestion) -> str:
     """Return what share of the rows is longer than the sequence length."""
-    done = "left out" if question.method == "reward" else "cut"
+    done = "left out" if leaves_long_rows_out(report, question) else "cut"
     return f"{percent(tokens.cut / max(report.usable, 1), 1)} of the rows {done}"
 
 

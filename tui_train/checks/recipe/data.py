@@ -7,7 +7,13 @@ from functools import partial
 from tui_train.base.text import grouped_digits, percent, quantity, visible
 from tui_train.checks.finding import Finding, error, note, severity_sort_key, warning
 from tui_train.facts.data.data_report import DataProblem, DataQuestion, DataReport, RowLengths
-from tui_train.facts.data.data_use import FORMAT_LABELS, FORMATS_BY_METHOD, suitable_methods, why_method_unsuitable
+from tui_train.facts.data.data_use import (
+    FORMAT_LABELS,
+    FORMATS_BY_METHOD,
+    leaves_long_rows_out,
+    suitable_methods,
+    why_method_unsuitable,
+)
 from tui_train.profile.changes import Change
 from tui_train.trainers.finetune import LABEL_BY_METHOD
 
@@ -207,7 +213,7 @@ def _tokenizer_and_template_findings(report: DataReport, question: DataQuestion)
     tokens = report.tokens
     if tokens is None:
         return
-    if tokens.lost and question.method != "reward":
+    if tokens.lost and not leaves_long_rows_out(report, question):
         cut_off = f" after {grouped_digits(question.length)} tokens" if tokens.cut else ""
         yield _data_warning(
             f"in {quantity(tokens.lost, 'row')} nothing is left to learn{cut_off}", "TRL leaves them out."
@@ -229,7 +235,7 @@ def _cut_row_findings(
     cut = cut_rows if lengths.longest > question.length else 0
     if not cut:
         return
-    share, outcome = cut / usable, "left out" if question.method == "reward" else "cut"
+    share, outcome = cut / usable, "left out" if leaves_long_rows_out(report, question) else "cut"
     verb = "is" if cut == 1 else "are"
     message = f"{'about ' * lengths.estimated}{quantity(cut, 'row')} ({percent(share, 1)}) {verb}"
     message += f" longer than {grouped_digits(question.length)} tokens and {verb} {outcome}"

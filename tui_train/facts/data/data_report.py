@@ -63,6 +63,8 @@ class DataQuestion(Struct, frozen=True, kw_only=True):
     """Each file's share of an epoch; none: what it holds."""
     rewards: tuple[RewardQuestion, ...] = ()
     """What scores answers, to be tried on some rows."""
+    max_pixels: int = 0
+    """The pixels to which an image is made smaller, 0 for never."""
     rows: int = _MAX_ROWS_READ
     """The most rows to read."""
     seconds: int = _MAX_READING_SECONDS
@@ -103,6 +105,19 @@ class SampleText(Struct, frozen=True, array_like=True):
     state: SampleTextState
 
 
+class SampleImage(Struct, frozen=True, kw_only=True):
+    """An image of a sample: its path or where it is, pixels, bytes, and a small picture of it.
+
+    Each line of the `thumbnail` has six hexadecimal digits for each of its pixels; it has none where none was made.
+    """
+
+    name: str
+    width: int = 0
+    height: int = 0
+    size: int = 0
+    thumbnail: tuple[str, ...] = ()
+
+
 class DataSample(Struct, frozen=True, kw_only=True):
     """A row as the model gets it; without a tokenizer its texts by role, and 0 tokens."""
 
@@ -112,6 +127,21 @@ class DataSample(Struct, frozen=True, kw_only=True):
     tokens: int = 0
     learned: int = 0
     shortened: bool = False
+    images: tuple[SampleImage, ...] = ()
+
+
+class DataImages(Struct, frozen=True, kw_only=True):
+    """Images of the usable rows: in how many rows, and how many.
+
+    `text_only` is a model that reads no images, `problem` why its processor cannot be loaded. Without Pillow they were
+    not `checked`.
+    """
+
+    rows: int
+    count: int
+    checked: bool = True
+    text_only: bool = False
+    problem: str = ""
 
 
 class LongRow(Struct, frozen=True):
@@ -243,6 +273,8 @@ class DataReport(Struct, frozen=True, kw_only=True):
     limit: int = 0
     """The most tokens that the model takes; 0: unknown."""
     rewards: tuple[RewardTrial, ...] = ()
+    images: DataImages | None = None
+    """None where no row has any."""
     problem: str = ""
 
 

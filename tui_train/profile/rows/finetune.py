@@ -99,6 +99,12 @@ FINETUNE_ROWS = (
         help="Tokens after which an answer that the model writes is cut off. Not set: TRL's own, 512.",
         optional=True,
     ),
+    Field(
+        key="finetune.freeze_vision",
+        label="Frozen vision",
+        kind="switch",
+        help="Of a model that sees, the adapter is put into the language part alone; the vision tower stays as it is.",
+    ),
 )
 
 DATA_ROWS = (
@@ -127,5 +133,14 @@ DATA_ROWS = (
         maximum=1_000_000,
         help="A ratio, one number a file: 3 1 takes 3/4 of an epoch's rows from the first, some again if few.",
         empty="every row once",
+    ),
+    Field(
+        key="data.max_pixels",
+        label="Image pixels",
+        kind="integer",
+        minimum=784,
+        maximum=89_478_485,
+        help="Images of more pixels are made smaller before the training: 1003520 is 1,280 tokens of Qwen2.5-VL.",
+        optional=True,
     ),
 )

@@ -5,7 +5,8 @@ The question, in JSON: `files` (files or folders), `model` (a folder or an id in
 dpo, kto, reward, grpo or rloo), `length` (tokens at which a sample is cut, 0 for never), `answers_only` (null: where
 the chat template marks answers), `rows` (how many are read at most), `weights` (what each of `files` has of an
 epoch; empty: what it holds), `rewards` (what scores answers, each with `text`, `dotted`,
-`file` and `variables`; tried after the answer), `seconds` (how long reading takes
+`file` and `variables`; tried after the answer), `max_pixels` (to which an image is
+made smaller, 0 for never), `seconds` (how long reading takes
 at most, and counting tokens as long again).
 """
 
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import data_bounds as bounds
+import data_images as images
 import data_lengths
 import data_mixture as mixture
 import data_rows as rows
@@ -27,8 +29,9 @@ import data_template as template
 import data_tokens as tokens
 import data_turns as turns
 from data_formats import METHODS_OF_PROMPTS
+from data_image_tokens import ImageTokens, TextOnlyError
 from data_rewards import try_rewards
-from data_tally import FormatTally, ProblemTally, RowTally, shortened_path
+from data_tally import FormatTally, KeptRow, ProblemTally, RowTally, shortened_path
 
 _MAX_FILES_LISTED = 100
 
@@ -57,7 +60,13 @@ def describe_data(question: dict[str, Any]) -> tuple[dict[str, Any], list[dict[s
         "desirable": chosen.desirable,
         "conversions": [{"why": why, "rows": many} for why, many in chosen.conversions.most_common(10)],
     }
-    answer |= _samples_and_token_counts(tally.problems, chosen, main, question)
+    if chosen.image_rows:
+        answer["images"] = {"rows": chosen.image_rows, "count": chosen.image_count, "checked": images.has_pillow()}
+        chosen.first, chosen.sample = (_rows_with_image_places(kept) for kept in (chosen.first, chosen.sample))
+    made = _samples_and_token_counts(tally.problems, chosen, main, question)
+    if "image_problem" in made:
+        answer["images"] |= made.pop("image_problem")
+    answer |= made
     usable, by_file = chosen.usable - answer.pop("refused"), answer.pop("by_file", {})
     if question["weights"] and all_read:
         mixed = mixture.mixed_epoch_shares_and_tokens(
@@ -68,6 +77,22 @@ def describe_data(question: dict[str, Any]) -> tuple[dict[str, Any], list[dict[s
             answer["tokens"] |= mixed
     answer |= {"usable": usable, "problems": tally.problems.named, "counts": dict(tally.problems.counts)}
     return answer, chosen.whole
+
+
+def _rows_with_image_places(kept_rows: list[KeptRow]) -> list[KeptRow]:
+    return [row._replace(value=images.row_with_image_places(row.value)) for row in kept_rows]
+
+
+def _image_tokens_or_why_not(question: dict[str, Any]) -> ImageTokens | dict[str, Any]:
+    """Return what counts the tokens of images, or why they cannot be trained on."""
+    try:
+        return ImageTokens(question["model"], question["revision"], question["max_pixels"])
+    except TextOnlyError:
+        return {"text_only": True}
+    except ImportError as error:
+        return {"problem": template.missing_library(error)}
+    except Exception as error:  # noqa: BLE001 - many kinds, of which each says why in its own words
+        return {"problem": template.first_line_of_error(error)}
 
 
 def _tally_rows_within_limits(question: dict[str, Any], tally: RowTally) -> tuple[list[dict[str, Any]], bool]:
@@ -141,7 +166,8 @@ def _samples_and_token_counts(
         ],
         "refused": 0,
     }
-    if chosen_rows.sample:
+    image_rows = chosen_rows.image_rows
+    if chosen_rows.sample and not image_rows:
         by_bytes = [data_lengths.estimate_row_lengths_by_bytes(row.value) for row in chosen_rows.sample]
         made = data_lengths.length_statistics_and_truncation(
             by_bytes, question["method"], 0, chosen_rows.usable / len(by_bytes)
@@ -154,14 +180,23 @@ def _samples_and_token_counts(
         tokenizer = template.load_tokenizer(question["model"], question["revision"], question["chat_template"])
     except Exception as error:  # noqa: BLE001 - many kinds, of which each says why in its own words
         return without | _why_no_tokenizer(question["model"], error)
-    if main_format[1] and not tokenizer.chat_template:
+    counts_images = _image_tokens_or_why_not(question) if image_rows else None
+    if isinstance(counts_images, dict):
+        return without | {"image_problem": counts_images}
+    if (main_format[1] or image_rows) and not tokenizer.chat_template:
         return without | {"template": "the model has no chat template, and the data is made of messages"}
-    answers = template.find_answer_marking(tokenizer, main_format[0], chat=main_format[1])
+    answers = template.find_answer_marking(
+        tokenizer, main_format[0], chat=main_format[1] or bool(image_rows), has_images=bool(image_rows)
+    )
     alone = question["answers_only"]
     if alone is None:
         alone = question["method"] == "sft" and template.are_answers_learned_by_default(answers, main_format[0])
     only = answers if alone and answers.possible else None
-    token_lengths, refused, why = tokens.tally_token_lengths(tokenizer, chosen_rows.sample, problems, question, only)
+    # Of an image nothing can be cut off: a row that is too long is left out, as a reward model does.
+    cuts = question | ({"method": "reward"} if image_rows else {})
+    token_lengths, refused, why = tokens.tally_token_lengths(
+        tokenizer, chosen_rows.sample, problems, cuts, only, counts_images
+    )
     told: dict[str, Any] = {
         "answers": {"possible": answers.possible, "why": answers.why, "caution": answers.caution},
         "limit": template.max_tokens_of_model(tokenizer, question["model"], question["revision"]),
@@ -173,10 +208,12 @@ def _samples_and_token_counts(
         return without | told
     if main_format[1]:
         told["ends"] = turns.find_turn_ends(tokenizer, question["model"], question["revision"])._asdict()
-    samples = [tokens.sample_as_model_reads_it(tokenizer, row, question, only) for row in chosen_rows.first]
+    samples = [
+        tokens.sample_as_model_reads_it(tokenizer, row, question, only, counts_images) for row in chosen_rows.first
+    ]
     usable = chosen_rows.usable - told["refused"]
     told["lengths"] = data_lengths.length_statistics_and_truncation(
-        token_lengths.rows, question["method"], told["limit"], usable / len(token_lengths.rows)
+        token_lengths.rows, cuts["method"], told["limit"], usable / len(token_lengths.rows)
     )
     return told | {"samples": [sample for sample in samples if sample], "tokens": token_lengths.summary(usable)}
 

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 
 import data_convert as convert
 import data_formats as formats
+import data_images as images
 import data_lengths as lengths
 import data_rows as rows
 import data_template as template
 import data_turns as turns
 from data_bounds import BoundError
+from data_image_tokens import ImageTokens, TextOnlyError
 from data_tally import FormatTally, RowTally
 
 _MAX_PROBLEMS_PRINTED = 5
@@ -42,11 +44,20 @@ class ChosenRows(NamedTuple):
         """Return how many rows there are."""
         return self.tally.formats[self.format].usable - len(self.refused)
 
+    @property
+    def has_images(self) -> bool:
+        """Whether some rows have images, so that all of them are written for a model that sees."""
+        return self.tally.formats[self.format].image_rows > 0
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the rows as TRL takes them."""
-        for number, (_, row) in enumerate(source_and_trl_rows(self.files, self.format)):
+        for number, (_, row) in enumerate(self.numbered_rows()):
             if number not in self.refused:
                 yield row
+
+    def numbered_rows(self) -> Iterator[tuple[rows.DataRow, dict[str, Any]]]:
+        """Yield all rows of the format, also as TRL takes them, those that are refused too."""
+        return source_and_trl_rows(self.files, self.format, has_images=self.has_images)
 
     def repeated_rows(self, times: array[int], counts: list[int]) -> Iterator[dict[str, Any]]:
         """Yield each row as often as `times` has it, all of them once before any is repeated; `counts` as there."""
@@ -54,7 +65,9 @@ class ChosenRows(NamedTuple):
             start = 0
             for path, count in zip(self.files, counts, strict=True):
                 if any(times[number] > passed for number in range(start, start + count)):
-                    for number, (_, row) in enumerate(source_and_trl_rows([path], self.format), start=start):
+                    for number, (_, row) in enumerate(
+                        source_and_trl_rows([path], self.format, has_images=self.has_images), start=start
+                    ):
                         if times[number] > passed:
                             yield row
                 start += count
@@ -63,24 +76,32 @@ class ChosenRows(NamedTuple):
 class ChatTemplate:
     """The chat template of a model, by which rows are tried; of a model that cannot be loaded all are taken."""
 
-    def __init__(self, model: str, revision: str, own_template: str, *, answers_only: bool | None) -> None:
+    def __init__(
+        self, model: str, revision: str, own_template: str, *, answers_only: bool | None, max_pixels: int = 0
+    ) -> None:
         """Set the model, and its user's `own_template`, empty for the model's.
 
         `answers_only` None: where the template marks answers.
         """
         self.model, self.revision, self.own_template, self.answers_only = model, revision, own_template, answers_only
+        self._max_pixels = max_pixels
         self._tokenizer: Any = None
+        self._image_tokens: ImageTokens | None = None
         self._answer_marking: template.AnswerMarking | None = None
 
     def refused_row_numbers(self, chosen: ChosenRows) -> frozenset[int]:
         """Return the numbers of the rows that the template refuses, which become problems of the tally."""
-        if not self.model or not chosen.format[1] or not self._load_for_format(chosen.format[0]):
+        if not self.model or not (chosen.format[1] or chosen.has_images) or not self._load_for_format(chosen):
             return frozenset()
         numbers = set()
-        for number, (found, row) in enumerate(source_and_trl_rows(chosen.files, chosen.format)):
+        if chosen.has_images:
+            self._load_image_tokens()
+        for number, (found, row) in enumerate(chosen.numbered_rows()):
             try:
                 read = convert.part_that_model_reads(row) if chosen.format[0] == "prompt" else row
                 why = template.template_refusal(self._tokenizer, read, marking=self._answer_marking)
+                if not why and self._image_tokens is not None:
+                    why = self._image_refusal(row)
             except BoundError as error:
                 where = f"{found.file}, line {found.line}"
                 raise DataError(f"the model's chat template fails: {error} for {where}") from None
@@ -99,14 +120,54 @@ class ChatTemplate:
         every = -(-chosen.usable_count() // _MAX_ROWS_TOKENIZED)
         counted = []
         for number, row in enumerate(chosen.rows() if self._tokenizer is not None else ()):
-            if number % every == 0:
+            # Of images that are cut off a training ends: there each row is counted.
+            if number % every == 0 or self._image_tokens is not None:
                 with contextlib.suppress(Exception):
                     counted.append(
                         lengths.row_token_lengths(
-                            template.encode_row(self._tokenizer, row, marking=self._answer_marking)
+                            template.encode_row(
+                                self._tokenizer, row, marking=self._answer_marking, image_tokens=self._image_tokens
+                            )
                         )
                     )
         return counted
+
+    def without_long_rows(self, chosen: ChosenRows, length: int) -> ChosenRows:
+        """Return the rows whose tokens fit, as TRL ends at images that are cut off; the others become problems."""
+        if self._image_tokens is None:
+            return chosen
+        numbers = set(chosen.refused)
+        for number, (found, row) in enumerate(chosen.numbered_rows()):
+            if number not in numbers and (tokens := self._token_count(row)) > length:
+                numbers.add(number)
+                why = f"has {tokens:,} tokens with its images, more than {length:,} (recipe.sequence_length)"
+                chosen.tally.problems.add("refused", found.file, found.line, why)
+        return chosen._replace(refused=frozenset(numbers))
+
+    def _token_count(self, row: dict[str, Any]) -> int:
+        sequences = template.encode_row(
+            self._tokenizer, row, marking=self._answer_marking, image_tokens=self._image_tokens
+        )
+        return max(len(sequence.ids) for sequence in sequences)
+
+    def _image_refusal(self, row: dict[str, Any]) -> str:
+        """Return why the processor would refuse the images of a row, empty where it takes them."""
+        try:
+            self._token_count(row)
+        except Exception as error:  # noqa: BLE001 - each processor has errors of its own
+            return template.first_line_of_error(error)
+        return ""
+
+    def _load_image_tokens(self) -> None:
+        try:
+            self._image_tokens = ImageTokens(self.model, self.revision, self._max_pixels)
+        except TextOnlyError:
+            raise DataError("the data has images, and the model reads text only: choose one that sees") from None
+        except ImportError as error:
+            raise DataError(f"the model's processor cannot be loaded: {template.missing_library(error)}") from None
+        except Exception as error:  # noqa: BLE001 - of many kinds, and none of them lets it be trained
+            why = template.first_line_of_error(error)
+            raise DataError(f"the images cannot be counted by the model's processor: {why}") from None
 
     def are_answers_marked(self, format_name: str) -> bool:
         """Return whether the template marks answers, after the rows were tried."""
@@ -122,7 +183,8 @@ class ChatTemplate:
             else turns.TurnEnds()
         )
 
-    def _load_for_format(self, format_name: str) -> bool:
+    def _load_for_format(self, chosen: ChosenRows) -> bool:
+        format_name = chosen.format[0]
         if self._tokenizer is not None:
             return True
         try:
@@ -133,7 +195,9 @@ class ChatTemplate:
         if not self._tokenizer.chat_template:
             raise DataError("the data is chats, and the model has no chat template: choose one that has, or name one")
         if self.answers_only is not False:
-            answers = template.find_answer_marking(self._tokenizer, format_name, chat=True)
+            answers = template.find_answer_marking(
+                self._tokenizer, format_name, chat=True, has_images=chosen.has_images
+            )
             self._answer_marking = (
                 answers if self.answers_only or template.are_answers_learned_by_default(answers, format_name) else None
             )
@@ -192,19 +256,24 @@ def _data_file_paths(files: list[str]) -> list[str]:
 
 
 def source_and_trl_rows(
-    files: list[str], main_format: tuple[str, bool]
+    files: list[str], main_format: tuple[str, bool], *, has_images: bool = False
 ) -> Iterator[tuple[rows.DataRow, dict[str, Any]]]:
     """Yield the usable rows of the main format, each also as TRL takes it."""
     name, chat = main_format
     for path in _data_file_paths(files):
-        for source_row in rows.read_rows(path):
+        for source_row in map(images.with_images_of_row, rows.read_rows(path)):
             value = source_row.value
             if value is None or formats.format_name_of_row(value, only_prompts=name == "prompt") != name:
                 continue
             if formats.has_messages(value, name) != chat:
                 continue
-            if not formats.row_problem(value, name) and _can_be_written_as_json(value):
+            if (
+                _can_be_written_as_json(value)
+                and not formats.row_problem(value, name)
+                and not images.image_problem(value, name)
+            ):
                 row = convert.trl_row_and_what_changed(value, name)[0]
+                row = images.row_with_image_places(row) if has_images else row
                 yield source_row, convert.pair_with_prompt(row) if name == "preference" else row
 
 

@@ -24,6 +24,11 @@ _COLUMNS_READ_BY_TRL = frozenset((
 
 def trl_row_and_what_changed(row: _Row, format_name: str) -> tuple[_Row, str]:
     """Return a row that is not wrong as TRL takes it, and what was changed; empty where TRL takes it as it is."""
+    made, why = _converted_row(row, format_name)
+    return ({**made, "images": row["images"]} if row.get("images") else made), why
+
+
+def _converted_row(row: _Row, format_name: str) -> tuple[_Row, str]:
     if format_name == "alpaca":
         return _convert_alpaca_row(row), "instruction, input and output become prompt and completion"
     if format_name == "sharegpt":
@@ -39,7 +44,7 @@ def trl_row_and_what_changed(row: _Row, format_name: str) -> tuple[_Row, str]:
     unwanted = sorted(
         column
         for column in row
-        if column in _COLUMNS_READ_BY_TRL and column not in _COLUMNS_KEPT_BY_FORMAT[format_name]
+        if column in _COLUMNS_READ_BY_TRL - {"images"} and column not in _COLUMNS_KEPT_BY_FORMAT[format_name]
     )
     if unwanted and not why:
         why = f"{', '.join(unwanted)} left out, which TRL would read too"

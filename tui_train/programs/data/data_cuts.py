@@ -21,7 +21,11 @@ def refuse_too_many_truncated_rows(
     scale = chosen_rows.usable_count() / len(rows)
     about = "about " if len(rows) < chosen_rows.usable_count() else ""
     lost = sum(max(0, length - options.length) for row in cut for length in row.lengths)
-    done = "left out" if options.method == "reward" else f"cut, with {about}{lost * scale:,.0f} tokens"
+    done = (
+        "left out"
+        if options.method == "reward" or chosen_rows.has_images
+        else f"cut, with {about}{lost * scale:,.0f} tokens"
+    )
     words = f"{about}{len(cut) * scale:,.0f} of {chosen_rows.usable_count():,} rows ({len(cut) / len(rows):.1%})"
     words += f" are longer than {options.length:,} tokens and are {done}"
     if len(cut) / len(rows) <= options.most_cut:

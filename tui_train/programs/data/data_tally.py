@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import data_convert as convert
 import data_formats as formats
+import data_images as images
 from data_rows import DataRow
 
 # Of each kind of problem, so many rows are named.
@@ -62,6 +63,7 @@ class FormatTally:
         self.conversions: Counter[str] = Counter()
         self.columns: set[str] = set()
         self.desirable = 0
+        self.image_rows = self.image_count = 0
         self.files: Counter[str] = Counter()
         self._random = random.Random(0)  # noqa: S311 - a sample, the same each time
         self._most, self._bytes = _MAX_SAMPLE_ROWS, 0
@@ -105,6 +107,7 @@ class RowTally:
     def add(self, row: DataRow) -> None:
         """Count a row."""
         self.rows += 1
+        row = images.with_images_of_row(row)
         if row.value is None:
             self.problems.add("broken", row.file, row.line, row.why)
             return
@@ -125,7 +128,7 @@ class RowTally:
         tally.columns.update(str(column)[:60] for column in row.value if len(tally.columns) < 40)
         if len(tally.seen) < MAX_PROBLEMS_NAMED:
             tally.seen.append(row)
-        if why := formats.row_problem(row.value, name):
+        if why := formats.row_problem(row.value, name) or images.image_problem(row.value, name):
             if name:
                 empty = why.endswith("is empty") or why.startswith("no ")
                 self.problems.add("empty" if empty else "wrong", row.file, row.line, why)
@@ -136,6 +139,8 @@ class RowTally:
             tally.conversions[why] += 1
         if row.wrapped:
             tally.conversions["the rows lie in a list inside an object"] += 1
+        if held := row.value.get("images"):
+            tally.image_rows, tally.image_count = tally.image_rows + 1, tally.image_count + len(held)
         tally.desirable += row.value.get("label") is True
         tally.count_and_sample(KeptRow(row.file, row.line, tally.part_that_model_reads(value, name)), len(text))
 

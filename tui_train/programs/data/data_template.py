@@ -16,6 +16,10 @@ _GENERATION_TAG_PATTERN = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _TOKENIZER_NAME_PATTERN = re.compile("token|vocab|merges|spm|spiece|sentencepiece|bpe|tekken|[.]model$", re.IGNORECASE)
 
 
+# As TRL says, which ends without it.
+_MIN_TRANSFORMERS_TO_MARK_WITH_IMAGES = (5, 18)
+
+
 class EncodedSequence(NamedTuple):
     """The tokens of one sequence, and for each whether it is learned."""
 
@@ -39,11 +43,11 @@ def load_tokenizer(model: str, revision: str = "", chat_template: str = "") -> A
     """
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(model, **_load_options(revision))
+    tokenizer = AutoTokenizer.from_pretrained(model, **load_options(revision))
     if chat_template.endswith((".jinja", ".j2")) and Path(chat_template).is_file():
         tokenizer.chat_template = Path(chat_template).read_text("utf-8")
     elif chat_template:
-        other = AutoTokenizer.from_pretrained(chat_template, **_load_options(""))
+        other = AutoTokenizer.from_pretrained(chat_template, **load_options(""))
         tokenizer.add_tokens([token for token in other.added_tokens_decoder.values() if token.special])
         tokenizer.chat_template, tokenizer.eos_token = other.chat_template, other.eos_token
     return tokenizer
@@ -58,7 +62,7 @@ def has_tokenizer_file(folder: str) -> bool:
     return any(map(_TOKENIZER_NAME_PATTERN.search, names))
 
 
-def _load_options(revision: str) -> dict[str, Any]:
+def load_options(revision: str) -> dict[str, Any]:
     return {"revision": revision or "main", "local_files_only": True, "trust_remote_code": False}
 
 
@@ -69,9 +73,16 @@ def max_tokens_of_model(tokenizer: Any, model: str, revision: str = "") -> int:
     with contextlib.suppress(Exception):
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(model, **_load_options(revision))
+        config = AutoConfig.from_pretrained(model, **load_options(revision))
         numbers.append(getattr(config.get_text_config(), "max_position_embeddings", None))
     return min((number for number in numbers if isinstance(number, int) and 0 < number < 10**8), default=0)
+
+
+def missing_library(error: ImportError) -> str:
+    """Return which library is missing, in words with the command that installs it."""
+    text = str(error).lower()
+    name = next((name for name in ("torchvision", "pillow", "transformers") if name in text), "")
+    return f"this Python has no {name}: pip install {name}" if name else first_line_of_error(error)
 
 
 def first_line_of_error(error: Exception) -> str:
@@ -81,8 +92,11 @@ def first_line_of_error(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
-def find_answer_marking(tokenizer: Any, format_name: str, *, chat: bool) -> AnswerMarking:
+def find_answer_marking(tokenizer: Any, format_name: str, *, chat: bool, has_images: bool = False) -> AnswerMarking:
     """Return whether `assistant_only_loss` is possible with this template and data."""
+    if has_images and _transformers_version() < _MIN_TRANSFORMERS_TO_MARK_WITH_IMAGES:
+        needed = ".".join(map(str, _MIN_TRANSFORMERS_TO_MARK_WITH_IMAGES))
+        return AnswerMarking(possible=False, why=f"beside images that takes transformers {needed} or newer")
     if format_name not in {"messages", "sharegpt", "prompt_completion", "alpaca"} or not chat:
         return AnswerMarking(possible=False, why="the data has no messages, in which answers could be marked")
     own = tokenizer.chat_template
@@ -104,6 +118,12 @@ def find_answer_marking(tokenizer: Any, format_name: str, *, chat: bool) -> Answ
     return AnswerMarking(possible=False, why="the template takes too much memory or time")
 
 
+def _transformers_version() -> tuple[int, ...]:
+    from transformers import __version__
+
+    return tuple(int(part) for part in re.findall(r"\d+", __version__)[:2])
+
+
 def are_answers_learned_by_default(answers: AnswerMarking, format_name: str) -> bool:
     """Return whether answers alone are learned where nothing else is chosen: those of chats, with their end."""
     return format_name in {"messages", "sharegpt"} and answers.possible and not answers.caution
@@ -116,8 +136,18 @@ def _unmarked_end_caution(trl: Any, tokenizer: Any, template: str | None) -> str
     return "the template does not mark the token that ends an answer: the model would not learn to stop"
 
 
-def encode_row(tokenizer: Any, row: dict[str, Any], *, marking: AnswerMarking | None = None) -> list[EncodedSequence]:
-    """Return the sequences of a row that TRL takes: one, of a preference pair two; `marking` answers are learned."""
+def encode_row(
+    tokenizer: Any, row: dict[str, Any], *, marking: AnswerMarking | None = None, image_tokens: Any = None
+) -> list[EncodedSequence]:
+    """Return the sequences of a row that TRL takes: one, of a preference pair two; `marking` answers are learned.
+
+    With `image_tokens` each image has all of its tokens.
+    """
+    sequences = _encode_texts_of_row(tokenizer, row, marking)
+    return [image_tokens.expanded(sequence, row) for sequence in sequences] if image_tokens else sequences
+
+
+def _encode_texts_of_row(tokenizer: Any, row: dict[str, Any], marking: AnswerMarking | None) -> list[EncodedSequence]:
     more = template_variables(row, marking)
     mask = marking is not None and marking.possible
     if "messages" in row:

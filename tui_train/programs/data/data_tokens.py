@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any
 
+import data_images as images
 import data_lengths as lengths
 import data_template as template
 from data_bounds import BoundError
@@ -90,6 +91,7 @@ def tally_token_lengths(
     problems: ProblemTally,
     question: dict[str, Any],
     answers: template.AnswerMarking | None,
+    image_tokens: Any = None,
 ) -> tuple[TokenLengthTally, int, str]:
     """Return the lengths of rows, how many the template refused, and what it said of the first of them."""
     counted, refused, why, bound_met = TokenLengthTally(question["length"], question["method"]), 0, "", 0
@@ -98,7 +100,7 @@ def tally_token_lengths(
         if time.monotonic() > ends and (counted.rows or refused):
             break
         try:
-            sequences = template.encode_row(tokenizer, row.value, marking=answers)
+            sequences = template.encode_row(tokenizer, row.value, marking=answers, image_tokens=image_tokens)
         except Exception as error:  # noqa: BLE001 - a template is a program of the model's
             refused, why = refused + 1, why or template.first_line_of_error(error)
             counted.add_refused(row)
@@ -114,14 +116,18 @@ def tally_token_lengths(
 
 
 def sample_as_model_reads_it(
-    tokenizer: Any, row: KeptRow, question: dict[str, Any], answers: template.AnswerMarking | None
+    tokenizer: Any,
+    row: KeptRow,
+    question: dict[str, Any],
+    answers: template.AnswerMarking | None,
+    image_tokens: Any = None,
 ) -> dict[str, Any] | None:
     """Return a sample in pieces as the model reads it: [text, state]; None where it is refused.
 
     A state is "read", "learned", "rejected" or "cut".
     """
     try:
-        sequences = template.encode_row(tokenizer, row.value, marking=answers)
+        sequences = template.encode_row(tokenizer, row.value, marking=answers, image_tokens=image_tokens)
     except Exception:  # noqa: BLE001 - it was counted and named before
         return None
     pieces: list[_TextAndState] = []
@@ -132,6 +138,9 @@ def sample_as_model_reads_it(
         states = [mark if learns else "read" for learns in learned]
         if question["length"]:
             states[question["length"] :] = ["cut"] * max(0, len(ids) - question["length"])
+        if image_tokens is not None:
+            shown = [at for at in range(len(ids)) if not image_tokens.is_repeated(ids, at)]
+            ids, states = [ids[at] for at in shown], [states[at] for at in shown]
         if number:
             pieces.append(["\n\n", "read"])
         for text, state in _split_by_state(tokenizer, ids, states, first):
@@ -146,6 +155,7 @@ def sample_as_model_reads_it(
         "tokens": tokens,
         "learned": sum(sequences[0].learned),
         "shortened": left < 0,
+        "images": images.described_images(row.value),
     }
 
 
@@ -163,6 +173,15 @@ def _split_by_state(tokenizer: Any, ids: list[int], states: list[str], start: in
     return pieces
 
 
+def _content_as_text(content: Any) -> Any:
+    """Return parts as one text, each image as its mark; what is no list of parts as it is."""
+    if not isinstance(content, list):
+        return content
+    return "".join(
+        str(part.get("text") or (images.IMAGE_MARK if part.get("type") == "image" else "")) for part in content
+    )
+
+
 def sample_without_tokenizer(row: KeptRow, *, answers_only: bool) -> dict[str, Any]:
     """Return a sample without a tokenizer: each text with its role, and which part would be learned."""
     value, pieces = row.value, []
@@ -171,7 +190,7 @@ def sample_without_tokenizer(row: KeptRow, *, answers_only: bool) -> dict[str, A
         if field_value is None:
             continue
         for turn in field_value if isinstance(field_value, list) else [{"role": name, "content": field_value}]:
-            content = turn.get("content")
+            content = _content_as_text(turn.get("content"))
             text = content if isinstance(content, str) else json.dumps(content or turn.get("tool_calls"), default=str)
             state = _STATE_BY_COLUMN.get(name, "read")
             if name == "messages" and answers_only and turn["role"] != "assistant":
@@ -182,4 +201,5 @@ def sample_without_tokenizer(row: KeptRow, *, answers_only: bool) -> dict[str, A
         cut.append([text[: max(left, 0)], state])
         left -= len(text)
     return {"file": shortened_path(row.file), "line": row.line, "pieces": [piece for piece in cut if piece[0]],
-            "tokens": 0, "learned": 0, "shortened": left < 0}  # fmt: skip
+            "tokens": 0, "learned": 0, "shortened": left < 0,
+            "images": images.described_images(row.value)}  # fmt: skip

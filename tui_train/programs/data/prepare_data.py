@@ -19,6 +19,7 @@ from typing import Any
 
 import data_bounds as bounds
 import data_cuts as cuts
+import data_images as images
 import data_mixture as mixture
 import data_rows as rows
 import data_turns as turns
@@ -92,6 +93,7 @@ def _parse_arguments() -> argparse.Namespace:
         "--method", default="sft", help="a reward model leaves such rows out, grpo and rloo take prompts"
     )
     parser.add_argument("--most-cut", type=float, default=1.0, help="share of the rows that may be cut")
+    parser.add_argument("--max-pixels", type=int, default=0, help="of an image, which is made smaller; 0 for any")
     parser.add_argument("--keep-end", action="store_true", help="the tokenizer's end token is chosen already")
     parser.add_argument("--marked-answers", action="store_true", help="refuse data without answers that it marks")
     parser.add_argument("files", nargs="+", metavar="FILE")
@@ -101,29 +103,35 @@ def _parse_arguments() -> argparse.Namespace:
 def write_prepared_data(options: argparse.Namespace, folder: Path) -> None:
     """Write both files and the record of what they were made of into a folder."""
     alone = None if options.find_answers else options.answers_only
-    chat_template = ChatTemplate(options.model, options.revision, options.chat_template, answers_only=alone)
+    chat_template = ChatTemplate(
+        options.model, options.revision, options.chat_template, answers_only=alone, max_pixels=options.max_pixels
+    )
     only_prompts = options.method in METHODS_OF_PROMPTS
     chosen = choose_rows(options.files, chat_template, only_prompts=only_prompts)
     if options.marked_answers:
         _refuse_unmarked_answers(*chosen.format)
     if options.length and options.model:
         cuts.refuse_too_many_truncated_rows(chosen, chat_template, options)
+        chosen = chat_template.without_long_rows(chosen, options.length)
     usable = chosen.usable_count()
     shares = random.Random(options.seed)  # noqa: S311 - which rows, the same each time
     wanted = 0 if options.validation else _held_out_row_count(usable, options.share)
     if options.share > 0 and not (options.validation or wanted):
         raise DataError("one row cannot be split into training and evaluation: name validation data")
     held_out = set(shares.sample(range(usable), wanted))
+    written = ImageWriting(options.max_pixels)
     mixed = Path(os.devnull) if options.weights else folder / TRAIN_FILE_NAME
     with mixed.open("w", encoding="utf-8") as train, _open_if_any_rows(folder / TEST_FILE_NAME, wanted) as test:
         for number, row in enumerate(chosen.rows()):
-            (test if number in held_out else train).write(_json_line(row))
+            (test if number in held_out else train).write(_json_line(written.row(row)))
     _print_changes_and_problems(chosen)
     if options.weights:
-        _write_training_rows(chosen, held_out, options, folder / TRAIN_FILE_NAME)
+        _write_training_rows(chosen, held_out, options, folder / TRAIN_FILE_NAME, written)
     evaluated = wanted
     if options.validation:
-        evaluated = _write_validation_rows(options.validation, chosen.format, chat_template, folder / TEST_FILE_NAME)
+        evaluated = _write_validation_rows(options, chosen, chat_template, folder / TEST_FILE_NAME)
+    if chosen.has_images:
+        print_data_line(f"{chosen.tally.formats[chosen.format].image_count:,} images" + written.smaller_text())
     print_data_line(f"{usable - wanted:,} rows to train on" + (f", {evaluated:,} for evaluations" if evaluated else ""))
     if not options.keep_end:
         _record_turn_ends(chat_template.turn_ends(), folder)
@@ -131,6 +139,25 @@ def write_prepared_data(options: argparse.Namespace, folder: Path) -> None:
         _record_if_answers_marked(chat_template, chosen.format, folder)
     record = {path: _size_and_newest_change(path) for path in (*options.files, *options.validation)}
     (folder / ".made").write_text(json.dumps(record), encoding="utf-8")
+
+
+class ImageWriting:
+    """The images of rows as they are written, and how many of them are made smaller."""
+
+    def __init__(self, max_pixels: int) -> None:
+        self._max_pixels, self._smaller = max_pixels, 0
+
+    def row(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return a row with images that the training can read."""
+        if not row.get("images"):
+            return row
+        made, smaller = images.with_trainable_images(row, self._max_pixels)
+        self._smaller += smaller
+        return made
+
+    def smaller_text(self) -> str:
+        """Return how many were made smaller, in words that go on; empty for none."""
+        return f", {self._smaller:,} of them made smaller (data.max_pixels)" if self._smaller else ""
 
 
 def _record_if_answers_marked(chat_template: ChatTemplate, main_format: tuple[str, bool], folder: Path) -> None:
@@ -159,7 +186,9 @@ def _refuse_unmarked_answers(name: str, chat: bool) -> None:
         raise DataError(f"the data is {name}, which has no answers to mark: unset finetune.answers_only")
 
 
-def _write_training_rows(chosen: ChosenRows, held_out: set[int], options: argparse.Namespace, path: Path) -> None:
+def _write_training_rows(
+    chosen: ChosenRows, held_out: set[int], options: argparse.Namespace, path: Path, written: ImageWriting
+) -> None:
     """Write the rows to train on so that each file has its share of them, and say what that is."""
     counts = [sum(1 for _ in source_and_trl_rows([named], chosen.format)) for named in options.files]
     times = array("L", [1]) * sum(counts)
@@ -176,7 +205,7 @@ def _write_training_rows(chosen: ChosenRows, held_out: set[int], options: argpar
     taken = mixture.set_row_times_by_weight(times, counts, options.weights, options.seed)
     with path.open("w", encoding="utf-8") as train:
         for row in chosen.repeated_rows(times, counts):
-            train.write(_json_line(row))
+            train.write(_json_line(written.row(row)))
     for named, rows_of_it, now in zip(options.files, given, taken, strict=True):
         print_data_line(f"{named}: {rows_of_it:,} rows, {now:,} in an epoch ({now / sum(taken):.1%})")
 
@@ -199,13 +228,20 @@ def _held_out_row_count(usable: int, share: float) -> int:
 
 
 def _write_validation_rows(
-    files: list[str], main_format: tuple[str, bool], chat_template: ChatTemplate, path: Path
+    options: argparse.Namespace, trained: ChosenRows, chat_template: ChatTemplate, path: Path
 ) -> int:
     """Write the rows for evaluations and return their number; DataError where they are of another format."""
-    chosen = choose_rows(files, chat_template, main_format, only_prompts=main_format[0] == "prompt")
+    name = trained.format[0]
+    chosen = choose_rows(options.validation, chat_template, trained.format, only_prompts=name == "prompt")
+    if chosen.has_images != trained.has_images:
+        with_images = "training" if trained.has_images else "validation"
+        raise DataError(f"only the {with_images} data has images: use both with images, or both without")
+    if options.length and chosen.has_images:
+        chosen = chat_template.without_long_rows(chosen, options.length)
+    written = ImageWriting(options.max_pixels)
     with path.open("w", encoding="utf-8") as test:
         for row in chosen.rows():
-            test.write(_json_line(row))
+            test.write(_json_line(written.row(row)))
     _print_changes_and_problems(chosen)
     return chosen.usable_count()
 

@@ -109,6 +109,8 @@ def _usable_rows_and_marking(
     except data_chosen.DataError as error:
         raise RefusedError("data", str(error)) from None
     name, chat = chosen.format
+    if chosen.has_images:
+        raise RefusedError("data", "the rows have images, which are not evaluated: name rows of text (--data)")
     if chat and not tokenizer.chat_template:
         raise RefusedError("data", "the rows are chats, and the model has no chat template")
     marking = template.find_answer_marking(tokenizer, name, chat=chat)

@@ -51,6 +51,8 @@ def merge_adapter(request: dict[str, Any], messages: MessagePipe) -> bool:
     _copy_end_tokens(merged, adapter)
     messages.send("step", what="writing", of=into)
     merged.save_pretrained(into)
+    if load.sees_images(base):
+        load.save_processor((adapter, base), into, trusted=trusted)
     tokenizer.save_pretrained(into)
     dtype = load.weights_dtype_name(merged)
     del model, merged

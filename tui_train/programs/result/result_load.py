@@ -152,6 +152,8 @@ def load_model(folder: str, device: str, label_count: int = 0, *, trusted: bool)
     import transformers
 
     kind: Any = transformers.AutoModelForSequenceClassification if label_count else transformers.AutoModelForCausalLM
+    if not label_count and sees_images(folder):
+        kind = transformers.AutoModelForImageTextToText
     major, minor = (int(part) for part in transformers.__version__.split(".")[:2])
     options: dict[str, Any] = {"dtype" if (major, minor) >= (4, 56) else "torch_dtype": "auto"}
     options |= {"num_labels": label_count} if label_count else {}
@@ -166,6 +168,27 @@ def load_model(folder: str, device: str, label_count: int = 0, *, trusted: bool)
         if several:
             return kind.from_pretrained(folder, device_map="auto", **options, **trust).eval()
         return kind.from_pretrained(folder, **options, **trust).to(device).eval()
+
+
+def sees_images(folder: str) -> bool:
+    """Return whether a model's folder says that it has a vision tower."""
+    try:
+        return bool(json.loads(Path(folder, "config.json").read_text(encoding="utf-8")).get("vision_config"))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def save_processor(folders: tuple[str, ...], into: str, *, trusted: bool) -> None:
+    """Write the processor of images of the first of some folders that has one."""
+    from transformers import AutoProcessor
+
+    names = ("processor_config.json", "preprocessor_config.json")
+    for folder in folders:
+        if any(Path(folder, name).is_file() for name in names):
+            with _refusing_untrusted_code(folder, trusted=trusted) as how:
+                AutoProcessor.from_pretrained(folder, **how).save_pretrained(into)
+            return
+    raise RefusedError("missing", f"there is no processor of images in {' or '.join(folders)}")
 
 
 def add_adapter(base: Any, folder: str, vocabulary_size: int) -> Any:

@@ -55,7 +55,7 @@ class LoadedModels:
 
 def max_tokens_of_model(model: Any) -> int:
     """Return how many tokens a model takes, 0 where its configuration does not say."""
-    return getattr(model.config, "max_position_embeddings", 0) or 0
+    return getattr(model.config.get_text_config(), "max_position_embeddings", 0) or 0
 
 
 def generation_options(model: Any, tokenizer: Any) -> dict[str, Any]:

@@ -35,6 +35,7 @@ def question_about_data(setup: Setup) -> DataQuestion | None:
         length=0 if is_unset_by_user(setup.effective_values["sequence_length"]) else _length_in_force(profile),
         answers_only=None if ANSWERS_ONLY_KEY in setup.data_values_by_key else profile.finetune.answers_only,
         weights=valid_data_weights(profile),
+        max_pixels=profile.data.max_pixels or 0,
         rewards=() if "rewards" in trainer.allow else _questions_about_rewards(profile),
     )
 

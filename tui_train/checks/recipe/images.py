@@ -1,0 +1,92 @@
+"""Checks of images in the data of a fine-tuning, and of the options for models that see."""
+
+from collections.abc import Iterator
+
+from tui_train.base.text import quantity, visible
+from tui_train.checks.finding import Finding, error, warning
+from tui_train.profile.changes import Change
+from tui_train.setup.recipe import data_questions
+from tui_train.setup.setup import Setup
+
+_NAME_PARTS_OF_VISION_LAYERS = ("vision", "visual", "language_model")
+
+
+def images_that_cannot_be_trained_on(setup: Setup) -> Iterator[Finding]:
+    """Images for a model that reads text only, or whose processor or pictures the training Python cannot read."""
+    report = data_questions.data_report_at_length_in_force(setup)
+    images = report.images if report else None
+    if images is None:
+        return
+    named = visible(setup.profile.trainer.model)
+    if images.text_only:
+        yield error(
+            "trainer.model",
+            f"{quantity(images.rows, 'row has', 'rows have')} images, and {named} reads text only",
+            "Choose a model that sees, such as Qwen/Qwen2.5-VL-3B-Instruct (trainer.model), or data without images.",
+        )
+    elif images.problem:
+        yield error(
+            "trainer.python",
+            f"the images cannot be read as {named} reads them: {images.problem}",
+            "Install it in the Python that trains, in the version that its torch needs (trainer.python).",
+        )
+    if not images.checked:
+        yield error(
+            "trainer.python",
+            "the images cannot be looked at: this Python has no Pillow, which TRL needs for them",
+            "Install it there (`pip install pillow`), or choose another Python (trainer.python).",
+        )
+
+
+def packed_images(setup: Setup) -> Iterator[Finding]:
+    """Packing of rows with images, which TRL refuses."""
+    report = data_questions.data_report_at_length_in_force(setup)
+    if setup.profile.finetune.packing and report and report.images:
+        yield error(
+            "finetune.packing",
+            "the data has images, which TRL does not pack",
+            "Leave packing off (finetune.packing=false).",
+            change=Change("no packing", "TRL refuses it for images", (("finetune.packing", False),)),
+        )
+
+
+def vision_options_without_effect(setup: Setup) -> Iterator[Finding]:
+    """A frozen vision tower that TRL's options cannot give, or limits of images that the data does not have."""
+    profile = setup.profile
+    chosen = profile.finetune
+    thaw = Change("train it too", "no option freezes it", (("finetune.freeze_vision", False),))
+    if chosen.freeze_vision and chosen.tuning == "full":
+        yield error(
+            "finetune.freeze_vision",
+            "TRL trains all weights of a full fine-tuning: no option of it freezes the vision tower",
+            "Choose LoRA (finetune.tuning=lora), or train the tower as well (finetune.freeze_vision=false).",
+            change=thaw,
+        )
+    elif chosen.freeze_vision and chosen.targets:
+        yield error(
+            "finetune.freeze_vision",
+            "layers are named for LoRA (finetune.targets), so that those of the vision tower cannot be left out",
+            "Leave finetune.targets empty, or finetune.freeze_vision off.",
+            change=Change("no targets", "all of the language part", (("finetune.targets", ()),)),
+        )
+    elif chosen.freeze_vision and _has_no_vision_tower(setup):
+        yield error(
+            "finetune.freeze_vision",
+            f"{visible(profile.trainer.model)} has no vision tower that could be frozen",
+            "Leave finetune.freeze_vision off, or choose a model that sees (trainer.model).",
+            change=thaw,
+        )
+    report = data_questions.data_report_at_length_in_force(setup)
+    if profile.data.max_pixels and report and report.usable and report.images is None:
+        yield warning(
+            "data.max_pixels",
+            "a limit of pixels is set, and the data has no images",
+            "Leave data.max_pixels out.",
+            change=Change("no limit", "there are no images", (("data.max_pixels", None),)),
+        )
+
+
+def _has_no_vision_tower(setup: Setup) -> bool:
+    model = setup.facts.models.get(setup.profile.trainer.model)
+    paths = model.layer_paths if model else ()
+    return bool(paths) and not any(part in path for path in paths for part in _NAME_PARTS_OF_VISION_LAYERS)
