@@ -125,12 +125,8 @@ def sample_lines(
     *,
     several_files: bool,
     learns_all: bool,
-    draws_images: bool = False,
 ) -> list[Content]:
-    """Return a sample as the model gets it; beside the bar what it learns, `learns_all`: all of it.
-
-    With `draws_images` each of its images is drawn in half blocks.
-    """
+    """Return a sample as the model gets it; beside the bar what it learns, `learns_all`: all of it."""
     number, count = number_and_count
     where = f"line {grouped_digits(sample.line)}" + (f" of {sample.file}" if several_files else "")
     learned = "all learned (Answers only: off)" if learns_all else f"{grouped_digits(sample.learned)} learned"
@@ -143,12 +139,15 @@ def sample_lines(
             styled((data_text.MARK_BY_SAMPLE_TEXT_STATE[state], mark), " ", (part.plain.rstrip(), style))
             for part in parts
         ]
-    lines += [styled(("  …", MUTED))] if sample.shortened else []
-    return lines + [line for image in sample.images for line in _image_lines(image, width, drawn=draws_images)]
+    return [*lines, styled(("  …", MUTED))] if sample.shortened else lines
 
 
-def _image_lines(image: SampleImage, width: int, *, drawn: bool) -> list[Content]:
-    """Return where an image is, its size, and a small picture of it where the terminal has colours."""
+def image_lines(sample: DataSample, width: int, *, drawn: bool) -> list[Content]:
+    """Return the images of a sample: size, place, and where they are `drawn` a small picture in half blocks."""
+    return [line for image in sample.images for line in _lines_of_image(image, width, drawn=drawn)]
+
+
+def _lines_of_image(image: SampleImage, width: int, *, drawn: bool) -> list[Content]:
     size = f"{image.width} x {image.height}, {size_text(image.size)}" if image.width else size_text(image.size)
     lines = [
         columns(width, (("image", MUTED), _LABEL_WIDTH), (size, _MAX_CELL_WIDTH), ((visible(image.name), MUTED), 0))

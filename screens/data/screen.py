@@ -37,7 +37,14 @@ from ..widgets.lines import Lines
 from ..widgets.preview_lines import FIX_KEYS, join_panels
 from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import MUTED, heading, styled
-from .data_lines import bad_row_lines, data_finding_lines, data_summary_lines, longest_row_lines, sample_lines
+from .data_lines import (
+    bad_row_lines,
+    data_finding_lines,
+    data_summary_lines,
+    image_lines,
+    longest_row_lines,
+    sample_lines,
+)
 
 _DATA_FACTS_PART, _DATA_KEY = "data", "trainer.data"
 _FINDING_LEVELS_IN_ORDER = ("error", "warning", "note")
@@ -206,15 +213,18 @@ of the settings does. r reads the file again."""
         count = len(report.samples)
         shown = report.samples[self._sample_index : None if tall else self._sample_index + 1]
         several = report.file_count > 1
+        drawn = not needs_plain_colours()
         parts = [
-            sample_lines(
-                sample,
-                (self._sample_index + number, count),
-                width,
-                several_files=several,
-                learns_all=learns_whole_chats(report, question),
-                draws_images=not needs_plain_colours(),
-            )
+            [
+                *sample_lines(
+                    sample,
+                    (self._sample_index + number, count),
+                    width,
+                    several_files=several,
+                    learns_all=learns_whole_chats(report, question),
+                ),
+                *image_lines(sample, width, drawn=drawn),
+            ]
             for number, sample in enumerate(shown, start=1)
         ]
         return join_panels(*parts, *(() if wide else (bad_row_lines(report, width),)))

@@ -12,6 +12,7 @@ from tui_train.screens.widgets import preview_lines
 from tui_train.checks import CHECKS
 from tui_train.facts.data.data_report import (
     AnswersOnlySupport,
+    DataImages,
     DataProblem,
     DataQuestion,
     DataReport,
@@ -247,6 +248,9 @@ def on_host(available):
 LAYERS = replace(
     tuned(), models={"/m": ModelFolder(layer_paths=("model.embed_tokens", "model.layers.0.self_attn.q_proj"))}
 )
+WITHOUT_IMAGES = replace(
+    tuned(), data={data_key(replace(LOOKED_AT, max_pixels=100_000)): DataReport(rows=2, usable=2, format="text")}
+)
 CLUSTERED = replace(
     facts(),
     scheduler="slurm",
@@ -289,6 +293,22 @@ FAULTS = [
         "recipe.learning_rate", "learning rate of 0.0002"),
     error(FINE | {"finetune.method": "kto", "recipe.micro_batch": 1}, tuned(), "recipe.micro_batch",
         "needs a micro batch of 2"),
+    error(FINE, tuned(format="messages", images=DataImages(rows=2, count=3, text_only=True)), "trainer.model",
+        "2 rows have images, and /m reads text only"),
+    error(FINE, tuned(format="messages", images=DataImages(rows=2, count=3, problem="no torchvision")),
+        "trainer.python", "cannot be read as /m reads them: no torchvision"),
+    error(FINE, tuned(format="messages", images=DataImages(rows=2, count=3, checked=False)), "trainer.python",
+        "this Python has no Pillow"),
+    error(FINE | {"finetune.packing": True}, tuned(format="messages", images=DataImages(rows=2, count=3)),
+        "finetune.packing", "which TRL does not pack", fix=True),
+    error(FULL | {"finetune.freeze_vision": True}, tuned(), "finetune.freeze_vision",
+        "no option of it freezes the vision tower", fix=True),
+    error(FINE | {"finetune.freeze_vision": True, "finetune.targets": ("q_proj",)}, tuned(), "finetune.freeze_vision",
+        "layers are named for LoRA", fix=True),
+    warning(FINE | {"data.max_pixels": 100_000}, WITHOUT_IMAGES, "data.max_pixels",
+        "a limit of pixels is set", fix=True),
+    error(FINE | {"finetune.freeze_vision": True}, LAYERS, "finetune.freeze_vision",
+        "/m has no vision tower", fix=True),
     error(GRPO | {"finetune.rewards": ()}, tuned(), "finetune.rewards", "GRPO learns from rewards, and none is chosen"),
     error(GRPO | {"finetune.rewards": ("/x/my.py",)}, tuned(), "finetune.rewards", "/x/my.py names no function"),
     error(GRPO, replace(tuned(), paths={"/x/my.py": "missing"}), "finetune.rewards", "there is no /x/my.py"),

@@ -36,9 +36,8 @@ tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
 tokenizer.decoder = decoders.ByteLevel()
 tokens = PreTrainedTokenizerFast(
     tokenizer_object=tokenizer,
-    eos_token="<|im_end|>",
-    pad_token="<|endoftext|>",
     additional_special_tokens=[*special[:2], *special[3:]],
+    **dict(zip(("eos_token", "pad_token"), special[1:3], strict=True)),
 )
 text = {
     "vocab_size": len(vocabulary), "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,

@@ -83,10 +83,8 @@ def derive_workload(setup: Setup) -> MemoryWorkload:
 
 def _loaded_model_workload(setup: Setup) -> MemoryWorkload:
     profile, facts, document = setup.effective_profile, setup.facts, setup.config_document
-    if trainer_has_own_field(profile, "finetune") and generates_answers(profile.finetune):
-        return MemoryWorkload(why_unknown=_WHY_GENERATION_UNKNOWN)
-    if trainer_has_own_field(profile, "finetune") and have_images(profile.trainer.data, facts.data):
-        return MemoryWorkload(why_unknown=_WHY_IMAGES_UNKNOWN)
+    if why := _why_finetuning_not_modelled(setup):
+        return MemoryWorkload(why_unknown=why)
     if _effective_micro_batch(setup) is None:
         return MemoryWorkload(why_unknown=_why_batch_unknown(setup))
     if document and document.problem:
@@ -112,6 +110,16 @@ def _loaded_model_workload(setup: Setup) -> MemoryWorkload:
         # The folder of a model in the cache is called after its commit.
         model = structs.replace(model, name=name)
     return MemoryWorkload(model, _memory_settings(setup, model), folder)
+
+
+def _why_finetuning_not_modelled(setup: Setup) -> str:
+    """Return which part of a fine-tuning is not modelled, empty where all of it is."""
+    profile = setup.effective_profile
+    if not trainer_has_own_field(profile, "finetune"):
+        return ""
+    if generates_answers(profile.finetune):
+        return _WHY_GENERATION_UNKNOWN
+    return _WHY_IMAGES_UNKNOWN if have_images(profile.trainer.data, setup.facts.data) else ""
 
 
 def _why_batch_unknown(setup: Setup) -> str:

@@ -194,9 +194,8 @@ def _samples_and_token_counts(
     only = answers if alone and answers.possible else None
     # Of an image nothing can be cut off: a row that is too long is left out, as a reward model does.
     cuts = question | ({"method": "reward"} if image_rows else {})
-    token_lengths, refused, why = tokens.tally_token_lengths(
-        tokenizer, chosen_rows.sample, problems, cuts, only, counts_images
-    )
+    encoder = template.RowEncoder(tokenizer, only, counts_images)
+    token_lengths, refused, why = tokens.tally_token_lengths(encoder, chosen_rows.sample, problems, cuts)
     told: dict[str, Any] = {
         "answers": {"possible": answers.possible, "why": answers.why, "caution": answers.caution},
         "limit": template.max_tokens_of_model(tokenizer, question["model"], question["revision"]),
@@ -208,9 +207,7 @@ def _samples_and_token_counts(
         return without | told
     if main_format[1]:
         told["ends"] = turns.find_turn_ends(tokenizer, question["model"], question["revision"])._asdict()
-    samples = [
-        tokens.sample_as_model_reads_it(tokenizer, row, question, only, counts_images) for row in chosen_rows.first
-    ]
+    samples = [tokens.sample_as_model_reads_it(encoder, row, question) for row in chosen_rows.first]
     usable = chosen_rows.usable - told["refused"]
     told["lengths"] = data_lengths.length_statistics_and_truncation(
         token_lengths.rows, cuts["method"], told["limit"], usable / len(token_lengths.rows)

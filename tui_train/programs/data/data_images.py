@@ -22,6 +22,7 @@ _MAX_PIXELS = 89_478_485
 # A side of one or three pixels would be taken for the colours.
 _MIN_SIDE_PIXELS = 4
 _PLAIN_FORMATS_AND_MODES = frozenset((("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "RGB"), ("PNG", "L"), ("PNG", "RGBA")))
+_EXIF_ORIENTATION, _SIDEWAYS_ORIENTATIONS = 0x0112, (5, 6, 7, 8)
 _MAX_IMAGES_REMEMBERED = 500_000
 _THUMBNAIL_COLUMNS, _THUMBNAIL_ROWS = 32, 24
 _MIN_BASE64_CHARACTERS = 64
@@ -174,14 +175,15 @@ def look_at_image(source: Any) -> ImageLook:
 def _look_at_bytes(source: str) -> ImageLook:
     try:
         data = _image_bytes(source)
+        return _decoded_look(data) if has_pillow() else ImageLook(size=len(data))
     except rows.UnreadableError as error:
         return ImageLook(str(error))
-    if not data:
-        return ImageLook("is empty", size=0)
-    try:
-        from PIL import Image
-    except ImportError:
-        return ImageLook(size=len(data))
+
+
+def _decoded_look(data: bytes) -> ImageLook:
+    """Return what Pillow finds in an image; UnreadableError for what it cannot decode."""
+    from PIL import Image
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -189,28 +191,30 @@ def _look_at_bytes(source: str) -> ImageLook:
                 width, height = image.size
                 # torchvision, which reads it for a processor, decodes no other kinds alike.
                 plain = (image.format, image.mode) in _PLAIN_FORMATS_AND_MODES
-                if image.getexif().get(0x0112, 1) in {5, 6, 7, 8}:
+                if image.getexif().get(_EXIF_ORIENTATION, 1) in _SIDEWAYS_ORIENTATIONS:
                     width, height = height, width
-                if why := _size_problem(width, height):
-                    return ImageLook(why, width, height, len(data))
+                _refuse_size(width, height)
                 # Of a JPEG an eighth is decoded, which finds all that is missing as well.
                 image.draft("RGB", (1, 1))
                 image.load()
+    except rows.UnreadableError:
+        raise
     except Image.DecompressionBombError:
-        return ImageLook(f"has more than {2 * _MAX_PIXELS / 1e6:.0f} megapixels: make it smaller", size=len(data))
+        why = f"has more than {2 * _MAX_PIXELS / 1e6:.0f} megapixels: make it smaller"
+        raise rows.UnreadableError(why) from None
     except Image.UnidentifiedImageError:
-        return ImageLook("is of no kind of image that Pillow reads", size=len(data))
+        raise rows.UnreadableError("is of no kind of image that Pillow reads") from None
     except Exception as error:  # noqa: BLE001 - each decoder has errors of its own
-        return ImageLook(f"is damaged: {str(error) or type(error).__name__}"[:200], size=len(data))
+        raise rows.UnreadableError(f"is damaged: {str(error) or type(error).__name__}"[:200]) from None
     return ImageLook("", width, height, len(data), plain)
 
 
-def _size_problem(width: int, height: int) -> str:
+def _refuse_size(width: int, height: int) -> None:
     if width * height > _MAX_PIXELS:
-        return f"is {width} x {height}, more than {_MAX_PIXELS / 1e6:.0f} megapixels: make it smaller"
+        most = f"{_MAX_PIXELS / 1e6:.0f} megapixels"
+        raise rows.UnreadableError(f"is {width} x {height}, more than {most}: make it smaller")
     if min(width, height) < _MIN_SIDE_PIXELS:
-        return f"is {width} x {height}: each side must have {_MIN_SIDE_PIXELS} pixels or more"
-    return ""
+        raise rows.UnreadableError(f"is {width} x {height}: each side must have {_MIN_SIDE_PIXELS} pixels or more")
 
 
 def _image_bytes(source: str) -> bytes:
@@ -221,9 +225,10 @@ def _image_bytes(source: str) -> bytes:
             raise rows.UnreadableError("is a data URL without base64")
         try:
             # As the processors decode it: what is no base64 is not skipped here.
-            return base64.b64decode("".join(source[begin.end() :].split()), validate=True)
+            data = base64.b64decode("".join(source[begin.end() :].split()), validate=True)
         except (binascii.Error, ValueError):
             raise rows.UnreadableError("is not base64") from None
+        return _nonempty(data)
     try:
         with rows.open_regular_file(source) as file:
             data = file.read(MAX_IMAGE_BYTES + 1)
@@ -233,6 +238,12 @@ def _image_bytes(source: str) -> bytes:
         raise rows.UnreadableError(f"({source[-120:]}) {error}") from None
     if len(data) > MAX_IMAGE_BYTES:
         raise rows.UnreadableError(f"({source[-120:]}) is larger than {MAX_IMAGE_BYTES >> 20} MiB")
+    return _nonempty(data)
+
+
+def _nonempty(data: bytes) -> bytes:
+    if not data:
+        raise rows.UnreadableError("is empty")
     return data
 
 
@@ -273,11 +284,12 @@ def _content_in_parts(content: Any, *, split: bool) -> list[_Row]:
         if not split or _is_image_part(part) or not isinstance(text, str) or IMAGE_MARK not in text:
             parts.append(part)
             continue
-        for number, between in enumerate(text.split(IMAGE_MARK)):
-            parts += [{"type": "image"}] if number else []
+        before, *after = text.split(IMAGE_MARK)
+        parts += [{"type": "text", "text": before}] if before else []
+        for each in after:
             # LLaVA's data has a line break between the two, which its chat template writes itself.
-            between = between.removeprefix("\n") if number else between
-            parts += [{"type": "text", "text": between}] if between else []
+            words = each.removeprefix("\n")
+            parts += [{"type": "image"}, *([{"type": "text", "text": words}] if words else [])]
     return parts
 
 
@@ -324,14 +336,20 @@ def described_images(row: _Row) -> list[dict[str, Any]]:
 def _described_image(source: str) -> dict[str, Any]:
     look = look_at_image(source)
     name = "in the row" if source.startswith("data:") else source[-300:]
-    shown = {"name": name, "width": look.width, "height": look.height, "size": look.size, "thumbnail": []}
+    shown: dict[str, Any] = {
+        "name": name,
+        "width": look.width,
+        "height": look.height,
+        "size": look.size,
+        "thumbnail": [],
+    }
     try:
         from PIL import Image, ImageOps
 
         with Image.open(io.BytesIO(_image_bytes(source))) as image:
             small = ImageOps.exif_transpose(image).convert("RGB")
         small.thumbnail((_THUMBNAIL_COLUMNS, _THUMBNAIL_ROWS))
-        lines = [small.crop((0, top, small.width, top + 1)).tobytes().hex() for top in range(small.height)]
-        return {**shown, "thumbnail": lines}
+        shown["thumbnail"] = [small.crop((0, top, small.width, top + 1)).tobytes().hex() for top in range(small.height)]
     except Exception:  # noqa: BLE001 - it is shown in words then
         return shown
+    return shown

@@ -76,6 +76,11 @@ class FormatTally:
             self.whole.append(value)
         return convert.part_that_model_reads(value)
 
+    def count_images(self, value: dict[str, Any]) -> None:
+        """Count the images of a usable row."""
+        count = len(value.get("images") or ())
+        self.image_rows, self.image_count = self.image_rows + bool(count), self.image_count + count
+
     def count_and_sample(self, row: KeptRow, size: int) -> None:
         """Count a usable row, and keep it as any other with the same chance."""
         self.usable += 1
@@ -139,8 +144,7 @@ class RowTally:
             tally.conversions[why] += 1
         if row.wrapped:
             tally.conversions["the rows lie in a list inside an object"] += 1
-        if held := row.value.get("images"):
-            tally.image_rows, tally.image_count = tally.image_rows + 1, tally.image_count + len(held)
+        tally.count_images(value)
         tally.desirable += row.value.get("label") is True
         tally.count_and_sample(KeptRow(row.file, row.line, tally.part_that_model_reads(value, name)), len(text))
 

@@ -36,6 +36,18 @@ class AnswerMarking(NamedTuple):
     caution: str = ""
 
 
+class RowEncoder(NamedTuple):
+    """A tokenizer, the answers that it marks alone, and what counts the tokens of images, None for neither."""
+
+    tokenizer: Any
+    marking: AnswerMarking | None = None
+    image_tokens: Any = None
+
+    def encode(self, row: dict[str, Any]) -> list[EncodedSequence]:
+        """Return the sequences of a row that TRL takes."""
+        return encode_row(self.tokenizer, row, marking=self.marking, image_tokens=self.image_tokens)
+
+
 def load_tokenizer(model: str, revision: str = "", chat_template: str = "") -> Any:
     """Return the tokenizer of a folder, or of a model in the Hub's cache at a revision (empty: main).
 
@@ -63,6 +75,7 @@ def has_tokenizer_file(folder: str) -> bool:
 
 
 def load_options(revision: str) -> dict[str, Any]:
+    """Return how a tokenizer or processor is loaded: from this machine, without code of the model's."""
     return {"revision": revision or "main", "local_files_only": True, "trust_remote_code": False}
 
 

@@ -86,12 +86,7 @@ def _length_histogram(ordered: list[int]) -> list[int]:
 
 
 def tally_token_lengths(
-    tokenizer: Any,
-    rows: list[KeptRow],
-    problems: ProblemTally,
-    question: dict[str, Any],
-    answers: template.AnswerMarking | None,
-    image_tokens: Any = None,
+    encoder: template.RowEncoder, rows: list[KeptRow], problems: ProblemTally, question: dict[str, Any]
 ) -> tuple[TokenLengthTally, int, str]:
     """Return the lengths of rows, how many the template refused, and what it said of the first of them."""
     counted, refused, why, bound_met = TokenLengthTally(question["length"], question["method"]), 0, "", 0
@@ -100,7 +95,7 @@ def tally_token_lengths(
         if time.monotonic() > ends and (counted.rows or refused):
             break
         try:
-            sequences = template.encode_row(tokenizer, row.value, marking=answers, image_tokens=image_tokens)
+            sequences = encoder.encode(row.value)
         except Exception as error:  # noqa: BLE001 - a template is a program of the model's
             refused, why = refused + 1, why or template.first_line_of_error(error)
             counted.add_refused(row)
@@ -116,18 +111,14 @@ def tally_token_lengths(
 
 
 def sample_as_model_reads_it(
-    tokenizer: Any,
-    row: KeptRow,
-    question: dict[str, Any],
-    answers: template.AnswerMarking | None,
-    image_tokens: Any = None,
+    encoder: template.RowEncoder, row: KeptRow, question: dict[str, Any]
 ) -> dict[str, Any] | None:
     """Return a sample in pieces as the model reads it: [text, state]; None where it is refused.
 
     A state is "read", "learned", "rejected" or "cut".
     """
     try:
-        sequences = template.encode_row(tokenizer, row.value, marking=answers, image_tokens=image_tokens)
+        sequences = encoder.encode(row.value)
     except Exception:  # noqa: BLE001 - it was counted and named before
         return None
     pieces: list[_TextAndState] = []
@@ -138,12 +129,10 @@ def sample_as_model_reads_it(
         states = [mark if learns else "read" for learns in learned]
         if question["length"]:
             states[question["length"] :] = ["cut"] * max(0, len(ids) - question["length"])
-        if image_tokens is not None:
-            shown = [at for at in range(len(ids)) if not image_tokens.is_repeated(ids, at)]
-            ids, states = [ids[at] for at in shown], [states[at] for at in shown]
+        shown_ids, states = _without_repeated_image_tokens(encoder, ids, states)
         if number:
             pieces.append(["\n\n", "read"])
-        for text, state in _split_by_state(tokenizer, ids, states, first):
+        for text, state in _split_by_state(encoder.tokenizer, shown_ids, states, first):
             if left > 0:
                 pieces.append([text[:left], state])
             left -= len(text)
@@ -157,6 +146,16 @@ def sample_as_model_reads_it(
         "shortened": left < 0,
         "images": images.described_images(row.value),
     }
+
+
+def _without_repeated_image_tokens(
+    encoder: template.RowEncoder, ids: list[int], states: list[str]
+) -> tuple[list[int], list[str]]:
+    """Return tokens and their states with one token for each image, which is all that is shown of it."""
+    if encoder.image_tokens is None:
+        return ids, states
+    kept = [at for at in range(len(ids)) if not encoder.image_tokens.is_repeated(ids, at)]
+    return [ids[at] for at in kept], [states[at] for at in kept]
 
 
 def _split_by_state(tokenizer: Any, ids: list[int], states: list[str], start: int) -> list[_TextAndState]:
