@@ -21,10 +21,11 @@ from tui_train.memory.predict import predict_memory
 from tui_train.runs.status import read_status
 
 pytestmark = [needs_trl, pytest.mark.whole]
+_FIND_TORCHVISION = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torchvision') is None)"
 FAMILIES = ("llava", "qwen")
 # Qwen2.5-VL's processor holds one of videos, which is made of torchvision.
 HAS_TORCHVISION = bool(TRL_PYTHON) and not subprocess.run(
-    [TRL_PYTHON, "-c", "import torchvision"], capture_output=True, check=False
+    [TRL_PYTHON, "-c", _FIND_TORCHVISION], capture_output=True, check=False
 ).returncode  # fmt: skip
 
 
