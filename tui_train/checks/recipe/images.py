@@ -41,7 +41,7 @@ def images_that_cannot_be_trained_on(setup: Setup) -> Iterator[Finding]:
 def packed_images(setup: Setup) -> Iterator[Finding]:
     """Packing of rows with images, which TRL refuses."""
     report = data_questions.data_report_at_length_in_force(setup)
-    if setup.profile.finetune.packing and report and report.images:
+    if setup.profile.finetune.packing and report and report.images and report.images.rows:
         yield error(
             "finetune.packing",
             "the data has images, which TRL does not pack",

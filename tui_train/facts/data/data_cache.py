@@ -34,10 +34,11 @@ def read_data_report(
     report = probe_data(toolchain.python, question, is_cancelled=is_cancelled)
     newest = max((state[2] for state in states), default=0) / 1e9
     # What failed may work the next time, for reasons that no file shows.
-    failed = report.problem or report.tokenizer or report.counts.get("unreadable")
-    failed = failed or any(trial.problem or trial.untried for trial in report.rewards)
+    # Of the files that rows with images name nothing is known here.
+    is_unkept = report.images is not None or report.problem or report.tokenizer or report.counts.get("unreadable")
+    is_unkept = is_unkept or any(trial.problem or trial.untried for trial in report.rewards)
     if (
-        not failed
+        not is_unkept
         and time.time() - newest > _MIN_CACHEABLE_FILE_AGE_SECONDS
         and states == tuple(_file_sizes_and_times(question))
     ):

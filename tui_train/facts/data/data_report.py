@@ -274,7 +274,7 @@ class DataReport(Struct, frozen=True, kw_only=True):
     """The most tokens that the model takes; 0: unknown."""
     rewards: tuple[RewardTrial, ...] = ()
     images: DataImages | None = None
-    """None where no row has any."""
+    """None where no row names any, also among those that are left out."""
     problem: str = ""
 
 

@@ -59,13 +59,13 @@ def known_format_of_files(files: tuple[str, ...], report_by_question: Mapping[st
 
 def leaves_long_rows_out(report: DataReport, question: DataQuestion) -> bool:
     """Return whether rows beyond the sequence length are left out: of a pair, or of images, nothing can be cut off."""
-    return question.method == "reward" or report.images is not None
+    return question.method == "reward" or bool(report.images and report.images.rows)
 
 
 def have_images(files: tuple[str, ...], report_by_question: Mapping[str, DataReport]) -> bool:
     """Return whether files that were looked at have images, whatever else was asked."""
     return any(
-        look.images is not None
+        look.images is not None and look.images.rows > 0
         for asked, look in report_by_question.items()
         if parse_json_as(asked.encode(), DataQuestion).files == files
     )

@@ -60,8 +60,9 @@ def describe_data(question: dict[str, Any]) -> tuple[dict[str, Any], list[dict[s
         "desirable": chosen.desirable,
         "conversions": [{"why": why, "rows": many} for why, many in chosen.conversions.most_common(10)],
     }
-    if chosen.image_rows:
+    if tally.names_images:
         answer["images"] = {"rows": chosen.image_rows, "count": chosen.image_count, "checked": images.has_pillow()}
+    if chosen.image_rows:
         chosen.first, chosen.sample = (_rows_with_image_places(kept) for kept in (chosen.first, chosen.sample))
     made = _samples_and_token_counts(tally.problems, chosen, main, question)
     if "image_problem" in made:

@@ -17,6 +17,7 @@ import data_template as template
 import data_turns as turns
 from data_bounds import BoundError
 from data_image_tokens import ImageTokens, TextOnlyError
+from data_rows import DataRow
 from data_tally import FormatTally, RowTally
 
 _MAX_PROBLEMS_PRINTED = 5
@@ -55,7 +56,7 @@ class ChosenRows(NamedTuple):
             if number not in self.refused:
                 yield row
 
-    def numbered_rows(self) -> Iterator[tuple[rows.DataRow, dict[str, Any]]]:
+    def numbered_rows(self) -> Iterator[tuple[DataRow, dict[str, Any]]]:
         """Yield all rows of the format, also as TRL takes them, those that are refused too."""
         return source_and_trl_rows(self.files, self.format, has_images=self.has_images)
 

@@ -104,6 +104,8 @@ class RowTally:
 
     def __init__(self, *, only_prompts: bool = False) -> None:
         self.rows = 0
+        # In any row, one that is damaged as well.
+        self.names_images = False
         self._only_prompts = only_prompts
         self.problems = ProblemTally()
         self.formats: dict[tuple[str, bool], FormatTally] = {}
@@ -130,6 +132,7 @@ class RowTally:
         if tally is None:
             tally = self.formats[key] = FormatTally()
         tally.rows += 1
+        self.names_images |= bool(row.value.get("images"))
         tally.columns.update(str(column)[:60] for column in row.value if len(tally.columns) < 40)
         if len(tally.seen) < MAX_PROBLEMS_NAMED:
             tally.seen.append(row)
