@@ -52,7 +52,6 @@ _TRAINING_SECTION = Section(
         "finetune.rewards",
         "finetune.tuning",
         "data.weights",
-        "data.max_pixels",
         "data.evaluation",
         "data.cut",
         "trainer.validation_data",

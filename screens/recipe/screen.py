@@ -80,6 +80,7 @@ Those that change the training ask for your consent; the others keep it the same
                 "finetune.answers_only",
                 "finetune.packing",
                 "finetune.freeze_vision",
+                "data.max_pixels",
                 "finetune.beta",
                 "finetune.generations",
                 "finetune.completion_length",

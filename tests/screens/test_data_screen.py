@@ -25,10 +25,12 @@ from pilot import (
 from ssh import lead_ssh_back
 from support import facts, gpu, profile, sample
 from textual.pilot import Pilot
+from tui_train.screens.data.data_lines import image_lines
 from tui_train.screens.messages import OpenStep, ValueChosen
 
 from tui_train.actions.last_profile import remember_profile_without_secrets
 from tui_train.facts.data import data_cache
+from tui_train.facts.data.data_report import DataSample, SampleImage
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.types import Toolchain
@@ -418,3 +420,18 @@ async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tun
                 assert own.help in {words for _, explained, words in app.screen.fields_for_help() if explained == key}
     finetune = TRAINERS["finetune"].field_texts
     assert not any("NeMo" in words.help or "sample" in words.empty for words in finetune.values())
+
+
+def test_an_image_of_a_sample_is_said_and_drawn_in_half_blocks():
+    image = SampleImage(
+        name="/d/a\n.png", width=2, height=3, size=99, thumbnail=("ff000000ff00", "0000ffffffff", "000000111111")
+    )
+    sample = DataSample(file="/d.jsonl", line=1, pieces=(), images=(image,))
+    said, *drawn = image_lines(sample, 80, drawn=True)
+    assert "2 x 3, 0.1 KiB" in said.plain
+    assert "/d/a\\n.png" in said.plain
+    assert [line.plain for line in drawn] == ["  ▀▀", "  ▀▀"]
+    assert [span.style for line in drawn for span in line.spans] == [
+        "#ff0000 on #0000ff", "#00ff00 on #ffffff", "#000000", "#111111",
+    ]  # fmt: skip
+    assert image_lines(sample, 80, drawn=False) == [said]

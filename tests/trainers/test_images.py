@@ -157,9 +157,10 @@ def test_each_damaged_row_is_named_with_its_reason(pictures):
 
 def test_a_folder_of_parquet_with_images_of_datasets_is_read(pictures, tmp_path):
     script = (
-        "import sys; from datasets import Dataset, Image; turns = [{'role': 'user', 'content': 'What?'}, "
-        "{'role': 'assistant', 'content': 'red'}]\n"
-        "made = Dataset.from_list([{'messages': turns, 'image': sys.argv[1]}] * 2).cast_column('image', Image())\n"
+        "import sys; from datasets import Dataset, Image\n"
+        "turns = [{'role': 'user', 'content': 'What?'}, {'role': 'assistant', 'content': 'red'}]\n"
+        "image = {'bytes': open(sys.argv[1], 'rb').read(), 'path': None}\n"
+        "made = Dataset.from_list([{'messages': turns, 'image': image}] * 2).cast_column('image', Image())\n"
         "made.to_parquet(sys.argv[2])"
     )
     (tmp_path / "set").mkdir()
