@@ -210,7 +210,7 @@ def chosen_for(model, data, **values):
             "trainer.kind": "finetune", "trainer.python": TRL_PYTHON, "trainer.model": str(model),
             "trainer.data": (str(data),), "hardware.device": "cpu", "recipe.micro_batch": 2, "recipe.global_batch": 4,
             "recipe.sequence_length": 256, "recipe.precision": "fp32", "recipe.steps": 4,
-            "recipe.learning_rate": 5e-3, "recipe.checkpoint_every": 2,
+            "recipe.learning_rate": 5e-3, "recipe.checkpoint_every": 2, "trainer.allow": ("learning_rate",),
         }
         | more
     )  # fmt: skip
