@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cache
 from typing import IO, Any, TypeVar
@@ -101,6 +101,20 @@ class Session:
         line = self._next_line()
         self._heard = self._heard or bool(line)
         return line
+
+    def lines(self, line_type: type[_Answer]) -> Iterator[_Answer]:
+        """Yield the lines of the answer that are of a type; those of a login script are passed over."""
+        while line := self.read_line():
+            try:
+                sent = parse_json_as(line, line_type)
+            except Unparsable:
+                continue
+            yield sent
+
+    def answers(self, line_type: type[_Answer]) -> Iterator[_Answer]:
+        """Yield lines of a type until the reader has what it wants; NoAnswer where the answer ends before."""
+        yield from self.lines(line_type)
+        raise self.incomplete_answer_error()
 
     def send(self, data: bytes) -> None:
         """Send more, of a question that stays open; of one that is gone, the answer tells."""
@@ -236,10 +250,7 @@ def ask_host(  # noqa: PLR0913 - each has a default but four
         within_seconds=answer_seconds, silence_seconds=math.inf, is_cancelled=is_cancelled,
     )  # fmt: skip
     with closing(session):
-        while line := session.read_line():
-            with suppress(Unparsable):
-                return parse_json_as(line, answer_type)
-        raise session.incomplete_answer_error()
+        return next(session.answers(answer_type))
 
 
 def _starter_and_question_bytes(question: Mapping[str, Any]) -> bytes:

@@ -18,9 +18,16 @@ from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NoAnswer, Unavailable
 from tui_train.base.files import raising_cannot_write, read_regular_file, write_atomically
+from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.base.text import quantity, size_text, visible
 from tui_train.channel.session import Session
-from tui_train.places.host_questions import HostLine, open_session, parse_host_line, refusal_error, unreachable_remedy
+from tui_train.places.host_questions import (
+    HostLine,
+    first_host_line,
+    open_session,
+    refusal_error,
+    unreachable_remedy,
+)
 from tui_train.places.receive_changes import DISK_BYTES_LEFT_FREE
 from tui_train.places.run_mirror import update_copy
 from tui_train.plan.run_files import (
@@ -216,12 +223,7 @@ def _empty_folder(folder: Path) -> None:
 
 def _read_announcement(session: Session, place: RunPlace, folder: Path) -> _AnnouncedOutput:
     """Return what a host announces; CannotWrite where the disk of a folder has too little space for it."""
-    host = place.host
-    while line := session.read_line():
-        if (sent := parse_host_line(line)) and not sent.beat:
-            break
-    else:
-        raise session.incomplete_answer_error()
+    host, sent = place.host, first_host_line(session)
     if sent.error:
         raise refusal_error(place, sent)
     if sent.files is None or not 0 <= sent.files <= _MAX_SENT_FILES or sent.total < 0:
@@ -266,9 +268,10 @@ def _receive_files(
     """
     taken, named, host = 0, set[str](), session.host
     while line := session.read_line():
-        sent = parse_host_line(line)
-        if sent is None:
-            raise _bad_answer_error(host, "it sends something else than files")
+        try:
+            sent = parse_json_as(line, HostLine)
+        except Unparsable:
+            raise _bad_answer_error(host, "it sends something else than files") from None
         if sent.error:
             raise refusal_error(RunPlace(host, ""), sent)
         if sent.end:

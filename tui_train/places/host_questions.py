@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from tui_train.base.errors import NoAnswer, NotFound, Unavailable
 from tui_train.base.files import raising_cannot_write
-from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.base.text import visible
 from tui_train.channel.session import Session, ask_host, machine_name
 from tui_train.facts.machine.child_process import ChildResult, run_child
@@ -103,12 +102,9 @@ class StartUnderWay(NoAnswer):
     """A start is under way there, or Slurm may yet list its job: what became of it is still to be seen."""
 
 
-def parse_host_line(line: bytes) -> HostLine | None:
-    """Return a line of the program there, None for one of a login script."""
-    try:
-        return parse_json_as(line, HostLine) if line.startswith(b"{") else None
-    except Unparsable:
-        return None
+def first_host_line(session: Session) -> HostLine:
+    """Return the first line that says more than that the machine still works."""
+    return next(line for line in session.answers(HostLine) if not line.beat)
 
 
 def refusal_error(place: RunPlace, line: HostLine) -> Unavailable:
@@ -224,18 +220,17 @@ def list_runs_on_host(host: str) -> tuple[ListedRun, ...]:
     found: list[ListedRun] = []
     question = {"do": "runs", "most": _MAX_LISTED_RUNS}
     with closing(Session(host, question, within_seconds=_ANSWER_TIMEOUT_SECONDS)) as session:
-        while line := session.read_line():
-            sent = parse_host_line(line)
-            if sent and sent.end:
-                return tuple(found)
-            if sent is None or not sent.run or "/" in sent.run or len(found) >= _MAX_LISTED_RUNS:
+        for sent in session.answers(HostLine):
+            if sent.end:
+                break
+            if not sent.run or "/" in sent.run or len(found) >= _MAX_LISTED_RUNS:
                 continue
             report = parse_host_report(sent, time.time())
             # No folder of this machine can have that path.
             folder = Path("/dev/null", visible(sent.run))
             damage = "" if report else "its state cannot be read"
             found.append(ListedRun(run=RunDir(folder), status=report.status if report else None, damage=damage))
-        raise session.incomplete_answer_error()
+    return tuple(found)
 
 
 def find_runs_on_host(host: str, references: Sequence[str]) -> tuple[RunPlace, ...]:
@@ -324,14 +319,10 @@ def _ask_at_length(place: RunPlace, question: Mapping[str, Any], asking_host: st
     ssh_words = words_to_training_host(place.host, asking_host) if asking_host else ()
     asked, address = {"folder": place.folder, **question}, place.host if asking_host else host_address(place.host)
     with closing(Session(address, asked, ssh_words=ssh_words, asking_host=asking_host)) as session:
-        while line := session.read_line():
-            answer = parse_host_line(line)
-            if answer is None or answer.beat:
-                continue
-            if answer.error:
-                raise refusal_error(place, answer)
-            return answer
-        raise session.incomplete_answer_error()
+        answer = first_host_line(session)
+    if answer.error:
+        raise refusal_error(place, answer)
+    return answer
 
 
 def run_command_on(host: str) -> Callable[[Sequence[str], float], ChildResult]:

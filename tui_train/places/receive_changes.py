@@ -12,7 +12,7 @@ from tui_train.base.errors import CannotWrite, Unavailable
 from tui_train.base.files import raising_cannot_write
 from tui_train.base.text import size_text, visible
 from tui_train.channel.session import Session
-from tui_train.places.host_questions import HostLine, open_session, parse_host_line, parse_host_report, refusal_error
+from tui_train.places.host_questions import HostLine, open_session, parse_host_report, refusal_error
 from tui_train.runner.questions.answer_lines import SENT_FILE_PATTERN
 from tui_train.runs.remote_run import RunPlace, write_host_report
 from tui_train.runs.rundir import RunDir
@@ -66,10 +66,7 @@ def _byte_count_by_file(run: RunDir) -> dict[str, int]:
 def _receive_lines(run: RunDir, session: Session, run_place: RunPlace, on_line: Callable[[], None]) -> str:
     """Take lines until the host has sent all, and return why it stopped before, empty where it did not."""
     wrong = ""
-    while line := session.read_line():
-        sent = parse_host_line(line)
-        if sent is None:
-            continue
+    for sent in session.lines(HostLine):
         on_line()
         if sent.end:
             return ""

@@ -10,7 +10,6 @@ from msgspec.structs import astuple
 
 from tui_train.base.errors import BadInput, CannotWrite, NoAnswer, Unavailable
 from tui_train.base.files import read_error_reason
-from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.base.text import visible
 from tui_train.channel.session import Session, ask_host
 from tui_train.facts.other_machines.training_hosts import words_to_training_host
@@ -96,11 +95,7 @@ def send_missing_files(
         stdin_data=_pieces(missing, changed, on_progress),
     )  # fmt: skip
     with closing(session):
-        while line := session.read_line():
-            try:
-                answer = parse_json_as(line, _TakenAnswer)
-            except Unparsable:
-                continue
+        for answer in session.lines(_TakenAnswer):
             if answer.error:
                 raise CannotWrite(f"{name}: {visible(answer.error)}", f"Fix that, then: {_AGAIN_REMEDY}")
             if answer.taken == len(files):

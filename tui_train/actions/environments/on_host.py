@@ -15,7 +15,6 @@ from tui_train.actions.environments import create as making
 from tui_train.actions.environments.create import InstallCancelled, InstallPlan
 from tui_train.actions.environments.progress import why_install_failed_and_remedy
 from tui_train.base.errors import AlreadyExists, NoAnswer, TuiTrainError, Unavailable
-from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.base.text import visible
 from tui_train.channel.session import Session, ask_host, machine_name
 from tui_train.facts.machine.child_process import RUN_PROGRAM_TEXT_CODE
@@ -257,17 +256,12 @@ def _making_lines(install: HostInstall, at: int, cancelled: Callable[[], bool]) 
     question["variables"] = {**plan.variables, **_PIP_VARIABLES}
     question["requirements"] = plan.package_set.requirements_file.read_text("utf-8")
     with closing(Session(install.host, question, is_cancelled=cancelled)) as session:
-        while line := session.read_line():
-            try:
-                sent = parse_json_as(line, _MakingLine)
-            except Unparsable:
-                continue
+        for sent in session.answers(_MakingLine):
             if sent.error:
                 raise Unavailable(f"{session.name}: {visible(sent.error)}", "Choose another path with --path.")
             yield sent
             if sent.end:
                 return
-        raise session.incomplete_answer_error()
 
 
 def _pause(cancelled: Callable[[], bool]) -> None:
