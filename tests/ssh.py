@@ -13,11 +13,13 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
 from support import free_port, make_executable, wait_until
 
+from tui_train.channel import session
 from tui_train.channel.session import PYTHON_COMMAND
 from tui_train.facts.other_machines.remote import HostSurvey, survey_host
 
@@ -119,7 +121,15 @@ def survey_with_python(
 ) -> HostSurvey:
     """Ask this machine as another one is asked, where the runner finds this Python."""
     environment = ["env", "-i", *(f"{name}={value}" for name, value in variables.items())] if variables else []
-    return survey_host("here", question, 60.0, ssh_words=[*environment, python, *PYTHON_COMMAND[1:]])
+    with answering_by([*environment, python, *PYTHON_COMMAND[1:]]):
+        return survey_host("here", question, 60.0)
+
+
+@contextlib.contextmanager
+def answering_by(words: list[str]) -> Iterator[None]:
+    """Have this command answer for every machine."""
+    with mock.patch.object(session, "start_command", return_value=words):
+        yield
 
 
 def runs_of_host(host):

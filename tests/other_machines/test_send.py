@@ -179,9 +179,9 @@ def test_all_hosts_of_a_training_get_it():
         chosen = profile({"nodes.hosts": others})
         return [(each.name, each.asking_host) for each in send._hosts_to_send_to(chosen, host)]
 
-    assert named("box") == [("box", "")]
-    assert named("box", "a", "b", "c") == [("box", ""), ("b", "box"), ("c", "box")]
-    assert named("", "a", "b") == [("b", "")]
+    assert named("box") == [("box", None)]
+    assert named("box", "a", "b", "c") == [("box", None), ("b", "box"), ("c", "box")]
+    assert named("", "a", "b") == [("b", None)]
     with pytest.raises(BadInput, match="no host is named"):
         named("")
 

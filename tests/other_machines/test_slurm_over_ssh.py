@@ -331,5 +331,6 @@ def test_what_a_login_shell_sets_is_left_out_again(tmp_path):
     (tmp_path / ".bash_profile").write_text(f"export PATH={tmp_path}/bin:$PATH SBATCH_OUTPUT=x SLURM_CONF=/c\n")
     asked = {"do": "slurm", "commands": [["sbatch", "a b"]], "input": ""}
     words = ["env", "-i", f"HOME={tmp_path}", f"PATH={tmp_path}/few", sys.executable, *PYTHON_COMMAND[1:]]
-    (answer,) = ask_host("here", asked, list, 30.0, ssh_words=words)
+    with secure_shell.answering_by(words):
+        (answer,) = ask_host("here", asked, list, 30.0)
     assert answer["out"] == "none /c a b\n"

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import select
+import shlex
 import subprocess
 import sys
 import time
@@ -24,7 +25,13 @@ from tui_train.base.text import visible
 from tui_train.channel.runner_zip import runner_modules, runner_zip
 from tui_train.channel.ssh import ssh_command_prefix
 from tui_train.runner.compiled import RUNNER_MISSING_LINE, RUNNER_READY_LINE
-from tui_train.runner.machines.ssh import LOGIN_COMMAND, login_advice, remote_shell_line
+from tui_train.runner.machines.ssh import (
+    LOGIN_COMMAND,
+    login_advice,
+    login_control_path_pattern,
+    remote_shell_line,
+    ssh_command,
+)
 
 # The command on the host. No shell finds anything special in it but the quotes.
 PYTHON_COMMAND = ("python3", "-IS", "-X", "utf8", "-c", "import sys;exec(sys.stdin.buffer.readline())")
@@ -49,8 +56,7 @@ class Session:
         host: str,
         question: Mapping[str, Any],
         *,
-        ssh_words: Sequence[str] = (),
-        asking_host: str = "",
+        asking_host: str | None = None,
         stdin_data: Iterable[bytes] = (),
         stays_open: bool = False,
         within_seconds: float = math.inf,
@@ -59,8 +65,8 @@ class Session:
     ) -> None:
         """Start ssh: all is to come `within_seconds`, and never nothing for `silence_seconds` (None: a minute).
 
-        `ssh_words` are its whole command, where that is not the usual one: then it may be the ssh of an `asking_host`.
-        The pieces of `stdin_data` follow the question, and where it `stays_open` what is sent later.
+        `asking_host`: see `start_command`. The pieces of `stdin_data` follow the question, and where it `stays_open`
+        what is sent later.
         """
         self._asking_host = asking_host
         self.host, self._question, self._stdin_data = host, question, stdin_data
@@ -73,7 +79,7 @@ class Session:
         self._asked = self._heard = False
         try:
             self._child = subprocess.Popen(
-                ssh_words or _python_start_command(host),
+                start_command(host, asking_host),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
                 start_new_session=True,
             )  # fmt: skip
@@ -132,7 +138,7 @@ class Session:
 
     def failure_text(self) -> str:
         """Return what ssh, or the shell at its other end, said last, what it means, and whether to log in."""
-        return login_advice(self.host, self._read_errors(), self._asking_host)
+        return login_advice(self.host, self._read_errors(), self._asking_host or "")
 
     def incomplete_answer_error(self) -> NoAnswer:
         """Return why the answer has ended before it was whole."""
@@ -226,10 +232,19 @@ def machine_name(host: str) -> str:
     return visible(host) or "this machine"
 
 
-def _python_start_command(host: str) -> Sequence[str]:
-    if not host:
+def start_command(host: str, asking_host: str | None = None) -> Sequence[str]:
+    """Return what starts the Python that answers for a host (empty: this machine).
+
+    With an `asking_host` (empty: this machine) it is reached as a training there reaches the others.
+    """
+    if asking_host is None and not host:
         return (sys.executable, *PYTHON_COMMAND[1:])
-    return (*ssh_command_prefix(host), remote_shell_line(PYTHON_COMMAND))
+    if asking_host is None:
+        return (*ssh_command_prefix(host), remote_shell_line(PYTHON_COMMAND))
+    words = ssh_command(host, PYTHON_COMMAND, login_control_path_pattern({} if asking_host else os.environ))
+    # The keys of the wizard come first. The connection to an `asking_host` is shared with what comes later, and keeps
+    # its priority.
+    return (*ssh_command_prefix(asking_host), shlex.join(words)) if asking_host else ("nice", *words)
 
 
 def ask_host(  # noqa: PLR0913 - each has a default but four
@@ -238,16 +253,15 @@ def ask_host(  # noqa: PLR0913 - each has a default but four
     answer_type: type[_Answer],
     answer_seconds: float,
     *,
-    ssh_words: Sequence[str] = (),
-    asking_host: str = "",
+    asking_host: str | None = None,
     stdin_data: bytes = b"",
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> _Answer:
     """Return the answer of a host (empty: this machine) to a question; NoAnswer where it gives none in time."""
     # Nothing comes before the answer, which may take its time: a training that is stopped saves first.
     session = Session(
-        host, question, ssh_words=ssh_words, asking_host=asking_host, stdin_data=(stdin_data,),
-        within_seconds=answer_seconds, silence_seconds=math.inf, is_cancelled=is_cancelled,
+        host, question, asking_host=asking_host, stdin_data=(stdin_data,), within_seconds=answer_seconds,
+        silence_seconds=math.inf, is_cancelled=is_cancelled,
     )  # fmt: skip
     with closing(session):
         return next(session.answers(answer_type))

@@ -18,7 +18,6 @@ from tui_train.base.text import visible
 from tui_train.channel.session import Session, ask_host, machine_name
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.other_machines import remote
-from tui_train.facts.other_machines.training_hosts import words_to_training_host
 from tui_train.plan.run_files import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
 from tui_train.profile.hosts import host_address
 from tui_train.runner.queue.listing import WaitingStart
@@ -133,9 +132,17 @@ def unreachable_remedy(place: RunPlace) -> str:
     return f"Try again once `ssh {name} true` works; where it has another name by now: {add}"
 
 
-def open_session(place: RunPlace, question: Mapping[str, Any], *, within_seconds: float = math.inf) -> Session:
-    """Ask the machine of a run about its folder."""
-    return Session(host_address(place.host), {"folder": place.folder, **question}, within_seconds=within_seconds)
+def open_session(
+    place: RunPlace,
+    question: Mapping[str, Any],
+    *,
+    within_seconds: float = math.inf,
+    asking_host: str | None = None,
+) -> Session:
+    """Ask the machine of a run about its folder; from an `asking_host` it is reached by its name there."""
+    address = host_address(place.host) if asking_host is None else place.host
+    asked = {"folder": place.folder, **question}
+    return Session(address, asked, within_seconds=within_seconds, asking_host=asking_host)
 
 
 def ask_machine(
@@ -301,10 +308,10 @@ def ask_queue_move(place: RunPlace, *, to_front: bool) -> None:
     ask_machine(place, {"do": "move", "front": to_front}, within_seconds=_STATUS_TIMEOUT_SECONDS)
 
 
-def ask_removal(place: RunPlace, *, ended: bool = False, asking_host: str = "") -> None:
+def ask_removal(place: RunPlace, *, ended: bool = False, asking_host: str | None = None) -> None:
     """Remove the folder of a run that was never started, or has `ended`, from its host, however long that takes.
 
-    `asking_host` is the one from which that host is reached (empty: this machine).
+    `asking_host` is the one from which that host is reached, by its name there.
     """
     _ask_at_length(place, {"do": "drop", "ended": ended}, asking_host)
 
@@ -314,11 +321,9 @@ def ask_removable_size(place: RunPlace) -> int:
     return _ask_at_length(place, {"do": "size"}).size
 
 
-def _ask_at_length(place: RunPlace, question: Mapping[str, Any], asking_host: str = "") -> HostLine:
+def _ask_at_length(place: RunPlace, question: Mapping[str, Any], asking_host: str | None = None) -> HostLine:
     """Return the answer of a machine that says meanwhile that it still works; NoAnswer where it is silent."""
-    ssh_words = words_to_training_host(place.host, asking_host) if asking_host else ()
-    asked, address = {"folder": place.folder, **question}, place.host if asking_host else host_address(place.host)
-    with closing(Session(address, asked, ssh_words=ssh_words, asking_host=asking_host)) as session:
+    with closing(open_session(place, question, asking_host=asking_host)) as session:
         answer = first_host_line(session)
     if answer.error:
         raise refusal_error(place, answer)

@@ -38,7 +38,7 @@ def remove_copies(run: RunDir) -> None:
             ask_removable_size(place)
     else:
         refuse_if_active(run)
-    asking_host = host_address(place.host) if place.host else ""
+    asking_host = host_address(place.host) if place.host else None
     left: list[str] = []
     for host in hosts:
         try:

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from msgspec import Struct
@@ -12,7 +12,6 @@ from tui_train.base.errors import BadInput, CannotWrite, NoAnswer, Unavailable
 from tui_train.base.files import read_error_reason
 from tui_train.base.text import visible
 from tui_train.channel.session import Session, ask_host
-from tui_train.facts.other_machines.training_hosts import words_to_training_host
 from tui_train.facts.scripts.project_files import FileSet, SentFile
 from tui_train.runner.questions.project_files import COMPLETE_MARK
 from tui_train.runner.system.safe_open import open_regular_file
@@ -24,16 +23,11 @@ _AGAIN_REMEDY = "Run the command again: it goes on where it was."
 
 
 class HostToSendTo(Struct, frozen=True):
-    """A host, and the one from which it is reached (empty: this machine)."""
+    """A host, and the one from which it is reached, if not from this machine."""
 
     name: str
     address: str
-    asking_host: str = ""
-
-    @property
-    def ssh_words(self) -> Sequence[str]:
-        """The command of ssh, where it is not the usual one."""
-        return words_to_training_host(self.address, self.asking_host) if self.asking_host else ()
+    asking_host: str | None = None
 
 
 class MissingFiles(Struct, frozen=True):
@@ -67,10 +61,7 @@ def find_missing_files(
 ) -> MissingFiles:
     """Return the files that a host has not, or not as they are here: by size and time."""
     question = {"do": "missing", "folder": file_set.folder, "files": [astuple(file) for file in file_set.files]}
-    answer = ask_host(
-        host.address, question, _MissingAnswer, answer_seconds, ssh_words=host.ssh_words,
-        asking_host=host.asking_host,
-    )  # fmt: skip
+    answer = ask_host(host.address, question, _MissingAnswer, answer_seconds, asking_host=host.asking_host)
     found = [(file_set.files[at], kept, time) for at, kept, time in answer.missing if 0 <= at < len(file_set.files)]
     return MissingFiles(
         file_set.folder,
@@ -91,7 +82,7 @@ def send_missing_files(
     question = {"do": "take", "folder": missing.folder, "files": files}
     name, changed = visible(host.name), list[str]()
     session = Session(
-        host.address, question, ssh_words=host.ssh_words, asking_host=host.asking_host, silence_seconds=math.inf,
+        host.address, question, asking_host=host.asking_host, silence_seconds=math.inf,
         stdin_data=_pieces(missing, changed, on_progress),
     )  # fmt: skip
     with closing(session):

@@ -53,7 +53,7 @@ def _hosts_to_send_to(profile: Profile, host: str) -> list[HostToSendTo]:
     """Return the other machines of a profile: the first by its name here, the rest as that one reaches them."""
     address = hosts.host_address(host)
     targets = [HostToSendTo(host, address)] if host else []
-    targets += [HostToSendTo(name, name, address) for name in profile.nodes.hosts[1:]]
+    targets += [HostToSendTo(name, name, address or None) for name in profile.nodes.hosts[1:]]
     if not targets:
         raise BadInput("no host is named", "Name the host: --on HOST, or --set hardware.host=HOST.")
     return targets

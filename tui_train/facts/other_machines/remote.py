@@ -224,9 +224,9 @@ def _machine_with_processes(machine: Machine, processes: Sequence[CardProcess]) 
 
 
 def survey_host(
-    host: str, question: Mapping[str, Any], deadline: float, *, ssh_words: Sequence[str] = (), asking_host: str = ""
+    host: str, question: Mapping[str, Any], deadline: float, *, asking_host: str | None = None
 ) -> HostSurvey:
-    """Return the answer of a host to a survey; `ssh_words` is a command that is not the usual one (see Session)."""
+    """Return the answer of a host to a survey; `asking_host`: see `start_command` of the channel."""
     hub_reader = resources.files("tui_train.programs").joinpath("hub_cache.py").read_text(encoding="utf-8")
     python = {"probe": probe.probe_program_text(), "run": RUN_PROGRAM_TEXT_CODE}
     asked = {"do": "survey", "hub": hub_reader, **python, **question}
@@ -235,7 +235,6 @@ def survey_host(
         asked,
         HostSurvey,
         deadline,
-        ssh_words=ssh_words,
         asking_host=asking_host,
         is_cancelled=CHILDREN_CANCELLED_EVENT.is_set,
     )
@@ -307,10 +306,9 @@ def run_on_host(  # noqa: PLR0913 - each has a default but three
     variables: Mapping[str, str] | None = None,
     is_cancelled: Callable[[], bool] = CHILDREN_CANCELLED_EVENT.is_set,
     *,
-    ssh_words: Sequence[str] = (),
-    asking_host: str = "",
+    asking_host: str | None = None,
 ) -> ChildResult:
-    """Run a program on a host for one answer; where there is none, the result says why. `ssh_words`: see Session."""
+    """Run a program on a host for one answer; where there is none, the result says why."""
     question = {"do": "child", "command": tuple(command), "seconds": seconds, "variables": variables or {}}
     try:
         answer = ask_host(
@@ -318,7 +316,6 @@ def run_on_host(  # noqa: PLR0913 - each has a default but three
             question,
             _HostProgramOutput,
             seconds + _CHILD_CONNECTION_SECONDS,
-            ssh_words=ssh_words,
             asking_host=asking_host,
             is_cancelled=is_cancelled,
         )

@@ -1,8 +1,6 @@
 """The hosts of a training over ssh, asked side by side: the GPUs, the Python, the paths and the clock of each."""
 
 import math
-import os
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +10,6 @@ import msgspec
 
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
-from tui_train.channel.session import PYTHON_COMMAND
-from tui_train.channel.ssh import ssh_command_prefix
 from tui_train.facts.machine import container_images
 from tui_train.facts.machine.child_process import ChildResult
 from tui_train.facts.other_machines.remote import (
@@ -25,7 +21,6 @@ from tui_train.facts.other_machines.remote import (
 )
 from tui_train.facts.types import ContainerEngine, TrainingHost
 from tui_train.profile.types import Container
-from tui_train.runner.machines import ssh
 from tui_train.runner.system.processes import machine_and_boot_identity
 
 NO_CONTAINER = Container()
@@ -57,15 +52,12 @@ def probe_hosts(
     asking = _read_asking_machine(asking_host)
 
     def probe(host: str) -> _HostAnswer:
-        # The keys of the wizard come first. The connection to `asking_host` is shared with what comes later, and
-        # keeps its priority.
-        words = [*([] if asking_host else ["nice"]), *words_to_training_host(host, asking_host)]
         left = end_time - time.monotonic()
         if left <= 0:
             return _HostAnswer(TrainingHost(problem=f"was not asked within {total_seconds:.0f} s"))
         deadline = min(_SECONDS_PER_HOST, left)
         try:
-            survey = survey_host(host, question, deadline, ssh_words=words, asking_host=asking_host)
+            survey = survey_host(host, question, deadline, asking_host=asking_host)
         except Unavailable as error:
             why = error.message.removeprefix(f"{visible(host)} ").removeprefix("did not answer: ")
             return _HostAnswer(TrainingHost(problem=why))
@@ -74,7 +66,7 @@ def probe_hosts(
             return answer
 
         def run(command: Sequence[str], seconds: float) -> ChildResult:
-            return run_on_host(host, command, seconds, ssh_words=words, asking_host=asking_host)
+            return run_on_host(host, command, seconds, asking_host=asking_host)
 
         absent = ContainerEngine(name=container.engine, problem=_NO_ENGINE)
         engine = next((each for each in container_images.read_engines(run) if each.name == container.engine), absent)
@@ -83,13 +75,6 @@ def probe_hosts(
 
     with ThreadPoolExecutor(at_once) as pool:
         return _with_same_machines_marked(dict(zip(hosts, pool.map(probe, hosts), strict=True)))
-
-
-def words_to_training_host(host: str, asking_host: str) -> list[str]:
-    """Return the ssh command of a question to a host, as `asking_host` (empty: this machine) reaches it."""
-    environment = {} if asking_host else os.environ
-    words = ssh.ssh_command(host, PYTHON_COMMAND, ssh.login_control_path_pattern(environment))
-    return [*ssh_command_prefix(asking_host), shlex.join(words)] if asking_host else [*words]
 
 
 class _HostAnswer(NamedTuple):
