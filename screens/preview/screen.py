@@ -21,7 +21,7 @@ from tui_train.plan.render.script.plain_command import command_to_paste
 from tui_train.profile import fields, store
 from tui_train.runs import rundir
 from tui_train.runs.run_code import late_code_text
-from tui_train.runs.start import WhenFree
+from tui_train.runs.start import StartOptions, WhenFree
 from tui_train.setup.profile_summary import chosen_or_derived_name
 from tui_train.views.compare import RUN_LETTERS
 
@@ -262,7 +262,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     def _start_run(self, prepared: PreparedPlan, when_free: WhenFree) -> None:
         assert prepared.plan is not None  # noqa: S101 - whoever calls it has looked
         place = self.wizard.place_for(prepared.profile)
-        run = place.submit(prepared, prepared.plan, when_free=when_free)
+        run = place.submit(prepared, prepared.plan, options=StartOptions(when_free))
         self.post_message(OpenRun(run, late_code_text(run.path)))
 
     def on_screen_resume(self) -> None:

@@ -40,7 +40,7 @@ from tui_train.runs import folders, rundir
 from tui_train.runs.archive import masked_archive_entries
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import follow_lines
-from tui_train.runs.start import start_run, unfinished_wait_mode
+from tui_train.runs.start import StartOptions, start_run, unfinished_wait_mode
 from tui_train.runs.status import read_listed_run, read_status, training_seconds, waiting_or_end_reason
 from tui_train.runs.stop import stop_run
 from tui_train.views.plain_text import finding_text, listed_run_row
@@ -216,7 +216,7 @@ def test_a_card_in_use_is_waited_for_or_changed_and_only_one_machine_can_wait(va
 def test_what_cannot_wait_is_refused_before_anything_is_written():
     prepared = prepare_without_errors(profile({"nodes.count": 2, "nodes.address": "10.0.0.1"}), facts(gpus=(gpu(0),)))
     with pytest.raises(Unavailable, match="several machines"):
-        Place().submit(prepared, prepared.plan, when_free="chosen")
+        Place().submit(prepared, prepared.plan, options=StartOptions("chosen"))
     assert not rundir.list_runs()
     run = rundir.create_run_folder("two", prepared.files)
     with pytest.raises(Unavailable, match="several machines"):

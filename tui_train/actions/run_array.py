@@ -22,7 +22,7 @@ from tui_train.runs import folders
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.rundir import MAX_NOTE_LENGTH, MAX_SLUG_LENGTH, RunDir, folder_name_slug
 from tui_train.runs.slurm_job import read_known_job
-from tui_train.runs.start import WhenFree
+from tui_train.runs.start import StartOptions, WhenFree
 from tui_train.setup.recipe.options import user_options_for_value
 from tui_train.setup.setup import Setup
 
@@ -179,7 +179,7 @@ def start_members(
             first = started[-member.at_once] if 0 < member.at_once <= len(started) else None
             job = read_known_job(first.path) if first else None
             named = msgspec.structs.replace(plan, name=member.run_name(plan.name))
-            run = place.submit(member.prepared, named, interrupts, when_free=waits, after_job=job.number if job else "")
+            run = place.submit(member.prepared, named, interrupts, StartOptions(waits, job.number if job else ""))
         except TuiTrainError as error:
             if started:
                 words = f"{quantity(len(started), 'run')} of {len(members)} started before that, and go on."

@@ -25,6 +25,7 @@ from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs.incomplete_runs import INCOMPLETE_RUN_PREFIX
 from tui_train.runs.remote_run import HostReport, RunPlace, UnconfirmedStart, read_run_place
 from tui_train.runs.rundir import RunDir, list_runs
+from tui_train.runs.start import START_AT_ONCE, StartOptions
 from tui_train.runs.status import ListedRun
 
 _ANSWER_TIMEOUT_SECONDS = 60.0
@@ -266,24 +267,22 @@ def ask_report(place: RunPlace) -> HostReport:
     return report
 
 
-def ask_start(  # noqa: PLR0913 - each has a default but two
+def ask_start(
     place: RunPlace,
     asked: UnconfirmedStart,
-    options: Sequence[str] = (),
+    launch_options: Sequence[str] = (),
+    options: StartOptions = START_AT_ONCE,
     *,
     only_look: bool = False,
-    after_job: str = "",
-    end_after: int = 0,
 ) -> HostLine:
     """Have a run started, once however often it is asked for, and return what became of it.
 
-    With `only_look` it is only asked, and a start that has not come there by now is not made any more. NoAnswer where
-    that is not known, StartUnderWay where the host does not know it yet. A job starts once `after_job` has ended. After
-    `end_after` seconds (0: never) the host ends the run.
+    `launch_options` are those of its launch.sh. With `only_look` it is only asked, and a start that has not come there
+    by now is not made any more. NoAnswer where that is not known, StartUnderWay where the host does not know it yet.
     """
     question = {
-        "do": "start", "id": asked.id, "slurm": asked.slurm, "options": options, "look": only_look,
-        "after_job": after_job, "end_after": end_after,
+        "do": "start", "id": asked.id, "slurm": asked.slurm, "options": launch_options, "look": only_look,
+        "after_job": options.after_job, "end_after": options.end_after,
     }  # fmt: skip
     answer = ask_machine(
         place, question, within_seconds=_STATUS_TIMEOUT_SECONDS if only_look else _ANSWER_TIMEOUT_SECONDS

@@ -51,9 +51,10 @@ from tui_train.runs.remote_run import (
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import cluster_text, read_queued_job
 from tui_train.runs.start import (
+    START_AT_ONCE,
+    StartOptions,
     WhenFree,
     has_nothing_left_to_train,
-    launch_script_options,
     restart_note,
     start_run,
     unfinished_wait_mode,
@@ -125,22 +126,16 @@ class Place(Struct, frozen=True):
 
     # Runs
 
-    def submit(  # noqa: PLR0913 - each has a default but two
+    def submit(
         self,
         prepared: PreparedPlan,
         plan: Plan,
         interrupts: Interrupts = NO_INTERRUPTS,
-        *,
-        when_free: WhenFree = "",
-        after_job: str = "",
-        end_after: int = 0,
+        options: StartOptions = START_AT_ONCE,
     ) -> RunDir:
-        """Write the run folder of these very files, here and there, and start it; a job once `after_job` has ended.
-
-        A host ends it after `end_after` seconds, 0 for never, without time to save.
-        """
+        """Write the run folder of these very files, here and there, and start it."""
         self._require_startable()
-        if when_free:
+        if options.when_free:
             _require_can_wait(by_slurm=plan.slurm is not None, machine_count=plan.nodes)
         interrupts.raise_if_start_interrupted("")
         if self.slurm:
@@ -152,7 +147,7 @@ class Place(Struct, frozen=True):
             if self.host:
                 write_run_place(run.path, create_run_folder_on_host(self.host, run, files))
                 interrupts.raise_if_start_interrupted("")
-            self._start(run, interrupts, when_free=when_free, after_job=after_job, end_after=end_after)
+            self._start(run, interrupts, options)
         except TuiTrainError:
             # One that never started would only clutter the list.
             if read_status(run).state == "new":
@@ -179,31 +174,14 @@ class Place(Struct, frozen=True):
                 raise Unavailable(why, f"Wait until it has left the queue, or take it out: tui-train stop {name}")
             if has_nothing_left_to_train(run):
                 raise Unavailable(f"{name} has finished: there is nothing left to train", "Run its profile.")
-        self._start(run, interrupts, resume=True, when_free=when_free or unfinished_wait_mode(run))
+        self._start(run, interrupts, StartOptions(when_free or unfinished_wait_mode(run)), resume=True)
         return restart_note(run)
 
-    def _start(  # noqa: PLR0913 - each has a default but three
-        self,
-        run: RunDir,
-        interrupts: Interrupts,
-        *,
-        when_free: WhenFree,
-        resume: bool = False,
-        after_job: str = "",
-        end_after: int = 0,
-    ) -> None:
+    def _start(self, run: RunDir, interrupts: Interrupts, options: StartOptions, *, resume: bool = False) -> None:
         if not self.name:
-            start_run(run, resume=resume, when_free=when_free, interrupts=interrupts)
+            start_run(run, resume=resume, when_free=options.when_free, interrupts=interrupts)
             return
-        options = launch_script_options(run, resume=resume, when_free=when_free)
-        start_sent_run(
-            run,
-            slurm=self.slurm,
-            options=options,
-            waits_for_gpus=bool(when_free),
-            after_job=after_job,
-            end_after=end_after,
-        )
+        start_sent_run(run, options, slurm=self.slurm, resume=resume)
         if self.slurm:
             cancel_if_impossible(run)
         else:

@@ -2,7 +2,6 @@
 
 import secrets
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
@@ -24,29 +23,20 @@ from tui_train.runs.remote_run import (
 )
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import KnownJob, known_start_count, write_known_job
+from tui_train.runs.start import StartOptions, launch_script_options
 
 
-def start_sent_run(  # noqa: PLR0913 - each has a default but two
-    run: RunDir,
-    *,
-    slurm: bool,
-    options: Sequence[str] = (),
-    waits_for_gpus: bool = False,
-    after_job: str = "",
-    end_after: int = 0,
-) -> None:
-    """Have a run started; Unavailable where it was refused, NoAnswer where that is not known, and it stays so.
-
-    With `after_job` its job starts once that one, by its number, has ended. The host ends it after `end_after` seconds.
-    """
+def start_sent_run(run: RunDir, options: StartOptions, *, slurm: bool, resume: bool) -> None:
+    """Have a run started; Unavailable where it was refused, NoAnswer where that is not known, and it stays so."""
     place, asked = read_run_place(run.path), UnconfirmedStart(secrets.token_hex(8), slurm=slurm)
+    launch_options = launch_script_options(run, resume=resume, when_free=options.when_free)
     with lock_run_starts():
-        refuse_if_conflicting(run, waits_for_gpus=waits_for_gpus)
+        refuse_if_conflicting(run, waits_for_gpus=bool(options.when_free))
         # From here on it may train, whatever becomes of the answer.
         write_unconfirmed_start(run.path, asked)
     name, lost = visible(run.name), None
     try:
-        answer = ask_start(place, asked, options, after_job=after_job, end_after=end_after)
+        answer = ask_start(place, asked, launch_options, options)
     except NoAnswer as error:
         lost = error
         try:

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct
+
 from tui_train.base.errors import StartInterrupted, Unavailable
 from tui_train.base.files import raising_cannot_write, read_error_reason
 from tui_train.base.text import visible
@@ -30,6 +32,20 @@ from tui_train.runs.stop import stop_run
 WhenFree = Literal["", "chosen", "any"]
 """GPUs for which a start waits: the chosen ones, or any of their kind; empty: it does not wait."""
 
+
+class StartOptions(Struct, frozen=True):
+    """When a run begins, and how long it may take.
+
+    It waits for its GPUs (`when_free`), a job for the end of another one by its number (`after_job`). A host ends it
+    `end_after` so many seconds (0: never), without time to save.
+    """
+
+    when_free: WhenFree = ""
+    after_job: str = ""
+    end_after: int = 0
+
+
+START_AT_ONCE = StartOptions()
 _START_OVER_REMEDY = "To train from step 0 again, run its profile: tui-train run PROFILE, or its folder's profile.toml."
 _MIN_FREE_BYTES = 1 << 16
 _POLL_SECONDS = 0.02

@@ -26,6 +26,7 @@ from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.types import Plan
 from tui_train.runs.interrupts import defer_signals
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.start import StartOptions
 from tui_train.runs.status import read_status
 
 # What a host has logged comes up to half a second late: that is to be little of what is timed.
@@ -51,7 +52,7 @@ def run_trial_on_host(  # noqa: PLR0913, PLR0917 - what a trial is made of
     end_after = int(resources.max_seconds) + _SECONDS_BEYOND_LIMIT
     named = msgspec.structs.replace(plan, name=f"{plan.name}-{folder.name}")
     with defer_signals() as interrupts:
-        run = place.submit(prepared, named, interrupts, end_after=end_after)
+        run = place.submit(prepared, named, interrupts, StartOptions(end_after=end_after))
     mirror, memory = RunMirror(run, lambda _why: None), _HostMemory(place.host, resources.cards)
     pace = TrialStepPace(_MIN_TIMED_SECONDS)
     try:

@@ -51,7 +51,7 @@ from tui_train.runs.results.resuming import (
 from tui_train.runs.run_code import late_code_text
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_job import slurm_end_reason
-from tui_train.runs.start import WhenFree, has_nothing_left_to_train, launcher_log_text
+from tui_train.runs.start import StartOptions, WhenFree, has_nothing_left_to_train, launcher_log_text
 from tui_train.runs.status import read_status
 from tui_train.views import plain_text
 
@@ -91,7 +91,7 @@ def run_profile(  # noqa: PLR0913 - one for each option
         plan = print_findings_and_require_plan(prepared, starts=True)
         answers.announce_changes(starts=(plan.name,), writes=(str(runs_folder()),))
     with defer_signals(click.echo) as interrupts:
-        started = place.submit(prepared, plan, interrupts, when_free=when_free)
+        started = place.submit(prepared, plan, interrupts, StartOptions(when_free))
         answers.announce_changes(starts=(started.name,), writes=(str(started.path),))
         with _exit_on_lost_terminal(interrupts):
             print_notes_for_other_machines(plan)
