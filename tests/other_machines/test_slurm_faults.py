@@ -180,7 +180,7 @@ def test_a_job_that_is_queued_again_while_it_is_stopped_is_cancelled(fake, tmp_p
     """)  # fmt: skip
     fake.says("scancel", f'case $all in --state=PENDING*) [ "$(squeue | cut -d"|" -f2)" != PENDING ] || '
               f": > {fake.gone} ;; esac")  # fmt: skip
-    jobs.stop_job(run, at_once=True, grace_seconds=1, while_waiting=lambda: None)
+    jobs.stop_job(run, at_once=True, grace_seconds=1)
     assert not slurm_job.read_queued_job(run.path)
     assert len([call for call in fake.calls("scancel") if "--state=PENDING" in call]) == 1
 

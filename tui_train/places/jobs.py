@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -180,7 +180,7 @@ def wait_while_completing(run: RunDir) -> KnownJob | None:
         time.sleep(0.5)
 
 
-def stop_job(run: RunDir, *, at_once: bool, grace_seconds: float, while_waiting: Callable[[], None]) -> None:
+def stop_job(run: RunDir, *, at_once: bool, grace_seconds: float) -> None:
     """Take a run's job out of the queue, or have its training save and end, and wait until the job has ended."""
     try:
         refresh_jobs([run], with_logs=False)
@@ -199,7 +199,6 @@ def stop_job(run: RunDir, *, at_once: bool, grace_seconds: float, while_waiting:
     ):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            while_waiting()
             with suppress(Unavailable):
                 refresh_jobs([run], with_logs=False)
             job = read_queued_job(run.path)

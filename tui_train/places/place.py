@@ -209,14 +209,11 @@ class Place(Struct, frozen=True):
             write_host_report(run.path, report)
         return report.status._replace(host=self.name)
 
-    def stop(
-        self, run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False
-    ) -> RunStatus:
+    def stop(self, run: RunDir, *, at_once: bool = False) -> RunStatus:
         """End a run and every process of it, and return its state."""
         self._require_startable()
         if not self.name:
-            return stop_run(run, while_waiting=while_waiting, at_once=at_once)
-        while_waiting()
+            return stop_run(run, at_once=at_once)
         grace = read_status(run).grace
         with _adding_last_known_state(run):
             there = read_run_place(run.path)
@@ -229,7 +226,7 @@ class Place(Struct, frozen=True):
                 ask_stop(there, at_once=at_once, grace_seconds=grace)
                 resolve_unconfirmed_start(run)
             if self.slurm:
-                stop_job(run, at_once=at_once, grace_seconds=grace, while_waiting=while_waiting)
+                stop_job(run, at_once=at_once, grace_seconds=grace)
             else:
                 ask_stop(there, at_once=at_once, grace_seconds=grace)
         ended = self.ask_state(run, with_log=False)
