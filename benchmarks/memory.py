@@ -23,7 +23,7 @@ from memory_rows import GIB, Case, asking_profile_and_facts, card_bytes, read_ca
 from tui_train.memory import predict as profiles
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate_memory
-from tui_train.memory.verdict import GapShares, judge_memory, reserved_bytes, used_bytes_on_card
+from tui_train.memory.verdict import ReservedBeyondTensorsShares, judge_memory, reserved_bytes, used_bytes_on_card
 from tui_train.setup.setup import Setup
 
 
@@ -43,7 +43,7 @@ def with_predictions(case: Case) -> Case:
         profile_verdict=by_profile.band or "",
         estimate=estimate,
     )
-    return with_gap_shares(case, GapShares())
+    return with_gap_shares(case, ReservedBeyondTensorsShares())
 
 
 def with_held_out_shares(cases: list[Case]) -> list[Case]:
@@ -57,11 +57,11 @@ def with_held_out_shares(cases: list[Case]) -> list[Case]:
     return found
 
 
-def fit_shares(cases: list[Case]) -> GapShares:
+def fit_shares(cases: list[Case]) -> ReservedBeyondTensorsShares:
     """Return the shares with the fewest rows that are off by more than 15 %, and of those the smallest mean error."""
     rows = []
     for case in cases:
-        bare = with_gap_shares(case, GapShares(0, 0, 0))
+        bare = with_gap_shares(case, ReservedBeyondTensorsShares(0, 0, 0))
         if case.estimate and case.how and (error := card_error(bare)) is not None:
             logits = max(dict(phase.parts).get("logits", 0) for phase in case.estimate.phases) / GIB
             told = bare.counted if case.counts != "allocated" else bare.shown
@@ -74,7 +74,7 @@ def fit_shares(cases: list[Case]) -> GapShares:
         return sum(error > 0.15 for error in errors), sum(errors)
 
     grid = itertools.product(range(16), range(0, 21, 2), range(0, 101, 10))
-    return GapShares(*(each / 100 for each in min(grid, key=badness)))
+    return ReservedBeyondTensorsShares(*(each / 100 for each in min(grid, key=badness)))
 
 
 def card_error(case: Case) -> float | None:
@@ -82,7 +82,7 @@ def card_error(case: Case) -> float | None:
     return case.error("counted") if case.counts != "allocated" else case.error("shown")
 
 
-def with_gap_shares(case: Case, shares: GapShares) -> Case:
+def with_gap_shares(case: Case, shares: ReservedBeyondTensorsShares) -> Case:
     """Return the case with what is reserved and the verdict by other shares."""
     if case.estimate is None or case.how is None:
         return case

@@ -25,7 +25,7 @@ from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.facts.types import Facts
 from tui_train.places.profile_facts import probe_profile_facts
 from tui_train.profile.types import Profile
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.setup.setup import Setup
 
 
@@ -42,7 +42,7 @@ def measure_grid(
             one = TrialSetting(micro, saving, among.profile_setting.precision)
             if one in among.settings_that_cannot_fit or (only and one not in only):
                 continue
-            run = RunDir(folder / f"grid-{len(now.trials) + 1}")
+            run = RunFolder(folder / f"grid-{len(now.trials) + 1}")
             trial = try_setting(run, one, among, setup, trial_resources(setup), lambda: False)
             now = TuningState(folder=folder, trials=(*now.trials, trial), tokens_per_sample=told)
             print(trial_rows(now)[-1], file=sys.stderr)

@@ -17,7 +17,7 @@ from .help_lines import help_lines
 from .messages import ScreenShown
 
 if TYPE_CHECKING:
-    from tui_train.runs.rundir import RunDir
+    from tui_train.runs.rundir import RunFolder
 
     from .widgets.dialogs import ChoiceDialog
     from .widgets.jump import JumpTarget
@@ -106,14 +106,14 @@ class WizardScreen(Screen[None]):
         self.app.push_screen(dialog, answered)
         return dialog
 
-    def ask_and_stop(self, run: "RunDir", question: str, stop: Callable[[], object]) -> None:
+    def ask_and_stop(self, run: "RunFolder", question: str, stop: Callable[[], object]) -> None:
         """Ask whether a run is to be stopped, and stop it; the dialog shows what that would leave once it is known."""
         answers = (("", "No, let it run"), ("stop", "Stop it and all its processes"))
         dialog = self.ask_choice(f"{question}\n\nReading its checkpoints …", answers, lambda _answer: stop())
         self._show_stop_consequence(run, question, dialog)
 
     @work(thread=True, exclusive=True, group="ask-stop")
-    def _show_stop_consequence(self, run: "RunDir", question: str, dialog: "ChoiceDialog") -> None:
+    def _show_stop_consequence(self, run: "RunFolder", question: str, dialog: "ChoiceDialog") -> None:
         from tui_train.views.run_ends import stop_consequence_text
 
         text = f"{question}\n\n{stop_consequence_text(run)}"

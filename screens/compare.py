@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.worker import get_current_worker
 
 from tui_train.base.text import duration_text, grouped_digits, split_setting, visible
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.views.compare import (
     RUN_LETTERS,
     ComparedRun,
@@ -82,7 +82,7 @@ log says, else batch × sequence.
         Binding("escape", "app.back", "Back", key_display="Esc"),
     ]
 
-    def __init__(self, runs: Sequence[RunDir]) -> None:
+    def __init__(self, runs: Sequence[RunFolder]) -> None:
         """Compare runs, the first one called A."""
         super().__init__()
         self.runs = tuple(runs)

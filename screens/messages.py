@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tui_train.profile.fields import FieldValue
     from tui_train.profile.types import Profile
     from tui_train.runs.results.result import RunResult
-    from tui_train.runs.rundir import RunDir
+    from tui_train.runs.rundir import RunFolder
 
 TYPING_PAUSE_SECONDS = 0.7  # seconds without a key, after which what was typed is taken as whole
 
@@ -85,7 +85,7 @@ class OpenDataPreview(Message):
 class OpenRun(Message):
     """A run is to be shown, and something said of it there."""
 
-    run: "RunDir"
+    run: "RunFolder"
     notice: str = ""
 
 
@@ -93,7 +93,7 @@ class OpenRun(Message):
 class OpenResult(Message):
     """Request to show what a run made."""
 
-    run: "RunDir"
+    run: "RunFolder"
     result: "RunResult"
 
 
@@ -101,7 +101,7 @@ class OpenResult(Message):
 class OpenChat(Message):
     """Request to try what a run made, beside its base model where that is to `beside_base`."""
 
-    run: "RunDir"
+    run: "RunFolder"
     beside_base: bool
 
 
@@ -109,14 +109,14 @@ class OpenChat(Message):
 class OpenEvaluation(Message):
     """Request to score what a run made beside its base model."""
 
-    run: "RunDir"
+    run: "RunFolder"
 
 
 @dataclass
 class CompareRuns(Message):
     """Runs are to be shown side by side, in this order."""
 
-    runs: "tuple[RunDir, ...]"
+    runs: "tuple[RunFolder, ...]"
 
 
 class HomeDrawn(Message):

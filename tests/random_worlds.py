@@ -202,12 +202,12 @@ def _save_random_profiles(chance: random.Random, folder: Path) -> None:
             remember_profile_without_secrets(profile(chance.choice(kinds)))
 
 
-def _make_random_runs(chance: random.Random, folder: Path, stack: contextlib.ExitStack) -> list[rundir.RunDir]:
+def _make_random_runs(chance: random.Random, folder: Path, stack: contextlib.ExitStack) -> list[rundir.RunFolder]:
     made = []
     for number in range(chance.choice((0, 1, 3))):
         state, code = chance.choice((("finished", 0), ("failed", 1)))
         run = finished_run(folder, state=state, code=code)
-        run = rundir.RunDir(run.path.rename(run.path.with_name(f"2026010{number + 1}-120000-run")))
+        run = rundir.RunFolder(run.path.rename(run.path.with_name(f"2026010{number + 1}-120000-run")))
         run.attempt_log(2).write_text(chance.choice(_LOGS))
         if chance.random() < 0.4:
             _attach_live_process(run, stack)
@@ -217,9 +217,9 @@ def _make_random_runs(chance: random.Random, folder: Path, stack: contextlib.Exi
     return made
 
 
-def _damage_run_files(chance: random.Random, run: rundir.RunDir) -> None:
+def _damage_run_files(chance: random.Random, run: rundir.RunFolder) -> None:
     """Let something else be in the place of some files of a run; which stay so, whoever looks at them."""
-    places = (run.events_file, run.plan_file, run.profile, run.attempt_log(1), run.attempt_log(2), run.launcher_log)
+    places = (run.events_file, run.plan_file, run.profile, run.attempt_log(1), run.attempt_log(2), run.launch_log)
     for path in chance.sample(places, chance.choice((1, 1, 2, 6))):
         path.unlink(missing_ok=True)
         damage = _DAMAGE_BY_NAME[chance.choice([*_DAMAGE_BY_NAME])]
@@ -229,7 +229,7 @@ def _damage_run_files(chance: random.Random, run: rundir.RunDir) -> None:
             damage(path)
 
 
-def _attach_live_process(run: rundir.RunDir, stack: contextlib.ExitStack) -> None:
+def _attach_live_process(run: rundir.RunFolder, stack: contextlib.ExitStack) -> None:
     """Let a process of the test, which may be ended, be the one that leads the run."""
     mark = f"random-{os.getpid()}-{run.name}"
     environment = {**os.environ, "TUI_TRAIN_RUN_ID": mark}

@@ -290,7 +290,7 @@ def run_cli(*words, code=0, timeout=300):
 
 
 def _launcher_log():
-    return "".join(run.launcher_log.read_text() for run in rundir.list_runs()[:1] if run.launcher_log.exists())
+    return "".join(run.launch_log.read_text() for run in rundir.list_runs()[:1] if run.launch_log.exists())
 
 
 def save_saving_profile(tmp_path, steps, **values):

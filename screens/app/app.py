@@ -21,7 +21,7 @@ from textual.timer import Timer
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
-from tui_train.base.time_limit import LateError, call_within
+from tui_train.base.time_limit import TimeLimitError, call_within
 from tui_train.views.chosen_theme import read_chosen_theme_name, save_chosen_theme_name
 
 from .. import STEPS, load_step_module
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from tui_train.actions.machine_facts import FactsSource
     from tui_train.checks.finding import EnvironmentInstall
     from tui_train.profile.types import Profile
-    from tui_train.runs.rundir import RunDir
+    from tui_train.runs.rundir import RunFolder
 
     from ..run.run_view import RunView
     from ..steps.step import StepScreen
@@ -125,9 +125,9 @@ class Wizard(DiscoveryApp):
     def on_mount(self) -> None:
         """Open the run that was named, if one was."""
         if self._run_folder:
-            from tui_train.runs.rundir import RunDir
+            from tui_train.runs.rundir import RunFolder
 
-            self.open_run(RunDir(Path(self._run_folder)))
+            self.open_run(RunFolder(Path(self._run_folder)))
             self.call_after_refresh(self._query_first_and_import_steps)
 
     @on(HomeDrawn)
@@ -349,7 +349,7 @@ class Wizard(DiscoveryApp):
                 DataPreviewScreen(self.screen.step_title if isinstance(self.screen, StepScreen) else "")
             )
 
-    def open_run(self, run: "RunDir") -> None:
+    def open_run(self, run: "RunFolder") -> None:
         """Show a run, unless it is shown already."""
         from ..run.screen import RunScreen
 
@@ -471,7 +471,7 @@ class Wizard(DiscoveryApp):
             self._exit_by_force_later(code)
         try:
             left = call_within(_MAX_DISK_SECONDS, self.edits.write_draft_and_name_lost_secrets)
-        except LateError:
+        except TimeLimitError:
             left = "the last values may not be kept: the disk does not answer"
         except Exception as error:  # noqa: BLE001 - as above
             left = visible(f"the last values could not be kept: {error}")

@@ -167,7 +167,7 @@ def _create_on_host(
     from tui_train.actions.environments import on_host
 
     package_set, host = environments.find_package_set(environment.set_name), reporter.host
-    installers = on_host.ask_installers(host, package_set, first_free=True)
+    installers = on_host.ask_host_for_installers(host, package_set, first_free=True)
     reporter.report_folder(installers.folder)
     install = on_host.plan_host_install(host, package_set, installers, on_host.choose_torch_build(host, machine))
     on_host.create_on_host(install, reporter.begin_step, reporter.add_output_line, is_cancelled)

@@ -18,7 +18,7 @@ from ..discovery.discovery import DiscoveryApp
 from ..themes import THEME_NAMES
 
 if TYPE_CHECKING:
-    from tui_train.runs.rundir import RunDir
+    from tui_train.runs.rundir import RunFolder
 
     from ..steps.step import StepScreen
 
@@ -34,7 +34,7 @@ class PaletteTargets(NamedTuple):
     go_to_field: Callable[[str, str], object]
     """A step's module, and the key of a field there or nothing."""
     open_saved_profile: Callable[[str], object]
-    open_run: "Callable[[RunDir], object]"
+    open_run: "Callable[[RunFolder], object]"
     change_theme: Callable[[str], object]
 
 

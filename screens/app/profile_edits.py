@@ -142,7 +142,7 @@ class ProfileEdits:
         parts = self._facts_parts_affected(profile, before)
         self._app.mark_parts_awaited(*parts)
         self._app.profile = profile
-        self._app.use_expected_slurm_node()
+        self._app.use_node_slurm_would_allocate()
         if self._app.other_machine_name:
             if parts and self._typing_timer:
                 self._typing_timer.stop()

@@ -18,7 +18,7 @@ from tui_train.actions.chat import MAX_ANSWER_TOKENS, AnswerEnd, AnswerPiece, Ch
 from tui_train.actions.result_child import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 
 from ..base import WizardScreen
 from ..widgets.hint import Hint
@@ -73,7 +73,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         Binding("f4", "load_with_own_code", "Run its code"),
     ]
 
-    def __init__(self, run: RunDir, *, compare: bool) -> None:
+    def __init__(self, run: RunFolder, *, compare: bool) -> None:
         super().__init__()
         self.run = run
         self._compare = compare

@@ -180,7 +180,7 @@ def bad_row_lines(report: DataReport, width: int) -> list[Content]:
         )
         + ([f"{grouped_digits(twice)} more than once"] if twice else [])
     )
-    places = [_row_place_text(problem, several_files=report.file_count > 1) for problem in report.problems]
+    places = [_row_position_text(problem, several_files=report.file_count > 1) for problem in report.problems]
     cell = min(_MAX_PLACE_WIDTH, max(_MIN_PLACE_WIDTH, *(len(place) + 2 for place in places)))
     lines = [heading("Rows", note, width)]
     for problem, place in zip(report.problems, places, strict=True):
@@ -190,7 +190,7 @@ def bad_row_lines(report: DataReport, width: int) -> list[Content]:
     return [*lines, styled((f"  and {grouped_digits(named)} more", MUTED))] if named > 0 else lines
 
 
-def _row_place_text(problem: DataProblem, *, several_files: bool) -> str:
+def _row_position_text(problem: DataProblem, *, several_files: bool) -> str:
     name = visible(problem.file.rpartition("/")[2])
     if not problem.line:
         return name

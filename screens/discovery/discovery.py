@@ -272,13 +272,13 @@ class DiscoveryApp(GuardedApp):
             value = machine_with_new_problems(value, self.card_samples)
         self.facts = facts_with_answer(facts, event.part, value)
         if event.part == "machine":
-            self.use_expected_slurm_node()
+            self.use_node_slurm_would_allocate()
         if newest:
             self.awaited_parts -= {event.part}
         if event.part == "hub":
             self.query_hub_if_model_unknown()
 
-    def use_expected_slurm_node(self) -> None:
+    def use_node_slurm_would_allocate(self) -> None:
         """Use the node that Slurm would allocate now, if the whole cluster is known."""
         facts = self.facts
         if facts is None or facts.cluster is None or facts.cluster.problem or not self.uses_slurm:

@@ -13,7 +13,7 @@ from tui_train.base.app_paths import last_profile_file, profiles_folder, runs_fo
 from tui_train.base.errors import TuiTrainError
 
 if TYPE_CHECKING:
-    from tui_train.runs.rundir import RunDir
+    from tui_train.runs.rundir import RunFolder
     from tui_train.views.profile_digests import ProfileDigest
     from tui_train.views.run_digest import RunDigest
 
@@ -53,7 +53,7 @@ class HomeReader:
         self._cards: ProfileDigestCache = ProfileDigestCache()
         self._post = post
         self._posted: tuple[tuple[ProfileDigest, ...], tuple[RunDigest, ...], ProfileDigest | None] | None = None
-        self._run_order: tuple[int, tuple[RunDir, ...]] | None = None
+        self._run_order: tuple[int, tuple[RunFolder, ...]] | None = None
 
     def read(self, visible_keys: tuple[str, ...], is_cancelled: Callable[[], bool]) -> None:
         """Read runs and profiles; the newest are shown before the others are read."""
@@ -77,7 +77,7 @@ class HomeReader:
                 digests.explain_failure(digest)
                 self._post_contents_if_changed(profiles, tuple(map(digests.cached_digest, runs)))
 
-    def _newest_first_runs(self, *, by_names_alone: bool) -> "tuple[RunDir, ...]":
+    def _newest_first_runs(self, *, by_names_alone: bool) -> "tuple[RunFolder, ...]":
         """Return the runs, newest first; many `by_names_alone`, where a clock that was set back shows."""
         from tui_train.runs.rundir import list_runs, runs_folder_mtime_ns, runs_newest_first_by_name
 
@@ -95,11 +95,11 @@ class HomeReader:
             self._post(HomeContentsRead(profiles, runs, draft))
 
 
-def update_remote_runs(runs: "tuple[RunDir, ...]", is_cancelled: Callable[[], bool]) -> None:
+def update_remote_runs(runs: "tuple[RunFolder, ...]", is_cancelled: Callable[[], bool]) -> None:
     """Bring the live runs on other hosts, and those in a queue, up to date; what does not answer stays as heard."""
     from tui_train.places.jobs import refresh_jobs
-    from tui_train.places.run_mirror import update_copy
-    from tui_train.runs.remote_run import read_remote_place, read_unconfirmed_start
+    from tui_train.places.run_mirror import update_local_copy
+    from tui_train.runs.remote_run import read_remote_location, read_unconfirmed_start
     from tui_train.runs.slurm_job import read_queued_job
 
     with suppress(TuiTrainError):
@@ -107,6 +107,6 @@ def update_remote_runs(runs: "tuple[RunDir, ...]", is_cancelled: Callable[[], bo
     for run in runs:
         if is_cancelled():
             return
-        if read_remote_place(run.path) and not read_queued_job(run.path) and not read_unconfirmed_start(run.path):
+        if read_remote_location(run.path) and not read_queued_job(run.path) and not read_unconfirmed_start(run.path):
             with suppress(TuiTrainError):
-                update_copy(run)
+                update_local_copy(run)

@@ -295,7 +295,7 @@ def _live_run_lines(
         more = Content()  # the losses are not cut for it
     losses = styled(newest, evaluation, more)
     note = _note_or_changes_text(digest, before, (width - name) // 2)
-    room = width - name - losses.cell_length - _kept_note_width(note, 3)
+    room = width - name - losses.cell_length - _min_note_width(note, 3)
     curve = max(0, min(_CURVE_WIDTH, room - 2))
     second = columns(
         width,
@@ -317,7 +317,7 @@ def _note_or_changes_text(digest: RunDigest, before: str, width: int) -> str:
     return changed_settings_text(_settings_changed_since(digest, before), width)
 
 
-def _kept_note_width(note: str, gap: int) -> int:
+def _min_note_width(note: str, gap: int) -> int:
     """Return the cells that a note keeps where there is little room: of an array's run, those of its value."""
     setting = split_setting(note)
     return len(setting[1]) + 2 + gap if setting else 0
@@ -328,7 +328,7 @@ def _with_note(text: Content, note: str, gap: int, width: int) -> Content:
     if not note:
         return text
     gap = gap if text.plain else 0
-    kept = _kept_note_width(note, gap)
+    kept = _min_note_width(note, gap)
     text = fit(text, width - kept) if kept else text
     shown = truncated_text(note, max(0, width - text.cell_length - gap))
     return styled(text, (f"{' ' * gap}{shown}", MUTED)) if shown else text

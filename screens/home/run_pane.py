@@ -60,9 +60,9 @@ class RunPane(Vertical, can_focus=False):
         self._lines.show(lambda width: tuple(_profile_lines(digest, width)))
         self._plot.display = False
 
-    def show_beginning(self, beginning: StartOption) -> None:
+    def show_start_option(self, beginning: StartOption) -> None:
         """Show what a way to begin needs and does."""
-        self._lines.show(lambda width: tuple(_beginning_lines(beginning, width)))
+        self._lines.show(lambda width: tuple(_start_option_lines(beginning, width)))
         self._plot.display = False
 
     def show_nothing(self) -> None:
@@ -124,7 +124,7 @@ def _profile_lines(digest: ProfileDigest, width: int) -> Iterator[Content]:
     yield styled(("Enter", KEY_STYLE), " opens its steps   ", ("g", KEY_STYLE), " runs it now")
 
 
-def _beginning_lines(beginning: StartOption, width: int) -> Iterator[Content]:
+def _start_option_lines(beginning: StartOption, width: int) -> Iterator[Content]:
     yield heading(beginning.title, "", width)
     for label, words in beginning.details:
         yield from _labelled_lines(label, words_on_screen(words), width)

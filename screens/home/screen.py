@@ -17,7 +17,7 @@ from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import as_sentence, quantity, size_text, visible
-from tui_train.base.time_limit import LateError, call_within
+from tui_train.base.time_limit import TimeLimitError, call_within
 
 from ..base import JUMP_BINDING
 from ..messages import CompareRuns, ContinueDraft, HomeDrawn, OpenRun, OpenStep
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tui_train.facts.types import Facts
     from tui_train.plan.render.prepare import PreparedPlan
     from tui_train.runner.logs.progress import Progress
-    from tui_train.runs.rundir import RunDir
+    from tui_train.runs.rundir import RunFolder
     from tui_train.views.run_digest import DigestCache, RunDigest
 
     from ..widgets.jump import JumpTarget
@@ -60,7 +60,7 @@ def _is_anything_saved_as_far_as_known() -> bool:
     """Return whether anything is saved; of a disk that does not answer at once, that it may be."""
     try:
         return call_within(_MAX_UNDRAWN_SECONDS, is_anything_saved)
-    except LateError:
+    except TimeLimitError:
         return True
 
 
@@ -242,7 +242,7 @@ on each panel and group, which goes there, q quit."""
             self._update_remote_runs(tuple(digest.run for digest in runs if digest.is_stoppable))
 
     @work(thread=True, group="hosts")
-    def _update_remote_runs(self, runs: "tuple[RunDir, ...]") -> None:
+    def _update_remote_runs(self, runs: "tuple[RunFolder, ...]") -> None:
         worker = get_current_worker()
         update_remote_runs(runs, lambda: worker.is_cancelled)
 
@@ -327,7 +327,7 @@ on each panel and group, which goes there, q quit."""
         elif digest := self.state.profiles.get(key):
             pane.show_profile(digest)
         elif beginning := _BEGINNING_BY_KEY.get(key):
-            pane.show_beginning(beginning)
+            pane.show_start_option(beginning)
         else:
             pane.show_nothing()
         self._pane_key = key
@@ -427,7 +427,7 @@ on each panel and group, which goes there, q quit."""
         return self.query_one("#list", CursorList)
 
     @property
-    def live_runs(self) -> "Iterable[RunDir]":
+    def live_runs(self) -> "Iterable[RunFolder]":
         """The runs that were live when it was last drawn."""
         return (digest.run for digest in self.state.runs.values() if digest.is_live)
 
@@ -499,7 +499,7 @@ on each panel and group, which goes there, q quit."""
         """Start the profile at once, or say what forbids it."""
         from tui_train.actions.training_hosts import prepare_plan_and_place
         from tui_train.profile import store
-        from tui_train.runs.run_code import late_code_text
+        from tui_train.runs.run_code import code_not_kept_in_time_text
 
         name = self.state.profile_name_at(self._cursor_row_key)
         self.notify(f"Checking {visible(name)} …", markup=False)
@@ -508,7 +508,7 @@ on each panel and group, which goes there, q quit."""
             self.app.call_from_thread(self._offer_preview_of_forbidden_start, name, prepared)
         else:
             run = place.submit(prepared, prepared.plan)
-            self.post_message(OpenRun(run, late_code_text(run.path)))
+            self.post_message(OpenRun(run, code_not_kept_in_time_text(run.path)))
 
     def _offer_preview_of_forbidden_start(self, name: str, prepared: "PreparedPlan") -> None:
         errors_text = "\n".join(
@@ -532,7 +532,7 @@ on each panel and group, which goes there, q quit."""
         self.ask_choice(f"Stop {runs_text(going)}?", answers, lambda _answer: self._stop_runs(runs))
 
     @work(thread=True, group="stop")
-    def _stop_runs(self, runs: "tuple[RunDir, ...]") -> None:
+    def _stop_runs(self, runs: "tuple[RunFolder, ...]") -> None:
         from tui_train.places import place_of_run
 
         for run in runs:
@@ -566,17 +566,17 @@ on each panel and group, which goes there, q quit."""
             self._ask_delete(f"Delete the profile {visible(name)}? Its runs stay.", partial(_remove_profile, name))
 
     @work(thread=True, group="delete", exclusive=True)
-    def _measure_and_ask_delete(self, runs: "tuple[RunDir, ...]", runs_in_words: str) -> None:
+    def _measure_and_ask_delete(self, runs: "tuple[RunFolder, ...]", runs_in_words: str) -> None:
         """Find what the runs take on disk, then ask."""
         from tui_train.places import place_of_run
         from tui_train.runner.system.folder_usage import folder_usage
-        from tui_train.runs.remote_run import read_remote_place
+        from tui_train.runs.remote_run import read_remote_location
 
         for run in runs:
             place_of_run(run).refuse_if_active(run)
         total = sum(folder_usage(str(run.path)).size for run in runs)
         question = f"Delete {runs_in_words}?\n\nIt frees {size_text(total)}: logs, checkpoints, all of the folder."
-        places = (read_remote_place(run.path) for run in runs)
+        places = (read_remote_location(run.path) for run in runs)
         hosts = visible(", ".join(sorted({place.host for place in places if place and not place.shared})))
         self.app.call_from_thread(self._ask_delete, question, partial(_remove_runs, runs), hosts)
 
@@ -619,7 +619,7 @@ on each panel and group, which goes there, q quit."""
             question = f"Another name for the profile {visible(name)}:"
             self._ask_text(question, name, partial(self._rename_profile, name))
 
-    def _rename_run(self, run: "RunDir", name: str) -> str:
+    def _rename_run(self, run: "RunFolder", name: str) -> str:
         """Rename a run, which stays marked and under the cursor."""
         from tui_train.runs import folders
 
@@ -651,7 +651,7 @@ on each panel and group, which goes there, q quit."""
 # Changes on disk, each of which returns in words what it did, or raises TuiTrainError.
 
 
-def _remove_runs(runs: "tuple[RunDir, ...]", *, only_here: bool = False) -> str:
+def _remove_runs(runs: "tuple[RunFolder, ...]", *, only_here: bool = False) -> str:
     """Remove the folders of runs, of those on a host there as well, unless `only_here`."""
     from tui_train.places import place_of_run
     from tui_train.runs import folders
@@ -660,7 +660,7 @@ def _remove_runs(runs: "tuple[RunDir, ...]", *, only_here: bool = False) -> str:
     return f"Deleted {quantity(len(runs), 'run')}, freed {size_text(freed)}."
 
 
-def _write_notes(runs: "tuple[RunDir, ...]", text: str) -> str:
+def _write_notes(runs: "tuple[RunFolder, ...]", text: str) -> str:
     """Write a line about runs; an empty one removes theirs."""
     from tui_train.runs import folders
 

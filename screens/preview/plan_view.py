@@ -18,7 +18,7 @@ from tui_train.plan.render import files_with_plan_described
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.script.plain_command import make_plain_command
 from tui_train.profile.types import Profile
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.views.file_diff import FileDiff
 from tui_train.views.overview import overview_lines
 from tui_train.views.previous_run import (
@@ -199,13 +199,13 @@ class PlanScreen(StepScreen):
             self._draw()
 
     @work(thread=True, exclusive=True, group="previous")
-    def _find_previous_run(self, profile: Profile, edited: RunDir | None) -> None:
+    def _find_previous_run(self, profile: Profile, edited: RunFolder | None) -> None:
         self.post_message(PreviousRunRead(find_previous_run(profile, edited)))
 
-    def _run_of_opening_screen(self) -> RunDir | None:
+    def _run_of_opening_screen(self) -> RunFolder | None:
         """Return the run from which these steps were opened, None for none."""
         runs = (getattr(screen, "run", None) for screen in reversed(self.app.screen_stack))
-        return next((run for run in runs if isinstance(run, RunDir)), None)
+        return next((run for run in runs if isinstance(run, RunFolder)), None)
 
     @on(PreviousRunRead)
     def _show_previous_run(self, event: PreviousRunRead) -> None:

@@ -13,14 +13,14 @@ from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput
 from tui_train.base.text import quantity, visible
 from tui_train.checks import Finding
-from tui_train.facts.gpus.gpu_sets import are_gpus_in_use, facts_with_idle_gpus
+from tui_train.facts.gpus.gpu_sets import are_gpus_in_use, facts_as_if_gpus_idle
 from tui_train.facts.machine.folder_names import names_in_local_folder
 from tui_train.plan.outside_files import outside_files_text
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.script.plain_command import command_to_paste
 from tui_train.profile import fields, store
 from tui_train.runs import rundir
-from tui_train.runs.run_code import late_code_text
+from tui_train.runs.run_code import code_not_kept_in_time_text
 from tui_train.runs.start import StartOptions, WhenFree
 from tui_train.setup.profile_summary import chosen_or_derived_name
 from tui_train.views.compare import RUN_LETTERS
@@ -207,7 +207,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             return
         if self._refuse_while_machine_awaited():
             return
-        setup = self.wizard.setup_for_profile(self.profile, facts_with_idle_gpus(self.facts))
+        setup = self.wizard.setup_for_profile(self.profile, facts_as_if_gpus_idle(self.facts))
         prepared = prepare_plan(setup)
         for wrong in prepared.errors[:1]:
             self.app.bell()
@@ -263,7 +263,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         assert prepared.plan is not None  # noqa: S101 - whoever calls it has looked
         place = self.wizard.place_for(prepared.profile)
         run = place.submit(prepared, prepared.plan, options=StartOptions(when_free))
-        self.post_message(OpenRun(run, late_code_text(run.path)))
+        self.post_message(OpenRun(run, code_not_kept_in_time_text(run.path)))
 
     def on_screen_resume(self) -> None:
         """Let a plan be started again, when the screen is shown again: also by a dialog that has begun a start."""

@@ -9,7 +9,7 @@ from tui_train.actions.merge import MergeResult
 from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.text import display_path, duration_text, loss_text, size_text, visible
 from tui_train.runs.results.result import RunResult, StepLoss
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.views.compare import ComparisonRow
 from tui_train.views.previous_run import differing_words
 from tui_train.views.result_details import ResultDetails, next_commands
@@ -111,7 +111,7 @@ def detail_lines(result: RunResult, details: ResultDetails, width: int) -> Itera
         yield from _more_lines(len(details.changes) - _MAX_CHANGES_SHOWN)
 
 
-def next_command_lines(run: RunDir, result: RunResult, previous_run_name: str, width: int) -> Iterator[Content]:
+def next_command_lines(run: RunFolder, result: RunResult, previous_run_name: str, width: int) -> Iterator[Content]:
     """Yield the commands that may follow."""
     yield Content()
     yield heading("Next", "on the command line", width)

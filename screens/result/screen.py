@@ -18,9 +18,9 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
 from tui_train.facts.machine.folder_names import RemoteFolderNames, names_in_local_folder
 from tui_train.profile.hosts import host_address
-from tui_train.runs.remote_run import read_run_place
+from tui_train.runs.remote_run import read_run_location
 from tui_train.runs.results.result import RunResult
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 
 from ..base import WizardScreen
 from ..messages import OpenChat, OpenEvaluation
@@ -80,7 +80,7 @@ On the command line: tui-train result, try, evaluate, merge and export-model."""
         Binding("b", "try_beside_base", "Try beside its base"),
     ]
 
-    def __init__(self, run: RunDir, result: RunResult) -> None:
+    def __init__(self, run: RunFolder, result: RunResult) -> None:
         super().__init__()
         self.run = run
         self.result = result
@@ -189,7 +189,7 @@ On the command line: tui-train result, try, evaluate, merge and export-model."""
         folder, title = str(self.run.path), "Merge into which new folder?"
         names: Callable[[str], list[str]] = names_in_local_folder
         if host := host_of_result(self.run):
-            folder, names = read_run_place(self.run.path).folder, RemoteFolderNames(host_address(host))
+            folder, names = read_run_location(self.run.path).folder, RemoteFolderNames(host_address(host))
             title = f"Merge into which new folder on {visible(host)}?"
         self.app.push_screen(TextDialog(title, f"{folder}/merged", list_folder_names=names), answered)
 

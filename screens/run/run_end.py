@@ -19,7 +19,7 @@ from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.resuming import RunOutput, find_run_output
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.views.previous_run import find_earlier_run_of_profile
 
@@ -35,7 +35,7 @@ class RunEnd(Struct, frozen=True, kw_only=True):
     memory_fit_text: str = ""  # the memory that the change would take, in words
     run_result: RunResult | None = None  # the adapter or model to use
     why_not_resumable: str = ""  # empty where it can be resumed
-    previous_run: RunDir | None = None  # the run of the same profile before it
+    previous_run: RunFolder | None = None  # the run of the same profile before it
 
     @property
     def profile_and_change(self) -> tuple[Profile, Change] | None:
@@ -103,7 +103,7 @@ class LogReadPoster(LogReadObserver):
 
 
 def explain_run_end(
-    run: RunDir, plan_position: int, facts: Facts | None, observer: LogReadObserver | None = None
+    run: RunFolder, plan_position: int, facts: Facts | None, observer: LogReadObserver | None = None
 ) -> RunEnd:
     """Return what is known of an ended run whose last attempt is the plan's at a position; TuiTrainError."""
     found = diagnose_run(run, facts, observer)
@@ -121,7 +121,7 @@ def explain_run_end(
     )
 
 
-def explain_broken_loss(run: RunDir, facts: Facts | None) -> RunEnd:
+def explain_broken_loss(run: RunFolder, facts: Facts | None) -> RunEnd:
     """Return why the loss of a run that still trains is NaN, and the change that may help another one."""
     found = diagnose_run(run, facts, while_it_trains=True)
     profile = store.load_profile_file(str(run.profile)) if found and found.change else None

@@ -23,7 +23,7 @@ from tui_train.runner.queue.reasons import since_text
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs.follow import RunSnapshot
 from tui_train.runs.ranks import ranks_summary
-from tui_train.runs.status import may_still_write, steps_made, training_seconds
+from tui_train.runs.status import may_training_still_write, made_step_count, training_seconds
 from tui_train.views import plain_text
 from tui_train.views.metrics import metric_value_text
 
@@ -60,7 +60,7 @@ def state_mark(status: RunStatus) -> tuple[str, str]:
     """Return the mark of a state and its style."""
     return (
         LIVE_MARK
-        if may_still_write(status) and status.state not in {"queued", "waiting", "unconfirmed"}
+        if may_training_still_write(status) and status.state not in {"queued", "waiting", "unconfirmed"}
         else _MARK_BY_STATE.get(status.state, OPEN_MARK)
     )
 
@@ -116,7 +116,7 @@ def _elapsed_and_left_text(status: RunStatus, seconds_left: float | None) -> Con
     if status.started and status.state in {"queued", "waiting"}:
         # The same words all day: whoever looks on over a slow line gets nothing while nothing changes.
         return styled((since_text(status.started), MUTED))
-    if not may_still_write(status):
+    if not may_training_still_write(status):
         tries = f", {quantity(len(status.attempts), 'attempt')}" if len(status.attempts) > 1 else ""
         return styled((f"after {duration_text(training_seconds(status) or status.seconds)}{tries}", MUTED))
     if seconds_left is None:
@@ -144,7 +144,7 @@ def _time_of_day_text(date: float | None) -> str:
 
 def _progress_lines(snapshot: RunSnapshot, style: str, width: int) -> Iterator[Content]:
     progress = snapshot.progress
-    step = steps_made(progress.step or _resumed_or_last_step(snapshot), progress.steps, snapshot.status.state)
+    step = made_step_count(progress.step or _resumed_or_last_step(snapshot), progress.steps, snapshot.status.state)
     # A log that names no step says nothing of those of a finished run.
     if progress.steps and (step or snapshot.status.state != "finished"):
         # A log may name numbers whose quotient no float holds.
@@ -162,7 +162,7 @@ def _progress_lines(snapshot: RunSnapshot, style: str, width: int) -> Iterator[C
 
 def _resumed_or_last_step(snapshot: RunSnapshot) -> int:
     """Return where a training is of whose newest attempt no step is read: the checkpoint while it goes on."""
-    if not may_still_write(snapshot.status):
+    if not may_training_still_write(snapshot.status):
         return snapshot.progress.last.step if snapshot.progress.last else 0
     return snapshot.status.attempts[-1].resumed if snapshot.status.attempts and not snapshot.why_not_resumed else 0
 
@@ -171,7 +171,7 @@ def _metric_parts(snapshot: RunSnapshot) -> list[Content]:
     progress = snapshot.progress
     found: list[Content] = []
     if progress.last:
-        trend = (f" {_trend_mark(progress.curve)}", MUTED) if may_still_write(snapshot.status) else ""
+        trend = (f" {_trend_mark(progress.curve)}", MUTED) if may_training_still_write(snapshot.status) else ""
         found.append(styled(("loss ", MUTED), (loss_text(progress.last.loss), "b"), trend))
     if reward := progress.metrics.named("reward"):
         found.append(styled(("reward ", MUTED), (metric_value_text(reward.last[1]), "b")))
@@ -184,7 +184,7 @@ def _metric_parts(snapshot: RunSnapshot) -> list[Content]:
         found.append(styled(("eval ", MUTED), (loss_text(newest.loss), "b")))
     if progress.tokens_per_second:
         found.append(styled(("tokens/s ", MUTED), (grouped_digits(progress.tokens_per_second), "b")))
-    elif snapshot.steps_per_second and may_still_write(snapshot.status):
+    elif snapshot.steps_per_second and may_training_still_write(snapshot.status):
         found.append(styled((speed_text(snapshot.steps_per_second, progress.position_word), MUTED)))
     if progress.learning_rate is not None:
         found.append(styled(("rate ", MUTED), learning_rate_text(progress.learning_rate)))
@@ -249,7 +249,7 @@ def _newest_attempt_text(snapshot: RunSnapshot, attempt: AttemptStatus) -> Conte
         pieces.append((f", resumed from step {grouped_digits(attempt.resumed)}", MUTED))
     if snapshot.attempt_title and attempt.position > 1:
         pieces.append((f"  {typeset_ascii(snapshot.attempt_title)}", MUTED))
-    goes_on = may_still_write(snapshot.status) and attempt.ended is None
+    goes_on = may_training_still_write(snapshot.status) and attempt.ended is None
     if not goes_on and attempt.out_of_memory:
         pieces.insert(0, ", out of memory")
     sign = LIVE_MARK if goes_on else DONE_MARK if attempt.exit_code == 0 else state_mark(snapshot.status)

@@ -15,9 +15,9 @@ from tui_train.runner.run_folder.state import UNCONFIRMED_STATE
 from tui_train.runs.follow import RunSnapshot
 from tui_train.runs.health import MIN_BUSY_GPU_PERCENT, health_problems
 from tui_train.runs.remote_run import read_host_report
-from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import may_still_write
-from tui_train.views.run_outline import queue_place_text
+from tui_train.runs.rundir import RunFolder
+from tui_train.runs.status import may_training_still_write
+from tui_train.views.run_outline import queue_position_text
 
 from ..widgets.card_curves import CardHistory
 from ..widgets.lines import DrawLines
@@ -38,7 +38,7 @@ WAITING_STATES = frozenset({"queued", "waiting", UNCONFIRMED_STATE})
 class RunView:
     """The state of a run's view: snapshot, end, plot and metric options."""
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunFolder) -> None:
         self.run = run
         self.snapshot: RunSnapshot | None = None  # None before the first
         self.end = RUN_NOT_ENDED
@@ -54,7 +54,7 @@ class RunView:
     @property
     def is_still_training(self) -> bool:
         """True while the training goes on."""
-        return self.snapshot is None or may_still_write(self.snapshot.status)
+        return self.snapshot is None or may_training_still_write(self.snapshot.status)
 
     @property
     def is_waiting(self) -> bool:
@@ -129,7 +129,7 @@ class RunView:
 
     def outline_lines(self, max_lines: int) -> DrawLines:
         """Return what draws, in so many lines at most, what a run will do that waits."""
-        place = queue_place_text(self.snapshot.starts_ahead if self.snapshot else None)
+        place = queue_position_text(self.snapshot.starts_ahead if self.snapshot else None)
         texts = (*((("Queue", place),) if place else ()), *self.outline)
         return lambda width: outline_lines(texts, width)[:max_lines]
 

@@ -28,7 +28,7 @@ from tui_train.profile import store
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.runs.follow import RunSnapshot, follow_snapshots
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.views import plain_text
 from tui_train.views.previous_run import find_earlier_run_of_profile
 from tui_train.views.run_outline import read_run_outline
@@ -155,7 +155,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     awaited_parts: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunFolder) -> None:
         super().__init__()
         self.run = run
         self.view = RunView(run)
@@ -445,7 +445,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def _open_log(self, attempt: int) -> None:
         """Show the log of an attempt; 0 is that of launch.sh."""
         name = f"attempt {attempt}" if attempt else "launcher"
-        self.query_one(LogPane).open_log(self.run.attempt_log(attempt) if attempt else self.run.launcher_log, name)
+        self.query_one(LogPane).open_log(self.run.attempt_log(attempt) if attempt else self.run.launch_log, name)
 
     def action_choose_attempt(self) -> None:
         """Choose the attempt whose log is shown."""

@@ -15,7 +15,7 @@ from tui_train.base.text import loss_text
 from tui_train.cli.app import cli
 from tui_train.profile import store
 from tui_train.profile.types import Profile
-from tui_train.runs.rundir import RunDir, list_runs
+from tui_train.runs.rundir import RunFolder, list_runs
 from tui_train.views.compare import (
     _number_comparison_row,
     common_x_quantities,
@@ -30,10 +30,10 @@ from tui_train.views.run_digest import DigestCache, matches_filter, searchable_r
 from tui_train.wizard import make_wizard
 
 
-def trained(tmp_path: Path, name: str, *, pace: float = 100.0, rate: float = 1e-4, tokens: bool = False) -> RunDir:
+def trained(tmp_path: Path, name: str, *, pace: float = 100.0, rate: float = 1e-4, tokens: bool = False) -> RunFolder:
     """Return the folder of a run that finished after 300 steps, with its losses and its learning rate."""
     run = finished_run(tmp_path)
-    run = RunDir(run.path.rename(run.path.parent / f"20260101-12000{len(list_runs())}-{name}"))
+    run = RunFolder(run.path.rename(run.path.parent / f"20260101-12000{len(list_runs())}-{name}"))
     run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
     lines = []
     for step in range(1, 301):
@@ -46,7 +46,7 @@ def trained(tmp_path: Path, name: str, *, pace: float = 100.0, rate: float = 1e-
     return run
 
 
-def change(run: RunDir, values: dict[str, Any]) -> Profile:
+def change(run: RunFolder, values: dict[str, Any]) -> Profile:
     """Change values in the profile of a run, and return it."""
     changed = profile(values, store.load_profile_file(str(run.profile)))
     run.profile.write_text(store.profile_to_toml(changed))
@@ -54,7 +54,7 @@ def change(run: RunDir, values: dict[str, Any]) -> Profile:
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> tuple[RunDir, RunDir]:
+def two(tmp_path: Path) -> tuple[RunFolder, RunFolder]:
     return trained(tmp_path, "slow", pace=100), trained(tmp_path, "fast", pace=50, rate=2e-4)
 
 
@@ -62,7 +62,7 @@ def cell(rows: Any, label: str) -> Any:
     return next(row for row in rows if row.label == label)
 
 
-def test_results_say_which_is_better(two: tuple[RunDir, RunDir]) -> None:
+def test_results_say_which_is_better(two: tuple[RunFolder, RunFolder]) -> None:
     compared = read_compared_runs(two)
     rows = result_rows(compared)
     best = cell(rows, "Eval loss, best")
@@ -78,7 +78,7 @@ def test_results_say_which_is_better(two: tuple[RunDir, RunDir]) -> None:
     assert cell(rows, "Loss, last").cells == shown
 
 
-def test_any_metric_is_overlaid_and_has_rows_of_its_own(two: tuple[RunDir, RunDir]) -> None:
+def test_any_metric_is_overlaid_and_has_rows_of_its_own(two: tuple[RunFolder, RunFolder]) -> None:
     with two[1].attempt_log(2).open("a") as log:
         log.write("{'loss': 1.0, 'kl': 0.25, 'step': 301}\n")
     compared = read_compared_runs(two)
@@ -90,7 +90,7 @@ def test_any_metric_is_overlaid_and_has_rows_of_its_own(two: tuple[RunDir, RunDi
     assert cell(rows, "kl, last 10 %").cells == ("-", "0.25")
 
 
-def test_the_command_takes_metrics(two: tuple[RunDir, RunDir]) -> None:
+def test_the_command_takes_metrics(two: tuple[RunFolder, RunFolder]) -> None:
     paths = [str(run.path) for run in two]
     done = CliRunner().invoke(cli, ["compare", *paths, "--metric", "mem"])
     assert next(line.split() for line in done.output.splitlines() if line.startswith("mem, last ")) == [
@@ -101,7 +101,7 @@ def test_the_command_takes_metrics(two: tuple[RunDir, RunDir]) -> None:
     assert isinstance(CliRunner().invoke(cli, ["compare", *paths, "--metric", "nothing"]).exception, BadInput)
 
 
-async def test_a_key_chooses_the_metric_of_the_plot(machine: Any, two: tuple[RunDir, RunDir]) -> None:
+async def test_a_key_chooses_the_metric_of_the_plot(machine: Any, two: tuple[RunFolder, RunFolder]) -> None:
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await press_keys("space", "space", "c")(pilot)
@@ -117,7 +117,7 @@ async def test_a_key_chooses_the_metric_of_the_plot(machine: Any, two: tuple[Run
     [("rate=2e-4", 1), ("learning_RATE=0.0002 fast", 1), ("rate=2e-4 slow", 0), ("rate=1e-4", 1), ("rate=3", 0),
      ("device=cpu", 2), ("launcher=PYTHON", 2), ("rate=", 0), ("=2e-4", 0), ("fast", 1)],
 )  # fmt: skip
-def test_home_filters_runs_by_a_setting(two: tuple[RunDir, RunDir], text: str, count: int) -> None:
+def test_home_filters_runs_by_a_setting(two: tuple[RunFolder, RunFolder], text: str, count: int) -> None:
     digests = [DigestCache().read_digest(run) for run in two]
     matching = [
         run
@@ -139,14 +139,14 @@ def test_a_loss_that_is_no_number_is_never_better() -> None:
     assert (row.best_index, row.note) == (None, "")
 
 
-def test_only_settings_that_differ_are_listed(two: tuple[RunDir, RunDir]) -> None:
+def test_only_settings_that_differ_are_listed(two: tuple[RunFolder, RunFolder]) -> None:
     assert [(row.key, row.cells) for row in differing_setting_rows(read_compared_runs(two))] == [
         ("recipe.learning_rate", ("0.0001", "0.0002"))
     ]
     assert differing_setting_rows(read_compared_runs((two[0], two[0]))) == ()
 
 
-def test_settings_left_at_their_default_show_what_was_trained_with(two: tuple[RunDir, RunDir]) -> None:
+def test_settings_left_at_their_default_show_what_was_trained_with(two: tuple[RunFolder, RunFolder]) -> None:
     values = {"recipe.seed": 7, "recipe.layers": 2, "recipe.steps": two[0].plan()["steps"]}
     changed = change(two[1], values)
     rows = {row.key: row.cells for row in differing_setting_rows(read_compared_runs(two))}
@@ -160,20 +160,20 @@ def test_settings_left_at_their_default_show_what_was_trained_with(two: tuple[Ru
     assert (found.before, found.after) == ("4 (default)", "2")
 
 
-def test_secrets_are_not_compared_openly(two: tuple[RunDir, RunDir]) -> None:
+def test_secrets_are_not_compared_openly(two: tuple[RunFolder, RunFolder]) -> None:
     change(two[1], {"trainer.environment": {"HF_TOKEN": "hf_abcdefghij"}})
     (row,) = (row for row in differing_setting_rows(read_compared_runs(two)) if row.key == "trainer.environment")
     assert "hf_abcdefghij" not in row.cells[1]
     assert "HF_TOKEN" in row.cells[1]
 
 
-def test_a_run_whose_profile_cannot_be_read_is_compared_all_the_same(two: tuple[RunDir, RunDir]) -> None:
+def test_a_run_whose_profile_cannot_be_read_is_compared_all_the_same(two: tuple[RunFolder, RunFolder]) -> None:
     two[1].profile.write_text("no profile")
     rows = differing_setting_rows(read_compared_runs(two))
     assert {row.cells[1] for row in rows} == {"?"}
 
 
-def test_a_sentence_says_which_is_earlier(two: tuple[RunDir, RunDir]) -> None:
+def test_a_sentence_says_which_is_earlier(two: tuple[RunFolder, RunFolder]) -> None:
     # B has the last loss of A, 1 + 2 exp(-300 / 100), half of the way there.
     words = faster_run_sentence(read_compared_runs(two)).split()
     assert (words[0], words[6]) == ("B", "A")
@@ -204,19 +204,19 @@ def test_what_is_not_known_of_all_runs_is_no_axis(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 7])
-def test_two_to_six_can_be_compared(two: tuple[RunDir, RunDir], count: int) -> None:
+def test_two_to_six_can_be_compared(two: tuple[RunFolder, RunFolder], count: int) -> None:
     with pytest.raises(BadInput, match=f"^{count} run"):
         read_compared_runs((two[0],) * count)
 
 
-def test_the_run_before_is_of_the_same_profile(two: tuple[RunDir, RunDir], tmp_path: Path) -> None:
+def test_the_run_before_is_of_the_same_profile(two: tuple[RunFolder, RunFolder], tmp_path: Path) -> None:
     change(trained(tmp_path, "other"), {"name": "another"})
     last = trained(tmp_path, "last")
     assert find_earlier_run_of_profile(last) == two[1]
     assert find_earlier_run_of_profile(two[0]) is None
 
 
-def test_the_command_prints_tables_and_json(two: tuple[RunDir, RunDir]) -> None:
+def test_the_command_prints_tables_and_json(two: tuple[RunFolder, RunFolder]) -> None:
     change(two[0], {"name": "mine"})
     two[0].plan_file.write_text(json.dumps({**two[0].plan(), "name": "mine"}))
     # A profile's name means its newest run.
@@ -235,7 +235,7 @@ def test_the_command_prints_tables_and_json(two: tuple[RunDir, RunDir]) -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize("size", sample([(80, 24), (120, 40), (200, 50)], 3), ids=str)
 async def test_marked_runs_are_compared_by_a_key(
-    machine: Any, two: tuple[RunDir, RunDir], size: tuple[int, int]
+    machine: Any, two: tuple[RunFolder, RunFolder], size: tuple[int, int]
 ) -> None:
     app = make_wizard()
     async with app.run_test(size=size) as pilot:
@@ -258,7 +258,7 @@ async def test_marked_runs_are_compared_by_a_key(
 
 
 @pytest.mark.whole
-async def test_a_run_is_compared_with_the_one_before(machine: Any, two: tuple[RunDir, RunDir]) -> None:
+async def test_a_run_is_compared_with_the_one_before(machine: Any, two: tuple[RunFolder, RunFolder]) -> None:
     """Runs of one name are told apart by their time."""
     later = two[1].path.rename(two[1].path.parent / "20260102-133000-slow")
     async with make_wizard(str(later)).run_test(size=(80, 24)) as pilot:

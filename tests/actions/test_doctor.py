@@ -42,8 +42,8 @@ from tui_train.places.place import Place
 from tui_train.profile.changes import apply_change
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.interrupts import Interrupts
-from tui_train.runs.remote_run import RunPlace, read_remote_place, write_run_place
-from tui_train.runs.rundir import RunDir, list_runs
+from tui_train.runs.remote_run import RunLocation, read_remote_location, write_run_location
+from tui_train.runs.rundir import RunFolder, list_runs
 from tui_train.views.communication_report import examination_text
 
 TWO = "--set=hardware.processes=2"
@@ -232,7 +232,7 @@ def result_of(lines, processes=2, device="cpu"):
     log = [f"[rank0]: {EXCHANGE_LINE_MARK}{json.dumps(line) if isinstance(line, dict) else line}" for line in lines]
     values = {"hardware.processes": processes, "hardware.device": device}
     setup = make_setup(profile(values), facts(gpus=[gpu(0), gpu(1)] if device == "cuda" else ()))
-    return judge_exchanges(setup, tuple(parse_exchanges(iter(log))), RunDir(Path("/nowhere")), in_time=True)
+    return judge_exchanges(setup, tuple(parse_exchanges(iter(log))), RunFolder(Path("/nowhere")), in_time=True)
 
 
 def done(rank, *stages, **more):
@@ -286,9 +286,9 @@ class Far(Place, frozen=True):
     asked: list[str] = msgspec.field(default_factory=list)
 
     def submit(self, *_):
-        run = RunDir(runs_folder() / "20260101-000000-far")
+        run = RunFolder(runs_folder() / "20260101-000000-far")
         run.path.mkdir(parents=True)
-        write_run_place(run.path, RunPlace("box", "/far/run"))
+        write_run_location(run.path, RunLocation("box", "/far/run"))
         return run
 
     def ask_state(self, *_, **_options):
@@ -300,7 +300,7 @@ class Far(Place, frozen=True):
             raise NoAnswer("no answer", "Ask again.")
 
     def remove(self, run):
-        self.asked.append(f"remove {read_remote_place(run.path).folder if run.path.exists() else 'what is here'}")
+        self.asked.append(f"remove {read_remote_location(run.path).folder if run.path.exists() else 'what is here'}")
 
 
 @pytest.mark.parametrize(("number", "keeps_failed", "kept"), [(0, True, "box:/far/run"), (2, True, ""), (0, False, "")])

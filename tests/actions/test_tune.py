@@ -42,7 +42,7 @@ from tui_train.runner.queue.tickets import OwnTicket, QueueFolder, ticket_name
 from tui_train.runner.queue.turns import Request, Ticket
 from tui_train.runner.run_folder.lock_owner import this_process_as_owner
 from tui_train.runs import rundir
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
 
@@ -290,7 +290,7 @@ def test_the_fullest_of_the_chosen_cards_counts(tmp_path, monkeypatch):
     both = {card.uuid: card for card in next(live_samples.yield_changed_samples(lambda: False))}
     idle, busy = sorted(both, key=lambda uuid: both[uuid].memory_total - both[uuid].memory_free)
     for cards, fullest in (((idle,), idle), ((idle, busy), busy)):
-        memory = PeakMemoryWatcher(RunDir(tmp_path), cards)
+        memory = PeakMemoryWatcher(RunFolder(tmp_path), cards)
         wait_until(lambda memory=memory: memory.peak is not None)
         memory.end()
         assert memory.peak == both[fullest].memory_total - both[fullest].memory_free
@@ -334,7 +334,7 @@ def test_real_trials_find_what_fits_and_leave_nothing_behind(tmp_path):
     assert not rundir.list_runs()
     for trial in Path(told["folder"]).glob("trial-*"):
         assert not (trial / "output").exists()
-        assert not living_run_pids(read_status(RunDir(trial)).mark)
+        assert not living_run_pids(read_status(RunFolder(trial)).mark)
 
 
 @pytest.mark.whole
@@ -345,7 +345,7 @@ def test_whoever_ends_it_ends_the_trial_as_well(tmp_path, number, code):
     path = tunes(tmp_path, **{"recipe.steps": 1000})
     process = started(path)
     wait_until(lambda: [*trials_folder().glob("*/trial-1/attempt-1.log")], 60)
-    run = RunDir(next(trials_folder().glob("*/trial-1")))
+    run = RunFolder(next(trials_folder().glob("*/trial-1")))
     wait_until(lambda: read_status(run).leader, 20)
     # Nobody else would end it, were this program killed.
     parent = Path(f"/proc/{read_status(run).pid}/stat").read_text().rpartition(")")[2].split()[1]

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tui_train.runner.system.processes import machine_boot_id, process_with_pid
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_listed_run, read_status
 from tui_train.views import plain_text
 
@@ -17,7 +17,7 @@ BACK, FORWARD = -HOUR, HOUR
 
 @pytest.fixture
 def run(tmp_path):
-    return RunDir(tmp_path / "run")
+    return RunFolder(tmp_path / "run")
 
 
 def happened(run, *events):

@@ -39,7 +39,7 @@ from tui_train.runs.follow import read_attempt_ranks
 from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.ranks import parse_planned_ranks, parse_rank_devices
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_listed_run
 from tui_train.views import plain_text
 
@@ -142,7 +142,7 @@ class Places:
     """The files that are read, in folders of their own."""
 
     def __init__(self, folder, monkeypatch):
-        self.run = RunDir(folder / "run")
+        self.run = RunFolder(folder / "run")
         self.run.path.mkdir()
         self.run.script.write_text("")
         self.model = folder / "model"

@@ -85,7 +85,7 @@ def test_no_command_hangs_or_breaks_at_a_path(tmp_path):
 @pytest.mark.parametrize("place", ["pipe", "endless", "folder", "loop"])
 def test_a_launcher_log_that_is_no_file_starts_nothing(place):
     run = new_run()
-    PLACES[place](run.launcher_log)
+    PLACES[place](run.launch_log)
     with pytest.raises(TuiTrainError, match=re.escape("launch.log")):
         start_run(run)
     assert read_status(run).state == "new"
@@ -122,7 +122,7 @@ def test_a_pipe_that_a_shell_opens_is_read():
 @pytest.mark.parametrize("place", ["pipe", "endless", "large", "folder"])
 def test_a_trials_log_is_read_at_its_end_only(place):
     run = new_run()
-    PLACES[place](run.launcher_log)
+    PLACES[place](run.launch_log)
     assert _outcome_and_reason_of_failure(run, read_status(run))[0] == "failed"
 
 

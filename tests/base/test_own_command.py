@@ -45,5 +45,5 @@ def test_the_path_is_said_where_the_name_is_not_found(tmp_path, monkeypatch):
         ("/usr/bin", Path("/usr"), clone, "~/.venv/bin/tui-train"),
     ):
         monkeypatch.setenv("HOME", str(home))
-        assert own_command.command_of_script(str(script), search_path, folder) == typed
-    assert own_command.command_of_script("/usr/bin/pytest", "/usr/bin", clone) == "tui-train"
+        assert own_command.command_starting_script(str(script), search_path, folder) == typed
+    assert own_command.command_starting_script("/usr/bin/pytest", "/usr/bin", clone) == "tui-train"

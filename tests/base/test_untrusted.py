@@ -260,8 +260,8 @@ def test_half_made_folders_are_removed_later_and_never_while_they_are_made(monke
 def test_runs_that_were_never_started_are_removed_after_a_day(monkeypatch):
     never, started, used = new_run("never"), new_run("started"), new_run("used")
     killed, spoke = new_run("killed"), new_run("spoke")
-    killed.launcher_log.touch()
-    spoke.launcher_log.write_text("launch.sh: no GPU\n")
+    killed.launch_log.touch()
+    spoke.launch_log.write_text("launch.sh: no GPU\n")
     started.events_file.write_bytes(START_EVENT_LINE)
     mine = runs_folder() / "my own folder"
     exported = rundir.export_plan_files(

@@ -39,8 +39,8 @@ from tui_train.runner.system import logout
 from tui_train.runs import rundir
 from tui_train.runs import stop as stopping
 from tui_train.runs.conflicts import resources_in_use
-from tui_train.runs.remote_run import HostReport, RunPlace, write_host_report, write_run_place
-from tui_train.runs.rundir import RunDir, list_runs
+from tui_train.runs.remote_run import HostReport, RunLocation, write_host_report, write_run_location
+from tui_train.runs.rundir import RunFolder, list_runs
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
@@ -96,7 +96,7 @@ def test_a_trial_has_its_card_as_well(begun):
         with pytest.raises(Unavailable, match="is already training on 1 GPU"):
             begun(CARDS, hardware__gpus=UUIDS[:1])
     finally:
-        stop_run(RunDir(trial))
+        stop_run(RunFolder(trial))
     assert not resources_in_use()
 
 
@@ -171,15 +171,15 @@ def test_a_port_is_tried(begun):
 
 
 def test_the_port_of_a_run_on_a_host_is_offered_another_there(tmp_path):
-    run = RunDir(runs_folder() / "20260101-000000-far")
+    run = RunFolder(runs_folder() / "20260101-000000-far")
     run.path.mkdir(parents=True)
     run.script.touch()
     run.plan_file.write_text('{"port": 29500}')
-    write_run_place(run.path, RunPlace("box", "/there/far"))
+    write_run_location(run.path, RunLocation("box", "/there/far"))
     write_host_report(run.path, HostReport(at=time.time(), status=RunStatus("running")))
-    there = resources_in_use(place=RunPlace("box", ""))
+    there = resources_in_use(place=RunLocation("box", ""))
     assert [(each.run, each.port) for each in there] == [(run.name, 29500)]
-    assert resources_in_use(place=RunPlace("other", "")) == ()
+    assert resources_in_use(place=RunLocation("other", "")) == ()
     where = facts(gpus=(gpu(0),))
     where = msgspec.structs.replace(
         where,

@@ -28,7 +28,7 @@ from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import Interrupts
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run as end
 from tui_train.views.run_digest import DigestCache
@@ -438,13 +438,13 @@ def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys)
     lines = [f"step {step}/500 | loss {step}.0 | tokens/s 1" for step in range(1, 501)]
     monkeypatch.setattr(watch, "follow_lines", lambda run, **_: iter(lines))
     monkeypatch.setattr(watch, "wait_for_end", lambda run: RunStatus(state="finished"))
-    progress, _ = watch.stream_run(rundir.RunDir(Path("/nowhere")))
+    progress, _ = watch.stream_run(rundir.RunFolder(Path("/nowhere")))
     assert [point.step for point in progress.curve.points()] == [1, 500]
     assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_a_lost_quickstart_has_no_duration(monkeypatch, capsys):
-    run = rundir.RunDir(Path("/runs/one"))
+    run = rundir.RunFolder(Path("/runs/one"))
     monkeypatch.setattr(start, "probe_profile_facts", lambda profile: facts())
     monkeypatch.setattr(start.Place, "submit", lambda *_: run)
     lost = RunStatus(state="lost", started=1795226679.0)
@@ -480,7 +480,7 @@ def test_the_fix_of_a_finding_repeats_no_secret(tmp_path):
 @pytest.mark.parametrize(("value", "shown"), [("--lr=1", "arguments=--lr=1"), ("--api-key=hunter2x9", "")])
 def test_the_command_with_a_change_repeats_no_secret(tmp_path, value, shown):
     change = Change("", "", (("trainer.arguments", (value,)),))
-    command = retry_command(RunDir(tmp_path), change)
+    command = retry_command(RunFolder(tmp_path), change)
     assert command.endswith(shown)
     assert "hunter2x9" not in command
 
@@ -495,7 +495,7 @@ def test_ctrl_c_at_the_question_lets_the_run_go_on(monkeypatch, capsys):
     monkeypatch.setattr(watch.click, "prompt", asked)
     monkeypatch.setattr(watch, "stop_run_with_grace", lambda *_: pytest.fail("it was stopped"))
     with pytest.raises(SystemExit) as ended:
-        watch.ask_then_detach_or_stop(rundir.RunDir(Path("/runs/mine")))
+        watch.ask_then_detach_or_stop(rundir.RunFolder(Path("/runs/mine")))
     assert ended.value.code == 0
     assert "mine continues. Watch it:" in capsys.readouterr().out
 
@@ -504,7 +504,7 @@ def test_ctrl_c_that_was_noted_while_a_run_started_asks_as_any_other(monkeypatch
     asked = []
     monkeypatch.setattr(start, "ask_then_detach_or_stop", asked.append)
     monkeypatch.setattr(start, "stream_run", lambda run, started_here: (Progress(), RunStatus(state="stopped")))
-    run, noted = rundir.RunDir(Path("/runs/mine")), Interrupts()
+    run, noted = rundir.RunFolder(Path("/runs/mine")), Interrupts()
     noted.start_recording()
     noted.record_signal(signal.SIGINT, None)
     assert start._stream_started_run(run, noted)[1].state == "stopped"
@@ -520,7 +520,7 @@ def test_a_terminal_that_is_lost_when_a_run_has_started_ends_as_its_signal_says(
     interrupts.number = number
     monkeypatch.setattr(start.click, "echo", lost)
     with pytest.raises(SystemExit if number else OSError) as ended:
-        start._follow_to_end_or_detach(rundir.RunDir(Path("/runs/mine")), interrupts, detach=False)
+        start._follow_to_end_or_detach(rundir.RunFolder(Path("/runs/mine")), interrupts, detach=False)
     assert not number or ended.value.code == 129
 
 

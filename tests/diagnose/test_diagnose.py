@@ -34,7 +34,7 @@ from tui_train.profile.presets import get_preset, shipped_presets
 from tui_train.profile.store import profile_to_toml
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.lines import rank_in_line
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 
 # As the built-in trainer would train, every value named.
 WHOLE = support.profile(support.FULL_RECIPE)
@@ -649,7 +649,7 @@ def note_attempt(run, number, state="failed", **ended):
 
 def failed(folder, edits, *, phase="loss", position=1, **values):
     """A run whose only attempt, with these edits of the profile in its plan, ran out of GPU memory."""
-    run = RunDir(folder)
+    run = RunFolder(folder)
     run.script.write_text("")
     run.profile.write_text(
         profile_to_toml(support.profile({key.replace("__", "."): value for key, value in values.items()}))
@@ -689,7 +689,7 @@ def test_what_your_own_words_say_is_not_offered(tmp_path, words, title):
 
 
 def test_a_run_is_diagnosed_with_its_profile(tmp_path):
-    run = RunDir(tmp_path)
+    run = RunFolder(tmp_path)
     run.script.write_text("")
     run.attempt_log(1).write_text("FloatingPointError: Minimum loss scale reached (0.0001).\n")
     note_attempt(run, 1)

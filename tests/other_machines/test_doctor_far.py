@@ -14,7 +14,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.facts.other_machines.remote import run_on_host
 from tui_train.places.host_questions import ask_removal
 from tui_train.places.place import Place
-from tui_train.runs.remote_run import read_run_place
+from tui_train.runs.remote_run import read_run_location
 from tui_train.runs.rundir import list_runs
 
 PRETENDED = Path(__file__).parents[1] / "pretended_cuda"
@@ -72,7 +72,7 @@ def test_a_run_that_is_at_work_there_is_not_removed(host):
     prepared = prepare(profile(values), place.probe_facts_for(profile(values)))
     run = place.submit(prepared, prepared.plan)
     with pytest.raises(Unavailable, match="at work"):
-        ask_removal(read_run_place(run.path), ended=True)
+        ask_removal(read_run_location(run.path), ended=True)
     assert runs_of_host(host)
     place.stop(run, at_once=True)
     place.remove(run)

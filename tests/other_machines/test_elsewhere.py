@@ -256,7 +256,7 @@ def test_a_named_python_there_is_asked_and_a_script_read(host):
     script.write_text(text)
     (host / "mine").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (host / "mine").chmod(0o755)
-    where = remote.read_planning_facts("box", remote.NamedOnHost(pythons=(f"{host}/mine",), script=str(script)))
+    where = remote.read_planning_facts("box", remote.PathsNamedByPlan(pythons=(f"{host}/mine",), script=str(script)))
     assert auto_preset.arguments_summary(where.sources[str(script)]) == "argparse, line 2: --lr"
     assert str(script) not in where.documents
     assert next(tool.label for tool in where.toolchains if tool.python == f"{host}/mine") == "chosen"

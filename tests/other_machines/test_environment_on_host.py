@@ -60,20 +60,20 @@ def follow(install, cancelled=lambda: False):
 
 def test_a_machine_is_asked_what_could_make_one_and_where(tmp_path):
     hf = environments.PACKAGE_SETS["hf"]
-    found = on_host.ask_installers("", hf, str(tmp_path / "new"), sys.executable)
+    found = on_host.ask_host_for_installers("", hf, str(tmp_path / "new"), sys.executable)
     assert (found.standing, found.folder) == ("free", str(tmp_path / "new"))
     assert found.pythons[0].path == sys.executable
     assert (found.pythons[0].major, found.pythons[0].minor) == sys.version_info[:2]
     assert found.free > 0
-    usual = on_host.ask_installers("", hf)
+    usual = on_host.ask_host_for_installers("", hf)
     assert usual.folder.endswith("/tui-train/envs/hf")
     Path(usual.folder).mkdir(parents=True)
-    assert on_host.ask_installers("", hf).standing == "taken"
-    assert on_host.ask_installers("", hf, first_free=True).folder == f"{usual.folder}-2"
+    assert on_host.ask_host_for_installers("", hf).standing == "taken"
+    assert on_host.ask_host_for_installers("", hf, first_free=True).folder == f"{usual.folder}-2"
     with pytest.raises(AlreadyExists, match="already exists on this machine"):
-        on_host.plan_host_install("", hf, on_host.ask_installers("", hf), WHEEL)
+        on_host.plan_host_install("", hf, on_host.ask_host_for_installers("", hf), WHEEL)
     with pytest.raises(Unavailable, match="no absolute path"):
-        on_host.ask_installers("", hf, "here/new")
+        on_host.ask_host_for_installers("", hf, "here/new")
 
 
 def test_what_a_host_lacks_is_said_before_anything_is_made():
@@ -141,7 +141,7 @@ def test_a_cancel_that_the_host_does_not_hear_is_said(tmp_path, monkeypatch):
     make_executable(tmp_path / "bin" / "ssh", "#!/bin/sh\nexit 255\n")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin")
     with pytest.raises(NoAnswer, match="it was not cancelled: ") as raised:
-        on_host._cancel_there(installing(tmp_path / "new", host="box"))
+        on_host._cancel_on_host(installing(tmp_path / "new", host="box"))
     assert "It may go on there" in raised.value.remedy
 
 
@@ -150,15 +150,15 @@ def test_it_is_made_once_and_goes_on_where_nobody_follows(tmp_path):
     waits = f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done"
     work = ("sh", "-c", f"echo x >> {counted}; echo begun; {waits}; echo done; touch {path}/made")
     install = installing(path, work)
-    lines = on_host._making_lines(install, 0, lambda: False)
+    lines = on_host._install_lines(install, 0, lambda: False)
     assert next(lines).text
     lines.close()
     # The link is cut: whoever asks again, by the same id, hears all of it.
     assert is_unfinished(path)
     hf = environments.PACKAGE_SETS["hf"]
-    again = on_host.ask_installers("", hf, str(path))
+    again = on_host.ask_host_for_installers("", hf, str(path))
     assert (again.standing, again.id) == ("making", "1")
-    followed = on_host.ask_installers("", hf, str(path), first_free=True)
+    followed = on_host.ask_host_for_installers("", hf, str(path), first_free=True)
     assert (followed.folder, followed.id) == (str(path), "1")
     (tmp_path / "go").touch()
     told = follow(install)
@@ -174,10 +174,10 @@ def test_it_is_made_once_and_goes_on_where_nobody_follows(tmp_path):
 
 def test_another_one_of_that_folder_is_not_begun_while_it_is_made(tmp_path):
     install = installing(tmp_path / "new", ("sleep", "30"))
-    next(on_host._making_lines(install, 0, lambda: False))
+    next(on_host._install_lines(install, 0, lambda: False))
     with pytest.raises(Unavailable, match="is there already and is being made"):
         follow(installing(tmp_path / "new", ("true",), code="2"))
-    on_host._cancel_there(install)
+    on_host._cancel_on_host(install)
     assert not (tmp_path / "new").exists()
 
 
@@ -202,7 +202,7 @@ def test_one_whose_maker_was_killed_is_told_and_made_again(tmp_path):
 
 def test_a_lost_host_is_asked_again_from_where_it_was_heard_last(tmp_path, monkeypatch):
     monkeypatch.setattr(on_host, "_RETRY_SECONDS", 0.1)
-    whole, asked = on_host._making_lines, []
+    whole, asked = on_host._install_lines, []
 
     def cut_once(install, at, cancelled):
         asked.append(at)
@@ -211,7 +211,7 @@ def test_a_lost_host_is_asked_again_from_where_it_was_heard_last(tmp_path, monke
             if len(asked) == 1:
                 raise NoAnswer("box did not answer", "")
 
-    monkeypatch.setattr(on_host, "_making_lines", cut_once)
+    monkeypatch.setattr(on_host, "_install_lines", cut_once)
     told = follow(installing(tmp_path / "new", ("sh", "-c", "echo one; sleep 0.5; echo two")))
     assert [line for line in told if line in {"one", "two"}] == ["one", "two"]
     assert any("It goes on there; asking again" in line for line in told)
@@ -229,7 +229,7 @@ class Reporter:
 
 
 def test_the_wizard_makes_it_there_in_a_folder_that_is_free(monkeypatch):
-    taken = on_host.ask_installers("", environments.PACKAGE_SETS["hf"]).folder
+    taken = on_host.ask_host_for_installers("", environments.PACKAGE_SETS["hf"]).folder
     Path(taken).mkdir(parents=True)
     work = f"mkdir {taken}-2/bin; ln -s {sys.executable} {taken}-2/bin/python"
     commands = (("sh", "-c", work), ("echo", "torch"), ("true",))
@@ -249,7 +249,7 @@ def test_a_host_makes_one_with_its_own_python_while_the_link_is_cut(tmp_path, mo
     hf, told = environments.PACKAGE_SETS["hf"], []
     with bare_host(tmp_path, monkeypatch, "", what="an environment that is made on a host over ssh") as home:
         python = str(home / "bin" / "python3")
-        installers = on_host.ask_installers("box", hf, python=python)
+        installers = on_host.ask_host_for_installers("box", hf, python=python)
         assert installers.folder == str(home / ".local/share/tui-train/envs/hf")
         install = on_host.plan_host_install("box", hf, installers, TorchBuild(wheels, "of the test"), python)
         cut = cut_connections_later(tmp_path, 1.5)
@@ -257,8 +257,8 @@ def test_a_host_makes_one_with_its_own_python_while_the_link_is_cut(tmp_path, mo
         cut.join()
         assert any("It goes on there" in line for line in told)
         assert told[-1] == "torch 2.13.0 is imported"
-        on_host.describe_on_host(install, Machine(hostname="box"), told.append)
-        assert on_host.ask_installers("box", hf).standing == "taken"
+        on_host.verify_host_environment(install, Machine(hostname="box"), told.append)
+        assert on_host.ask_host_for_installers("box", hf).standing == "taken"
         listed = run_cli("env", "list", "--on", "box").stdout
         assert "env hf" in listed
         assert "tui-train env create NAME --on box" in listed

@@ -36,7 +36,7 @@ from tui_train.profile.store import save_profile
 from tui_train.runner.machines.ssh import ssh_failure_advice
 from tui_train.runner.system.processes import Process
 from tui_train.runs import rundir
-from tui_train.runs.remote_run import RunPlace, read_remote_place, read_unconfirmed_start
+from tui_train.runs.remote_run import RunLocation, read_remote_location, read_unconfirmed_start
 from tui_train.runs.results.resuming import are_results_here
 from tui_train.runs.status import read_listed_run, read_status
 from tui_train.views import plain_text
@@ -78,7 +78,7 @@ def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):
     assert lines[1:-1] == [f"tick {number}" for number in range(1, 13)]
     assert lines[-1] == f"{there.name}: finished on box"
     run = rundir.find_run("last")
-    assert (read_remote_place(run.path).folder, run.events()[-1].state) == (str(there), "finished")
+    assert (read_remote_location(run.path).folder, run.events()[-1].state) == (str(there), "finished")
     assert run_cli("logs", "last").stdout.splitlines()[-1] == "tick 12"
     assert json.loads(run_cli("runs", "--json").stdout)[0]["host"] == "box"
     assert not (run.path / "output").exists()
@@ -130,7 +130,7 @@ def test_a_detached_run_is_listed_as_it_was_heard_of_last_stopped_and_started_ag
 
 
 def far_processes(run):
-    mark = read_remote_place(run.path).folder.encode()
+    mark = read_remote_location(run.path).folder.encode()
     return [process for process in Path("/proc").glob("[0-9]*") if mark in _words(process)]
 
 
@@ -194,7 +194,7 @@ def test_a_start_that_hangs_before_its_report_is_stopped_and_made_no_more(host, 
     assert "had not started" in run_cli("stop", "last").stdout
     assert (read_status(run).state, launcher.is_alive) == ("new", False)
     bash.unlink()
-    assert not host_questions.ask_start(read_remote_place(run.path), asked).started
+    assert not host_questions.ask_start(read_remote_location(run.path), asked).started
     assert far_processes(run) == []
 
 
@@ -203,7 +203,7 @@ def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
     unknown = run_cli("run", "far", "--host", "no-such-host-at-all", code=69).stderr
     assert "no-such-host-at-all" in unknown
     with pytest.raises(BadInput):
-        host_questions.ask_report(RunPlace("-oProxyCommand=x", "/"))
+        host_questions.ask_report(RunLocation("-oProxyCommand=x", "/"))
     run_cli("run", "far", "--host", "box")
     run = rundir.find_run("last")
     (there,) = runs_of_host(host)
@@ -276,7 +276,7 @@ def test_a_host_is_saved_by_name_and_a_profile_trains_on_it(host):
     assert run_cli("hosts", "rm", "none", code=66).stderr
     sleeper(host, **{"hardware.host": "lab"})
     assert "tick 3" in run_cli("run", "far").stdout
-    assert read_remote_place(rundir.find_run("last").path).host == "box"
+    assert read_remote_location(rundir.find_run("last").path).host == "box"
     assert json.loads(run_cli("plan", "far", "--json").stdout)["plan"]["notes"][0].endswith("box.")
     assert "there is nothing to tune" in run_cli("tune", "far", code=65).stderr
     run_cli("run", "far", "--on", "lab")
@@ -435,7 +435,7 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host):
         await wait_for_workers(pilot)
         assert not app.screen.check_action("show_result", ()), "there is no model in it"
     (there,) = runs_of_host(host)
-    assert read_remote_place(rundir.find_run("last").path).folder == str(there)
+    assert read_remote_location(rundir.find_run("last").path).folder == str(there)
 
 
 @pytest.mark.whole

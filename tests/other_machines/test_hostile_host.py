@@ -25,7 +25,7 @@ from tui_train.channel.session import PYTHON_COMMAND
 from tui_train.places import fetched_results, host_questions, place_of_run
 from tui_train.places import place as place_module
 from tui_train.places.fetched_results import fetch_results
-from tui_train.places.run_mirror import RunMirror, update_copy
+from tui_train.places.run_mirror import RunMirror, update_local_copy
 from tui_train.plan.render import runner_file
 from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME, RenderedFile
 from tui_train.profile import hosts
@@ -35,13 +35,13 @@ from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import incomplete_runs, rundir
 from tui_train.runs.remote_run import (
     HostReport,
-    RunPlace,
+    RunLocation,
     UnconfirmedStart,
     local_output_folder,
     read_host_report,
-    read_run_place,
+    read_run_location,
     write_host_report,
-    write_run_place,
+    write_run_location,
 )
 from tui_train.runs.results.resuming import are_results_here
 from tui_train.runs.status import read_status
@@ -399,7 +399,7 @@ say(end=True)"""
 )
 def test_why_nothing_came_is_said_without_control_bytes(box, run, sent, why):
     box["feed"] = sent
-    said = update_copy(run)
+    said = update_local_copy(run)
     assert why in said
     assert "\x1b" not in said
 
@@ -408,7 +408,7 @@ def test_a_piece_that_cannot_be_written_is_an_error(box, run):
     run.attempt_log(1).symlink_to("/etc/passwd")
     box["feed"] = f"{piece(zlib.compress(b'line'))}; say(end=True)"
     with pytest.raises(CannotWrite, match=r"attempt-1\.log"):
-        update_copy(run)
+        update_local_copy(run)
     told = []
     mirror = RunMirror(run, told.append)
     wait_until(lambda: any(told))
@@ -424,14 +424,14 @@ def test_a_piece_that_cannot_be_written_is_an_error(box, run):
 def test_a_state_that_no_supervisor_writes_is_not_kept(box, run, standing):
     before = read_host_report(run.path)
     box["feed"] = f"say(status={standing!r}); say(end=True)"
-    update_copy(run)
+    update_local_copy(run)
     assert read_host_report(run.path) == before
 
 
 def test_words_in_a_state_are_made_visible_and_its_grace_has_an_end(box, run):
     sent = RunStatus("stopped", grace=10**9, why="\x1b[2J")
     box["feed"] = f"say(status={list(sent)!r}, checkpoint='/x\\x1b', starts=-3); say(end=True)"
-    assert update_copy(run) == ""
+    assert update_local_copy(run) == ""
     heard = read_host_report(run.path)
     assert (heard.status.why, heard.status.grace, heard.checkpoint, heard.starts) == (r"\x1b[2J", 3600, r"/x\x1b", 0)
 
@@ -522,7 +522,7 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
     for word in ("stop", "resume"):
         assert f"it is not known whether {run.name} trains" in run_cli(word, "last", code=69).stderr
     with pytest.raises(Unavailable, match="already writing to /data/out"):
-        submitted(box, monkeypatch, RunPlace("box", "/nowhere"))
+        submitted(box, monkeypatch, RunLocation("box", "/nowhere"))
     assert rundir.list_runs() == (run,)
     os.utime(run.path, (1, 1))
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: time.monotonic() + 10**10)
@@ -572,7 +572,7 @@ def test_two_names_of_a_machine_are_one(box, new, run, monkeypatch):
     with pytest.raises(Unavailable, match="already writing to /data/out"):
         submitted(box, monkeypatch, structs.replace(new, host="lab", folder="/nowhere"))
     assert {each.path for each in rundir.list_runs()} == {run.path, first.path}
-    write_run_place(run.path, structs.replace(read_run_place(run.path), host="earlier", node=new.node))
+    write_run_location(run.path, structs.replace(read_run_location(run.path), host="earlier", node=new.node))
     box["feed"] = 'sys.exit("ssh: Could not resolve hostname earlier")  # before honest()'
     with pytest.raises(Unavailable, match="name is unknown") as raised:
         place_of_run(run).ask_state(run)
@@ -581,13 +581,13 @@ def test_two_names_of_a_machine_are_one(box, new, run, monkeypatch):
 
 
 def test_a_name_that_leads_to_another_machine_is_refused(run):
-    write_run_place(run.path, RunPlace("box", "/nowhere", node="another one"))
+    write_run_location(run.path, RunLocation("box", "/nowhere", node="another one"))
     with pytest.raises(Unavailable, match="box is another machine than the one on which"):
         place_of_run(run).ask_state(run, with_log=False)
 
 
 def test_a_run_that_its_host_has_as_well_is_removed_once_that_was_asked(box, run):
-    write_run_place(run.path, RunPlace("box", str(run.path), shared=True, node="another one"))
+    write_run_location(run.path, RunLocation("box", str(run.path), shared=True, node="another one"))
     rm = ("runs", "rm", "-y", run.name)
     for said, why in (("os._exit(255)", "it is not known how"), ("say(status=['running'])", "runs on box")):
         box["status"] = said
@@ -671,7 +671,7 @@ def test_an_answer_may_take_longer_than_a_stream_is_silent(box, monkeypatch):
 def test_a_log_that_does_not_come_is_given_up(box, run, monkeypatch):
     monkeypatch.setattr(session, "MAX_SILENCE_SECONDS", 0.3)
     box["feed"] = "time.sleep(1000)"
-    assert update_copy(run).startswith("box gave no answer in")
+    assert update_local_copy(run).startswith("box gave no answer in")
     box["feed"] = f"say(status={STANDING}); say(end=True)"
     box["fetch"] = "say(files=1, total=9); named(b'a', b'x', size=9); time.sleep(1000)"
     with pytest.raises(NoAnswer, match="gave no answer"):

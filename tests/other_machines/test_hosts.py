@@ -28,7 +28,7 @@ from support import (
 from tui_train.base.errors import Unavailable
 from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.runner.run_folder import lock, lock_owner
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 from tui_train.views.plain_text import run_state_text
@@ -61,7 +61,7 @@ def elsewhere():
 
 def trains(folder):
     return wait_until(
-        lambda: RunDir(folder).attempt_log(1).exists() and b"tick" in RunDir(folder).attempt_log(1).read_bytes()
+        lambda: RunFolder(folder).attempt_log(1).exists() and b"tick" in RunFolder(folder).attempt_log(1).read_bytes()
     )
 
 
@@ -232,7 +232,7 @@ def test_another_user_runs_an_exported_folder(tmp_path):
         environment = plain_environment(HOME="/", TUI_TRAIN_PYTHON=python)
         done = subprocess.run(words, env=environment, cwd="/", capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, b"")
-        assert read_status(RunDir(theirs)).state == "finished"
+        assert read_status(RunFolder(theirs)).state == "finished"
     finally:
         shutil.rmtree(own)
 
@@ -257,7 +257,7 @@ def test_a_folder_that_is_moved_under_a_live_run(tmp_path, ends):
         wait_until(
             lambda: [pid for pid in living_run_pids(mark) if b"sleeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         )
-        moved = RunDir(Path(shutil.move(run.path, tmp_path / "moved")))
+        moved = RunFolder(Path(shutil.move(run.path, tmp_path / "moved")))
         assert read_status(moved).state == "running"
         if ends == "stopped":
             child.terminate()
@@ -271,7 +271,7 @@ def test_a_folder_that_is_moved_under_a_live_run(tmp_path, ends):
 def test_a_copy_of_a_live_folder_has_no_power_over_it(run, tmp_path):
     compiled = shutil.ignore_patterns("__pycache__")  # files that may just be written
     with training(run):
-        copy = RunDir(Path(shutil.copytree(run.path, tmp_path / "copy", ignore=compiled)))
+        copy = RunFolder(Path(shutil.copytree(run.path, tmp_path / "copy", ignore=compiled)))
         assert (read_status(copy).state, read_status(copy).leftover) == ("lost", ())
         stop_run(copy, at_once=True)
         assert read_status(run).state == "running"

@@ -24,7 +24,7 @@ from tui_train.actions.host_result import host_of_result, result_candidates
 from tui_train.actions.merge import MergeOptions, merge_adapter
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts.data.data_report import DataQuestion
-from tui_train.runs.remote_run import RunPlace, write_run_place
+from tui_train.runs.remote_run import RunLocation, write_run_location
 from tui_train.runs.results.resuming import FETCH_MARK_FILE
 from tui_train.runs.slurm_job import KnownJob, write_known_job
 from tui_train.runs.status import read_status
@@ -88,7 +88,7 @@ def test_what_is_in_the_way_is_said_before_it_begins(tmp_path, echo):
 def remote_run(folder, place="/there/run"):
     """An ended run of the host box."""
     run = ended_run(folder)
-    write_run_place(run.path, RunPlace("box", place))
+    write_run_location(run.path, RunLocation("box", place))
     return run
 
 
@@ -279,7 +279,7 @@ def test_a_result_is_tried_on_its_host(tmp_path, monkeypatch, full_run):
         there = home / "run"
         there.mkdir()
         (full_run.path / "output").rename(there / "output")
-        write_run_place(full_run.path, RunPlace("box", str(there)))
+        write_run_location(full_run.path, RunLocation("box", str(there)))
         chat = Chat(full_run, compare=False)
         with closing(chat):
             assert chat.wait_until_loaded(lambda _: None).device == "box: cpu"

@@ -267,7 +267,7 @@ def test_a_node_that_was_lost_without_a_word_is_named(fake, tmp_path, listed):
     """It was the first one, which writes the log of the job."""
     run = submitted(fake, tmp_path)
     begun = "03:22:07 slurm.sh: job 4712 on {0}[1-2], first {0}1\n"
-    run.launcher_log.write_text(begun.format("m") + begun.format("n"))
+    run.launch_log.write_text(begun.format("m") + begun.format("n"))
     lost(run)
     fake.lists(listed)
     jobs.refresh_jobs([run])
@@ -305,7 +305,7 @@ def test_an_array_runs_so_many_jobs_at_a_time(fake, tmp_path):
 def test_many_runs_need_one_squeue(fake, tmp_path):
     run = submitted(fake, tmp_path)
     before = len(fake.calls("squeue"))
-    copy = rundir.RunDir(run.path.with_name("20200101-000000-job"))
+    copy = rundir.RunFolder(run.path.with_name("20200101-000000-job"))
     copy.path.mkdir()
     (copy.path / slurm_job.SLURM_JOB_FILE_NAME).write_bytes((run.path / slurm_job.SLURM_JOB_FILE_NAME).read_bytes())
     jobs.refresh_jobs([run, copy])

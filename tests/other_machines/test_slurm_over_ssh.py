@@ -27,7 +27,7 @@ from tui_train.places.place import Place
 from tui_train.places.run_mirror import RunMirror
 from tui_train.profile import hosts, store
 from tui_train.runs import rundir, slurm_job
-from tui_train.runs.remote_run import read_remote_place
+from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.status import read_status
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
@@ -117,7 +117,7 @@ def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
     (folder,) = runs_of_host(login.home)
     number = slurm_job.read_known_job(run.path).number
     assert said.startswith(f"{run.name} is job {number}, waits: ")
-    assert (read_remote_place(run.path).folder, read_status(run).host) == (str(folder), "box (Slurm)")
+    assert (read_remote_location(run.path).folder, read_status(run).host) == (str(folder), "box (Slurm)")
     assert store.load_profile_file(str(run.profile)).hardware.host == "box"
     assert f"job {number}, waits: " in run_cli("runs").stdout
     login.says("scancel", blocking)
@@ -139,7 +139,7 @@ def test_a_job_over_ssh_is_stopped_and_resumed(login):
     assert "Resume it" in run_cli("stop", "last").stdout
     assert (read_status(run).state, slurm_job.read_known_job(run.path).state, login.jobs()) == ("stopped", "", [])
     saved = logged_steps(run, 1)[-1]
-    assert (Path(read_remote_place(run.path).folder) / "output" / f"checkpoint-{saved}").is_dir()
+    assert (Path(read_remote_location(run.path).folder) / "output" / f"checkpoint-{saved}").is_dir()
     assert run_cli("resume", "last").stdout.count("step 200") == 1
     assert logged_steps(run, 2) == [*range(saved + 1, 201)]
     assert (read_status(run).state, slurm_job.read_known_job(run.path).number != number) == ("finished", True)
@@ -273,7 +273,7 @@ def test_a_run_whose_folder_there_is_gone_is_let_go_and_hides_no_other(login):
         save_saving_profile(login.home, steps)
         run_cli(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
     other, run = sorted(rundir.list_runs(), key=lambda run: slurm_job.read_known_job(run.path).number)
-    shutil.rmtree(read_remote_place(run.path).folder)
+    shutil.rmtree(read_remote_location(run.path).folder)
     login.says("scancel", slurm_job.read_known_job(run.path).number)
     assert run_cli("runs").stderr == ""
     assert (slurm_job.read_queued_job(run.path), bool(slurm_job.read_queued_job(other.path))) == (None, True)

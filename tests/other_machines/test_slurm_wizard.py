@@ -403,7 +403,7 @@ def test_the_node_that_failed_is_named_and_not_the_one_that_says_so(tmp_path):
 def test_how_a_job_left_the_queue_is_kept(tmp_path, ended, why):
     slurm_job.write_known_job(tmp_path, slurm_job.KnownJob(number="2", starts=0, state="", ended=ended))
     assert slurm_end_reason(tmp_path) == why
-    stopped = read_status(rundir.RunDir(tmp_path)).state
+    stopped = read_status(rundir.RunFolder(tmp_path)).state
     assert stopped == ("stopped" if ended.startswith("CANCELLED") else "new")
 
 

@@ -51,7 +51,7 @@ from tui_train.profile.presets import user_presets as user_module
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.runner.logs.curve import LossPoint
 from tui_train.runner.logs.progress import Progress, advance_progress
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 
 MINE = """\
 # all that is mine
@@ -243,14 +243,14 @@ def test_yours_come_first_where_they_hold_a_whole_configuration(tmp_path):
 def test_logs_are_read_as_the_preset_says(tmp_path, name, lines, expected):
     chosen, found = chosen_for(name, tmp_path)
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode(plan(chosen, found)))
-    progress = advance_progress(Progress(), lines, RunDir(tmp_path).log_reading_options())
+    progress = advance_progress(Progress(), lines, RunFolder(tmp_path).log_reading_options())
     assert (progress.curve.points(), progress.step, progress.steps) == expected
 
 
 @pytest.mark.parametrize("log", [{"expressions": ["("]}, {"expressions": 5}, {"steps": "x"}, [], None, "x"])
 def test_a_plan_that_is_not_ours_says_nothing_of_lines(tmp_path, log):
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode({"log": log}))
-    assert RunDir(tmp_path).log_reading_options().expressions == ()
+    assert RunFolder(tmp_path).log_reading_options().expressions == ()
 
 
 def newest(run):

@@ -19,7 +19,7 @@ from tui_train.runner.system.processes import process_start_ticks
 from tui_train.runner.system.refused import Refused
 from tui_train.runs import rundir
 from tui_train.runs.results.resuming import resume_mode
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.start import restart_note, start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
@@ -284,10 +284,10 @@ def test_a_start_that_is_broken_off_is_ended_and_keeps_its_folder(smi, tmp_path)
     smi(WHOLE, before=f"echo $$ > {tmp_path}/asked; exec sleep 60")
     prepared = trains_on_a_card()
     code = (
-        "import sys, msgspec; from pathlib import Path; from tui_train.runs.rundir import RunDir;"
-        "from tui_train.runs.start import start_run; start_run(RunDir(Path(sys.argv[1])))"
+        "import sys, msgspec; from pathlib import Path; from tui_train.runs.rundir import RunFolder;"
+        "from tui_train.runs.start import start_run; start_run(RunFolder(Path(sys.argv[1])))"
     )
-    run = RunDir(tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
     rundir.export_plan_files(run.path, prepared.files)
     waiting = subprocess.Popen([sys.executable, "-c", code, str(run.path)], stderr=subprocess.PIPE, text=True)
     wait_until((tmp_path / "asked").exists, 60)
@@ -309,7 +309,7 @@ def test_several_machines_are_told_to_resume_only_where_they_understand_it(tmp_p
     for how, (plan, said) in cases.items():
         folder = tmp_path / how
         folder.mkdir()
-        run = RunDir(folder)
+        run = RunFolder(folder)
         (folder / "plan.json").write_bytes(msgspec.json.encode(plan))
         run.script.write_text(
             """echo "[$*]" > "${0%/*}/words"\n"""

@@ -177,7 +177,7 @@ def settled(word):
     try:
         return wait_until(known, 60)[0]
     except AssertionError as error:
-        seen = [(run.path.name, read_status(run), run.launcher_log.read_text()) for run in list_runs()[:2]]
+        seen = [(run.path.name, read_status(run), run.launch_log.read_text()) for run in list_runs()[:2]]
         raise AssertionError(f"{seen}, launch.sh: {launchers()}, with the word: {pids_with_argument(word)}") from error
 
 

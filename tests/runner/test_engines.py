@@ -35,7 +35,7 @@ from tui_train.places.profile_facts import probe_profile_facts
 from tui_train.runs import rundir
 from tui_train.runs.follow import wait_for_end
 from tui_train.runs.logs.tail import LogTail
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
@@ -54,7 +54,7 @@ def made(folder, engine, values):
     prepared = prepare(chosen, found)
     assert prepared.plan is not None, prepared.findings
     rundir.export_plan_files(folder, prepared.files)
-    return RunDir(folder)
+    return RunFolder(folder)
 
 
 def sleeping(folder, engine, *arguments, **more):

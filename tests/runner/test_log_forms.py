@@ -15,7 +15,7 @@ from tui_train.runner.logs.lines import lines_left_on_terminal
 from tui_train.runner.logs.progress import LogReadingOptions, Progress, advance_progress
 from tui_train.runner.logs.records import _build_record, parse_dictionary_record
 from tui_train.runs.health import no_step_read_text
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 
 
 def read(lines):
@@ -102,7 +102,7 @@ def test_a_profiles_expression_comes_before_the_usual_forms(tmp_path):
     log = plan(chosen, facts()).log
     assert log.nameable
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode({"log": log}))
-    reading = RunDir(tmp_path).log_reading_options()
+    reading = RunFolder(tmp_path).log_reading_options()
     found = advance_progress(Progress(), ["at 3 of 9: L 1.5"], reading)
     assert (found.step, found.steps, points(found.curve)) == (3, 9, [(3, 1.5)])
     assert reading.nameable

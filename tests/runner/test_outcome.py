@@ -35,7 +35,7 @@ from tui_train.runner.logs.memory_patterns import OUT_OF_MEMORY_PATTERNS
 from tui_train.runner.logs.progress import LogReadingOptions
 from tui_train.runs.follow import follow_snapshots
 from tui_train.runs.health import health_problems
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 
 
@@ -222,7 +222,7 @@ def test_a_checkpoint_that_the_script_does_not_load_is_told_afterwards(tmp_path,
     assert (found.failure if found else None) == (None if loads else "resume_ignored")
     if not loads:
         assert "trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)" in found.remedy
-        printed._report_failure(RunDir(run.path))
+        printed._report_failure(RunFolder(run.path))
         assert "checkpoint not loaded" in capsys.readouterr().err
 
 

@@ -17,7 +17,7 @@ from training_results import LOG_LINES, ended_run
 from tui_train.actions.evaluate import (
     Evaluation,
     EvaluationOptions,
-    KeptScores,
+    ScoreFile,
     RowScores,
     SideScore,
     evaluate_run,
@@ -72,11 +72,11 @@ def test_scores_that_are_no_numbers_or_come_twice_are_kept_once(tmp_path):
     run = ended_run(tmp_path / "run", LOG_LINES)
     request = {"data": [], "function": "", "earlier": None}
     for _ in range(2):  # two evaluations at once
-        kept = KeptScores(run, request)
+        kept = ScoreFile(run, request)
         kept.scores.clear()
         kept.add(SideScore("result", 0, float("nan")))
         kept.add(SideScore("other", 0, -1))
-    (row,) = rows_scored_by_both(KeptScores(run, request).scores)
+    (row,) = rows_scored_by_both(ScoreFile(run, request).scores)
     assert (math.isnan(row.result.score), row.other.score) == (True, -1)
 
 
@@ -103,12 +103,12 @@ def test_scores_are_kept_for_the_very_files_that_were_scored(tmp_path):
     data.mkdir(parents=True)
     (data / "rows.jsonl").write_text("{}\n")
     request = {"data": [str(tmp_path / "data")], "function": "", "earlier": None}
-    KeptScores(run, request).add(SideScore("result", 0, 1))
-    assert KeptScores(run, request).scores
+    ScoreFile(run, request).add(SideScore("result", 0, 1))
+    assert ScoreFile(run, request).scores
     state = (data / "rows.jsonl").stat()
     (data / "rows.jsonl").write_text('{"other": 1}\n')
     os.utime(data / "rows.jsonl", ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert not KeptScores(run, request).scores
+    assert not ScoreFile(run, request).scores
 
 
 def test_rows_are_cut_where_the_training_cut_them(tmp_path):

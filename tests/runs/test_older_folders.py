@@ -8,7 +8,7 @@ import pytest
 from support import run_cli, wait_until
 
 from tui_train.base.app_paths import runs_folder
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 
 pytestmark = pytest.mark.training
@@ -36,7 +36,7 @@ def run(request, tmp_path):
     (tmp_path / "run").rename(folder)
     for name in ("launch.sh", "plan.json", "profile.toml"):
         (folder / name).write_text((folder / name).read_text().replace("/SCRIPT", str(tmp_path)))
-    return RunDir(folder)
+    return RunFolder(folder)
 
 
 @pytest.mark.whole

@@ -16,10 +16,10 @@ from terminal import Terminal
 from training_results import ADAPTER_CONFIG, LOG_LINES, ended_run, safetensors_bytes, write_adapter, write_model
 from upload_hub import TOKEN, HubRepo, UploadHub
 
-from tui_train.actions.evaluate import EVALUATIONS_FOLDER, Evaluation, KeptScores, SideScore
+from tui_train.actions.evaluate import EVALUATIONS_FOLDER, Evaluation, ScoreFile, SideScore
 from tui_train.actions.publish import Publication, PublishOptions
 from tui_train.base.errors import BadInput, NotFound, Unavailable
-from tui_train.runs.remote_run import RunPlace, write_run_place
+from tui_train.runs.remote_run import RunLocation, write_run_location
 from tui_train.runs.results.resuming import FETCH_MARK_FILE
 from tui_train.runs.status import read_status
 
@@ -141,11 +141,11 @@ def test_data_are_named_with_their_hashes_and_an_evaluation_with_its_verdict(hub
     paths = json.dumps([str(data), str(changed), str(tmp_path / "gone")])
     run.profile.write_text(run.profile.read_text().replace("[trainer]", f"[trainer]\ndata = {paths}"))
     write_adapter(run.path / "output")
-    kept = KeptScores(run, {"function": "", "data": [], "earlier": None})
+    kept = ScoreFile(run, {"function": "", "data": [], "earlier": None})
     for number in range(40):
         kept.add(SideScore("result", number, -10, 10))
         kept.add(SideScore("other", number, -20, 10))
-    kept.keep_meaning(Evaluation(by="loss", other_name="base", rows=(), usable_rows=40))
+    kept.write_summary(Evaluation(by="loss", other_name="base", rows=(), usable_rows=40))
     card = publish(run, "ann/tiny", "--dry-run").stdout
     assert f"sha256:{hashlib.sha256(data.read_bytes()).hexdigest()}" in card
     assert "rows\\|x.jsonl" in card
@@ -272,13 +272,13 @@ def test_a_result_that_cannot_be_sent_is_refused_before_anything_is_asked(hub, a
     write_adapter(output, data=safetensors_bytes(cut=1))
     assert "cannot be loaded" in refusal(adapter_run)
     assert "has no adapter" in refusal(ended_run(tmp_path / "none"))
-    write_run_place(adapter_run.path, RunPlace("box", "/there/run"))
+    write_run_location(adapter_run.path, RunLocation("box", "/there/run"))
     assert "tui-train fetch run" in refusal(adapter_run)
     assert hub.asked == []
 
 
 def test_a_fetched_result_is_published_here_without_versions_of_another_machine(hub, adapter_run):
-    write_run_place(adapter_run.path, RunPlace("box", "/there/run"))
+    write_run_location(adapter_run.path, RunLocation("box", "/there/run"))
     (adapter_run.path / FETCH_MARK_FILE).write_text(str(len(read_status(adapter_run).attempts)))
     card = publish(adapter_run, "ann/tiny", "--dry-run").stdout
     assert "| Software | tui-train " in card

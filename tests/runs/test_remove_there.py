@@ -18,7 +18,7 @@ from tui_train.places import place_of_run
 from tui_train.places.host_questions import ask_removal
 from tui_train.runner.questions import answer_lines, run_start
 from tui_train.runs import rundir
-from tui_train.runs.remote_run import RunPlace, write_run_place
+from tui_train.runs.remote_run import RunLocation, write_run_location
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def far(tmp_path, monkeypatch):
     there = tmp_path / "home" / ".local" / "state" / "tui-train" / "runs" / here.name
     shutil.copytree(here, there)
     (there / "weights").write_bytes(b"x" * (5 << 19))
-    write_run_place(here, RunPlace("box", str(there)))
+    write_run_location(here, RunLocation("box", str(there)))
     return here, there
 
 
@@ -45,7 +45,7 @@ def test_a_run_elsewhere_is_removed_there_and_here_once_that_is_confirmed(far):
 
 def test_only_the_copy_here_is_removed_where_the_host_is_gone(far):
     here, there = far
-    write_run_place(here, RunPlace("dead", str(there)))
+    write_run_location(here, RunLocation("dead", str(there)))
     assert "runs rm --here" in run_cli("runs", "rm", here.name, "-y", code=69).stderr
     assert here.exists()
     run_cli("runs", "rm", here.name, "-y", "--here")
@@ -57,8 +57,8 @@ def test_a_run_of_a_host_is_removed_by_its_name_there(far):
     assert "is no run on box" in run_cli("runs", "rm", "2099", "--on", "box", "-y", code=66).stderr
     assert f"removed {there.name} on box" in run_cli("runs", "rm", there.name[:8], "--on", "box", "-y").stdout
     assert (here.exists(), there.exists()) == (True, False)
-    place = place_of_run(rundir.RunDir(here))
-    assert place.removable_size_elsewhere(rundir.RunDir(here)) == 0
+    place = place_of_run(rundir.RunFolder(here))
+    assert place.removable_size_elsewhere(rundir.RunFolder(here)) == 0
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_nothing_but_a_run_of_ours_is_removed_there(far, name):
     (there.parent / "link").symlink_to(folders[0])
     folder = str(folders[0]) if name == "outside" else name.format(runs=there.parent)
     with pytest.raises(Unavailable, match="no run folder in") as refused:
-        ask_removal(RunPlace("box", folder), ended=True)
+        ask_removal(RunLocation("box", folder), ended=True)
     assert not isinstance(refused.value, NoAnswer)
     assert all(folder.exists() for folder in folders)
 

@@ -189,7 +189,7 @@ def run(tmp_path, monkeypatch):
         "a plain line",
     ]
     run.attempt_log(1).write_text("\n".join(every))
-    run.launcher_log.write_text(f"--token {third}\n")
+    run.launch_log.write_text(f"--token {third}\n")
     (run.path / "node-1").mkdir()
     (run.path / "node-1" / "events.jsonl").write_text(f'{{"x": "{HF}"}}\n')
     (run.path / "output").mkdir()
@@ -288,7 +288,7 @@ CASES = sorted(path.parent for path in (Path(__file__).parents[1] / "cases").glo
 def test_every_file_that_a_plan_becomes_is_there(case, tmp_path):
     found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
     prepared = prepare_without_errors(store.load_profile_file(str(case / "profile.toml")), found)
-    run = rundir.RunDir(tmp_path)
+    run = rundir.RunFolder(tmp_path)
     rundir.write_run_files(tmp_path, prepared.files)
     run.plan_file.write_bytes(msgspec.json.encode(prepared.plan))
     archived = {entry.name for entry in archive.masked_archive_entries(run, "{}")}
@@ -302,7 +302,7 @@ def test_a_plan_that_names_files_of_others_does_not_get_them(tmp_path, path, nam
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "launch.sh").write_text("#!/bin/bash\n")
     (tmp_path / "run" / "plan.json").write_text(json.dumps({named: [{"path": path}]}))
-    found = archive.masked_archive_entries(rundir.RunDir(tmp_path / "run"), "{}")
+    found = archive.masked_archive_entries(rundir.RunFolder(tmp_path / "run"), "{}")
     assert {entry.name for entry in found} == {"machine.json", "about.json", "launch.sh", "plan.json"}
 
 
@@ -310,6 +310,6 @@ def test_what_the_doctor_found_out_of_the_communication_is_there(tmp_path):
     (tmp_path / "launch.sh").write_text("#!/bin/bash\n")
     failed = CommunicationTestResult(processes=2, works=False, exchanges=(FAILED,), cause=f"no route, {HF}")
     save_communication_examination("key", Examination(result=failed))
-    found = {entry.name: entry.text for entry in archive.masked_archive_entries(rundir.RunDir(tmp_path), "")}
+    found = {entry.name: entry.text for entry in archive.masked_archive_entries(rundir.RunFolder(tmp_path), "")}
     assert "no route" in found["communication.json"]
     assert HF not in found["communication.json"]

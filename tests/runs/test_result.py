@@ -33,7 +33,7 @@ from tui_train.programs import hub_cache
 from tui_train.runner.system.new_folder import _apply_umask
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.weights import read_weights
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 
 TRL = os.environ.get("TUI_TRAIN_TEST_TRL", "")
@@ -491,7 +491,7 @@ def lora_run(tmp_path_factory, models):
     assert done.returncode == 0, done.stdout[-2000:]
     assert "tui-train try 2" in done.stdout, "what it made is named at the end"
     (script,) = folder.glob("tui-train/runs/[0-9]*/launch.sh")
-    return RunDir(script.parent)
+    return RunFolder(script.parent)
 
 
 @with_trl

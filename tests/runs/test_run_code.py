@@ -22,8 +22,8 @@ from tui_train.runner.questions import project_code
 from tui_train.runner.questions.project_code import may_hold_secrets, read_project_code
 from tui_train.runs import archive
 from tui_train.runs.results.result import read_result
-from tui_train.runs.run_code import CODE_FILE_NAME, PATCH_FILE_NAME, RunCode, late_code_text, read_run_code
-from tui_train.runs.rundir import RunDir, write_run_files
+from tui_train.runs.run_code import CODE_FILE_NAME, PATCH_FILE_NAME, RunCode, code_not_kept_in_time_text, read_run_code
+from tui_train.runs.rundir import RunFolder, write_run_files
 from tui_train.views.compare import differing_code_rows, read_compared_runs
 
 GIT = shutil.which("git")
@@ -66,7 +66,7 @@ def run_of(project, name="run"):
     files = code_files("", sleeper_profile(**{"trainer.script": str(project / "train.py")}))
     write_run_files(folder, files)
     (folder / "launch.sh").write_text("")
-    return RunDir(folder)
+    return RunFolder(folder)
 
 
 def tree(folder):
@@ -260,7 +260,7 @@ def test_a_start_waits_for_no_code_that_hangs(project, tmp_path, monkeypatch):
     assert time.monotonic() - before < 30.0
     why = "reading it took more than 0.3 s"
     assert read_run_code(run.path).problem == why
-    assert late_code_text(run.path) == f"The code of your project is not kept with the run: {why}"
+    assert code_not_kept_in_time_text(run.path) == f"The code of your project is not kept with the run: {why}"
 
 
 def test_a_host_that_does_not_answer_in_time_is_late(monkeypatch):

@@ -37,7 +37,7 @@ from tui_train.runner.run_folder.lock import drop_disk_reserve
 from tui_train.runner.system.processes import process_start_ticks
 from tui_train.runs import rundir
 from tui_train.runs.follow import follow_lines, follow_snapshots, wait_for_end
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
@@ -115,7 +115,7 @@ def test_a_run_is_started_followed_and_ends():
     assert 0 < now.started < now.attempts[0].started < now.attempts[0].ended < now.ended < time.time()
     assert events(run) == ["run_started", "attempt_started", "attempt_ended", "run_ended"]
     assert gone(run)
-    assert "finished" in run.launcher_log.read_text()
+    assert "finished" in run.launch_log.read_text()
     assert rundir.list_runs() == (run,)
     assert run.attempt_titles()[0] == "as planned"
 
@@ -554,7 +554,7 @@ def test_a_folder_that_may_not_be_written(mounted, made):
     before = sorted(run.path.iterdir())
     subprocess.run(["mount", "--bind", run.path, run.path.parent / "mounted"], check=True)
     folder = mounted("-o", "remount,ro,bind")
-    read_only = RunDir(folder)
+    read_only = RunFolder(folder)
     done = run_launch_script(read_only)
     assert done.returncode == 73
     assert done.stderr.decode().startswith(f"launch.sh: cannot write in {folder}")

@@ -84,7 +84,7 @@ def test_only_folders_of_the_runs_folder_are_removed(tmp_path):
     link.symlink_to(elsewhere)
     for path in (elsewhere, link):
         with pytest.raises(BadInput):
-            folders.remove_run(rundir.RunDir(path))
+            folders.remove_run(rundir.RunFolder(path))
         run_cli("runs", "rm", str(path), "--yes", code=65)
     run_cli("runs", "rm", str(tmp_path), "--yes", code=66)
     assert (elsewhere / "launch.sh").is_file()
@@ -163,7 +163,7 @@ def test_a_renamed_run_keeps_its_time_its_place_and_its_state():
 
 def test_a_run_that_is_only_a_time_keeps_it_with_its_name():
     run = ended()
-    bare = rundir.RunDir(run.path.rename(run.path.with_name(run.name[:15])))
+    bare = rundir.RunFolder(run.path.rename(run.path.with_name(run.name[:15])))
     assert bare.label == bare.name
     assert folders.rename_run(bare, "better").name == f"{bare.name}-better"
 
@@ -206,7 +206,7 @@ def test_on_a_full_disk_a_note_stays_and_a_run_can_be_renamed_and_removed(disk):
 @ROOT
 def test_a_run_folder_that_is_a_disk_of_its_own_is_neither_renamed_nor_removed():
     run = ended()
-    inside = rundir.RunDir(run.path.with_name(f"{run.name}-mounted"))
+    inside = rundir.RunFolder(run.path.with_name(f"{run.name}-mounted"))
     inside.path.mkdir()
     subprocess.run(["mount", "--bind", run.path, inside.path], check=True)
     try:

@@ -28,7 +28,7 @@ from support import (
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.cli.app import cli
 from tui_train.cli.runs.queue import move_run
-from tui_train.facts.gpus.gpu_sets import facts_with_idle_gpus, is_busy
+from tui_train.facts.gpus.gpu_sets import facts_as_if_gpus_idle, is_busy
 from tui_train.facts.other_machines.remote import survey_host
 from tui_train.facts.types import GpuProcess, ResourcesInUse
 from tui_train.places.place import Place
@@ -165,7 +165,7 @@ def test_a_report_names_no_other_user_and_none_of_their_runs(made):
     events = ({"event": "run_started", "waits": "chosen"}, {"event": "waiting", "why": why})
     run.events_file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
     began = f"11:05:00 launch.sh: hidden (zoe) {HAS_CARD_TEXT}\n"
-    run.launcher_log.write_text(f"{began}11:06:00 launch.sh: waits: {why}\n")
+    run.launch_log.write_text(f"{began}11:06:00 launch.sh: waits: {why}\n")
     told = "".join(entry.text for entry in masked_archive_entries(run, ""))
     assert "python train.py" in told
     others = ("annette", "bobby", "dora", "zoe", "дx", "\\u0434x", "hidden (", "tulip", "crocus", "iris")
@@ -177,7 +177,7 @@ def test_what_uses_the_gpus_is_no_obstacle_for_a_start_that_waits():
     busy = gpu(0, processes=(GpuProcess(pid=812, user="ann", name="python", memory=20 * 2**30),))
     found = facts(gpus=(busy, gpu(1)))
     assert [is_busy(card) for card in found.machine.gpus] == [True, False]
-    waits_for = facts_with_idle_gpus(found)
+    waits_for = facts_as_if_gpus_idle(found)
     assert not any(map(is_busy, waits_for.machine.gpus))
     assert waits_for.machine.gpus[0].memory_free == busy.memory_total
     chosen = profile({"hardware.gpus": (UUIDS[0],)})
@@ -186,7 +186,7 @@ def test_what_uses_the_gpus_is_no_obstacle_for_a_start_that_waits():
     used = (ResourcesInUse(run="other", gpus=(UUIDS[0],)),)
     found = msgspec.structs.replace(facts(gpus=(gpu(0),)), resources_in_use=used)
     assert ["--when-free" in each.remedy for each in findings_of(chosen, found) if each.level == "error"] == [True]
-    assert not [each for each in findings_of(chosen, facts_with_idle_gpus(found)) if each.level == "error"]
+    assert not [each for each in findings_of(chosen, facts_as_if_gpus_idle(found)) if each.level == "error"]
 
 
 def test_a_card_that_a_run_has_taken_without_memory_on_it_yet_is_named_by_facts_here_and_of_a_host(queued):
@@ -210,7 +210,7 @@ def test_a_card_in_use_is_waited_for_or_changed_and_only_one_machine_can_wait(va
     )
     assert ("--when-free" in busy.remedy, "w on Preview" in busy.keys) == (can_wait, can_wait)
     assert f"Fix: --set hardware.gpus={UUIDS[1]}" in finding_text(busy), "as many as were chosen"
-    assert not [each for each in findings_of(profile(), facts_with_idle_gpus(found)) if "mine" in each.message]
+    assert not [each for each in findings_of(profile(), facts_as_if_gpus_idle(found)) if "mine" in each.message]
 
 
 def test_what_cannot_wait_is_refused_before_anything_is_written():

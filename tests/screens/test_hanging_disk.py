@@ -12,7 +12,7 @@ from terminal import Terminal
 
 from tui_train.base import time_limit
 from tui_train.base.app_paths import runs_folder
-from tui_train.base.time_limit import LateError, call_within
+from tui_train.base.time_limit import TimeLimitError, call_within
 from tui_train.views import run_ends
 from tui_train.wizard import make_wizard
 
@@ -49,7 +49,7 @@ def test_a_call_that_is_late_is_left_behind():
     assert call_within(60, lambda: 1) == 1
     with pytest.raises(ZeroDivisionError):
         call_within(60, lambda: 1 / 0)
-    with pytest.raises(LateError):
+    with pytest.raises(TimeLimitError):
         call_within(0.01, lambda: time.sleep(0.5))
 
 

@@ -55,7 +55,7 @@ from tui_train.profile.types import Profile
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system.folder_usage import folder_usage
 from tui_train.runs import folders, rundir
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
@@ -75,12 +75,12 @@ sys.exit(int(sys.argv[2]))
 
 
 @pytest.fixture
-def run_of(tmp_path: Path) -> Iterator[Callable[..., RunDir]]:
+def run_of(tmp_path: Path) -> Iterator[Callable[..., RunFolder]]:
     """Make runs of a script that tells its steps; those that are live are ended after the test."""
     script = tmp_path / "steps.py"
     script.write_text(STEPS)
 
-    def make(name: str, *, steps: int = 3, code: int = 0, pause: float = 0, **more: Any) -> RunDir:
+    def make(name: str, *, steps: int = 3, code: int = 0, pause: float = 0, **more: Any) -> RunFolder:
         values = {"trainer.script": str(script), "trainer.arguments": (str(steps), str(code), str(pause)), **more}
         run = rundir.create_run_folder(
             name, prepare_without_errors(sleeper_profile(**values, name=name), facts()).files
@@ -147,7 +147,7 @@ def test_a_run_says_what_was_changed_since_the_one_before(tmp_path, width, chang
     runs = [
         msgspec.structs.replace(
             digest,
-            run=RunDir(tmp_path / f"2026010{9 - number}-120000-project-train"),
+            run=RunFolder(tmp_path / f"2026010{9 - number}-120000-project-train"),
             profile_name="other" if number == 1 else "project-train",
             searchable_settings=text or "recipe.seed=7",
             status=RunStatus(state if number == 0 else "finished", started=1000.0),
@@ -169,7 +169,7 @@ def test_training_runs_come_first_then_those_that_wait_in_their_order(tmp_path):
     home = HomeState()
     digests = [
         msgspec.structs.replace(
-            digest, run=RunDir(tmp_path / f"{state}-{started:.0f}"), status=RunStatus(state, started=started)
+            digest, run=RunFolder(tmp_path / f"{state}-{started:.0f}"), status=RunStatus(state, started=started)
         )
         for state, started in states
     ]

@@ -28,14 +28,14 @@ from training_results import (
 from tui_train.screens.chat.chat_pane import ChatPane
 
 from tui_train.actions.chat import Chat, ModelsLoaded
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.wizard import make_wizard
 
 SIZES = [(80, 24), (120, 40)]
 
 
 @contextlib.asynccontextmanager
-async def on_result(run: RunDir, words: str, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Pilot[Any]]:
+async def on_result(run: RunFolder, words: str, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Pilot[Any]]:
     """Open the wizard on a run, and go on to its result."""
     async with make_wizard(str(run.path)).run_test(size=size) as pilot:
         await wait_for_text(pilot, "Enter result")
@@ -84,7 +84,7 @@ async def test_a_run_that_made_nothing_has_no_result(machine, tmp_path):
         assert pilot.app.screen.why_key_refused("enter") == "No adapter, model or other file of it was found."
 
 
-def run_of_own_script(tmp_path: Path) -> RunDir:
+def run_of_own_script(tmp_path: Path) -> RunFolder:
     """Return a run of a script that counts its steps from 0 and saves a file of its own."""
     script = tmp_path / "train.py"
     script.write_text("import argparse\np = argparse.ArgumentParser()\np.add_argument('--out')\n")

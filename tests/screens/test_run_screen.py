@@ -39,8 +39,8 @@ from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.samples import CardSample
 from tui_train.runner.logs.curve import LossCurve, LossCurveBuilder, LossPoint
 from tui_train.runs.follow import follow_snapshots, read_progress
-from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import read_listed_runs, read_status, steps_made
+from tui_train.runs.rundir import RunFolder
+from tui_train.runs.status import read_listed_runs, read_status, made_step_count
 from tui_train.views import plain_text
 from tui_train.views.run_digest import DigestCache, run_outcome_text
 from tui_train.wizard import make_wizard
@@ -55,7 +55,7 @@ def lines(first: int, last: int, of: int = 900) -> list[str]:
     return found
 
 
-def running(tmp_path: Path, *events: dict[str, Any], logs: tuple[list[str], ...]) -> RunDir:
+def running(tmp_path: Path, *events: dict[str, Any], logs: tuple[list[str], ...]) -> RunFolder:
     """Return the folder of a run that goes on, held by this process, and the logs of its attempts."""
     run = finished_run(tmp_path)
     began = {"time": time.time() - 1500, "event": "run_started", **start_folder_holder(run.path)}
@@ -68,7 +68,7 @@ def running(tmp_path: Path, *events: dict[str, Any], logs: tuple[list[str], ...]
 BEGAN = {"time": 1.0, "event": "attempt_started", "attempt": 1, "position": 1}
 
 
-def climbed(tmp_path: Path) -> RunDir:
+def climbed(tmp_path: Path) -> RunFolder:
     """Return a live run in its second attempt, at step 558 of 900."""
     began = time.time() - 1500
     events = [
@@ -382,7 +382,7 @@ async def test_values_stand_in_columns_and_the_cause_is_marked_until_x(machine, 
         await wait_for_text(pilot, "{'loss': '2.3', 'epoch': '0.1'}", "/oss")
 
 
-def resumed_after_a_stop(tmp_path: Path, state: str = "finished") -> RunDir:
+def resumed_after_a_stop(tmp_path: Path, state: str = "finished") -> RunFolder:
     """Return a run that was stopped at step 31 after a minute, and resumed to its end in half of one."""
     run = finished_run(tmp_path)
     first = {"event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"}
@@ -477,7 +477,7 @@ async def test_a_loss_that_became_nan_has_its_fix_on_f2_and_its_name_on_home(mac
 async def test_while_the_loss_is_nan_f2_stops_the_training_and_opens_the_fix(machine, tmp_path, monkeypatch):
     run = live_run(tmp_path)
     run.attempt_log(2).write_text("step 1/60 | loss 2.0\n" + "".join(f"step {n}/60 | loss nan\n" for n in range(2, 61)))
-    stopped: list[RunDir] = []
+    stopped: list[RunFolder] = []
     place = SimpleNamespace(stop=lambda run: (stopped.append(run), read_status(run))[1])
     monkeypatch.setattr(places, "place_of_run", lambda run: place)
     async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
@@ -504,4 +504,4 @@ async def test_the_log_takes_the_colours_of_another_theme_at_once(machine, tmp_p
     [(7, 8, "finished", 8), (8, 8, "finished", 8), (6, 8, "finished", 6), (7, 8, "failed", 7), (0, 1, "finished", 0)],
 )
 def test_a_finished_script_that_counts_from_0_has_made_all_steps(logged, steps, state, made):
-    assert steps_made(logged, steps, state) == made
+    assert made_step_count(logged, steps, state) == made

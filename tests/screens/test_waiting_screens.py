@@ -25,7 +25,7 @@ from tui_train.runner.queue.listing import list_waiting_starts
 from tui_train.runs import rundir
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.views.run_outline import queue_place_text, read_run_outline
+from tui_train.views.run_outline import queue_position_text, read_run_outline
 from tui_train.wizard import make_wizard
 
 
@@ -52,10 +52,10 @@ def test_no_placeholder_is_shown_of_the_arguments_of_a_run(tmp_path):
 
 
 def test_the_place_in_the_queue_names_those_before():
-    assert queue_place_text(None) == ""
-    assert queue_place_text(()) == "next to start"
-    assert queue_place_text(("a (ann)", "b (bob)")) == "place 3, after b (bob), a (ann)"
-    assert queue_place_text(("a", "b", "c", "d", "e")) == "place 6, after e, d, c and 2 more"
+    assert queue_position_text(None) == ""
+    assert queue_position_text(()) == "next to start"
+    assert queue_position_text(("a (ann)", "b (bob)")) == "place 3, after b (bob), a (ann)"
+    assert queue_position_text(("a", "b", "c", "d", "e")) == "place 6, after e, d, c and 2 more"
 
 
 async def test_w_on_preview_waits_for_gpus_that_others_use(machine, monkeypatch):

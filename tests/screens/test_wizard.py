@@ -367,7 +367,7 @@ async def test_a_burst_of_enter_opens_each_step_once(machine, tmp_path):
     async with open_wizard() as pilot:
         for _ in range(2):
             pilot.app.screen.post_message(OpenStep("hardware"))
-            pilot.app.screen.post_message(OpenRun(rundir.RunDir(tmp_path)))
+            pilot.app.screen.post_message(OpenRun(rundir.RunFolder(tmp_path)))
         await wait_for_workers(pilot)
         assert [type(screen).__name__ for screen in pilot.app.screen_stack] == ["HomeScreen", "RunScreen"]
 
@@ -379,7 +379,7 @@ async def test_a_rerun_takes_the_place_of_an_ended_run_that_was_edited(machine, 
         await wait_for_text(pilot, "running" if is_live else "edit and rerun")
         pilot.app.screen.post_message(OpenStep("preview", pilot.app.screen))
         await wait_for_text(pilot, "● 4 Preview")
-        pilot.app.screen.post_message(OpenRun(rundir.RunDir(tmp_path / "second")))
+        pilot.app.screen.post_message(OpenRun(rundir.RunFolder(tmp_path / "second")))
         await wait_for_text(pilot, "second")
         assert [screen.run.name for screen in pilot.app.screen_stack if isinstance(screen, RunScreen)] == shown
 
@@ -846,7 +846,7 @@ async def test_whoever_leaves_ends_the_trial_under_way(machine, monkeypatch, key
         await pilot.press("enter")
         await wait_for_text(pilot, "A trial is under way", during=True)
         await until_true(pilot, lambda: [*trials_folder().glob("*/trial-1/events.jsonl")])
-        run = rundir.RunDir(next(trials_folder().glob("*/trial-1")))
+        run = rundir.RunFolder(next(trials_folder().glob("*/trial-1")))
         await until_true(pilot, lambda: read_status(run).leader)
         await pilot.press(key)
         await wait_for_workers(pilot)

@@ -58,7 +58,7 @@ def test_a_question_is_asked_once_and_of_each_attempt_by_itself():
     assert setup.cached_answer(length) == setup.cached_answer(length)
     recipe = msgspec.structs.replace(setup.effective_profile.recipe, sequence_length=17)
     other = setup.for_attempt(msgspec.structs.replace(setup.effective_profile, recipe=recipe))
-    assert (other.cached_answer(length), other.first_effective_profile.recipe.sequence_length) == (
+    assert (other.cached_answer(length), other.effective_profile_of_first_attempt.recipe.sequence_length) == (
         17,
         setup.effective_profile.recipe.sequence_length,
     )

@@ -63,7 +63,7 @@ from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Finetune as Chosen
 from tui_train.runs import rundir
 from tui_train.runs.results.result import read_result
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.recipe.effective_values import EffectiveValue
@@ -731,7 +731,7 @@ def test_a_revision_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model
         prepared = prepare(chosen, probe_profile_facts(chosen))
         assert [step.name for step in prepared.plan.preparations] == ["model", "data"]
         rundir.export_plan_files(tmp_path / "run", prepared.files)
-        run = RunDir(tmp_path / "run")
+        run = RunFolder(tmp_path / "run")
         environment = plain_environment(
             HF_HOME=str(tmp_path / "hf"), HF_ENDPOINT=hub.url, HF_DATASETS_CACHE=str(tmp_path / "cache")
         )

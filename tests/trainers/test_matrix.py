@@ -28,7 +28,7 @@ from tiny_trainings import train_on_machines
 
 from tui_train.base.command import argv
 from tui_train.runs.logs.tail import LogTail
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 
 pytestmark = pytest.mark.training
@@ -132,7 +132,7 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
     second = first if shared else export_run(tmp_path / "second", profiled, here())[0]
     assert (plan.world_size, plan.nodes) == (2 * processes, 2)
     codes, said = train_on_machines([first, second])
-    there = RunDir(second.path / "node-1")
+    there = RunFolder(second.path / "node-1")
     logs = [log_of(first), log_of(there)]
     assert codes == [0, 0], (said, logs)
     assert_as_planned(plan, logs)

@@ -26,7 +26,7 @@ from tui_train.actions.tune.space import make_search_space, trial_profile
 from tui_train.base.command import argv
 from tui_train.facts.types import YamlDocument
 from tui_train.profile.changes import apply_change
-from tui_train.runs.remote_run import RunPlace
+from tui_train.runs.remote_run import RunLocation
 from tui_train.runs.results import trackers
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.trackers import ReportingRun, tracker_lines
@@ -185,7 +185,7 @@ def test_the_lines_that_open_each_tracker(tmp_path, host, monkeypatch):
     chosen = profile(ALL | {"tracking.project": "my 'own'", "trainer.environment": offline})
     folder = tmp_path / "a run"
     (folder / "wandb/offline-run-1").mkdir(parents=True)
-    lines = tracker_lines(ReportingRun(chosen, RunPlace(host, str(folder)), "output", python))
+    lines = tracker_lines(ReportingRun(chosen, RunLocation(host, str(folder)), "output", python))
     path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
     told = [
         subprocess.run(["sh", "-c", line.command], env={"PATH": path}, capture_output=True, text=True, check=True)
@@ -216,7 +216,7 @@ def test_the_lines_that_open_each_tracker(tmp_path, host, monkeypatch):
 ])  # fmt: skip
 def test_what_was_sent_elsewhere_is_said_to_be_there(name, variables, where):
     chosen = profile({f"tracking.{name}": True, "trainer.environment": variables})
-    (line,) = tracker_lines(ReportingRun(chosen, RunPlace("", "/run"), "output", "/python"))
+    (line,) = tracker_lines(ReportingRun(chosen, RunLocation("", "/run"), "output", "/python"))
     assert (line.command, where in line.where) == ("", True)
 
 

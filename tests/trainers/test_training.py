@@ -14,7 +14,7 @@ from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.runner.logs.progress import Progress, advance_progress
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.results.result import read_result
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
@@ -54,7 +54,7 @@ def test_plain_python(undisturbed):
 
 @pytest.mark.whole
 def test_started_again_it_says_from_where_it_resumes_and_that_nothing_was_left(tmp_path, undisturbed):
-    run = RunDir(tmp_path / "again")
+    run = RunFolder(tmp_path / "again")
     shutil.copytree(undisturbed[0].path, run.path)
     newest = str(run.path / "output" / "checkpoint-8")
     done = run_launch_script(run, timeout=240)

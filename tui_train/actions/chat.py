@@ -13,7 +13,7 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import quantity, visible
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.weights import Weights, WeightsKind
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 
 ChatModelSide = Literal["result", "base"]
 MAX_ANSWER_TOKENS = 256
@@ -68,7 +68,7 @@ class Chat:
     """The models of one run, loaded in a child; each side remembers what it was asked and what it answered."""
 
     def __init__(
-        self, run: RunDir, *, compare: bool, python: str = "", trusted: bool = False, named_host: str = ""
+        self, run: RunFolder, *, compare: bool, python: str = "", trusted: bool = False, named_host: str = ""
     ) -> None:
         """Begin to load, where it is `trusted` with its own code; TuiTrainError where there is nothing to load.
 

@@ -25,10 +25,10 @@ from tui_train.base.text import grouped_digits, quantity, visible
 from tui_train.places import place_of_run
 from tui_train.profile.store import load_profile_file
 from tui_train.profile.types import Profile
-from tui_train.runs.remote_run import read_remote_place
+from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.weights import Weights
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 
 Verdict = Literal["better", "worse", "no difference"]
@@ -53,7 +53,7 @@ class EvaluationOptions(Struct, frozen=True, kw_only=True):
     data: tuple[str, ...] = ()
     row_count: int = DEFAULT_ROW_COUNT
     max_answer_tokens: int = 256
-    earlier: RunDir | None = None
+    earlier: RunFolder | None = None
     python: str = ""
     trusts_model_code: bool = False
     host: str = ""
@@ -121,23 +121,23 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     @property
     def better_share(self) -> float:
         """Share of the rows that tell the sides apart on which the result is better; one half where none does."""
-        return sum(self._wins) / len(self._wins) if self._wins else 0.5
+        return sum(self._wins_of_unequal_rows) / len(self._wins_of_unequal_rows) if self._wins_of_unequal_rows else 0.5
 
     @property
     def interval(self) -> tuple[float, float]:
         """Interval of 95 % of that share, by Wilson's formula with a correction for continuity."""
-        count, better = len(self._wins), sum(self._wins)
+        count, better = len(self._wins_of_unequal_rows), sum(self._wins_of_unequal_rows)
         quantile = NormalDist().inv_cdf(1 - 0.025 / self.comparisons)
-        return _lower_bound(better, count, quantile), 1 - _lower_bound(count - better, count, quantile)
+        return _better_share_lower_bound(better, count, quantile), 1 - _better_share_lower_bound(count - better, count, quantile)
 
     @property
     def equal_rows(self) -> int:
         """Number of rows on which both sides are equal: as in a sign test, they say nothing of which is better."""
-        return len(self.rows) - len(self._wins)
+        return len(self.rows) - len(self._wins_of_unequal_rows)
 
     @property
-    def _wins(self) -> list[bool]:
-        return [win for win in map(_win, self.rows) if win is not None]
+    def _wins_of_unequal_rows(self) -> list[bool]:
+        return [win for win in map(_is_better_or_none_if_equal, self.rows) if win is not None]
 
     @property
     def verdict(self) -> Verdict:
@@ -164,7 +164,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
         return any(row.result.pair for row in self.rows)
 
 
-def _lower_bound(better: int, count: int, quantile: float) -> float:
+def _better_share_lower_bound(better: int, count: int, quantile: float) -> float:
     if not better:
         return 0.0
     share, square = better / count, quantile**2
@@ -172,7 +172,7 @@ def _lower_bound(better: int, count: int, quantile: float) -> float:
     return max(0.0, (2 * better + square - 1 - quantile * root) / (2 * (count + square)))
 
 
-def _win(row: RowScores) -> bool | None:
+def _is_better_or_none_if_equal(row: RowScores) -> bool | None:
     """Return whether the result is better on a row, None where both are equal; what is not a number is worst."""
     result, other = (-math.inf if math.isnan(side.score) else side.score for side in (row.result, row.other))
     equal = math.isclose(result, other, rel_tol=_EQUAL_RELATIVE_TOLERANCE, abs_tol=1e-9)
@@ -180,7 +180,7 @@ def _win(row: RowScores) -> bool | None:
 
 
 def evaluate_run(
-    run: RunDir,
+    run: RunFolder,
     options: EvaluationOptions,
     on_progress: Callable[[str, int, int], None] = lambda _what, _done, _of: None,
     cancelled: Callable[[], bool] = lambda: False,
@@ -206,27 +206,27 @@ def evaluate_run(
         figures=told.figures(),
         weights=request.get("folder", ""),
     )
-    kept.keep_meaning(evaluation)
+    kept.write_summary(evaluation)
     return evaluation
 
 
 def score(  # noqa: PLR0913, PLR0917 - what an evaluation is made of
-    run: RunDir,
+    run: RunFolder,
     request: dict[str, Any],
     options: EvaluationOptions,
     host: str,
     on_progress: Callable[[str, int, int], None],
     cancelled: Callable[[], bool],
-) -> "tuple[KeptScores, ToldByChild]":
+) -> "tuple[ScoreFile, ToldByChild]":
     """Have a child score what a request names, and return all scores, which are kept as they come."""
     python = training_python(run, options.python, host)
     request |= {"device": python.device, "trusted": options.trusts_model_code}
     if options.tasks and not host:
         require_modules(python.python, ("lm_eval",), "tasks need lm-eval", install="lm-eval")
-    kept = KeptScores(run, request)
+    kept = ScoreFile(run, request)
     if host or options.tasks:
         # Whether the files there are the same is not known here; of tasks lm-eval itself keeps what was answered.
-        kept.forget()
+        kept.clear()
     sides = request.get("sides") or ("result", "other")
     request |= {"after": {side: kept.last_number(side) for side in sides}}
     request |= {"cache": "" if host else str(kept.answers_folder)}
@@ -249,7 +249,7 @@ class ToldByChild:
         self.count = self.usable = self.learned = 0
         self._figures_by_side: dict[str, dict[str, float]] = {}
 
-    def take(self, message: dict[str, Any], kept: "KeptScores", on_progress: Callable[[str, int, int], None]) -> None:
+    def take(self, message: dict[str, Any], kept: "ScoreFile", on_progress: Callable[[str, int, int], None]) -> None:
         """Take a message, keep the score that it has, and tell how far it is."""
         if message["event"] == "loading":
             on_progress(visible(str(message.get("what"))), 0, 0)
@@ -271,9 +271,9 @@ class ToldByChild:
         return tuple(TaskFigure(visible(name), result[name], other[name]) for name in result if name in other)
 
 
-def newest_kept_evaluation(run: RunDir, weights: Weights) -> Evaluation | None:
+def newest_stored_evaluation(run: RunFolder, weights: Weights) -> Evaluation | None:
     """Return the newest evaluation of some weights that a run's folder keeps, None where none was made since these."""
-    files = [(_newest_change(file), file) for file in (run.path / EVALUATIONS_FOLDER).glob("*.json")]
+    files = [(_newest_change_time(file), file) for file in (run.path / EVALUATIONS_FOLDER).glob("*.json")]
     for changed_at, file in sorted(files, reverse=True):
         with contextlib.suppress(OSError, msgspec.DecodeError):
             evaluation = msgspec.json.decode(file.read_bytes(), type=Evaluation)
@@ -286,13 +286,13 @@ def newest_kept_evaluation(run: RunDir, weights: Weights) -> Evaluation | None:
     return None
 
 
-def host_of_evaluation(run: RunDir, options: EvaluationOptions) -> str:
+def host_of_evaluation(run: RunFolder, options: EvaluationOptions) -> str:
     """Return the host on which a result is evaluated, empty for this machine.
 
     A result that was fetched is evaluated on its host where only that has the rows that were held out.
     """
     host = host_of_result(run, options.host, options.python)
-    place = read_remote_place(run.path)
+    place = read_remote_location(run.path)
     chosen = options.data or options.tasks or options.python or options.earlier
     if host or place is None or chosen or (run.path / _HELD_OUT_FILE).is_file() or place_of_run(run).slurm:
         return host
@@ -312,7 +312,7 @@ def odd_rows_note(scores: Sequence[SideScore]) -> str:
     return f"{quantity(len(odd), 'row')} could not be scored: {visible(odd[min(odd)])}." if odd else ""
 
 
-def _notes(run: RunDir, options: EvaluationOptions, told: ToldByChild, scores: Sequence[SideScore]) -> Iterator[str]:
+def _notes(run: RunFolder, options: EvaluationOptions, told: ToldByChild, scores: Sequence[SideScore]) -> Iterator[str]:
     if note := odd_rows_note(scores):
         yield note
     if options.by == "loss" and any(row.result.tokens != row.other.tokens for row in rows_scored_by_both(scores)):
@@ -320,11 +320,11 @@ def _notes(run: RunDir, options: EvaluationOptions, told: ToldByChild, scores: S
     if told.learned:
         these = "All" if told.learned == told.count else grouped_digits(told.learned)
         yield f"{these} of these rows were learned by {visible(run.name)}: of new ones that says nothing."
-    elif options.earlier and not options.data and (note := _maybe_learned_note(run, options.earlier)):
+    elif options.earlier and not options.data and (note := _other_held_out_rows_note(run, options.earlier)):
         yield note
 
 
-def _maybe_learned_note(run: RunDir, earlier: RunDir) -> str:
+def _other_held_out_rows_note(run: RunFolder, earlier: RunFolder) -> str:
     """Return that an earlier run held out other rows, so that it may have learned some of these; empty if not."""
     ours, theirs = (each.path / _HELD_OUT_FILE for each in (run, earlier))
     if theirs.is_file() and ours.read_bytes() == theirs.read_bytes():
@@ -332,7 +332,7 @@ def _maybe_learned_note(run: RunDir, earlier: RunDir) -> str:
     return f"{visible(earlier.name)} held out other rows and may have learned some of these: name new ones with --data."
 
 
-def _models_request(run: RunDir, options: EvaluationOptions, host: str) -> dict[str, Any]:
+def _models_request(run: RunFolder, options: EvaluationOptions, host: str) -> dict[str, Any]:
     run_result = read_result(run)
     request: dict[str, Any] = {"base": run_result.base, "revision": run_result.revision, "earlier": None}
     if host:
@@ -352,7 +352,7 @@ def _models_request(run: RunDir, options: EvaluationOptions, host: str) -> dict[
     return request
 
 
-def rows_request(run: RunDir, options: EvaluationOptions, host: str = "") -> dict[str, Any]:
+def rows_request(run: RunFolder, options: EvaluationOptions, host: str = "") -> dict[str, Any]:
     """Return which rows are scored, and how; TuiTrainError where they cannot be."""
     kind = options.by.partition(":")
     if kind[0] not in {"loss", "exact", "regex", "function"}:
@@ -363,7 +363,7 @@ def rows_request(run: RunDir, options: EvaluationOptions, host: str = "") -> dic
     if kind[0] == "regex":
         request["pattern"] = _valid_pattern(kind[2])
     elif kind[0] == "function":
-        request["function"] = _whole_function_path(kind[2], host)
+        request["function"] = _absolute_function_path(kind[2], host)
     profile = Profile()
     with contextlib.suppress(TuiTrainError):
         profile = load_profile_file(str(run.profile))
@@ -416,7 +416,7 @@ def _valid_pattern(pattern: str) -> str:
     return pattern
 
 
-def _whole_function_path(words: str, host: str) -> str:
+def _absolute_function_path(words: str, host: str) -> str:
     """Return the file and name of a function, the file as a whole path; of a host it is one already."""
     path, colon, name = words.rpartition(":")
     if not (path and colon and name.isidentifier()):
@@ -429,7 +429,7 @@ def _whole_function_path(words: str, host: str) -> str:
     return f"{whole}:{name}"
 
 
-def _data_files(run: RunDir, options: EvaluationOptions, host: str) -> list[str]:
+def _data_files(run: RunFolder, options: EvaluationOptions, host: str) -> list[str]:
     """Return the files with the rows: those that are named, else the held-out rows of the run."""
     if options.data and host:
         return [_path_on_host(path, host) for path in options.data]
@@ -438,7 +438,7 @@ def _data_files(run: RunDir, options: EvaluationOptions, host: str) -> list[str]
         if missing := next((file for file in files if not file.exists()), None):
             raise NotFound(f"there is no {visible(str(missing))}", "Name files that are there: --data FILE")
         return list(map(str, files))
-    place = read_remote_place(run.path)
+    place = read_remote_location(run.path)
     if host and place:
         return [f"{place.folder}/{_HELD_OUT_FILE}"]
     held_out = run.path / _HELD_OUT_FILE
@@ -449,7 +449,7 @@ def _data_files(run: RunDir, options: EvaluationOptions, host: str) -> list[str]
     return [str(held_out)]
 
 
-def _trained_length(run: RunDir) -> int:
+def _trained_length(run: RunFolder) -> int:
     """Return at how many tokens the rows were cut in the training that wrote the result, 0 where that is not known."""
     attempts, status = run.plan().get("attempts"), read_status(run)
     position = status.attempts[-1].position if status.attempts else 1
@@ -462,9 +462,9 @@ def _trained_length(run: RunDir) -> int:
     return int(lengths[-1]) if lengths and lengths[-1].isdigit() else 0
 
 
-def _learned_files(run: RunDir, profile: Profile, host: str) -> list[str]:
+def _learned_files(run: RunFolder, profile: Profile, host: str) -> list[str]:
     """Return the files with the rows that a run trained on."""
-    place = read_remote_place(run.path)
+    place = read_remote_location(run.path)
     if host and place:
         return [f"{place.folder}/{_LEARNED_FILE}"]
     prepared = run.path / _LEARNED_FILE
@@ -477,10 +477,10 @@ def _path_on_host(path: str, host: str) -> str:
     return path
 
 
-class KeptScores:
+class ScoreFile:
     """Scores of one evaluation in a run's folder, a line each, which are added as they come."""
 
-    def __init__(self, run: RunDir, request: dict[str, Any]) -> None:
+    def __init__(self, run: RunFolder, request: dict[str, Any]) -> None:
         """Read what the same request has scored before, on the same weights and files."""
         function = request["function"].rpartition(":")[0]
         files = [*request["data"], function, request.get("folder"), (request["earlier"] or {}).get("folder")]
@@ -503,7 +503,7 @@ class KeptScores:
                 # A line break before it: the line before may be a half.
                 file.write(b"\n" + json.dumps(msgspec.structs.asdict(score)).encode())  # which knows NaN
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Forget what was scored before."""
         self.scores = []
         self._file.unlink(missing_ok=True)
@@ -512,7 +512,7 @@ class KeptScores:
         """Return the number of the row that a side scored last, -1 for none."""
         return max((score.number for score in self.scores if score.side == side), default=-1)
 
-    def keep_meaning(self, evaluation: Evaluation) -> None:
+    def write_summary(self, evaluation: Evaluation) -> None:
         """Keep what the rows of an evaluation that has ended mean, beside them."""
         shutil.rmtree(self.answers_folder, ignore_errors=True)
         write_atomically(self._file.with_suffix(".json"), msgspec.json.encode(structs.replace(evaluation, rows=())))
@@ -540,7 +540,7 @@ def paired_rows(scores: Sequence[SideScore], result: str, other: str) -> tuple[R
     return tuple(RowScores(results[number], others[number]) for number in sorted(results.keys() & others))
 
 
-def _newest_change(path: Path) -> float:
+def _newest_change_time(path: Path) -> float:
     """Return when a file, or a file in a folder, was changed last, in seconds since 1970; 0 for none."""
     try:
         return max((file.stat().st_mtime for file in (path, *(path.iterdir() if path.is_dir() else ()))), default=0.0)

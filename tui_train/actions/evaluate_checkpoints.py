@@ -21,7 +21,7 @@ from tui_train.base.text import grouped_digits, visible
 from tui_train.runner.run_folder.supervisor_plan import read_plan
 from tui_train.runner.system.refused import Refused
 from tui_train.runs.results.result import read_result, weights_by_checkpoint_step
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 
 _RESULT_SIDE = "result"
@@ -44,7 +44,7 @@ class CheckpointChoice(Struct, frozen=True, kw_only=True):
 
 
 def choose_checkpoint(
-    run: RunDir,
+    run: RunFolder,
     options: EvaluationOptions,
     on_progress: Callable[[str, int, int], None] = lambda _what, _done, _of: None,
     cancelled: Callable[[], bool] = lambda: False,

@@ -20,7 +20,7 @@ from tui_train.base.text import quantity, visible
 from tui_train.runner.system.new_folder import new_folder
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.weights import Weights
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 
 Server = Literal["gguf", "ollama", "vllm"]
 CONVERTER_TYPES = ("f16", "bf16", "f32", "q8_0")
@@ -57,7 +57,7 @@ class ExportedModel(Struct, frozen=True):
 
 
 def export_model(
-    run: RunDir,
+    run: RunFolder,
     folder: str,
     options: ExportModelOptions,
     on_step: Callable[[str, str], None] = lambda _what, _of: None,
@@ -81,7 +81,7 @@ def export_model(
 
 
 def _export_for_vllm(  # noqa: PLR0913, PLR0917 - what an export is made of
-    run: RunDir,
+    run: RunFolder,
     result: RunResult,
     weights: Weights,
     into: Path,
@@ -114,7 +114,7 @@ def _export_for_vllm(  # noqa: PLR0913, PLR0917 - what an export is made of
 
 
 def _export_gguf(  # noqa: PLR0913, PLR0917 - what an export is made of
-    run: RunDir,
+    run: RunFolder,
     weights: Weights,
     into: Path,
     options: ExportModelOptions,
@@ -159,7 +159,7 @@ def _export_gguf(  # noqa: PLR0913, PLR0917 - what an export is made of
 
 
 def _merge(
-    run: RunDir,
+    run: RunFolder,
     folder: Path,
     options: ExportModelOptions,
     on_step: Callable[[str, str], None],
@@ -170,7 +170,7 @@ def _merge(
 
 
 def _wait_for_child(  # noqa: PLR0913, PLR0917 - what an export is made of
-    run: RunDir,
+    run: RunFolder,
     program: str,
     request: dict[str, Any],
     options: ExportModelOptions,

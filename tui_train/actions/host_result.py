@@ -7,19 +7,19 @@ from tui_train.base.files import inode_and_size
 from tui_train.base.text import visible
 from tui_train.places import place_of_run
 from tui_train.profile.hosts import host_address
-from tui_train.runs.remote_run import read_host_report, read_remote_place
+from tui_train.runs.remote_run import read_host_report, read_remote_location
 from tui_train.runs.results.result import CHECKPOINT_WEIGHTS_FOLDERS, FINAL_WEIGHTS_FOLDERS
 from tui_train.runs.results.resuming import are_results_here
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 
 
-def host_of_result(run: RunDir, named_host: str = "", python: str = "") -> str:
+def host_of_result(run: RunFolder, named_host: str = "", python: str = "") -> str:
     """Return the host on which a run's result is used; empty: this machine.
 
     It is this one where it was fetched, and the Python that trained is here or another `python` is named. BadInput
     where another host than the run's is named, Unavailable where it is a job's.
     """
-    place, name = read_remote_place(run.path), visible(run.name)
+    place, name = read_remote_location(run.path), visible(run.name)
     if named_host and (place is None or host_address(named_host) != host_address(place.host)):
         where = f"on {visible(place.host)}" if place else "on this machine"
         raise BadInput(
@@ -37,14 +37,14 @@ def host_of_result(run: RunDir, named_host: str = "", python: str = "") -> str:
     return place.host
 
 
-def _is_training_python_here(run: RunDir) -> bool:
+def _is_training_python_here(run: RunFolder) -> bool:
     named = run.plan().get("python")
     return isinstance(named, str) and bool(inode_and_size(Path(named))[0])
 
 
-def result_candidates(run: RunDir) -> list[list[str]]:
+def result_candidates(run: RunFolder) -> list[list[str]]:
     """Return the folders on the host where a run's final weights may be, and those of its newest checkpoint."""
-    place, report = read_remote_place(run.path), read_host_report(run.path)
+    place, report = read_remote_location(run.path), read_host_report(run.path)
     output = str(run.plan().get("output") or "output")
     if not output.startswith(("/", "~")) and place:
         output = f"{place.folder}/{output}"

@@ -15,7 +15,7 @@ from tui_train.base.text import visible
 from tui_train.runner.system.new_folder import new_folder
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.weights import Weights
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 
 # Seconds without a word: reading or writing a large model from a slow disk takes minutes.
 _MAX_MERGE_SILENCE_SECONDS = 1800.0
@@ -78,7 +78,7 @@ def require_new_folder(folder: str) -> Path:
 
 
 def merge_adapter(
-    run: RunDir,
+    run: RunFolder,
     folder: str,
     options: MergeOptions,
     on_step: Callable[[str, str], None] = lambda _what, _of: None,
@@ -99,7 +99,7 @@ def merge_adapter(
 
 
 def _merge_here(  # noqa: PLR0913, PLR0917 - what a merge is made of
-    run: RunDir,
+    run: RunFolder,
     run_result: RunResult,
     folder: str,
     options: MergeOptions,
@@ -125,7 +125,7 @@ def _merge_here(  # noqa: PLR0913, PLR0917 - what a merge is made of
 
 
 def _merge_on_host(  # noqa: PLR0913, PLR0917 - what a merge is made of
-    run: RunDir,
+    run: RunFolder,
     run_result: RunResult,
     folder: str,
     options: MergeOptions,

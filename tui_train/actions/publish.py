@@ -23,11 +23,11 @@ from tui_train.base.text import visible
 from tui_train.facts.models import hub
 from tui_train.profile.types import Profile
 from tui_train.programs import hub_cache
-from tui_train.runs.remote_run import read_remote_place
+from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.resuming import are_results_here
 from tui_train.runs.results.weights import ADAPTER_CONFIG_FILE, MODEL_CONFIG_FILE, Weights
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 
 CARD_FILE = "README.md"
@@ -95,10 +95,10 @@ class HubAnswer(Struct, frozen=True, kw_only=True):
 class Publication:
     """A result that is about to be sent; `close` ends what was not sent."""
 
-    def __init__(self, run: RunDir, repo: str, options: PublishOptions) -> None:
+    def __init__(self, run: RunFolder, repo: str, options: PublishOptions) -> None:
         """Find out what would be sent, and what the Hub has; TuiTrainError where it cannot be published at all."""
         _require_repo_name(repo)
-        if read_remote_place(run.path) and not are_results_here(run):
+        if read_remote_location(run.path) and not are_results_here(run):
             why = f"the result of {visible(run.name)} is on another machine"
             raise Unavailable(why, f"Copy it here first: tui-train fetch {visible(run.name)}")
         self.run, self.repo, self.options = run, repo, options
@@ -107,18 +107,18 @@ class Publication:
         self.base, self.revision = _base_on_hub(self.result, options.base)
         self._folder = Path(self.weights.path)
         names = _sent_names(self.weights)
-        self._refuse_links([*names, CARD_FILE])
+        self._refuse_links_out_of_folder([*names, CARD_FILE])
         self._replaced = _texts_without_paths(self._folder, names, self.weights, self.base)
-        self.files = tuple(SentFile(name, self._size(name)) for name in names)
+        self.files = tuple(SentFile(name, self._sent_size(name)) for name in names)
         self.left_out = tuple(sorted({path.name for path in self._folder.iterdir()} - {*names, CARD_FILE}))
         python = training_python(run, options.python, needs="huggingface_hub")
-        request = self._request(os.environ | python.environment)
+        request = self._child_request(os.environ | python.environment)
         # The variables of the training are not those of the upload: its address and token are the user's own.
         python = structs.replace(python, environment={}, device="cpu")
         self._child = ResultChild(python, "publish_child.py", request, has_stdin=True)
         try:
             self.hub = self._read_answer()
-            self.refuse_exposure()
+            self.refuse_unasked_public_repo()
         except BaseException:
             self.close()
             raise
@@ -129,17 +129,17 @@ class Publication:
         return self.hub.private if self.hub.exists else not self.options.public
 
     @property
-    def replaced_there(self) -> tuple[str, ...]:
+    def replaced_repo_files(self) -> tuple[str, ...]:
         """Files of the repository that are replaced."""
         sent = {CARD_FILE, *(file.name for file in self.files)}
         return tuple(name for name in self.hub.files if name in sent)
 
     @property
-    def kept_there(self) -> tuple[str, ...]:
+    def kept_repo_files(self) -> tuple[str, ...]:
         """Files of the repository that stay beside what is sent."""
-        return tuple(name for name in self.hub.files if name not in {*self.replaced_there, ".gitattributes"})
+        return tuple(name for name in self.hub.files if name not in {*self.replaced_repo_files, ".gitattributes"})
 
-    def refuse_exposure(self) -> None:
+    def refuse_unasked_public_repo(self) -> None:
         """Raise BadInput where what was to be private would be seen by all."""
         if self.hub.exists and not self.hub.private and not self.options.public:
             why = f"{visible(self.repo)} exists and is public: all could read what is sent there"
@@ -165,11 +165,11 @@ class Publication:
         """End the child process."""
         self._child.close()
 
-    def _size(self, name: str) -> int:
+    def _sent_size(self, name: str) -> int:
         text = self._replaced.get(name)
         return (self._folder / name).stat().st_size if text is None else len(text.encode())
 
-    def _request(self, environment: dict[str, str]) -> dict[str, object]:
+    def _child_request(self, environment: dict[str, str]) -> dict[str, object]:
         cached = hub.snapshot_folder(environment, self.base, self.revision) if self.base else ""
         return {
             "repo": self.repo,
@@ -190,7 +190,7 @@ class Publication:
                 f"the Hub's answer is not understood: {visible(str(error))}", "Try again later."
             ) from None
 
-    def _refuse_links(self, names: list[str]) -> None:
+    def _refuse_links_out_of_folder(self, names: list[str]) -> None:
         """Raise BadInput for a file that lies elsewhere: only what is in the folder was made by the run."""
         folder = self._folder.resolve()
         for name in names:
@@ -253,13 +253,13 @@ def _texts_without_paths(folder: Path, names: list[str], weights: Weights, base:
     return texts
 
 
-def hash_data_files(run: RunDir, profile: Profile, on_step: Callable[[str], None]) -> tuple[DataFile, ...]:
+def hash_data_files(run: RunFolder, profile: Profile, on_step: Callable[[str], None]) -> tuple[DataFile, ...]:
     """Return the training data of a run with their hashes; of a run elsewhere, or changed since, without.
 
     `on_step` is told the name of each before it is read.
     """
     attempts = read_status(run).attempts
-    began, is_elsewhere = attempts[0].started if attempts else 0.0, read_remote_place(run.path) is not None
+    began, is_elsewhere = attempts[0].started if attempts else 0.0, read_remote_location(run.path) is not None
     files = []
     for path in _data_file_paths(profile, follows=not is_elsewhere):
         if is_elsewhere or not path.is_file():

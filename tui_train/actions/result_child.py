@@ -25,7 +25,7 @@ from tui_train.channel.session import machine_name
 from tui_train.facts.machine import child_memory_limit
 from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT
 from tui_train.facts.models import hub
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 
 _MAX_LINE_BYTES = 1 << 20
 _MAX_STDERR_BYTES = 64 << 20
@@ -58,7 +58,7 @@ class AnswerCancelled(Exception):
 
 
 def training_python(
-    run: RunDir, python: str = "", host: str = "", needs: str = "torch, transformers and peft"
+    run: RunFolder, python: str = "", host: str = "", needs: str = "torch, transformers and peft"
 ) -> TrainingPython:
     """Return what a run was trained with, or another Python in its place, here or on a host.
 

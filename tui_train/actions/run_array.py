@@ -9,7 +9,7 @@ import msgspec
 from tui_train.base.errors import BadInput, StartInterrupted, TuiTrainError
 from tui_train.base.text import quantity, visible
 from tui_train.checks import Finding
-from tui_train.facts.gpus.gpu_sets import facts_with_idle_gpus
+from tui_train.facts.gpus.gpu_sets import facts_as_if_gpus_idle
 from tui_train.facts.other_machines.slurm import is_option
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import make_setup
@@ -20,7 +20,7 @@ from tui_train.profile.presets import KEY_BY_PLACEHOLDER
 from tui_train.profile.types import Profile
 from tui_train.runs import folders
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
-from tui_train.runs.rundir import MAX_NOTE_LENGTH, MAX_SLUG_LENGTH, RunDir, folder_name_slug
+from tui_train.runs.rundir import MAX_NOTE_LENGTH, MAX_SLUG_LENGTH, RunFolder, folder_name_slug
 from tui_train.runs.slurm_job import read_known_job
 from tui_train.runs.start import StartOptions, WhenFree
 from tui_train.setup.recipe.options import user_options_for_value
@@ -72,7 +72,7 @@ def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMe
     if len(profiles) < len(values) or any(each in profiles[:number] for number, each in enumerate(profiles)):
         raise BadInput(f"{visible(array)}: a value is missing or there twice", _REMEDY)
     # Each waits for its turn, so what uses the GPUs now is in nobody's way.
-    facts = facts if facts.scheduler else facts_with_idle_gpus(facts)
+    facts = facts if facts.scheduler else facts_as_if_gpus_idle(facts)
     return tuple(
         ArrayMember(f"{key}={value}", _prepare_member(own, facts, key, values), at_once)
         for value, own in zip(values, profiles, strict=True)
@@ -164,13 +164,13 @@ def start_members(
     interrupts: Interrupts = NO_INTERRUPTS,
     *,
     when_free: WhenFree = "",
-) -> Iterator[tuple[ArrayMember, RunDir]]:
+) -> Iterator[tuple[ArrayMember, RunFolder]]:
     """Start each member, or submit it to Slurm, and yield its run; what has started stays where a later one is refused.
 
     With a limit of N a job waits for the one N before it.
     Outside of Slurm each waits for its turn: for the GPUs that the profile names, or else for any of their kind.
     """
-    started: list[RunDir] = []
+    started: list[RunFolder] = []
     for member in members:
         plan, profile = member.prepared.plan, member.prepared.profile
         assert plan is not None  # noqa: S101 - whoever starts them has looked at their errors

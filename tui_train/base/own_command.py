@@ -29,13 +29,13 @@ def with_own_command(text: str) -> str:
 def own_command() -> str:
     """Return what starts this program in the user's shell: its name, or its path where PATH does not lead to it."""
     try:
-        return command_of_script(sys.argv[0], os.environ.get("PATH", ""), Path.cwd())
+        return command_starting_script(sys.argv[0], os.environ.get("PATH", ""), Path.cwd())
     except OSError:
         # The current folder is gone.
         return PROGRAM_NAME
 
 
-def command_of_script(script: str, search_path: str, folder: Path) -> str:
+def command_starting_script(script: str, search_path: str, folder: Path) -> str:
     """Return what starts a script from a folder: the program's name, where that finds it or it is no such script."""
     own = Path(script)
     if own.name != PROGRAM_NAME or not own.is_file():

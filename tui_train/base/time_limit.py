@@ -9,12 +9,12 @@ from typing import TypeVar
 _Result = TypeVar("_Result")
 
 
-class LateError(Exception):
+class TimeLimitError(Exception):
     """The call takes longer than its limit."""
 
 
 def call_within(seconds: float, function: Callable[[], _Result]) -> _Result:
-    """Return what a function returns, or raise what it raises; LateError where it takes longer.
+    """Return what a function returns, or raise what it raises; TimeLimitError where it takes longer.
 
     It runs in a thread, which is left behind where it is late: no thread can be ended that a dead disk holds.
     """
@@ -33,4 +33,4 @@ def call_within(seconds: float, function: Callable[[], _Result]) -> _Result:
         # It may have ended just now.
         if result.done():
             return result.result()
-        raise LateError from None
+        raise TimeLimitError from None

@@ -71,7 +71,7 @@ def _checks_for_trainers_with(key_or_section: str, *checks: CheckFunction) -> It
 CHECKS: tuple[CheckFunction, ...] = (
     # Before what a Python lacks for it.
     *_checks_for_trainers_with("finetune", finetune.qlora_on_cpu),
-    *_checks_for_trainers_with("nemo", nemo.uses_unsupported_by_nemo),
+    *_checks_for_trainers_with("nemo", nemo.settings_unsupported_by_nemo),
     trainer.unusable_training_python,
     container.unusable_engine,
     container.unusable_image,
@@ -131,7 +131,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     communication.missing_network_interface,
     shared_memory.unusable_shared_memory,
     shared_memory.too_small_shared_memory,
-    numa.nodes_breaking_nccl,
+    numa.numa_nodes_breaking_nccl,
     numa.cards_far_from_cpus,
     limits.process_limits_below_need,
     trainer.refused_environment_variables,
@@ -206,7 +206,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     ),
     tracking.missing_tracker_packages,
     tracking.trackio_unknown_to_library,
-    tracking.several_trackers_for_one,
+    tracking.more_trackers_than_script_takes,
     tracking.missing_wandb_key,
     recipe.invalid_fallbacks,
     recipe.no_checkpoint_before_end,

@@ -12,7 +12,7 @@ _MISTAKEN_RATE_FACTOR = 10
 _LEARNING_RATE_ARGUMENT_PATTERN = re.compile(r"(?i)[-+]*(?:[\w-]+\.)*(?P<name>lr|learning[-_]?rate)")
 
 
-def steadier_change(profile: Profile, evidence: Evidence) -> Change | None:
+def stabilizing_change(profile: Profile, evidence: Evidence) -> Change | None:
     """Return bf16 for fp16, else a lower learning rate, as far as these reach the trainer."""
     recipe = profile.recipe
     if recipe.precision == "fp16" and "precision" in evidence.accepted_recipe_names:

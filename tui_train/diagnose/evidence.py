@@ -30,8 +30,8 @@ from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runner.system import safe_open
 from tui_train.runs import ranks
 from tui_train.runs.results.resuming import newest_checkpoint
-from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir, find_run
-from tui_train.runs.status import may_still_write, read_status
+from tui_train.runs.rundir import MAX_PLAN_BYTES, RunFolder, find_run
+from tui_train.runs.status import may_training_still_write, read_status
 from tui_train.setup import blocked_fallbacks
 from tui_train.setup.recipe import launcher_config
 from tui_train.setup.recipe.effective_values import effective_values, with_effective_values
@@ -62,7 +62,7 @@ def diagnose_log(path: str, exit_code: int | None = None, observer: LogReadObser
 
 
 def diagnose_run(
-    run: RunDir, facts: Facts | None = None, observer: LogReadObserver | None = None, *, while_it_trains: bool = False
+    run: RunFolder, facts: Facts | None = None, observer: LogReadObserver | None = None, *, while_it_trains: bool = False
 ) -> Diagnosis | None:
     """Return why the last attempt of a run failed, None where it did not.
 
@@ -72,7 +72,7 @@ def diagnose_run(
     passes them.
     """
     now = read_status(run)
-    if not now.attempts or (may_still_write(now) and not while_it_trains):
+    if not now.attempts or (may_training_still_write(now) and not while_it_trains):
         return None
     if now.state == "finished" and now.exit_code != 0:
         return None
@@ -100,7 +100,7 @@ class _RunSettings(msgspec.Struct, frozen=True):
     document: YamlDocument | None = None
 
 
-def _settings_in_force(run: RunDir, stored: Profile | None, *, is_elsewhere: bool) -> _RunSettings:
+def _settings_in_force(run: RunFolder, stored: Profile | None, *, is_elsewhere: bool) -> _RunSettings:
     if stored is None:
         return _RunSettings()
     # What lies at a path on another machine is not known here.
@@ -116,11 +116,11 @@ def _settings_in_force(run: RunDir, stored: Profile | None, *, is_elsewhere: boo
     return _RunSettings(with_effective_values(stored, values), preset, document)
 
 
-def _planned_ranks(run: RunDir) -> ranks.PlannedRanks:
+def _planned_ranks(run: RunFolder) -> ranks.PlannedRanks:
     return ranks.parse_planned_ranks(_read_plan_bytes(run.plan_file))
 
 
-def _run_evidence(run: RunDir, status: RunStatus, settings: _RunSettings) -> Evidence:
+def _run_evidence(run: RunFolder, status: RunStatus, settings: _RunSettings) -> Evidence:
     """Return what is known of the last attempt's end, without its log lines."""
     attempt, plan = status.attempts[-1], _planned_ranks(run)
     profile, preset, document = settings.profile, settings.preset, settings.document
@@ -128,7 +128,7 @@ def _run_evidence(run: RunDir, status: RunStatus, settings: _RunSettings) -> Evi
     machine = _machine_of_last_attempt(run, status, output)
     code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
     # What its end by a signal has written is no failure.
-    code = 0 if status.state == "stopped" or may_still_write(status) else code
+    code = 0 if status.state == "stopped" or may_training_still_write(status) else code
     # Of any other end the host's memory is no cause.
     may_be_killed = code in {None, 137}
     script = profile.trainer.script if profile and not status.host else ""
@@ -187,7 +187,7 @@ def _source_lines_around(file: Path, number: int, ended: float) -> tuple[tuple[i
     return tuple((at, visible(line.expandtabs(4))) for at, line in enumerate(shown, first))
 
 
-def _machine_of_last_attempt(run: RunDir, status: RunStatus, output: str) -> JournalEvent | MachineEvidence:
+def _machine_of_last_attempt(run: RunFolder, status: RunStatus, output: str) -> JournalEvent | MachineEvidence:
     """Return the machine on which the last attempt failed, as its supervisor saw it.
 
     One that was lost with its supervisor, or is of an earlier version, is looked at now where it ran here.
@@ -237,7 +237,7 @@ def _diagnose_as_attempted(
     return msgspec.structs.replace(diagnosis, change=change)
 
 
-def _attempt_change(profile: Profile, run: RunDir, ladder_position: int) -> Change:
+def _attempt_change(profile: Profile, run: RunFolder, ladder_position: int) -> Change:
     """Return what the attempt at a position of the ladder had changed; nothing where the plan has none."""
     attempts = run.plan().get("attempts")
     attempt = (
@@ -253,7 +253,7 @@ def _attempt_change(profile: Profile, run: RunDir, ladder_position: int) -> Chan
     return change
 
 
-def _load_profile(run: RunDir) -> Profile | None:
+def _load_profile(run: RunFolder) -> Profile | None:
     try:
         return store.load_profile_file(str(run.profile))
     except TuiTrainError:
@@ -291,7 +291,7 @@ def _read_plan_bytes(path: Path) -> bytes:
 
 def diagnose_log_or_run(
     reference: str, exit_code: int | None, observer: LogReadObserver | None = None
-) -> tuple[str, RunDir | None, Diagnosis | None]:
+) -> tuple[str, RunFolder | None, Diagnosis | None]:
     """Return the safe name of a log, or of a run by id, `last` or folder, that run, and what failed in it."""
     # Unlike those of Path, these answer for a path of any length.
     is_file, is_folder = os.path.isfile(reference), os.path.isdir(reference)  # noqa: PTH112, PTH113

@@ -8,7 +8,7 @@ from tui_train.checks import find_problems
 from tui_train.checks.trainer.module_packages import project_folder_of_module, python_path_change
 from tui_train.checks.trainer.script import USE_TORCHRUN_CHANGE, one_process_change
 from tui_train.diagnose import refused_arguments
-from tui_train.diagnose.broken_loss import steadier_change
+from tui_train.diagnose.broken_loss import stabilizing_change
 from tui_train.diagnose.types import Evidence
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import make_setup
@@ -204,7 +204,7 @@ _CHANGE_MAKER_BY_NAME: dict[str, Callable[[Profile, Evidence], Change | None]] =
     "precision": _use_other_precision,
     "bf16": _use_bf16_for_fp16,
     "global_batch": _use_nearest_global_batch,
-    "steadier": steadier_change,
+    "steadier": stabilizing_change,
     "wandb_offline": _set_wandb_offline,
     "no_fused_kernels": _turn_off_fused_cross_entropy,
     "no_activation_checkpointing": _turn_off_activation_checkpointing,

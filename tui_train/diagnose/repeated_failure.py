@@ -10,7 +10,7 @@ from tui_train.profile import store
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.follow import read_progress
 from tui_train.runs.results.resuming import newest_checkpoint, why_not_resumable
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 
 # What follows from the command, the settings and the installed packages alone.
 _REPEATING_FAILURES = frozenset({
@@ -26,7 +26,7 @@ _REPEATING_ERROR_PATTERN = re.compile(
 
 
 def failure_that_would_repeat(
-    run: RunDir, run_status: RunStatus, diagnosis: Diagnosis | None = None
+    run: RunFolder, run_status: RunStatus, diagnosis: Diagnosis | None = None
 ) -> Diagnosis | None:
     """Return why another start would fail as the last one did, None where it may not; `diagnosis` is why that failed.
 
@@ -48,13 +48,13 @@ def failure_that_would_repeat(
     return diagnosis if same else None
 
 
-def why_not_restartable(run: RunDir, run_status: RunStatus, diagnosis: Diagnosis | None = None) -> str:
+def why_not_restartable(run: RunFolder, run_status: RunStatus, diagnosis: Diagnosis | None = None) -> str:
     """Return why another start would not go on where a run ended, as words after "it"; empty where it would."""
     same = failure_that_would_repeat(run, run_status, diagnosis)
     return f"would fail again. {same.cause} {same.remedy}".rstrip(".") if same else why_not_resumable(run, run_status)
 
 
-def _have_files_changed_since(run: RunDir, since_time: float | None) -> bool:
+def _have_files_changed_since(run: RunFolder, since_time: float | None) -> bool:
     """Return whether the script, its config file or launch.sh was written after a time."""
     try:
         trainer = store.load_profile_file(str(run.profile)).trainer

@@ -119,7 +119,7 @@ def _find_signature_hits(evidence: Evidence) -> Iterator[SignatureHit]:
                 index = bisect.bisect_right(starts, match.start(shown)) - 1
                 if only_reports[index] and not signature.warning:
                     continue
-                groups = _match_values_unless_blameless(match, evidence.lines[index])
+                groups = _match_values_unless_all_holders_blameless(match, evidence.lines[index])
                 hit = SignatureHit(signature, evidence.lines[index], groups) if groups is not None else hit
                 if hit and signature.strength >= 10:
                     break
@@ -127,7 +127,7 @@ def _find_signature_hits(evidence: Evidence) -> Iterator[SignatureHit]:
                 yield hit
 
 
-def _match_values_unless_blameless(match: re.Match[str], line: LogLine) -> dict[str, str] | None:
+def _match_values_unless_all_holders_blameless(match: re.Match[str], line: LogLine) -> dict[str, str] | None:
     """Return the values of a match, None where its line names holders of memory and none of them is to blame."""
     groups = {name: value for name, value in match.groupdict().items() if value}
     if "held" not in groups:

@@ -24,7 +24,7 @@ _SAME_RESULT_RUNGS = ("micro_batch", "activation_checkpointing", "sharding", "of
 _EVALUATION_RUNG = "eval_batch"
 
 
-class MemoryPlace(Struct, frozen=True):
+class MemoryPool(Struct, frozen=True):
     """A GPU or the host's memory, and its free bytes."""
 
     name: str
@@ -40,7 +40,7 @@ class Prediction(Struct, frozen=True):
 
     workload: MemoryWorkload
     estimate: MemoryEstimate | None = None
-    place_verdicts: tuple[tuple[MemoryPlace, MemoryVerdict], ...] = ()
+    place_verdicts: tuple[tuple[MemoryPool, MemoryVerdict], ...] = ()
 
     @property
     def why_no_estimate(self) -> str:
@@ -100,26 +100,26 @@ def _predict_with_memory_of(gpus: Iterable[Gpu], machine: Machine, setup: Setup)
         known,
         estimated,
         tuple(
-            (place, _place_verdict(estimated, place, setup, expandable=growing))
-            for place in _places_with_known_free_memory(setup.device, gpus, machine)
+            (place, _pool_verdict(estimated, place, setup, expandable=growing))
+            for place in _pools_with_known_free_memory(setup.device, gpus, machine)
         ),
     )
 
 
-def _places_with_known_free_memory(device: str, gpus: Iterable[Gpu], machine: Machine) -> tuple[MemoryPlace, ...]:
+def _pools_with_known_free_memory(device: str, gpus: Iterable[Gpu], machine: Machine) -> tuple[MemoryPool, ...]:
     """Return the GPUs with known free memory, least first; without GPUs, the host's memory."""
     if device == "cuda":
         cards = [
-            MemoryPlace(f"GPU {gpu.index} {gpu.name}", gpu.memory_free, is_gpu=True)
+            MemoryPool(f"GPU {gpu.index} {gpu.name}", gpu.memory_free, is_gpu=True)
             for gpu in gpus
             if gpu.memory_free is not None
         ]
         return tuple(sorted(cards, key=lambda place: place.free_bytes))
     free = machine.memory_available
-    return (MemoryPlace("this machine's memory", free, is_gpu=False),) if free is not None else ()
+    return (MemoryPool("this machine's memory", free, is_gpu=False),) if free is not None else ()
 
 
-def _place_verdict(estimated: MemoryEstimate, place: MemoryPlace, setup: Setup, *, expandable: bool) -> MemoryVerdict:
+def _pool_verdict(estimated: MemoryEstimate, place: MemoryPool, setup: Setup, *, expandable: bool) -> MemoryVerdict:
     several = place.is_gpu and setup.world_size > 1
     processes = 1 if place.is_gpu else setup.first_machine_processes
     reserved_total_bytes = reserved_bytes(estimated, several_processes=several, expandable=expandable) * processes

@@ -21,7 +21,7 @@ _MAX_FITTING_SHARE_WITH_CAVEATS = 0.3
 _GAP_FACTOR_OF_EXPANDABLE_SEGMENTS = 0.5
 
 
-class GapShares(Struct, frozen=True):
+class ReservedBeyondTensorsShares(Struct, frozen=True):
     """Memory reserved beyond the tensors: shares of them, and one of the logits, whose blocks are split.
 
     Fitted to 95 trainings of which both were measured, and 30 of which what was reserved was.
@@ -33,7 +33,7 @@ class GapShares(Struct, frozen=True):
     logits: float = 0.50
 
 
-_GAP_SHARES = GapShares()
+_GAP_SHARES = ReservedBeyondTensorsShares()
 
 
 class MemoryVerdict(Struct, frozen=True):
@@ -46,7 +46,7 @@ class MemoryVerdict(Struct, frozen=True):
 
 
 def reserved_bytes(
-    estimate: MemoryEstimate, *, several_processes: bool, expandable: bool = False, shares: GapShares = _GAP_SHARES
+    estimate: MemoryEstimate, *, several_processes: bool, expandable: bool = False, shares: ReservedBeyondTensorsShares = _GAP_SHARES
 ) -> int:
     """Return the bytes that the allocator holds at the peak: the tensors and the gaps between them."""
     peak = estimate.peak_phase.total_bytes

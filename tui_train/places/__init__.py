@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tui_train.places.place import Place
 from tui_train.profile import hosts
-from tui_train.runs.remote_run import read_run_place, read_unconfirmed_start
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.remote_run import read_run_location, read_unconfirmed_start
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.slurm_job import read_known_job
 
 
@@ -17,7 +17,7 @@ def place_of(machine_file: Path | None = None, host: str = "", *, slurm: bool = 
     return Place(hosts.host_address(host), slurm, machine_file)
 
 
-def place_of_run(run: RunDir) -> Place:
+def place_of_run(run: RunFolder) -> Place:
     """Return the place of a run."""
     asked = read_unconfirmed_start(run.path)
-    return Place(read_run_place(run.path).host, slurm=bool(read_known_job(run.path) or (asked and asked.slurm)))
+    return Place(read_run_location(run.path).host, slurm=bool(read_known_job(run.path) or (asked and asked.slurm)))

@@ -29,7 +29,7 @@ from tui_train.places.host_questions import (
     unreachable_remedy,
 )
 from tui_train.places.receive_changes import DISK_BYTES_LEFT_FREE
-from tui_train.places.run_mirror import update_copy
+from tui_train.places.run_mirror import update_local_copy
 from tui_train.plan.run_files import (
     LAUNCH_SCRIPT_FILE_NAME,
     PLAN_JSON_FILE_NAME,
@@ -41,13 +41,13 @@ from tui_train.runs.remote_run import (
     HOST_REPORT_FILE_NAME,
     PLACE_FILE_NAME,
     START_FILE,
-    RunPlace,
+    RunLocation,
     is_output_in_shared_run_folder,
     local_output_folder,
-    read_remote_place,
+    read_remote_location,
 )
 from tui_train.runs.results.resuming import FETCH_MARK_FILE
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 
 _CHECKPOINT_NAME_PATTERN = r"checkpoint-\d+"
@@ -88,7 +88,7 @@ class FetchResult(Struct, frozen=True):
 
 
 def fetch_results(
-    run: RunDir, *, with_checkpoints: bool = False, on_progress: Callable[[int], None] = lambda _taken: None
+    run: RunFolder, *, with_checkpoints: bool = False, on_progress: Callable[[int], None] = lambda _taken: None
 ) -> FetchResult:
     """Copy a run's output folder from its host; `on_progress` is called with the bytes so far.
 
@@ -104,31 +104,31 @@ def fetch_results(
         _RUN_FOLDERS_BEING_FETCHED.discard(run.path)
 
 
-def require_place_to_fetch_from(run: RunDir) -> RunPlace:
+def require_place_to_fetch_from(run: RunFolder) -> RunLocation:
     """Return where a run is; BadInput for this machine."""
-    place = read_remote_place(run.path)
+    place = read_remote_location(run.path)
     if place is None:
         raise BadInput(f"{visible(run.name)} is on this machine", f"Its files are in {visible(str(run.path))}.")
     return place
 
 
 def _update_and_fetch(
-    run: RunDir, run_place: RunPlace, *, with_checkpoints: bool, on_progress: Callable[[int], None]
+    run: RunFolder, run_location: RunLocation, *, with_checkpoints: bool, on_progress: Callable[[int], None]
 ) -> FetchResult:
     # How it stands is heard with its results.
-    if why := update_copy(run):
-        raise Unavailable(why, unreachable_remedy(run_place))
+    if why := update_local_copy(run):
+        raise Unavailable(why, unreachable_remedy(run_location))
     status = read_status(run)
     output = str(run.plan().get("output") or "output")
-    if is_output_in_shared_run_folder(run_place, output):
+    if is_output_in_shared_run_folder(run_location, output):
         raise BadInput(
-            f"{visible(run_place.host)} has its results on this very disk",
+            f"{visible(run_location.host)} has its results on this very disk",
             f"They are in {visible(str(run.path / output))}.",
         )
     try:
         result = _copy_output(
             run,
-            run_place,
+            run_location,
             output,
             without_pattern="" if with_checkpoints else _CHECKPOINT_NAME_PATTERN,
             on_progress=on_progress,
@@ -142,7 +142,7 @@ def _update_and_fetch(
 
 
 def _copy_output(
-    run: RunDir, run_place: RunPlace, output: str, *, without_pattern: str, on_progress: Callable[[int], None]
+    run: RunFolder, run_location: RunLocation, output: str, *, without_pattern: str, on_progress: Callable[[int], None]
 ) -> FetchResult:
     """Copy the output folder from its host; what was fetched before stays until all is here."""
     target, taken = local_output_folder(run.path, output), 0
@@ -160,8 +160,8 @@ def _copy_output(
         here = _files_already_here(run.path, folder, target)
         known = dict(list(here.items())[:_MAX_FILES_NAMED_AS_KNOWN])
         known = {base64.b64encode(os.fsencode(name)).decode(): status for name, status in known.items()}
-        with closing(open_session(run_place, {**question, "have": known})) as session:
-            expected = _read_announcement(session, run_place, folder)
+        with closing(open_session(run_location, {**question, "have": known})) as session:
+            expected = _read_announcement(session, run_location, folder)
             for taken in _receive_files(session, expected, folder, here, _make_overwrite_guard(run.path, target)):
                 on_progress(taken)
         _mark_fetched(run, "live")
@@ -169,7 +169,7 @@ def _copy_output(
     return FetchResult(taken, expected.left_out)
 
 
-def _mark_fetched(run: RunDir, mark: str) -> None:
+def _mark_fetched(run: RunFolder, mark: str) -> None:
     with raising_cannot_write(run.path / FETCH_MARK_FILE):
         write_atomically(run.path / FETCH_MARK_FILE, mark.encode())
 
@@ -221,7 +221,7 @@ def _empty_folder(folder: Path) -> None:
             entry.unlink()
 
 
-def _read_announcement(session: Session, place: RunPlace, folder: Path) -> _AnnouncedOutput:
+def _read_announcement(session: Session, place: RunLocation, folder: Path) -> _AnnouncedOutput:
     """Return what a host announces; CannotWrite where the disk of a folder has too little space for it."""
     host, sent = place.host, first_host_line(session)
     if sent.error:
@@ -273,7 +273,7 @@ def _receive_files(
         except Unparsable:
             raise _bad_answer_error(host, "it sends something else than files") from None
         if sent.error:
-            raise refusal_error(RunPlace(host, ""), sent)
+            raise refusal_error(RunLocation(host, ""), sent)
         if sent.end:
             _remove_all_but(folder, named)
             return

@@ -23,8 +23,8 @@ from tui_train.profile.hosts import host_address
 from tui_train.runner.queue.listing import WaitingStart
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs.incomplete_runs import INCOMPLETE_RUN_PREFIX
-from tui_train.runs.remote_run import HostReport, RunPlace, UnconfirmedStart, read_run_place
-from tui_train.runs.rundir import RunDir, list_runs
+from tui_train.runs.remote_run import HostReport, RunLocation, UnconfirmedStart, read_run_location
+from tui_train.runs.rundir import RunFolder, list_runs
 from tui_train.runs.start import START_AT_ONCE, StartOptions
 from tui_train.runs.status import ListedRun
 
@@ -107,7 +107,7 @@ def first_host_line(session: Session) -> HostLine:
     return next(line for line in session.answers(HostLine) if not line.beat)
 
 
-def refusal_error(place: RunPlace, line: HostLine) -> Unavailable:
+def refusal_error(place: RunLocation, line: HostLine) -> Unavailable:
     """Return a machine's refusal of a question about a run, as an error."""
     name = machine_name(place.host)
     if line.gone and place.node and line.node and line.node != place.node:
@@ -122,19 +122,19 @@ def unexpected_answer_remedy(host: str) -> str:
     return f"Look at it there: ssh {visible(host)}" if host else "Look at the run's folder there."
 
 
-def unreachable_remedy(place: RunPlace) -> str:
+def unreachable_remedy(place: RunLocation) -> str:
     """Return what to do where the machine of a run does not answer."""
     if not place.host:
         return "Try again."
     name = visible(place.host)
-    others = (read_run_place(run.path) for run in list_runs())
+    others = (read_run_location(run.path) for run in list_runs())
     new = (other.host for other in others if other.is_on_same_machine(place) and other.host != place.host)
     add = f"tui-train hosts add {name} {visible(next(new, 'NAME'))}"
     return f"Try again once `ssh {name} true` works; where it has another name by now: {add}"
 
 
 def open_session(
-    place: RunPlace,
+    place: RunLocation,
     question: Mapping[str, Any],
     *,
     within_seconds: float = math.inf,
@@ -147,7 +147,7 @@ def open_session(
 
 
 def ask_machine(
-    place: RunPlace,
+    place: RunLocation,
     question: Mapping[str, Any],
     *,
     stdin_data: bytes = b"",
@@ -190,7 +190,7 @@ def _with_visible_texts(value: Any) -> Any:
     return value
 
 
-def create_run_folder_on_host(host: str, run: RunDir, files: Sequence[RenderedFile]) -> RunPlace:
+def create_run_folder_on_host(host: str, run: RunFolder, files: Sequence[RenderedFile]) -> RunLocation:
     """Write files into a run folder of the same name on a host, whole or not at all, unless it has that very folder."""
     mark = run.path / f".sent-{secrets.token_hex(8)}"
     seen = mark.with_name(f"{mark.name}-seen")
@@ -208,7 +208,7 @@ def create_run_folder_on_host(host: str, run: RunDir, files: Sequence[RenderedFi
         seen.unlink(missing_ok=True)
 
 
-def _send_folder(host: str, name: str, mark: str, files: Sequence[RenderedFile]) -> RunPlace:
+def _send_folder(host: str, name: str, mark: str, files: Sequence[RenderedFile]) -> RunLocation:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for file in files:
@@ -217,10 +217,10 @@ def _send_folder(host: str, name: str, mark: str, files: Sequence[RenderedFile])
             info.size, info.mode = len(data), 0o755 if file.path == LAUNCH_SCRIPT_FILE_NAME else 0o644
             tar.addfile(info, io.BytesIO(data))
     question = {"do": "put", "name": name, "half_made": INCOMPLETE_RUN_PREFIX, "mark": mark}
-    answer = ask_machine(RunPlace(host, ""), question, stdin_data=packed.getvalue())
+    answer = ask_machine(RunLocation(host, ""), question, stdin_data=packed.getvalue())
     if not answer.folder.startswith("/") or visible(answer.folder) != answer.folder:
         raise Unavailable(f"{host} names no folder for the run", unexpected_answer_remedy(host))
-    return RunPlace(host, answer.folder, answer.shared, visible(answer.node))
+    return RunLocation(host, answer.folder, answer.shared, visible(answer.node))
 
 
 def list_runs_on_host(host: str) -> tuple[ListedRun, ...]:
@@ -237,11 +237,11 @@ def list_runs_on_host(host: str) -> tuple[ListedRun, ...]:
             # No folder of this machine can have that path.
             folder = Path("/dev/null", visible(sent.run))
             damage = "" if report else "its state cannot be read"
-            found.append(ListedRun(run=RunDir(folder), status=report.status if report else None, damage=damage))
+            found.append(ListedRun(run=RunFolder(folder), status=report.status if report else None, damage=damage))
     return tuple(found)
 
 
-def find_runs_on_host(host: str, references: Sequence[str]) -> tuple[RunPlace, ...]:
+def find_runs_on_host(host: str, references: Sequence[str]) -> tuple[RunLocation, ...]:
     """Return runs on a host by their names, or the beginnings of these; NotFound where one names none, or several."""
     names = [listed.run.name for listed in list_runs_on_host(host)]
     found = []
@@ -253,11 +253,11 @@ def find_runs_on_host(host: str, references: Sequence[str]) -> tuple[RunPlace, .
             count = f"{len(matching)} runs" if matching else "no run"
             remedy = f"List them: tui-train runs --on {visible(host)}"
             raise NotFound(f"{visible(reference)} is {count} on {visible(host)}", remedy)
-        found.append(RunPlace(host, matching[0]))
+        found.append(RunLocation(host, matching[0]))
     return tuple(dict.fromkeys(found))
 
 
-def ask_report(place: RunPlace) -> HostReport:
+def ask_report(place: RunLocation) -> HostReport:
     """Return the state of a run from its host."""
     report = parse_host_report(
         ask_machine(place, {"do": "status"}, within_seconds=_STATUS_TIMEOUT_SECONDS), time.time()
@@ -268,7 +268,7 @@ def ask_report(place: RunPlace) -> HostReport:
 
 
 def ask_start(
-    place: RunPlace,
+    place: RunLocation,
     asked: UnconfirmedStart,
     launch_options: Sequence[str] = (),
     options: StartOptions = START_AT_ONCE,
@@ -292,22 +292,22 @@ def ask_start(
     return answer
 
 
-def ask_stop(place: RunPlace, *, at_once: bool, grace_seconds: float) -> None:
+def ask_stop(place: RunLocation, *, at_once: bool, grace_seconds: float) -> None:
     """End a run where it is, and wait until it has saved."""
     ask_machine(place, {"do": "stop", "now": at_once}, within_seconds=_ANSWER_TIMEOUT_SECONDS + grace_seconds)
 
 
 def ask_queue(host: str) -> tuple[WaitingStart, ...]:
     """Return what waits for GPUs or CPU cores of a host, in order."""
-    return ask_machine(RunPlace(host, ""), {"do": "queue"}, within_seconds=_STATUS_TIMEOUT_SECONDS).waiting
+    return ask_machine(RunLocation(host, ""), {"do": "queue"}, within_seconds=_STATUS_TIMEOUT_SECONDS).waiting
 
 
-def ask_queue_move(place: RunPlace, *, to_front: bool) -> None:
+def ask_queue_move(place: RunLocation, *, to_front: bool) -> None:
     """Move a run that waits where it is before or after all others of its user."""
     ask_machine(place, {"do": "move", "front": to_front}, within_seconds=_STATUS_TIMEOUT_SECONDS)
 
 
-def ask_removal(place: RunPlace, *, ended: bool = False, asking_host: str | None = None) -> None:
+def ask_removal(place: RunLocation, *, ended: bool = False, asking_host: str | None = None) -> None:
     """Remove the folder of a run that was never started, or has `ended`, from its host, however long that takes.
 
     `asking_host` is the one from which that host is reached, by its name there.
@@ -315,12 +315,12 @@ def ask_removal(place: RunPlace, *, ended: bool = False, asking_host: str | None
     _ask_at_length(place, {"do": "drop", "ended": ended}, asking_host)
 
 
-def ask_removable_size(place: RunPlace) -> int:
+def ask_removable_size(place: RunLocation) -> int:
     """Return the bytes that a run's folder takes on its host; Unavailable where it cannot be removed there."""
     return _ask_at_length(place, {"do": "size"}).size
 
 
-def _ask_at_length(place: RunPlace, question: Mapping[str, Any], asking_host: str | None = None) -> HostLine:
+def _ask_at_length(place: RunLocation, question: Mapping[str, Any], asking_host: str | None = None) -> HostLine:
     """Return the answer of a machine that says meanwhile that it still works; NoAnswer where it is silent."""
     with closing(open_session(place, question, asking_host=asking_host)) as session:
         answer = first_host_line(session)

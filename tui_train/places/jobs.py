@@ -17,8 +17,8 @@ from tui_train.places.receive_changes import UPDATE_TIMEOUT_SECONDS, receive_run
 from tui_train.places.remote_start import resolve_unconfirmed_start
 from tui_train.profile.hosts import host_address
 from tui_train.runner.questions.slurm import is_controller_down
-from tui_train.runs.remote_run import RunPlace, read_remote_place, read_run_place
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.remote_run import RunLocation, read_remote_location, read_run_location
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.slurm_job import KnownJob, known_start_count, read_queued_job, write_known_job
 
 _MAX_JOB_END_WAIT_SECONDS = 30.0
@@ -65,7 +65,7 @@ def controller_remedy(host: str) -> str:
     return f"Try again once `{visible(login)}scontrol ping` says that it is UP; its administrator starts slurmctld."
 
 
-def cancel_if_impossible(run: RunDir) -> None:
+def cancel_if_impossible(run: RunFolder) -> None:
     """Wait until the scheduler has said why a job that was just submitted waits, or some seconds.
 
     Unavailable where it would never start, once it is cancelled.
@@ -91,13 +91,13 @@ def cancel_if_impossible(run: RunDir) -> None:
         raise Unavailable(f"Slurm would never start the job: {visible(job.reason)}", remedy)
 
 
-def refresh_jobs(runs: Iterable[RunDir], *, with_logs: bool = True) -> None:
+def refresh_jobs(runs: Iterable[RunFolder], *, with_logs: bool = True) -> None:
     """Ask for starts that are not confirmed, and squeue, once a cluster, for jobs in the queue, and keep what is said.
 
     `with_logs`: what a job on a host wrote is taken as well. Unavailable where one gives no answer; the others are
     kept then, too.
     """
-    asked: dict[tuple[str, str], list[tuple[RunDir, KnownJob]]] = {}
+    asked: dict[tuple[str, str], list[tuple[RunFolder, KnownJob]]] = {}
     failed: list[Unavailable] = []
     for run in runs:
         try:
@@ -106,8 +106,8 @@ def refresh_jobs(runs: Iterable[RunDir], *, with_logs: bool = True) -> None:
             failed.append(error)
             continue
         if job := read_queued_job(run.path):
-            asked.setdefault((read_run_place(run.path).host, job.cluster), []).append((run, job))
-    restarted: list[RunDir] = []
+            asked.setdefault((read_run_location(run.path).host, job.cluster), []).append((run, job))
+    restarted: list[RunFolder] = []
     for (host, cluster), jobs in asked.items():
         try:
             listed = tuple(_queried_jobs(host, cluster, jobs))
@@ -125,13 +125,13 @@ def refresh_jobs(runs: Iterable[RunDir], *, with_logs: bool = True) -> None:
         refresh_jobs(restarted, with_logs=with_logs)
 
 
-def _update_job_and_check_requeued(run: RunDir, job: KnownJob, listed_job: KnownJob, *, with_logs: bool) -> bool:
+def _update_job_and_check_requeued(run: RunFolder, job: KnownJob, listed_job: KnownJob, *, with_logs: bool) -> bool:
     """Keep a job as it is listed now; return whether it was queued again since its host was heard last.
 
     `with_logs`: of one on a host that does not just wait, what it wrote is taken first: it has not left the queue
     before its end is known here.
     """
-    begun, place = known_start_count(run.path), read_remote_place(run.path)
+    begun, place = known_start_count(run.path), read_remote_location(run.path)
     if place and with_logs and {job.state, listed_job.state} != {"PENDING"}:
         answered, why = receive_run_changes(run, place, within_seconds=UPDATE_TIMEOUT_SECONDS)
         # A host that answers but has no such folder any more will never say how it ended.
@@ -143,13 +143,13 @@ def _update_job_and_check_requeued(run: RunDir, job: KnownJob, listed_job: Known
 
 
 def _queried_jobs(
-    host: str, cluster: str, jobs: Sequence[tuple[RunDir, KnownJob]]
-) -> Iterator[tuple[RunDir, KnownJob, KnownJob]]:
+    host: str, cluster: str, jobs: Sequence[tuple[RunFolder, KnownJob]]
+) -> Iterator[tuple[RunFolder, KnownJob, KnownJob]]:
     """Yield each job with its present entry in squeue."""
-    asked = [(job.number, read_run_place(run.path).folder) for run, job in jobs]
+    asked = [(job.number, read_run_location(run.path).folder) for run, job in jobs]
     question = {"do": "jobs", "cluster": cluster, "jobs": asked}
     try:
-        listed = ask_machine(RunPlace(host, ""), question).jobs
+        listed = ask_machine(RunLocation(host, ""), question).jobs
     except NoAnswer:
         raise
     except Unavailable as error:
@@ -166,7 +166,7 @@ def _queried_jobs(
         yield run, job, now
 
 
-def wait_while_completing(run: RunDir) -> KnownJob | None:
+def wait_while_completing(run: RunFolder) -> KnownJob | None:
     """Ask squeue for the job of a run that Slurm still has, None where it has none; Unavailable without an answer.
 
     One that is completing gets some seconds to leave, unless it is queued again.
@@ -180,7 +180,7 @@ def wait_while_completing(run: RunDir) -> KnownJob | None:
         time.sleep(0.5)
 
 
-def stop_job(run: RunDir, *, at_once: bool, grace_seconds: float) -> None:
+def stop_job(run: RunFolder, *, at_once: bool, grace_seconds: float) -> None:
     """Take a run's job out of the queue, or have its training save and end, and wait until the job has ended."""
     try:
         refresh_jobs([run], with_logs=False)
@@ -212,11 +212,11 @@ def stop_job(run: RunDir, *, at_once: bool, grace_seconds: float) -> None:
         if job.state == "COMPLETING":
             return
         call_scancel(run, job)
-    there = f"ssh {host} " if (host := read_run_place(run.path).host) else ""
+    there = f"ssh {host} " if (host := read_run_location(run.path).host) else ""
     raise Unavailable(f"job {job.number} has not ended", f"Look at it: {there}scontrol show job {job.number}")
 
 
-def _cancel_if_not_training(run: RunDir, job: KnownJob) -> None:
+def _cancel_if_not_training(run: RunFolder, job: KnownJob) -> None:
     """Cancel a job that does not train: one that waits, whose nodes boot, or that may be queued again as it ends."""
     if job.state == "PENDING":
         # Its state may have changed meanwhile: one that trains is to save first.
@@ -225,15 +225,15 @@ def _cancel_if_not_training(run: RunDir, job: KnownJob) -> None:
         _cancel(run, job)
 
 
-def _cancel(run: RunDir, job: KnownJob, *options: str) -> None:
+def _cancel(run: RunFolder, job: KnownJob, *options: str) -> None:
     """Call scancel; Unavailable where slurmctld does not answer, so that nothing was stopped."""
     done = call_scancel(run, job, *options)
     if done.code is None or is_controller_down(done.error):
-        remedy = controller_remedy(read_run_place(run.path).host)
+        remedy = controller_remedy(read_run_location(run.path).host)
         raise Unavailable(f"job {job.number} was not stopped: {done.last_line}", remedy)
 
 
-def call_scancel(run: RunDir, job: KnownJob, *options: str) -> CommandResult:
+def call_scancel(run: RunFolder, job: KnownJob, *options: str) -> CommandResult:
     """Call scancel for a run's job where that was submitted."""
-    host, cluster = read_run_place(run.path).host, (f"--clusters={job.cluster}",) if job.cluster else ()
+    host, cluster = read_run_location(run.path).host, (f"--clusters={job.cluster}",) if job.cluster else ()
     return run_slurm_command(host_address(host), ("scancel", *cluster, *options, job.number))

@@ -31,8 +31,8 @@ from tui_train.places.jobs import cancel_if_impossible, dry_run_job, refresh_job
 from tui_train.places.project_code import code_files
 from tui_train.places.receive_changes import receive_run_changes
 from tui_train.places.remote_start import resolve_unconfirmed_start, start_sent_run
-from tui_train.places.run_copies import remove_copies
-from tui_train.places.run_mirror import update_copy
+from tui_train.places.run_copies import remove_copies_on_hosts
+from tui_train.places.run_mirror import update_local_copy
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME as SLURM_SCRIPT
 from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
@@ -43,12 +43,12 @@ from tui_train.runs import folders, rundir
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.remote_run import (
     read_host_report,
-    read_remote_place,
-    read_run_place,
+    read_remote_location,
+    read_run_location,
     write_host_report,
-    write_run_place,
+    write_run_location,
 )
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.slurm_job import cluster_text, read_queued_job
 from tui_train.runs.start import (
     START_AT_ONCE,
@@ -132,7 +132,7 @@ class Place(Struct, frozen=True):
         plan: Plan,
         interrupts: Interrupts = NO_INTERRUPTS,
         options: StartOptions = START_AT_ONCE,
-    ) -> RunDir:
+    ) -> RunFolder:
         """Write the run folder of these very files, here and there, and start it."""
         self._require_startable()
         if options.when_free:
@@ -145,7 +145,7 @@ class Place(Struct, frozen=True):
         run = rundir.create_run_folder(plan.name, files)
         try:
             if self.host:
-                write_run_place(run.path, create_run_folder_on_host(self.host, run, files))
+                write_run_location(run.path, create_run_folder_on_host(self.host, run, files))
                 interrupts.raise_if_start_interrupted("")
             self._start(run, interrupts, options)
         except TuiTrainError:
@@ -155,7 +155,7 @@ class Place(Struct, frozen=True):
             raise
         return run
 
-    def resume(self, run: RunDir, interrupts: Interrupts = NO_INTERRUPTS, *, when_free: WhenFree = "") -> str:
+    def resume(self, run: RunFolder, interrupts: Interrupts = NO_INTERRUPTS, *, when_free: WhenFree = "") -> str:
         """Start a run again, from its newest checkpoint; return what that does which is not just going on.
 
         One that ended while it waited for GPUs waits again.
@@ -177,7 +177,7 @@ class Place(Struct, frozen=True):
         self._start(run, interrupts, StartOptions(when_free or unfinished_wait_mode(run)), resume=True)
         return restart_note(run)
 
-    def _start(self, run: RunDir, interrupts: Interrupts, options: StartOptions, *, resume: bool = False) -> None:
+    def _start(self, run: RunFolder, interrupts: Interrupts, options: StartOptions, *, resume: bool = False) -> None:
         if not self.name:
             start_run(run, resume=resume, when_free=options.when_free, interrupts=interrupts)
             return
@@ -187,20 +187,20 @@ class Place(Struct, frozen=True):
         else:
             # What cannot be kept here is told by whoever follows the run.
             with suppress(TuiTrainError):
-                update_copy(run)
+                update_local_copy(run)
 
-    def ask_state(self, run: RunDir, *, with_log: bool = True) -> RunStatus:
+    def ask_state(self, run: RunFolder, *, with_log: bool = True) -> RunStatus:
         """Return a run's state as it is now; `with_log`: of one elsewhere, what it wrote is brought here as well."""
         self._require_startable()
         if not self.name:
             return read_status(run)
         if with_log:
-            if why := update_copy(run):
+            if why := update_local_copy(run):
                 raise Unavailable(f"{_unknown_state_text(run)}: {why}", _manual_stop_remedy(run))
             return read_status(run)
         with _adding_last_known_state(run):
             refresh_jobs([run], with_logs=False)
-            place = read_remote_place(run.path)
+            place = read_remote_location(run.path)
             if place is None or read_queued_job(run.path):
                 return read_status(run)
             report = ask_report(place)
@@ -209,14 +209,14 @@ class Place(Struct, frozen=True):
             write_host_report(run.path, report)
         return report.status._replace(host=self.name)
 
-    def stop(self, run: RunDir, *, at_once: bool = False) -> RunStatus:
+    def stop(self, run: RunFolder, *, at_once: bool = False) -> RunStatus:
         """End a run and every process of it, and return its state."""
         self._require_startable()
         if not self.name:
             return stop_run(run, at_once=at_once)
         grace = read_status(run).grace
         with _adding_last_known_state(run):
-            there = read_run_place(run.path)
+            there = read_run_location(run.path)
             try:
                 resolve_unconfirmed_start(run)
             except StartUnderWay:
@@ -230,27 +230,27 @@ class Place(Struct, frozen=True):
             else:
                 ask_stop(there, at_once=at_once, grace_seconds=grace)
         ended = self.ask_state(run, with_log=False)
-        if place := read_remote_place(run.path):
+        if place := read_remote_location(run.path):
             # What does not come is brought by whoever reads the log.
             with suppress(TuiTrainError):
                 receive_run_changes(run, place, within_seconds=_MAX_LAST_LOG_SECONDS)
         return ended
 
-    def remove(self, run: RunDir) -> int:
+    def remove(self, run: RunFolder) -> int:
         """Remove the folder of a run that has ended, on all hosts that it ran on and here; return the bytes freed here.
 
         What it left there is gone for good. Where it is left on one of the other hosts, the first one and this machine
         keep theirs, so that it can be removed again.
         """
-        remove_copies(run)
-        if (there := read_remote_place(run.path)) and not there.shared:
+        remove_copies_on_hosts(run)
+        if (there := read_remote_location(run.path)) and not there.shared:
             with suppress(RunFolderGone):
                 ask_removal(there, ended=True)
         return folders.remove_run(run)
 
-    def removable_size_elsewhere(self, run: RunDir) -> int:
+    def removable_size_elsewhere(self, run: RunFolder) -> int:
         """Return the bytes of a run's folder on its host, 0 without one; Unavailable where it cannot be removed."""
-        there = read_remote_place(run.path)
+        there = read_remote_location(run.path)
         if there is None or there.shared:
             return 0
         try:
@@ -272,9 +272,9 @@ class Place(Struct, frozen=True):
             return remote.run_on_host(self.host, command, seconds, variables, is_cancelled)
         return run_child(command, seconds, variables, is_cancelled=is_cancelled, memory_limit=0)
 
-    def refuse_if_active(self, run: RunDir) -> None:
+    def refuse_if_active(self, run: RunFolder) -> None:
         """Raise Unavailable where a run trains, or left processes; a host that has its very folder is asked."""
-        place = read_remote_place(run.path)
+        place = read_remote_location(run.path)
         folders.refuse_if_active(run, self.ask_state(run, with_log=False) if place and place.shared else None)
 
     def _require_startable(self) -> None:
@@ -295,16 +295,16 @@ def _require_can_wait(*, by_slurm: bool, machine_count: int) -> None:
         raise Unavailable(why, f"{remedy}, or let Slurm start it (--slurm).")
 
 
-def _remove_unstarted(run: RunDir) -> None:
+def _remove_unstarted(run: RunFolder) -> None:
     """Remove the folder of a run that was never started, on its host as well."""
-    if place := read_remote_place(run.path):
+    if place := read_remote_location(run.path):
         with suppress(Unavailable):
             ask_removal(place)
     shutil.rmtree(run.path, ignore_errors=True)
 
 
 @contextmanager
-def _adding_last_known_state(run: RunDir) -> Iterator[None]:
+def _adding_last_known_state(run: RunFolder) -> Iterator[None]:
     """Say of a host that does not answer what was known of its run last, and how it is stopped there."""
     try:
         yield
@@ -312,7 +312,7 @@ def _adding_last_known_state(run: RunDir) -> Iterator[None]:
         raise type(error)(f"{_unknown_state_text(run)}: {error.message}", _manual_stop_remedy(run)) from None
 
 
-def _unknown_state_text(run: RunDir) -> str:
+def _unknown_state_text(run: RunFolder) -> str:
     report, name = read_host_report(run.path), visible(run.name)
     if read_status(run).state == UNCONFIRMED_STATE:
         return f"it is not known whether {name} trains"
@@ -320,9 +320,9 @@ def _unknown_state_text(run: RunDir) -> str:
     return f"it is not known how {name} stands{ago}"
 
 
-def _manual_stop_remedy(run: RunDir) -> str:
+def _manual_stop_remedy(run: RunFolder) -> str:
     """Return how a run is stopped on a host that answers no question."""
-    place = read_remote_place(run.path)
+    place = read_remote_location(run.path)
     if place is None:
         return "Check `squeue`."
     there = f"python3 {shlex.quote(f'{place.folder}/{RUNNER_ZIP_FILE_NAME}')} stop"

@@ -48,7 +48,7 @@ from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.runner.queue.listing import list_cards_in_queue
 from tui_train.runner.system.paths import free_bytes_for_path, why_unwritable
 from tui_train.runs.conflicts import resources_in_use
-from tui_train.runs.remote_run import RunPlace
+from tui_train.runs.remote_run import RunLocation
 from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.recipe.effective_values import user_output_folder
 from tui_train.setup.recipe.given_arguments import likely_input_paths
@@ -255,7 +255,7 @@ def python_named_in_profile(profile: Profile) -> tuple[str, ...]:
 
 def probe_host_facts(host: str, profile: Profile) -> Facts:
     """Return the facts of a host that a profile needs, with what the runs on it that are known here hold."""
-    named = remote.NamedOnHost(
+    named = remote.PathsNamedByPlan(
         pythons=python_named_in_profile(profile),
         paths=profile_paths_to_check(profile),
         files=config_file_paths(profile),
@@ -265,10 +265,10 @@ def probe_host_facts(host: str, profile: Profile) -> Facts:
     facts = remote.read_planning_facts(host, named)
     in_container = profile.container.engine != "none"
     return msgspec.structs.replace(
-        with_local_files(profile, facts),
+        facts_with_local_files(profile, facts),
         engines=container_images.read_engines(run_command_on(host)) if in_container else None,
         images=read_chosen_image(profile, host),
-        resources_in_use=resources_in_use(place=RunPlace(host, "")),
+        resources_in_use=resources_in_use(place=RunLocation(host, "")),
     )
 
 
@@ -276,7 +276,7 @@ def load_machine_file_facts(machine_file: Path, profile: Profile, *, is_node: bo
     """Return the facts in a machine file that a profile needs; of a node, its files are those of this machine."""
     facts = machine_files.load_facts_for_planning(machine_file)
     if not is_node:
-        return with_local_files(profile, facts)
+        return facts_with_local_files(profile, facts)
     return msgspec.structs.replace(
         facts,
         **msgspec.structs.asdict(read_profile_files(profile)),
@@ -286,7 +286,7 @@ def load_machine_file_facts(machine_file: Path, profile: Profile, *, is_node: bo
     )
 
 
-def with_local_files(profile: Profile, facts: Facts) -> Facts:
+def facts_with_local_files(profile: Profile, facts: Facts) -> Facts:
     """Return another machine's facts with the files that a plan needs, as far as they are on this one's disks.
 
     A YAML file and a model may be on both; one that is missing here is no error.

@@ -12,7 +12,7 @@ from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.parse import type_prepared_for_msgspec
 from tui_train.base.secrets import has_surely_secret_format
 from tui_train.base.text import quantity, visible
-from tui_train.base.time_limit import LateError, call_within
+from tui_train.base.time_limit import TimeLimitError, call_within
 from tui_train.channel.session import ask_host
 from tui_train.facts.scripts.project_files import project_file_set
 from tui_train.places.sent_files import HostToSendTo, find_missing_files
@@ -60,7 +60,7 @@ def _read_code_in_time(host: str, script: str) -> tuple[RunCode, bytes]:
 
     try:
         return call_within(_MAX_SECONDS, read)
-    except LateError:
+    except TimeLimitError:
         return RunCode(script=script, problem=f"reading it took more than {_MAX_SECONDS:g} s", is_late=True), b""
 
 

@@ -14,8 +14,8 @@ from tui_train.base.text import size_text, visible
 from tui_train.channel.session import Session
 from tui_train.places.host_questions import HostLine, open_session, parse_host_report, refusal_error
 from tui_train.runner.questions.answer_lines import SENT_FILE_PATTERN
-from tui_train.runs.remote_run import RunPlace, write_host_report
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.remote_run import RunLocation, write_host_report
+from tui_train.runs.rundir import RunFolder
 
 # Bytes of a piece once it is inflated; the runner sends a quarter of that.
 _MAX_PIECE_BYTES = 1 << 20
@@ -26,8 +26,8 @@ DISK_BYTES_LEFT_FREE = 64 << 20
 
 
 def receive_run_changes(
-    run: RunDir,
-    run_place: RunPlace,
+    run: RunFolder,
+    run_location: RunLocation,
     *,
     within_seconds: float | None = None,
     on_session: Callable[[Session], object] = lambda _session: None,
@@ -38,7 +38,7 @@ def receive_run_changes(
     That is when the run has ended, or as soon as all is here if that is to be `within_seconds`. `on_session` gets
     what listens, and `on_answer` is called when the host does. Raises CannotWrite where it cannot be kept.
     """
-    have = None if run_place.shared else _byte_count_by_file(run)
+    have = None if run_location.shared else _byte_count_by_file(run)
     question = {"do": "feed", "have": have, "once": within_seconds is not None}
     answered = False
 
@@ -49,29 +49,29 @@ def receive_run_changes(
             on_answer()
 
     try:
-        with closing(open_session(run_place, question, within_seconds=within_seconds or math.inf)) as session:
+        with closing(open_session(run_location, question, within_seconds=within_seconds or math.inf)) as session:
             on_session(session)
-            why = _receive_lines(run, session, run_place, note_answer)
+            why = _receive_lines(run, session, run_location, note_answer)
     except Unavailable as error:
         why = error.message
     except _BadPieceError as error:
-        why = f"{run_place.host} {error}"
+        why = f"{run_location.host} {error}"
     return answered, why
 
 
-def _byte_count_by_file(run: RunDir) -> dict[str, int]:
+def _byte_count_by_file(run: RunFolder) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in run.path.iterdir() if SENT_FILE_PATTERN.fullmatch(path.name)}
 
 
-def _receive_lines(run: RunDir, session: Session, run_place: RunPlace, on_line: Callable[[], None]) -> str:
+def _receive_lines(run: RunFolder, session: Session, run_location: RunLocation, on_line: Callable[[], None]) -> str:
     """Take lines until the host has sent all, and return why it stopped before, empty where it did not."""
     wrong = ""
     for sent in session.lines(HostLine):
         on_line()
         if sent.end:
             return ""
-        wrong = refusal_error(run_place, sent).message if sent.error else wrong
-        _store_host_line(run, sent, keeps_logs_and_events=not run_place.shared)
+        wrong = refusal_error(run_location, sent).message if sent.error else wrong
+        _store_host_line(run, sent, keeps_logs_and_events=not run_location.shared)
     return wrong or session.failure_text()
 
 
@@ -79,7 +79,7 @@ class _BadPieceError(Exception):
     """A piece of a log that no runner sends."""
 
 
-def _store_host_line(run: RunDir, sent: HostLine, *, keeps_logs_and_events: bool) -> None:
+def _store_host_line(run: RunFolder, sent: HostLine, *, keeps_logs_and_events: bool) -> None:
     """Write a piece of a file, or how the run stands."""
     if SENT_FILE_PATTERN.fullmatch(sent.file):
         if keeps_logs_and_events:
@@ -99,7 +99,7 @@ def _inflate_piece(data: bytes) -> bytes:
     return piece
 
 
-def _write_piece(run: RunDir, name: str, offset: int, data: bytes) -> None:
+def _write_piece(run: RunFolder, name: str, offset: int, data: bytes) -> None:
     """Write bytes at their place in a file that grows; what begins again begins from nothing."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if offset == 0 else 0)
     path = run.path / name

@@ -16,19 +16,19 @@ from tui_train.runs.remote_run import (
     HostReport,
     UnconfirmedStart,
     read_host_report,
-    read_run_place,
+    read_run_location,
     read_unconfirmed_start,
     write_host_report,
     write_unconfirmed_start,
 )
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.slurm_job import KnownJob, known_start_count, write_known_job
 from tui_train.runs.start import StartOptions, launch_script_options
 
 
-def start_sent_run(run: RunDir, options: StartOptions, *, slurm: bool, resume: bool) -> None:
+def start_sent_run(run: RunFolder, options: StartOptions, *, slurm: bool, resume: bool) -> None:
     """Have a run started; Unavailable where it was refused, NoAnswer where that is not known, and it stays so."""
-    place, asked = read_run_place(run.path), UnconfirmedStart(secrets.token_hex(8), slurm=slurm)
+    place, asked = read_run_location(run.path), UnconfirmedStart(secrets.token_hex(8), slurm=slurm)
     launch_options = launch_script_options(run, resume=resume, when_free=options.when_free)
     with lock_run_starts():
         refuse_if_conflicting(run, waits_for_gpus=bool(options.when_free))
@@ -55,12 +55,12 @@ def start_sent_run(run: RunDir, options: StartOptions, *, slurm: bool, resume: b
         raise Unavailable(f"{why}: {visible(answer.said) or 'it does not say why'}", "Fix that, then start again.")
 
 
-def resolve_unconfirmed_start(run: RunDir) -> None:
+def resolve_unconfirmed_start(run: RunFolder) -> None:
     """Ask what became of a start that is not confirmed; NoAnswer where it still is not."""
     asked = read_unconfirmed_start(run.path)
     if asked is None:
         return
-    place = read_run_place(run.path)
+    place = read_run_location(run.path)
     try:
         answer = ask_start(place, asked, only_look=True)
     except RunFolderGone:
@@ -73,7 +73,7 @@ def resolve_unconfirmed_start(run: RunDir) -> None:
     _record_start_outcome(run, asked, answer)
 
 
-def _record_start_outcome(run: RunDir, asked: UnconfirmedStart, answer: HostLine) -> None:
+def _record_start_outcome(run: RunFolder, asked: UnconfirmedStart, answer: HostLine) -> None:
     if answer.started and asked.slurm:
         # Without a number it has begun, and ended by now.
         state, begun = "PENDING" if answer.job else "", known_start_count(run.path)

@@ -8,31 +8,31 @@ from tui_train.channel.ssh import is_host_name
 from tui_train.places.host_questions import RunFolderGone, ask_removable_size, ask_removal
 from tui_train.profile.hosts import host_address
 from tui_train.runs.folders import refuse_if_active
-from tui_train.runs.remote_run import RunPlace, read_run_place
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.remote_run import RunLocation, read_run_location
+from tui_train.runs.rundir import RunFolder
 
 
-def other_hosts_of_run(run: RunDir) -> tuple[str, ...]:
+def other_hosts_of_run(run: RunFolder) -> tuple[str, ...]:
     """Return the hosts beside the first one that a run was started on, as that one reaches them."""
     hosts = run.plan().get("hosts")
     names = hosts[1:] if isinstance(hosts, list) and _was_started(run) else []
     return tuple(name for name in names if isinstance(name, str) and is_host_name(name))
 
 
-def _was_started(run: RunDir) -> bool:
+def _was_started(run: RunFolder) -> bool:
     """Return whether the run may have been started; no start has made copies of one that was not."""
-    place = read_run_place(run.path)
+    place = read_run_location(run.path)
     return run.events_file.exists() or bool(place.host and not place.shared)
 
 
-def remove_copies(run: RunDir) -> None:
+def remove_copies_on_hosts(run: RunFolder) -> None:
     """Remove the copies of a run that has ended; Unavailable names the hosts on which they are left, and why.
 
     A host that sees the very folder of the first one has none: something was started in it.
     """
     if not (hosts := other_hosts_of_run(run)):
         return
-    place = read_run_place(run.path)
+    place = read_run_location(run.path)
     if place.host and not place.shared:
         with suppress(RunFolderGone):
             ask_removable_size(place)
@@ -42,7 +42,7 @@ def remove_copies(run: RunDir) -> None:
     left: list[str] = []
     for host in hosts:
         try:
-            ask_removal(RunPlace(host, place.folder), asking_host=asking_host)
+            ask_removal(RunLocation(host, place.folder), asking_host=asking_host)
         except RunFolderGone:
             continue
         except Unavailable as error:

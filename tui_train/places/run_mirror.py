@@ -7,8 +7,8 @@ from tui_train.base.errors import CannotWrite, TuiTrainError
 from tui_train.channel.session import Session
 from tui_train.places.jobs import refresh_jobs
 from tui_train.places.receive_changes import UPDATE_TIMEOUT_SECONDS, receive_run_changes
-from tui_train.runs.remote_run import RunPlace, read_remote_place, read_unconfirmed_start
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.remote_run import RunLocation, read_remote_location, read_unconfirmed_start
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.slurm_job import read_queued_job, status_in_queue
 
 _RETRY_PAUSES_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a lost connection is made again
@@ -21,10 +21,10 @@ class RunMirror:
     `on_problem` is called with what is wrong, and with an empty text once the host, or Slurm, answers again.
     """
 
-    def __init__(self, run: RunDir, on_problem: Callable[[str], object]) -> None:
+    def __init__(self, run: RunFolder, on_problem: Callable[[str], object]) -> None:
         """Begin to follow where the run is on another host or in a queue."""
         self._run, self._on_problem = run, on_problem
-        self._place = read_remote_place(run.path)
+        self._place = read_remote_location(run.path)
         self._closed = threading.Event()
         self._session: Session | None = None
         self._thread = threading.Thread(target=self._keep_current, daemon=True)
@@ -69,7 +69,7 @@ class RunMirror:
                 self._on_problem(why)
             self._closed.wait(pause)
 
-    def _receive_updates(self, place: RunPlace) -> tuple[bool, str]:
+    def _receive_updates(self, place: RunLocation) -> tuple[bool, str]:
         """Take what the host sends; return whether that went well at first, and why it stopped, empty at the end."""
         try:
             answered, why = receive_run_changes(
@@ -85,12 +85,12 @@ class RunMirror:
             session.kill()
 
 
-def update_copy(run: RunDir) -> str:
+def update_local_copy(run: RunFolder) -> str:
     """Bring a run's copy here up to date now; return why that was not possible, empty where it was.
 
     Raises CannotWrite where it cannot be kept here.
     """
-    job, place = read_queued_job(run.path), read_remote_place(run.path)
+    job, place = read_queued_job(run.path), read_remote_location(run.path)
     why = _refresh_job(run)
     # Where Slurm has answered, what its job wrote is here.
     if place is None or (job and not why) or read_unconfirmed_start(run.path):
@@ -99,7 +99,7 @@ def update_copy(run: RunDir) -> str:
     return why or _failure_text(place, lost)
 
 
-def _refresh_job(run: RunDir) -> str:
+def _refresh_job(run: RunFolder) -> str:
     """Ask what became of a start, and of the run's job; return why there is no answer, empty where there is one."""
     try:
         refresh_jobs([run])
@@ -108,6 +108,6 @@ def _refresh_job(run: RunDir) -> str:
     return ""
 
 
-def _failure_text(place: RunPlace, why: str) -> str:
+def _failure_text(place: RunLocation, why: str) -> str:
     """Return why a host sends nothing more, by its name; empty for nothing."""
     return why if not why or why.startswith(place.host) else f"{place.host} does not answer: {why}"

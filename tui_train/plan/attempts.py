@@ -70,7 +70,7 @@ def build_attempt(
 
 def attempt_output_folder(setup: Setup) -> CommandWord:
     """Return the output folder: attempts that cannot resume from the others' checkpoints get a separate one."""
-    first, effective = setup.first_effective_profile, setup.effective_profile
+    first, effective = setup.effective_profile_of_first_attempt, setup.effective_profile
     suffix = "" if effective.recipe.layers == first.recipe.layers else f"-{effective.recipe.layers}-layers"
     suffix += "" if effective.trainer.strategy == first.trainer.strategy else f"-{effective.trainer.strategy}"
     suffix += "-8bit" if effective.recipe.optimizer_8bit and not first.recipe.optimizer_8bit else ""

@@ -217,7 +217,7 @@ def batch_arithmetic_text(setup: Setup, job: LauncherJob) -> str:
     if recipe.micro_batch is None:
         return visible(f"{processes}, batch: {effective[0].source}")
     # A changed batch no longer comes from the source.
-    first = setup.first_effective_profile.recipe
+    first = setup.effective_profile_of_first_attempt.recipe
     unchanged = (recipe.micro_batch, recipe.global_batch) == (first.micro_batch, first.global_batch)
     with_source = [
         value for value in effective if unchanged and value.source not in {"", "default", SCRIPT_OWN_VALUE_SOURCE_TEXT}

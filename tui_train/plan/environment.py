@@ -24,7 +24,7 @@ from tui_train.setup.recipe.placeholder_values import (
     PlaceholderValue,
     fill_placeholders,
     placeholder_words,
-    takes_project_as_argument,
+    takes_trackio_project_as_argument,
 )
 from tui_train.setup.setup import Setup
 from tui_train.trainers import nemo, trainer_has_own_field
@@ -109,7 +109,7 @@ def _tracker_settings(setup: Setup) -> list[EnvSetting]:
         settings.append(EnvSetting("WANDB_DIR", word_in_run_dir(""), why, "profile"))
     if "wandb" in chosen and tracking.project:
         settings.append(EnvSetting("WANDB_PROJECT", tracking.project, "the project at W&B", "profile"))
-    if "trackio" in chosen and tracking.project and not takes_project_as_argument(setup.toolchain):
+    if "trackio" in chosen and tracking.project and not takes_trackio_project_as_argument(setup.toolchain):
         settings.append(EnvSetting("TRACKIO_PROJECT", tracking.project, "the project of Trackio", "profile"))
     return settings
 

@@ -292,7 +292,7 @@ def describe_model_folder(
     }
 
 
-def read(environment: dict[str, str], seconds: float = MAX_READ_SECONDS) -> dict[str, object]:
+def describe_hub_cache(environment: dict[str, str], seconds: float = MAX_READ_SECONDS) -> dict[str, object]:
     """Return the cache that these environment variables name, and the models in it within some seconds."""
     folder = hub_cache_folder(environment)
     offline = next((environment[name] for name in OFFLINE_VARIABLES if environment.get(name)), "")

@@ -45,18 +45,18 @@ def start_detached(run_dir: str, options: Sequence[str], end_after: int = 0) -> 
     return Process(pid, process_start_ticks(pid) or 0)
 
 
-def has_reported_start(run_dir: str, earlier_event_count: int, launcher: Process) -> bool:
+def has_reported_start(run_dir: str, earlier_event_count: int, launch_process: Process) -> bool:
     """Return whether a launch.sh has reported its start; another start of the same folder may come between, and win."""
     new = events.read_events(run_dir)[earlier_event_count:]
-    return any(event.event == "run_started" and is_or_descends_from(event.pid, launcher.pid) for event in new)
+    return any(event.event == "run_started" and is_or_descends_from(event.pid, launch_process.pid) for event in new)
 
 
-def wait_until_reported(run_dir: str, earlier_event_count: int, launcher: Process, pause: Callable[[], object]) -> bool:
+def wait_until_reported(run_dir: str, earlier_event_count: int, launch_process: Process, pause: Callable[[], object]) -> bool:
     """Wait until a launch.sh has reported its start, with a `pause` after each look; False where it ended without."""
     while True:
         # In this order: it may report itself and end between the two.
-        gone = not launcher.is_alive
-        if has_reported_start(run_dir, earlier_event_count, launcher):
+        gone = not launch_process.is_alive
+        if has_reported_start(run_dir, earlier_event_count, launch_process):
             return True
         if gone:
             return False
@@ -64,7 +64,7 @@ def wait_until_reported(run_dir: str, earlier_event_count: int, launcher: Proces
 
 
 def end_unreported_start(
-    launcher: Process, has_reported: Callable[[], bool], is_hurried: Callable[[], bool] = lambda: False
+    launch_process: Process, has_reported: Callable[[], bool], is_hurried: Callable[[], bool] = lambda: False
 ) -> None:
     """End a launch.sh that is about to start, and wait for its end, or until it has reported itself after all.
 
@@ -76,8 +76,8 @@ def end_unreported_start(
             return
         deadline = time.monotonic() + _MAX_END_SECONDS
         with contextlib.suppress(PermissionError):
-            send_signal(launcher, number)
-        while launcher.is_alive and time.monotonic() < deadline and not (is_hurried() and number == signal.SIGTERM):
+            send_signal(launch_process, number)
+        while launch_process.is_alive and time.monotonic() < deadline and not (is_hurried() and number == signal.SIGTERM):
             if has_reported():
                 return
             time.sleep(_POLL_SECONDS)

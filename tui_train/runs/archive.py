@@ -29,7 +29,7 @@ from tui_train.runner.queue.reasons import HAS_CARD_TEXT, runs_and_users_in_reas
 from tui_train.runner.run_folder.fill_config import filled_config_path
 from tui_train.runner.system.safe_open import open_folder, open_regular_file
 from tui_train.runs.run_code import CODE_FILE_NAME, PATCH_FILE_NAME
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 
 # Bytes of the start and the end of a log; the middle is left out.
@@ -60,7 +60,7 @@ class _PlannedFiles(Struct, frozen=True):
     nemo: _PlannedFile | None = None
 
 
-def masked_archive_entries(run: RunDir, machine_text: str) -> tuple[ArchiveEntry, ...]:
+def masked_archive_entries(run: RunFolder, machine_text: str) -> tuple[ArchiveEntry, ...]:
     """Return the files of a run's archive, without secrets and names of users and hosts.
 
     `machine_text` is the text of a machine file, empty for none.
@@ -77,7 +77,7 @@ def masked_archive_entries(run: RunDir, machine_text: str) -> tuple[ArchiveEntry
     return tuple(entries)
 
 
-def _lines_that_name_others(run: RunDir, texts: Iterable[tuple[str, str]]) -> list[str]:
+def _lines_that_name_others(run: RunFolder, texts: Iterable[tuple[str, str]]) -> list[str]:
     """Return the lines of a run in which its supervisor names runs and users of others."""
     logs = (text for name, text in texts if name.rpartition("/")[2] == LAUNCH_LOG_NAME)
     return [event.why for event in run.events()] + [
@@ -120,12 +120,12 @@ def already_exists_error(path: Path) -> AlreadyExists:
     return AlreadyExists(f"{visible(str(path))} already exists", "Choose another name, or replace it (--force).")
 
 
-def archive_stem(run: RunDir) -> str:
+def archive_stem(run: RunFolder) -> str:
     """Return the name of a run's archive, without its suffix."""
     return make_name_masker(platform.node())(f"tui-train-{run.name}")
 
 
-def _about_json_text(run: RunDir) -> str:
+def _about_json_text(run: RunFolder) -> str:
     status = read_status(run)
     about = {
         "tui-train": __version__,
@@ -143,7 +143,7 @@ def _communication_test_results() -> Iterator[tuple[str, str]]:
         yield "communication.json", msgspec.json.format(msgspec.json.encode(kept), indent=2).decode() + "\n"
 
 
-def _run_file_texts(run: RunDir) -> Iterator[tuple[str, str]]:
+def _run_file_texts(run: RunFolder) -> Iterator[tuple[str, str]]:
     """Yield the files of the run folder, including those of other machines, by name.
 
     They are opened relative to the folder's descriptor without following links, so that none leads outside.
@@ -170,7 +170,7 @@ def _matching_file_names(folder: int, pattern: str) -> list[str]:
     return sorted(fnmatch.filter(os.listdir(folder), pattern))
 
 
-def _rendered_file_names(run: RunDir) -> set[str]:
+def _rendered_file_names(run: RunFolder) -> set[str]:
     """Return the names of the files beside launch.sh, without runner.pyz, which is the same for all runs."""
     try:
         files = msgspec.convert(run.plan(), type_prepared_for_msgspec(_PlannedFiles))
@@ -212,7 +212,7 @@ def _without_truncated_line(piece: bytes, *, is_head: bool) -> bytes:
     return piece[ends[0] if ends else _BYTES_DROPPED_AT_CUT :]
 
 
-def _known_secrets(run: RunDir) -> frozenset[str]:
+def _known_secrets(run: RunFolder) -> frozenset[str]:
     """Return known secret values: of variables with secret names, in the environment and profile, and of arguments."""
     values = {value for name, value in os.environ.items() if secrets.is_secret_name(name)}
     try:

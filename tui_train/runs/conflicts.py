@@ -14,22 +14,22 @@ from tui_train.base.text import visible
 from tui_train.facts.machine.exclusive_resources import is_port_in_use, path_and_real_path, resource_conflict_text
 from tui_train.facts.types import ResourcesInUse
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runs.remote_run import RunPlace, read_run_place
-from tui_train.runs.rundir import RunDir, list_runs
+from tui_train.runs.remote_run import RunLocation, read_run_location
+from tui_train.runs.rundir import RunFolder, list_runs
 from tui_train.runs.script_outputs import output_paths_in_script_arguments
-from tui_train.runs.status import may_still_write, read_listed_run
+from tui_train.runs.status import may_training_still_write, read_listed_run
 
 _MAX_TRIALS_CHECKED = 32
 _LOCK_POLL_SECONDS = 0.05
 
 
-def resources_in_use(wanted_port: int = 0, place: RunPlace | None = None) -> tuple[ResourcesInUse, ...]:
+def resources_in_use(wanted_port: int = 0, place: RunLocation | None = None) -> tuple[ResourcesInUse, ...]:
     """Return the resources of training runs, also without a supervisor; and `wanted_port` if another program uses it.
 
     Of a `place` on a host they are those of the runs there that are known here, also one of which it is not known
     whether it trains.
     """
-    place = place or RunPlace("", "")
+    place = place or RunLocation("", "")
     trains = ((run, _status_while_training(run, place)) for run in (*list_runs(), *_newest_trial_runs()))
     resources = [
         _with_script_output_paths(replace(planned_resources(run), gpus=_gpus_in_use(run, status)), run)
@@ -42,24 +42,24 @@ def resources_in_use(wanted_port: int = 0, place: RunPlace | None = None) -> tup
     return tuple(resources)
 
 
-def _status_while_training(run: RunDir, place: RunPlace) -> RunStatus | None:
+def _status_while_training(run: RunFolder, place: RunLocation) -> RunStatus | None:
     """Return the state of a run that trains there, or waits to; a process left by a finished one does not count."""
-    status = read_listed_run(run).status if read_run_place(run.path).is_on_same_machine(place) else None
-    return status if status and may_still_write(status) else None
+    status = read_listed_run(run).status if read_run_location(run.path).is_on_same_machine(place) else None
+    return status if status and may_training_still_write(status) else None
 
 
-def _gpus_in_use(run: RunDir, status: RunStatus) -> tuple[str, ...]:
+def _gpus_in_use(run: RunFolder, status: RunStatus) -> tuple[str, ...]:
     """Return the UUIDs of the GPUs that a live run has: none while it waits for them."""
     return () if status.state == "waiting" else status.gpus or planned_resources(run).gpus
 
 
-def _newest_trial_runs() -> Iterator[RunDir]:
+def _newest_trial_runs() -> Iterator[RunFolder]:
     """Yield the newest trials; only these may still be running."""
     folders = sorted(trials_folder().glob("*/trial-*"), key=lambda path: path.parent.name)
-    yield from map(RunDir, folders[-_MAX_TRIALS_CHECKED:])
+    yield from map(RunFolder, folders[-_MAX_TRIALS_CHECKED:])
 
 
-def planned_resources(run: RunDir) -> ResourcesInUse:
+def planned_resources(run: RunFolder) -> ResourcesInUse:
     """Return the resources of a run, as far as its plan names them."""
     plan = run.plan()
     gpus, output, port = plan.get("gpus"), plan.get("output"), plan.get("port")
@@ -71,17 +71,17 @@ def planned_resources(run: RunDir) -> ResourcesInUse:
     )
 
 
-def _with_script_output_paths(planned: ResourcesInUse, run: RunDir) -> ResourcesInUse:
+def _with_script_output_paths(planned: ResourcesInUse, run: RunFolder) -> ResourcesInUse:
     """Return a run's resources with what its script may write to by the names of its arguments."""
     own = (each for path in output_paths_in_script_arguments(run) for each in path_and_real_path(path))
     return replace(planned, outputs=(*planned.outputs, *own))
 
 
-def refuse_if_conflicting(run: RunDir, *, waits_for_gpus: bool = False) -> None:
+def refuse_if_conflicting(run: RunFolder, *, waits_for_gpus: bool = False) -> None:
     """Raise Unavailable if a run conflicts with a live one; GPUs are no conflict where it waits for them."""
     wanted = planned_resources(run)
     wanted = replace(wanted, gpus=()) if waits_for_gpus else wanted
-    for other in resources_in_use(wanted.port, read_run_place(run.path)):
+    for other in resources_in_use(wanted.port, read_run_location(run.path)):
         if other.run != wanted.run and (words := resource_conflict_text(wanted, other)):
             raise Unavailable(words, _conflict_remedy(other))
 

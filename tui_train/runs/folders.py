@@ -13,11 +13,11 @@ from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system.folder_usage import folder_usage
 from tui_train.runs import incomplete_runs
 from tui_train.runs.conflicts import lock_run_starts
-from tui_train.runs.rundir import MAX_NOTE_LENGTH, RunDir, folder_name_slug, label_in_run_name
+from tui_train.runs.rundir import MAX_NOTE_LENGTH, RunFolder, folder_name_slug, label_in_run_name
 from tui_train.runs.status import read_status
 
 
-def refuse_if_active(run: RunDir, status: RunStatus | None = None) -> None:
+def refuse_if_active(run: RunFolder, status: RunStatus | None = None) -> None:
     """Raise Unavailable where a run trains, or left processes; BadInput where its folder is not in the runs folder.
 
     `status` is how it stands (None: as it is known here).
@@ -41,7 +41,7 @@ def refuse_if_active(run: RunDir, status: RunStatus | None = None) -> None:
         raise Unavailable(f"{name} {state}", f"Stop it first: tui-train stop {name}")
 
 
-def remove_run(run: RunDir) -> int:
+def remove_run(run: RunFolder) -> int:
     """Remove a run's folder and return the bytes that were freed; nothing is removed where not all of it can be."""
     with lock_run_starts():
         refuse_if_active(run)
@@ -62,7 +62,7 @@ def remove_run(run: RunDir) -> int:
     return taken.size
 
 
-def rename_run(run: RunDir, name: str) -> RunDir:
+def rename_run(run: RunFolder, name: str) -> RunFolder:
     """Give a run another name and return it; the time with which its id begins stays."""
     with lock_run_starts():
         refuse_if_active(run)
@@ -70,10 +70,10 @@ def rename_run(run: RunDir, name: str) -> RunDir:
         if target == run.path:
             return run
         _rename_unless_started(run, target)
-    return RunDir(target)
+    return RunFolder(target)
 
 
-def renamed_run_folder(run: RunDir, name: str) -> Path:
+def renamed_run_folder(run: RunFolder, name: str) -> Path:
     """Return the folder of a run by another name; BadInput for what is no name, AlreadyExists where it is taken."""
     wanted = folder_name_slug(label_in_run_name(name))
     if not wanted:
@@ -85,17 +85,17 @@ def renamed_run_folder(run: RunDir, name: str) -> Path:
     return target
 
 
-def _rename_unless_started(run: RunDir, target: Path) -> None:
+def _rename_unless_started(run: RunFolder, target: Path) -> None:
     """Rename a run's folder, and take that back where launch.sh was started meanwhile."""
     with raising_cannot_write(run.path):
         run.path.rename(target)
-    if read_status(RunDir(target)).live:
+    if read_status(RunFolder(target)).live:
         with raising_cannot_write(run.path):
             target.rename(run.path)
         raise Unavailable(f"{visible(run.name)} was started just now", "Stop the run first.")
 
 
-def write_note(run: RunDir, text: str) -> None:
+def write_note(run: RunFolder, text: str) -> None:
     """Keep a line about a run in its folder; an empty one removes it."""
     require_short_note(text)
     line = " ".join(text.split())

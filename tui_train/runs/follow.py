@@ -25,9 +25,9 @@ from tui_train.runs.ranks import (
     parse_rank_devices,
     process_group_ranks,
 )
-from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
+from tui_train.runs.rundir import MAX_PLAN_BYTES, RunFolder
 from tui_train.runs.slow_rank import SlowRankReader
-from tui_train.runs.status import may_still_write, read_status, waiting_or_end_reason
+from tui_train.runs.status import may_training_still_write, read_status, waiting_or_end_reason
 
 _POLL_SECONDS = 0.15
 _UNSUPERVISED_POLL_SECONDS = 1.0
@@ -115,7 +115,7 @@ class RankReader:
             self.rank_differences = differences_from_plan(self.ranks, self._plan)
 
 
-def read_attempt_ranks(run: RunDir, attempt_number: int) -> RankReader:
+def read_attempt_ranks(run: RunFolder, attempt_number: int) -> RankReader:
     """Return the ranks in the first lines of one attempt."""
     planned = _with_assigned_gpus(_read_planned_ranks(run), read_status(run))
     reader = RankReader(run.attempt_log(attempt_number), planned)
@@ -124,7 +124,7 @@ def read_attempt_ranks(run: RunDir, attempt_number: int) -> RankReader:
 
 
 def follow_lines(
-    run: RunDir,
+    run: RunFolder,
     *,
     on_attempt: Callable[[AttemptStatus], None] = lambda _: None,
     on_wait: Callable[[str], None] = lambda _: None,
@@ -152,7 +152,7 @@ def follow_lines(
             printed = newer[0].number
             tail = LogTail(run.attempt_log(printed))
             continue
-        if not may_still_write(status):
+        if not may_training_still_write(status):
             if tail and tail.unfinished_line:
                 yield tail.unfinished_line
             return
@@ -160,9 +160,9 @@ def follow_lines(
         time.sleep(_poll_pause_seconds(status))
 
 
-def wait_for_end(run: RunDir) -> RunStatus:
+def wait_for_end(run: RunFolder) -> RunStatus:
     """Wait until the run has ended, and return its status."""
-    while may_still_write(status := read_status(run)):
+    while may_training_still_write(status := read_status(run)):
         time.sleep(_poll_pause_seconds(status))
     return status
 
@@ -172,7 +172,7 @@ def _poll_pause_seconds(status: RunStatus) -> float:
     return _UNSUPERVISED_POLL_SECONDS if status.trains_unsupervised else _POLL_SECONDS
 
 
-def follow_snapshots(run: RunDir, is_cancelled: Callable[[], bool]) -> Iterator[RunSnapshot]:
+def follow_snapshots(run: RunFolder, is_cancelled: Callable[[], bool]) -> Iterator[RunSnapshot]:
     """Yield snapshots of a run's newest attempt, at most about seven times a second, until the run has ended.
 
     If the log grows faster than it is read, only its end is read.
@@ -182,7 +182,7 @@ def follow_snapshots(run: RunDir, is_cancelled: Callable[[], bool]) -> Iterator[
     while not is_cancelled():
         status = read_status(run)
         follower.read(status)
-        snapshot, ended = follower.snapshot(status), not may_still_write(status) and follower.is_all_read
+        snapshot, ended = follower.snapshot(status), not may_training_still_write(status) and follower.is_all_read
         if ended or snapshot != last_snapshot:
             yield snapshot
         last_snapshot = snapshot
@@ -194,7 +194,7 @@ def follow_snapshots(run: RunDir, is_cancelled: Callable[[], bool]) -> Iterator[
 class _RunFollower:
     """Reads the logs of a run: the newest attempt's, and the last steps of the earlier ones."""
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunFolder) -> None:
         self._run = run
         self._titles, self._reading, self._plan = (
             run.attempt_titles(),
@@ -263,7 +263,7 @@ class _RunFollower:
             attempt_number=reader.number,
             has_output=reader.has_output,
             # Of one that waits again, the log is that of its attempt before.
-            quiet_minutes=reader.silence.minutes() if may_still_write(status) and not status.never_had_turn else 0,
+            quiet_minutes=reader.silence.minutes() if may_training_still_write(status) and not status.never_had_turn else 0,
             seconds_left=None if status.never_had_turn else reader.seconds_left(),
             steps_per_second=reader.steps_per_second(),
             ranks=reader.ranks.ranks,
@@ -292,14 +292,14 @@ class _RunFollower:
 
 
 def read_progress(
-    run: RunDir, attempts: Sequence[AttemptStatus], *, last_bytes: int | None = _LOG_TAIL_BYTES
+    run: RunFolder, attempts: Sequence[AttemptStatus], *, last_bytes: int | None = _LOG_TAIL_BYTES
 ) -> Progress:
     """Return how far some attempts of a run got, from the ends of their logs; None: from their whole logs."""
     return _read_progress_and_last_steps(run, attempts, run.log_reading_options(), last_bytes)[0]
 
 
 def _read_progress_and_last_steps(
-    run: RunDir, attempts: Sequence[AttemptStatus], reading: LogReadingOptions, last_bytes: int | None = _LOG_TAIL_BYTES
+    run: RunFolder, attempts: Sequence[AttemptStatus], reading: LogReadingOptions, last_bytes: int | None = _LOG_TAIL_BYTES
 ) -> tuple[Progress, dict[int, int]]:
     """Return the progress of attempts, in their order, and the last step of each: of many ends, the newest are read."""
     progress, last_steps = Progress(), {}
@@ -421,7 +421,7 @@ def _with_assigned_gpus(plan: PlannedRanks, status: RunStatus) -> PlannedRanks:
     return structs.replace(plan, gpus=status.gpus) if status.gpus else plan
 
 
-def _read_planned_ranks(run: RunDir) -> PlannedRanks:
+def _read_planned_ranks(run: RunFolder) -> PlannedRanks:
     try:
         return parse_planned_ranks(read_regular_file(run.plan_file, MAX_PLAN_BYTES))
     except OSError:

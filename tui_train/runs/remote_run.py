@@ -20,7 +20,7 @@ _MAX_FILE_BYTES = 1 << 20
 _StructType = TypeVar("_StructType")
 
 
-class RunPlace(Struct, frozen=True):
+class RunLocation(Struct, frozen=True):
     """The place of a run: the host's name for ssh, and the folder there."""
 
     host: str
@@ -30,7 +30,7 @@ class RunPlace(Struct, frozen=True):
     node: str = ""
     """Identifies the host among machines, also after a reboot."""
 
-    def is_on_same_machine(self, other: "RunPlace") -> bool:
+    def is_on_same_machine(self, other: "RunLocation") -> bool:
         """Return whether both are on one machine, which may have several names, or one of the nodes of a name."""
         return self.host == other.host or self.node == other.node != ""
 
@@ -60,9 +60,9 @@ class UnconfirmedStart(Struct, frozen=True):
     slurm: bool = False
 
 
-def read_remote_place(run_folder: Path) -> RunPlace | None:
+def read_remote_location(run_folder: Path) -> RunLocation | None:
     """Return where the run of a folder is, None for this machine."""
-    place = read_struct_file(run_folder / PLACE_FILE_NAME, RunPlace)
+    place = read_struct_file(run_folder / PLACE_FILE_NAME, RunLocation)
     if place is None or not place.shared:
         return place
     if place.node == lasting_machine_identity():
@@ -71,14 +71,14 @@ def read_remote_place(run_folder: Path) -> RunPlace | None:
     return structs.replace(place, folder=str(PurePosixPath(place.folder).with_name(run_folder.name)))
 
 
-def write_run_place(run_folder: Path, place: RunPlace) -> None:
+def write_run_location(run_folder: Path, place: RunLocation) -> None:
     """Write the place of a run."""
     write_struct_file(run_folder / PLACE_FILE_NAME, place)
 
 
-def read_run_place(run_folder: Path) -> RunPlace:
+def read_run_location(run_folder: Path) -> RunLocation:
     """Return where the run of a folder is: on the host with an empty name where it is on this machine."""
-    return read_remote_place(run_folder) or RunPlace("", str(run_folder))
+    return read_remote_location(run_folder) or RunLocation("", str(run_folder))
 
 
 def read_host_report(run_folder: Path) -> HostReport | None:
@@ -95,7 +95,7 @@ def read_unconfirmed_start(run_folder: Path) -> UnconfirmedStart | None:
     """Return the start of a run that is not confirmed, None where there is none."""
     asked = read_struct_file(run_folder / START_FILE, UnconfirmedStart)
     # A machine that shares the folder with who asked it knows what it has started.
-    own = asked and not asked.slurm and read_remote_place(run_folder) is None
+    own = asked and not asked.slurm and read_remote_location(run_folder) is None
     return None if own else asked
 
 
@@ -124,7 +124,7 @@ def write_struct_file(path: Path, value: Struct) -> None:
 
 def last_known_remote_status(run_folder: Path) -> RunStatus | None:
     """Return the last reported state of a run on another machine, None for a run on this one."""
-    place = read_remote_place(run_folder)
+    place = read_remote_location(run_folder)
     if place is None:
         return None
     if place.shared and (found := state.read_status(str(run_folder))).state != "new":
@@ -133,12 +133,12 @@ def last_known_remote_status(run_folder: Path) -> RunStatus | None:
     return (report.status if report else RunStatus("new"))._replace(host=place.host)
 
 
-def is_output_in_shared_run_folder(place: RunPlace, output: str) -> bool:
+def is_output_in_shared_run_folder(place: RunLocation, output: str) -> bool:
     """Return whether a run's output is in its folder, which both machines have."""
     return place.shared and not output.startswith(("/", "~"))
 
 
 def local_output_folder(run_folder: Path, output: str) -> Path:
     """Return where a run's output folder is on this machine: one of a host is in the run folder once it is fetched."""
-    folder, place = output or "output", read_remote_place(run_folder)
+    folder, place = output or "output", read_remote_location(run_folder)
     return run_folder / (Path(folder).name if place and not is_output_in_shared_run_folder(place, folder) else folder)

@@ -9,8 +9,8 @@ from msgspec import Meta, Struct
 
 from tui_train.base.parse import Unparsable, parse_json_as, read_file_to_parse
 from tui_train.base.text import names_text, quantity, visible
-from tui_train.runs.remote_run import read_run_place
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.remote_run import read_run_location
+from tui_train.runs.rundir import RunFolder
 
 CODE_FILE_NAME, PATCH_FILE_NAME = "code.json", "code.diff"
 _MAX_CODE_FILE_BYTES = 4 << 20
@@ -110,7 +110,7 @@ def read_run_code(run_folder: Path) -> RunCode | None:
         return None
 
 
-def labelled_code_texts(run: RunDir) -> tuple[tuple[str, str], ...]:
+def labelled_code_texts(run: RunFolder) -> tuple[tuple[str, str], ...]:
     """Return what is known of the code of a run, each a label and safe words; nothing without code of the user's."""
     if (code := read_run_code(run.path)) is None:
         return ()
@@ -118,13 +118,13 @@ def labelled_code_texts(run: RunDir) -> tuple[tuple[str, str], ...]:
     if code.left_out:
         texts.append(("Not kept", code.left_out_text))
     if code.commit:
-        there = read_run_place(run.path).folder if code.host else str(run.path)
+        there = read_run_location(run.path).folder if code.host else str(run.path)
         label = f"Restore on {visible(code.host)}" if code.host else "Restore"
         texts.append((label, visible(code.restore_command(there))))
     return tuple(texts)
 
 
-def late_code_text(run_folder: Path) -> str:
+def code_not_kept_in_time_text(run_folder: Path) -> str:
     """Return in a line what a run does not keep of its code because reading it took too long; empty for nothing."""
     code = read_run_code(run_folder)
     if code is None or not code.is_late:
@@ -133,7 +133,7 @@ def late_code_text(run_folder: Path) -> str:
     return f"The {what} not kept with the run: {visible(code.problem)}"
 
 
-def file_states(code: RunCode) -> Mapping[str, str]:
+def state_text_by_changed_file(code: RunCode) -> Mapping[str, str]:
     """Return what is known of each file that differs from the commit, by its name, in words."""
     states = {file.name: f"changed {file.id[:_SHORT_ID_LENGTH]}" if file.id else "deleted" for file in code.changed}
     return {**states, **{file.name: f"not kept: {visible(file.why)}" for file in code.left_out}}

@@ -1,4 +1,4 @@
-"""RunDir: the paths of a run folder, the interface between a training and its viewers."""
+"""RunFolder: the paths of a run folder, the interface between a training and its viewers."""
 
 import os
 import re
@@ -51,7 +51,7 @@ _RUN_NUMBER_LIMIT = 10**9
 _MAX_NUMBER_FILE_BYTES = 16
 
 
-class RunDir(Struct, frozen=True):
+class RunFolder(Struct, frozen=True):
     """The paths of one run folder."""
 
     path: Path
@@ -95,7 +95,7 @@ class RunDir(Struct, frozen=True):
         return self.path / events.JOURNAL_FILE_NAME
 
     @property
-    def launcher_log(self) -> Path:
+    def launch_log(self) -> Path:
         """The output of launch.sh when started in the background (launcher log)."""
         return self.path / LAUNCH_LOG_NAME
 
@@ -167,7 +167,7 @@ def label_in_run_name(name: str) -> str:
     return name if match is None or match[2] is None else match[2]
 
 
-def create_run_folder(name: str, files: Sequence[RenderedFile]) -> RunDir:
+def create_run_folder(name: str, files: Sequence[RenderedFile]) -> RunFolder:
     """Create a run folder atomically and return it; CannotWrite if that fails."""
     parent = runs_folder()
     with raising_cannot_write(parent):
@@ -178,7 +178,7 @@ def create_run_folder(name: str, files: Sequence[RenderedFile]) -> RunDir:
     try:
         with raising_cannot_write(beside), incomplete_runs.lock_while_creating(beside):
             write_run_files(beside, (*files, RenderedFile(incomplete_runs.RUN_NUMBER_FILE_NAME, f"{number}\n")))
-            return RunDir(_create_first_free_folder(name, parent, beside.rename))
+            return RunFolder(_create_first_free_folder(name, parent, beside.rename))
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
@@ -240,7 +240,7 @@ def export_plan_files(folder: Path, files: Sequence[RenderedFile], *, overwrite:
     return targets
 
 
-def find_run(reference: str, *, by_profile: bool = True) -> RunDir:
+def find_run(reference: str, *, by_profile: bool = True) -> RunFolder:
     """Return a run by id, prefix of an id, `last`, or folder; NotFound if there is none.
 
     With `by_profile` the name of a profile means its newest run.
@@ -248,7 +248,7 @@ def find_run(reference: str, *, by_profile: bool = True) -> RunDir:
     if "/" in reference or reference in {".", ".."}:
         folder = expand_home(reference).absolute()
         if is_run_folder(folder):
-            return RunDir(folder)
+            return RunFolder(folder)
         raise NotFound(
             f"{visible(str(folder))} is not a run folder: it has no {LAUNCH_SCRIPT_FILE_NAME}", "See `tui-train runs`."
         )
@@ -264,7 +264,7 @@ def find_run(reference: str, *, by_profile: bool = True) -> RunDir:
             f"{visible(reference)} matches {len(matching)} runs", f"Be more specific: {visible(matching[0].name)}, …."
         )
     if reference and is_run_folder(Path(reference)):
-        return RunDir(Path(reference).absolute())
+        return RunFolder(Path(reference).absolute())
     if (
         by_profile
         and reference
@@ -274,7 +274,7 @@ def find_run(reference: str, *, by_profile: bool = True) -> RunDir:
     raise NotFound(f"there is no run {visible(reference)}", "See `tui-train runs`.")
 
 
-def find_run_with_result(reference: str) -> RunDir:
+def find_run_with_result(reference: str) -> RunFolder:
     """Return a run as find_run does; `RUN@STEP` is the run whose result is its checkpoint of that step."""
     name, _, step = reference.rpartition("@")
     if not (name and step.isascii() and step.isdigit() and len(step) <= _MAX_STEP_DIGITS and int(step)):
@@ -282,12 +282,12 @@ def find_run_with_result(reference: str) -> RunDir:
     return structs.replace(find_run(name), checkpoint=int(step))
 
 
-def _is_run_of_profile(run: RunDir, profile: str) -> bool:
+def _is_run_of_profile(run: RunFolder, profile: str) -> bool:
     """Tell whether a run has a profile's name, or was planned from it."""
     return run.label == folder_name_slug(profile) or run.plan().get("name") == profile
 
 
-def list_runs() -> tuple[RunDir, ...]:
+def list_runs() -> tuple[RunFolder, ...]:
     """Return all runs in the runs folder, newest first."""
     try:
         folders = [path for path in runs_folder().iterdir() if path.name[0] != "." and is_run_folder(path)]
@@ -295,10 +295,10 @@ def list_runs() -> tuple[RunDir, ...]:
         return ()
     # Not by name alone, whose local time can go back.
     folders.sort(key=lambda folder: (run_number(folder), folder.name), reverse=True)
-    return tuple(map(RunDir, folders))
+    return tuple(map(RunFolder, folders))
 
 
-def runs_newest_first_by_name() -> tuple[RunDir, ...]:
+def runs_newest_first_by_name() -> tuple[RunFolder, ...]:
     """Return what looks like runs by the time in their names, newest first: a guess, which takes no look into them."""
     folder = runs_folder()
     try:
@@ -306,7 +306,7 @@ def runs_newest_first_by_name() -> tuple[RunDir, ...]:
             names = [entry.name for entry in entries if entry.name[0] != "." and entry.is_dir()]
     except OSError:
         return ()
-    return tuple(RunDir(folder / name) for name in sorted(names, reverse=True))
+    return tuple(RunFolder(folder / name) for name in sorted(names, reverse=True))
 
 
 def runs_folder_mtime_ns() -> int:

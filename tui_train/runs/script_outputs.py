@@ -11,7 +11,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.facts.scripts.script_source import read_source
 from tui_train.profile import store
 from tui_train.profile.types import Profile
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.setup.recipe.given_arguments import given_arguments, likely_output_paths
 from tui_train.trainers import trainer_has_own_field
 
@@ -30,7 +30,7 @@ _TRAINING_STATE_FILE_PATTERN = re.compile(
 )
 
 
-def output_paths_in_script_arguments(run: RunDir) -> tuple[str, ...]:
+def output_paths_in_script_arguments(run: RunFolder) -> tuple[str, ...]:
     """Return the paths of arguments by whose names the script may write there."""
     profile = _profile_starting_script(run)
     if profile is None:
@@ -39,7 +39,7 @@ def output_paths_in_script_arguments(run: RunDir) -> tuple[str, ...]:
     return tuple(str(_working_folder(profile) / path) for path in paths if "\0" not in path)
 
 
-def argument_folders_written_since(run: RunDir, since: float) -> tuple[Path, ...]:
+def argument_folders_written_since(run: RunFolder, since: float) -> tuple[Path, ...]:
     """Return the folders in which something was written since then (seconds since 1970), in the arguments' order."""
     profile = _profile_starting_script(run)
     if profile is None:
@@ -53,7 +53,7 @@ def argument_folders_written_since(run: RunDir, since: float) -> tuple[Path, ...
     )
 
 
-def weights_files_written(run: RunDir, since: float, until: float, folders: Iterable[Path]) -> tuple[Path, ...]:
+def weights_files_written(run: RunFolder, since: float, until: float, folders: Iterable[Path]) -> tuple[Path, ...]:
     """Return files that are weights by their names, in the folders and below where the script starts, newest first.
 
     `since` and `until` are seconds since 1970.
@@ -73,7 +73,7 @@ def weights_files_written(run: RunDir, since: float, until: float, folders: Iter
     )
 
 
-def _profile_starting_script(run: RunDir) -> Profile | None:
+def _profile_starting_script(run: RunFolder) -> Profile | None:
     """Return a run's profile, None where it cannot be read or starts no script."""
     try:
         profile = store.load_profile_file(str(run.profile))

@@ -14,8 +14,8 @@ from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system.safe_open import read_bounded
 from tui_train.runs.remote_run import (
     read_host_report,
-    read_remote_place,
-    read_run_place,
+    read_remote_location,
+    read_run_location,
     read_struct_file,
     write_struct_file,
 )
@@ -83,12 +83,12 @@ def status_in_queue(folder: Path) -> RunStatus | None:
     # Near its time limit it has saved, and is about to be queued again.
     begun, again = _start_count_and_if_near_limit(folder)
     waits = job.state != "COMPLETING" and begun == job.starts
-    return RunStatus("queued", host=cluster_text(read_run_place(folder).host)) if waits or again else None
+    return RunStatus("queued", host=cluster_text(read_run_location(folder).host)) if waits or again else None
 
 
 def _start_count_and_if_near_limit(folder: Path) -> tuple[int, bool]:
     """Return how often a run was started, and whether its last start was ended near the time limit."""
-    place = read_remote_place(folder)
+    place = read_remote_location(folder)
     if place and not place.shared:
         last = read_host_report(folder)
         return (last.starts, last.limit and last.status.state == "stopped") if last else (0, False)
@@ -119,7 +119,7 @@ def status_if_cancelled_in_queue(folder: Path) -> RunStatus | None:
     job = read_known_job(folder)
     if job is None or job.state or not job.ended.startswith("CANCELLED") or known_start_count(folder):
         return None
-    return RunStatus("stopped", exit_code=_CANCELLED_EXIT_CODE, host=cluster_text(read_run_place(folder).host))
+    return RunStatus("stopped", exit_code=_CANCELLED_EXIT_CODE, host=cluster_text(read_run_location(folder).host))
 
 
 def slurm_end_reason(run_folder: Path) -> str:
@@ -131,7 +131,7 @@ def slurm_end_reason(run_folder: Path) -> str:
     job = read_known_job(run_folder)
     if job is None:
         return ""
-    if node := _node_lost_without_word(run_folder, job):
+    if node := _node_lost_before_writing_end(run_folder, job):
         return f"its node {node} was lost"
     if not job.state and job.ended.startswith("CANCELLED"):
         waited = " while it waited" if job.starts == known_start_count(run_folder) else ""
@@ -158,7 +158,7 @@ def _node_end_reason(run_folder: Path) -> str:
     return visible(f"Slurm ended it on {node}: {why.lower()}")
 
 
-def _node_lost_without_word(run_folder: Path, job: KnownJob) -> str:
+def _node_lost_before_writing_end(run_folder: Path, job: KnownJob) -> str:
     """Return the first node of a job, where it was lost with all that would have written the end of its last start."""
     again = job.state == "PENDING" and 0 < job.starts == known_start_count(run_folder)
     if not again and job.ended != "NODE_FAIL":

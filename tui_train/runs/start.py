@@ -25,7 +25,7 @@ from tui_train.runner.system.safe_open import open_regular_file
 from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.results.resuming import resume_mode, resume_or_restart_remedy
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
@@ -52,7 +52,7 @@ _POLL_SECONDS = 0.02
 
 
 def start_run(
-    run: RunDir, *, resume: bool = False, when_free: WhenFree = "", interrupts: Interrupts = NO_INTERRUPTS
+    run: RunFolder, *, resume: bool = False, when_free: WhenFree = "", interrupts: Interrupts = NO_INTERRUPTS
 ) -> None:
     """Start a run's launch.sh and return once it has reported itself; Unavailable carries what it said instead.
 
@@ -70,12 +70,12 @@ def start_run(
         _start_launch_script(run, interrupts, launch_script_options(run, resume=resume, when_free=when_free))
 
 
-def has_nothing_left_to_train(run: RunDir) -> bool:
+def has_nothing_left_to_train(run: RunFolder) -> bool:
     """Tell whether a run has finished that another start would only resume at its end."""
     return resume_mode(run) in {"told", "by itself"} and read_status(run).state == "finished"
 
 
-def restart_note(run: RunDir) -> str:
+def restart_note(run: RunFolder) -> str:
     """Return in words what another start does that is more, or less, than going on; empty where it just goes on."""
     resume = resume_mode(run)
     words = {
@@ -89,20 +89,20 @@ def restart_note(run: RunDir) -> str:
     return " ".join(notes)
 
 
-def _is_started_by_hand(run: RunDir) -> bool:
+def _is_started_by_hand(run: RunFolder) -> bool:
     """Return whether each of several machines is started by hand."""
     plan = run.plan()
     return plan.get("nodes") not in {None, 1} and not plan.get("hosts") and not plan.get("slurm")
 
 
-def launch_script_options(run: RunDir, *, resume: bool, when_free: WhenFree) -> tuple[str, ...]:
+def launch_script_options(run: RunFolder, *, resume: bool, when_free: WhenFree) -> tuple[str, ...]:
     """Return the options of launch.sh: that it resumes is said where it does not by itself."""
     resumes = resume and _is_started_by_hand(run) and resume_mode(run) == "told"
     waits = {"chosen": ("--when-free",), "any": ("--when-free=any",), "": ()}[when_free]
     return (*(("--resume",) if resumes else ()), *waits)
 
 
-def unfinished_wait_mode(run: RunDir) -> WhenFree:
+def unfinished_wait_mode(run: RunFolder) -> WhenFree:
     """Return for which GPUs the last start of a run was still waiting when it ended; empty: it was not."""
     if not read_status(run).never_had_turn:
         return ""
@@ -110,7 +110,7 @@ def unfinished_wait_mode(run: RunDir) -> WhenFree:
     return "any" if waits == "any" else "chosen"
 
 
-def _start_launch_script(run: RunDir, interrupts: Interrupts, options: Sequence[str]) -> None:
+def _start_launch_script(run: RunFolder, interrupts: Interrupts, options: Sequence[str]) -> None:
     if shutil.which("bash") is None:
         raise Unavailable("bash was not found", "Install bash.")
     if (status := read_status(run)).trains_unsupervised:
@@ -118,14 +118,14 @@ def _start_launch_script(run: RunDir, interrupts: Interrupts, options: Sequence[
         remedy = f"End these processes first: tui-train stop {visible(run.name)}"
         raise Unavailable(f"processes of an earlier start still train: {pids}", remedy)
     earlier_event_count = len(run.events())
-    with raising_cannot_write(run.launcher_log):
-        run.launcher_log.touch()
-        offset = _launcher_log_size(run.launcher_log)
-    launcher = start_detached(str(run.path), options)
-    if _wait_for_report(run, launcher, earlier_event_count, interrupts):
+    with raising_cannot_write(run.launch_log):
+        run.launch_log.touch()
+        offset = _launch_log_size(run.launch_log)
+    launch_process = start_detached(str(run.path), options)
+    if _wait_for_report(run, launch_process, earlier_event_count, interrupts):
         return
     interrupts.raise_if_start_interrupted(run.name if earlier_event_count else "")
-    output = launcher_log_text(run.launcher_log, offset)
+    output = launch_log_text(run.launch_log, offset)
     if not output:
         # On a full disk it cannot even write that it cannot write.
         full = shutil.disk_usage(run.path).free < _MIN_FREE_BYTES
@@ -133,7 +133,7 @@ def _start_launch_script(run: RunDir, interrupts: Interrupts, options: Sequence[
     raise Unavailable(f"the run did not start: {output}", "Fix that, then start the run again.")
 
 
-def _launcher_log_size(log: Path) -> int:
+def _launch_log_size(log: Path) -> int:
     """Return the size of launch.sh's log; Unavailable for a pipe or the like, at which launch.sh would wait."""
     try:
         with open_regular_file(log) as file:
@@ -144,7 +144,7 @@ def _launcher_log_size(log: Path) -> int:
         ) from None
 
 
-def launcher_log_text(log: Path, offset: int = 0) -> str:
+def launch_log_text(log: Path, offset: int = 0) -> str:
     """Return what launch.sh has written from an offset on, safe to show."""
     try:
         with open_regular_file(log) as file:
@@ -154,12 +154,12 @@ def launcher_log_text(log: Path, offset: int = 0) -> str:
         return f"{visible(str(log))} cannot be read: {read_error_reason(error)}"
 
 
-def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, interrupts: Interrupts) -> bool:
+def _wait_for_report(run: RunFolder, launch_process: Process, earlier_event_count: int, interrupts: Interrupts) -> bool:
     """Wait until a launch.sh reports itself, or ends: tell which. Ends it where the waiting is broken off.
 
     Raises StartInterrupted where a signal was noted and it had reported itself when it ended.
     """
-    where = (str(run.path), earlier_event_count, launcher)
+    where = (str(run.path), earlier_event_count, launch_process)
     reported = partial(has_reported_start, *where)
 
     def pause() -> None:
@@ -170,11 +170,11 @@ def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, i
     try:
         return wait_until_reported(*where, pause)
     except _SignalReceived:
-        end_unreported_start(launcher, reported, lambda: interrupts.again)
+        end_unreported_start(launch_process, reported, lambda: interrupts.again)
     except BaseException:
         # It may have reported itself by now: then its training gets its time to save, like any other.
         with suppress(OSError, ValueError):
-            end_unreported_start(launcher, reported)
+            end_unreported_start(launch_process, reported)
             if reported():
                 _stop_started_run(run, NO_INTERRUPTS)
         raise
@@ -187,7 +187,7 @@ def _wait_for_report(run: RunDir, launcher: Process, earlier_event_count: int, i
     )
 
 
-def _stop_started_run(run: RunDir, interrupts: Interrupts) -> str:
+def _stop_started_run(run: RunFolder, interrupts: Interrupts) -> str:
     """End a run that had started when a signal came, and return its state; another signal takes its grace away."""
     interrupts.report(f"stopping {visible(run.name)}: it gets its time to save; Ctrl-C ends it at once")
 

@@ -12,8 +12,8 @@ from tui_train.base.text import visible
 from tui_train.runner.run_folder import state
 from tui_train.runner.run_folder.events import JournalEvent
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
-from tui_train.runs.remote_run import last_known_remote_status, read_run_place, read_unconfirmed_start
-from tui_train.runs.rundir import RunDir, list_runs
+from tui_train.runs.remote_run import last_known_remote_status, read_run_location, read_unconfirmed_start
+from tui_train.runs.rundir import RunFolder, list_runs
 from tui_train.runs.slurm_job import (
     cluster_text,
     queue_reason_text,
@@ -24,7 +24,7 @@ from tui_train.runs.slurm_job import (
 )
 
 
-def read_status(run: RunDir, logged: tuple[JournalEvent, ...] | None = None) -> RunStatus:
+def read_status(run: RunFolder, logged: tuple[JournalEvent, ...] | None = None) -> RunStatus:
     """Return the current status of a run; of one on another host or in a queue, as it was heard last.
 
     `logged` are its events, where they are read already.
@@ -35,12 +35,12 @@ def read_status(run: RunDir, logged: tuple[JournalEvent, ...] | None = None) -> 
     there = last_known_remote_status(run.path)
     known = there or state.read_status(str(run.path), logged)
     if asked:
-        host = read_run_place(run.path).host
+        host = read_run_location(run.path).host
         return known._replace(state=UNCONFIRMED_STATE, host=cluster_text(host) if asked.slurm else host)
     return known._replace(host=cluster_text(known.host)) if there and read_known_job(run.path) else known
 
 
-def waiting_or_end_reason(run: RunDir, status: RunStatus) -> str:
+def waiting_or_end_reason(run: RunFolder, status: RunStatus) -> str:
     """Return why a run waits, or what ended it before it was done, as far as that is no failure of its own."""
     if status.state == "queued":
         return queue_reason_text(run.path)
@@ -51,12 +51,12 @@ def waiting_or_end_reason(run: RunDir, status: RunStatus) -> str:
     return "while it waited" if status.never_had_turn else slurm_end_reason(run.path)
 
 
-def may_still_write(status: RunStatus) -> bool:
+def may_training_still_write(status: RunStatus) -> bool:
     """Return whether a run's training may still write, with its supervisor or after that was killed."""
     return status.live or status.trains_unsupervised
 
 
-def energy_used_and_if_all_metered(run: RunDir, status: RunStatus) -> tuple[float | None, bool]:
+def energy_used_and_if_all_metered(run: RunFolder, status: RunStatus) -> tuple[float | None, bool]:
     """Return what the cards of a run drew in its attempts, in joules (None: not metered), and whether all were metered.
 
     Other machines have folders of their own below the run's, where that is shared.
@@ -67,12 +67,12 @@ def energy_used_and_if_all_metered(run: RunDir, status: RunStatus) -> tuple[floa
     return (sum(known), all(attempt.all_metered for attempt in ended)) if known else (None, False)
 
 
-def other_machine_folders(run: RunDir) -> list[Path]:
+def other_machine_folders(run: RunFolder) -> list[Path]:
     """Return the folders of a run's other machines, where those share the run folder."""
     return [path for path in sorted(run.path.glob("node-*")) if path.is_dir()]
 
 
-def steps_made(last_logged_step: int, steps: int, state: str) -> int:
+def made_step_count(last_logged_step: int, steps: int, state: str) -> int:
     """Return the steps of a run by its last one: a finished script that counts them from 0 has made one more."""
     return steps if state == "finished" and 0 < last_logged_step == steps - 1 else last_logged_step
 
@@ -88,7 +88,7 @@ def training_seconds(status: RunStatus) -> float | None:
 class ListedRun(Struct, frozen=True, kw_only=True):
     """A run in a list: `status` is None if unknown, `damage` is what cannot be read."""
 
-    run: RunDir
+    run: RunFolder
     status: RunStatus | None
     damage: str = ""
 
@@ -98,7 +98,7 @@ class ListedRun(Struct, frozen=True, kw_only=True):
         return self.status is not None and (self.status.live or bool(self.status.leftover))
 
 
-def read_listed_run(run: RunDir) -> ListedRun:
+def read_listed_run(run: RunFolder) -> ListedRun:
     """Return a run with its state, or with the reason why that cannot be read."""
     try:
         events, damage = run.read_events()
@@ -110,7 +110,7 @@ def read_listed_run(run: RunDir) -> ListedRun:
         return ListedRun(run=run, status=None, damage=visible(f"{type(error).__name__}: {error}")[:200])
 
 
-def read_live_runs(candidates: Iterable[RunDir]) -> tuple[RunDir, ...]:
+def read_live_runs(candidates: Iterable[RunFolder]) -> tuple[RunFolder, ...]:
     """Return the runs among some whose supervisor works, or will; none of those that cannot be read."""
     listed = map(read_listed_run, candidates)
     return tuple(each.run for each in listed if each.status and each.status.live)

@@ -10,7 +10,7 @@ from tui_train.runner.run_folder import state
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.stop import stop_run_and_processes as end
 from tui_train.runner.system.refused import Refused
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 
 # The driver frees memory shortly after the process has ended.
@@ -19,7 +19,7 @@ _MAX_MEMORY_RELEASE_SECONDS = 5.0
 _MAX_UNANSWERED_MEMORY_QUERIES = 2
 
 
-def stop_run(run: RunDir, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> RunStatus:
+def stop_run(run: RunFolder, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> RunStatus:
     """Stop a run with all its processes, and return its state; `while_waiting` is called while that takes time.
 
     It gets its grace period to save, which a second stop joins; with `at_once` it does not.

@@ -48,7 +48,7 @@ MODEL_SIZE_PLACEHOLDERS = frozenset({"layers", "hidden_size", "ffn_hidden_size",
 _PARTS_SHARED_BY_ATTEMPTS = (
     "toolchain", "gpu_verdicts", "gpus", "device", "launcher", "first_machine_processes", "world_size", "model_copies",
     "communication_backend", "launcher_config", "preset", "trainer", "accepted_placeholders", "effective_values",
-    "first_effective_profile", "ladder_context",
+    "effective_profile_of_first_attempt", "ladder_context",
 )  # fmt: skip
 _MACHINE_PARTS_SHARED_BY_ATTEMPTS = _PARTS_SHARED_BY_ATTEMPTS[: _PARTS_SHARED_BY_ATTEMPTS.index("preset")]
 
@@ -141,11 +141,11 @@ class Setup:
     @cached_property
     def launcher(self) -> LauncherName:
         """The launcher that starts the processes."""
-        cards = self._chosen_cards[:1] if self.is_alone_by_default else self._chosen_cards
+        cards = self._chosen_cards[:1] if self.starts_one_process_by_default else self._chosen_cards
         return choose_profile_launcher(self.profile, cards, reads_ranks=bool(self.line_needing_ranks_text))
 
     @cached_property
-    def is_alone_by_default(self) -> bool:
+    def starts_one_process_by_default(self) -> bool:
         """Whether the script surely makes no process group, and nothing is chosen that takes several processes."""
         profile, source = self.profile, self.script_source
         return (
@@ -298,7 +298,7 @@ class Setup:
         )
 
     @cached_property
-    def first_effective_profile(self) -> Profile:
+    def effective_profile_of_first_attempt(self) -> Profile:
         """The effective profile of the first attempt."""
         return self.effective_profile
 

@@ -193,7 +193,7 @@ class Finetune(Trainer):
             module=f"trl.scripts.{chosen.method}",
             eval_batch=8,
             defaults={
-                **{name: value for name, value in FINETUNE_DEFAULTS.items() if name not in _unused_defaults(chosen)},
+                **{name: value for name, value in FINETUNE_DEFAULTS.items() if name not in _defaults_unused_by_method(chosen)},
                 **({} if chosen.method == "sft" else _PREFERENCE_METHOD_DEFAULTS),
                 "learning_rate": default_learning_rate(chosen),
             },
@@ -294,7 +294,7 @@ def _batch_arguments(settings: FinetuneSettings) -> tuple[PresetArgument, ...]:
     return (PresetArgument((f"--per_device_eval_batch_size={generations_in_force(settings)}",)),)
 
 
-def _unused_defaults(settings: FinetuneSettings) -> frozenset[str]:
+def _defaults_unused_by_method(settings: FinetuneSettings) -> frozenset[str]:
     return frozenset({"sequence_length"}) if generates_answers(settings) else frozenset()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tui_train import __version__
-from tui_train.actions.evaluate import newest_kept_evaluation
+from tui_train.actions.evaluate import newest_stored_evaluation
 from tui_train.actions.publish import DataFile, Publication
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import duration_text, grouped_digits, loss_text, size_text
@@ -17,14 +17,14 @@ from tui_train.facts import yaml_documents
 from tui_train.profile import fields, store
 from tui_train.profile.types import Finetune, Profile
 from tui_train.runs.follow import read_progress
-from tui_train.runs.remote_run import read_remote_place
+from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.results.result import RunResult, StepLoss
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.trainers import trainer_has_own_field
 from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
 from tui_train.views.evaluation import mean_score_texts, verdict_text
-from tui_train.views.model_card import CardFacts, is_hub_id
+from tui_train.views.model_card import ModelCardFacts, is_hub_id
 from tui_train.views.run_settings import effective_settings
 
 _METHOD_LABELS = {"sft": "supervised fine-tuning (SFT)", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
@@ -43,7 +43,7 @@ _NOT_SHOWN_VALUES = frozenset({"", "not used", SCRIPT_OWN_VALUE_SOURCE_TEXT, "th
 _DATASET_ARGUMENTS = ("--dataset_name", "--dataset-name")
 
 
-def load_run_profile(run: RunDir) -> Profile:
+def load_run_profile(run: RunFolder) -> Profile:
     """Return the profile of a run, an empty one where it cannot be read."""
     try:
         return store.load_profile_file(str(run.profile))
@@ -51,13 +51,13 @@ def load_run_profile(run: RunDir) -> Profile:
         return Profile()
 
 
-def read_card_facts(publication: Publication, profile: Profile, data: tuple[DataFile, ...]) -> CardFacts:
+def read_model_card_facts(publication: Publication, profile: Profile, data: tuple[DataFile, ...]) -> ModelCardFacts:
     """Return what the card of a result says."""
     run, weights = publication.run, publication.weights
     finetune = profile.finetune if trainer_has_own_field(profile, "finetune") else None
     home = Path("~").expanduser()
     paths = (run.path, weights.path, publication.result.base, *profile.trainer.data, profile.trainer.script, home)
-    return CardFacts(
+    return ModelCardFacts(
         repo=publication.repo,
         base=publication.base,
         revision=publication.revision,
@@ -98,7 +98,7 @@ def _labelled_facts(
     ):
         if last:
             yield label, _losses_text(last, best)
-    if evaluation := newest_kept_evaluation(run, publication.weights):
+    if evaluation := newest_stored_evaluation(run, publication.weights):
         what, own, other = mean_score_texts(evaluation)
         scores = f"{what[0].upper()}{what[1:]}: {own}; {evaluation.other_name}: {other}."
         yield "Evaluation", f"{verdict_text(evaluation)} {scores} {evaluation.note}"
@@ -110,7 +110,7 @@ def _labelled_facts(
     if result.energy_text:
         yield "Energy of the GPUs", result.energy_text
     yield "Hardware", _hardware_text(plan)
-    versions = {} if read_remote_place(run.path) or publication.options.python else publication.hub.versions
+    versions = {} if read_remote_location(run.path) or publication.options.python else publication.hub.versions
     software = (f"{name} {version}" for name, version in versions.items())
     yield "Software", ", ".join((*software, f"tui-train {__version__}"))
 
@@ -152,7 +152,7 @@ def _attempt_of_plan(plan: Mapping[str, Any], position: int) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _labelled_settings(run: RunDir, profile: Profile) -> Iterator[tuple[str, str]]:
+def _labelled_settings(run: RunFolder, profile: Profile) -> Iterator[tuple[str, str]]:
     """Yield the settings that were chosen, and those that a repetition needs, as the last attempt had them."""
     plan, attempts = run.plan(), read_status(run).attempts
     edits = _attempt_of_plan(plan, attempts[-1].position).get("edits") if attempts else {}

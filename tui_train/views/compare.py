@@ -17,8 +17,8 @@ from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import LogTail
-from tui_train.runs.run_code import RunCode, file_states, read_run_code
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.run_code import RunCode, state_text_by_changed_file, read_run_code
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status, training_seconds
 from tui_train.views import plain_text
 from tui_train.views.metrics import metric_value_text, ordered_metrics, summarize_metric
@@ -56,7 +56,7 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
     keys, none where its profile cannot be read.
     """
 
-    run: RunDir
+    run: RunFolder
     status: RunStatus
     progress: Progress
     settings: dict[str, EffectiveSetting] = {}
@@ -116,7 +116,7 @@ class ComparisonRow(Struct, frozen=True, kw_only=True):
         return len(set(self.cells)) > 1
 
 
-def read_compared_runs(runs: Sequence[RunDir]) -> tuple[ComparedRun, ...]:
+def read_compared_runs(runs: Sequence[RunFolder]) -> tuple[ComparedRun, ...]:
     """Return runs as they are compared; BadInput where there are fewer than two, or too many."""
     if not 2 <= len(runs) <= len(RUN_LETTERS):
         raise BadInput(f"{quantity(len(runs), 'run')} cannot be compared", f"Name 2 to {len(RUN_LETTERS)} runs.")
@@ -171,7 +171,7 @@ def differing_setting_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonR
     return _differing_setting_rows([each.settings for each in compared])
 
 
-def settings_changed_between(before: RunDir, run: RunDir) -> tuple[ComparisonRow, ...]:
+def settings_changed_between(before: RunFolder, run: RunFolder) -> tuple[ComparisonRow, ...]:
     """Return the settings in which a run differs from an earlier one; none where a profile cannot be read."""
     settings = [_read_settings(each)[1] for each in (before, run)]
     return _differing_setting_rows(settings) if all(settings) else ()
@@ -193,7 +193,7 @@ def differing_code_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow,
     """Return in what the code of the runs differs: their commit, and files that were changed since."""
     codes = [each.code for each in compared]
     commits = tuple((code.short_commit or "unknown") if code else "-" for code in codes)
-    states = [file_states(code) if code else {} for code in codes]
+    states = [state_text_by_changed_file(code) if code else {} for code in codes]
     names = sorted({name for each in states for name in each})
     rows = [ComparisonRow(label="Commit", cells=commits)]
     for name in names:
@@ -224,7 +224,7 @@ def faster_run_sentence(compared: Sequence[ComparedRun]) -> str:
     return ""
 
 
-def _read_compared_run(run: RunDir) -> ComparedRun:
+def _read_compared_run(run: RunFolder) -> ComparedRun:
     status, (profile, settings) = read_status(run), _read_settings(run)
     plan = run.plan()
     global_batch = plan.get("global_batch")
@@ -242,7 +242,7 @@ def _read_compared_run(run: RunDir) -> ComparedRun:
     )
 
 
-def _read_settings(run: RunDir) -> tuple[Profile | None, dict[str, EffectiveSetting]]:
+def _read_settings(run: RunFolder) -> tuple[Profile | None, dict[str, EffectiveSetting]]:
     """Return the profile of a run and its settings in effect; None and none where it cannot be read."""
     try:
         profile = store.load_profile_file(str(run.profile))
@@ -252,7 +252,7 @@ def _read_settings(run: RunDir) -> tuple[Profile | None, dict[str, EffectiveSett
     return profile, effective_settings(profile, run.plan(), document)
 
 
-def _attempt_spans(run: RunDir, status: RunStatus) -> tuple[AttemptSpan, ...]:
+def _attempt_spans(run: RunFolder, status: RunStatus) -> tuple[AttemptSpan, ...]:
     spans, begin = [], 0.0
     for attempt in status.attempts:
         seconds = (
@@ -265,7 +265,7 @@ def _attempt_spans(run: RunDir, status: RunStatus) -> tuple[AttemptSpan, ...]:
     return tuple(spans)
 
 
-def _attempt_memory_peak(run: RunDir, attempt: AttemptStatus) -> int:
+def _attempt_memory_peak(run: RunFolder, attempt: AttemptStatus) -> int:
     peak = 0.0
     for line in LogTail(run.attempt_log(attempt.number), last_bytes=_LOG_TAIL_BYTES).remaining_lines():
         if "mem" in line or "max allocated" in line:

@@ -24,7 +24,7 @@ _TRL_MODEL_PATTERN = re.compile(r'(pipeline\("[\w-]+", model=)"[^"\n]*"')
 _TRL_UNKNOWN_BASE_TEXT = "[None](https://huggingface.co/None)"
 
 
-class CardFacts(Struct, frozen=True, kw_only=True):
+class ModelCardFacts(Struct, frozen=True, kw_only=True):
     """What a card says of a result that goes into `repo`.
 
     `base` is the base model's id on the Hub (empty: none is known there), `license` what its card says of the licence;
@@ -44,17 +44,17 @@ class CardFacts(Struct, frozen=True, kw_only=True):
     local_paths: tuple[str, ...] = ()
 
 
-class WrittenCard(Struct, frozen=True):
+class WrittenModelCard(Struct, frozen=True):
     """The card that lies beside the weights: the values of its head, and its text; empty for none."""
 
     head: dict[str, Any] = {}
     text: str = ""
 
 
-def model_card_text(facts: CardFacts, written: WrittenCard) -> str:
+def model_card_text(facts: ModelCardFacts, written: WrittenModelCard) -> str:
     """Return the card of a result, without secrets and local paths."""
     is_kept = bool(written.text.strip()) and _UNFILLED_FORM_TEXT not in written.text
-    before, heading, after = (_completed_text(facts, written.text) if is_kept else _own_text(facts)).partition(
+    before, heading, after = (_completed_text(facts, written.text) if is_kept else _generated_card_text(facts)).partition(
         _CITATIONS_HEADING
     )
     body = "\n\n".join((before.strip(), "\n".join(_run_section_lines(facts)))) + "\n"
@@ -62,7 +62,7 @@ def model_card_text(facts: CardFacts, written: WrittenCard) -> str:
     return mask_secrets(f"---\n{head}\n---\n\n{body}{heading}{after}")[0]
 
 
-def _head_lines(facts: CardFacts, written: dict[str, Any]) -> Iterator[str]:
+def _head_lines(facts: ModelCardFacts, written: dict[str, Any]) -> Iterator[str]:
     """Yield the head's lines; JSON's texts are YAML's too."""
     pipeline = facts.pipeline or _text(written.get("pipeline_tag"))
     values = {
@@ -86,7 +86,7 @@ def is_hub_id(text: str) -> bool:
     return text.count("/") == 1 and hub_cache.is_valid_model_id(text)
 
 
-def _absolute_license_link(facts: CardFacts, text: str) -> str:
+def _absolute_license_link(facts: ModelCardFacts, text: str) -> str:
     """Return a value of a licence; a link to a file of the base model's repository leads there."""
     is_link = text == facts.license.get("license_link")
     return f"https://huggingface.co/{facts.base}/blob/main/{text}" if is_link and "://" not in text else text
@@ -108,7 +108,7 @@ def _texts(value: Any) -> list[str]:
     )
 
 
-def _completed_text(facts: CardFacts, text: str) -> str:
+def _completed_text(facts: ModelCardFacts, text: str) -> str:
     """Return a card's text with what its writer did not know: the repository, and the base where that was a folder."""
     text = _TRL_TITLE_PATTERN.sub(lambda _: f"# Model Card for {_repo_name(facts)}", text, count=1)
     text = _TRL_MODEL_PATTERN.sub(lambda match: f'{match[1]}"{facts.repo}"', text)
@@ -118,7 +118,7 @@ def _completed_text(facts: CardFacts, text: str) -> str:
     return text
 
 
-def _own_text(facts: CardFacts) -> str:
+def _generated_card_text(facts: ModelCardFacts) -> str:
     kind = "adapter" if facts.is_adapter else "model"
     of = f", fine-tuned from {base}" if (base := _base_text(facts)) else ""
     text = f"# {_repo_name(facts)}\n\nThis is {'an' if facts.is_adapter else 'a'} {kind}{of}.\n"
@@ -128,15 +128,15 @@ def _own_text(facts: CardFacts) -> str:
     return text
 
 
-def _repo_name(facts: CardFacts) -> str:
+def _repo_name(facts: ModelCardFacts) -> str:
     return facts.repo.rpartition("/")[2]
 
 
-def _base_text(facts: CardFacts) -> str:
+def _base_text(facts: ModelCardFacts) -> str:
     return f"[{facts.base}](https://huggingface.co/{facts.base})" if facts.base else ""
 
 
-def _run_section_lines(facts: CardFacts) -> Iterator[str]:
+def _run_section_lines(facts: ModelCardFacts) -> Iterator[str]:
     yield "## The training run"
     yield ""
     rows = list(facts.facts)

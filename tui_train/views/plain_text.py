@@ -31,7 +31,7 @@ from tui_train.profile.secret_values import find_profile_secrets
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runs.remote_run import read_host_report, read_remote_place
+from tui_train.runs.remote_run import read_host_report, read_remote_location
 from tui_train.runs.status import ListedRun, training_seconds, waiting_or_end_reason
 from tui_train.trainers.finetune import supported_tuning_labels
 
@@ -212,7 +212,7 @@ def listed_run_row(listed: ListedRun) -> tuple[str, ...]:
     damaged = ", damaged" if listed.damage else ""
     why = waiting_or_end_reason(listed.run, status)
     queue_note = f" ({why})" if why else ""
-    place = read_remote_place(listed.run.path) if status.live else None
+    place = read_remote_location(listed.run.path) if status.live else None
     report = read_host_report(listed.run.path) if place and not place.shared else None
     if report and time.time() - report.at > _MAX_FRESH_REPORT_SECONDS:
         # A list asks no host: it shows what was heard when somebody looked.

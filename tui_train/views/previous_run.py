@@ -17,7 +17,7 @@ from tui_train.profile import store
 from tui_train.profile.changes import ValueDifference, profile_differences
 from tui_train.profile.types import Profile
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runs.rundir import RunDir, list_runs
+from tui_train.runs.rundir import RunFolder, list_runs
 from tui_train.runs.status import read_status
 from tui_train.views.file_diff import FileDiff, diff_rows
 from tui_train.views.overview import MeasuredPace
@@ -46,7 +46,7 @@ class PreviousRun(Struct, frozen=True):
     trainer_config: YamlDocument | None = None
 
 
-def find_previous_run(profile: Profile, run_being_edited: RunDir | None = None) -> PreviousRun | None:
+def find_previous_run(profile: Profile, run_being_edited: RunFolder | None = None) -> PreviousRun | None:
     """Return the newest run of a profile's name that can be read; of a profile without one of its own, of its model.
 
     `run_being_edited`: the run whose values are being edited, which comes first.
@@ -58,7 +58,7 @@ def find_previous_run(profile: Profile, run_being_edited: RunDir | None = None) 
     return None
 
 
-def find_earlier_run_of_profile(run: RunDir) -> RunDir | None:
+def find_earlier_run_of_profile(run: RunFolder) -> RunFolder | None:
     """Return the newest run before this one whose profile has the same name, or where it has none the same model."""
     known, own = list_runs(), read_previous_run(run)
     older = known[known.index(run) + 1 :] if run in known else ()
@@ -77,7 +77,7 @@ def _profile_identity(profile: Profile) -> tuple[str, ...]:
     return (profile.name, trainer.kind, trainer.script, trainer.model, profile.nemo.recipe)
 
 
-def read_previous_run(run: RunDir) -> PreviousRun | None:
+def read_previous_run(run: RunFolder) -> PreviousRun | None:
     """Return a run with its profile, None where that cannot be read."""
     try:
         profile = store.load_profile_file(str(run.profile))
@@ -95,7 +95,7 @@ def read_previous_run(run: RunDir) -> PreviousRun | None:
 
 def diffs_of_changed_files(run_name: str, files: Iterable[RenderedFile]) -> tuple[FileDiff, ...] | None:
     """Return those of a plan's files that an earlier run had otherwise, as the lines that differ; None: it is gone."""
-    run, changed = RunDir(runs_folder() / run_name), list[FileDiff]()
+    run, changed = RunFolder(runs_folder() / run_name), list[FileDiff]()
     if not run.plan():
         return None
     for file in files:
@@ -108,7 +108,7 @@ def diffs_of_changed_files(run_name: str, files: Iterable[RenderedFile]) -> tupl
     return tuple(changed)
 
 
-def _read_run_file_text(run: RunDir, path: str) -> str | None:
+def _read_run_file_text(run: RunFolder, path: str) -> str | None:
     """Return a file of a run, None where it is not there or no text."""
     try:
         return read_regular_file(str(run.path / path), _MAX_FILE_BYTES).decode()
@@ -116,7 +116,7 @@ def _read_run_file_text(run: RunDir, path: str) -> str | None:
         return None
 
 
-def _read_seconds_per_step(status: RunStatus, run: RunDir) -> float | None:
+def _read_seconds_per_step(status: RunStatus, run: RunFolder) -> float | None:
     """Return the seconds of a step of a run that finished in one attempt from step 0."""
     from tui_train.runs.follow import read_progress
 

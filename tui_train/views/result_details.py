@@ -11,7 +11,7 @@ from tui_train.base.text import display_path, visible
 from tui_train.runner.logs.progress import Progress
 from tui_train.runs.follow import read_progress
 from tui_train.runs.results.result import RunResult
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.views.compare import ComparisonRow, settings_changed_between
 from tui_train.views.previous_run import find_earlier_run_of_profile
@@ -35,7 +35,7 @@ class ResultDetails(NamedTuple):
     changes: tuple[ComparisonRow, ...] = ()
 
 
-def read_result_details(run: RunDir, result: RunResult) -> ResultDetails:
+def read_result_details(run: RunFolder, result: RunResult) -> ResultDetails:
     """Return the details of a run's result."""
     before = find_earlier_run_of_profile(run)
     return ResultDetails(
@@ -62,7 +62,7 @@ def _result_files(result: RunResult) -> Iterator[ResultFile]:
             yield ResultFile(str(path), status.st_size)
 
 
-def next_commands(run: RunDir, result: RunResult, previous_run_name: str) -> Iterator[tuple[str, str]]:
+def next_commands(run: RunFolder, result: RunResult, previous_run_name: str) -> Iterator[tuple[str, str]]:
     """Yield what can be done next on the command line, each a label and a command that is safe to show."""
     command, name = own_command(), visible(result.run)
     weights = result.weights

@@ -20,8 +20,8 @@ from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.results.resuming import why_not_resumable
-from tui_train.runs.rundir import MAX_PLAN_BYTES, RunDir
-from tui_train.runs.status import read_status, steps_made
+from tui_train.runs.rundir import MAX_PLAN_BYTES, RunFolder
+from tui_train.runs.status import read_status, made_step_count
 from tui_train.setup.profile_summary import TrainingSummary
 
 from .profile_digests import read_summary_and_profile
@@ -39,7 +39,7 @@ _CARD_VENDOR_PATTERN = re.compile(r"^(?:NVIDIA )?(?:GeForce )?")
 class RunDigest(Struct, frozen=True, kw_only=True):
     """Run as a list shows it."""
 
-    run: RunDir
+    run: RunFolder
     status: RunStatus | None = None
     """None where it is not read yet, or cannot be."""
     damage: str = ""
@@ -161,7 +161,7 @@ class DigestCache:
         self._live: dict[Path, _LogProgressReader] = {}
         self._explained_keys: dict[Path, tuple[int, ...]] = {}
 
-    def read_digest(self, run: RunDir) -> RunDigest:
+    def read_digest(self, run: RunFolder) -> RunDigest:
         """Return what a list shows of a run; a live one is read again, another where its files have changed."""
         cached, key = self._runs.get(run.path), _run_change_key(run.path)
         if cached and cached.change_key == key and not cached.digest.is_stoppable:
@@ -182,7 +182,7 @@ class DigestCache:
         self._runs[run.path] = _CachedDigest(key, digest)
         return digest
 
-    def cached_digest(self, run: RunDir) -> RunDigest:
+    def cached_digest(self, run: RunFolder) -> RunDigest:
         """Return what was read of a run before, or that it is there."""
         kept = self._runs.get(run.path)
         return kept.digest if kept else RunDigest(run=run)
@@ -225,7 +225,7 @@ class DigestCache:
         self._runs[digest.run.path], self._explained_keys[digest.run.path] = _CachedDigest(key, explained), key
         return explained
 
-    def _read_digest(self, run: RunDir) -> RunDigest:
+    def _read_digest(self, run: RunFolder) -> RunDigest:
         events, damage = run.read_events()
         status = read_status(run, events)
         plan, unread = _read_plan_summary(run)
@@ -260,7 +260,7 @@ class DigestCache:
         progress = live.progress
         return msgspec.structs.replace(
             digest,
-            step=steps_made(progress.step, progress.steps or digest.steps, digest.state)
+            step=made_step_count(progress.step, progress.steps or digest.steps, digest.state)
             or (attempt.resumed if digest.is_live else 0),
             steps=progress.steps or digest.steps,
             loss=progress.last.loss if progress.last else None,
@@ -287,7 +287,7 @@ def _run_change_key(folder: Path) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _read_plan_summary(run: RunDir) -> tuple[_PlanSummary, str]:
+def _read_plan_summary(run: RunFolder) -> tuple[_PlanSummary, str]:
     try:
         return parse_json_as(read_file_to_parse(run.plan_file, MAX_PLAN_BYTES), _PlanSummary), ""
     except MissingFile:

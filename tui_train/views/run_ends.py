@@ -7,13 +7,13 @@ from tui_train.base.own_command import own_command
 from tui_train.base.text import grouped_digits, names_text, quantity, visible
 from tui_train.runner.run_folder.checkpoints import step_in_name
 from tui_train.runs.results.resuming import newest_checkpoint, resume_mode
-from tui_train.runs.rundir import RunDir, find_run
+from tui_train.runs.rundir import RunFolder, find_run
 from tui_train.runs.status import read_status
 
 _MAX_NAMES_SHOWN = 3
 
 
-def continuing_runs_text(runs: Sequence[RunDir]) -> str:
+def continuing_runs_text(runs: Sequence[RunFolder]) -> str:
     """Return which runs go on and how to come back to them; empty where there are none."""
     if not runs:
         return ""
@@ -25,7 +25,7 @@ def continuing_runs_text(runs: Sequence[RunDir]) -> str:
     return f"{name} {'keeps waiting' if waits else 'keeps training'}. Come back with: {own_command()} attach {name}"
 
 
-def _short_reference(run: RunDir) -> str:
+def _short_reference(run: RunFolder) -> str:
     """Return the name without its time where commands find the run by that."""
     try:
         return run.label if find_run(run.label).path == run.path else run.name
@@ -33,7 +33,7 @@ def _short_reference(run: RunDir) -> str:
         return run.name
 
 
-def stop_consequence_text(run: RunDir) -> str:
+def stop_consequence_text(run: RunFolder) -> str:
     """Return what a stop would leave of a run, and where it would resume; it reads the disk."""
     status = read_status(run)
     if status.never_had_turn or not status.attempts:

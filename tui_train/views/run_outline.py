@@ -7,13 +7,13 @@ from typing import Any
 
 from tui_train.base.text import display_path, grouped_digits, typeset_ascii, visible
 from tui_train.profile.presets import PLACEHOLDER_PATTERN
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.views.profile_digests import read_summary_and_profile
 
 _MAX_STARTS_NAMED = 3
 
 
-def read_run_outline(run: RunDir) -> tuple[tuple[str, str], ...]:
+def read_run_outline(run: RunFolder) -> tuple[tuple[str, str], ...]:
     """Return what a run will do as its plan has it, each a label and words that are safe to show."""
     summary, profile, _ = read_summary_and_profile(run.profile)
     plan = run.plan()
@@ -52,7 +52,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def queue_place_text(starts_ahead: Sequence[str] | None) -> str:
+def queue_position_text(starts_ahead: Sequence[str] | None) -> str:
     """Return the place in the queue by the starts that come before; empty where it is not known (None)."""
     if starts_ahead is None:
         return ""

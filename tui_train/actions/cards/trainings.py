@@ -14,7 +14,7 @@ from tui_train.profile.fields import FieldValue
 from tui_train.profile.types import Profile, Trainer
 from tui_train.runner.run_folder.state import AttemptStatus
 from tui_train.runs.follow import read_progress
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
 
@@ -77,7 +77,7 @@ def train(profile: Profile, run_context: ShortRunContext, max_seconds: float = M
         return EndedTraining(losses, status.attempts, why)
 
 
-def _why_failed(run: RunDir) -> str:
+def _why_failed(run: RunFolder) -> str:
     with suppress(TuiTrainError):
         diagnosis = diagnose_run(run)
         return diagnosis.cause if diagnosis else ""

@@ -21,7 +21,7 @@ from tui_train.base.text import percent, quantity
 from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.fields import FieldValue
 from tui_train.profile.types import Profile
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 
 _MAX_TRIAL_SECONDS = 60.0
 # What is measured twice on a busy machine differs as well.
@@ -64,5 +64,5 @@ def _try_other_settings(profile: Profile, state: TuningState, run_context: Short
     for number, setting in enumerate(others, 1):
         if run_context.is_cancelled:
             return
-        run = RunDir(state.folder / f"other-{number}")
+        run = RunFolder(state.folder / f"other-{number}")
         yield try_setting(run, setting, space, setup, resources, lambda: run_context.is_cancelled)

@@ -17,8 +17,8 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile, Trainer
 from tui_train.runs import folders
 from tui_train.runs.logs.tail import LogTail
-from tui_train.runs.remote_run import read_remote_place
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.remote_run import read_remote_location
+from tui_train.runs.rundir import RunFolder
 from tui_train.setup.setup import Setup
 
 COMMUNICATION_TEST_NAME = "communication-test"
@@ -75,7 +75,7 @@ def run_communication_test(
         temporary.stop()
         exchanges = tuple(parse_exchanges(LogTail(run.attempt_log(1)).remaining_lines()))
         result = judge_exchanges(setup, exchanges, run, in_time=in_time)
-        there = read_remote_place(run.path)
+        there = read_remote_location(run.path)
         keeps = keeps_failed and not result.works and not run_context.is_cancelled
         if keeps and there and not there.shared:
             # What is removed here is not asked for there any more.
@@ -84,7 +84,7 @@ def run_communication_test(
         return result
 
 
-def _watch_test(run: RunDir, run_context: ShortRunContext, max_seconds: float) -> bool:
+def _watch_test(run: RunFolder, run_context: ShortRunContext, max_seconds: float) -> bool:
     """Follow a test; return whether it ended by itself in time."""
     tail = LogTail(run.attempt_log(1))
 
@@ -104,7 +104,7 @@ def parse_exchanges(lines: Iterator[str]) -> Iterator[Exchange]:
 
 
 def judge_exchanges(
-    setup: Setup, exchanges: tuple[Exchange, ...], run: RunDir, *, in_time: bool
+    setup: Setup, exchanges: tuple[Exchange, ...], run: RunFolder, *, in_time: bool
 ) -> CommunicationTestResult:
     """Return what exchanges show: it works where each process has done each stage, on the device of the plan."""
     processes = setup.world_size

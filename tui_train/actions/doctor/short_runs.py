@@ -13,7 +13,7 @@ from tui_train.places.place import Place
 from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.changes import Change
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.setup.setup import Setup
 
 _POLL_SECONDS = 0.1
@@ -52,7 +52,7 @@ class ShortRunContext(NamedTuple):
 class TemporaryRun:
     """A run in the place of a training, and its end, which is asked for once: a host that hangs takes its time."""
 
-    def __init__(self, run: RunDir, run_context: ShortRunContext) -> None:
+    def __init__(self, run: RunFolder, run_context: ShortRunContext) -> None:
         self.run = run
         self._context = run_context
         self._is_stop_asked = self._is_stopped = False
@@ -99,7 +99,7 @@ def temporary_run(setup: Setup, run_context: ShortRunContext) -> Iterator[Tempor
 
 
 def wait_for_end_in_time(
-    run: RunDir, run_context: ShortRunContext, max_seconds: float, note_progress: Callable[[], None] = lambda: None
+    run: RunFolder, run_context: ShortRunContext, max_seconds: float, note_progress: Callable[[], None] = lambda: None
 ) -> bool:
     """Wait until a run has ended by itself; False where it has not in time. What waits in a queue does not count."""
     until = time.monotonic() + max_seconds

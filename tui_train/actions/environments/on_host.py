@@ -66,7 +66,7 @@ class HostInstallers(Struct, frozen=True, kw_only=True):
     id: str = ""
 
 
-class _MakingLine(Struct, frozen=True):
+class _InstallLine(Struct, frozen=True):
     """A line about an environment that is made: what was printed up to a byte of the log, or how it ended."""
 
     error: str = ""
@@ -88,7 +88,7 @@ class HostInstall(Struct, frozen=True, kw_only=True):
     free: int | None = None
 
 
-def ask_installers(
+def ask_host_for_installers(
     host: str, package_set: PackageSet, path: str = "", python: str = "", *, first_free: bool = False
 ) -> HostInstallers:
     """Ask a host what it could make an environment with; Unavailable where it cannot lie there."""
@@ -187,16 +187,16 @@ def create_on_host(
     try:
         end = _follow_to_end(install, last, print_message, on_line, cancelled)
     except (InstallCancelled, KeyboardInterrupt):
-        _cancel_there(install)
+        _cancel_on_host(install)
         raise
     if end.code:
         raise _install_failure(install, end, list(last))
 
 
-def describe_on_host(install: HostInstall, machine: Machine, print_message: Callable[[str], None]) -> None:
+def verify_host_environment(install: HostInstall, machine: Machine, print_message: Callable[[str], None]) -> None:
     """Print what a new environment of a host can train on; Unavailable where NeMo does not work in it."""
     python = str(install.plan.python)
-    facts = remote.read_planning_facts(install.host, remote.NamedOnHost(pythons=(python,)))
+    facts = remote.read_planning_facts(install.host, remote.PathsNamedByPlan(pythons=(python,)))
     for tool in facts.toolchains:
         if tool.python == python:
             for line in making.supported_gpu_lines(machine, tool):
@@ -214,12 +214,12 @@ def _follow_to_end(
     print_message: Callable[[str], None],
     on_line: Callable[[str], None],
     cancelled: Callable[[], bool],
-) -> _MakingLine:
+) -> _InstallLine:
     """Print what is printed there, also after a lost link, and return how it ended."""
     at, lost_since = 0, 0.0
     while True:
         try:
-            for line in _making_lines(install, at, cancelled):
+            for line in _install_lines(install, at, cancelled):
                 lost_since = 0.0
                 if line.end:
                     return line
@@ -248,7 +248,7 @@ def _print_log(
             on_line(line)
 
 
-def _making_lines(install: HostInstall, at: int, cancelled: Callable[[], bool]) -> Iterator[_MakingLine]:
+def _install_lines(install: HostInstall, at: int, cancelled: Callable[[], bool]) -> Iterator[_InstallLine]:
     """Yield what a host says of an environment from a byte of the log on; NoAnswer where the link is lost."""
     plan = install.plan
     steps = list(zip((*making.INSTALL_STEP_TEXTS, _CHECK_STEP_TEXT), plan.commands, strict=True))
@@ -256,7 +256,7 @@ def _making_lines(install: HostInstall, at: int, cancelled: Callable[[], bool]) 
     question["variables"] = {**plan.variables, **_PIP_VARIABLES}
     question["requirements"] = plan.package_set.requirements_file.read_text("utf-8")
     with closing(Session(install.host, question, is_cancelled=cancelled)) as session:
-        for sent in session.answers(_MakingLine):
+        for sent in session.answers(_InstallLine):
             if sent.error:
                 raise Unavailable(f"{session.name}: {visible(sent.error)}", "Choose another path with --path.")
             yield sent
@@ -270,7 +270,7 @@ def _pause(cancelled: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def _cancel_there(install: HostInstall) -> None:
+def _cancel_on_host(install: HostInstall) -> None:
     """Have it removed there; NoAnswer where the host does not say that it was."""
     question = {"do": "unmake", "folder": str(install.plan.path), "id": install.id}
     try:
@@ -280,7 +280,7 @@ def _cancel_there(install: HostInstall) -> None:
         raise NoAnswer(f"it was not cancelled: {error.message}", remedy) from None
 
 
-def _install_failure(install: HostInstall, end: _MakingLine, lines: list[str]) -> TuiTrainError:
+def _install_failure(install: HostInstall, end: _InstallLine, lines: list[str]) -> TuiTrainError:
     name = machine_name(install.host)
     if end.step == len(making.INSTALL_STEP_TEXTS):
         why = visible(lines[-1])[:300] if lines else "torch cannot be imported"

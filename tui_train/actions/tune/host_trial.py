@@ -25,7 +25,7 @@ from tui_train.places.run_mirror import RunMirror
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.types import Plan
 from tui_train.runs.interrupts import defer_signals
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.start import StartOptions
 from tui_train.runs.status import read_status
 
@@ -53,7 +53,7 @@ def run_trial_on_host(  # noqa: PLR0913, PLR0917 - what a trial is made of
     named = msgspec.structs.replace(plan, name=f"{plan.name}-{folder.name}")
     with defer_signals() as interrupts:
         run = place.submit(prepared, named, interrupts, StartOptions(end_after=end_after))
-    mirror, memory = RunMirror(run, lambda _why: None), _HostMemory(place.host, resources.cards)
+    mirror, memory = RunMirror(run, lambda _why: None), _HostMemoryWatcher(place.host, resources.cards)
     pace = TrialStepPace(_MIN_TIMED_SECONDS)
     try:
         if interrupts.number:
@@ -63,11 +63,11 @@ def run_trial_on_host(  # noqa: PLR0913, PLR0917 - what a trial is made of
     finally:
         mirror.close()
         memory.end()
-        _end_and_keep_log(run, place, folder, end_after)
-    return make_trial(RunDir(folder), setting, before_end, pace, memory, plan.global_batch, why)
+        _stop_trial_and_keep_log(run, place, folder, end_after)
+    return make_trial(RunFolder(folder), setting, before_end, pace, memory, plan.global_batch, why)
 
 
-def _end_and_keep_log(run: RunDir, place: Place, folder: Path, end_after: int) -> None:
+def _stop_trial_and_keep_log(run: RunFolder, place: Place, folder: Path, end_after: int) -> None:
     try:
         place.stop(run, at_once=True)
     except NoAnswer as error:
@@ -78,7 +78,7 @@ def _end_and_keep_log(run: RunDir, place: Place, folder: Path, end_after: int) -
     place.remove(run)
 
 
-class _HostMemory:
+class _HostMemoryWatcher:
     """The memory of a trial on a host, asked for every few seconds: the peak of its fullest card, none on the CPU."""
 
     def __init__(self, host: str, cards: tuple[str, ...]) -> None:

@@ -24,7 +24,7 @@ from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system import safe_open
 from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
 from tui_train.runs.logs.tail import LogTail
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
@@ -86,7 +86,7 @@ class TrialResources(Struct, frozen=True):
 
 
 def run_trial(
-    run: RunDir, setting: TrialSetting, global_batch: int, resources: TrialResources, cancelled: Callable[[], bool]
+    run: RunFolder, setting: TrialSetting, global_batch: int, resources: TrialResources, cancelled: Callable[[], bool]
 ) -> Trial:
     """Start a run folder's training, time its steps, end it, and return what came of it.
 
@@ -117,7 +117,7 @@ class MemoryWatcher(Protocol):
 
 
 def make_trial(  # noqa: PLR0913, PLR0917 - what is known at its end
-    run: RunDir,
+    run: RunFolder,
     setting: TrialSetting,
     before_end: RunStatus,
     pace: TrialStepPace,
@@ -139,12 +139,12 @@ def make_trial(  # noqa: PLR0913, PLR0917 - what is known at its end
     return Trial(setting=setting, outcome=outcome, memory=memory.peak, why=words, log=log)
 
 
-def _start_trial(run: RunDir, max_seconds: float) -> subprocess.Popen[bytes]:
+def _start_trial(run: RunFolder, max_seconds: float) -> subprocess.Popen[bytes]:
     """Start launch.sh under timeout, so that a trial ends even when this program was killed."""
     tools = {name: shutil.which(name) for name in ("bash", "timeout")}
     if missing := [name for name, path in tools.items() if path is None]:
         raise Unavailable(f"{missing[0]} was not found", "Install it: trials of tui-train tune need it.")
-    with lock_run_starts(), raising_cannot_write(run.launcher_log), run.launcher_log.open("wb") as log:
+    with lock_run_starts(), raising_cannot_write(run.launch_log), run.launch_log.open("wb") as log:
         refuse_if_conflicting(run)
         return subprocess.Popen(
             [str(tools["timeout"]), "--kill-after=30", str(int(max_seconds) + 60), str(tools["bash"]), str(run.script)],
@@ -157,13 +157,13 @@ def _start_trial(run: RunDir, max_seconds: float) -> subprocess.Popen[bytes]:
         )
 
 
-def _wait_for_start(run: RunDir, process: subprocess.Popen[bytes], cancelled: Callable[[], bool]) -> None:
+def _wait_for_start(run: RunFolder, process: subprocess.Popen[bytes], cancelled: Callable[[], bool]) -> None:
     """Wait until a trial has started or ended; drivers and container engines may be slow."""
     while read_status(run).state == "new" and process.poll() is None and not cancelled():
         time.sleep(_STEP_POLL_SECONDS)
 
 
-def _end_trial(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
+def _end_trial(run: RunFolder, process: subprocess.Popen[bytes] | None) -> None:
     if process is not None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -171,7 +171,7 @@ def _end_trial(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
     stop_run(run, at_once=True)
 
 
-def time_steps(run: RunDir, pace: TrialStepPace, resources: TrialResources, cancelled: Callable[[], bool]) -> str:
+def time_steps(run: RunFolder, pace: TrialStepPace, resources: TrialResources, cancelled: Callable[[], bool]) -> str:
     """Time the steps until the speed is known, the training ends or its time is up; return the problem, if any."""
     tail, progress, reading = LogTail(run.attempt_log(1)), Progress(), run.log_reading_options()
     until = time.monotonic() + resources.max_seconds
@@ -196,15 +196,15 @@ def _has_failed(run_status: RunStatus) -> bool:
     return run_status.state in {"failed", "lost"}
 
 
-def _outcome_and_reason_of_failure(run: RunDir, run_status: RunStatus) -> tuple[TrialOutcome, str]:
+def _outcome_and_reason_of_failure(run: RunFolder, run_status: RunStatus) -> tuple[TrialOutcome, str]:
     if run_status.state == "new":
         try:
-            launcher_log = (
-                safe_open.read_bounded(run.launcher_log, 1000, from_end=True).decode(errors="replace").strip()
+            launch_log = (
+                safe_open.read_bounded(run.launch_log, 1000, from_end=True).decode(errors="replace").strip()
             )
         except OSError as error:
-            launcher_log = f"{run.launcher_log} cannot be read: {read_error_reason(error)}"
-        return "failed", visible(launcher_log)
+            launch_log = f"{run.launch_log} cannot be read: {read_error_reason(error)}"
+        return "failed", visible(launch_log)
     try:
         diagnosis = diagnose_run(run) if _has_failed(run_status) else None
     except TuiTrainError:
@@ -219,7 +219,7 @@ def _outcome_and_reason_of_failure(run: RunDir, run_status: RunStatus) -> tuple[
 class PeakMemoryWatcher:
     """The peak memory of a trial, read twice a second: of its fullest card, or of the host."""
 
-    def __init__(self, run: RunDir, cards: tuple[str, ...]) -> None:
+    def __init__(self, run: RunFolder, cards: tuple[str, ...]) -> None:
         """Start reading in a thread."""
         self.peak: int | None = None
         self.host_is_low = False

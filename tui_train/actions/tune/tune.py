@@ -17,7 +17,7 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically
 from tui_train.base.text import grouped_digits, size_text, visible
 from tui_train.checks import find_problems
-from tui_train.facts.gpus.gpu_sets import facts_with_idle_gpus
+from tui_train.facts.gpus.gpu_sets import facts_as_if_gpus_idle
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import make_setup
 from tui_train.places.place import Place
@@ -25,7 +25,7 @@ from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.setup.setup import Setup
 
 MAX_TRIAL_SECONDS = 180.0
@@ -72,7 +72,7 @@ def run_tuning(  # noqa: PLR0913 - each has a default but two
     if place.name and when_free:
         why = f"trials do not wait for the GPUs of {visible(place.name)}: its queue holds them for runs alone"
         raise BadInput(why, "Start them without --when-free once `tui-train hosts` shows its GPUs free.")
-    setup = make_setup(profile, facts_with_idle_gpus(facts) if when_free else facts)
+    setup = make_setup(profile, facts_as_if_gpus_idle(facts) if when_free else facts)
     among = checked_search_space(setup, precisions)
     tokens = setup.effective_profile.recipe.sequence_length or 0
     now = TuningState(folder=rundir.create_timestamped_folder(profile.name, trials_folder()), tokens_per_sample=tokens)
@@ -85,7 +85,7 @@ def run_tuning(  # noqa: PLR0913 - each has a default but two
         while not cancelled() and (setting := next_setting(among, now.trials)):
             now = msgspec.structs.replace(now, setting_in_progress=setting)
             yield now
-            run = RunDir(now.folder / f"trial-{len(now.trials) + 1}")
+            run = RunFolder(now.folder / f"trial-{len(now.trials) + 1}")
             trial = try_setting(run, setting, among, setup, resources, cancelled, place)
             if cancelled():
                 break
@@ -120,7 +120,7 @@ def trial_resources(setup: Setup, max_trial_seconds: float = MAX_TRIAL_SECONDS) 
 
 
 def try_setting(  # noqa: PLR0913, PLR0917 - what a trial is made of
-    run: RunDir,
+    run: RunFolder,
     setting: TrialSetting,
     space: SearchSpace,
     setup: Setup,

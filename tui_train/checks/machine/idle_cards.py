@@ -92,7 +92,7 @@ def cards_idle_under_single_process_launcher(setup: Setup) -> Iterator[Finding]:
     usable = recommended_uuids(setup.facts.machine.gpus, setup.gpu_verdicts)
     if len(usable) < 2:
         return
-    if setup.is_alone_by_default:
+    if setup.starts_one_process_by_default:
         idle = [gpu for gpu in setup.facts.machine.gpus if gpu.uuid in usable and gpu not in setup.gpus]
         message = f"the script can train on one GPU only, so {_idle_cards_clause(idle)}"
         remedy = "To train on all GPUs, let the script use accelerate or torch.nn.parallel.DistributedDataParallel."

@@ -9,7 +9,7 @@ from tui_train.checks.machine.each_machine import on_each_machine
 from tui_train.facts.types import Gpu, NumaNode
 from tui_train.setup.machine.communication import disable_in_nccl_change, is_disabled_in_nccl, nccl_version
 from tui_train.setup.machine.container import ISOLATING_ENGINES
-from tui_train.setup.machine.training_machines import TrainingMachine, exchanges_through_host
+from tui_train.setup.machine.training_machines import TrainingMachine, may_exchange_through_host_memory
 from tui_train.setup.setup import Setup
 
 # Since then each process finds out for itself whether it can have cuMem memory of its node, and takes for granted that
@@ -19,7 +19,7 @@ _FIRST_CUDA_WITH_CUMEM_HOST = "12.6"
 
 
 @on_each_machine
-def nodes_breaking_nccl(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
+def numa_nodes_breaking_nccl(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     """Cards of which some are on NUMA nodes without memory or CPUs, and some not: NCCL fails with them."""
     nccl = nccl_version(setup.toolchain)
     if setup.communication_backend != "nccl" or is_disabled_in_nccl(setup.profile, "cumem_host"):
@@ -29,7 +29,7 @@ def nodes_breaking_nccl(setup: Setup, each: TrainingMachine) -> Iterator[Finding
         return
     made = setup.facts.communication.get(setup.communication_key)
     has_cumem = not is_known_older(each.machine.driver_cuda, _FIRST_CUDA_WITH_CUMEM_HOST)
-    if (made and made.result.works) or not (has_cumem and exchanges_through_host(setup.profile, each)):
+    if (made and made.result.works) or not (has_cumem and may_exchange_through_host_memory(setup.profile, each)):
         return
     placed = _gpus_with_nodes(each)
     lacking = [(gpu, node) for gpu, node in placed if not (node.has_memory and node.cpus)]

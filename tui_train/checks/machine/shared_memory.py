@@ -9,7 +9,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.communication import is_disabled_in_nccl
 from tui_train.setup.machine.container import ISOLATING_ENGINES, SHARED_MEMORY_OF_HOST, shared_memory_bytes
-from tui_train.setup.machine.training_machines import TrainingMachine, exchanges_through_host
+from tui_train.setup.machine.training_machines import TrainingMachine, may_exchange_through_host_memory
 from tui_train.setup.setup import Setup
 
 # Between GPUs without direct access NCCL has a buffer of this size for each of the two channels of its ring: "2 coll
@@ -91,7 +91,7 @@ def _nccl_bytes_on_machine(setup: Setup, each: TrainingMachine) -> int:
     if setup.communication_backend != "nccl" or is_disabled_in_nccl(setup.profile, "shm"):
         return 0
     per_process = 0
-    if exchanges_through_host(setup.profile, each):
+    if may_exchange_through_host_memory(setup.profile, each):
         per_process += _NCCL_BYTES_PER_PROCESS
     if setup.profile.nodes.machine_count > 1:
         per_process += _NCCL_NETWORK_BYTES_PER_PROCESS

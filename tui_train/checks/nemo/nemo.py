@@ -331,7 +331,7 @@ def _unevenly_halving_fallback_finding(
     )
 
 
-def uses_unsupported_by_nemo(setup: Setup) -> Iterator[Finding]:
+def settings_unsupported_by_nemo(setup: Setup) -> Iterator[Finding]:
     """Uses that NeMo does not support: training on the CPU, accelerate, extra arguments."""
     if setup.device == "cpu":
         message = "NeMo trains on NVIDIA GPUs only"

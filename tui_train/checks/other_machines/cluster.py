@@ -17,7 +17,7 @@ from tui_train.facts.other_machines.slurm import (
     find_partitions,
     is_option,
     last_gres_value,
-    option_values,
+    sbatch_option_values,
     possible_node_groups,
 )
 from tui_train.facts.types import Facts
@@ -69,11 +69,11 @@ def unknown_account(setup: Setup) -> Iterator[Finding]:
 def unknown_qos(setup: Setup) -> Iterator[Finding]:
     """A quality of service (--qos) that the user's accounts do not have."""
     known, options = setup.facts.cluster.qos if setup.facts.cluster else (), setup.profile.slurm.options
-    for name in option_values(options, "qos") if known else ():
+    for name in sbatch_option_values(options, "qos") if known else ():
         if name not in known:
             message = f"your accounts have no QOS {visible(name)}: Slurm may refuse the job"
             remedy = f"Choose one of these (--qos in slurm.options): {visible(', '.join(known))}."
-            yield warning("slurm.options", message, remedy, machine=True, change=_without_option(options, "qos"))
+            yield warning("slurm.options", message, remedy, machine=True, change=_remove_slurm_option_change(options, "qos"))
 
 
 def unknown_reservation(setup: Setup) -> Iterator[Finding]:
@@ -82,14 +82,14 @@ def unknown_reservation(setup: Setup) -> Iterator[Finding]:
     if cluster is None or cluster.reservations is None:
         return
     there = [reservation.name for reservation in cluster.reservations]
-    for name in option_values(options, "reservation"):
+    for name in sbatch_option_values(options, "reservation"):
         if name not in there:
             message = f"the cluster has no reservation {visible(name)}"
             remedy = f"Choose one of these (--reservation in slurm.options): {visible(', '.join(there)) or 'none'}."
-            yield error("slurm.options", message, remedy, machine=True, change=_without_option(options, "reservation"))
+            yield error("slurm.options", message, remedy, machine=True, change=_remove_slurm_option_change(options, "reservation"))
 
 
-def _without_option(options: tuple[str, ...], name: str) -> Change:
+def _remove_slurm_option_change(options: tuple[str, ...], name: str) -> Change:
     others = tuple(option for option in options if not is_option(option, name))
     return Change(f"without --{name}", "Slurm's default", (("slurm.options", others),))
 

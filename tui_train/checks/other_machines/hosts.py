@@ -218,12 +218,12 @@ def _container_problems(
         yield _HostProblem("error", f"the image {image.name} is not there", fetch)
     elif image.problem:
         yield _HostProblem("error", f"the image {image.name} cannot be read: {image.problem}", "Fix that there.")
-    elif first_host.image and _differs(image, first_host.image):
+    elif first_host.image and _are_different_images(image, first_host.image):
         message = f"{image.name} is another image there than on {first_host.host}"
         yield _HostProblem("error", message, "Put the same image on all hosts.")
 
 
-def _differs(image: ContainerImage, other: ContainerImage) -> bool:
+def _are_different_images(image: ContainerImage, other: ContainerImage) -> bool:
     """Return whether two images of a name are not the same, as far as that is known: of a file the size."""
     is_file = image.engine == "apptainer"
     return image.size != other.size if is_file else bool(image.id and other.id) and image.id != other.id

@@ -5,7 +5,7 @@ from typing import Literal
 
 from tui_train.base.text import display_path
 from tui_train.checks.finding import Finding, note, warning
-from tui_train.checks.trainer.declared_arguments import change_passing_lookalike_by_key
+from tui_train.checks.trainer.declared_arguments import lookalike_argument_change_by_key
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.types import SCHEMA_VERSION, Profile
@@ -37,7 +37,7 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
     edits = tuple((key, fields.get_value(Profile(), key)) for key in why_unused)
     labels = ", ".join(fields.get_field(key).label.lower() for key in why_unused)
     change = Change("unset what is not used", labels, edits)
-    passes = change_passing_lookalike_by_key(setup) if trainer_has_own_field(profile, "trainer.script") else {}
+    passes = lookalike_argument_change_by_key(setup) if trainer_has_own_field(profile, "trainer.script") else {}
     file = no_effect.file_replacing_script_options(setup)
     for key, why in why_unused.items():
         if key == "trainer.output":

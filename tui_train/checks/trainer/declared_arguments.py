@@ -166,7 +166,7 @@ def arguments_resembling_recipe_values(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def change_passing_lookalike_by_key(setup: Setup) -> dict[str, Change]:
+def lookalike_argument_change_by_key(setup: Setup) -> dict[str, Change]:
     """Return the changes that pass a value of the recipe as the argument that may be it by its name, by key."""
     return {KEY_BY_PLACEHOLDER[name]: change for _, name, change in reversed([*_lookalike_arguments(setup)])}
 

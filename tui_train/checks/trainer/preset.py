@@ -14,7 +14,7 @@ from tui_train.setup.recipe.config_file import keys_holding_value_instead_of_tab
 from tui_train.setup.recipe.options import UserOption, user_options_for_value
 from tui_train.setup.recipe.placeholder_values import (
     DATASETS_FORMAT_BY_ENDING,
-    datasets_format,
+    datasets_library_format,
     fill_placeholders,
     placeholder_values,
     placeholder_words,
@@ -112,7 +112,7 @@ def unknown_data_format(setup: Setup) -> Iterator[Finding]:
     trainer = setup.profile.trainer
     if not trainer.data or "data_format" not in setup.ladder_context.accepted_placeholders:
         return
-    if not datasets_format(trainer.data):
+    if not datasets_library_format(trainer.data):
         message = f"the name of the data file does not say its format: {visible(trainer.data[0])}"
         endings = ", ".join(f".{ending}" for ending in DATASETS_FORMAT_BY_ENDING)
         remedy = f"Name files of one format (trainer.data), ending in one of {endings}."

@@ -27,7 +27,7 @@ def missing_tracker_packages(setup: Setup) -> Iterator[Finding]:
         name = key.partition(".")[2]
         if tool is None or name in tool.packages:
             continue
-        where = _where_it_trains(setup, tool)
+        where = _python_or_image_text(setup, tool)
         install = f"Install it there: `{display_path(tool.python)} -m pip install {name}`."
         yield error(
             key,
@@ -47,7 +47,7 @@ def trackio_unknown_to_library(setup: Setup) -> Iterator[Finding]:
         library, version, minimum = "accelerate", tool.accelerate, _MIN_ACCELERATE_WITH_TRACKIO
     if not is_known_older(version, minimum):
         return
-    where = _where_it_trains(setup, tool)
+    where = _python_or_image_text(setup, tool)
     update = f"Update it there: `{display_path(tool.python)} -m pip install '{library}>={minimum}'`."
     yield error(
         "tracking.trackio",
@@ -57,7 +57,7 @@ def trackio_unknown_to_library(setup: Setup) -> Iterator[Finding]:
     )
 
 
-def several_trackers_for_one(setup: Setup) -> Iterator[Finding]:
+def more_trackers_than_script_takes(setup: Setup) -> Iterator[Finding]:
     """Several trackers for a script that takes one, or all that are installed."""
     passed = tuple(_passed_trackers(setup))
     if len(passed) < 2 or "log_with" not in setup.ladder_context.accepted_placeholders:
@@ -81,7 +81,7 @@ def _passed_trackers(setup: Setup) -> Iterator[tuple[str, str]]:
             yield key, fields.get_field(key).label
 
 
-def _where_it_trains(setup: Setup, tool: Toolchain) -> str:
+def _python_or_image_text(setup: Setup, tool: Toolchain) -> str:
     return "the image" if setup.profile.container.engine != "none" else display_path(tool.python)
 
 

@@ -101,7 +101,7 @@ def confirm_and_create_on_host(  # noqa: PLR0913 - one for each option
 
     package_set = environments.find_package_set(name)
     place = place_of(host=host)
-    installers = on_host.ask_installers(place.host, package_set, str(path or ""), python)
+    installers = on_host.ask_host_for_installers(place.host, package_set, str(path or ""), python)
     machine = place.probe_machine_facts().machine
     torch_build = on_host.choose_torch_build(place.host, machine, torch_index)
     install = on_host.plan_host_install(place.host, package_set, installers, torch_build, python)
@@ -119,7 +119,7 @@ def confirm_and_create_on_host(  # noqa: PLR0913 - one for each option
         click.echo(visible(line))
 
     on_host.create_on_host(install, print_line, print_line)
-    on_host.describe_on_host(install, machine, print_line)
+    on_host.verify_host_environment(install, machine, print_line)
     use = f"--on {visible(host)} --set trainer.python={visible(str(install.plan.python))}"
     click.echo(f"\nDone. Choose it on the Backend screen, or with {use}")
 

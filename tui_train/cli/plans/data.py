@@ -20,7 +20,7 @@ from tui_train.facts.data.data_cache import read_data_report
 from tui_train.facts.data.data_report import DataQuestion, DataReport, DataSample, TokenCounts
 from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize, epoch_size
 from tui_train.facts.machine import probe, trusted_pythons
-from tui_train.facts.other_machines.remote import NamedOnHost, read_planning_facts
+from tui_train.facts.other_machines.remote import PathsNamedByPlan, read_planning_facts
 from tui_train.facts.types import Toolchain
 from tui_train.profile import data_weights, fields
 from tui_train.views import data_text, plain_text
@@ -127,7 +127,7 @@ def _choose_python_to_read_data(python_path: str, host: str = "") -> Toolchain:
     Of a `host`, where that is named.
     """
     if host:
-        found = read_planning_facts(host, NamedOnHost(pythons=tuple(filter(None, (python_path,))))).toolchains
+        found = read_planning_facts(host, PathsNamedByPlan(pythons=tuple(filter(None, (python_path,))))).toolchains
         tools = tuple(tool for tool in found if python_path in {"", tool.python})
     else:
         trusted_pythons.remember_chosen_python(python_path)

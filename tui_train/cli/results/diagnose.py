@@ -19,7 +19,7 @@ from tui_train.profile.fields import FieldValue
 from tui_train.runner.logs.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.runs.follow import LogSilence
 from tui_train.runs.health import STANDSTILL_MINUTES
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.status import read_status
 from tui_train.views import plain_text
@@ -96,7 +96,7 @@ class LogReadProgressPrinter(LogReadObserver):
             click.echo(f"Stopped: {self._shown or 'a part was read'}, and its end.", err=True)
 
 
-def _no_failure_text(name: str, run: RunDir | None) -> str:
+def _no_failure_text(name: str, run: RunFolder | None) -> str:
     """Return the text for a log without a failure, and a run's earlier attempts that ran out of memory."""
     status = read_status(run) if run else None
     state = f"; {_TEXT_BY_RUN_STATE[status.state]}" if status and status.state in _TEXT_BY_RUN_STATE else ""
@@ -127,7 +127,7 @@ def _diagnosis_data(diagnosis: Diagnosis | None) -> dict[str, Any]:
     return table
 
 
-def diagnosis_text(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
+def diagnosis_text(diagnosis: Diagnosis, run: RunFolder | None = None) -> str:
     """Return a diagnosis in a few lines of at most 80 columns, and the command that tries its change on a run."""
     rank = f"rank {diagnosis.rank}" if diagnosis.rank is not None else ""
     host = "" if run and run.plan().get("nodes", 1) == 1 else diagnosis.host
@@ -156,7 +156,7 @@ def diagnosis_text(diagnosis: Diagnosis, run: RunDir | None = None) -> str:
     return "\n".join(lines)
 
 
-def retry_command(run: RunDir, change: Change) -> str:
+def retry_command(run: RunFolder, change: Change) -> str:
     """Return the command that starts a run's profile with a change, empty where a value may be a secret."""
     options = plain_text.command_line_options_of_change(change)
     return f"tui-train run {visible(shlex.quote(str(run.profile)))} {options}" if options else ""

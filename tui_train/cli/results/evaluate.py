@@ -89,12 +89,12 @@ def choose_checkpoint_and_print(reference: str, options: EvaluationOptions, earl
     sys.exit(not choice.is_proven_better)
 
 
-def _announce_evaluation(run: rundir.RunDir, options: EvaluationOptions) -> None:
+def _announce_evaluation(run: rundir.RunFolder, options: EvaluationOptions) -> None:
     python = training_python(run, options.python, host_of_result(run, options.host, options.python))
     answers.announce_changes(starts=(python.python,), writes=(str(run.path / EVALUATIONS_FOLDER),))
 
 
-def checkpoint_lines(run: rundir.RunDir, choice: CheckpointChoice) -> Iterator[str]:
+def checkpoint_lines(run: rundir.RunFolder, choice: CheckpointChoice) -> Iterator[str]:
     """Yield the score of each checkpoint, which is best, and whether that is proven."""
     texts = {step: mean_score_texts(each) for step, each in choice.compared.items()}
     label, best_score, _ = next(iter(texts.values()))

@@ -11,8 +11,8 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import display_path, names_text, quantity, size_text, visible
 from tui_train.cli.printing import print_json
 from tui_train.runs import rundir
-from tui_train.views.card_facts import load_run_profile, read_card_facts
-from tui_train.views.model_card import WrittenCard, model_card_text
+from tui_train.views.card_facts import load_run_profile, read_model_card_facts
+from tui_train.views.model_card import WrittenModelCard, model_card_text
 
 _MAX_NAMES = 8
 
@@ -46,8 +46,8 @@ def publish_and_report(  # noqa: PLR0913 - one for each option
     try:
         profile = load_run_profile(publication.run)
         data = hash_data_files(publication.run, profile, lambda name: click.echo(f"hashing {name} …", err=True))
-        written = WrittenCard(publication.hub.head, publication.hub.text)
-        card = model_card_text(read_card_facts(publication, profile, data), written)
+        written = WrittenModelCard(publication.hub.head, publication.hub.text)
+        card = model_card_text(read_model_card_facts(publication, profile, data), written)
         if not as_json:
             for line in _plan_lines(publication, card):
                 click.echo(line)
@@ -55,7 +55,7 @@ def publish_and_report(  # noqa: PLR0913 - one for each option
         url = commit = ""
         if not dry_run:
             if not confirmed:
-                _ask(publication)
+                _confirm_publication(publication)
             url, commit = publication.send(card, lambda name: click.echo(f"sent {name}", err=True))
         if as_json:
             print_json(_publish_answer(publication, card, url, commit))
@@ -65,7 +65,7 @@ def publish_and_report(  # noqa: PLR0913 - one for each option
         publication.close()
 
 
-def _ask(publication: Publication) -> None:
+def _confirm_publication(publication: Publication) -> None:
     if not sys.stdin.isatty():
         raise BadInput("nothing is sent without a yes", "Look at the list and the card, then send it: --yes")
     click.confirm(f"Publish it, {'private' if publication.is_private else 'for all to see'}?", abort=True)
@@ -89,8 +89,8 @@ def _plan_lines(publication: Publication, card: str) -> Iterator[str]:
         yield f"  {visible(name):<{width}}  {size_text(size)}"
     yield f"{quantity(len(sizes), 'file')}, {size_text(sum(sizes.values()))}"
     for label, names in (
-        ("replaced there", publication.replaced_there),
-        ("stays there", publication.kept_there),
+        ("replaced there", publication.replaced_repo_files),
+        ("stays there", publication.kept_repo_files),
         ("not sent", publication.left_out),
     ):
         if names:
@@ -108,8 +108,8 @@ def _publish_answer(publication: Publication, card: str, url: str, commit: str) 
         private=publication.is_private,
         folder=publication.weights.path,
         files=publication.files,
-        replaced=publication.replaced_there,
-        kept=publication.kept_there,
+        replaced=publication.replaced_repo_files,
+        kept=publication.kept_repo_files,
         left_out=publication.left_out,
         card=card,
         published=bool(url),

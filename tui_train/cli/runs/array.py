@@ -10,11 +10,11 @@ from tui_train.base.own_command import own_command
 from tui_train.base.text import visible
 from tui_train.cli import answers
 from tui_train.cli.plans.plans import print_findings_and_require_plan
-from tui_train.cli.runs.runs import doing_text
+from tui_train.cli.runs.runs import started_run_state_text
 from tui_train.places.place import Place
 from tui_train.runs.interrupts import defer_signals
-from tui_train.runs.run_code import late_code_text
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.run_code import code_not_kept_in_time_text
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.start import WhenFree
 from tui_train.views.compare import RUN_LETTERS
 
@@ -31,13 +31,13 @@ def report_findings_of_members(members: tuple[ArrayMember, ...]) -> None:
 
 def start_members_and_report(members: tuple[ArrayMember, ...], place: Place, when_free: WhenFree) -> None:
     """Start each member and say which; what was started stays, also where a later one is refused."""
-    runs: list[RunDir] = []
+    runs: list[RunFolder] = []
     with defer_signals(click.echo) as interrupts:
         for member, run in start_members(members, place, interrupts, when_free=when_free):
             runs.append(run)
-            click.echo(f"{visible(run.name)} {doing_text(run)}, with {visible(member.edit)}")
+            click.echo(f"{visible(run.name)} {started_run_state_text(run)}, with {visible(member.edit)}")
         answers.announce_changes(starts=tuple(run.name for run in runs), writes=tuple(str(run.path) for run in runs))
-        if late := next(filter(None, (late_code_text(run.path) for run in runs)), ""):
+        if late := next(filter(None, (code_not_kept_in_time_text(run.path) for run in runs)), ""):
             click.echo(f"! {late}")
         if interrupts.number:
             # It came after the last start: it ends this command, not the runs.

@@ -18,7 +18,7 @@ from tui_train.runner.queue.listing import WaitingStart, list_waiting_starts, mo
 from tui_train.runner.queue.tickets import queue_folder_path
 from tui_train.runner.system.safe_open import user_name
 from tui_train.runs import rundir
-from tui_train.runs.remote_run import read_remote_place
+from tui_train.runs.remote_run import read_remote_location
 
 
 def queue_answer() -> object:
@@ -56,7 +56,7 @@ def move_run(reference: str, *, to_front: bool) -> None:
         answers.announce_changes(writes=(f"{queue_folder_path()}: the place of {reference}",))
         if not move_in_queue(str(trials_folder() / reference), to_front=to_front):
             run = rundir.find_run(reference)
-            if place := read_remote_place(run.path):
+            if place := read_remote_location(run.path):
                 host = place.host
                 ask_queue_move(place, to_front=to_front)
             elif not move_in_queue(str(run.path), to_front=to_front):
@@ -70,11 +70,11 @@ def _require_waiting(reference: str) -> None:
     if reference in waiting:
         return
     run = rundir.find_run(reference)
-    if not read_remote_place(run.path) and visible(run.name) not in waiting:
+    if not read_remote_location(run.path) and visible(run.name) not in waiting:
         raise _does_not_wait_error(run)
 
 
-def _does_not_wait_error(run: rundir.RunDir) -> BadInput:
+def _does_not_wait_error(run: rundir.RunFolder) -> BadInput:
     return BadInput(f"{visible(run.name)} does not wait", "See `tui-train queue`.")
 
 

@@ -23,11 +23,11 @@ from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs import archive, rundir
 from tui_train.runs.follow import read_progress
-from tui_train.runs.remote_run import read_remote_place
+from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.results.resuming import why_not_resumable
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.slurm_job import queue_reason_text, read_queued_job
-from tui_train.runs.status import ListedRun, read_listed_runs, read_status, steps_made
+from tui_train.runs.status import ListedRun, read_listed_runs, read_status, made_step_count
 from tui_train.views import plain_text
 from tui_train.views.run_digest import ENDED_LOG_TAIL_BYTES
 
@@ -86,7 +86,7 @@ def _newest_progress(listed: ListedRun) -> Progress:
 def _step_text(listed: ListedRun, progress: Progress) -> str:
     """Return how far a run is as `40/150`, or `epoch 3/10`; empty where its log does not say."""
     step = progress.step or (progress.last.step if progress.last else 0)
-    step = steps_made(step, progress.steps, listed.status.state) if listed.status else step
+    step = made_step_count(step, progress.steps, listed.status.state) if listed.status else step
     words = "epoch " if progress.position_word == "epoch" else ""
     return f"{words}{step}" + (f"/{progress.steps}" if progress.steps else "") if step else ""
 
@@ -120,12 +120,12 @@ def stop_runs_and_report(references: tuple[str, ...], *, at_once: bool) -> None:
         _stop_run_and_report(run, at_once=at_once)
 
 
-def _find_run_to_stop(reference: str) -> RunDir:
+def _find_run_to_stop(reference: str) -> RunFolder:
     run = next((each.run for each in read_listed_runs() if each.is_stoppable), None) if reference == "last" else None
     return run or rundir.find_run(reference)
 
 
-def _ask_state_before_stop(run: RunDir) -> RunStatus:
+def _ask_state_before_stop(run: RunFolder) -> RunStatus:
     try:
         return place_of_run(run).ask_state(run, with_log=False)
     except StartUnderWay:
@@ -134,12 +134,12 @@ def _ask_state_before_stop(run: RunDir) -> RunStatus:
         raise type(error)(f"{visible(run.name)} was not stopped: {error.message}", error.remedy) from None
 
 
-def _is_at_work(run: RunDir, status: RunStatus) -> bool:
+def _is_at_work(run: RunFolder, status: RunStatus) -> bool:
     # The job of a run that is lost may be queued again.
     return bool(status.live or status.leftover or status.container or read_queued_job(run.path))
 
 
-def _stop_run_and_report(run: RunDir, *, at_once: bool) -> None:
+def _stop_run_and_report(run: RunFolder, *, at_once: bool) -> None:
     before = _ask_state_before_stop(run)
     if not _is_at_work(run, before):
         click.echo(f"{visible(run.name)} is not running: {plain_text.run_state_text(before)}")
@@ -153,7 +153,7 @@ def _stop_run_and_report(run: RunDir, *, at_once: bool) -> None:
         click.echo(f"It was one of {nodes} machines: stop launch.sh on the others as well.")
 
 
-def stop_run_with_grace(run: RunDir, status: RunStatus) -> RunStatus:
+def stop_run_with_grace(run: RunFolder, status: RunStatus) -> RunStatus:
     """End a run; Ctrl-C meanwhile ends it without its grace period."""
     click.echo(f"stopping {visible(run.name)}: it gets {status.grace} s to save and end; Ctrl-C ends it at once")
     place = place_of_run(run)
@@ -164,7 +164,7 @@ def stop_run_with_grace(run: RunDir, status: RunStatus) -> RunStatus:
         return place.stop(run, at_once=True)
 
 
-def doing_text(run: RunDir) -> str:
+def started_run_state_text(run: RunFolder) -> str:
     """Return what a run does that was just started, as the end of a sentence."""
     if words := queue_reason_text(run.path):
         return f"is {words}"
@@ -172,7 +172,7 @@ def doing_text(run: RunDir) -> str:
     return "starts as soon as its GPUs or CPU cores are free" if read_status(run).state == "waiting" else "runs"
 
 
-def next_commands_text(run: RunDir, status: RunStatus) -> str:
+def next_commands_text(run: RunFolder, status: RunStatus) -> str:
     """Return the commands that resume a run that did not finish, where it can, and show its log; else empty."""
     if status.live or status.leftover or status.state == "finished":
         return ""
@@ -221,9 +221,9 @@ def write_run_archive(reference: str, file: Path | None, *, force: bool) -> None
     click.echo(f"Written to {visible(str(path))}. Look through it before you send it: no rule knows every secret.")
 
 
-def _probe_for_machine_file(run: RunDir) -> str:
+def _probe_for_machine_file(run: RunFolder) -> str:
     """Return the machine file of where a run is; empty where that does not answer."""
-    place = read_remote_place(run.path)
+    place = read_remote_location(run.path)
     click.echo(f"Looking at {visible(place.host) if place else 'this machine'} …")
     try:
         return machine_files.machine_file_text(place_of_run(run).probe_facts_for(_load_run_profile_or_default(run)))
@@ -232,7 +232,7 @@ def _probe_for_machine_file(run: RunDir) -> str:
         return ""
 
 
-def _load_run_profile_or_default(run: RunDir) -> Profile:
+def _load_run_profile_or_default(run: RunFolder) -> Profile:
     try:
         return store.load_profile_file(str(run.profile))
     except TuiTrainError:

@@ -28,7 +28,7 @@ def send_profile_files(reference: str, edits: tuple[str, ...], source: FactsSour
     file_sets = _file_sets(profile)
     for file_set in file_sets:
         _print_file_set(file_set)
-    missing = [(host, _missing_on(host, file_sets)) for host in targets]
+    missing = [(host, _find_and_print_missing_files(host, file_sets)) for host in targets]
     answers.announce_changes(
         sends=tuple(
             f"{host.name}:{each.folder}/{file.name}"
@@ -97,7 +97,7 @@ def _print_file_set(file_set: FileSet) -> None:
         click.echo(f"  left out: {names_text(named, _MAX_NAMES)}")
 
 
-def _missing_on(host: HostToSendTo, file_sets: list[FileSet]) -> list[MissingFiles]:
+def _find_and_print_missing_files(host: HostToSendTo, file_sets: list[FileSet]) -> list[MissingFiles]:
     """Return what a host lacks, and print how much that is."""
     missing = _missing_now(host, file_sets)
     count, size = sum(len(each.files) for each in missing), sum(each.size for each in missing)

@@ -24,10 +24,10 @@ from tui_train.cli.plans.plans import (
 )
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import array as arrays
-from tui_train.cli.runs.runs import doing_text, next_commands_text
+from tui_train.cli.runs.runs import started_run_state_text, next_commands_text
 from tui_train.cli.runs.watch import ask_then_detach_or_stop, exit_code_after_run, stream_run
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
-from tui_train.facts.gpus.gpu_sets import facts_with_idle_gpus
+from tui_train.facts.gpus.gpu_sets import facts_as_if_gpus_idle
 from tui_train.memory.data_defaults import make_setup
 from tui_train.places import place_of_run
 from tui_train.places.place import Place
@@ -40,7 +40,7 @@ from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import Interrupts, defer_signals
-from tui_train.runs.remote_run import read_remote_place
+from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.resuming import (
     NO_CHECKPOINT_REASON,
@@ -48,10 +48,10 @@ from tui_train.runs.results.resuming import (
     resume_or_restart_remedy,
     why_not_resumable,
 )
-from tui_train.runs.run_code import late_code_text
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.run_code import code_not_kept_in_time_text
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.slurm_job import slurm_end_reason
-from tui_train.runs.start import StartOptions, WhenFree, has_nothing_left_to_train, launcher_log_text
+from tui_train.runs.start import StartOptions, WhenFree, has_nothing_left_to_train, launch_log_text
 from tui_train.runs.status import read_status
 from tui_train.views import plain_text
 
@@ -87,7 +87,7 @@ def run_profile(  # noqa: PLR0913 - one for each option
             answers.announce_changes(starts=tuple(f"{profile.name} with {member.edit}" for member in members))
             arrays.start_members_and_report(members, place, when_free)
             return
-        prepared = prepare_plan(make_setup(profile, facts_with_idle_gpus(facts) if when_free else facts))
+        prepared = prepare_plan(make_setup(profile, facts_as_if_gpus_idle(facts) if when_free else facts))
         plan = print_findings_and_require_plan(prepared, starts=True)
         answers.announce_changes(starts=(plan.name,), writes=(str(runs_folder()),))
     with defer_signals(click.echo) as interrupts:
@@ -95,7 +95,7 @@ def run_profile(  # noqa: PLR0913 - one for each option
         answers.announce_changes(starts=(started.name,), writes=(str(started.path),))
         with _exit_on_lost_terminal(interrupts):
             print_notes_for_other_machines(plan)
-            if late := late_code_text(started.path):
+            if late := code_not_kept_in_time_text(started.path):
                 click.echo(f"! {late}")
         _follow_to_end_or_detach(started, interrupts, detach=detach)
 
@@ -207,31 +207,31 @@ def _exit_on_lost_terminal(interrupts: Interrupts) -> Iterator[None]:
         sys.exit(interrupts.exit_code)
 
 
-def _follow_to_end_or_detach(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
+def _follow_to_end_or_detach(started: RunFolder, interrupts: Interrupts, *, detach: bool) -> None:
     name = visible(started.name)
     if detach:
         with suppress(OSError):
-            click.echo(f"{name} {doing_text(started)}. {_attach_or_stop_hint(name)}")
+            click.echo(f"{name} {started_run_state_text(started)}. {_attach_or_stop_hint(name)}")
         if interrupts.number:
             # The signal came after the start: it ends this command, not the run.
             sys.exit(interrupts.exit_code)
         return
-    place = read_remote_place(started.path)
+    place = read_remote_location(started.path)
     where = f"on {place.host}, in {place.folder}" if place else f"in {started.path}"
     with _exit_on_lost_terminal(interrupts):
-        comma = "," if (doing := doing_text(started)) != "runs" else ""
+        comma = "," if (doing := started_run_state_text(started)) != "runs" else ""
         click.echo(f"{name} {doing}{comma} {visible(where)}; it continues when the connection is lost.")
     status = _stream_started_run(started, interrupts)[1]
     if status.state == "new":
         remedy = f"Submit it again: tui-train resume {name}"
         raise Unavailable(
-            f"the job of {name} ended before it trained: {launcher_log_text(started.launcher_log)}", remedy
+            f"the job of {name} ended before it trained: {launch_log_text(started.launch_log)}", remedy
         )
     click.echo(_outcome_text(started, status))
     sys.exit(exit_code_after_run(status))
 
 
-def _outcome_text(run: RunDir, status: RunStatus) -> str:
+def _outcome_text(run: RunFolder, status: RunStatus) -> str:
     """Return how a run that was watched ended, what it made, and what to do next."""
     why = f" ({words})" if not status.live and (words := slurm_end_reason(run.path)) else ""
     lines = (
@@ -246,7 +246,7 @@ def _attach_or_stop_hint(name: str) -> str:
     return f"Watch it: {own_command()} attach {name}; end it: {own_command()} stop {name}"
 
 
-def _stream_started_run(started: RunDir, interrupts: Interrupts) -> tuple[Progress, RunStatus]:
+def _stream_started_run(started: RunFolder, interrupts: Interrupts) -> tuple[Progress, RunStatus]:
     """Print the lines of a run that was started here until it ends; on an earlier exit, print the run's state."""
     try:
         # From here on signals are handled as usual; one that was noted meanwhile is sent again.
@@ -267,7 +267,7 @@ def _stream_started_run(started: RunDir, interrupts: Interrupts) -> tuple[Progre
         raise
 
 
-def _weights_lines(run: RunDir, status: RunStatus) -> Iterator[str]:
+def _weights_lines(run: RunFolder, status: RunStatus) -> Iterator[str]:
     """Yield where a finished run's weights lie, and how they are tried and merged; nothing where there are none."""
     if status.state != "finished":
         return

@@ -15,8 +15,8 @@ from tui_train.profile import store
 from tui_train.profile.hosts import host_address
 from tui_train.runner.system.folder_usage import folder_usage
 from tui_train.runs import folders, rundir
-from tui_train.runs.remote_run import read_remote_place, read_run_place
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.remote_run import read_remote_location, read_run_location
+from tui_train.runs.rundir import RunFolder
 
 
 def remove_runs(references: Sequence[str], *, yes: bool, only_here: bool = False) -> None:
@@ -28,10 +28,10 @@ def remove_runs(references: Sequence[str], *, yes: bool, only_here: bool = False
     runs = tuple(dict.fromkeys(rundir.find_run(reference, by_profile=False) for reference in references))
     for run in runs:
         place_of_run(run).refuse_if_active(run)
-    elsewhere = {} if only_here else {run: _size_elsewhere(run) for run in runs}
+    elsewhere = {} if only_here else {run: _removable_size_elsewhere(run) for run in runs}
     sizes = {run: folder_usage(str(run.path)).size for run in runs}
     for run, taken in sizes.items():
-        host = read_run_place(run.path).host if elsewhere.get(run) else ""
+        host = read_run_location(run.path).host if elsewhere.get(run) else ""
         there = f", and {size_text(elsewhere[run])} on {visible(host)}" if host else ""
         copies = () if only_here else other_hosts_of_run(run)
         others = f", and its copies on {visible(', '.join(copies))}" if copies else ""
@@ -48,15 +48,15 @@ def remove_runs(references: Sequence[str], *, yes: bool, only_here: bool = False
         click.echo(f"removed {quantity(removed, 'run')}, freed {size_text(freed)}")
 
 
-def _folders(run: RunDir, *, only_here: bool) -> tuple[str, ...]:
+def _folders(run: RunFolder, *, only_here: bool) -> tuple[str, ...]:
     """Return a run's folder here, and those on hosts as HOST:FOLDER."""
-    there = None if only_here else read_remote_place(run.path)
+    there = None if only_here else read_remote_location(run.path)
     copies = () if only_here else other_hosts_of_run(run)
     on_host = (f"{there.host}:{there.folder}",) if there and not there.shared else ()
     return (str(run.path), *on_host, *(f"{host}:{run.name}" for host in copies))
 
 
-def _size_elsewhere(run: RunDir) -> int:
+def _removable_size_elsewhere(run: RunFolder) -> int:
     try:
         return place_of_run(run).removable_size_elsewhere(run)
     except NoAnswer as error:

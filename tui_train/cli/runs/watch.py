@@ -11,7 +11,7 @@ from tui_train.base.text import visible
 from tui_train.cli.results.diagnose import LogReadProgressPrinter, diagnosis_text
 from tui_train.cli.runs.runs import stop_run_with_grace
 from tui_train.diagnose import diagnose_run
-from tui_train.places.run_mirror import RunMirror, update_copy
+from tui_train.places.run_mirror import RunMirror, update_local_copy
 from tui_train.runner.logs import curve
 from tui_train.runner.logs.metrics import Metrics
 from tui_train.runner.logs.progress import Progress, advance_progress, progress_for_next_attempt
@@ -20,7 +20,7 @@ from tui_train.runs import rundir
 from tui_train.runs.follow import follow_lines, read_attempt_ranks, wait_for_end
 from tui_train.runs.interrupts import defer_ctrl_c
 from tui_train.runs.logs.tail import LogTail
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.slow_rank import SlowRankReader
 from tui_train.runs.status import read_listed_run, read_status, waiting_or_end_reason
 from tui_train.views.plain_text import run_state_text
@@ -60,10 +60,10 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     _require_readable_logs(run, *numbers)
 
 
-def _update_local_copy_or_why_not(run: RunDir) -> str:
+def _update_local_copy_or_why_not(run: RunFolder) -> str:
     """Bring what a host has of a run up to date here; return why not, empty where it is."""
     try:
-        return update_copy(run)
+        return update_local_copy(run)
     except CannotWrite as error:
         return error.message
 
@@ -84,7 +84,7 @@ def _print_unread_lines(tail: LogTail) -> None:
         click.echo(tail.unfinished_line)
 
 
-def _require_readable_logs(run: RunDir, *attempts: int) -> None:
+def _require_readable_logs(run: RunFolder, *attempts: int) -> None:
     """Raise BadInput where the log of an attempt cannot be read."""
     for number in attempts:
         log = run.attempt_log(number)
@@ -94,7 +94,7 @@ def _require_readable_logs(run: RunDir, *attempts: int) -> None:
             )
 
 
-def stream_run(run: RunDir, *, started_here: bool = False) -> tuple[Progress, RunStatus]:
+def stream_run(run: RunFolder, *, started_here: bool = False) -> tuple[Progress, RunStatus]:
     """Print a run's lines until it ends; Ctrl-C ends only this command, and asks first about a run `started_here`."""
     mirror = RunMirror(run, _report_host_problem)
     try:
@@ -123,7 +123,7 @@ def _report_wait(reason: str) -> None:
     click.echo(f"— waits: {visible(reason)}", err=True)
 
 
-def _print_lines_until_end(run: RunDir, *, started_here: bool) -> tuple[Progress, int]:
+def _print_lines_until_end(run: RunFolder, *, started_here: bool) -> tuple[Progress, int]:
     """Print the lines; return the progress and the newest attempt's number."""
     progress, number = Progress(), 0
     slow_rank, slow_rank_sentence = SlowRankReader(), ""
@@ -154,13 +154,13 @@ def _print_lines_until_end(run: RunDir, *, started_here: bool) -> tuple[Progress
     return progress, number
 
 
-def _report_rank_mismatch(run: RunDir, attempt: int) -> None:
+def _report_rank_mismatch(run: RunFolder, attempt: int) -> None:
     """Report on stderr where an attempt's processes did not compute as planned."""
     for sentence in read_attempt_ranks(run, attempt).rank_differences:
         click.echo(f"error: {sentence}", err=True)
 
 
-def _report_failure(run: RunDir) -> None:
+def _report_failure(run: RunFolder) -> None:
     """Report on stderr why a run failed, and what to do."""
     try:
         progress = LogReadProgressPrinter()
@@ -186,7 +186,7 @@ def exit_code_after_run(status: RunStatus) -> int:
     return 137 if status.state == "lost" else status.exit_code or 0
 
 
-def ask_then_detach_or_stop(run: RunDir) -> None:
+def ask_then_detach_or_stop(run: RunFolder) -> None:
     """Ask in a terminal whether to detach from a run or to stop it; without one, stop it."""
     name = visible(run.name)
     if sys.stdin.isatty():

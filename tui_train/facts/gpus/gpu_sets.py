@@ -77,7 +77,7 @@ def are_gpus_in_use(facts: Facts, uuids: Iterable[str]) -> bool:
     return not used.union(gpu.uuid for gpu in facts.machine.gpus if is_busy(gpu)).isdisjoint(uuids)
 
 
-def facts_with_idle_gpus(facts: Facts) -> Facts:
+def facts_as_if_gpus_idle(facts: Facts) -> Facts:
     """Return the facts as they are once no other training uses a GPU."""
     gpus = tuple(map(_gpu_without_computing_processes, facts.machine.gpus))
     return msgspec.structs.replace(

@@ -125,7 +125,7 @@ def cache_location_variables(profile: Profile) -> dict[str, str]:
 
 def read_hub_cache(environment: Mapping[str, str]) -> HubCache:
     """Return the cache of this machine for these variables; takes some seconds at most."""
-    return msgspec.convert(hub_cache.read(dict(environment)), type_prepared_for_msgspec(HubCache))
+    return msgspec.convert(hub_cache.describe_hub_cache(dict(environment)), type_prepared_for_msgspec(HubCache))
 
 
 def find_accelerate_config_path(environment: Mapping[str, str]) -> str:

@@ -133,7 +133,7 @@ def _parse_base64_source(text: str | None, names_beside: Collection[str], source
         return script_source.parse_source(data, folder if sources and names_beside else "", names_beside)
 
 
-class NamedOnHost(msgspec.Struct, frozen=True, kw_only=True):
+class PathsNamedByPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Pythons, paths, YAML files and training script that a plan for a host names there."""
 
     pythons: tuple[str, ...] = ()
@@ -144,7 +144,7 @@ class NamedOnHost(msgspec.Struct, frozen=True, kw_only=True):
     """Variables that say where the cache of models is, in place of the host's own."""
 
 
-def read_planning_facts(host: str, named: NamedOnHost) -> Facts:
+def read_planning_facts(host: str, named: PathsNamedByPlan) -> Facts:
     """Return the facts of a host for planning, with those of what is named there."""
     script = named.script
     question: dict[str, Any] = {

@@ -138,7 +138,7 @@ def is_option(option: str, name: str) -> bool:
     return len(given) >= len("--") + _MIN_LETTERS_BY_OPTION[name] and f"--{name}".startswith(given)
 
 
-def option_values(options: Iterable[str], name: str) -> list[str]:
+def sbatch_option_values(options: Iterable[str], name: str) -> list[str]:
     """Return the values of the last of some options of sbatch with that name, which are separated by commas."""
     texts = [option.partition("=")[2] for option in options if is_option(option, name)]
     return list(filter(None, texts[-1].split(","))) if texts else []
@@ -146,4 +146,4 @@ def option_values(options: Iterable[str], name: str) -> list[str]:
 
 def last_gres_value(options: Iterable[str]) -> str:
     """Return the last value of --gres among options of sbatch, empty without one."""
-    return ",".join(option_values(options, "gres"))
+    return ",".join(sbatch_option_values(options, "gres"))

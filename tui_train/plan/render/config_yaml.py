@@ -26,7 +26,7 @@ class QuotingDumper(yaml.SafeDumper):
         return True
 
 
-def write_in_style(dumper: type[yaml.SafeDumper], kind: type[str], style: str) -> None:
+def register_text_style(dumper: type[yaml.SafeDumper], kind: type[str], style: str) -> None:
     """Have a dumper write texts of a type in a style of YAML: a quote, or | for a block."""
 
     def represent(writer: yaml.SafeDumper, text: str) -> yaml.Node:
@@ -35,8 +35,8 @@ def write_in_style(dumper: type[yaml.SafeDumper], kind: type[str], style: str) -
     dumper.add_representer(kind, represent)
 
 
-write_in_style(QuotingDumper, SingleQuoted, "'")
-write_in_style(QuotingDumper, _DoubleQuoted, '"')
+register_text_style(QuotingDumper, SingleQuoted, "'")
+register_text_style(QuotingDumper, _DoubleQuoted, '"')
 
 
 def render_config_yaml(config: ConfigFile) -> str:

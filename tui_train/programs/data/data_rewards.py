@@ -47,7 +47,7 @@ def try_rewards(rewards: list[dict[str, Any]], rows: list[_Row]) -> Iterator[dic
 
 
 def _trial_in_child(reward: dict[str, Any], rows: list[_Row]) -> dict[str, Any]:
-    if why := _file_problem(reward["file"]) if reward["file"] else "":
+    if why := _reward_file_problem(reward["file"]) if reward["file"] else "":
         return {"problem": why}
     folder = str(Path(reward["file"]).parent) if reward["file"] else ""
     environment = _ENVIRONMENT | reward["variables"]
@@ -71,7 +71,7 @@ def _trial_in_child(reward: dict[str, Any], rows: list[_Row]) -> dict[str, Any]:
     return {"problem": f"it ends Python: {last}"[:_MAX_TEXT]}
 
 
-def _file_problem(file: str) -> str:
+def _reward_file_problem(file: str) -> str:
     """Return that a file is not there, or that a module beside it would hide one that Python or TRL needs."""
     if not Path(file).is_file():
         return "there is no such file"
@@ -103,7 +103,7 @@ def try_reward(reward: dict[str, Any], rows: list[_Row], on_call: Any) -> dict[s
         function = _import_reward(reward)
         on_call()
         started = time.monotonic()
-        _check_result(_call(function, rows), len(rows))
+        _require_number_per_answer(_call_reward(function, rows), len(rows))
     except _RewardError as error:
         answer["problem"] = str(error)
     except MemoryError:
@@ -111,7 +111,7 @@ def try_reward(reward: dict[str, Any], rows: list[_Row], on_call: Any) -> dict[s
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the function is the user's
         # No GPU is shown here: one that needs it may well work.
         said = "untried" if "cuda" in str(error).lower() else "problem"
-        answer[said] = _where_and_why(error, reward["file"])
+        answer[said] = _error_line_and_reason(error, reward["file"])
     return {name: value[:_MAX_TEXT] for name, value in answer.items()} | {"seconds": time.monotonic() - started}
 
 
@@ -132,7 +132,7 @@ def _import_reward(reward: dict[str, Any]) -> Any:
     return function(**_PUNISHMENT_LENGTHS) if dotted == _PUNISHMENT_NAME else function
 
 
-def _call(function: Any, rows: list[_Row]) -> Any:
+def _call_reward(function: Any, rows: list[_Row]) -> Any:
     """Return what a reward gives for made-up answers, called as TRL does."""
     is_chat = isinstance(rows[0]["prompt"], list)
     answers = [f"{_ANSWER_TEXT} ({number})" for number in range(len(rows))]
@@ -151,7 +151,7 @@ def _call(function: Any, rows: list[_Row]) -> Any:
     return asyncio.run(given) if inspect.iscoroutine(given) else given
 
 
-def _check_result(given: Any, wanted: int) -> None:
+def _require_number_per_answer(given: Any, wanted: int) -> None:
     """Raise _RewardError for what is not one number, or None, for each answer."""
     try:
         values = list(given)
@@ -175,7 +175,7 @@ def _type_text(value: Any) -> str:
     return "nothing (None)" if value is None else f"{type(value).__name__} {value!r}"[:80]
 
 
-def _where_and_why(error: BaseException, file: str) -> str:
+def _error_line_and_reason(error: BaseException, file: str) -> str:
     """Return what an error says, with the line of the user's file at which it was raised."""
     said = (str(error).strip() or type(error).__name__).splitlines()[0]
     why = f"{type(error).__name__}: {said}" if str(error).strip() else said

@@ -234,7 +234,7 @@ class DataPreparation:
         for ids in self.tokenizer(texts, add_special_tokens=False)["input_ids"]:
             yield [*ids, self.tokenizer.eos_token_id]
 
-    def publish_files(self) -> None:
+    def move_files_into_place(self) -> None:
         """Move the joined files to where they were asked for; an index comes last, for without one there is no data."""
         if self.rewritten:
             self.tokenizer.save_pretrained(self.rewritten)
@@ -261,7 +261,7 @@ def main(question_file: Path) -> None:
             request = json.loads(held.read())
             work = DataPreparation(request, question_file.parent)
             counts = {name: work.prepare_split(name) for name in work.splits}
-            work.publish_files()
+            work.move_files_into_place()
         except RefusedInput as error:
             send_line(problem=error.args[0], remedy=error.args[1])
         except BlockingIOError:

@@ -47,7 +47,7 @@ def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
                 # Of KTO's rows, those with a bad answer have nothing to be likened to.
                 usable = [at for at, row in enumerate(chosen.rows()) if row.get("label") is not False]
                 numbers = _some_of(usable, request["count"], request["seed"])
-                learned = _count_learned(
+                learned = _count_rows_in_training_data(
                     request["learned"], (row for at, row in enumerate(chosen.rows()) if at in numbers)
                 )
                 messages.send("rows", count=len(numbers), usable=len(usable), learned=learned)
@@ -68,7 +68,7 @@ def loaded_sides(request: dict[str, Any], messages: MessagePipe) -> Iterator[tup
     """Yield `result` and `other`, or the `sides`, with their models; full models are loaded one after the other."""
     for side, found in (request.get("sides") or {}).items():
         yield side, LoadedModels({**request, **found, "compare": False}, messages), "result"
-        _free_memory()
+        _release_memory()
     if request.get("sides"):
         return
     earlier = request["earlier"]
@@ -84,14 +84,14 @@ def loaded_sides(request: dict[str, Any], messages: MessagePipe) -> Iterator[tup
     chat_template = models.tokenizers["result"].chat_template
     yield "result", models, "result"
     del models
-    _free_memory()
+    _release_memory()
     models = LoadedModels({**request, "base": "", **base, "compare": False}, messages)
     tokenizer = models.tokenizers["result"]
     tokenizer.chat_template = tokenizer.chat_template or chat_template
     yield "other", models, "result"
 
 
-def _free_memory() -> None:
+def _release_memory() -> None:
     import torch
 
     gc.collect()
@@ -120,7 +120,7 @@ def _usable_rows_and_marking(
     return chosen, marking if alone and marking.possible else None
 
 
-def _count_learned(training_files: list[str], rows: Iterable[dict[str, Any]]) -> int:
+def _count_rows_in_training_data(training_files: list[str], rows: Iterable[dict[str, Any]]) -> int:
     """Return how many rows are among those that were trained on, 0 where these are too many to read soon."""
     wanted, ends = {_row_key(row): 0 for row in rows}, time.monotonic() + _MAX_SECONDS_OF_LOOKING
     unchecked = data_chosen.ChatTemplate("", "", "", answers_only=False)

@@ -41,7 +41,7 @@ def export(request: dict[str, Any], messages: MessagePipe) -> None:
         messages.send("step", what="quantizing", of=request["file"])
         _quantize(request, unquantized)
     messages.send("step", what="checking", of=request["file"])
-    fields, tensor_count = _read_back(request)
+    fields, tensor_count = _read_fields_and_tensor_count(request)
     written = fields.get("tokenizer.chat_template", "")
     if written != (tokenizer.chat_template or ""):
         raise RefusedError("failed", "the chat template in the file is not that of the tokenizer")
@@ -122,7 +122,7 @@ def _import_gguf(request: dict[str, Any]) -> Any:
     return gguf
 
 
-def _read_back(request: dict[str, Any]) -> tuple[dict[str, str], int]:
+def _read_fields_and_tensor_count(request: dict[str, Any]) -> tuple[dict[str, str], int]:
     """Return the text fields of the written file, and how many tensors it holds."""
     reader = _import_gguf(request).GGUFReader(request["file"])
     wanted = ("general.architecture", "tokenizer.chat_template")

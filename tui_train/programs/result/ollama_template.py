@@ -42,20 +42,20 @@ class TurnFrames(NamedTuple):
 
 def turn_frames(tokenizer: Any) -> TurnFrames:
     """Return the frames of a tokenizer's chat template; RefusedError where it is more than frames around the turns."""
-    render = _renderer(tokenizer)
+    render = _make_chat_renderer(tokenizer)
     asked = {"role": "user", "content": _ASKED}
     again = {"role": "user", "content": _ASKED_AGAIN}
     answered = {"role": "assistant", "content": _ANSWERED}
     system = {"role": "system", "content": _SYSTEM}
-    before_first, after_user = _split(render([asked], False), _ASKED)
-    after_answer = _split(render([asked, answered], False), _ANSWERED)[1]
+    before_first, after_user = _split_at_only_occurrence(render([asked], False), _ASKED)
+    after_answer = _split_at_only_occurrence(render([asked, answered], False), _ANSWERED)[1]
     chat = render([asked, answered, again], False)
-    before_answer = _without_prefix(_split(_split(chat, _ASKED)[1], _ANSWERED)[0], after_user)
-    before_user = _without_prefix(_split(_split(chat, _ANSWERED)[1], _ASKED_AGAIN)[0], after_answer)
+    before_answer = _without_prefix(_split_at_only_occurrence(_split_at_only_occurrence(chat, _ASKED)[1], _ANSWERED)[0], after_user)
+    before_user = _without_prefix(_split_at_only_occurrence(_split_at_only_occurrence(chat, _ANSWERED)[1], _ASKED_AGAIN)[0], after_answer)
     frames = TurnFrames(
         default=_without_suffix(before_first, before_user),
         by_role={"user": (before_user, after_user), "assistant": (before_answer, after_answer)},
-        prompt=_without_prefix(_split(render([asked], True), _ASKED)[1], after_user),
+        prompt=_without_prefix(_split_at_only_occurrence(render([asked], True), _ASKED)[1], after_user),
     )
     chats = [[asked], [asked, answered, again], [asked, answered, again, answered, asked]]
     try:
@@ -63,18 +63,18 @@ def turn_frames(tokenizer: Any) -> TurnFrames:
     except Exception:  # noqa: BLE001 - a template may refuse a system's words: then it has none
         with_system = ""
     if with_system:
-        before, after = _split(with_system, _SYSTEM)
-        after = _without_suffix(_split(after, _ASKED)[0], before_user)
+        before, after = _split_at_only_occurrence(with_system, _SYSTEM)
+        after = _without_suffix(_split_at_only_occurrence(after, _ASKED)[0], before_user)
         frames = frames._replace(by_role={"system": (before, after), **frames.by_role})
         chats += [[system, *chat] for chat in chats]
     lines = {"role": "user", "content": 'two\n\nlines {{ and }} "braces"'}
     for messages in [*chats, [lines, answered, asked]]:
         if frames.render(messages) != render(messages, True):
-            raise _more_than_frames()
+            raise _template_too_complex_error()
     return frames
 
 
-def _renderer(tokenizer: Any) -> Callable[[list[Message], bool], str]:
+def _make_chat_renderer(tokenizer: Any) -> Callable[[list[Message], bool], str]:
     """Return what renders messages, without the token that begins a text, which the server adds itself."""
     begin = tokenizer.bos_token or ""
 
@@ -85,26 +85,26 @@ def _renderer(tokenizer: Any) -> Callable[[list[Message], bool], str]:
     return render
 
 
-def _split(text: str, word: str) -> tuple[str, str]:
+def _split_at_only_occurrence(text: str, word: str) -> tuple[str, str]:
     if text.count(word) != 1:
-        raise _more_than_frames()
+        raise _template_too_complex_error()
     before, _, after = text.partition(word)
     return before, after
 
 
 def _without_prefix(text: str, prefix: str) -> str:
     if not text.startswith(prefix):
-        raise _more_than_frames()
+        raise _template_too_complex_error()
     return text.removeprefix(prefix)
 
 
 def _without_suffix(text: str, suffix: str) -> str:
     if not text.endswith(suffix):
-        raise _more_than_frames()
+        raise _template_too_complex_error()
     return text[: len(text) - len(suffix)]
 
 
-def _more_than_frames() -> RefusedError:
+def _template_too_complex_error() -> RefusedError:
     return RefusedError("frames", "it does more than put the same text around each turn")
 
 

@@ -47,7 +47,7 @@ def publish(request: dict[str, Any], messages: MessagePipe) -> None:
     contents: dict[str, str] = json.loads(line)["contents"]
     if "problem" in hub:
         raise RefusedError(hub["kind"], hub["problem"])
-    _send(api, request, contents, hub, messages)
+    _upload_as_one_commit(api, request, contents, hub, messages)
 
 
 def _versions() -> dict[str, str]:
@@ -119,7 +119,7 @@ def _describe_repository(api: Any, repo: str) -> dict[str, Any]:
     return {"exists": True, "private": bool(info.private), "files": names, "head_commit": info.sha}
 
 
-def _send(
+def _upload_as_one_commit(
     api: Any, request: dict[str, Any], contents: dict[str, str], hub: dict[str, Any], messages: MessagePipe
 ) -> None:
     """Send the files, those with weights one by one, and make one commit of all."""

@@ -32,13 +32,13 @@ def find_weights(request: dict[str, Any], messages: MessagePipe) -> dict[str, An
             found.update(base=base, revision="")
     if adapter and not found["base"]:
         raise RefusedError("base", f"of the adapter in {final}")
-    if request.get("talks") and _gives_scores(final, adapter=adapter):
+    if request.get("talks") and _returns_scores_not_text(final, adapter=adapter):
         raise RefusedError("scores", str(final))
     messages.send("found", folder=str(final), adapter=adapter, base=found["base"])
     return found
 
 
-def _gives_scores(folder: Path, *, adapter: bool) -> bool:
+def _returns_scores_not_text(folder: Path, *, adapter: bool) -> bool:
     """Return whether a model returns scores, not text."""
     config = json.loads((folder / (_ADAPTER_FILE if adapter else _MODEL_FILE)).read_text(encoding="utf-8"))
     if adapter:

@@ -338,7 +338,7 @@ def override_micro_batch(module: Any, wanted: int) -> None:
     module.TrainerState.load_from_json = staticmethod(load_from_json)
 
 
-def take_several_trackers(module: Any) -> None:
+def accept_several_trackers(module: Any) -> None:
     """Have the Hugging Face Trainer report to all trackers that --report_to names with commas; its parser takes one."""
 
     def split(positional: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -513,7 +513,7 @@ def install_hooks() -> None:
         trainer.append(TurnEndToken(end).wrap_start_and_save_model)
     if call_quietly(_value_noted_by_preparation, ".answers"):
         acts_by_module["trl.trainer.sft_trainer"] = learn_answers_only
-    acts_by_module["transformers.training_args"] = take_several_trackers
+    acts_by_module["transformers.training_args"] = accept_several_trackers
     acts_by_module["transformers.trainer"] = lambda module: [call_quietly(act, module) for act in trainer]
     acts_by_module["torch.cuda"] = lambda module: [call_quietly(act, module) for act in cuda]
     if distributed:
@@ -523,7 +523,7 @@ def install_hooks() -> None:
     sys.meta_path.insert(0, ImportHook(acts_by_module))
 
 
-def run_the_hidden_one() -> None:
+def run_hidden_sitecustomize() -> None:
     """Run the sitecustomize that this module hides; its errors are passed on."""
     spec = find_hidden_sitecustomize(os.path.dirname(__file__))  # noqa: PTH120 - pathlib would double the start of Python
     if spec is None or spec.loader is None:
@@ -554,9 +554,9 @@ def find_hidden_sitecustomize(folder: str) -> Any:
 
 def _is_copy_of_this_module(file: str) -> bool:
     with open(file, "rb") as opened:  # noqa: PTH123
-        return b"\ndef run_the_hidden_one(" in opened.read(1 << 16)
+        return b"\ndef run_hidden_sitecustomize(" in opened.read(1 << 16)
 
 
 if __name__ == OWN_MODULE_NAME:
     call_quietly(install_hooks)
-    run_the_hidden_one()
+    run_hidden_sitecustomize()

@@ -251,7 +251,7 @@ def running_containers_of_folder(engine: str, run_dir: str) -> tuple[str, ...]:
     return tuple(name for name in names if is_run_container_name(engine, name))
 
 
-def name_on_machine(container: str, rank: int) -> str:
+def container_name_on_machine(container: str, rank: int) -> str:
     """Return the name that another machine gives its container of an attempt: hosts may share an engine."""
     return f"{container}-{rank}" if container else ""
 

@@ -128,7 +128,7 @@ def _print_containers_that_may_be_left(engine: str, parts: Sequence[_MachinePart
     own_name = os.environ.get(container.NAME_VARIABLE, "")
     for part in parts:
         lost = part.rank and part.code in {None, ssh.CONNECTION_LOST_EXIT_CODE}
-        if lost and (name := container.name_on_machine(own_name, part.rank)):
+        if lost and (name := container.container_name_on_machine(own_name, part.rank)):
             print_message(
                 f"the container of machine {part.rank} may train on; where it is there after two minutes: "
                 f"ssh {visible(part.host)} {engine} rm -f {name}"

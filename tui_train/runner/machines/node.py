@@ -152,7 +152,7 @@ def run_machine_part(run_dir: str) -> int:
         # Nobody reads here what one said last.
         environment.pop("TUI_TRAIN_REMOVE", None)
         if environment.get(container.NAME_VARIABLE):
-            name = container.name_on_machine(environment[container.NAME_VARIABLE], rank)
+            name = container.container_name_on_machine(environment[container.NAME_VARIABLE], rank)
             environment[container.NAME_VARIABLE] = name
             kept = kept._replace(name=name)
     words = [*request["words"], f"--node-rank={rank}"]

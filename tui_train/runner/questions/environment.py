@@ -89,7 +89,7 @@ def make_environment(question: dict[str, Any]) -> None:
     with _hold_work_folder(folder):
         if _read_json(folder, _MAKER_NAME).get("id") != question["id"]:
             try:
-                _begin(folder, question)
+                _start_making(folder, question)
             except OSError as error:
                 raise RequestFailedError(f"{error.filename or folder}: {error.strerror}") from None
     _send_log(folder, question["at"])
@@ -116,7 +116,7 @@ def _is_being_made(folder: Path) -> bool:
     return is_unfinished(folder) and not is_unfinished_and_abandoned(folder)
 
 
-def _begin(folder: Path, question: dict[str, Any]) -> None:
+def _start_making(folder: Path, question: dict[str, Any]) -> None:
     """Start the process that makes an environment; what one that was killed has left there is removed."""
     if is_unfinished_and_abandoned(folder):
         shutil.rmtree(str(folder), ignore_errors=True)
@@ -157,13 +157,13 @@ def _start_maker(folder: Path, question: dict[str, Any], lock: int, log: int) ->
         try:
             os.setsid()
             if os.fork() == 0:
-                _become_maker(folder, question, lock, log)
+                _make_in_child(folder, question, lock, log)
         finally:
             os._exit(0)
     os.waitpid(child, 0)
 
 
-def _become_maker(folder: Path, question: dict[str, Any], lock: int, log: int) -> None:
+def _make_in_child(folder: Path, question: dict[str, Any], lock: int, log: int) -> None:
     """Run the steps, and keep how they ended; a failed environment is removed."""
     os.setpgid(0, 0)
     nothing = os.open(os.devnull, os.O_RDONLY)

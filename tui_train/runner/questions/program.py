@@ -39,7 +39,7 @@ def run_program(question: dict[str, Any]) -> None:
         request = question["request"]
         into = question.get("into") or ""
         if into:
-            request["into"] = str(held.enter_context(_sent_new_folder(into)))
+            request["into"] = str(held.enter_context(_new_folder_reporting_obstacles(into)))
         command = [question["python"], "-B", str(programs / question["entry"]), json.dumps(request)]
         errors = held.enter_context(tempfile.TemporaryFile())
         try:
@@ -50,7 +50,7 @@ def run_program(question: dict[str, Any]) -> None:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise RequestFailedError(f"{command[0]} cannot be started: {why}") from None
-        with _ending(child):
+        with _killing_at_exit(child):
             with contextlib.suppress(OSError):
                 Path(f"/proc/{child.pid}/oom_score_adj").write_text(_OOM_SCORE_ADJUSTMENT, encoding="ascii")
             if child.stdin is not None:
@@ -66,7 +66,7 @@ def run_program(question: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _sent_new_folder(into: str) -> Iterator[Path]:
+def _new_folder_reporting_obstacles(into: str) -> Iterator[Path]:
     """Yield the folder in which another one is made; what is in the way is said to who asked."""
     path = Path(into).expanduser()
     if not path.parent.is_dir():
@@ -79,7 +79,7 @@ def _sent_new_folder(into: str) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _ending(child: subprocess.Popen[bytes]) -> Iterator[None]:
+def _killing_at_exit(child: subprocess.Popen[bytes]) -> Iterator[None]:
     """End a program with all that it started, also where whoever asked is gone."""
     try:
         yield

@@ -32,7 +32,7 @@ _SECRET_FILE_PATTERN = re.compile(
 _SECRET_FOLDERS = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".azure", ".docker"})
 
 
-class _Change(NamedTuple):
+class _ChangedPath(NamedTuple):
     """A path that differs from the commit; `object_id` is what the commit has there, empty for nothing."""
 
     path: bytes
@@ -112,35 +112,35 @@ def _read_changes(git: Git, objects: bytes, script: str, code: dict[str, Any]) -
     return patch
 
 
-def _parse_status(data: bytes) -> tuple[dict[str, str], list[_Change]]:
+def _parse_status(data: bytes) -> tuple[dict[str, str], list[_ChangedPath]]:
     """Return the headers of git's status, and each changed path once."""
     headers: dict[str, str] = {}
-    changes: dict[bytes, _Change] = {}
+    changes: dict[bytes, _ChangedPath] = {}
     for entry in filter(None, data.split(b"\0")):
         kind, _, rest = entry.partition(b" ")
         if kind == b"#":
             name, _, value = rest.partition(b" ")
             headers[name.decode()] = value.decode(errors="replace")
         elif kind == b"?":
-            changes.setdefault(rest, _Change(rest, "", is_submodule=False))
+            changes.setdefault(rest, _ChangedPath(rest, "", is_submodule=False))
         elif kind in {b"1", b"u"}:
             # XY sub mH mI mW hH hI path; of a conflict: XY sub m1 m2 m3 mW h1 h2 h3 path
             fields = rest.split(b" ", 7 if kind == b"1" else 9)
             object_id = fields[5 if kind == b"1" else 7].decode()
             is_submodule = fields[1][:1] == b"S" or _SUBMODULE_MODE.encode() in fields[2:5]
-            changes[fields[-1]] = _Change(fields[-1], object_id.strip("0") and object_id, is_submodule)
+            changes[fields[-1]] = _ChangedPath(fields[-1], object_id.strip("0") and object_id, is_submodule)
         else:
             raise ValueError(kind)
     return headers, list(changes.values())
 
 
-def _choose_changes(git: Git, changes: list[_Change]) -> tuple[list[_Change], list[tuple[bytes, str]]]:
+def _choose_changes(git: Git, changes: list[_ChangedPath]) -> tuple[list[_ChangedPath], list[tuple[bytes, str]]]:
     """Return the changes that are kept, the small ones first, and the others, each with why."""
     size_by_object = _object_sizes(git, [change.object_id for change in changes if change.object_id])
-    chosen: list[tuple[int, _Change]] = []
+    chosen: list[tuple[int, _ChangedPath]] = []
     left_out: list[tuple[bytes, str]] = []
     for change in changes:
-        size, why = _look_at_file(git.folder, change)
+        size, why = _size_and_why_not_kept(git.folder, change)
         size += size_by_object.get(change.object_id, 0)
         if not why and size > _MAX_FILE_BYTES:
             why = f"{size / 1e6:.1f} MB"
@@ -149,7 +149,7 @@ def _choose_changes(git: Git, changes: list[_Change]) -> tuple[list[_Change], li
         else:
             chosen.append((size, change))
     chosen.sort(key=lambda each: (each[0], each[1].path))
-    kept: list[_Change] = []
+    kept: list[_ChangedPath] = []
     total = 0
     for size, change in chosen:
         total += size
@@ -160,7 +160,7 @@ def _choose_changes(git: Git, changes: list[_Change]) -> tuple[list[_Change], li
     return kept, left_out
 
 
-def _look_at_file(folder: str, change: _Change) -> tuple[int, str]:
+def _size_and_why_not_kept(folder: str, change: _ChangedPath) -> tuple[int, str]:
     """Return the size of a changed file, 0 where it was deleted, and why it is not kept (empty: it is)."""
     name = os.fsdecode(change.path)
     why = (

@@ -34,7 +34,7 @@ def send_missing_files(question: dict[str, Any]) -> None:
     for index, file in enumerate(question["files"]):
         path = os.path.join(folder, file[0])
         if not _is_same(path, file):
-            missing.append([index, _kept_size(folder, file), _time_of_change(path)])
+            missing.append([index, _received_size(folder, file), _time_of_change(path)])
     send_json_line(missing=missing)
 
 
@@ -99,14 +99,14 @@ def _time_of_change(path: str) -> int:
         return 0
 
 
-def _part_name(file: Sequence[Any]) -> str:
+def _partial_file_name(file: Sequence[Any]) -> str:
     return hashlib.sha256(repr((file[0], file[1], file[2])).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
-def _kept_size(folder: str, file: Sequence[Any]) -> int:
+def _received_size(folder: str, file: Sequence[Any]) -> int:
     """Return how many bytes of this very file have come already."""
     try:
-        status = os.lstat(os.path.join(folder, _PARTS_FOLDER, _part_name(file)))
+        status = os.lstat(os.path.join(folder, _PARTS_FOLDER, _partial_file_name(file)))
     except OSError:
         return 0
     return status.st_size if stat.S_ISREG(status.st_mode) and status.st_size <= file[1] else 0
@@ -117,7 +117,7 @@ def _receive_file(root: int, parts: int, file: Sequence[Any], offset: int) -> No
     pieces = name.split("/")
     if not name or {"", ".", ".."} & set(pieces):
         raise RequestFailedError(f"{name!r} is no file of a project")
-    part = _part_name(file)
+    part = _partial_file_name(file)
     if not link:
         _receive_bytes(parts, part, offset, size - offset)
         if _read_input(1) != COMPLETE_MARK:

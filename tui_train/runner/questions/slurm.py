@@ -141,15 +141,15 @@ def _query_jobs(cluster: str, jobs: Sequence[Sequence[str]]) -> list[dict[str, s
         raise RequestFailedError(f"squeue: {last_error_line(done['code'], done.get('error', ''))}")
     rows = [line.split("|", 4) for line in done["out"].splitlines() if line.count("|") > 3]
     listed = [_find_job_row(rows, number, os.path.realpath(folder)) for number, folder in jobs]
-    gone = {number for (number, _), job in zip(jobs, listed) if number and _has_sacct_more(job)}
+    gone = {number for (number, _), job in zip(jobs, listed) if number and _may_sacct_know_more(job)}
     rows = _ended_job_rows(option, gone) if gone else []
     return [
-        (_find_job_row(rows, number, os.path.realpath(folder)) or job) if _has_sacct_more(job) else job
+        (_find_job_row(rows, number, os.path.realpath(folder)) or job) if _may_sacct_know_more(job) else job
         for (number, folder), job in zip(jobs, listed)
     ]
 
 
-def _has_sacct_more(listed: dict[str, str] | None) -> bool:
+def _may_sacct_know_more(listed: dict[str, str] | None) -> bool:
     return listed is None or listed.get("ended") == "CANCELLED"
 
 

@@ -58,7 +58,7 @@ def send_survey(question: dict[str, Any]) -> None:
         "beside": _names_beside_script(question["script"], question["most"]) if question.get("script") else [],
         "sources": _sources_beside_script(question["script"]) if question.get("script") else {},
         "accelerate_config": config,
-        "hub": _call_function_of_program(*hub, "read"),
+        "hub": _call_function_of_program(*hub, "describe_hub_cache"),
         "cards": cards,
         "smi": smi,
         "processes": _query_card_processes(question["processes"])

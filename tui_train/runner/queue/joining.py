@@ -36,10 +36,10 @@ def join_queue(start: RunStart, when_free: str) -> OwnTicket | None:
     if start.planned.slurm:
         return None
     is_any = when_free == ANY_GPUS and not start.cards_overridden
-    request = _request(start.planned, start.cards, start.node_rank, is_any=is_any)
+    request = _make_request(start.planned, start.cards, start.node_rank, is_any=is_any)
     ticket = _waiting_ticket(start.mark, start.own_dir, request)
     if when_free:
-        return _show_waiting(ticket)
+        return _write_waiting_ticket(ticket)
     try:
         taken = ticket._replace(waits=False, cards=start.cards, cores=request.cores)
         own = OwnTicket(QueueFolder(make=True), taken)
@@ -47,15 +47,15 @@ def join_queue(start: RunStart, when_free: str) -> OwnTicket | None:
         print_message(f"{_unusable_text(error)}; other users do not see what this training takes")
         return None
     with contextlib.suppress(OSError):
-        _take_without_waiting(own)
+        _take_cards_at_once(own)
     return own
 
 
 def join_queue_to_hold(planned: SupervisorPlan, folder: str) -> OwnTicket:
     """Show all users that this process waits for the cards or CPU cores of a plan, by the name of a folder."""
     require_can_wait(planned)
-    request = _request(planned, planned.gpus, 0, is_any=False)
-    return _show_waiting(_waiting_ticket(f"{os.path.basename(folder)[:100]}-{os.getpid()}", folder, request))
+    request = _make_request(planned, planned.gpus, 0, is_any=False)
+    return _write_waiting_ticket(_waiting_ticket(f"{os.path.basename(folder)[:100]}-{os.getpid()}", folder, request))
 
 
 def _waiting_ticket(mark: str, folder: str, request: Request) -> Ticket:
@@ -63,7 +63,7 @@ def _waiting_ticket(mark: str, folder: str, request: Request) -> Ticket:
     return Ticket(ticket_name(mark), os.geteuid(), owner, request, waits=True)
 
 
-def _show_waiting(ticket: Ticket) -> OwnTicket:
+def _write_waiting_ticket(ticket: Ticket) -> OwnTicket:
     try:
         return OwnTicket(QueueFolder(make=True), ticket)
     except OSError as error:
@@ -74,13 +74,13 @@ def _unusable_text(error: OSError) -> str:
     return f"cannot use the queue {visible(queue_folder_path())}: {error.strerror}"
 
 
-def _request(planned: SupervisorPlan, cards: tuple[str, ...], node_rank: int, *, is_any: bool) -> Request:
+def _make_request(planned: SupervisorPlan, cards: tuple[str, ...], node_rank: int, *, is_any: bool) -> Request:
     if not cards:
         return Request(cores=planned.process_count(node_rank) * planned.threads)
     return Request((is_any and planned.gpu_pool) or cards, len(cards), planned.gpu_memory)
 
 
-def _take_without_waiting(own: OwnTicket) -> None:
+def _take_cards_at_once(own: OwnTicket) -> None:
     for card in own.ticket.cards:
         own.keep_locks(own.folder.lock_cards_or_cores([card]) or ())
     others = (ticket for ticket in own.folder.tickets() if not ticket.waits and ticket.name != own.ticket.name)

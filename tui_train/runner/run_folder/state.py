@@ -175,7 +175,7 @@ def run_process_family(run_dir: str, status: RunStatus) -> ProcessFamily:
     leader = Process(status.leader, status.leader_ticks)
     if not _is_original_folder(run_dir, status) or not _belongs_to_this_user(run_dir):
         return ProcessFamily("")
-    ours = leader.is_alive and (process_has_mark(leader.pid, status.mark) or _writes_output_in(leader.pid, run_dir))
+    ours = leader.is_alive and (process_has_mark(leader.pid, status.mark) or _has_stdout_in_folder(leader.pid, run_dir))
     members = ProcessFamily(status.mark, leader if ours else Process(), cgroup=status.cgroup)
     members.seen_ticks.update(status.left)
     return members
@@ -305,7 +305,7 @@ def _may_hold_folder_open(pid: int, run_dir: str) -> bool:
     return False
 
 
-def _writes_output_in(pid: int, run_dir: str) -> bool:
+def _has_stdout_in_folder(pid: int, run_dir: str) -> bool:
     try:
         return os.path.dirname(os.readlink(f"/proc/{pid}/fd/1")) == os.path.realpath(run_dir)
     except OSError:

@@ -9,11 +9,11 @@ from tui_train.runner.system.refused import Refused
 from tui_train.runs.follow import read_progress
 from tui_train.runs.results.result import FILE_CLOCK_TOLERANCE_SECONDS, output_and_newest_checkpoint
 from tui_train.runs.results.trainer_state import TrainerState, read_trainer_state, trainer_state_changed_at
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 
 
-def read_metrics(run: RunDir) -> Metrics:
+def read_metrics(run: RunFolder) -> Metrics:
     """Return the metrics of all attempts of a run; it reads whole logs, and takes as long as these are.
 
     Up to its last step the trainer's own record counts: it is exact, and a log may name no steps.
@@ -22,12 +22,12 @@ def read_metrics(run: RunDir) -> Metrics:
     return joined_metrics(read_trainer_metrics(run), logged)
 
 
-def attempt_log_bytes(run: RunDir) -> int:
+def attempt_log_bytes(run: RunFolder) -> int:
     """Return the bytes of the logs of all attempts."""
     return sum(inode_and_size(run.attempt_log(attempt.number))[1] for attempt in read_status(run).attempts)
 
 
-def read_trainer_metrics(run: RunDir) -> Metrics:
+def read_trainer_metrics(run: RunFolder) -> Metrics:
     """Return what the trainer of a run kept last; an output folder that was chosen may hold what another run left."""
     status = read_status(run)
     try:

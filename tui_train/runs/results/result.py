@@ -19,12 +19,12 @@ from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.run_folder.supervisor_plan import SupervisorPlan, read_plan
 from tui_train.runner.system.refused import Refused
 from tui_train.runs.follow import read_progress
-from tui_train.runs.remote_run import local_output_folder, read_remote_place, read_run_place
+from tui_train.runs.remote_run import local_output_folder, read_remote_location, read_run_location
 from tui_train.runs.results.trackers import ReportingRun, TrackerLine, tracker_lines
 from tui_train.runs.results.trainer_state import read_trainer_state_step
 from tui_train.runs.results.weights import Weights, read_weights
 from tui_train.runs.run_code import labelled_code_texts
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.script_outputs import argument_folders_written_since, weights_files_written
 from tui_train.runs.status import energy_used_and_if_all_metered, other_machine_folders, read_status, training_seconds
 from tui_train.trainers import trainer_has_own_field
@@ -148,7 +148,7 @@ _ADAPTER_METHOD_LABELS = {
 }
 
 
-def read_result(run: RunDir) -> RunResult:
+def read_result(run: RunFolder) -> RunResult:
     """Return what came of a run, also of one that goes on.
 
     NotFound where it has no checkpoint of the step that was chosen.
@@ -180,7 +180,7 @@ def read_result(run: RunDir) -> RunResult:
     return _result_with_weights(partial, run, plan, status)
 
 
-def _tracker_lines(run: RunDir, plan: SupervisorPlan, status: RunStatus) -> tuple[TrackerLine, ...]:
+def _tracker_lines(run: RunFolder, plan: SupervisorPlan, status: RunStatus) -> tuple[TrackerLine, ...]:
     """Return how the trackers of a run are opened; none of one that did not start."""
     try:
         profile = store.load_profile_file(str(run.profile))
@@ -188,11 +188,11 @@ def _tracker_lines(run: RunDir, plan: SupervisorPlan, status: RunStatus) -> tupl
         return ()
     python = "" if plan.engine else run.plan().get("python")
     output = _last_output_folder(plan, status) or "output"
-    of = ReportingRun(profile, read_run_place(run.path), output, python if isinstance(python, str) else "")
+    of = ReportingRun(profile, read_run_location(run.path), output, python if isinstance(python, str) else "")
     return tracker_lines(of) if status.attempts else ()
 
 
-def _result_with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, status: RunStatus) -> RunResult:
+def _result_with_weights(partial: RunResult, run: RunFolder, plan: SupervisorPlan, status: RunStatus) -> RunResult:
     output, saved = output_and_newest_checkpoint(run, plan, status)
     if run.checkpoint:
         known = weights_by_checkpoint_step(run, plan, status)
@@ -218,7 +218,7 @@ def _result_with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, 
     # A run that was resumed after its end, and did not end again, has weights newer than its final ones.
     own = (
         argument_folders_written_since(run, status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS)
-        if status.attempts and not (final or checkpoint or read_remote_place(run.path))
+        if status.attempts and not (final or checkpoint or read_remote_location(run.path))
         else ()
     )
     for folder in own:
@@ -244,9 +244,9 @@ def _result_with_weights(partial: RunResult, run: RunDir, plan: SupervisorPlan, 
     return replace(partial, weights=chosen, source=origin, step=step, base=_absolute_base_model(base, run))
 
 
-def _other_weights_files(run: RunDir, status: RunStatus, folders: Iterable[Path]) -> tuple[str, ...]:
+def _other_weights_files(run: RunFolder, status: RunStatus, folders: Iterable[Path]) -> tuple[str, ...]:
     """Return weights of another form that were written while a run trained, as far as they are on this machine."""
-    if not status.attempts or read_remote_place(run.path):
+    if not status.attempts or read_remote_location(run.path):
         return ()
     first, last = status.attempts[0], status.attempts[-1]
     until = time.time() if last.ended is None else last.ended
@@ -256,23 +256,23 @@ def _other_weights_files(run: RunDir, status: RunStatus, folders: Iterable[Path]
     return tuple(map(str, files))
 
 
-def output_and_newest_checkpoint(run: RunDir, plan: SupervisorPlan, status: RunStatus) -> tuple[Path, str]:
+def output_and_newest_checkpoint(run: RunFolder, plan: SupervisorPlan, status: RunStatus) -> tuple[Path, str]:
     """Return the output folder of a run's last attempt, and its newest complete checkpoint (empty: none)."""
     rule = plan.checkpoint_rule(_last_position(status))
     output = local_output_folder(run.path, _last_output_folder(plan, status))
     if rule is None:
         return output, _newest_automodel_checkpoint(output)
-    if read_remote_place(run.path):
+    if read_remote_location(run.path):
         rule = rule._replace(folder=str(output))
     return output, checkpoints.newest_complete_checkpoint(rule, str(run.path))
 
 
-def weights_by_checkpoint_step(run: RunDir, plan: SupervisorPlan, status: RunStatus) -> dict[int, Weights]:
+def weights_by_checkpoint_step(run: RunFolder, plan: SupervisorPlan, status: RunStatus) -> dict[int, Weights]:
     """Return the adapter or model of each complete checkpoint of a run's last attempt, on this machine."""
     rule = plan.checkpoint_rule(_last_position(status))
     if rule is None or rule.file:
         return {}
-    if read_remote_place(run.path):
+    if read_remote_location(run.path):
         rule = rule._replace(folder=str(local_output_folder(run.path, _last_output_folder(plan, status))))
     found = {
         step: _first_weights_below(Path(path), CHECKPOINT_WEIGHTS_FOLDERS)
@@ -281,7 +281,7 @@ def weights_by_checkpoint_step(run: RunDir, plan: SupervisorPlan, status: RunSta
     return {step: weights for step, weights in sorted(found.items()) if weights}
 
 
-def _no_such_checkpoint_error(run: RunDir, known: Iterable[int]) -> NotFound:
+def _no_such_checkpoint_error(run: RunFolder, known: Iterable[int]) -> NotFound:
     steps = ", ".join(f"{visible(run.name)}@{step}" for step in known)
     remedy = f"It has {steps}." if steps else f"Leave out @{run.checkpoint}: its result is the only one."
     return NotFound(f"{visible(run.name)} has no complete checkpoint of step {run.checkpoint}", remedy)
@@ -303,7 +303,7 @@ def _first_weights_below(folder: Path, subfolders: Iterable[str]) -> Weights | N
 
 
 def _step_of_nonfinal_weights(
-    run: RunDir, status: RunStatus, output: Path, checkpoint_path: str, written_at: float
+    run: RunFolder, status: RunStatus, output: Path, checkpoint_path: str, written_at: float
 ) -> int:
     """Return the step at which weights were written that are not the final ones; 0 where it is not known."""
     if step := read_trainer_state_step(output):
@@ -333,7 +333,7 @@ def _newest_automodel_checkpoint(output: Path) -> str:
     return max(steps, key=lambda path: steps[path], default="")
 
 
-def _profile_model_revision_and_if_quantized(run: RunDir) -> tuple[str, str, bool]:
+def _profile_model_revision_and_if_quantized(run: RunFolder) -> tuple[str, str, bool]:
     """Return the model that the profile names, its revision, and whether it was loaded in 4 or 8 bits."""
     try:
         profile = store.load_profile_file(str(run.profile))
@@ -344,7 +344,7 @@ def _profile_model_revision_and_if_quantized(run: RunDir) -> tuple[str, str, boo
     return profile.trainer.model, profile.trainer.revision, chosen or any(word in words for word in _QUANTIZING_OPTIONS)
 
 
-def _absolute_base_model(base: str, run: RunDir) -> str:
+def _absolute_base_model(base: str, run: RunFolder) -> str:
     """Return a base that is a folder by its whole path; a relative one is relative to where the training ran."""
     if not base or base.startswith("/"):
         return base

@@ -18,9 +18,9 @@ from tui_train.runs.remote_run import (
     is_output_in_shared_run_folder,
     local_output_folder,
     read_host_report,
-    read_remote_place,
+    read_remote_location,
 )
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import RunFolder
 from tui_train.runs.status import read_status
 
 NO_CHECKPOINT_REASON = "has no complete checkpoint"
@@ -54,7 +54,7 @@ class RunOutput(Struct, frozen=True, kw_only=True):
     checkpoint: SavedCheckpoint | None = None
 
 
-def resume_mode(run: RunDir) -> Literal["told", "by itself", "never"]:
+def resume_mode(run: RunFolder) -> Literal["told", "by itself", "never"]:
     """Return how another start goes on: `told` its checkpoint, `by itself`, or `never`: from step 0."""
     plan = run.plan()
     if plan.get("resumes_itself"):
@@ -64,14 +64,14 @@ def resume_mode(run: RunDir) -> Literal["told", "by itself", "never"]:
     return "told" if isinstance(first, dict) and first.get("checkpoints") else "never"
 
 
-def resume_or_restart_remedy(run: RunDir) -> str:
+def resume_or_restart_remedy(run: RunFolder) -> str:
     """Return the command that goes on with a run that was stopped, or starts over where it takes no checkpoint."""
     if resume_mode(run) == "never":
         return f"Train again: tui-train run {visible(shlex.quote(str(run.profile)))}"
     return f"Resume it: tui-train resume {visible(run.name)}"
 
 
-def why_not_resumable(run: RunDir, status: RunStatus) -> str:
+def why_not_resumable(run: RunFolder, status: RunStatus) -> str:
     """Return why another start would not go on where a run ended, as words after "it"; empty where it would."""
     if status.live or status.leftover:
         return "still runs"
@@ -86,9 +86,9 @@ def why_not_resumable(run: RunDir, status: RunStatus) -> str:
     return "" if how == "by itself" or newest_checkpoint(run, status.attempts[-1].position) else NO_CHECKPOINT_REASON
 
 
-def newest_checkpoint(run: RunDir, attempt_position: int) -> str:
+def newest_checkpoint(run: RunFolder, attempt_position: int) -> str:
     """Return the newest whole checkpoint of the attempt at a position of the plan, from 1; empty: there is none."""
-    if read_remote_place(run.path):
+    if read_remote_location(run.path):
         heard = read_host_report(run.path)
         return heard.checkpoint if heard else ""
     try:
@@ -97,13 +97,13 @@ def newest_checkpoint(run: RunDir, attempt_position: int) -> str:
         return ""
 
 
-def find_run_output(run: RunDir, attempt_position: int) -> RunOutput:
+def find_run_output(run: RunFolder, attempt_position: int) -> RunOutput:
     """Return what the attempt at a position of the plan, from 1, left; empty where there is no plan to tell."""
     try:
         plan = read_plan(str(run.path))
     except Refused:
         return RunOutput()
-    if place := read_remote_place(run.path):
+    if place := read_remote_location(run.path):
         newest = newest_checkpoint(run, attempt_position)
         here, there = local_output_folder(run.path, plan.output), plan.output or f"{place.folder}/output"
         checkpoint = SavedCheckpoint(path=newest, size=0, step=checkpoints.step_in_name(newest)) if newest else None
@@ -114,9 +114,9 @@ def find_run_output(run: RunDir, attempt_position: int) -> RunOutput:
     return RunOutput(folder=str(run.path), output=output, checkpoint=_saved_checkpoint(newest))
 
 
-def are_results_here(run: RunDir) -> bool:
+def are_results_here(run: RunFolder) -> bool:
     """Return whether the results of a run's last attempt are here: fetched from its host, or on a disk of both."""
-    place = read_remote_place(run.path)
+    place = read_remote_location(run.path)
     if place and is_output_in_shared_run_folder(place, str(run.plan().get("output") or "output")):
         return True
     try:

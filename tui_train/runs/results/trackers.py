@@ -7,7 +7,7 @@ from msgspec import Struct
 from tui_train.facts.machine.exclusive_resources import is_port_in_use
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.profile.types import WANDB_OFFLINE_MODES, Profile
-from tui_train.runs.remote_run import RunPlace
+from tui_train.runs.remote_run import RunLocation
 
 _TENSORBOARD_PORT, _TRACKIO_PORT = 6006, 7860
 _MAX_PORTS_TRIED = 20
@@ -28,7 +28,7 @@ class ReportingRun(Struct, frozen=True):
     """
 
     profile: Profile
-    place: RunPlace
+    place: RunLocation
     output: str
     python: str = ""
 
@@ -40,10 +40,10 @@ def tracker_lines(run: ReportingRun) -> tuple[TrackerLine, ...]:
 
 def _tensorboard_line(run: ReportingRun) -> TrackerLine:
     folder = run.output if run.output.startswith("~/") else str(PurePosixPath(run.place.folder, run.output))
-    line = f"{_program(run, 'tensorboard', 'tensorboard.main')} --logdir {_quoted_path(folder)}"
+    line = f"{_program_command(run, 'tensorboard', 'tensorboard.main')} --logdir {_quoted_path(folder)}"
     port = _free_local_port(_TENSORBOARD_PORT) if run.place.host else 0
     # Without a port it takes another one where that is in use, to which nothing leads from here.
-    return TrackerLine("tensorboard", _typed_here(f"{line} --port {port}" if port else line, run.place, port, port))
+    return TrackerLine("tensorboard", _command_from_this_machine(f"{line} --port {port}" if port else line, run.place, port, port))
 
 
 def _wandb_line(run: ReportingRun) -> TrackerLine:
@@ -52,7 +52,7 @@ def _wandb_line(run: ReportingRun) -> TrackerLine:
         where = "nowhere (WANDB_MODE=disabled)" if mode == "disabled" else "at W&B, as its log says"
         return TrackerLine("wandb", where=where)
     kept = _quoted_path(str(PurePosixPath(run.place.folder, "wandb", "offline-run-")))
-    return TrackerLine("wandb", _typed_here(f"{_program(run, 'wandb', 'wandb')} sync {kept}*", run.place))
+    return TrackerLine("wandb", _command_from_this_machine(f"{_program_command(run, 'wandb', 'wandb')} sync {kept}*", run.place))
 
 
 def _trackio_line(run: ReportingRun) -> TrackerLine:
@@ -64,15 +64,15 @@ def _trackio_line(run: ReportingRun) -> TrackerLine:
     # Where it keeps its projects, if the profile says so.
     kept = [f"{name}={quoted_word(environment[name])}" for name in ("TRACKIO_DIR", "HF_HOME") if name in environment]
     shown = f"show --project {quoted_word(project)}" if project else "show"
-    line = " ".join([*kept, _program(run, "trackio", "trackio.cli"), shown])
+    line = " ".join([*kept, _program_command(run, "trackio", "trackio.cli"), shown])
     port = _free_local_port(_TRACKIO_PORT) if run.place.host else 0
-    return TrackerLine("trackio", _typed_here(line, run.place, port, _TRACKIO_PORT))
+    return TrackerLine("trackio", _command_from_this_machine(line, run.place, port, _TRACKIO_PORT))
 
 
 _LINE_BY_TRACKER = {"tensorboard": _tensorboard_line, "wandb": _wandb_line, "trackio": _trackio_line}
 
 
-def _program(run: ReportingRun, name: str, module: str) -> str:
+def _program_command(run: ReportingRun, name: str, module: str) -> str:
     return f"{_quoted_path(run.python)} -m {module}" if run.python else name
 
 
@@ -86,7 +86,7 @@ def _free_local_port(first: int) -> int:
     return next((port for port in range(first, first + _MAX_PORTS_TRIED) if not is_port_in_use(port)), first)
 
 
-def _typed_here(line: str, place: RunPlace, port: int = 0, port_there: int = 0) -> str:
+def _command_from_this_machine(line: str, place: RunLocation, port: int = 0, port_there: int = 0) -> str:
     """Return a line for a run's machine as it is typed on this one, where a `port` leads to the one there."""
     if not place.host:
         return line

@@ -32,7 +32,7 @@ def training_machines(setup: Setup) -> tuple[TrainingMachine, ...]:
     return tuple(machines)
 
 
-def exchanges_through_host(profile: Profile, each: TrainingMachine) -> bool:
+def may_exchange_through_host_memory(profile: Profile, each: TrainingMachine) -> bool:
     """Return whether NCCL may copy between the cards of a machine through the host's memory.
 
     It does not where all are known to have direct access to each other's.

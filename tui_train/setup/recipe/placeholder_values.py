@@ -76,7 +76,7 @@ def placeholder_values(
     return {
         "output": "" if user_output else output,
         "data": data,
-        "data_format": datasets_format(trainer.data),
+        "data_format": datasets_library_format(trainer.data),
         "validation_data": trainer.validation_data,
         "test_data": trainer.test_data,
         "model": trainer.model,
@@ -117,16 +117,16 @@ def _tracker_values(tracking: Tracking, toolchain: Toolchain | None) -> dict[str
         "report_to": ",".join(chosen),
         # Its script takes one.
         "log_with": ",".join(chosen),
-        "trackio_project": tracking.project if tracking.trackio and takes_project_as_argument(toolchain) else "",
+        "trackio_project": tracking.project if tracking.trackio and takes_trackio_project_as_argument(toolchain) else "",
     }
 
 
-def takes_project_as_argument(toolchain: Toolchain | None) -> bool:
+def takes_trackio_project_as_argument(toolchain: Toolchain | None) -> bool:
     """Return whether Trackio's project is an argument of this transformers, not the variable TRACKIO_PROJECT."""
     return toolchain is None or is_at_least_or_unknown(toolchain.transformers, "4.57")
 
 
-def datasets_format(data: tuple[str, ...]) -> str:
+def datasets_library_format(data: tuple[str, ...]) -> str:
     """Return the name that the library datasets has for the form of files, empty where they have none or several."""
     formats = {DATASETS_FORMAT_BY_ENDING.get(path.rpartition(".")[2].lower(), "") for path in data}
     return formats.pop() if len(formats) == 1 else ""

@@ -35,7 +35,7 @@ def pod_resources(cluster: ClusterPlan) -> dict[str, Any]:
     if cluster.gpus:
         amounts[GPU_RESOURCE_NAME] = str(cluster.gpus)
     for word in options.resources:
-        name, count = _key_and_value("cluster.resources", word, "rdma/hca=1")
+        name, count = _parse_label_key_and_value("cluster.resources", word, "rdma/hca=1")
         if "/" not in name or not _COUNT_PATTERN.fullmatch(count) or name in amounts:
             remedy = "Name each once, as rdma/hca=1; the number of GPUs, cluster.cpus and cluster.memory are apart."
             raise BadInput(f"cluster.resources: {visible(word)} is no extended resource", remedy)
@@ -48,7 +48,7 @@ def pod_placement(cluster: ClusterPlan) -> dict[str, Any]:
     options = cluster.options
     for secret in options.pull_secrets:
         _require_dns_name("cluster.pull_secrets", secret, "the name of a Secret", "`kubectl get secrets`")
-    labels = dict(_key_and_value("cluster.node_labels", word, "gpu=a100") for word in options.node_labels)
+    labels = dict(_parse_label_key_and_value("cluster.node_labels", word, "gpu=a100") for word in options.node_labels)
     tolerations = [_toleration(word) for word in options.tolerations]
     secrets = [{"name": name} for name in options.pull_secrets]
     fields = {"nodeSelector": labels, "tolerations": tolerations, "imagePullSecrets": secrets}
@@ -67,7 +67,7 @@ def _toleration(word: str) -> dict[str, str]:
     return {"key": key, **matched, **({"effect": effect} if effect else {})}
 
 
-def _key_and_value(key: str, word: str, example: str) -> tuple[str, str]:
+def _parse_label_key_and_value(key: str, word: str, example: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not equals or not _LABEL_KEY_PATTERN.fullmatch(name) or not _LABEL_VALUE_PATTERN.fullmatch(value):
         raise BadInput(f"{key}: {visible(word)} is not KEY=VALUE as Kubernetes takes it", f"Write it as {example}.")

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from tui_train.base.text import wrapped_lines
-from tui_train.plan.render.config_yaml import QuotingDumper, SingleQuoted, write_in_style
+from tui_train.plan.render.config_yaml import QuotingDumper, SingleQuoted, register_text_style
 
 _COMMENT_WIDTH = 116
 _NAMES_READ_AS_VALUES = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
@@ -22,7 +22,7 @@ class _ManifestDumper(QuotingDumper):
         super().increase_indent(flow, indentless=False)
 
 
-write_in_style(_ManifestDumper, _BlockText, "|")
+register_text_style(_ManifestDumper, _BlockText, "|")
 
 
 def manifest_text(comment: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> str:
