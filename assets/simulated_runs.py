@@ -13,7 +13,7 @@ from tui_train.memory.data_defaults import make_setup
 from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Profile
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 
 _STEPS = 900
 _SECONDS_BY_ATTEMPT = (41.0, 1490.0)
@@ -64,7 +64,7 @@ def _write_run(profile: Profile, facts: Facts, logs: tuple[list[str], ...], *, e
     prepared = prepare_plan(make_setup(profile, msgspec.structs.replace(facts, paths=paths)))
     if prepared.plan is None:
         raise ValueError(f"{profile.name} cannot be planned: {prepared.findings}")
-    run = rundir.create_run_folder(profile.name, prepared.files)
+    run = run_folders.create_run_folder(profile.name, prepared.files)
     now = time.time() - sum(_SECONDS_BY_ATTEMPT)
     start = {"time": now, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"}
     events: list[dict[str, object]] = [start]

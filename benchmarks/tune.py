@@ -25,7 +25,7 @@ from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.facts.types import Facts
 from tui_train.places.profile_facts import probe_profile_facts
 from tui_train.profile.types import Profile
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.setup.setup import Setup
 
 

@@ -17,7 +17,7 @@ from .help_lines import help_lines
 from .messages import ScreenShown
 
 if TYPE_CHECKING:
-    from tui_train.runs.rundir import RunFolder
+    from tui_train.runs.run_folders import RunFolder
 
     from .widgets.dialogs import ChoiceDialog
     from .widgets.jump import JumpTarget

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.worker import get_current_worker
 
 from tui_train.base.text import duration_text, grouped_digits, split_setting, visible
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.views.compare import (
     RUN_LETTERS,
     ComparedRun,

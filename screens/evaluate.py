@@ -17,7 +17,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import as_sentence, display_path, grouped_digits, visible
 from tui_train.facts.machine.folder_names import RemoteFolderNames, names_in_local_folder
 from tui_train.profile.hosts import host_address
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
 
 from .base import WizardScreen

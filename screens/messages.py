@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tui_train.profile.fields import FieldValue
     from tui_train.profile.types import Profile
     from tui_train.runs.results.result import RunResult
-    from tui_train.runs.rundir import RunFolder
+    from tui_train.runs.run_folders import RunFolder
 
 TYPING_PAUSE_SECONDS = 0.7  # seconds without a key, after which what was typed is taken as whole
 

@@ -22,9 +22,9 @@ from tui_train.facts.gpus import live_samples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.machine.child_process import set_children_cancelled
 from tui_train.runner.queue.tickets import OwnTicket, QueueFolder, ticket_name
-from tui_train.runner.queue.turns import Request, Ticket
+from tui_train.runner.queue.turns import ResourceRequest, Ticket
 from tui_train.runner.run_folder.lock_owner import this_process_as_owner
-from tui_train.runs.rundir import list_runs
+from tui_train.runs.run_folders import list_runs
 from tui_train.runs.status import read_status
 
 # Whoever starts tests in the background leaves Ctrl-C ignored, nohup a hang-up, in every process that they start.
@@ -52,7 +52,7 @@ def queued():
     tickets = []
 
     def ask(name, card, *, waits=False):
-        request = Request((card,), 1)
+        request = ResourceRequest((card,), 1)
         owner = this_process_as_owner(name, f"/runs/{name}")
         ticket = Ticket(
             ticket_name(f"{len(tickets)}-{name}"), os.geteuid(), owner, request, waits, () if waits else (card,)

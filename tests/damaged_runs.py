@@ -6,7 +6,7 @@ import re
 
 from support import facts, prepare_without_errors, profile
 
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 
 START_EVENT_LINE = b'{"time":1700000000,"event":"run_started","pid":1}\n'
 ENDED_RUN_EVENTS = (
@@ -24,7 +24,9 @@ UNEXPECTED_ERROR_PATTERN = re.compile(r"Traceback|tui-train: \w+Error:")
 
 
 def new_run(name="x"):
-    return rundir.create_run_folder(name, prepare_without_errors(profile({"hardware.device": "cpu"}), facts()).files)
+    return run_folders.create_run_folder(
+        name, prepare_without_errors(profile({"hardware.device": "cpu"}), facts()).files
+    )
 
 
 def replace_by_fifo(path):

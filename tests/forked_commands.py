@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 FORKING_PROGRAM = """
 import json, os, signal, sys
-import tui_train.cli.app, tui_train.cli.plans.plans, tui_train.cli.runs.start
+import tui_train.cli.app, tui_train.cli.plans.plans, tui_train.cli.runs.run_and_resume
 from tui_train.__main__ import main
 for home, *words in json.load(sys.stdin):
     out = os.memfd_create("out")

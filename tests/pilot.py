@@ -19,7 +19,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.facts.types import ContainerEngine, FactGap, Facts, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile.types import Profile
 from tui_train.runner.gpus.pci import no_driver_gap
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.wizard import make_wizard
 
 MACHINE_WITHOUT_CARDS = Machine(
@@ -190,12 +190,12 @@ async def wait_for_text(pilot: Pilot[Any], *words: str, seconds: float = 30.0, d
     await until_true(pilot, still, seconds, lambda: "it still changes")
 
 
-def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0, why: str = "") -> rundir.RunFolder:
+def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0, why: str = "") -> run_folders.RunFolder:
     """Return the folder of a run that ended long ago, after an out-of-memory on its first attempt."""
     facts = Facts(machine=MACHINE_WITHOUT_CARDS, toolchains=(CUDA_PYTHON,))
     prepared = prepare(Profile(), facts)
-    made = rundir.create_run_folder("quickstart", prepared.files)
-    run = rundir.RunFolder(made.path.rename(made.path.parent / "20260101-120000-quickstart"))
+    made = run_folders.create_run_folder("quickstart", prepared.files)
+    run = run_folders.RunFolder(made.path.rename(made.path.parent / "20260101-120000-quickstart"))
     events = [
         {"time": 1000.0, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
         {"time": 1000.1, "event": "attempt_started", "attempt": 1, "position": 1},
@@ -212,7 +212,7 @@ def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0, why:
     return run
 
 
-def live_run(tmp_path: Path) -> rundir.RunFolder:
+def live_run(tmp_path: Path) -> run_folders.RunFolder:
     """Return the folder of a run that was started again, by a process that lives."""
     run = finished_run(tmp_path)
     event = {"time": 2000.0, "event": "run_started", **start_folder_holder(run.path)}
@@ -220,7 +220,7 @@ def live_run(tmp_path: Path) -> rundir.RunFolder:
     return run
 
 
-def out_of_memory_run(tmp_path: Path) -> rundir.RunFolder:
+def out_of_memory_run(tmp_path: Path) -> run_folders.RunFolder:
     """Return the folder of a run whose last attempt ended in this as well."""
     run = finished_run(tmp_path, state="failed", code=1, why="the plan has no further fallback")
     with run.attempt_log(2).open("a") as log:
@@ -230,7 +230,7 @@ def out_of_memory_run(tmp_path: Path) -> rundir.RunFolder:
 
 @contextlib.asynccontextmanager
 async def open_wizard(
-    *pressed: str, run: rundir.RunFolder | None = None, size: tuple[int, int] = (80, 24), **more: Any
+    *pressed: str, run: run_folders.RunFolder | None = None, size: tuple[int, int] = (80, 24), **more: Any
 ) -> AsyncIterator[Pilot[Any]]:
     """Open the wizard, on a run where one is given, and press keys, each of which has its effect before the next."""
     async with make_wizard(str(run.path) if run else "").run_test(size=size, **more) as pilot:

@@ -29,7 +29,7 @@ from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts, Machine, Toolchain
 from tui_train.profile import store
 from tui_train.runner.system.processes import machine_boot_id, process_start_ticks
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 
 _MACHINE_NAMES = ("seed-3090-gt1030-3090", "two-3090", "strange-names", "64-cards", "one-card-lost", "no-cards")
 _LOGS = (
@@ -118,7 +118,7 @@ def make_world(seed: int, folder: Path) -> Iterator[World]:
             (probe, "probe_toolchains", lambda *_args, **_named: tools if chance.random() < 0.8 else tools[1:]),
             (container_images, "read_engines", lambda: (DOCKER_ENGINE,)),
             (live_samples, "yield_changed_samples", _random_card_samples(machine, random.Random(seed))),
-            (rundir, "export_plan_files", _export_only_inside(folder)),
+            (run_folders, "export_plan_files", _export_only_inside(folder)),
         ):
             stack.enter_context(mock.patch.object(target, name, value))
         stack.enter_context(contextlib.chdir(folder) if sys.version_info >= (3, 11) else _working_directory(folder))
@@ -148,7 +148,7 @@ def _working_directory(folder: Path) -> Iterator[None]:
 
 def _export_only_inside(folder: Path) -> Callable[..., None]:
     """Return an export that refuses what lies elsewhere: a random path may be anywhere."""
-    export = rundir.export_plan_files
+    export = run_folders.export_plan_files
 
     def fenced(target: Path, *arguments: object, **named: object) -> None:
         if not Path(os.path.normpath(target)).is_relative_to(folder):
@@ -202,12 +202,12 @@ def _save_random_profiles(chance: random.Random, folder: Path) -> None:
             remember_profile_without_secrets(profile(chance.choice(kinds)))
 
 
-def _make_random_runs(chance: random.Random, folder: Path, stack: contextlib.ExitStack) -> list[rundir.RunFolder]:
+def _make_random_runs(chance: random.Random, folder: Path, stack: contextlib.ExitStack) -> list[run_folders.RunFolder]:
     made = []
     for number in range(chance.choice((0, 1, 3))):
         state, code = chance.choice((("finished", 0), ("failed", 1)))
         run = finished_run(folder, state=state, code=code)
-        run = rundir.RunFolder(run.path.rename(run.path.with_name(f"2026010{number + 1}-120000-run")))
+        run = run_folders.RunFolder(run.path.rename(run.path.with_name(f"2026010{number + 1}-120000-run")))
         run.attempt_log(2).write_text(chance.choice(_LOGS))
         if chance.random() < 0.4:
             _attach_live_process(run, stack)
@@ -217,7 +217,7 @@ def _make_random_runs(chance: random.Random, folder: Path, stack: contextlib.Exi
     return made
 
 
-def _damage_run_files(chance: random.Random, run: rundir.RunFolder) -> None:
+def _damage_run_files(chance: random.Random, run: run_folders.RunFolder) -> None:
     """Let something else be in the place of some files of a run; which stay so, whoever looks at them."""
     places = (run.events_file, run.plan_file, run.profile, run.attempt_log(1), run.attempt_log(2), run.launch_log)
     for path in chance.sample(places, chance.choice((1, 1, 2, 6))):
@@ -229,7 +229,7 @@ def _damage_run_files(chance: random.Random, run: rundir.RunFolder) -> None:
             damage(path)
 
 
-def _attach_live_process(run: rundir.RunFolder, stack: contextlib.ExitStack) -> None:
+def _attach_live_process(run: run_folders.RunFolder, stack: contextlib.ExitStack) -> None:
     """Let a process of the test, which may be ended, be the one that leads the run."""
     mark = f"random-{os.getpid()}-{run.name}"
     environment = {**os.environ, "TUI_TRAIN_RUN_ID": mark}

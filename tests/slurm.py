@@ -17,7 +17,7 @@ import warm
 from support import free_port, profile
 
 from tui_train.profile.store import save_profile
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 
 _DAEMONS = ("munged", "slurmctld", "slurmd")
 COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
@@ -290,7 +290,7 @@ def run_cli(*words, code=0, timeout=300):
 
 
 def _launcher_log():
-    return "".join(run.launch_log.read_text() for run in rundir.list_runs()[:1] if run.launch_log.exists())
+    return "".join(run.launch_log.read_text() for run in run_folders.list_runs()[:1] if run.launch_log.exists())
 
 
 def save_saving_profile(tmp_path, steps, **values):

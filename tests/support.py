@@ -29,8 +29,8 @@ from tui_train.profile import fields
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, accepted_placeholders, shipped_presets
 from tui_train.profile.types import Profile
 from tui_train.runner.system.processes import ProcessFamily, machine_boot_id, process_with_pid
-from tui_train.runs import rundir
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs import run_folders
+from tui_train.runs.run_folders import RunFolder
 
 GIB = 2**30
 UUIDS = ("GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60", "GPU-ff67d0d7-648f-d302-c50e-49297407cd04")
@@ -236,7 +236,7 @@ def prepare_without_errors(chosen, found):
 def export_run(folder, chosen, found):
     """The run folder that Export writes, and its plan."""
     prepared = prepare_without_errors(chosen, found)
-    rundir.export_plan_files(Path(folder), prepared.files)
+    run_folders.export_plan_files(Path(folder), prepared.files)
     return RunFolder(Path(folder)), prepared.plan
 
 

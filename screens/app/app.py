@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from tui_train.actions.machine_facts import FactsSource
     from tui_train.checks.finding import EnvironmentInstall
     from tui_train.profile.types import Profile
-    from tui_train.runs.rundir import RunFolder
+    from tui_train.runs.run_folders import RunFolder
 
     from ..run.run_view import RunView
     from ..steps.step import StepScreen
@@ -125,7 +125,7 @@ class Wizard(DiscoveryApp):
     def on_mount(self) -> None:
         """Open the run that was named, if one was."""
         if self._run_folder:
-            from tui_train.runs.rundir import RunFolder
+            from tui_train.runs.run_folders import RunFolder
 
             self.open_run(RunFolder(Path(self._run_folder)))
             self.call_after_refresh(self._query_first_and_import_steps)
@@ -484,7 +484,7 @@ class Wizard(DiscoveryApp):
 
     def _continuing_runs_text(self) -> str:
         """Return which runs go on without the wizard: of the newest, and of those that it has shown as live."""
-        from tui_train.runs.rundir import runs_newest_first_by_name
+        from tui_train.runs.run_folders import runs_newest_first_by_name
         from tui_train.runs.status import read_live_runs
         from tui_train.views.run_ends import continuing_runs_text
 

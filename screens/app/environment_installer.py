@@ -169,6 +169,8 @@ def _create_on_host(
     package_set, host = environments.find_package_set(environment.set_name), reporter.host
     installers = on_host.ask_host_for_installers(host, package_set, first_free=True)
     reporter.report_folder(installers.folder)
-    install = on_host.plan_host_install(host, package_set, installers, on_host.choose_torch_build(host, machine))
-    on_host.create_on_host(install, reporter.begin_step, reporter.add_output_line, is_cancelled)
+    install = on_host.plan_host_install(
+        host, package_set, installers, on_host.choose_torch_build_for_host(host, machine)
+    )
+    on_host.create_host_environment(install, reporter.begin_step, reporter.add_output_line, is_cancelled)
     return str(install.plan.python)

@@ -18,7 +18,7 @@ from ..discovery.discovery import DiscoveryApp
 from ..themes import THEME_NAMES
 
 if TYPE_CHECKING:
-    from tui_train.runs.rundir import RunFolder
+    from tui_train.runs.run_folders import RunFolder
 
     from ..steps.step import StepScreen
 
@@ -133,7 +133,7 @@ def _profile_commands(app: DiscoveryApp, targets: PaletteTargets) -> Iterable[Sy
 
 
 def _run_commands(app: DiscoveryApp, targets: PaletteTargets) -> Iterable[SystemCommand]:
-    from tui_train.runs.rundir import runs_newest_first_by_name
+    from tui_train.runs.run_folders import runs_newest_first_by_name
 
     for run in runs_newest_first_by_name()[:_MAX_RUNS_LISTED]:
         yield _make_command(f"Run {visible(run.name)}", partial(app.call_later, targets.open_run, run))

@@ -13,7 +13,7 @@ from tui_train.base.app_paths import last_profile_file, profiles_folder, runs_fo
 from tui_train.base.errors import TuiTrainError
 
 if TYPE_CHECKING:
-    from tui_train.runs.rundir import RunFolder
+    from tui_train.runs.run_folders import RunFolder
     from tui_train.views.profile_digests import ProfileDigest
     from tui_train.views.run_digest import RunDigest
 
@@ -79,7 +79,7 @@ class HomeReader:
 
     def _newest_first_runs(self, *, by_names_alone: bool) -> "tuple[RunFolder, ...]":
         """Return the runs, newest first; many `by_names_alone`, where a clock that was set back shows."""
-        from tui_train.runs.rundir import list_runs, runs_folder_mtime_ns, runs_newest_first_by_name
+        from tui_train.runs.run_folders import list_runs, runs_folder_mtime_ns, runs_newest_first_by_name
 
         now = runs_folder_mtime_ns()
         if by_names_alone and len(by_name := runs_newest_first_by_name()) > _FIRST_RUN_COUNT:

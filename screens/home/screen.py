@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tui_train.facts.types import Facts
     from tui_train.plan.render.prepare import PreparedPlan
     from tui_train.runner.logs.progress import Progress
-    from tui_train.runs.rundir import RunFolder
+    from tui_train.runs.run_folders import RunFolder
     from tui_train.views.run_digest import DigestCache, RunDigest
 
     from ..widgets.jump import JumpTarget

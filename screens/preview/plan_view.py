@@ -18,7 +18,7 @@ from tui_train.plan.render import files_with_plan_described
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.script.plain_command import make_plain_command
 from tui_train.profile.types import Profile
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.views.file_diff import FileDiff
 from tui_train.views.overview import overview_lines
 from tui_train.views.previous_run import (

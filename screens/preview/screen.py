@@ -19,9 +19,9 @@ from tui_train.plan.outside_files import outside_files_text
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.script.plain_command import command_to_paste
 from tui_train.profile import fields, store
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
+from tui_train.runs.local_start import StartOptions, WhenFree
 from tui_train.runs.run_code import code_not_kept_in_time_text
-from tui_train.runs.start import StartOptions, WhenFree
 from tui_train.setup.profile_summary import chosen_or_derived_name
 from tui_train.views.compare import RUN_LETTERS
 
@@ -321,7 +321,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             return
         target = expand_home(folder).absolute()
         try:
-            rundir.export_plan_files(target, self._prepared.files, overwrite=overwrite)
+            run_folders.export_plan_files(target, self._prepared.files, overwrite=overwrite)
         except AlreadyExists as error:
             answers = (("", "No, keep what is there"), ("yes", "Yes, overwrite"))
             question = f"{visible(error.message)}. Overwrite the plan's files there?"

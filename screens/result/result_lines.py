@@ -9,7 +9,7 @@ from tui_train.actions.merge import MergeResult
 from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.text import display_path, duration_text, loss_text, size_text, visible
 from tui_train.runs.results.result import RunResult, StepLoss
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.views.compare import ComparisonRow
 from tui_train.views.previous_run import differing_words
 from tui_train.views.result_details import ResultDetails, next_commands

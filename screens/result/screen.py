@@ -20,7 +20,7 @@ from tui_train.facts.machine.folder_names import RemoteFolderNames, names_in_loc
 from tui_train.profile.hosts import host_address
 from tui_train.runs.remote_run import read_run_location
 from tui_train.runs.results.result import RunResult
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 
 from ..base import WizardScreen
 from ..messages import OpenChat, OpenEvaluation

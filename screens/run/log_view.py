@@ -20,7 +20,7 @@ from textual.widget import Widget
 
 from tui_train.runner.logs.lines import StyledPart, lines_left_on_terminal, styled_lines_left_on_terminal
 from tui_train.runs.logs.folded_bars import FoldedBars
-from tui_train.runs.logs.logfile import LogFile, LogLine
+from tui_train.runs.logs.logfile import LogFile, LogFileLine
 from tui_train.runs.logs.search import FilteredLog
 from tui_train.views.readable_log_lines import line_shows_cause, readable_line_parts
 
@@ -292,7 +292,7 @@ class LogView(Widget, can_focus=True):
         for line in islice(lines, _MAX_EMPTY_LINES_SKIPPED):
             yield from reversed(self._rows_of_line(line))
 
-    def _begins_with_superseded_bar(self, line: LogLine) -> bool:
+    def _begins_with_superseded_bar(self, line: LogFileLine) -> bool:
         """Tell whether the first of a line's rows is a state of a bar that goes on, which is not shown.
 
         All is shown of lines that were searched for or filtered, and of the log as it is written.
@@ -303,10 +303,10 @@ class LogView(Widget, can_focus=True):
             self._bars = FoldedBars(self.source)
         return self._bars.begins_with_superseded_state(line)
 
-    def _lines_from(self, start: int) -> Iterator[LogLine]:
+    def _lines_from(self, start: int) -> Iterator[LogFileLine]:
         return self.source.lines_from(start) if self.source else iter(())
 
-    def _rows_of_line(self, line: LogLine) -> list[_DrawnRow]:
+    def _rows_of_line(self, line: LogFileLine) -> list[_DrawnRow]:
         """Return the rows that a line takes."""
         if line.is_hidden_bar_state:
             return []

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from textual.content import Content
 
 from tui_train.base.text import grouped_digits
-from tui_train.runner.logs.metrics import MetricBucket, MetricSeries
-from tui_train.views.metrics import MetricPair, metric_value_text, summarize_metric
+from tui_train.runner.logs.metric_series import MetricBucket, MetricSeries
+from tui_train.views.metric_summaries import MetricPair, metric_value_text, summarize_metric
 
 from ..widgets.plot import SHARE_AND_LABEL_OF_ZOOM_STEPS, PlotAxisOptions, PlotSeries, draw_plot, drawable_points
 from ..widgets.text_layout import MUTED, StyledPiece, fit, heading, line_with_cursor, merge_cells, styled

@@ -9,9 +9,9 @@ from textual.binding import Binding, BindingType
 from textual.worker import get_current_worker
 
 from tui_train.base.text import visible
-from tui_train.runner.logs.metrics import Metrics, joined_metrics
+from tui_train.runner.logs.metric_series import Metrics, joined_metrics
 from tui_train.runs.results.metrics import read_trainer_metrics
-from tui_train.views.metrics import MetricPair, metric_pairs
+from tui_train.views.metric_summaries import MetricPair, metric_pairs
 
 from ..base import WizardScreen
 from ..widgets.key_bar import KeyBar

@@ -19,7 +19,7 @@ from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.types import Profile
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.resuming import RunOutput, find_run_output
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.views.previous_run import find_earlier_run_of_profile
 

@@ -23,9 +23,9 @@ from tui_train.runner.queue.reasons import since_text
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs.follow import RunSnapshot
 from tui_train.runs.ranks import ranks_summary
-from tui_train.runs.status import may_training_still_write, made_step_count, training_seconds
+from tui_train.runs.status import made_step_count, may_training_still_write, training_seconds
 from tui_train.views import plain_text
-from tui_train.views.metrics import metric_value_text
+from tui_train.views.metric_summaries import metric_value_text
 
 from ..widgets.text_layout import (
     DONE_MARK,

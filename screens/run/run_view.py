@@ -15,7 +15,7 @@ from tui_train.runner.run_folder.state import UNCONFIRMED_STATE
 from tui_train.runs.follow import RunSnapshot
 from tui_train.runs.health import MIN_BUSY_GPU_PERCENT, health_problems
 from tui_train.runs.remote_run import read_host_report
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import may_training_still_write
 from tui_train.views.run_outline import queue_position_text
 

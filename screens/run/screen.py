@@ -28,7 +28,7 @@ from tui_train.profile import store
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.runs.follow import RunSnapshot, follow_snapshots
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.views import plain_text
 from tui_train.views.previous_run import find_earlier_run_of_profile
 from tui_train.views.run_outline import read_run_outline

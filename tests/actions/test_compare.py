@@ -15,7 +15,7 @@ from tui_train.base.text import loss_text
 from tui_train.cli.app import cli
 from tui_train.profile import store
 from tui_train.profile.types import Profile
-from tui_train.runs.rundir import RunFolder, list_runs
+from tui_train.runs.run_folders import RunFolder, list_runs
 from tui_train.views.compare import (
     _number_comparison_row,
     common_x_quantities,

@@ -43,7 +43,7 @@ from tui_train.profile.changes import apply_change
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.interrupts import Interrupts
 from tui_train.runs.remote_run import RunLocation, read_remote_location, write_run_location
-from tui_train.runs.rundir import RunFolder, list_runs
+from tui_train.runs.run_folders import RunFolder, list_runs
 from tui_train.views.communication_report import examination_text
 
 TWO = "--set=hardware.processes=2"

@@ -33,7 +33,7 @@ from tui_train.memory.workload import new_model_dimensions
 from tui_train.places.place import Place
 from tui_train.profile.types import Recipe
 from tui_train.runs.interrupts import Interrupts
-from tui_train.runs.rundir import list_runs
+from tui_train.runs.run_folders import list_runs
 from tui_train.views.proof_report import proof_markdown
 
 PRETENDED = Path(__file__).parents[1] / "pretended_cuda"

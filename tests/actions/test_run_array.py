@@ -11,7 +11,7 @@ from tui_train.screens.preview.screen import PreviewScreen
 from tui_train.actions.run_array import prepare_members
 from tui_train.base.errors import BadInput
 from tui_train.profile import store
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.status import read_status
 
 SCRIPT = """
@@ -49,8 +49,8 @@ def script(tmp_path):
 
 def ended():
     """The runs by their notes, once none is live."""
-    wait_until(lambda: not any(read_status(run).live for run in rundir.list_runs()), 120)
-    return {run.note(): read_status(run) for run in rundir.list_runs()}
+    wait_until(lambda: not any(read_status(run).live for run in run_folders.list_runs()), 120)
+    return {run.note(): read_status(run) for run in run_folders.list_runs()}
 
 
 def test_the_name_of_a_run_ends_with_its_value_and_a_long_one_is_cut_before_it():
@@ -66,19 +66,19 @@ def test_each_value_is_trained_with_in_order_and_a_failure_stops_none(script):
     said = run_cli("run", "job", "--array", "recipe.seed=4,3,5", cwd=script.parent).stdout
     states = {note: status.state for note, status in ended().items()}
     assert states == {"seed=4": "finished", "seed=3": "failed", "seed=5": "finished"}
-    assert {run.label for run in rundir.list_runs()} == {"job-seed-4", "job-seed-3", "job-seed-5"}
+    assert {run.label for run in run_folders.list_runs()} == {"job-seed-4", "job-seed-3", "job-seed-5"}
     assert (script.parent / "seeds").read_text().split() == ["4", "3", "5"]
-    assert all(run.name in said.splitlines()[-1] for run in rundir.list_runs())
+    assert all(run.name in said.splitlines()[-1] for run in run_folders.list_runs())
 
 
 @pytest.mark.whole
 def test_what_waits_is_stopped_with_what_it_waits_for(script):
     run_cli("run", "job", "--array", f"recipe.seed={'0' * 200}9,10")
-    runs = [run.name for run in rundir.list_runs()]
-    wait_until(lambda: any(read_status(run).attempts for run in rundir.list_runs()))
+    runs = [run.name for run in run_folders.list_runs()]
+    wait_until(lambda: any(read_status(run).attempts for run in run_folders.list_runs()))
     run_cli("stop", "--now", *runs)
-    assert {read_status(run).state for run in rundir.list_runs()} == {"stopped"}
-    assert sum(len(read_status(run).attempts) for run in rundir.list_runs()) == 1
+    assert {read_status(run).state for run in run_folders.list_runs()} == {"stopped"}
+    assert sum(len(read_status(run).attempts) for run in run_folders.list_runs()) == 1
 
 
 @pytest.mark.whole
@@ -98,7 +98,7 @@ async def test_an_array_is_started_on_preview_and_compared(script):
         await until_true(pilot, lambda: isinstance(pilot.app.screen, PreviewScreen))
         await pilot.press("enter")
         await wait_for_text(pilot, "Compare", "A seed=1", "B 2", seconds=60)
-        assert len(rundir.list_runs()) == 5, "Enter meanwhile has started none"
+        assert len(run_folders.list_runs()) == 5, "Enter meanwhile has started none"
         states = [status.state for status in ended().values()]
         assert sorted(states) == ["failed", *["finished"] * 4]
         await wait_for_text(pilot, "failed")

@@ -39,10 +39,10 @@ from tui_train.memory.verdict import judge_memory
 from tui_train.profile import store
 from tui_train.runner.queue.listing import list_waiting_starts
 from tui_train.runner.queue.tickets import OwnTicket, QueueFolder, ticket_name
-from tui_train.runner.queue.turns import Request, Ticket
+from tui_train.runner.queue.turns import ResourceRequest, Ticket
 from tui_train.runner.run_folder.lock_owner import this_process_as_owner
-from tui_train.runs import rundir
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs import run_folders
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
 
@@ -331,7 +331,7 @@ def test_real_trials_find_what_fits_and_leave_nothing_behind(tmp_path):
     kept = json.loads(Path(told["folder"], "trials.json").read_text())
     assert kept["trials"] == told["trials"]
     assert not (tmp_path / "mine").exists()
-    assert not rundir.list_runs()
+    assert not run_folders.list_runs()
     for trial in Path(told["folder"]).glob("trial-*"):
         assert not (trial / "output").exists()
         assert not living_run_pids(read_status(RunFolder(trial)).mark)
@@ -361,7 +361,7 @@ def test_whoever_ends_it_ends_the_trial_as_well(tmp_path, number, code):
 def taken():
     """The ticket of a run that has all CPU cores."""
     owner = this_process_as_owner("before", "/runs/before")
-    everything = Request(cores=9999)
+    everything = ResourceRequest(cores=9999)
     own = OwnTicket(QueueFolder(make=True), Ticket(ticket_name("before"), os.geteuid(), owner, everything, cores=9999))
     yield own
     own.release()
@@ -382,7 +382,9 @@ def test_trials_wait_for_their_turn_and_ctrl_c_leaves_the_queue(tmp_path, taken)
     assert "before (" in process.stdout.readline()
     other = OwnTicket(
         QueueFolder(make=True),
-        Ticket(ticket_name("x"), os.geteuid(), this_process_as_owner("x", "/runs/x"), Request(cores=1), waits=True),
+        Ticket(
+            ticket_name("x"), os.geteuid(), this_process_as_owner("x", "/runs/x"), ResourceRequest(cores=1), waits=True
+        ),
     )
     for place, order in (("last", ["x", name]), ("first", [name, "x"])):
         run_cli("queue", place, name)

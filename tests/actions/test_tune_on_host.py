@@ -21,7 +21,7 @@ from tui_train.places import place_of_run
 from tui_train.places.place import Place
 from tui_train.profile import store
 from tui_train.runner.run_folder import state
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.status import read_status
 from tui_train.wizard import make_wizard
 
@@ -94,7 +94,7 @@ def test_trials_run_on_the_host_and_leave_only_their_logs_here(home_over_ssh):
     assert all(10 < trial.rate < 300 for trial in ended.trials if trial.outcome == "measured")
     assert ended.change
     assert "loss" in Path(ended.trials[0].log).read_text()
-    assert not rundir.list_runs()
+    assert not run_folders.list_runs()
     assert not runs_of_host(home)
     assert not (home / "told").exists()
 
@@ -114,7 +114,7 @@ def test_a_trial_whose_link_is_lost_is_listed_and_ends_by_itself(home, tmp_path,
     with pytest.raises(NoAnswer, match=r"it is not known how .*-far-trial-1 stands") as raised:
         list(states)
     assert "It ends there by itself 6 s after its start" in raised.value.remedy
-    (run,), (folder,) = rundir.list_runs(), runs_of_host(home)
+    (run,), (folder,) = run_folders.list_runs(), runs_of_host(home)
     assert (run.name, read_status(run).state) == (folder.name, "running")
     wait_until(lambda: not living_run_pids(state.read_status(str(folder)).mark), 30)
     client.write_text(leads)
@@ -134,7 +134,7 @@ def test_ctrl_c_ends_the_trial_there(home, tmp_path):
     assert "short trainings on box" in said
     assert "Stopped before a trial was timed." in said
     assert not living_run_pids(mark)
-    assert not rundir.list_runs()
+    assert not run_folders.list_runs()
     assert not runs_of_host(home)
 
 
@@ -152,7 +152,7 @@ async def test_the_screen_tunes_there_and_esc_ends_the_trial(home):
         assert "samples/s" in screen_text(pilot)
         await until_true(pilot, lambda: any((each / "attempt-1.log").exists() for each in runs_of_host(home)), 240)
         await pilot.press("escape")
-        await until_true(pilot, lambda: not runs_of_host(home) and not rundir.list_runs(), 240)
+        await until_true(pilot, lambda: not runs_of_host(home) and not run_folders.list_runs(), 240)
 
 
 def test_what_a_host_cannot_tune_is_refused():

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tui_train.runner.system.processes import machine_boot_id, process_with_pid
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_listed_run, read_status
 from tui_train.views import plain_text
 

@@ -31,15 +31,15 @@ from tui_train.profile.presets.user_presets import user_presets
 from tui_train.runner.logs.log_head import first_logged_step
 from tui_train.runner.queue.listing import list_waiting_starts
 from tui_train.runner.queue.tickets import OwnTicket, QueueFolder, ticket_name
-from tui_train.runner.queue.turns import Request, Ticket
+from tui_train.runner.queue.turns import ResourceRequest, Ticket
 from tui_train.runner.run_folder.lock_owner import this_process_as_owner
-from tui_train.runs import archive, rundir
+from tui_train.runs import archive, run_folders
 from tui_train.runs.conflicts import planned_resources
 from tui_train.runs.follow import read_attempt_ranks
 from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.ranks import parse_planned_ranks, parse_rank_devices
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_listed_run
 from tui_train.views import plain_text
 
@@ -131,7 +131,8 @@ def originals():
         "ticket": json.dumps(
             {
                 "owner": {**this_process_as_owner("m", "/runs/m")._asdict(), "namespace": 1},
-                "request": Request(("GPU-a",), 1)._asdict(), "waits": True, "cards": [], "cores": 0, "why": "GPU 0: a",
+                "request": ResourceRequest(("GPU-a",), 1)._asdict(),
+                "waits": True, "cards": [], "cores": 0, "why": "GPU 0: a",
                 "names": ["run-m"],
             }
         ).encode(),
@@ -162,7 +163,7 @@ class Places:
         self.run.attempt_titles()
         planned_resources(self.run)
         read_attempt_ranks(self.run, 1)
-        rundir.run_number(self.run.path)
+        run_folders.run_number(self.run.path)
 
     def read(self, kind, data):
         """Give one input to all that reads such; what is no answer must be an error with a remedy."""
@@ -201,7 +202,7 @@ class Places:
 
     def of_ticket(self, data):
         owner = this_process_as_owner("m", "/runs/m")
-        own = OwnTicket(QueueFolder(make=True), Ticket(ticket_name("m"), os.geteuid(), owner, Request()))
+        own = OwnTicket(QueueFolder(make=True), Ticket(ticket_name("m"), os.geteuid(), owner, ResourceRequest()))
         Path(own.path).write_bytes(data)
         Path(own.path).with_name(f"order-{os.geteuid()}").write_bytes(data)
         list_waiting_starts()

@@ -35,7 +35,7 @@ from tui_train.base.parse import (
     read_file_to_parse,
 )
 from tui_train.diagnose import diagnose_run
-from tui_train.diagnose.evidence import diagnose_log
+from tui_train.diagnose.run_diagnosis import diagnose_log
 from tui_train.facts import yaml_documents
 from tui_train.facts.models.safetensors import read_tensor_descriptions
 from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
@@ -48,8 +48,8 @@ from tui_train.runner.run_folder.checkpoints import is_complete_file
 from tui_train.runner.run_folder.fill_config import fill_config_files
 from tui_train.runner.run_folder.supervisor_plan import read_plan
 from tui_train.runner.system.refused import Refused
+from tui_train.runs.local_start import start_run
 from tui_train.runs.logs.search import start_nearest_search
-from tui_train.runs.start import start_run
 from tui_train.runs.status import read_status
 
 pytestmark = pytest.mark.timeout(60)

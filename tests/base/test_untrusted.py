@@ -26,7 +26,7 @@ from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound
 from tui_train.base.files import open_regular_file, read_regular_file, write_if_absent
 from tui_train.profile import store
 from tui_train.runner.system.safe_open import read_bounded
-from tui_train.runs import incomplete_runs, rundir
+from tui_train.runs import incomplete_runs, run_folders
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import read_attempt_ranks
 from tui_train.runs.status import read_listed_runs
@@ -115,10 +115,10 @@ def test_nothing_is_exported_into_another_users_folder(tmp_path):
     os.chown(theirs, SOMEBODY, SOMEBODY)
     for overwrite in (False, True):
         with pytest.raises(CannotWrite, match="belongs to"):
-            rundir.export_plan_files(theirs, files, overwrite=overwrite)
+            run_folders.export_plan_files(theirs, files, overwrite=overwrite)
     assert [*theirs.iterdir()] == []
     # What is made there is ours.
-    assert rundir.export_plan_files(theirs / "mine", files)
+    assert run_folders.export_plan_files(theirs / "mine", files)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -132,7 +132,7 @@ def test_nothing_is_exported_through_a_link_that_leaves_the_folder(tmp_path, ove
     for name in inner:
         (target / name).symlink_to(elsewhere)
     with pytest.raises(CannotWrite):
-        rundir.export_plan_files(target, files, overwrite=overwrite)
+        run_folders.export_plan_files(target, files, overwrite=overwrite)
     assert [*elsewhere.iterdir()] == []
 
 
@@ -145,8 +145,8 @@ def test_a_link_in_the_place_of_a_file_is_replaced_and_never_followed(tmp_path):
         (target / "launch.sh").unlink(missing_ok=True)
         (target / "launch.sh").symlink_to(link)
         with pytest.raises(AlreadyExists):
-            rundir.export_plan_files(target, files)
-    rundir.export_plan_files(target, files, overwrite=True)
+            run_folders.export_plan_files(target, files)
+    run_folders.export_plan_files(target, files, overwrite=True)
     assert not (target / "launch.sh").is_symlink()
     assert (tmp_path / "mine").read_text() == "mine"
     assert not (tmp_path / "not there").exists()
@@ -178,7 +178,7 @@ def test_of_many_profiles_saved_at_once_under_one_name_none_is_lost():
 def test_of_many_exports_at_once_into_one_folder_one_is_whole(tmp_path):
     files = prepare_without_errors(profile({"hardware.device": "cpu"}), facts()).files
     for round_ in range(10):
-        results = at_once(4, lambda _, to=tmp_path / str(round_): rundir.export_plan_files(to, files))
+        results = at_once(4, lambda _, to=tmp_path / str(round_): run_folders.export_plan_files(to, files))
         assert sum(isinstance(result, tuple) for result in results) <= 1
         assert all(isinstance(result, (tuple, AlreadyExists)) for result in results)
         assert (tmp_path / str(round_) / "launch.sh").read_text() == files[0].text
@@ -220,18 +220,18 @@ def test_the_last_run_is_the_newest_in_every_zone_and_after_the_clock_was_set_ba
         monkeypatch.delenv("TZ")
         time.tzset()
     for year in ("2031", "1999"):
-        monkeypatch.setattr(rundir.time, "strftime", lambda _, year=year: f"{year}0101-000000")
+        monkeypatch.setattr(run_folders.time, "strftime", lambda _, year=year: f"{year}0101-000000")
         made.append(new_run("run"))
-    assert [run.name for run in rundir.list_runs()] == [run.name for run in made[::-1]]
-    assert rundir.find_run("last") == made[-1]
+    assert [run.name for run in run_folders.list_runs()] == [run.name for run in made[::-1]]
+    assert run_folders.find_run("last") == made[-1]
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"-1", b"9" * 12, b"9" * 5000, b"\xff", "²".encode()])
 def test_a_number_of_a_run_that_is_none_makes_it_the_oldest(data):
     odd, run = new_run("odd"), new_run("run")
     (odd.path / ".number").write_bytes(data)
-    assert rundir.list_runs() == (run, odd)
-    assert new_run("next") == rundir.find_run("last")
+    assert run_folders.list_runs() == (run, odd)
+    assert new_run("next") == run_folders.find_run("last")
 
 
 def test_half_made_folders_are_removed_later_and_never_while_they_are_made(monkeypatch):
@@ -264,7 +264,7 @@ def test_runs_that_were_never_started_are_removed_after_a_day(monkeypatch):
     spoke.launch_log.write_text("launch.sh: no GPU\n")
     started.events_file.write_bytes(START_EVENT_LINE)
     mine = runs_folder() / "my own folder"
-    exported = rundir.export_plan_files(
+    exported = run_folders.export_plan_files(
         mine, prepare_without_errors(profile({"hardware.device": "cpu"}), facts()).files
     )
     real = time.time
@@ -296,7 +296,7 @@ def test_a_run_that_is_not_there_is_told_with_names_made_visible():
         path.mkdir(parents=True)
         (path / "launch.sh").write_text("")
     with pytest.raises(NotFound) as caught:
-        rundir.find_run("20260101")
+        run_folders.find_run("20260101")
     assert "\x1b" not in caught.value.remedy
 
 

@@ -50,7 +50,7 @@ from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import Preset, PresetArgument, UserPreset
 from tui_train.profile.types import SCHEMA_VERSION, Profile
 from tui_train.trainers import profile_paths_to_check
-from tui_train.trainers.finetune import Finetune
+from tui_train.trainers.finetune import FinetuneTrainer
 from tui_train.views import plain_text
 
 GIB = 2**30
@@ -264,8 +264,8 @@ CLUSTERED = replace(
 FAULTS = [
     error(FINE | {"trainer.data": ()}, tuned(), "trainer.data", "no training data is chosen"),
     error(FINE | {"trainer.model": ""}, tuned(), "trainer.model", "no model is chosen"),
-    error(FINE, replace(tuned(), paths=dict.fromkeys(Finetune(made_of(FINE)).own_paths(), "missing")), "trainer.model",
-        "no weights in /m"),
+    error(FINE, replace(tuned(), paths=dict.fromkeys(FinetuneTrainer(made_of(FINE)).own_paths(), "missing")),
+        "trainer.model", "no weights in /m"),
     warning(FINE, tuned(usable=1, counts={"empty": 1}), "trainer.data", "1 is empty"),
     error(FINE | {"finetune.tuning": "qlora", "hardware.device": "cpu"}, tuned(), "finetune.tuning", "needs a GPU",
         fix=True),
@@ -750,7 +750,7 @@ TAKEN = [fault for fault in FAULTS if fault.facts.resources_in_use]
 
 def test_a_model_folder_that_is_not_there_is_told_once():
     chosen = made_of(FINE)
-    paths = dict.fromkeys(("/m", *Finetune(chosen).own_paths()), "missing")
+    paths = dict.fromkeys(("/m", *FinetuneTrainer(chosen).own_paths()), "missing")
     found = findings_of(chosen, replace(tuned(), paths=paths))
     assert [one.message for one in found if one.key == "trainer.model"] == ["model: /m does not exist"]
 

@@ -36,12 +36,12 @@ from tui_train.places.place import Place
 from tui_train.places.profile_facts import read_script_sources
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system import logout
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs import stop as stopping
 from tui_train.runs.conflicts import resources_in_use
+from tui_train.runs.local_start import start_run
 from tui_train.runs.remote_run import HostReport, RunLocation, write_host_report, write_run_location
-from tui_train.runs.rundir import RunFolder, list_runs
-from tui_train.runs.start import start_run
+from tui_train.runs.run_folders import RunFolder, list_runs
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 from tui_train.views.plain_text import stop_result_text
@@ -335,7 +335,7 @@ def test_a_stop_says_that_the_driver_does_not_answer(begun, monkeypatch):
 @pytest.mark.whole
 def test_what_has_finished_is_not_started_again_to_do_nothing(tmp_path):
     prepared = prepare_without_errors(profile(), facts())
-    run = rundir.create_run_folder("done", prepared.files)
+    run = run_folders.create_run_folder("done", prepared.files)
     write_attempt_events(run, 1.0)
     with pytest.raises(Unavailable, match="nothing left to train"):
         start_run(run)

@@ -20,15 +20,15 @@ from screens.run.run_end import explain_run_end
 from tui_train import __main__, __version__, wizard
 from tui_train.cli import app as cli
 from tui_train.cli.results.diagnose import retry_command
-from tui_train.cli.runs import start, watch
+from tui_train.cli.runs import run_and_resume, watch
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.profile import store
 from tui_train.profile.changes import Change
 from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.interrupts import Interrupts
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run as end
 from tui_train.views.run_digest import DigestCache
@@ -204,7 +204,7 @@ def test_a_plan_that_cannot_run(tmp_path, edits, code, message):
     said = refused("run", "mine.toml", *(f"--set={edit}" for edit in edits), code=code)
     assert message in said
     assert "hf_abc" not in said
-    assert rundir.list_runs() == ()
+    assert run_folders.list_runs() == ()
 
 
 @pytest.mark.whole
@@ -273,7 +273,7 @@ def mine(tmp_path):
     path = tmp_path / "my sleeper.toml"
     path.write_text('name = "My sleeper"\n' + SLEEPER)
     yield str(path)
-    for run in rundir.list_runs():
+    for run in run_folders.list_runs():
         for pid in (
             (read_status(run).pid, *living_run_pids(read_status(run).mark))
             if read_status(run).live or read_status(run).leftover
@@ -288,7 +288,7 @@ def arguments(*words):
 
 
 def newest():
-    return rundir.list_runs()[0]
+    return run_folders.list_runs()[0]
 
 
 def test_a_run_is_shown_listed_and_resumed(mine):
@@ -438,19 +438,19 @@ def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys)
     lines = [f"step {step}/500 | loss {step}.0 | tokens/s 1" for step in range(1, 501)]
     monkeypatch.setattr(watch, "follow_lines", lambda run, **_: iter(lines))
     monkeypatch.setattr(watch, "wait_for_end", lambda run: RunStatus(state="finished"))
-    progress, _ = watch.stream_run(rundir.RunFolder(Path("/nowhere")))
+    progress, _ = watch.stream_run(run_folders.RunFolder(Path("/nowhere")))
     assert [point.step for point in progress.curve.points()] == [1, 500]
     assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_a_lost_quickstart_has_no_duration(monkeypatch, capsys):
-    run = rundir.RunFolder(Path("/runs/one"))
-    monkeypatch.setattr(start, "probe_profile_facts", lambda profile: facts())
-    monkeypatch.setattr(start.Place, "submit", lambda *_: run)
+    run = run_folders.RunFolder(Path("/runs/one"))
+    monkeypatch.setattr(run_and_resume, "probe_profile_facts", lambda profile: facts())
+    monkeypatch.setattr(run_and_resume.Place, "submit", lambda *_: run)
     lost = RunStatus(state="lost", started=1795226679.0)
-    monkeypatch.setattr(start, "stream_run", lambda run, started_here: (Progress(), lost))
+    monkeypatch.setattr(run_and_resume, "stream_run", lambda run, started_here: (Progress(), lost))
     with pytest.raises(SystemExit) as ended:
-        start.run_quickstart(())
+        run_and_resume.run_quickstart(())
     assert ended.value.code == 137
     assert "4 lost" in capsys.readouterr().out.splitlines()
 
@@ -495,19 +495,21 @@ def test_ctrl_c_at_the_question_lets_the_run_go_on(monkeypatch, capsys):
     monkeypatch.setattr(watch.click, "prompt", asked)
     monkeypatch.setattr(watch, "stop_run_with_grace", lambda *_: pytest.fail("it was stopped"))
     with pytest.raises(SystemExit) as ended:
-        watch.ask_then_detach_or_stop(rundir.RunFolder(Path("/runs/mine")))
+        watch.ask_then_detach_or_stop(run_folders.RunFolder(Path("/runs/mine")))
     assert ended.value.code == 0
     assert "mine continues. Watch it:" in capsys.readouterr().out
 
 
 def test_ctrl_c_that_was_noted_while_a_run_started_asks_as_any_other(monkeypatch):
     asked = []
-    monkeypatch.setattr(start, "ask_then_detach_or_stop", asked.append)
-    monkeypatch.setattr(start, "stream_run", lambda run, started_here: (Progress(), RunStatus(state="stopped")))
-    run, noted = rundir.RunFolder(Path("/runs/mine")), Interrupts()
+    monkeypatch.setattr(run_and_resume, "ask_then_detach_or_stop", asked.append)
+    monkeypatch.setattr(
+        run_and_resume, "stream_run", lambda run, started_here: (Progress(), RunStatus(state="stopped"))
+    )
+    run, noted = run_folders.RunFolder(Path("/runs/mine")), Interrupts()
     noted.start_recording()
     noted.record_signal(signal.SIGINT, None)
-    assert start._stream_started_run(run, noted)[1].state == "stopped"
+    assert run_and_resume._stream_started_run(run, noted)[1].state == "stopped"
     assert asked == [run]
 
 
@@ -518,9 +520,9 @@ def test_a_terminal_that_is_lost_when_a_run_has_started_ends_as_its_signal_says(
 
     interrupts = Interrupts()
     interrupts.number = number
-    monkeypatch.setattr(start.click, "echo", lost)
+    monkeypatch.setattr(run_and_resume.click, "echo", lost)
     with pytest.raises(SystemExit if number else OSError) as ended:
-        start._follow_to_end_or_detach(rundir.RunFolder(Path("/runs/mine")), interrupts, detach=False)
+        run_and_resume._follow_to_end_or_detach(run_folders.RunFolder(Path("/runs/mine")), interrupts, detach=False)
     assert not number or ended.value.code == 129
 
 

@@ -30,13 +30,13 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import number_ranges_text, sparkline, text_table, truncated_text
 from tui_train.cli.app import cli
 from tui_train.cli.plans.plans import apply_edits, apply_fixes_of_errors
-from tui_train.diagnose.evidence import diagnose_run
 from tui_train.diagnose.log_reader import read_log_lines
 from tui_train.diagnose.remedy_texts import innermost_user_frame
+from tui_train.diagnose.run_diagnosis import diagnose_run
 from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
 from tui_train.views import choices, plain_text
@@ -193,7 +193,7 @@ def shell(tmp_path):
 @pytest.mark.whole
 def test_profiles_runs_keys_and_values_complete(shell):
     store.save_profile(Profile(name="mine"))
-    run = rundir.create_run_folder("quickstart", prepare_without_errors(Profile(), facts()).files)
+    run = run_folders.create_run_folder("quickstart", prepare_without_errors(Profile(), facts()).files)
     assert shell("tui-train", "plan", "m") == ["mine"]
     assert run.name in shell("tui-train", "logs", "20")
     assert shell("tui-train", "plan", "mine", "--set", "recipe.preci") == ["recipe.precision="]
@@ -234,13 +234,13 @@ def test_new_warns_of_a_script_that_is_not_there(tmp_path):
 
 def test_a_live_run_is_not_exported_over(tmp_path):
     run, _ = export_run(tmp_path / "run", Profile(), facts())
-    rundir.export_plan_files(run.path, prepare_without_errors(Profile(), facts()).files, overwrite=True)
+    run_folders.export_plan_files(run.path, prepare_without_errors(Profile(), facts()).files, overwrite=True)
     before = run.script.read_bytes()
     event = {"time": time.time(), "event": "run_started", **start_folder_holder(run.path)}
     run.events_file.write_text(json.dumps(event) + "\n")
     assert read_status(run).live
     with pytest.raises(Unavailable):
-        rundir.export_plan_files(
+        run_folders.export_plan_files(
             run.path, prepare_without_errors(profile({"recipe.steps": 3}), facts()).files, overwrite=True
         )
     assert run.script.read_bytes() == before
@@ -283,7 +283,7 @@ def test_the_innermost_own_frame_of_the_same_rank(tmp_path):
 @pytest.mark.parametrize(("micro", "position"), [(1, 3), (4, 1)])
 def test_halving_is_not_proposed_where_it_was_tried_to_the_end(micro, position):
     chosen = profile({"recipe.micro_batch": 4, "recipe.global_batch": 4, "ladder.rungs": ("micro_batch",)})
-    run = rundir.create_run_folder("oom", prepare_without_errors(chosen, facts(gpus=(gpu(0),))).files)
+    run = run_folders.create_run_folder("oom", prepare_without_errors(chosen, facts(gpus=(gpu(0),))).files)
     write_attempt_events(run, 0, "failed", position=position, exit_code=1, out_of_memory=True, phase="loss")
     run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
     diagnosis = diagnose_run(run)

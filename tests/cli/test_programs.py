@@ -19,7 +19,7 @@ from tui_train.cli import spec
 from tui_train.cli.app import cli
 from tui_train.profile import store
 from tui_train.profile.types import Profile
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 
 SURFACE = json.loads(json.dumps(spec.command_surface(cli)))
 COMMANDS = {command["name"]: command for command in SURFACE["commands"]}
@@ -170,7 +170,7 @@ def test_a_refused_start_says_what_was_found():
     told = json.loads(run_cli("run", "quickstart", *CPU, *BROKEN, "--json", code=65).stdout)
     check(told, SURFACE["error"])
     assert told["error"] in {finding["message"] for finding in told["findings"]}
-    assert not rundir.list_runs()
+    assert not run_folders.list_runs()
 
 
 def test_nothing_is_asked_of_a_program(monkeypatch, capsys):
@@ -198,7 +198,7 @@ def world():
     store.save_profile(Profile(name="mine"))
     run_cli("hosts", "add", "box", "me@box")
     chosen = sleeper_profile("--seconds=0.1")
-    run = rundir.create_run_folder("ended", prepare_without_errors(chosen, facts()).files)
+    run = run_folders.create_run_folder("ended", prepare_without_errors(chosen, facts()).files)
     write_attempt_events(run, 5.0, "failed", exit_code=1)
     run.attempt_log(1).write_text("step 1/2 loss 3.5\nstep 2/2 loss 3.0\nRuntimeError: broken\n")
     return run
@@ -250,7 +250,7 @@ def test_a_start_is_told_before_and_after(tmp_path, monkeypatch):
     told = answer("run", "sleeper", "--dry-run")
     assert (told["starts"], tree(tmp_path)) == (["sleeper"], before)
     told = answer("run", "sleeper")
-    (run,) = rundir.list_runs()
+    (run,) = run_folders.list_runs()
     assert (told["starts"], told["writes"]) == ([run.name], [str(run.path)])
     assert answer("resume", "last", "--dry-run")["starts"] == []
     assert [each["first"] for each in answer("tune", "quickstart", *CPU, "--dry-run")].count(True) == 1

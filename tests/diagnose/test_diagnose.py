@@ -34,7 +34,7 @@ from tui_train.profile.presets import get_preset, shipped_presets
 from tui_train.profile.store import profile_to_toml
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.lines import rank_in_line
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 
 # As the built-in trainer would train, every value named.
 WHOLE = support.profile(support.FULL_RECIPE)

@@ -10,7 +10,7 @@ from support import export_run, facts, make_executable, run_launch_script, sleep
 from training_results import ended_run
 
 from tui_train.cli.results.diagnose import diagnosis_text
-from tui_train.diagnose import diagnose_run, evidence
+from tui_train.diagnose import diagnose_run, run_diagnosis
 from tui_train.runner import machine_evidence as runner_evidence
 from tui_train.runner.machine_evidence import MachineEvidence, read_machine_evidence
 from tui_train.runner.run_folder.state import RunStatus
@@ -39,7 +39,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES)
 def test_the_machine_of_the_failure_counts(tmp_path, monkeypatch, case):
     (line, code), there, here, failure = case
-    monkeypatch.setattr(evidence, "read_machine_evidence", lambda *_: MachineEvidence(**here))
+    monkeypatch.setattr(run_diagnosis, "read_machine_evidence", lambda *_: MachineEvidence(**here))
     run = ended_run(tmp_path / "run", [line], state="failed")
     events = [json.loads(each) for each in run.events_file.read_text().splitlines()]
     for event in events:

@@ -15,7 +15,7 @@ from tui_train.facts.other_machines.remote import run_on_host
 from tui_train.places.host_questions import ask_removal
 from tui_train.places.place import Place
 from tui_train.runs.remote_run import read_run_location
-from tui_train.runs.rundir import list_runs
+from tui_train.runs.run_folders import list_runs
 
 PRETENDED = Path(__file__).parents[1] / "pretended_cuda"
 ON_BOX = (

@@ -54,7 +54,7 @@ def installing(path, *commands, code="1", host=""):
 def follow(install, cancelled=lambda: False):
     """Follow the making of an environment, and return what was printed."""
     told = []
-    on_host.create_on_host(install, told.append, told.append, cancelled)
+    on_host.create_host_environment(install, told.append, told.append, cancelled)
     return told
 
 
@@ -253,7 +253,7 @@ def test_a_host_makes_one_with_its_own_python_while_the_link_is_cut(tmp_path, mo
         assert installers.folder == str(home / ".local/share/tui-train/envs/hf")
         install = on_host.plan_host_install("box", hf, installers, TorchBuild(wheels, "of the test"), python)
         cut = cut_connections_later(tmp_path, 1.5)
-        on_host.create_on_host(install, told.append, told.append)
+        on_host.create_host_environment(install, told.append, told.append)
         cut.join()
         assert any("It goes on there" in line for line in told)
         assert told[-1] == "torch 2.13.0 is imported"

@@ -35,7 +35,7 @@ from tui_train.profile.fields import profile_with_value
 from tui_train.profile.store import save_profile
 from tui_train.runner.machines.ssh import ssh_failure_advice
 from tui_train.runner.system.processes import Process
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.remote_run import RunLocation, read_remote_location, read_unconfirmed_start
 from tui_train.runs.results.resuming import are_results_here
 from tui_train.runs.status import read_listed_run, read_status
@@ -77,7 +77,7 @@ def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):
     assert lines[0].startswith(f"{there.name} runs on box, in {there};")
     assert lines[1:-1] == [f"tick {number}" for number in range(1, 13)]
     assert lines[-1] == f"{there.name}: finished on box"
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     assert (read_remote_location(run.path).folder, run.events()[-1].state) == (str(there), "finished")
     assert run_cli("logs", "last").stdout.splitlines()[-1] == "tick 12"
     assert json.loads(run_cli("runs", "--json").stdout)[0]["host"] == "box"
@@ -107,7 +107,7 @@ def test_a_report_of_a_run_holds_the_facts_of_its_host_or_none(host, tmp_path):
 def test_a_detached_run_is_listed_as_it_was_heard_of_last_stopped_and_started_again(host, monkeypatch):
     sleeper(host, ticks=600)
     run_cli("run", "far", "--host", "box", "--detach")
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     assert read_status(run).state == "running"
     listed = run_cli("runs").stdout
     assert ("running on box" in listed, "as of" in listed) == (True, False)
@@ -145,7 +145,7 @@ def _words(process):
 def test_a_lost_link_is_told_and_changes_nothing_of_the_run(host):
     sleeper(host, ticks=80)
     run_cli("run", "far", "--host", "box", "--detach")
-    run, told = rundir.find_run("last"), []
+    run, told = run_folders.find_run("last"), []
     mirror = RunMirror(run, told.append)
     wait_until(lambda: told and "tick 9" in run.attempt_log(1).read_text())
     mirror._session.kill()
@@ -167,7 +167,7 @@ def test_what_does_not_start_leaves_no_folder_on_either_side(host):
     (host / "bin" / "bash").chmod(0o755)
     with pytest.raises(Unavailable):
         source.place.submit(prepared, prepared.plan)
-    assert rundir.list_runs() == ()
+    assert run_folders.list_runs() == ()
     assert runs_of_host(host) == []
 
 
@@ -188,7 +188,7 @@ def test_a_start_that_hangs_before_its_report_is_stopped_and_made_no_more(host, 
     with pytest.raises(NoAnswer, match="did not confirm"):
         box.submit(prepared, prepared.plan)
     cut.join()
-    run, (launcher,) = rundir.find_run("last"), launchers()
+    run, (launcher,) = run_folders.find_run("last"), launchers()
     asked = read_unconfirmed_start(run.path)
     assert (read_status(run).state, launcher.is_alive) == ("unconfirmed", True)
     assert "had not started" in run_cli("stop", "last").stdout
@@ -205,7 +205,7 @@ def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
     with pytest.raises(BadInput):
         host_questions.ask_report(RunLocation("-oProxyCommand=x", "/"))
     run_cli("run", "far", "--host", "box")
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     (there,) = runs_of_host(host)
     there.rename(there.with_name("gone"))
     with pytest.raises(Unavailable, match="is gone"):
@@ -242,7 +242,9 @@ def test_what_ssh_says_has_a_remedy(said, part):
 
 def test_files_that_lead_elsewhere_are_not_put(host):
     with pytest.raises(Unavailable, match="no file of a run"):
-        host_questions.create_run_folder_on_host("box", rundir.create_run_folder("x", []), [RenderedFile("../x", "x")])
+        host_questions.create_run_folder_on_host(
+            "box", run_folders.create_run_folder("x", []), [RenderedFile("../x", "x")]
+        )
     assert runs_of_host(host) == []
 
 
@@ -276,7 +278,7 @@ def test_a_host_is_saved_by_name_and_a_profile_trains_on_it(host):
     assert run_cli("hosts", "rm", "none", code=66).stderr
     sleeper(host, **{"hardware.host": "lab"})
     assert "tick 3" in run_cli("run", "far").stdout
-    assert read_remote_location(rundir.find_run("last").path).host == "box"
+    assert read_remote_location(run_folders.find_run("last").path).host == "box"
     assert json.loads(run_cli("plan", "far", "--json").stdout)["plan"]["notes"][0].endswith("box.")
     assert "there is nothing to tune" in run_cli("tune", "far", code=65).stderr
     run_cli("run", "far", "--on", "lab")
@@ -393,7 +395,7 @@ async def test_paths_are_completed_by_the_names_on_the_host(host):
 async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
     sleeper(host)
     run_cli("run", "far", "--host", "box")
-    run, (there,) = rundir.find_run("last"), runs_of_host(host)
+    run, (there,) = run_folders.find_run("last"), runs_of_host(host)
     (there / "output" / "large").write_bytes(bytes(64 << 20))
     monkeypatch.setattr(run_end, "PROGRESS_INTERVAL_SECONDS", 0.0)
     app = make_wizard()
@@ -431,18 +433,18 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host):
         assert "on box" in screen_text(pilot).split("Outcome")[1]
         await pilot.press("enter")
         await wait_for_text(pilot, "Fetched ")
-        assert (rundir.find_run("last").path / "output" / "made.txt").read_text() == "x" * 2000
+        assert (run_folders.find_run("last").path / "output" / "made.txt").read_text() == "x" * 2000
         await wait_for_workers(pilot)
         assert not app.screen.check_action("show_result", ()), "there is no model in it"
     (there,) = runs_of_host(host)
-    assert read_remote_location(rundir.find_run("last").path).folder == str(there)
+    assert read_remote_location(run_folders.find_run("last").path).folder == str(there)
 
 
 @pytest.mark.whole
 async def test_run_says_when_its_host_was_heard_last(host, tmp_path):
     sleeper(host, ticks=600)
     run_cli("run", "far", "--host", "box", "--detach")
-    run, client = rundir.find_run("last"), tmp_path / "client" / "ssh"
+    run, client = run_folders.find_run("last"), tmp_path / "client" / "ssh"
     honest = client.read_text()
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -476,6 +478,6 @@ def test_runs_on_a_host_wait_there_and_its_queue_is_listed_and_ordered_from_here
     assert "waiting on box" in run_cli("runs").stdout
     run_cli("stop", "two")
     assert order() == ["one"]
-    assert read_status(rundir.find_run("two")).never_had_turn
+    assert read_status(run_folders.find_run("two")).never_had_turn
     for name in ("far", "one"):
         run_cli("stop", "--now", name)

@@ -32,7 +32,7 @@ from tui_train.profile import hosts
 from tui_train.profile.types import Profile
 from tui_train.runner.questions import run_output
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runs import incomplete_runs, rundir
+from tui_train.runs import incomplete_runs, run_folders
 from tui_train.runs.remote_run import (
     HostReport,
     RunLocation,
@@ -119,7 +119,7 @@ def run(box, tmp_path):
     (there / "output" / "model.txt").write_text("first")
     (there / "output" / "checkpoint-5" / "weights").write_bytes(bytes(5000))
     (there / RUNNER_ZIP_FILE_NAME).write_bytes(runner_file().content)
-    made = rundir.create_run_folder(
+    made = run_folders.create_run_folder(
         "far", [RenderedFile("launch.sh", "#!/bin/bash\n"), RenderedFile("plan.json", "{}")]
     )
     (made.path / "place.json").write_text(json.dumps({"host": "box", "folder": str(there)}))
@@ -445,7 +445,7 @@ def new(box):
     started = """printf '{"event":"run_started","pid":%d}\\n' $$ >> events.jsonl"""
     script = f'#!/bin/bash\ncd "${{0%/*}}"; echo $$ >> pids\n{started}\nexec sleep 60\n'
     place = host_questions.create_run_folder_on_host(
-        "box", rundir.create_run_folder("there", []), [RenderedFile("launch.sh", script)]
+        "box", run_folders.create_run_folder("there", []), [RenderedFile("launch.sh", script)]
     )
     (Path(place.folder) / RUNNER_ZIP_FILE_NAME).write_bytes(runner_file().content)
     yield place
@@ -515,7 +515,7 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
     box["start"], box["status"], box["feed"] = LOST.format(1.5, 0, "os._exit(255)"), "os._exit(255)", "os._exit(255)"
     with pytest.raises(NoAnswer, match=r"did not confirm that .*-far has started") as raised:
         submitted(box, monkeypatch, new)
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     assert run.name in raised.value.remedy
     assert read_status(run).state == "unconfirmed"
     assert "unconfirmed on box" in run_cli("runs").stdout
@@ -523,7 +523,7 @@ def test_a_start_without_an_answer_stays_a_run_that_is_found_out_about(box, new,
         assert f"it is not known whether {run.name} trains" in run_cli(word, "last", code=69).stderr
     with pytest.raises(Unavailable, match="already writing to /data/out"):
         submitted(box, monkeypatch, RunLocation("box", "/nowhere"))
-    assert rundir.list_runs() == (run,)
+    assert run_folders.list_runs() == (run,)
     os.utime(run.path, (1, 1))
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: time.monotonic() + 10**10)
     incomplete_runs.remove_abandoned_runs(run.path.parent)
@@ -571,7 +571,7 @@ def test_two_names_of_a_machine_are_one(box, new, run, monkeypatch):
     first = submitted(box, monkeypatch, new)
     with pytest.raises(Unavailable, match="already writing to /data/out"):
         submitted(box, monkeypatch, structs.replace(new, host="lab", folder="/nowhere"))
-    assert {each.path for each in rundir.list_runs()} == {run.path, first.path}
+    assert {each.path for each in run_folders.list_runs()} == {run.path, first.path}
     write_run_location(run.path, structs.replace(read_run_location(run.path), host="earlier", node=new.node))
     box["feed"] = 'sys.exit("ssh: Could not resolve hostname earlier")  # before honest()'
     with pytest.raises(Unavailable, match="name is unknown") as raised:
@@ -606,10 +606,10 @@ def test_a_key_that_another_machine_does_not_know_is_not_said_to_be_unknown_here
 
 
 def test_a_run_that_waits_for_slurm_or_its_host_is_no_leftover(box, monkeypatch):
-    run = rundir.create_run_folder("far", [RenderedFile("launch.sh", "#!/bin/bash\n")])
-    other = rundir.create_run_folder("other", [RenderedFile("launch.sh", "#!/bin/bash\n")])
+    run = run_folders.create_run_folder("far", [RenderedFile("launch.sh", "#!/bin/bash\n")])
+    other = run_folders.create_run_folder("other", [RenderedFile("launch.sh", "#!/bin/bash\n")])
     (run.path / "slurm.json").write_text('{"number": "7", "starts": 0}')
-    sent = rundir.create_run_folder("sent", [RenderedFile("launch.sh", "#!/bin/bash\n")])
+    sent = run_folders.create_run_folder("sent", [RenderedFile("launch.sh", "#!/bin/bash\n")])
     write_host_report(sent.path, HostReport(at=0.0, status=RunStatus("unconfirmed")))
     monkeypatch.setattr(incomplete_runs.time, "time", lambda: time.monotonic() + 10**10)
     incomplete_runs.remove_abandoned_runs(run.path.parent)

@@ -28,7 +28,7 @@ from support import (
 from tui_train.base.errors import Unavailable
 from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.runner.run_folder import lock, lock_owner
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 from tui_train.views.plain_text import run_state_text

@@ -27,7 +27,7 @@ from tui_train.places.place import Place
 from tui_train.plan.render.slurm import render_batch_script
 from tui_train.profile.store import save_profile
 from tui_train.runner.questions.answer_lines import TIME_LIMIT_FILE_NAME
-from tui_train.runs import rundir, slurm_job
+from tui_train.runs import run_folders, slurm_job
 from tui_train.runs.status import read_status
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
@@ -59,7 +59,7 @@ def output(*words):
 def test_a_job_is_watched_to_its_end(nodes, tmp_path):
     save_saving_profile(tmp_path, 12)
     lines = run_cli("run", "job", "--slurm").stdout.splitlines()
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     number = slurm_job.read_known_job(run.path).number
     assert lines[0].startswith(f"{run.name} is job {number}")
     assert [line for line in lines if line.startswith("step ")] == [f"step {step}" for step in range(1, 13)]
@@ -71,11 +71,11 @@ def test_a_job_is_watched_to_its_end(nodes, tmp_path):
 def test_a_job_that_waits_says_why_is_not_its_copy_and_is_cancelled(nodes, tmp_path):
     save_saving_profile(tmp_path, 3)
     run_cli("run", "job", "--slurm", "--detach", "--set", "slurm.options=--begin=now+3600")
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     assert (read_status(run).state, in_queue(run).state) == ("queued", "queued")
     assert "waits: BeginTime" in run_cli("runs").stdout
     assert "queued or running already" in run_cli("resume", "last", code=69).stderr or read_status(run).live
-    copy = rundir.RunFolder(Path(shutil.copytree(run.path, run.path.with_name(f"{run.name}-copy"))))
+    copy = run_folders.RunFolder(Path(shutil.copytree(run.path, run.path.with_name(f"{run.name}-copy"))))
     assert (in_queue(copy).state, in_queue(run).state) == ("new", "queued")
     place_of_run(copy).stop(copy)
     assert in_queue(run).state == "queued"
@@ -93,10 +93,10 @@ def test_a_job_whose_nodes_are_drained_is_queued_with_a_warning(nodes, tmp_path)
     try:
         done = run_cli("run", "job", "--slurm", "--detach")
         assert "the job waits until they are back" in done.stdout + done.stderr
-        assert in_queue(rundir.find_run("last")).state == "queued"
+        assert in_queue(run_folders.find_run("last")).state == "queued"
     finally:
         subprocess.run([*drain, "state=resume"], check=True)
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     wait_until(lambda: in_queue(run).state == "finished", 60)
 
 
@@ -106,8 +106,8 @@ def test_who_follows_a_job_that_somebody_cancels_in_the_queue_is_told(nodes, tmp
     words = ("run", "job", "--slurm", "--set", "slurm.options=--begin=now+3600")
     with ThreadPoolExecutor(1) as pool:
         followed = pool.submit(run_cli, *words, code=143)
-        wait_until(lambda: rundir.list_runs() and slurm_job.read_known_job(rundir.find_run("last").path), 60)
-        run = rundir.find_run("last")
+        wait_until(lambda: run_folders.list_runs() and slurm_job.read_known_job(run_folders.find_run("last").path), 60)
+        run = run_folders.find_run("last")
         wait_until(lambda: slurm_job.read_known_job(run.path).reason == "BeginTime", 30)
         subprocess.run(["scancel", slurm_job.read_known_job(run.path).number], check=True)
         followed.result(60)
@@ -118,11 +118,11 @@ def test_who_follows_a_job_that_somebody_cancels_in_the_queue_is_told(nodes, tmp
 def test_an_array_has_so_many_jobs_at_a_time(nodes, tmp_path):
     save_saving_profile(tmp_path, 3)
     run_cli("run", "job", "--slurm", "--array", "recipe.steps=20,21,22%1")
-    waiting = [slurm_job.read_known_job(run.path).number for run in rundir.list_runs()]
+    waiting = [slurm_job.read_known_job(run.path).number for run in run_folders.list_runs()]
     listed = subprocess.run(["squeue", "-h", "-o", "%i %E"], capture_output=True, text=True, check=True).stdout
     assert sum("afterany" in line for line in listed.splitlines() if line.split()[0] in waiting) >= 1
-    wait_until(lambda: all(in_queue(run).state == "finished" for run in rundir.list_runs()), 90)
-    ended = [run.events() for run in reversed(rundir.list_runs())]
+    wait_until(lambda: all(in_queue(run).state == "finished" for run in run_folders.list_runs()), 90)
+    ended = [run.events() for run in reversed(run_folders.list_runs())]
     assert all(before[-1].time <= after[0].time for before, after in pairwise(ended))
 
 
@@ -137,7 +137,7 @@ def test_accounting_knows_how_a_job_ended_and_what_it_may_ask_for(tmp_path, monk
 
         def reason_after(end, *options):
             run_cli("run", "job", "--slurm", "--detach", *options)
-            run = rundir.find_run("last")
+            run = run_folders.find_run("last")
             wait_until(lambda: options or (run.attempt_log(1).exists() and logged_steps(run, 1)), 60)
             number = slurm_job.read_known_job(run.path).number
             end(number)
@@ -174,7 +174,7 @@ def test_a_job_is_queued_again_where_its_first_node_is_lost_and_says_so(tmp_path
             monkeypatch.setenv(variable, value)
         save_saving_profile(tmp_path, 600)
         run_cli("run", "job", "--slurm", "--detach")
-        run = rundir.find_run("last")
+        run = run_folders.find_run("last")
         wait_until(lambda: run.attempt_log(1).exists() and logged_steps(run, 1), 60)
         node = output("squeue", "-h", "-o", "%N", "-j", slurm_job.read_known_job(run.path).number)
         slurm.kill_node(environment, node)
@@ -195,7 +195,7 @@ def test_what_slurm_refuses_leaves_no_run(nodes, tmp_path):
     # The limit of a quality of service may be above the partition's, so that only Slurm knows.
     longer = ("slurm.options=--qos=any", "--set", "slurm.time=2-0")
     assert "PartitionTimeLimit" in run_cli(*refused, *longer, code=69).stderr
-    assert rundir.list_runs() == ()
+    assert run_folders.list_runs() == ()
 
 
 @pytest.mark.whole
@@ -209,7 +209,7 @@ def test_a_job_that_cannot_start_says_why(nodes, tmp_path):
 def test_scancel_by_hand_saves_too(nodes, tmp_path):
     save_saving_profile(tmp_path, 600)
     run_cli("run", "job", "--slurm", "--detach")
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     wait_until(lambda: run.attempt_log(1).exists() and logged_steps(run, 1), 60)
     subprocess.run(["scancel", slurm_job.read_known_job(run.path).number], check=True)
     wait_until(lambda: read_status(run).state == "stopped", 60)
@@ -222,7 +222,7 @@ def test_near_its_time_limit_a_job_saves_is_queued_again_and_resumes(nodes, tmp_
     """Whoever follows it sees all of it."""
     save_saving_profile(tmp_path, 700, **{"slurm.time": "2"})
     said = run_cli("run", "job", "--slurm", timeout=290).stdout
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     assert (read_status(run).state, len(read_status(run).attempts) > 1) == ("finished", True)
     every = [step for attempt in read_status(run).attempts for step in logged_steps(run, attempt.number)]
     assert every == [*range(1, 701)]
@@ -253,7 +253,7 @@ def test_two_nodes_train_together_stop_and_resume(nodes):
     })  # fmt: skip
     save_profile(chosen, overwrite=True)
     run_cli("run", "two", "--slurm", "--detach")
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     wait_until(lambda: run.attempt_log(1).exists() and len(losses(run, 1)) > 2, 180)
     assert "Resume it" in run_cli("stop", "last").stdout
     assert read_status(run).state == "stopped"
@@ -270,7 +270,7 @@ def test_processes_of_a_job_reach_each_other(nodes, values):
     chosen = [f"--set={value}" for value in (f"trainer.python={sys.executable}", *values)]
     made = json.loads(run_cli("doctor", "quickstart", "--slurm", *chosen, "--json").stdout)
     assert (made["result"]["works"], made["result"]["processes"], made["cures"]) == (True, 2, [])
-    assert rundir.list_runs() == ()
+    assert run_folders.list_runs() == ()
 
 
 @pytest.mark.whole
@@ -279,11 +279,11 @@ def test_two_nodes_fall_back_together_after_out_of_memory(nodes, tmp_path, monke
     values = {**TINY_RECIPE, "name": "two", "hardware.device": "cpu", "hardware.processes": 1, "nodes.count": 2}
     save_profile(profile({**values, "recipe.micro_batch": 4}), overwrite=True)
     run_cli("run", "two", "--slurm")
-    undisturbed = rundir.find_run("last")
+    undisturbed = run_folders.find_run("last")
     for name, value in fault_variables(tmp_path, {"in": "forward", "step": 5, "above": 2}).items():
         monkeypatch.setenv(name, value)
     run_cli("run", "two", "--slurm")
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     assert [(each.position, each.out_of_memory) for each in read_status(run).attempts] == [(1, True), (2, False)]
     assert read_status(run).attempts[1].resumed == 3
     assert checkpointed(run.path / "output") == pytest.approx(checkpointed(undisturbed.path / "output"), abs=1e-4)

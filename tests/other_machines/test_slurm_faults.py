@@ -16,7 +16,7 @@ from tui_train.plan.render.slurm import render_batch_script
 from tui_train.runner.questions.slurm import find_job
 from tui_train.runner.run_folder import events
 from tui_train.runner.run_folder.events import JournalEvent
-from tui_train.runs import rundir, slurm_job
+from tui_train.runs import run_folders, slurm_job
 from tui_train.runs.status import read_status
 
 # $all: what it was called with; $folder: the newest run folder.
@@ -74,7 +74,7 @@ def submitted(fake, tmp_path, state="PENDING", **more):
     fake.takes(**more)
     fake.lists(state)
     run_cli("run", "job", "--slurm", "--detach")
-    return rundir.find_run("last")
+    return run_folders.find_run("last")
 
 
 def lost(run):
@@ -89,7 +89,7 @@ def test_a_job_that_was_taken_is_kept_though_squeue_fails(fake, tmp_path):
     fake.takes()
     fake.says("squeue", _TIMED_OUT)
     assert "job 4712" in run_cli("run", "job", "--slurm", "--detach").stdout
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     assert (slurm_job.read_known_job(run.path).number, fake.calls("scancel")) == ("4712", [])
 
 
@@ -98,7 +98,7 @@ def test_a_job_that_may_be_queued_is_found_by_its_folder(fake, tmp_path):
     saved_profile(tmp_path, 3)
     fake.says("sbatch", f"case $all in *--test-only*) ;; *) {_TIMED_OUT} ;; esac")
     assert "did not confirm" in run_cli("run", "job", "--slurm", code=69).stderr
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     assert read_status(run).state == "unconfirmed"
     fake.lists("PENDING", 77)
     assert "job 77" in run_cli("runs").stdout
@@ -132,7 +132,7 @@ def test_a_job_that_cannot_be_cancelled_keeps_its_folder(fake, tmp_path):
     fake.lists("PENDING", reason="PartitionTimeLimit")
     fake.says("scancel", _TIMED_OUT)
     run_cli("run", "job", "--slurm", code=69)
-    assert slurm_job.read_queued_job(rundir.find_run("last").path)
+    assert slurm_job.read_queued_job(run_folders.find_run("last").path)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_job_that_one_of_several_clusters_may_have_is_looked_for_in_each(fake,
     fake.says("sacctmgr", "printf 'hpc1\\nhpc2\\n'")
     fake.says("squeue", f"case $all in *--clusters=hpc1*) {_TIMED_OUT} ;; esac")
     assert "did not confirm" in run_cli("run", "job", "--slurm", code=69).stderr
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     assert "Socket timed out" in find_job(run.path, 0.0)["unclear"], "hpc1 may have it"
     listed = 'echo "79|PENDING|Priority|N/A|$folder"'
     fake.says("squeue", f"case $all in *--clusters=hpc1*) {_TIMED_OUT} ;; *--clusters=hpc2*) {listed} ;; esac")
@@ -305,7 +305,7 @@ def test_an_array_runs_so_many_jobs_at_a_time(fake, tmp_path):
 def test_many_runs_need_one_squeue(fake, tmp_path):
     run = submitted(fake, tmp_path)
     before = len(fake.calls("squeue"))
-    copy = rundir.RunFolder(run.path.with_name("20200101-000000-job"))
+    copy = run_folders.RunFolder(run.path.with_name("20200101-000000-job"))
     copy.path.mkdir()
     (copy.path / slurm_job.SLURM_JOB_FILE_NAME).write_bytes((run.path / slurm_job.SLURM_JOB_FILE_NAME).read_bytes())
     jobs.refresh_jobs([run, copy])

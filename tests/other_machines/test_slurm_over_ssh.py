@@ -26,7 +26,7 @@ from tui_train.places import jobs
 from tui_train.places.place import Place
 from tui_train.places.run_mirror import RunMirror
 from tui_train.profile import hosts, store
-from tui_train.runs import rundir, slurm_job
+from tui_train.runs import run_folders, slurm_job
 from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.status import read_status
 
@@ -113,7 +113,7 @@ def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
     save_saving_profile(login.home, 3)
     blocking = login.says(*BLOCKING)
     said = run_cli(*RUN, "--detach").stdout
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     (folder,) = runs_of_host(login.home)
     number = slurm_job.read_known_job(run.path).number
     assert said.startswith(f"{run.name} is job {number}, waits: ")
@@ -131,7 +131,7 @@ def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
 def test_a_job_over_ssh_is_stopped_and_resumed(login):
     save_saving_profile(login.home, 200)
     run_cli(*RUN, "--detach")
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     number = slurm_job.read_known_job(run.path).number
     assert "is running" in run_cli("resume", "last", code=69).stderr or read_status(run).state == "queued"
     wait_until(lambda: jobs.refresh_jobs([run]) or (run.attempt_log(1).exists() and len(logged_steps(run, 1)) > 3), 60)
@@ -151,7 +151,7 @@ def test_a_link_that_is_lost_while_a_job_waits_changes_nothing_of_it(login):
     save_saving_profile(login.home, 30)
     blocking = login.says(*BLOCKING)
     run_cli(*RUN, "--detach")
-    run, told = rundir.find_run("last"), []
+    run, told = run_folders.find_run("last"), []
     mirror = RunMirror(run, told.append)
     wait_until(lambda: told)
     login.cut()
@@ -174,7 +174,7 @@ def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
     save_saving_profile(login.home, 3)
     login.cut(after=True)
     found = run_cli(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     assert [slurm_job.read_known_job(run.path).number] == login.jobs()
     assert login.jobs()[0] in found.stdout
     (run.path / slurm_job.SLURM_JOB_FILE_NAME).unlink()
@@ -204,8 +204,8 @@ def test_a_link_that_is_cut_while_a_job_is_submitted_leaves_one_job_or_none(logi
                 with contextlib.suppress(Unavailable):
                     place.submit(prepared, prepared.plan)
                 timer.join()
-                wait_until(lambda: settled(rundir.list_runs()), 60)
-                known = [slurm_job.read_queued_job(run.path) for run in rundir.list_runs()]
+                wait_until(lambda: settled(run_folders.list_runs()), 60)
+                known = [slurm_job.read_queued_job(run.path) for run in run_folders.list_runs()]
                 assert sorted(login.jobs()) == sorted(job.number for job in known if job)
     for job in login.jobs():
         login.says("scancel", job)
@@ -259,7 +259,7 @@ def test_a_job_over_ssh_that_fails_is_diagnosed_and_what_it_made_is_fetched(logi
     save_saving_profile(login.home, 3)
     (login.home / "train.py").write_text(f"{SAVING_SCRIPT}\nimport not_there_anywhere\n")
     run_cli(*RUN, code=1)
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     assert read_status(run).state == "failed"
     assert "not_there_anywhere" in run_cli("diagnose", "last").stdout
     assert "step 3" in run_cli("attach", "last", code=1).stdout
@@ -272,7 +272,7 @@ def test_a_run_whose_folder_there_is_gone_is_let_go_and_hides_no_other(login):
     for steps in (3, 4):
         save_saving_profile(login.home, steps)
         run_cli(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
-    other, run = sorted(rundir.list_runs(), key=lambda run: slurm_job.read_known_job(run.path).number)
+    other, run = sorted(run_folders.list_runs(), key=lambda run: slurm_job.read_known_job(run.path).number)
     shutil.rmtree(read_remote_location(run.path).folder)
     login.says("scancel", slurm_job.read_known_job(run.path).number)
     assert run_cli("runs").stderr == ""
@@ -294,7 +294,7 @@ def test_a_host_without_sbatch_is_named_and_one_where_only_a_login_shell_finds_i
     said = run_cli(*RUN, code=69).stderr
     assert "sbatch cannot be started on box" in said
     assert "ssh box sbatch --version" in said
-    assert (rundir.list_runs(), runs_of_host(login.home)) == ((), [])
+    assert (run_folders.list_runs(), runs_of_host(login.home)) == ((), [])
     assert "sinfo" in run_cli("facts", "--slurm", "--on", "box").stdout
 
 

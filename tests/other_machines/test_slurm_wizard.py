@@ -29,7 +29,7 @@ from tui_train.places import jobs
 from tui_train.places.profile_facts import node_for_profile
 from tui_train.profile import store
 from tui_train.profile.changes import apply_change
-from tui_train.runs import rundir, slurm_job
+from tui_train.runs import run_folders, slurm_job
 from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.status import read_status
 from tui_train.views import choices
@@ -262,7 +262,7 @@ async def test_the_wizard_chooses_slurm_submits_and_shows_the_queue_and_the_log(
         await wait_for_text(pilot, "queued on Slurm", "job ", "waits: ", seconds=90)
         said("scancel", blocking)
         await wait_for_text(pilot, "finished", "step 12", seconds=90)
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     assert slurm_job.read_known_job(run.path).number
     assert logged_steps(run, 1) == [*range(1, 13)]
 
@@ -301,12 +301,12 @@ async def test_the_values_of_a_field_are_what_the_cluster_has(nodes, tmp_path):
 def test_a_profile_for_slurm_goes_there_and_the_command_says_so(nodes, tmp_path):
     save_saving_profile(tmp_path, 3, **{"hardware.scheduler": "slurm"})
     assert "hardware.scheduler" in run_cli("run", "job").stdout
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     assert (read_status(run).state, bool(slurm_job.read_known_job(run.path))) == ("finished", True)
     run_cli("run", "job", "--set", "hardware.scheduler=none")
-    assert slurm_job.read_known_job(rundir.find_run("last").path) is None
+    assert slurm_job.read_known_job(run_folders.find_run("last").path) is None
     run_cli("run", "job", "--set", "hardware.scheduler=none", "--slurm")
-    assert store.load_profile_file(str(rundir.find_run("last").profile)).hardware.scheduler == "slurm"
+    assert store.load_profile_file(str(run_folders.find_run("last").profile)).hardware.scheduler == "slurm"
     assert "hardware.scheduler=none" in run_cli("tune", "job", code=65).stderr
 
 
@@ -315,9 +315,9 @@ def test_an_array_is_a_job_and_a_run_for_each_value(nodes, tmp_path):
     save_saving_profile(tmp_path, 3)
     shared = ("run", "job", "--slurm", "--array", "recipe.steps=4,9", "--set", f"trainer.output={tmp_path}/out")
     assert str(tmp_path / "out") in run_cli(*shared, code=65).stderr
-    assert rundir.list_runs() == ()
+    assert run_folders.list_runs() == ()
     said_of_all = run_cli("run", "job", "--slurm", "--array", "recipe.steps=4,300,9").stdout
-    runs = sorted(rundir.list_runs(), key=lambda run: run.name)
+    runs = sorted(run_folders.list_runs(), key=lambda run: run.name)
     assert [run.note() for run in runs] == ["steps=4", "steps=300", "steps=9"]
     assert all(run.name in said_of_all for run in runs)
     assert len({slurm_job.read_known_job(run.path).number for run in runs}) == 3
@@ -353,7 +353,7 @@ def test_a_run_whose_node_goes_down_is_queued_again_or_says_why_it_ended(nodes, 
     own = {"trainer.preset": "custom", "trainer.arguments": ("{output}", "900"), "recipe.steps": None}
     save_saving_profile(tmp_path, 600, **({} if resumes else own))
     run_cli("run", "job", "--slurm", "--detach")
-    run = rundir.find_run("last")
+    run = run_folders.find_run("last")
     wait_until(lambda: run.attempt_log(1).exists() and len(logged_steps(run, 1)) > 3, 60)
     node = said("squeue", "-h", "-o", "%N", f"--jobs={slurm_job.read_known_job(run.path).number}")
     drain = ("scontrol", "update", f"nodename={node}", "reason=fan")
@@ -403,7 +403,7 @@ def test_the_node_that_failed_is_named_and_not_the_one_that_says_so(tmp_path):
 def test_how_a_job_left_the_queue_is_kept(tmp_path, ended, why):
     slurm_job.write_known_job(tmp_path, slurm_job.KnownJob(number="2", starts=0, state="", ended=ended))
     assert slurm_end_reason(tmp_path) == why
-    stopped = read_status(rundir.RunFolder(tmp_path)).state
+    stopped = read_status(run_folders.RunFolder(tmp_path)).state
     assert stopped == ("stopped" if ended.startswith("CANCELLED") else "new")
 
 

@@ -19,7 +19,7 @@ from tui_train.places import place_of_run
 from tui_train.places.jobs import refresh_jobs
 from tui_train.places.place import Place
 from tui_train.runner.run_folder import state
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.remote_run import read_run_location
 from tui_train.runs.status import read_status
 
@@ -49,7 +49,7 @@ def settled(run):
 
 def started_here():
     """The runs that are here, by the folder of each there."""
-    return {read_run_location(run.path).folder: run for run in rundir.list_runs()}
+    return {read_run_location(run.path).folder: run for run in run_folders.list_runs()}
 
 
 @pytest.mark.timeout(300 + HOW_MANY * 30)

@@ -14,7 +14,7 @@ from support import make_engine_stub, make_stub, plain_environment, prepare, sam
 
 from tui_train.base.command import argv, expand_word, word_in_run_dir
 from tui_train.facts.types import Facts
-from tui_train.plan.render.script.launch import render_launch_script
+from tui_train.plan.render.script.launch_script import render_launch_script
 from tui_train.plan.run_files import PLAN_JSON_FILE_NAME, RUNNER_ZIP_FILE_NAME
 from tui_train.profile import store
 from tui_train.setup.machine.container import container_command

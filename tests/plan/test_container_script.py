@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from support import boxed, export_run, gpu, inside, make_executable, plain_environment, plan, profile, run_launch_script
 
-from tui_train.plan.render.script.launch import render_launch_script
+from tui_train.plan.render.script.launch_script import render_launch_script
 from tui_train.runner.containers import container
 from tui_train.runner.run_folder.supervisor_plan import SupervisorPlan
 from tui_train.runner.system import other_programs

@@ -20,7 +20,7 @@ from support import (
 from tui_train.base.command import argv, expand_word
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
-from tui_train.plan.render.script.launch import render_launch_script
+from tui_train.plan.render.script.launch_script import render_launch_script
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
 

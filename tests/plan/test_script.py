@@ -42,10 +42,10 @@ from tui_train.plan.render import (
     RUNNER_ZIP_FILE_NAME,
     files_with_plan_described,
 )
-from tui_train.plan.render.script.launch import render_launch_script
+from tui_train.plan.render.script.launch_script import render_launch_script
 from tui_train.plan.types import Plan
 from tui_train.profile.store import profile_from_toml
-from tui_train.runs.start import start_run
+from tui_train.runs.local_start import start_run
 
 OOM = {"STUB_SAYS": "torch.OutOfMemoryError: CUDA out of memory. Tried", "STUB_CODE": "1"}
 COREUTILS = {"env", "nice", "readlink"}

@@ -51,7 +51,7 @@ from tui_train.profile.presets import user_presets as user_module
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.runner.logs.curve import LossPoint
 from tui_train.runner.logs.progress import Progress, advance_progress
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 
 MINE = """\
 # all that is mine

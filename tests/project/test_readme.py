@@ -20,7 +20,7 @@ from tui_train.cli.plans import plans
 from tui_train.profile.presets import shipped_presets, user_presets
 from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.runner.system.environments import environments_folder
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 
 ROOT = Path(__file__).parents[2]
 CHINESE_README = ROOT / "README.zh-CN.md"
@@ -109,7 +109,7 @@ def test_commands_without_the_wizard_run(tmp_path):
             # The Python of the tests has no TRL, and there is no such model.
             assert code == (65 if words == FINE_TUNING else 0), f"{shlex.join(words)}\n{out}"
             done.append(words[1])
-    quickstart = next(run for run in rundir.list_runs() if run.name.endswith("quickstart"))
+    quickstart = next(run for run in run_folders.list_runs() if run.name.endswith("quickstart"))
     made = {path.name for path in quickstart.path.iterdir()}
     assert {cells[0].strip("`/") for cells in table("| File | What it is |", 1)} <= made
     assert {"facts", "quickstart", "new", "plan", "run", "export", "my-run/launch.sh"} <= set(done)

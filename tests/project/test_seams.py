@@ -320,5 +320,5 @@ def test_the_table_names_what_there_is():
 
 def test_msgspec_reads_what_is_declared():
     # A name that is in TRAINERS or LAUNCHERS alone could not be saved.
-    kinds = msgspec.json.schema(type(profile().trainer))["$defs"]["Trainer"]["properties"]["kind"]["enum"]
+    kinds = msgspec.json.schema(type(profile().trainer))["$defs"]["TrainerSettings"]["properties"]["kind"]["enum"]
     assert set(kinds) == set(TRAINERS)

@@ -17,10 +17,10 @@ from tui_train.runner.run_folder.supervisor_plan import SupervisorPlan
 from tui_train.runner.system import other_programs
 from tui_train.runner.system.processes import process_start_ticks
 from tui_train.runner.system.refused import Refused
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
+from tui_train.runs.local_start import restart_note, start_run
 from tui_train.runs.results.resuming import resume_mode
-from tui_train.runs.rundir import RunFolder
-from tui_train.runs.start import restart_note, start_run
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
@@ -276,7 +276,7 @@ def test_a_start_that_ends_without_a_training_leaves_no_folder(smi):
     prepared = trains_on_a_card()
     with pytest.raises(Unavailable, match=f"did not start: launch.sh: the GPU {UUIDS[0]}"):
         Place().submit(prepared, prepared.plan)
-    assert rundir.list_runs() == ()
+    assert run_folders.list_runs() == ()
 
 
 def test_a_start_that_is_broken_off_is_ended_and_keeps_its_folder(smi, tmp_path):
@@ -284,11 +284,11 @@ def test_a_start_that_is_broken_off_is_ended_and_keeps_its_folder(smi, tmp_path)
     smi(WHOLE, before=f"echo $$ > {tmp_path}/asked; exec sleep 60")
     prepared = trains_on_a_card()
     code = (
-        "import sys, msgspec; from pathlib import Path; from tui_train.runs.rundir import RunFolder;"
-        "from tui_train.runs.start import start_run; start_run(RunFolder(Path(sys.argv[1])))"
+        "import sys, msgspec; from pathlib import Path; from tui_train.runs.run_folders import RunFolder;"
+        "from tui_train.runs.local_start import start_run; start_run(RunFolder(Path(sys.argv[1])))"
     )
     run = RunFolder(tmp_path / "run")
-    rundir.export_plan_files(run.path, prepared.files)
+    run_folders.export_plan_files(run.path, prepared.files)
     waiting = subprocess.Popen([sys.executable, "-c", code, str(run.path)], stderr=subprocess.PIPE, text=True)
     wait_until((tmp_path / "asked").exists, 60)
     waiting.send_signal(signal.SIGINT)

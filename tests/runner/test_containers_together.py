@@ -21,7 +21,7 @@ from support import (
 
 from tui_train.runner.containers.container import NAME_VARIABLE, running_containers_of_folder
 from tui_train.runner.system.processes import MARK_VARIABLE
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 
 MARK = f"20260101-000000-{os.getpid()}-abcdef"
 NAMES = {f"tui-train-{MARK}-1", f"tui-train-{MARK}-1-1"}
@@ -80,7 +80,7 @@ def fan(tmp_path):
     make_executable(tmp_path / "bin" / "ssh", SSH)
     make_executable(tmp_path / "bin" / "docker", DOCKER)
     chosen = inside() | {"nodes.hosts": ("a", "b"), "trainer.launcher": "torchrun", "hardware.device": "cpu"}
-    rundir.export_plan_files(run, prepare_without_errors(profile(chosen), boxed()).files)
+    run_folders.export_plan_files(run, prepare_without_errors(profile(chosen), boxed()).files)
     environment = plain_environment(
         DOCKER_NOTES=str(tmp_path / "notes"), DOCKER_STATE=str(state),
         DOCKER_INSIDE=str(make_executable(tmp_path / "inside", INSIDE)),

@@ -21,8 +21,8 @@ from terminal import Terminal, go_to_preview
 from try_counts import count_tries
 
 from tui_train.actions.last_profile import remember_profile_without_secrets
-from tui_train.runs.rundir import list_runs
-from tui_train.runs.start import start_run
+from tui_train.runs.local_start import start_run
+from tui_train.runs.run_folders import list_runs
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 

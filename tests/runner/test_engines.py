@@ -32,14 +32,14 @@ from tui_train.base.command import CommandPart
 from tui_train.base.errors import Unavailable
 from tui_train.facts.machine import container_images, probe
 from tui_train.places.profile_facts import probe_profile_facts
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.follow import wait_for_end
+from tui_train.runs.local_start import start_run
 from tui_train.runs.logs.tail import LogTail
-from tui_train.runs.rundir import RunFolder
-from tui_train.runs.start import start_run
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
-from tui_train.trainers.script import Script
+from tui_train.trainers.script import ScriptTrainer
 from tui_train.trainers.trainer import PreparationStep
 
 pytestmark = [pytest.mark.engine, pytest.mark.training, pytest.mark.xdist_group("engines")]
@@ -53,7 +53,7 @@ def made(folder, engine, values):
     found = probe_profile_facts(chosen)
     prepared = prepare(chosen, found)
     assert prepared.plan is not None, prepared.findings
-    rundir.export_plan_files(folder, prepared.files)
+    run_folders.export_plan_files(folder, prepared.files)
     return RunFolder(folder)
 
 
@@ -129,7 +129,7 @@ def test_a_training_learns_and_climbs_down(tmp_path, engine, containers, launche
 def prepared_by(monkeypatch, *words):
     """Have the script run once before the training, with other words."""
     monkeypatch.setattr(
-        Script,
+        ScriptTrainer,
         "preparation_steps",
         lambda self: (PreparationStep("nap", "sleeps", (CommandPart((self.profile.trainer.script, *words)),)),),
     )

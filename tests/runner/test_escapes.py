@@ -19,7 +19,7 @@ from tui_train.runner.system import cgroup
 from tui_train.runner.system.processes import process_with_pid
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import follow_snapshots
-from tui_train.runs.start import start_run
+from tui_train.runs.local_start import start_run
 from tui_train.runs.status import read_listed_run, read_status
 from tui_train.runs.stop import stop_run
 from tui_train.views import plain_text

@@ -15,7 +15,7 @@ from tui_train.runner.logs.lines import lines_left_on_terminal
 from tui_train.runner.logs.progress import LogReadingOptions, Progress, advance_progress
 from tui_train.runner.logs.records import _build_record, parse_dictionary_record
 from tui_train.runs.health import no_step_read_text
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 
 
 def read(lines):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui_train.runner.logs import metrics
+from tui_train.runner.logs import metric_series
 from tui_train.runner.logs.lines import lines_left_on_terminal
-from tui_train.runner.logs.metrics import Metrics, MetricsBuilder, build_metrics
+from tui_train.runner.logs.metric_series import Metrics, MetricsBuilder, build_metrics
 from tui_train.runner.logs.progress import LogReadingOptions, Progress, advance_progress
 
 GRPO = (
@@ -178,7 +178,7 @@ def test_metrics_and_their_buckets_are_bounded_and_keep_their_extremes():
         builder.add(step, {"x": float(step % 1000), **({f"m{step}": 1.0} if step < 200 else {})})
     found = builder.metrics()
     series = found.named("x")
-    assert len(found.series) == metrics.MAX_METRICS
+    assert len(found.series) == metric_series.MAX_METRICS
     assert len(series.buckets) <= 400
     assert sum(bucket.values for bucket in series.all_buckets()) == 100_000
     assert (min(bucket.low for bucket in series.buckets), max(bucket.high for bucket in series.buckets)) == (0, 999)

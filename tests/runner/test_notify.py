@@ -17,7 +17,7 @@ from tui_train.cli.plans import plans
 from tui_train.profile import fields, secret_values, store
 from tui_train.runner import notify
 from tui_train.runs import archive
-from tui_train.runs.start import start_run
+from tui_train.runs.local_start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 

@@ -35,7 +35,7 @@ from tui_train.runner.logs.memory_patterns import OUT_OF_MEMORY_PATTERNS
 from tui_train.runner.logs.progress import LogReadingOptions
 from tui_train.runs.follow import follow_snapshots
 from tui_train.runs.health import health_problems
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 
 

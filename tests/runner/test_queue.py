@@ -21,7 +21,7 @@ from support import UUIDS, export_run, facts, gpu, patch_runner_module, plain_en
 from tui_train.runner.queue import tickets
 from tui_train.runner.queue.listing import CardInQueue, list_cards_in_queue
 from tui_train.runner.queue.tickets import OwnTicket, QueueFolder, ticket_name
-from tui_train.runner.queue.turns import Request, Ticket
+from tui_train.runner.queue.turns import ResourceRequest, Ticket
 from tui_train.runner.run_folder import events
 from tui_train.runner.run_folder.lock_owner import this_process_as_owner
 from tui_train.runs.status import read_status
@@ -92,7 +92,7 @@ def marks(folder):
 
 def own_ticket(mark, **fields):
     owner = this_process_as_owner(mark, f"/runs/{mark}")
-    return Ticket(ticket_name(mark), os.geteuid(), owner, Request(("GPU-a",), 1))._replace(**fields)
+    return Ticket(ticket_name(mark), os.geteuid(), owner, ResourceRequest(("GPU-a",), 1))._replace(**fields)
 
 
 def test_a_ticket_counts_as_long_as_its_process_lives(folder, holder):

@@ -15,9 +15,9 @@ from try_counts import count_tries
 from tui_train.base.app_paths import profiles_folder
 from tui_train.base.errors import TuiTrainError
 from tui_train.profile import store
-from tui_train.runs import rundir
-from tui_train.runs.rundir import list_runs
-from tui_train.runs.start import start_run
+from tui_train.runs import run_folders
+from tui_train.runs.local_start import start_run
+from tui_train.runs.run_folders import list_runs
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
@@ -30,7 +30,7 @@ RUNNERS = 5
 TOGETHER = """
 import json, os, sys
 import tui_train.cli.app, tui_train.cli.plans.plans
-import tui_train.cli.runs.start, tui_train.actions.last_profile, tui_train.checks
+import tui_train.cli.runs.run_and_resume, tui_train.actions.last_profile, tui_train.checks
 from tui_train.__main__ import main
 asked = json.load(sys.stdin)
 hold, release = os.pipe()
@@ -78,7 +78,7 @@ def together(tmp_path):
 
 
 def new_run(chosen):
-    return rundir.create_run_folder(chosen.name, prepare_without_errors(chosen, facts()).files)
+    return run_folders.create_run_folder(chosen.name, prepare_without_errors(chosen, facts()).files)
 
 
 def alone(run):

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from tui_train.runner.questions.project_files import send_missing_files
+from tui_train.runner.questions.project_files import send_which_files_are_missing
 
 AT = 1_800_000_000_123_456_789
 
@@ -26,6 +26,8 @@ def test_a_file_is_the_same_by_a_time_that_a_disk_may_keep_less_exactly(tmp_path
     file = tmp_path / "train.py"
     file.write_text("rate = 1\n")
     os.utime(file, ns=(there, there))
-    send_missing_files({"folder": str(tmp_path), "files": [["train.py", file.stat().st_size, here, 0o644, ""]]})
+    send_which_files_are_missing(
+        {"folder": str(tmp_path), "files": [["train.py", file.stat().st_size, here, 0o644, ""]]}
+    )
     missing = json.loads(capsys.readouterr().out)["missing"]
     assert missing == ([] if is_same else [[0, 0, there]])

@@ -8,7 +8,7 @@ from support import sample
 
 from tui_train.runner import waiting
 from tui_train.runner.gpus import card_watch
-from tui_train.runner.queue.turns import Request, Ticket, TurnWatch, cards_by_turn, waiting_in_order
+from tui_train.runner.queue.turns import ResourceRequest, Ticket, TurnWatch, cards_by_turn, waiting_in_order
 from tui_train.runner.run_folder.lock_owner import LockOwner
 
 GIB = 2**30
@@ -18,7 +18,7 @@ MAX_IDLE_SECONDS = 10
 
 
 def waits(name, uid=ANN, ticks=0, **request):
-    return Ticket(name, uid, LockOwner(ticks=ticks), Request(**request), waits=True)
+    return Ticket(name, uid, LockOwner(ticks=ticks), ResourceRequest(**request), waits=True)
 
 
 def names(tickets):
@@ -46,9 +46,9 @@ class Machine:
     def ask(self):
         self.clock += 1
         cards = tuple(self.random.sample(self.cards, self.random.randint(1, len(self.cards))))
-        request = Request(cards, self.random.randint(1, len(cards)), self.random.choice((0, 20 * GIB)))
+        request = ResourceRequest(cards, self.random.randint(1, len(cards)), self.random.choice((0, 20 * GIB)))
         if self.random.random() < 0.2:
-            request = Request(cores=self.random.choice((1, 4, 99)))
+            request = ResourceRequest(cores=self.random.choice((1, 4, 99)))
         name = f"run-{self.clock}"
         self.tickets[name] = Ticket(name, self.random.choice((ANN, BOB)), LockOwner(ticks=self.clock), request, True)
 

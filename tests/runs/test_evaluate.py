@@ -17,8 +17,8 @@ from training_results import LOG_LINES, ended_run
 from tui_train.actions.evaluate import (
     Evaluation,
     EvaluationOptions,
-    ScoreFile,
     RowScores,
+    ScoreFile,
     SideScore,
     evaluate_run,
     odd_rows_note,

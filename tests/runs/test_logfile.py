@@ -17,7 +17,7 @@ from tui_train.runner.logs.lines import (
     styled_lines_left_on_terminal,
 )
 from tui_train.runs.logs import logfile
-from tui_train.runs.logs.logfile import LogFile, LogLine
+from tui_train.runs.logs.logfile import LogFile, LogFileLine
 
 PIECES = [*"\x1b[31m;0K\t\r\x07]", "\x1b[1;31m", "\x1b[m", "\x1b[0m", "ab", "中", "\x1b[A"]
 # Short blocks show in few bytes what long ones show in many.
@@ -84,7 +84,7 @@ def test_what_is_not_there_has_no_lines(log, tmp_path):
 def test_a_log_may_change_under_its_reader(log):
     log.path.write_bytes(b"one\n" * 100_000)
     reading = log.lines_from(0)
-    assert next(reading) == LogLine(0, 4, b"one")
+    assert next(reading) == LogFileLine(0, 4, b"one")
     os.truncate(log.path, 12)
     assert len([*reading]) < 100_000
     before = log.change_stamp()

@@ -8,7 +8,7 @@ import pytest
 from support import run_cli, wait_until
 
 from tui_train.base.app_paths import runs_folder
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 
 pytestmark = pytest.mark.training

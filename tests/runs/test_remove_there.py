@@ -17,7 +17,7 @@ from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.places import place_of_run
 from tui_train.places.host_questions import ask_removal
 from tui_train.runner.questions import answer_lines, run_start
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.remote_run import RunLocation, write_run_location
 
 
@@ -57,8 +57,8 @@ def test_a_run_of_a_host_is_removed_by_its_name_there(far):
     assert "is no run on box" in run_cli("runs", "rm", "2099", "--on", "box", "-y", code=66).stderr
     assert f"removed {there.name} on box" in run_cli("runs", "rm", there.name[:8], "--on", "box", "-y").stdout
     assert (here.exists(), there.exists()) == (True, False)
-    place = place_of_run(rundir.RunFolder(here))
-    assert place.removable_size_elsewhere(rundir.RunFolder(here)) == 0
+    place = place_of_run(run_folders.RunFolder(here))
+    assert place.removable_size_elsewhere(run_folders.RunFolder(here)) == 0
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tui_train.facts.machine.communication_tests import (
 )
 from tui_train.facts.types import Facts
 from tui_train.profile import store
-from tui_train.runs import archive, rundir
+from tui_train.runs import archive, run_folders
 
 KINDS = ("huggingface", "openai project", "github", "gitlab", "jwt", "npm", "databricks", "pypi", "linear", "stripe")
 TOKENS = [fake_secrets.texts_with_secrets()[kind][1][0] for kind in KINDS]
@@ -171,7 +171,7 @@ def run(tmp_path, monkeypatch):
         }
     )
     prepared = prepare_without_errors(chosen, facts())
-    run = rundir.create_run_folder("planted", prepared.files)
+    run = run_folders.create_run_folder("planted", prepared.files)
     # As one that was written by hand, which no check has seen.
     values = {"MY_TOKEN": second, "HARMLESS": "stays here"}
     text = store.profile_to_toml(profile({"trainer.environment": values}, chosen))
@@ -288,8 +288,8 @@ CASES = sorted(path.parent for path in (Path(__file__).parents[1] / "cases").glo
 def test_every_file_that_a_plan_becomes_is_there(case, tmp_path):
     found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
     prepared = prepare_without_errors(store.load_profile_file(str(case / "profile.toml")), found)
-    run = rundir.RunFolder(tmp_path)
-    rundir.write_run_files(tmp_path, prepared.files)
+    run = run_folders.RunFolder(tmp_path)
+    run_folders.write_run_files(tmp_path, prepared.files)
     run.plan_file.write_bytes(msgspec.json.encode(prepared.plan))
     archived = {entry.name for entry in archive.masked_archive_entries(run, "{}")}
     assert {file.path for file in prepared.files if not file.data} <= archived
@@ -302,7 +302,7 @@ def test_a_plan_that_names_files_of_others_does_not_get_them(tmp_path, path, nam
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "launch.sh").write_text("#!/bin/bash\n")
     (tmp_path / "run" / "plan.json").write_text(json.dumps({named: [{"path": path}]}))
-    found = archive.masked_archive_entries(rundir.RunFolder(tmp_path / "run"), "{}")
+    found = archive.masked_archive_entries(run_folders.RunFolder(tmp_path / "run"), "{}")
     assert {entry.name for entry in found} == {"machine.json", "about.json", "launch.sh", "plan.json"}
 
 
@@ -310,6 +310,6 @@ def test_what_the_doctor_found_out_of_the_communication_is_there(tmp_path):
     (tmp_path / "launch.sh").write_text("#!/bin/bash\n")
     failed = CommunicationTestResult(processes=2, works=False, exchanges=(FAILED,), cause=f"no route, {HF}")
     save_communication_examination("key", Examination(result=failed))
-    found = {entry.name: entry.text for entry in archive.masked_archive_entries(rundir.RunFolder(tmp_path), "")}
+    found = {entry.name: entry.text for entry in archive.masked_archive_entries(run_folders.RunFolder(tmp_path), "")}
     assert "no route" in found["communication.json"]
     assert HF not in found["communication.json"]

@@ -28,12 +28,12 @@ from tui_train.actions.merge import MergeOptions, merge_adapter
 from tui_train.actions.result_child import ResultChild, TrainingPython
 from tui_train.actions.serving import serve_commands
 from tui_train.base.errors import BadInput, NotFound, Unavailable
-from tui_train.cli.runs.start import _outcome_text
+from tui_train.cli.runs.run_and_resume import _outcome_text
 from tui_train.programs import hub_cache
 from tui_train.runner.system.new_folder import _apply_umask
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.weights import read_weights
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 
 TRL = os.environ.get("TUI_TRAIN_TEST_TRL", "")

@@ -23,7 +23,7 @@ from tui_train.runner.questions.project_code import may_hold_secrets, read_proje
 from tui_train.runs import archive
 from tui_train.runs.results.result import read_result
 from tui_train.runs.run_code import CODE_FILE_NAME, PATCH_FILE_NAME, RunCode, code_not_kept_in_time_text, read_run_code
-from tui_train.runs.rundir import RunFolder, write_run_files
+from tui_train.runs.run_folders import RunFolder, write_run_files
 from tui_train.views.compare import differing_code_rows, read_compared_runs
 
 GIT = shutil.which("git")

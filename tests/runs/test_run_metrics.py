@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from training_results import LOG_LINES, ended_run
 
 from tui_train.cli.app import cli
-from tui_train.runner.logs.metrics import Metrics, build_metrics, joined_metrics
+from tui_train.runner.logs.metric_series import Metrics, build_metrics, joined_metrics
 from tui_train.runs.follow import read_progress
 from tui_train.runs.results.metrics import read_metrics
 from tui_train.runs.results.trainer_state import read_trainer_state
 from tui_train.runs.status import read_status
-from tui_train.views.metrics import metric_pairs, metric_value_text, ordered_metrics
+from tui_train.views.metric_summaries import metric_pairs, metric_value_text, ordered_metrics
 
 # As a Trainer without bars writes: no line names a step.
 WITHOUT_STEPS = [

@@ -35,10 +35,10 @@ from tui_train.runner.run_folder import lock_owner
 from tui_train.runner.run_folder.events import Journal
 from tui_train.runner.run_folder.lock import drop_disk_reserve
 from tui_train.runner.system.processes import process_start_ticks
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.follow import follow_lines, follow_snapshots, wait_for_end
-from tui_train.runs.rundir import RunFolder
-from tui_train.runs.start import start_run
+from tui_train.runs.local_start import start_run
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
@@ -116,7 +116,7 @@ def test_a_run_is_started_followed_and_ends():
     assert events(run) == ["run_started", "attempt_started", "attempt_ended", "run_ended"]
     assert gone(run)
     assert "finished" in run.launch_log.read_text()
-    assert rundir.list_runs() == (run,)
+    assert run_folders.list_runs() == (run,)
     assert run.attempt_titles()[0] == "as planned"
 
 
@@ -493,10 +493,12 @@ def test_a_folder_that_is_a_file(made, tmp_path, monkeypatch):
     (tmp_path / "state").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(CannotWrite) as caught:
-        rundir.create_run_folder("x", prepare_without_errors(sleeper_profile(), facts()).files)
+        run_folders.create_run_folder("x", prepare_without_errors(sleeper_profile(), facts()).files)
     assert caught.value.remedy == "A part of the path is a file: choose another path."
     with pytest.raises(CannotWrite):
-        rundir.export_plan_files(tmp_path / "state" / "x", prepare_without_errors(sleeper_profile(), facts()).files)
+        run_folders.export_plan_files(
+            tmp_path / "state" / "x", prepare_without_errors(sleeper_profile(), facts()).files
+        )
 
 
 @ROOT
@@ -504,7 +506,7 @@ def test_a_full_disk(mounted, monkeypatch):
     folder = mounted("-t", "tmpfs", "-o", "size=64k", "tmpfs")
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     with pytest.raises(CannotWrite) as caught:
-        rundir.create_run_folder("x", prepare_without_errors(profile(), facts()).files)
+        run_folders.create_run_folder("x", prepare_without_errors(profile(), facts()).files)
     assert caught.value.remedy.startswith("The disk is full")
     assert [*runs_folder().iterdir()] == []
 
@@ -562,7 +564,7 @@ def test_a_folder_that_may_not_be_written(mounted, made):
         start_run(read_only)
     assert caught.value.remedy == "That disk is read-only: choose another folder."
     with pytest.raises(CannotWrite):
-        rundir.export_plan_files(folder / "more", prepare_without_errors(sleeper_profile(), facts()).files)
+        run_folders.export_plan_files(folder / "more", prepare_without_errors(sleeper_profile(), facts()).files)
     assert sorted(run.path.iterdir()) == before
     assert run_launch_script(read_only, "--dry-run").returncode == 0
 
@@ -591,24 +593,24 @@ def test_runs_are_found_by_id_beginning_last_and_folder(tmp_path, monkeypatch):
     files = prepare_without_errors(sleeper_profile(), facts()).files
 
     def created(stamp, name):
-        monkeypatch.setattr(rundir.time, "strftime", lambda _: stamp)
-        return rundir.create_run_folder(name, files)
+        monkeypatch.setattr(run_folders.time, "strftime", lambda _: stamp)
+        return run_folders.create_run_folder(name, files)
 
     first, second = created("20260101-000000", "Ä b/c"), created("20260101-000000", "Ä b/c")
     third = created("20260102-000000", "中文")
     assert [run.name for run in (first, third)] == ["20260101-000000-b-c", "20260102-000000-run"]
     assert second.name == "20260101-000000-b-c-2"
-    assert rundir.list_runs() == (third, second, first)
-    assert rundir.find_run("last") == third
-    assert rundir.find_run("20260102") == third
-    assert rundir.find_run(first.name) == first
-    assert rundir.find_run(str(second.path)) == second
+    assert run_folders.list_runs() == (third, second, first)
+    assert run_folders.find_run("last") == third
+    assert run_folders.find_run("20260102") == third
+    assert run_folders.find_run(first.name) == first
+    assert run_folders.find_run(str(second.path)) == second
     (runs_folder() / ".new-x").mkdir()
     (runs_folder() / "no script").mkdir()
-    assert len(rundir.list_runs()) == 3
+    assert len(run_folders.list_runs()) == 3
     for wrong in ("20260101", "nope", "", str(tmp_path), "./x", "~nobody-of-that-name/x"):
         with pytest.raises(NotFound if "~" not in wrong else BadInput) as caught:
-            rundir.find_run(wrong)
+            run_folders.find_run(wrong)
         assert caught.value.remedy
 
 
@@ -616,10 +618,10 @@ def test_export_never_overwrites_unasked(tmp_path):
     files = prepare_without_errors(sleeper_profile(), facts()).files
     (tmp_path / "profile.toml").write_text("mine")
     with pytest.raises(CannotWrite, match="already exists"):
-        rundir.export_plan_files(tmp_path, files)
+        run_folders.export_plan_files(tmp_path, files)
     assert [path.name for path in tmp_path.iterdir()] == ["profile.toml"]
     assert (tmp_path / "profile.toml").read_text() == "mine"
-    written = rundir.export_plan_files(tmp_path, files, overwrite=True)
+    written = run_folders.export_plan_files(tmp_path, files, overwrite=True)
     assert sorted(written) == sorted(path for path in tmp_path.rglob("*") if path.is_file())
     assert os.access(tmp_path / "launch.sh", os.X_OK)
 

@@ -19,8 +19,8 @@ from tui_train.profile import store
 from tui_train.runner import detached_start
 from tui_train.runs.conflicts import lock_run_starts
 from tui_train.runs.interrupts import Interrupts, defer_ctrl_c
-from tui_train.runs.rundir import list_runs
-from tui_train.runs.start import start_run
+from tui_train.runs.local_start import start_run
+from tui_train.runs.run_folders import list_runs
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
@@ -132,7 +132,7 @@ def test_a_run_that_had_started_when_a_signal_came_is_stopped_and_kept(tmp_path,
     # The signal comes between the last look at it and its first event.
     looks = "        if signals.stop:\n            return signals.code\n        outcome = _run_supervised"
     waits = "        while not signals.stop:\n            signals.wait(1)\n        outcome = _run_supervised"
-    patch_runner_module(run, "launch.py", looks, waits)
+    patch_runner_module(run, "supervisor.py", looks, waits)
     with pytest.raises(StartInterrupted) as caught:
         start_run(run, interrupts=noted(signal.SIGTERM, (run.path / ".lock" / "owner").exists))
     assert caught.value.exit_code == 143

@@ -17,7 +17,7 @@ from try_counts import count_tries
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
-from tui_train.runs.start import start_run
+from tui_train.runs.local_start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from support import export_run, facts, living_run_pids, pids_with_argument, sleeper_profile, wait_until
 
-from tui_train.runs.start import start_run
+from tui_train.runs.local_start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 

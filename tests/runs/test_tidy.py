@@ -14,8 +14,8 @@ from tui_train.base.app_paths import profiles_folder, runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.profile import store
 from tui_train.runner.system.folder_usage import folder_usage
-from tui_train.runs import folders, incomplete_runs, rundir
-from tui_train.runs.start import start_run
+from tui_train.runs import folders, incomplete_runs, run_folders
+from tui_train.runs.local_start import start_run
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
@@ -26,7 +26,7 @@ COMMAND = [sys.executable, "-m", "tui_train"]
 def ended(name="sleeper", *arguments):
     """A run that has ended."""
     chosen = sleeper_profile("--seconds=0", *arguments, name=name)
-    run = rundir.create_run_folder(name, prepare_without_errors(chosen, facts()).files)
+    run = run_folders.create_run_folder(name, prepare_without_errors(chosen, facts()).files)
     run_launch_script(run)
     return run
 
@@ -34,7 +34,7 @@ def ended(name="sleeper", *arguments):
 @pytest.fixture
 def live():
     """A run that trains until the test has ended."""
-    run = rundir.create_run_folder(
+    run = run_folders.create_run_folder(
         "live", prepare_without_errors(sleeper_profile("--seconds=100", name="live"), facts()).files
     )
     start_run(run)
@@ -61,7 +61,7 @@ def test_a_removed_run_is_gone_with_what_it_took_and_nothing_else(tmp_path):
     taken = folder_usage(str(run.path)).size
     assert 3 << 20 <= taken < 5 << 20
     assert folders.remove_run(run) == taken
-    assert [left.name for left in rundir.list_runs()] == [other.name]
+    assert [left.name for left in run_folders.list_runs()] == [other.name]
     assert (outside / "model").stat().st_size == 5000
     assert not list(runs_folder().glob(f"{incomplete_runs.INCOMPLETE_RUN_PREFIX}*"))
 
@@ -73,7 +73,7 @@ def test_a_live_run_stays(live):
         assert f"tui-train stop {live.name}" in refused.value.remedy
     assert read_status(live).live
     assert "Stop it first" in said("runs", "rm", live.name, "--yes", code=69)
-    assert rundir.list_runs() == (live,)
+    assert run_folders.list_runs() == (live,)
 
 
 def test_only_folders_of_the_runs_folder_are_removed(tmp_path):
@@ -84,7 +84,7 @@ def test_only_folders_of_the_runs_folder_are_removed(tmp_path):
     link.symlink_to(elsewhere)
     for path in (elsewhere, link):
         with pytest.raises(BadInput):
-            folders.remove_run(rundir.RunFolder(path))
+            folders.remove_run(run_folders.RunFolder(path))
         run_cli("runs", "rm", str(path), "--yes", code=65)
     run_cli("runs", "rm", str(tmp_path), "--yes", code=66)
     assert (elsewhere / "launch.sh").is_file()
@@ -124,16 +124,16 @@ def test_several_are_removed_together_or_not_at_all():
     names = [run.name for run in runs]
     assert "nobody" in said("runs", "rm", names[0], "nobody", "--yes", code=66)
     assert "Add --yes" in said("runs", "rm", *names, code=69)
-    assert len(rundir.list_runs()) == 3
+    assert len(run_folders.list_runs()) == 3
     text = said("runs", "rm", names[0], names[1], names[0], "--yes")
     assert "removed 2 runs, freed" in text
-    assert [run.name for run in rundir.list_runs()] == names[2:]
+    assert [run.name for run in run_folders.list_runs()] == names[2:]
 
 
 def test_a_profile_name_removes_no_run():
     ended("mine")
     run_cli("runs", "rm", "mine", "--yes", code=66)
-    assert len(rundir.list_runs()) == 1
+    assert len(run_folders.list_runs()) == 1
 
 
 @pytest.mark.parametrize(("answer", "left"), [("n", 1), ("y", 0)])
@@ -143,7 +143,7 @@ def test_removing_asks_on_a_terminal(answer, left):
     child.expect("Remove 1 run, .*y/N")
     child.sendline(answer)
     child.expect(pexpect.EOF)
-    assert len(rundir.list_runs()) == left
+    assert len(run_folders.list_runs()) == left
 
 
 # ---- names and notes
@@ -154,7 +154,7 @@ def test_a_renamed_run_keeps_its_time_its_place_and_its_state():
     renamed = folders.rename_run(first, "Better Name!")
     assert renamed.name == f"{first.name[:15]}-better-name"
     assert renamed.label == "better-name"
-    assert [run.name for run in rundir.list_runs()] == [second.name, renamed.name]
+    assert [run.name for run in run_folders.list_runs()] == [second.name, renamed.name]
     assert (read_status(renamed).state, read_status(renamed).exit_code) == ("failed", 3)
     start_run(renamed, resume=True)
     wait_until(lambda: not read_status(renamed).live)
@@ -163,7 +163,7 @@ def test_a_renamed_run_keeps_its_time_its_place_and_its_state():
 
 def test_a_run_that_is_only_a_time_keeps_it_with_its_name():
     run = ended()
-    bare = rundir.RunFolder(run.path.rename(run.path.with_name(run.name[:15])))
+    bare = run_folders.RunFolder(run.path.rename(run.path.with_name(run.name[:15])))
     assert bare.label == bare.name
     assert folders.rename_run(bare, "better").name == f"{bare.name}-better"
 
@@ -185,7 +185,7 @@ def test_on_a_disk_that_is_read_only_nothing_changes(disk, words):
     folders.write_note(run, "old")
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     assert str(run.path) in said("runs", *words, code=73)
-    assert rundir.list_runs() == (run,)
+    assert run_folders.list_runs() == (run,)
     assert run.note() == "old"
 
 
@@ -200,20 +200,20 @@ def test_on_a_full_disk_a_note_stays_and_a_run_can_be_renamed_and_removed(disk):
     assert run.note() == "old"
     said("runs", "mv", "last", "better")
     said("runs", "rm", "last", "--yes")
-    assert rundir.list_runs() == ()
+    assert run_folders.list_runs() == ()
 
 
 @ROOT
 def test_a_run_folder_that_is_a_disk_of_its_own_is_neither_renamed_nor_removed():
     run = ended()
-    inside = rundir.RunFolder(run.path.with_name(f"{run.name}-mounted"))
+    inside = run_folders.RunFolder(run.path.with_name(f"{run.name}-mounted"))
     inside.path.mkdir()
     subprocess.run(["mount", "--bind", run.path, inside.path], check=True)
     try:
         for change in (folders.remove_run, lambda each: folders.rename_run(each, "better")):
             with pytest.raises(CannotWrite, match="busy"):
                 change(inside)
-        assert {each.name for each in rundir.list_runs()} == {run.name, inside.name}
+        assert {each.name for each in run_folders.list_runs()} == {run.name, inside.name}
     finally:
         subprocess.run(["umount", "-l", inside.path], check=True)
 
@@ -227,7 +227,7 @@ def test_names_that_are_none_or_taken_change_nothing():
     with pytest.raises(AlreadyExists):
         folders.rename_run(first, "taken")
     assert folders.rename_run(first, "first") == first
-    assert {run.name for run in rundir.list_runs()} == {first.name, second.name}
+    assert {run.name for run in run_folders.list_runs()} == {first.name, second.name}
 
 
 def test_a_list_says_how_far_runs_are():
@@ -258,16 +258,16 @@ def test_a_run_is_found_by_its_profile():
     newest = ended("mine")
     other = ended("other")
     renamed = folders.rename_run(other, "again")
-    assert rundir.find_run("mine") == newest
-    assert rundir.find_run("again") == rundir.find_run("other") == renamed
+    assert run_folders.find_run("mine") == newest
+    assert run_folders.find_run("again") == run_folders.find_run("other") == renamed
     assert said("logs", "mine") == said("logs", newest.name)
     with pytest.raises(NotFound):
-        rundir.find_run("mine", by_profile=False)
+        run_folders.find_run("mine", by_profile=False)
 
 
 def test_stop_last_ends_the_newest_live_run(live):
     newer = ended("newer")
-    assert rundir.find_run("last") == newer
+    assert run_folders.find_run("last") == newer
     text = said("stop", "last")
     assert live.name in text
     assert not read_status(live).live

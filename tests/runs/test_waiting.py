@@ -34,13 +34,13 @@ from tui_train.facts.types import GpuProcess, ResourcesInUse
 from tui_train.places.place import Place
 from tui_train.runner.queue.listing import CardInQueue
 from tui_train.runner.queue.reasons import HAS_CARD_TEXT, run_and_user_text
-from tui_train.runner.queue.turns import Request, Ticket
+from tui_train.runner.queue.turns import ResourceRequest, Ticket
 from tui_train.runner.run_folder.lock_owner import LockOwner
-from tui_train.runs import folders, rundir
+from tui_train.runs import folders, run_folders
 from tui_train.runs.archive import masked_archive_entries
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import follow_lines
-from tui_train.runs.start import StartOptions, start_run, unfinished_wait_mode
+from tui_train.runs.local_start import StartOptions, start_run, unfinished_wait_mode
 from tui_train.runs.status import read_listed_run, read_status, training_seconds, waiting_or_end_reason
 from tui_train.runs.stop import stop_run
 from tui_train.views.plain_text import finding_text, listed_run_row
@@ -54,7 +54,7 @@ def made():
     """Make runs that sleep on all CPU cores; they are ended after the test."""
 
     def make(name):
-        run = rundir.create_run_folder(
+        run = run_folders.create_run_folder(
             name, prepare_without_errors(sleeper_profile(**ALL_CORES, name=name), facts()).files
         )
         patch_runner_module(
@@ -63,7 +63,7 @@ def made():
         return run
 
     yield make
-    for run in rundir.list_runs():
+    for run in run_folders.list_runs():
         if read_status(run).live:
             stop_run(run, at_once=True)
 
@@ -138,7 +138,7 @@ def test_a_wait_that_a_kill_or_a_restart_ended_is_told_and_begins_again(made):
 
 
 def test_a_run_that_waits_keeps_its_output_but_no_gpu():
-    run = rundir.create_run_folder("waits", prepare_without_errors(profile(), facts(gpus=(gpu(0),))).files)
+    run = run_folders.create_run_folder("waits", prepare_without_errors(profile(), facts(gpus=(gpu(0),))).files)
     with run.events_file.open("w") as events:
         for event in ({"event": "run_started", "waits": "any"}, {"event": "waiting", "why": "GPU 0: pid 812"}):
             events.write(json.dumps(event) + "\n")
@@ -159,7 +159,7 @@ def test_the_plan_names_all_gpus_of_the_kind_that_can_train_and_the_memory_that_
 
 def test_a_report_names_no_other_user_and_none_of_their_runs(made):
     run = made("waits")
-    ticket = Ticket("", os.geteuid(), LockOwner(folder="/runs/tulip (zoe): crocus; iris"), Request())
+    ticket = Ticket("", os.geteuid(), LockOwner(folder="/runs/tulip (zoe): crocus; iris"), ResourceRequest())
     why = "GPU 1: pid 812, annette, python train.py, since 11:05; GPU 0: a-дx (bobby); GPU 3: train (dora) is before it"
     why += f"; GPU 2: {run_and_user_text(ticket)}"
     events = ({"event": "run_started", "waits": "chosen"}, {"event": "waiting", "why": why})
@@ -217,8 +217,8 @@ def test_what_cannot_wait_is_refused_before_anything_is_written():
     prepared = prepare_without_errors(profile({"nodes.count": 2, "nodes.address": "10.0.0.1"}), facts(gpus=(gpu(0),)))
     with pytest.raises(Unavailable, match="several machines"):
         Place().submit(prepared, prepared.plan, options=StartOptions("chosen"))
-    assert not rundir.list_runs()
-    run = rundir.create_run_folder("two", prepared.files)
+    assert not run_folders.list_runs()
+    run = run_folders.create_run_folder("two", prepared.files)
     with pytest.raises(Unavailable, match="several machines"):
         Place().resume(run, when_free="chosen")
     assert read_status(run).state == "new"

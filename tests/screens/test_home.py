@@ -54,9 +54,9 @@ from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Profile
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system.folder_usage import folder_usage
-from tui_train.runs import folders, rundir
-from tui_train.runs.rundir import RunFolder
-from tui_train.runs.start import start_run
+from tui_train.runs import folders, run_folders
+from tui_train.runs.local_start import start_run
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 from tui_train.views.run_digest import DigestCache, relative_date_text, remaining_time_text
@@ -82,7 +82,7 @@ def run_of(tmp_path: Path) -> Iterator[Callable[..., RunFolder]]:
 
     def make(name: str, *, steps: int = 3, code: int = 0, pause: float = 0, **more: Any) -> RunFolder:
         values = {"trainer.script": str(script), "trainer.arguments": (str(steps), str(code), str(pause)), **more}
-        run = rundir.create_run_folder(
+        run = run_folders.create_run_folder(
             name, prepare_without_errors(sleeper_profile(**values, name=name), facts()).files
         )
         if pause:
@@ -92,7 +92,7 @@ def run_of(tmp_path: Path) -> Iterator[Callable[..., RunFolder]]:
         return run
 
     yield make
-    for run in rundir.list_runs():
+    for run in run_folders.list_runs():
         if read_status(run).live:
             stop_run(run, at_once=True)
 
@@ -412,7 +412,7 @@ async def test_nothing_is_hidden_and_tab_goes_from_panel_to_panel(run_of):
         line = screen_text(pilot).splitlines()
         assert any("▌" in row for row in line)
         await press_keys("home")(pilot)
-        assert cursor(pilot) == f"run:{rundir.list_runs()[0].path}"
+        assert cursor(pilot) == f"run:{run_folders.list_runs()[0].path}"
 
 
 async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of, tmp_path):
@@ -525,7 +525,7 @@ async def test_a_run_with_a_checkpoint_resumes(tmp_path):
         "sys.exit(0 if resumed else 1)\n"
     )
     values = {"trainer.preset": "hf-trainer", "trainer.script": str(script), "trainer.arguments": ()}
-    run = rundir.create_run_folder(
+    run = run_folders.create_run_folder(
         "saves", prepare_without_errors(sleeper_profile(**values, name="saves"), facts()).files
     )
     run_launch_script(run)
@@ -599,7 +599,7 @@ async def test_runs_are_noted_and_renamed_and_keep_their_marks(run_of):
         assert second.name in screen_text(pilot)
         await press_keys("ctrl+u", *"new name", "enter")(pilot)
         await wait_for_text(pilot, "◆ new-name")
-        assert [run.label for run in rundir.list_runs()] == ["c", "new-name", "a"]
+        assert [run.label for run in run_folders.list_runs()] == ["c", "new-name", "a"]
         assert cursor(pilot).endswith("new-name")
         assert screen_text(pilot).count("◆") == 2
         await press_keys("escape")(pilot)
@@ -636,10 +636,10 @@ async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch):
         await press_keys("g")(pilot)
         await wait_for_text(pilot, "cannot start here")
         assert "/nowhere/at/all.py" in screen_text(pilot)
-        assert not rundir.list_runs()
+        assert not run_folders.list_runs()
         await press_keys("escape", "down", "g")(pilot)
         await wait_for_text(pilot, "● 5 Run")
-        assert [run.label for run in rundir.list_runs()] == ["good"]
+        assert [run.label for run in run_folders.list_runs()] == ["good"]
 
 
 async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has():

@@ -20,8 +20,8 @@ from tui_train.screens.run.metric_grid import (
 )
 from tui_train.screens.widgets.text_layout import differing_cells
 
-from tui_train.runner.logs.metrics import build_metrics
-from tui_train.views.metrics import metric_pairs
+from tui_train.runner.logs.metric_series import build_metrics
+from tui_train.views.metric_summaries import metric_pairs
 from tui_train.wizard import make_wizard
 
 NAMES = ("loss", "reward", "kl", "entropy", "grad_norm", "rewards/margins", "rewards/chosen", "logps/chosen", "f1")

@@ -39,7 +39,7 @@ from tui_train.plan.run_files import RenderedFile
 from tui_train.profile import store
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.setup.setup import Setup
 from tui_train.views import overview
 from tui_train.views.previous_run import (
@@ -164,7 +164,7 @@ def test_command_keeps_to_the_width_where_words_allow():
 
 def run_of(chosen, *, seconds=None):
     """The folder of a run of a profile; with `seconds` one that finished."""
-    run = rundir.create_run_folder(chosen.name, prepare_without_errors(chosen, facts()).files)
+    run = run_folders.create_run_folder(chosen.name, prepare_without_errors(chosen, facts()).files)
     if seconds:
         write_attempt_events(run, seconds)
     return run
@@ -182,7 +182,7 @@ def test_changes_since_the_newest_run_of_this_profile_that_is_not_damaged():
     assert [change.key for change in effective_changes_since(found, now)] == ["recipe.layers", "recipe.learning_rate"]
     assert value_difference_lines(effective_changes_since(found, now))[1].endswith("0.003 (default) → 0.0001")
     assert find_previous_run(Profile(name="other")) is None
-    older = rundir.list_runs()[-1]
+    older = run_folders.list_runs()[-1]
     assert find_previous_run(Profile(), older).run == older.name
     assert find_previous_run(Profile(name="quickstart-2"), older).run != older.name
 
@@ -391,7 +391,7 @@ async def test_enter_starts_nothing_that_an_error_stops(tmp_path):
         await wait_for_text(pilot, "has no transformerz", "e exports it all the same")
         await pilot.press("enter")
         await until_true(pilot, lambda: "It cannot be started" in "".join(n.message for n in pilot.app._notifications))
-        assert not rundir.list_runs()
+        assert not run_folders.list_runs()
 
 
 @pytest.mark.parametrize(("width", "is_beside"), [(30, False), (60, False), (80, True)])

@@ -28,7 +28,7 @@ from training_results import (
 from tui_train.screens.chat.chat_pane import ChatPane
 
 from tui_train.actions.chat import Chat, ModelsLoaded
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.wizard import make_wizard
 
 SIZES = [(80, 24), (120, 40)]

@@ -39,8 +39,8 @@ from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.samples import CardSample
 from tui_train.runner.logs.curve import LossCurve, LossCurveBuilder, LossPoint
 from tui_train.runs.follow import follow_snapshots, read_progress
-from tui_train.runs.rundir import RunFolder
-from tui_train.runs.status import read_listed_runs, read_status, made_step_count
+from tui_train.runs.run_folders import RunFolder
+from tui_train.runs.status import made_step_count, read_listed_runs, read_status
 from tui_train.views import plain_text
 from tui_train.views.run_digest import DigestCache, run_outcome_text
 from tui_train.wizard import make_wizard

@@ -10,7 +10,7 @@ from support import export_run, facts, living_run_pids, profile, run_launch_scri
 from terminal import Terminal, go_to_preview
 
 from tui_train.actions.last_profile import remember_profile_without_secrets
-from tui_train.runs.rundir import list_runs
+from tui_train.runs.run_folders import list_runs
 from tui_train.runs.status import read_status
 
 pytestmark = pytest.mark.training

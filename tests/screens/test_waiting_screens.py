@@ -22,7 +22,7 @@ from tui_train.screens.preview.screen import PreviewScreen
 from tui_train.facts.types import GpuProcess
 from tui_train.profile import store
 from tui_train.runner.queue.listing import list_waiting_starts
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 from tui_train.views.run_outline import queue_position_text, read_run_outline
@@ -68,7 +68,7 @@ async def test_w_on_preview_waits_for_gpus_that_others_use(machine, monkeypatch)
         await wait_for_text(pilot, "w when its GPUs are free")
         await pilot.press("w")
         await wait_for_text(pilot, "○ waiting", "next to start")
-        (run,) = rundir.list_runs()
+        (run,) = run_folders.list_runs()
         assert stop_run(run).state == "stopped"
         wait_until(lambda: read_status(run).never_had_turn)
 
@@ -96,4 +96,4 @@ async def test_nothing_is_waited_for_where_the_gpus_are_free(seed):
         await pilot.press("w")
         await pilot.pause()
         assert "When free" not in screen_text(pilot)
-        assert not rundir.list_runs()
+        assert not run_folders.list_runs()

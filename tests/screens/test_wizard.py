@@ -53,7 +53,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Profile
 from tui_train.runs import conflicts as taken
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.status import read_status
 from tui_train.wizard import make_wizard
 
@@ -224,7 +224,7 @@ async def test_preview_tells_of_a_run_that_has_begun_meanwhile(machine, tmp_path
         await pilot.press("enter")
         await wait_for_workers(pilot, refused=True)
         assert "● 4 Preview" in screen_text(pilot)
-        assert rundir.list_runs() == ()
+        assert run_folders.list_runs() == ()
 
 
 async def test_preview_is_what_is_exported(machine, tmp_path, monkeypatch):
@@ -367,7 +367,7 @@ async def test_a_burst_of_enter_opens_each_step_once(machine, tmp_path):
     async with open_wizard() as pilot:
         for _ in range(2):
             pilot.app.screen.post_message(OpenStep("hardware"))
-            pilot.app.screen.post_message(OpenRun(rundir.RunFolder(tmp_path)))
+            pilot.app.screen.post_message(OpenRun(run_folders.RunFolder(tmp_path)))
         await wait_for_workers(pilot)
         assert [type(screen).__name__ for screen in pilot.app.screen_stack] == ["HomeScreen", "RunScreen"]
 
@@ -379,7 +379,7 @@ async def test_a_rerun_takes_the_place_of_an_ended_run_that_was_edited(machine, 
         await wait_for_text(pilot, "running" if is_live else "edit and rerun")
         pilot.app.screen.post_message(OpenStep("preview", pilot.app.screen))
         await wait_for_text(pilot, "● 4 Preview")
-        pilot.app.screen.post_message(OpenRun(rundir.RunFolder(tmp_path / "second")))
+        pilot.app.screen.post_message(OpenRun(run_folders.RunFolder(tmp_path / "second")))
         await wait_for_text(pilot, "second")
         assert [screen.run.name for screen in pilot.app.screen_stack if isinstance(screen, RunScreen)] == shown
 
@@ -395,7 +395,7 @@ async def test_nothing_starts_while_the_machine_is_looked_at(machine, monkeypatc
         assert "press the key again" in screen_text(pilot)
         go.set()
         await wait_for_workers(pilot)
-        assert not rundir.list_runs()
+        assert not run_folders.list_runs()
         assert pilot.app.facts is not None
         assert pilot.app.facts.machine == THREE_CARD_MACHINE
 
@@ -846,7 +846,7 @@ async def test_whoever_leaves_ends_the_trial_under_way(machine, monkeypatch, key
         await pilot.press("enter")
         await wait_for_text(pilot, "A trial is under way", during=True)
         await until_true(pilot, lambda: [*trials_folder().glob("*/trial-1/events.jsonl")])
-        run = rundir.RunFolder(next(trials_folder().glob("*/trial-1")))
+        run = run_folders.RunFolder(next(trials_folder().glob("*/trial-1")))
         await until_true(pilot, lambda: read_status(run).leader)
         await pilot.press(key)
         await wait_for_workers(pilot)

@@ -30,7 +30,7 @@ from support import (
     wait_until,
 )
 
-from tui_train.actions.environments import make_helper
+from tui_train.actions.environments import makefile_helper
 from tui_train.checks.finding import EnvironmentInstall
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.verdicts import recommended_torch_build
@@ -266,13 +266,15 @@ def test_facts_and_plan_advise_the_same_torch_that_the_driver_can_run():
 
 @pytest.mark.parametrize("pip", ["--index-url https://mine", "-f /wheels", "--find-links=/wheels --no-index"])
 def test_pip_arguments_that_name_an_index_win(pip):
-    words, *said = make_helper.pip_torch_arguments_and_messages(machine(gpus=(gpu(0),)), pip)
+    words, *said = makefile_helper.pip_torch_arguments_and_messages(machine(gpus=(gpu(0),)), pip)
     assert words == ""
     assert "CUDA 12.9" in said[-1]
 
 
 def test_cards_for_which_there_is_no_build_get_the_small_one_and_the_reason():
-    words, *said = make_helper.pip_torch_arguments_and_messages(machine(gpus=(gpu(0, compute_capability="8.7"),)), "")
+    words, *said = makefile_helper.pip_torch_arguments_and_messages(
+        machine(gpus=(gpu(0, compute_capability="8.7"),)), ""
+    )
     assert words == "--index-url https://download.pytorch.org/whl/cpu torch==2.13.0"
     assert "PyTorch for Jetson" in " ".join(said)
 
@@ -379,7 +381,7 @@ def test_make_run_takes_the_torch_that_is_named(made, uv_fails):
 @pytest.mark.whole
 def test_make_run_says_that_its_torch_cannot_use_the_cards():
     """The check that ends it, with the torch of these tests."""
-    command = [sys.executable, "-m", "tui_train.actions.environments.make_helper", "check"]
+    command = [sys.executable, "-m", "tui_train.actions.environments.makefile_helper", "check"]
     root = str(Path(__file__).parents[2])
     for on, part in (("two-3090", ": .venv/bin/tui-train env create hf"), ("no-cards", "")):
         environment = {**os.environ, "PYTHONPATH": root, **driver_environment(on)}

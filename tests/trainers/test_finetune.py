@@ -60,16 +60,16 @@ from tui_train.memory.data_defaults import make_setup
 from tui_train.places.profile_facts import probe_profile_facts
 from tui_train.profile.changes import apply_change
 from tui_train.profile.fields import profile_with_value
-from tui_train.profile.types import Finetune as Chosen
-from tui_train.runs import rundir
+from tui_train.profile.types import FinetuneSettings as Chosen
+from tui_train.runs import run_folders
 from tui_train.runs.results.result import read_result
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.recipe.effective_values import EffectiveValue
 from tui_train.trainers.finetune import (
     FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD,
-    Finetune,
+    FinetuneTrainer,
     default_learning_rate,
     supported_tuning_labels,
 )
@@ -179,7 +179,7 @@ def test_the_best_checkpoint_is_kept_where_each_is_evaluated():
     (finding,) = [each for each in findings_of(apart, found) if "best checkpoint" in each.message]
     assert config(apply_change(finding.change, apart), found)["load_best_model_at_end"] is True
     sharded = finetune_profile(trainer__strategy="zero3", data__evaluation=0.1)
-    values = {value.key for value in Finetune(sharded).preset.file.values}
+    values = {value.key for value in FinetuneTrainer(sharded).preset.file.values}
     assert "metric_for_best_model" in values
     assert "load_best_model_at_end" not in values
 
@@ -730,7 +730,7 @@ def test_a_revision_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model
         chosen = chosen_for("acme/tiny", data, recipe__steps=2, trainer__revision="v1")
         prepared = prepare(chosen, probe_profile_facts(chosen))
         assert [step.name for step in prepared.plan.preparations] == ["model", "data"]
-        rundir.export_plan_files(tmp_path / "run", prepared.files)
+        run_folders.export_plan_files(tmp_path / "run", prepared.files)
         run = RunFolder(tmp_path / "run")
         environment = plain_environment(
             HF_HOME=str(tmp_path / "hf"), HF_ENDPOINT=hub.url, HF_DATASETS_CACHE=str(tmp_path / "cache")
@@ -896,5 +896,7 @@ def test_what_a_python_can_do_is_known(without, cuda, able):
 
 
 def test_a_trainer_says_what_it_does():
-    assert Finetune(finetune_profile()).method_label() == "SFT LoRA"
-    assert Finetune(finetune_profile(finetune__method="dpo", finetune__tuning="full")).method_label() == "DPO full"
+    assert FinetuneTrainer(finetune_profile()).method_label() == "SFT LoRA"
+    assert (
+        FinetuneTrainer(finetune_profile(finetune__method="dpo", finetune__tuning="full")).method_label() == "DPO full"
+    )

@@ -28,7 +28,7 @@ from tiny_trainings import train_on_machines
 
 from tui_train.base.command import argv
 from tui_train.runs.logs.tail import LogTail
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 
 pytestmark = pytest.mark.training

@@ -28,7 +28,7 @@ from support import (
 from tiny_trainings import attempt_log_text
 
 from tui_train.base.command import argv
-from tui_train.diagnose.evidence import diagnose_run
+from tui_train.diagnose.run_diagnosis import diagnose_run
 from tui_train.facts.data.data_report import DataReport
 from tui_train.facts.data.data_use import facts_key_of_question
 from tui_train.facts.machine import probe

@@ -12,10 +12,10 @@ from tiny_trainings import TINY_RECIPE, attempt_log_text, checkpoint_losses, tra
 
 from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.runner.logs.progress import Progress, advance_progress
+from tui_train.runs.local_start import start_run
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.results.result import read_result
-from tui_train.runs.rundir import RunFolder
-from tui_train.runs.start import start_run
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 

@@ -13,7 +13,7 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import quantity, visible
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.weights import Weights, WeightsKind
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 
 ChatModelSide = Literal["result", "base"]
 MAX_ANSWER_TOKENS = 256

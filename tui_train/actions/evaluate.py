@@ -28,7 +28,7 @@ from tui_train.profile.types import Profile
 from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.weights import Weights
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 
 Verdict = Literal["better", "worse", "no difference"]
@@ -128,7 +128,9 @@ class Evaluation(Struct, frozen=True, kw_only=True):
         """Interval of 95 % of that share, by Wilson's formula with a correction for continuity."""
         count, better = len(self._wins_of_unequal_rows), sum(self._wins_of_unequal_rows)
         quantile = NormalDist().inv_cdf(1 - 0.025 / self.comparisons)
-        return _better_share_lower_bound(better, count, quantile), 1 - _better_share_lower_bound(count - better, count, quantile)
+        return _better_share_lower_bound(better, count, quantile), 1 - _better_share_lower_bound(
+            count - better, count, quantile
+        )
 
     @property
     def equal_rows(self) -> int:

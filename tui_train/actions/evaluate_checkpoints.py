@@ -21,7 +21,7 @@ from tui_train.base.text import grouped_digits, visible
 from tui_train.runner.run_folder.supervisor_plan import read_plan
 from tui_train.runner.system.refused import Refused
 from tui_train.runs.results.result import read_result, weights_by_checkpoint_step
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 
 _RESULT_SIDE = "result"

@@ -20,7 +20,7 @@ from tui_train.base.text import quantity, visible
 from tui_train.runner.system.new_folder import new_folder
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.weights import Weights
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 
 Server = Literal["gguf", "ollama", "vllm"]
 CONVERTER_TYPES = ("f16", "bf16", "f32", "q8_0")

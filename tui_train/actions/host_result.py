@@ -10,7 +10,7 @@ from tui_train.profile.hosts import host_address
 from tui_train.runs.remote_run import read_host_report, read_remote_location
 from tui_train.runs.results.result import CHECKPOINT_WEIGHTS_FOLDERS, FINAL_WEIGHTS_FOLDERS
 from tui_train.runs.results.resuming import are_results_here
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 
 
 def host_of_result(run: RunFolder, named_host: str = "", python: str = "") -> str:

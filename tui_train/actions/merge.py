@@ -15,7 +15,7 @@ from tui_train.base.text import visible
 from tui_train.runner.system.new_folder import new_folder
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.weights import Weights
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 
 # Seconds without a word: reading or writing a large model from a slow disk takes minutes.
 _MAX_MERGE_SILENCE_SECONDS = 1800.0

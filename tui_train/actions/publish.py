@@ -27,7 +27,7 @@ from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.resuming import are_results_here
 from tui_train.runs.results.weights import ADAPTER_CONFIG_FILE, MODEL_CONFIG_FILE, Weights
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 
 CARD_FILE = "README.md"
@@ -57,14 +57,14 @@ class PublishOptions(Struct, frozen=True, kw_only=True):
     python: str = ""
 
 
-class SentFile(Struct, frozen=True):
+class PublishedFile(Struct, frozen=True):
     """A file that is sent, and its bytes."""
 
     name: str
     size: int
 
 
-class DataFile(Struct, frozen=True):
+class HashedDataFile(Struct, frozen=True):
     """A file of training data: its name, bytes and SHA-256, empty where it is not what was trained on, or not here."""
 
     name: str
@@ -73,7 +73,7 @@ class DataFile(Struct, frozen=True):
     why_not_hashed: str = ""
 
 
-class HubAnswer(Struct, frozen=True, kw_only=True):
+class PublishAnswer(Struct, frozen=True, kw_only=True):
     """What the child found: versions, the written card, the base's licence, and what the Hub has.
 
     `kind` and `problem` say why the Hub cannot be used; empty where it can.
@@ -109,7 +109,7 @@ class Publication:
         names = _sent_names(self.weights)
         self._refuse_links_out_of_folder([*names, CARD_FILE])
         self._replaced = _texts_without_paths(self._folder, names, self.weights, self.base)
-        self.files = tuple(SentFile(name, self._sent_size(name)) for name in names)
+        self.files = tuple(PublishedFile(name, self._sent_size(name)) for name in names)
         self.left_out = tuple(sorted({path.name for path in self._folder.iterdir()} - {*names, CARD_FILE}))
         python = training_python(run, options.python, needs="huggingface_hub")
         request = self._child_request(os.environ | python.environment)
@@ -181,10 +181,10 @@ class Publication:
             "private": not self.options.public,
         }
 
-    def _read_answer(self) -> HubAnswer:
+    def _read_answer(self) -> PublishAnswer:
         message = self._child.read_message(_MAX_LOOK_SILENCE_SECONDS)
         try:
-            return msgspec.convert(message, type_prepared_for_msgspec(HubAnswer))
+            return msgspec.convert(message, type_prepared_for_msgspec(PublishAnswer))
         except msgspec.ValidationError as error:
             raise Unavailable(
                 f"the Hub's answer is not understood: {visible(str(error))}", "Try again later."
@@ -253,7 +253,7 @@ def _texts_without_paths(folder: Path, names: list[str], weights: Weights, base:
     return texts
 
 
-def hash_data_files(run: RunFolder, profile: Profile, on_step: Callable[[str], None]) -> tuple[DataFile, ...]:
+def hash_data_files(run: RunFolder, profile: Profile, on_step: Callable[[str], None]) -> tuple[HashedDataFile, ...]:
     """Return the training data of a run with their hashes; of a run elsewhere, or changed since, without.
 
     `on_step` is told the name of each before it is read.
@@ -263,7 +263,7 @@ def hash_data_files(run: RunFolder, profile: Profile, on_step: Callable[[str], N
     files = []
     for path in _data_file_paths(profile, follows=not is_elsewhere):
         if is_elsewhere or not path.is_file():
-            files.append(DataFile(path.name, why_not_hashed="not on the machine that published it"))
+            files.append(HashedDataFile(path.name, why_not_hashed="not on the machine that published it"))
             continue
         on_step(visible(path.name))
         try:
@@ -282,12 +282,12 @@ def _data_file_paths(profile: Profile, *, follows: bool) -> Iterator[Path]:
             yield path
 
 
-def _hash_data_file(path: Path, began: float) -> DataFile:
+def _hash_data_file(path: Path, began: float) -> HashedDataFile:
     status = path.stat()
     if status.st_mtime > began:
-        return DataFile(path.name, status.st_size, why_not_hashed="changed since the training began")
+        return HashedDataFile(path.name, status.st_size, why_not_hashed="changed since the training began")
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_HASHED_BLOCK_BYTES):
             digest.update(block)
-    return DataFile(path.name, status.st_size, digest.hexdigest())
+    return HashedDataFile(path.name, status.st_size, digest.hexdigest())

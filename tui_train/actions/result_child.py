@@ -25,7 +25,7 @@ from tui_train.channel.session import machine_name
 from tui_train.facts.machine import child_memory_limit
 from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT
 from tui_train.facts.models import hub
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 
 _MAX_LINE_BYTES = 1 << 20
 _MAX_STDERR_BYTES = 64 << 20

@@ -10,7 +10,7 @@ from tui_train.base.errors import BadInput, StartInterrupted, TuiTrainError
 from tui_train.base.text import quantity, visible
 from tui_train.checks import Finding
 from tui_train.facts.gpus.gpu_sets import facts_as_if_gpus_idle
-from tui_train.facts.other_machines.slurm import is_option
+from tui_train.facts.other_machines.slurm import is_sbatch_option
 from tui_train.facts.types import Facts
 from tui_train.memory.data_defaults import make_setup
 from tui_train.places.place import Place
@@ -20,9 +20,9 @@ from tui_train.profile.presets import KEY_BY_PLACEHOLDER
 from tui_train.profile.types import Profile
 from tui_train.runs import folders
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
-from tui_train.runs.rundir import MAX_NOTE_LENGTH, MAX_SLUG_LENGTH, RunFolder, folder_name_slug
+from tui_train.runs.local_start import StartOptions, WhenFree
+from tui_train.runs.run_folders import MAX_NOTE_LENGTH, MAX_SLUG_LENGTH, RunFolder, folder_name_slug
 from tui_train.runs.slurm_job import read_known_job
-from tui_train.runs.start import StartOptions, WhenFree
 from tui_train.setup.recipe.options import user_options_for_value
 from tui_train.setup.setup import Setup
 
@@ -62,7 +62,7 @@ class ArrayMember(msgspec.Struct, frozen=True):
 def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMember, ...]:
     """Plan a run for each value of `KEY=V1,V2[%N]` or `--argument=V1,V2[%N]`; BadInput where these make no array."""
     given, (array, at_once) = array, _split_limit(array, by_slurm=bool(facts.scheduler))
-    if at_once and any(is_option(option, "dependency") for option in profile.slurm.options):
+    if at_once and any(is_sbatch_option(option, "dependency") for option in profile.slurm.options):
         message = f"{visible(given)}: with %{at_once} jobs depend on earlier ones, in place of --dependency"
         raise BadInput(message, f"Leave %{at_once} out, or --dependency (slurm.options).")
     key, values = _split_values(array)

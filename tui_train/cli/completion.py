@@ -69,9 +69,9 @@ def complete_runs(_context: click.Context, _parameter: click.Parameter, text: st
     """Return runs, newest first, and for what looks like a path its folders."""
     if "/" in text or text.startswith((".", "~")):
         return [CompletionItem(text, type="dir")]
-    from tui_train.runs import rundir
+    from tui_train.runs import run_folders
 
-    names = ("last", *(run.name for run in rundir.list_runs()))
+    names = ("last", *(run.name for run in run_folders.list_runs()))
     return [CompletionItem(name) for name in names if name.startswith(text)]
 
 

@@ -4,13 +4,13 @@ import os
 import re
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.diagnose.evidence import diagnose_run
+from tui_train.diagnose.run_diagnosis import diagnose_run
 from tui_train.diagnose.types import Diagnosis
 from tui_train.profile import store
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.follow import read_progress
 from tui_train.runs.results.resuming import newest_checkpoint, why_not_resumable
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 
 # What follows from the command, the settings and the installed packages alone.
 _REPEATING_FAILURES = frozenset({

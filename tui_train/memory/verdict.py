@@ -46,7 +46,11 @@ class MemoryVerdict(Struct, frozen=True):
 
 
 def reserved_bytes(
-    estimate: MemoryEstimate, *, several_processes: bool, expandable: bool = False, shares: ReservedBeyondTensorsShares = _GAP_SHARES
+    estimate: MemoryEstimate,
+    *,
+    several_processes: bool,
+    expandable: bool = False,
+    shares: ReservedBeyondTensorsShares = _GAP_SHARES,
 ) -> int:
     """Return the bytes that the allocator holds at the peak: the tensors and the gaps between them."""
     peak = estimate.peak_phase.total_bytes

@@ -5,7 +5,7 @@ from pathlib import Path
 from tui_train.places.place import Place
 from tui_train.profile import hosts
 from tui_train.runs.remote_run import read_run_location, read_unconfirmed_start
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.slurm_job import read_known_job
 
 

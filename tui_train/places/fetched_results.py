@@ -47,7 +47,7 @@ from tui_train.runs.remote_run import (
     read_remote_location,
 )
 from tui_train.runs.results.resuming import FETCH_MARK_FILE
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 
 _CHECKPOINT_NAME_PATTERN = r"checkpoint-\d+"

@@ -23,9 +23,9 @@ from tui_train.profile.hosts import host_address
 from tui_train.runner.queue.listing import WaitingStart
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs.incomplete_runs import INCOMPLETE_RUN_PREFIX
+from tui_train.runs.local_start import START_AT_ONCE, StartOptions
 from tui_train.runs.remote_run import HostReport, RunLocation, UnconfirmedStart, read_run_location
-from tui_train.runs.rundir import RunFolder, list_runs
-from tui_train.runs.start import START_AT_ONCE, StartOptions
+from tui_train.runs.run_folders import RunFolder, list_runs
 from tui_train.runs.status import ListedRun
 
 _ANSWER_TIMEOUT_SECONDS = 60.0

@@ -18,7 +18,7 @@ from tui_train.places.remote_start import resolve_unconfirmed_start
 from tui_train.profile.hosts import host_address
 from tui_train.runner.questions.slurm import is_controller_down
 from tui_train.runs.remote_run import RunLocation, read_remote_location, read_run_location
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.slurm_job import KnownJob, known_start_count, read_queued_job, write_known_job
 
 _MAX_JOB_END_WAIT_SECONDS = 30.0

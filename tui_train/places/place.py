@@ -39,18 +39,9 @@ from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
-from tui_train.runs import folders, rundir
+from tui_train.runs import folders, run_folders
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
-from tui_train.runs.remote_run import (
-    read_host_report,
-    read_remote_location,
-    read_run_location,
-    write_host_report,
-    write_run_location,
-)
-from tui_train.runs.rundir import RunFolder
-from tui_train.runs.slurm_job import cluster_text, read_queued_job
-from tui_train.runs.start import (
+from tui_train.runs.local_start import (
     START_AT_ONCE,
     StartOptions,
     WhenFree,
@@ -59,6 +50,15 @@ from tui_train.runs.start import (
     start_run,
     unfinished_wait_mode,
 )
+from tui_train.runs.remote_run import (
+    read_host_report,
+    read_remote_location,
+    read_run_location,
+    write_host_report,
+    write_run_location,
+)
+from tui_train.runs.run_folders import RunFolder
+from tui_train.runs.slurm_job import cluster_text, read_queued_job
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
@@ -142,7 +142,7 @@ class Place(Struct, frozen=True):
             dry_run_job(next(file.text for file in prepared.files if file.path == SLURM_SCRIPT), self.host)
         files = (*prepared.files, *code_files(self.host, prepared.profile))
         interrupts.raise_if_start_interrupted("")
-        run = rundir.create_run_folder(plan.name, files)
+        run = run_folders.create_run_folder(plan.name, files)
         try:
             if self.host:
                 write_run_location(run.path, create_run_folder_on_host(self.host, run, files))

@@ -15,7 +15,7 @@ from tui_train.channel.session import Session
 from tui_train.places.host_questions import HostLine, open_session, parse_host_report, refusal_error
 from tui_train.runner.questions.answer_lines import SENT_FILE_PATTERN
 from tui_train.runs.remote_run import RunLocation, write_host_report
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 
 # Bytes of a piece once it is inflated; the runner sends a quarter of that.
 _MAX_PIECE_BYTES = 1 << 20

@@ -12,6 +12,7 @@ from tui_train.channel.session import machine_name
 from tui_train.places.host_questions import HostLine, RunFolderGone, ask_start, unexpected_answer_remedy
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
+from tui_train.runs.local_start import StartOptions, launch_script_options
 from tui_train.runs.remote_run import (
     HostReport,
     UnconfirmedStart,
@@ -21,9 +22,8 @@ from tui_train.runs.remote_run import (
     write_host_report,
     write_unconfirmed_start,
 )
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.slurm_job import KnownJob, known_start_count, write_known_job
-from tui_train.runs.start import StartOptions, launch_script_options
 
 
 def start_sent_run(run: RunFolder, options: StartOptions, *, slurm: bool, resume: bool) -> None:

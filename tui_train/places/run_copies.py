@@ -9,7 +9,7 @@ from tui_train.places.host_questions import RunFolderGone, ask_removable_size, a
 from tui_train.profile.hosts import host_address
 from tui_train.runs.folders import refuse_if_active
 from tui_train.runs.remote_run import RunLocation, read_run_location
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 
 
 def other_hosts_of_run(run: RunFolder) -> tuple[str, ...]:

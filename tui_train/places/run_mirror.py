@@ -8,7 +8,7 @@ from tui_train.channel.session import Session
 from tui_train.places.jobs import refresh_jobs
 from tui_train.places.receive_changes import UPDATE_TIMEOUT_SECONDS, receive_run_changes
 from tui_train.runs.remote_run import RunLocation, read_remote_location, read_unconfirmed_start
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.slurm_job import read_queued_job, status_in_queue
 
 _RETRY_PAUSES_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a lost connection is made again

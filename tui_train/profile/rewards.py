@@ -4,7 +4,7 @@ from pathlib import PurePosixPath
 
 from msgspec import Struct
 
-from tui_train.profile.types import Finetune, FinetuneMethod
+from tui_train.profile.types import FinetuneMethod, FinetuneSettings
 
 TRL_REWARD_NAMES = (
     "accuracy_reward",
@@ -29,23 +29,23 @@ class Reward(Struct, frozen=True):
         return str(PurePosixPath(self.file).parent) if self.file else ""
 
 
-def generates_answers(finetune: Finetune) -> bool:
+def generates_answers(finetune: FinetuneSettings) -> bool:
     """Return whether the model writes answers while it trains, which rewards score."""
     return finetune.method in GENERATIONS_BY_METHOD
 
 
-def generations_in_force(finetune: Finetune) -> int:
+def generations_in_force(finetune: FinetuneSettings) -> int:
     """Return how many answers are written to each prompt, 1 where none are."""
     return finetune.generations or GENERATIONS_BY_METHOD[finetune.method] if generates_answers(finetune) else 1
 
 
-def chosen_rewards(finetune: Finetune) -> tuple[Reward, ...]:
+def chosen_rewards(finetune: FinetuneSettings) -> tuple[Reward, ...]:
     """Return the rewards that can be imported by their names; none where the method takes none."""
     texts = finetune.rewards if generates_answers(finetune) else ()
     return tuple(parse_reward(text) for text in texts if not reward_name_problem(text))
 
 
-def reward_folders(finetune: Finetune) -> tuple[str, ...]:
+def reward_folders(finetune: FinetuneSettings) -> tuple[str, ...]:
     """Return the folders from which rewards are imported, each once."""
     return tuple(dict.fromkeys(reward.folder for reward in chosen_rewards(finetune) if reward.file))
 

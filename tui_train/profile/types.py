@@ -37,7 +37,7 @@ class Hardware(Struct, frozen=True, kw_only=True):
     processes: int = 0
 
 
-class Trainer(Struct, frozen=True, kw_only=True):
+class TrainerSettings(Struct, frozen=True, kw_only=True):
     """Trainer, launcher, inputs and output; an empty path means the default in its help.
 
     `model` is the path of a folder, or the id of a model of the Hugging Face Hub, which has no slash at its beginning;
@@ -67,7 +67,7 @@ class Trainer(Struct, frozen=True, kw_only=True):
     progress: str = ""
 
 
-class Finetune(Struct, frozen=True, kw_only=True):
+class FinetuneSettings(Struct, frozen=True, kw_only=True):
     """Settings of a fine-tuning: method, trained weights, adapter.
 
     Empty `targets` are all linear layers. None: answers alone of prompt + completion, and of chats whose
@@ -291,8 +291,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     schema: int = SCHEMA_VERSION
     name: str = "quickstart"
     hardware: Hardware = Hardware()
-    trainer: Trainer = Trainer()
-    finetune: Finetune = Finetune()
+    trainer: TrainerSettings = TrainerSettings()
+    finetune: FinetuneSettings = FinetuneSettings()
     data: Data = Data()
     nemo: Nemo = Nemo()
     container: Container = Container()

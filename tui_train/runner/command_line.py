@@ -40,7 +40,7 @@ def main(words: Sequence[str], run_dir: str) -> int:
 def _run_command(words: list[str], run_dir: str) -> int:
     name, rest = (words or [""])[0], words[1:]
     if name == "launch":
-        from .launch import launch_training
+        from .supervisor import launch_training
 
         if not rest:
             raise Refused(USAGE_EXIT_CODE, "launch: which script?")

@@ -51,7 +51,9 @@ def has_reported_start(run_dir: str, earlier_event_count: int, launch_process: P
     return any(event.event == "run_started" and is_or_descends_from(event.pid, launch_process.pid) for event in new)
 
 
-def wait_until_reported(run_dir: str, earlier_event_count: int, launch_process: Process, pause: Callable[[], object]) -> bool:
+def wait_until_reported(
+    run_dir: str, earlier_event_count: int, launch_process: Process, pause: Callable[[], object]
+) -> bool:
     """Wait until a launch.sh has reported its start, with a `pause` after each look; False where it ended without."""
     while True:
         # In this order: it may report itself and end between the two.
@@ -77,7 +79,9 @@ def end_unreported_start(
         deadline = time.monotonic() + _MAX_END_SECONDS
         with contextlib.suppress(PermissionError):
             send_signal(launch_process, number)
-        while launch_process.is_alive and time.monotonic() < deadline and not (is_hurried() and number == signal.SIGTERM):
+        while (
+            launch_process.is_alive and time.monotonic() < deadline and not (is_hurried() and number == signal.SIGTERM)
+        ):
             if has_reported():
                 return
             time.sleep(_POLL_SECONDS)

@@ -29,7 +29,7 @@ from tui_train.runner.queue.reasons import HAS_CARD_TEXT, runs_and_users_in_reas
 from tui_train.runner.run_folder.fill_config import filled_config_path
 from tui_train.runner.system.safe_open import open_folder, open_regular_file
 from tui_train.runs.run_code import CODE_FILE_NAME, PATCH_FILE_NAME
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 
 # Bytes of the start and the end of a log; the middle is left out.

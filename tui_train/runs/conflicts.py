@@ -15,7 +15,7 @@ from tui_train.facts.machine.exclusive_resources import is_port_in_use, path_and
 from tui_train.facts.types import ResourcesInUse
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.remote_run import RunLocation, read_run_location
-from tui_train.runs.rundir import RunFolder, list_runs
+from tui_train.runs.run_folders import RunFolder, list_runs
 from tui_train.runs.script_outputs import output_paths_in_script_arguments
 from tui_train.runs.status import may_training_still_write, read_listed_run
 

@@ -13,7 +13,7 @@ from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system.folder_usage import folder_usage
 from tui_train.runs import incomplete_runs
 from tui_train.runs.conflicts import lock_run_starts
-from tui_train.runs.rundir import MAX_NOTE_LENGTH, RunFolder, folder_name_slug, label_in_run_name
+from tui_train.runs.run_folders import MAX_NOTE_LENGTH, RunFolder, folder_name_slug, label_in_run_name
 from tui_train.runs.status import read_status
 
 

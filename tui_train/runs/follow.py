@@ -25,7 +25,7 @@ from tui_train.runs.ranks import (
     parse_rank_devices,
     process_group_ranks,
 )
-from tui_train.runs.rundir import MAX_PLAN_BYTES, RunFolder
+from tui_train.runs.run_folders import MAX_PLAN_BYTES, RunFolder
 from tui_train.runs.slow_rank import SlowRankReader
 from tui_train.runs.status import may_training_still_write, read_status, waiting_or_end_reason
 
@@ -263,7 +263,9 @@ class _RunFollower:
             attempt_number=reader.number,
             has_output=reader.has_output,
             # Of one that waits again, the log is that of its attempt before.
-            quiet_minutes=reader.silence.minutes() if may_training_still_write(status) and not status.never_had_turn else 0,
+            quiet_minutes=reader.silence.minutes()
+            if may_training_still_write(status) and not status.never_had_turn
+            else 0,
             seconds_left=None if status.never_had_turn else reader.seconds_left(),
             steps_per_second=reader.steps_per_second(),
             ranks=reader.ranks.ranks,
@@ -299,7 +301,10 @@ def read_progress(
 
 
 def _read_progress_and_last_steps(
-    run: RunFolder, attempts: Sequence[AttemptStatus], reading: LogReadingOptions, last_bytes: int | None = _LOG_TAIL_BYTES
+    run: RunFolder,
+    attempts: Sequence[AttemptStatus],
+    reading: LogReadingOptions,
+    last_bytes: int | None = _LOG_TAIL_BYTES,
 ) -> tuple[Progress, dict[int, int]]:
     """Return the progress of attempts, in their order, and the last step of each: of many ends, the newest are read."""
     progress, last_steps = Progress(), {}

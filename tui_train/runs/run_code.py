@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from tui_train.base.parse import Unparsable, parse_json_as, read_file_to_parse
 from tui_train.base.text import names_text, quantity, visible
 from tui_train.runs.remote_run import read_run_location
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 
 CODE_FILE_NAME, PATCH_FILE_NAME = "code.json", "code.diff"
 _MAX_CODE_FILE_BYTES = 4 << 20

@@ -11,7 +11,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.facts.scripts.script_source import read_source
 from tui_train.profile import store
 from tui_train.profile.types import Profile
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.setup.recipe.given_arguments import given_arguments, likely_output_paths
 from tui_train.trainers import trainer_has_own_field
 

@@ -13,7 +13,7 @@ from tui_train.runner.run_folder import state
 from tui_train.runner.run_folder.events import JournalEvent
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs.remote_run import last_known_remote_status, read_run_location, read_unconfirmed_start
-from tui_train.runs.rundir import RunFolder, list_runs
+from tui_train.runs.run_folders import RunFolder, list_runs
 from tui_train.runs.slurm_job import (
     cluster_text,
     queue_reason_text,

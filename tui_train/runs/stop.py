@@ -10,7 +10,7 @@ from tui_train.runner.run_folder import state
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.stop import stop_run_and_processes as end
 from tui_train.runner.system.refused import Refused
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 
 # The driver frees memory shortly after the process has ended.

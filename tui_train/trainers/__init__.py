@@ -7,16 +7,16 @@ from tui_train.profile import fields, mounts
 from tui_train.profile.rewards import chosen_rewards
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile, TrainerKind
-from tui_train.trainers.builtin import Builtin
-from tui_train.trainers.communication import CommunicationTest
-from tui_train.trainers.finetune import Finetune
-from tui_train.trainers.nemo_recipe import NemoRecipe
-from tui_train.trainers.script import Script
+from tui_train.trainers.builtin import BuiltinTrainer
+from tui_train.trainers.communication import CommunicationTestTrainer
+from tui_train.trainers.finetune import FinetuneTrainer
+from tui_train.trainers.nemo_recipe import NemoRecipeTrainer
+from tui_train.trainers.script import ScriptTrainer
 from tui_train.trainers.trainer import Trainer
 
 TRAINERS: dict[TrainerKind, type[Trainer]] = {
-    "finetune": Finetune, "builtin": Builtin, "script": Script, "nemo": NemoRecipe,
-    "communication": CommunicationTest,
+    "finetune": FinetuneTrainer, "builtin": BuiltinTrainer, "script": ScriptTrainer, "nemo": NemoRecipeTrainer,
+    "communication": CommunicationTestTrainer,
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ SAMPLE_TEXT_FILE = "sample.txt"
 _PRETRAIN_SCRIPT_FILE = "pretrain.py"
 
 
-class Builtin(Trainer):
+class BuiltinTrainer(Trainer):
     """Trains a new model of the recipe's size, or a Hugging Face model further, on text."""
 
     name = "Pretrain a new one"

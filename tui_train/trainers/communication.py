@@ -9,7 +9,7 @@ from tui_train.trainers.trainer import Trainer
 _SCRIPT_FILE = "communication_test.py"
 
 
-class CommunicationTest(Trainer):
+class CommunicationTestTrainer(Trainer):
     """Trains nothing: starts on the same machines, GPUs and Python, as a training would be, and exchanges data."""
 
     name = "Communication test"

@@ -19,8 +19,7 @@ from tui_train.profile.presets import (
     TrainerFileValue,
 )
 from tui_train.profile.rewards import generates_answers, generations_in_force, reward_folders
-from tui_train.profile.types import Finetune as FinetuneSettings
-from tui_train.profile.types import FinetuneMethod, Profile
+from tui_train.profile.types import FinetuneMethod, FinetuneSettings, Profile
 from tui_train.trainers.finetune_data import PREPARATION_MODULE_NAMES, end_token_to_pass, preparation_parts
 from tui_train.trainers.finetune_options import adapter_options, learns_marked_answers, trl_options_besides_recipe
 from tui_train.trainers.trainer import FieldTexts, PreparationStep, Trainer
@@ -110,7 +109,7 @@ _GRACEFUL_STOP = GracefulStop(
 )
 
 
-class Finetune(Trainer):
+class FinetuneTrainer(Trainer):
     """Trains by TRL's program for the method, on data that is made ready before."""
 
     name = "Fine-tune a model"
@@ -193,7 +192,11 @@ class Finetune(Trainer):
             module=f"trl.scripts.{chosen.method}",
             eval_batch=8,
             defaults={
-                **{name: value for name, value in FINETUNE_DEFAULTS.items() if name not in _defaults_unused_by_method(chosen)},
+                **{
+                    name: value
+                    for name, value in FINETUNE_DEFAULTS.items()
+                    if name not in _defaults_unused_by_method(chosen)
+                },
                 **({} if chosen.method == "sft" else _PREFERENCE_METHOD_DEFAULTS),
                 "learning_rate": default_learning_rate(chosen),
             },

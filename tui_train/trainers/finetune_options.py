@@ -2,7 +2,7 @@
 
 from tui_train.profile.presets import Scalar, TrainerFileValue
 from tui_train.profile.rewards import chosen_rewards, generates_answers
-from tui_train.profile.types import Finetune as FinetuneSettings
+from tui_train.profile.types import FinetuneSettings
 
 # What TRL calls a completion has a prompt of its own.
 _PROMPT_DATA_FORMATS = frozenset({"prompt_completion", "alpaca"})

@@ -13,7 +13,7 @@ from tui_train.trainers.nemo import NemoFlavour
 from tui_train.trainers.trainer import FieldTexts, Trainer
 
 
-class NemoRecipe(Trainer):
+class NemoRecipeTrainer(Trainer):
     """Trains a recipe by its name, with the first flavour of NeMo that the chosen Python has."""
 
     name = "NeMo recipe"

@@ -18,7 +18,7 @@ from tui_train.trainers.auto_preset import (
 from tui_train.trainers.trainer import FieldTexts, Trainer
 
 
-class Script(Trainer):
+class ScriptTrainer(Trainer):
     """Starts the script or module of the preset."""
 
     name = "My own script"

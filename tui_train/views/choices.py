@@ -12,7 +12,7 @@ from tui_train.facts.models import nemo_models
 from tui_train.facts.models.hub import CachedModel
 from tui_train.facts.other_machines.cluster import sbatch_time_limit_text
 from tui_train.facts.other_machines.host_commands import text_for_host
-from tui_train.facts.other_machines.slurm import find_partitions, is_option
+from tui_train.facts.other_machines.slurm import find_partitions, is_sbatch_option
 from tui_train.launchers import LAUNCHERS, capable_launchers_text
 from tui_train.memory.ladder.rungs import RUNGS
 from tui_train.profile import fields, typed_lists
@@ -326,7 +326,7 @@ def _slurm_options_options(setup: Setup) -> tuple[FieldOption, ...]:
     offered += [("gres", f"gpu:{kind}:{count}", f"{count} of these on each node") for kind in types if kind]
 
     def with_option(name: str, value: str) -> str:
-        others = (option for option in options if not is_option(option, name))
+        others = (option for option in options if not is_sbatch_option(option, name))
         return typed_lists.join_values((*others, f"--{name}={value}"))
 
     return tuple(

@@ -17,11 +17,11 @@ from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import LogTail
-from tui_train.runs.run_code import RunCode, state_text_by_changed_file, read_run_code
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_code import RunCode, read_run_code, state_text_by_changed_file
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status, training_seconds
 from tui_train.views import plain_text
-from tui_train.views.metrics import metric_value_text, ordered_metrics, summarize_metric
+from tui_train.views.metric_summaries import metric_value_text, ordered_metrics, summarize_metric
 from tui_train.views.run_settings import EffectiveSetting, effective_settings
 
 RUN_LETTERS = "ABCDEF"

@@ -54,9 +54,9 @@ class WrittenModelCard(Struct, frozen=True):
 def model_card_text(facts: ModelCardFacts, written: WrittenModelCard) -> str:
     """Return the card of a result, without secrets and local paths."""
     is_kept = bool(written.text.strip()) and _UNFILLED_FORM_TEXT not in written.text
-    before, heading, after = (_completed_text(facts, written.text) if is_kept else _generated_card_text(facts)).partition(
-        _CITATIONS_HEADING
-    )
+    before, heading, after = (
+        _completed_text(facts, written.text) if is_kept else _generated_card_text(facts)
+    ).partition(_CITATIONS_HEADING)
     body = "\n\n".join((before.strip(), "\n".join(_run_section_lines(facts)))) + "\n"
     head = "\n".join(_head_lines(facts, written.head))
     return mask_secrets(f"---\n{head}\n---\n\n{body}{heading}{after}")[0]

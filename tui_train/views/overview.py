@@ -11,7 +11,7 @@ from tui_train.memory.predict import predict_memory
 from tui_train.memory.workload import chosen_model_name
 from tui_train.plan.description import warm_up_text
 from tui_train.profile import batch
-from tui_train.profile.types import Finetune, Profile
+from tui_train.profile.types import FinetuneSettings, Profile
 from tui_train.setup.recipe.data_questions import (
     data_report_at_length_in_force,
     total_training_steps,
@@ -196,7 +196,7 @@ def _trainer_default_text(profile: Profile) -> str:
     return SCRIPT_OWN_VALUE_SOURCE_TEXT if trainer_has_own_field(profile, "trainer.script") else "the trainer's own"
 
 
-def usual_learning_rate_text(chosen: Finetune) -> str:
+def usual_learning_rate_text(chosen: FinetuneSettings) -> str:
     """Return the learning rate that is usual for a fine-tuning, in words."""
     tuning = {"full": "a full fine-tune", "lora": "LoRA", "qlora": "QLoRA"}[chosen.tuning]
     return f"usual for {tuning}: {default_learning_rate(chosen):g}"

@@ -17,7 +17,7 @@ from tui_train.profile import store
 from tui_train.profile.changes import ValueDifference, profile_differences
 from tui_train.profile.types import Profile
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runs.rundir import RunFolder, list_runs
+from tui_train.runs.run_folders import RunFolder, list_runs
 from tui_train.runs.status import read_status
 from tui_train.views.file_diff import FileDiff, diff_rows
 from tui_train.views.overview import MeasuredPace

@@ -11,7 +11,7 @@ from tui_train.base.text import display_path, visible
 from tui_train.runner.logs.progress import Progress
 from tui_train.runs.follow import read_progress
 from tui_train.runs.results.result import RunResult
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.views.compare import ComparisonRow, settings_changed_between
 from tui_train.views.previous_run import find_earlier_run_of_profile

@@ -20,8 +20,8 @@ from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.follow import read_progress
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.results.resuming import why_not_resumable
-from tui_train.runs.rundir import MAX_PLAN_BYTES, RunFolder
-from tui_train.runs.status import read_status, made_step_count
+from tui_train.runs.run_folders import MAX_PLAN_BYTES, RunFolder
+from tui_train.runs.status import made_step_count, read_status
 from tui_train.setup.profile_summary import TrainingSummary
 
 from .profile_digests import read_summary_and_profile

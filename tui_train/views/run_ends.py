@@ -7,7 +7,7 @@ from tui_train.base.own_command import own_command
 from tui_train.base.text import grouped_digits, names_text, quantity, visible
 from tui_train.runner.run_folder.checkpoints import step_in_name
 from tui_train.runs.results.resuming import newest_checkpoint, resume_mode
-from tui_train.runs.rundir import RunFolder, find_run
+from tui_train.runs.run_folders import RunFolder, find_run
 from tui_train.runs.status import read_status
 
 _MAX_NAMES_SHOWN = 3

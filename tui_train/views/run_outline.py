@@ -7,7 +7,7 @@ from typing import Any
 
 from tui_train.base.text import display_path, grouped_digits, typeset_ascii, visible
 from tui_train.profile.presets import PLACEHOLDER_PATTERN
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.views.profile_digests import read_summary_and_profile
 
 _MAX_STARTS_NAMED = 3

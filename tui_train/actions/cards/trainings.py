@@ -11,10 +11,10 @@ from tui_train.diagnose import diagnose_run
 from tui_train.memory.data_defaults import make_setup
 from tui_train.profile import fields
 from tui_train.profile.fields import FieldValue
-from tui_train.profile.types import Profile, Trainer
+from tui_train.profile.types import Profile, TrainerSettings
 from tui_train.runner.run_folder.state import AttemptStatus
 from tui_train.runs.follow import read_progress
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
 
@@ -46,7 +46,7 @@ class EndedTraining(NamedTuple):
 
 def machine_profile(profile: Profile) -> Profile:
     """Return a profile that has of another one what is proved: its Python, cards and communication."""
-    trainer = Trainer(python=profile.trainer.python, environment=profile.trainer.environment)
+    trainer = TrainerSettings(python=profile.trainer.python, environment=profile.trainer.environment)
     return Profile(name="cards", hardware=profile.hardware, trainer=trainer, communication=profile.communication)
 
 

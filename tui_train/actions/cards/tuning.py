@@ -21,7 +21,7 @@ from tui_train.base.text import percent, quantity
 from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.fields import FieldValue
 from tui_train.profile.types import Profile
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 
 _MAX_TRIAL_SECONDS = 60.0
 # What is measured twice on a busy machine differs as well.

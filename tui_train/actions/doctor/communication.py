@@ -14,11 +14,11 @@ from tui_train.diagnose.types import Diagnosis
 from tui_train.facts.machine.communication_tests import STAGES, CommunicationTestResult, Exchange
 from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.changes import Change
-from tui_train.profile.types import Profile, Trainer
+from tui_train.profile.types import Profile, TrainerSettings
 from tui_train.runs import folders
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.remote_run import read_remote_location
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.setup.setup import Setup
 
 COMMUNICATION_TEST_NAME = "communication-test"
@@ -45,7 +45,7 @@ def communication_profile(setup: Setup) -> Profile:
     return Profile(
         name=COMMUNICATION_TEST_NAME,
         hardware=profile.hardware,
-        trainer=Trainer(
+        trainer=TrainerSettings(
             kind="communication",
             launcher=setup.launcher,
             python=trainer.python or (found.python if found else ""),

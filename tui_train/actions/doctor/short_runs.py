@@ -13,7 +13,7 @@ from tui_train.places.place import Place
 from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.changes import Change
 from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.setup.setup import Setup
 
 _POLL_SECONDS = 0.1

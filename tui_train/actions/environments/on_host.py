@@ -102,7 +102,7 @@ def ask_host_for_installers(
     return answer
 
 
-def choose_torch_build(host: str, machine: Machine, index: str = "") -> TorchBuild:
+def choose_torch_build_for_host(host: str, machine: Machine, index: str = "") -> TorchBuild:
     """Return the build of torch for the machine of a host, from `index` if given; Unavailable if there is none."""
     try:
         return making.choose_torch_build(machine, index)
@@ -173,7 +173,7 @@ def _uv_variables(host: str, python: str) -> dict[str, str]:
     return {name: value for name, equals, value in (line.partition("=") for line in said) if equals}
 
 
-def create_on_host(
+def create_host_environment(
     install: HostInstall,
     print_message: Callable[[str], None],
     on_line: Callable[[str], None],

@@ -25,8 +25,8 @@ from tui_train.places.run_mirror import RunMirror
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.types import Plan
 from tui_train.runs.interrupts import defer_signals
-from tui_train.runs.rundir import RunFolder
-from tui_train.runs.start import StartOptions
+from tui_train.runs.local_start import StartOptions
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 
 # What a host has logged comes up to half a second late: that is to be little of what is timed.

@@ -24,7 +24,7 @@ from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system import safe_open
 from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
 from tui_train.runs.logs.tail import LogTail
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
@@ -199,9 +199,7 @@ def _has_failed(run_status: RunStatus) -> bool:
 def _outcome_and_reason_of_failure(run: RunFolder, run_status: RunStatus) -> tuple[TrialOutcome, str]:
     if run_status.state == "new":
         try:
-            launch_log = (
-                safe_open.read_bounded(run.launch_log, 1000, from_end=True).decode(errors="replace").strip()
-            )
+            launch_log = safe_open.read_bounded(run.launch_log, 1000, from_end=True).decode(errors="replace").strip()
         except OSError as error:
             launch_log = f"{run.launch_log} cannot be read: {read_error_reason(error)}"
         return "failed", visible(launch_log)

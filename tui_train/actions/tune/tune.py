@@ -24,8 +24,8 @@ from tui_train.places.place import Place
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.runs import rundir
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs import run_folders
+from tui_train.runs.run_folders import RunFolder
 from tui_train.setup.setup import Setup
 
 MAX_TRIAL_SECONDS = 180.0
@@ -75,7 +75,9 @@ def run_tuning(  # noqa: PLR0913 - each has a default but two
     setup = make_setup(profile, facts_as_if_gpus_idle(facts) if when_free else facts)
     among = checked_search_space(setup, precisions)
     tokens = setup.effective_profile.recipe.sequence_length or 0
-    now = TuningState(folder=rundir.create_timestamped_folder(profile.name, trials_folder()), tokens_per_sample=tokens)
+    now = TuningState(
+        folder=run_folders.create_timestamped_folder(profile.name, trials_folder()), tokens_per_sample=tokens
+    )
     resources = trial_resources(setup, max_trial_seconds)
     with ExitStack() as held:
         if when_free and (first_setting := next_setting(among, ())):
@@ -103,7 +105,7 @@ def _join_queue(folder: Path, setting: TrialSetting, space: SearchSpace, setup: 
     prepared = _prepare_trial(setting, space, setup, folder)
     if wrong := next((finding for finding in prepared.findings if finding.forbids_plan), None):
         raise BadInput(wrong.message, wrong.remedy)
-    rundir.write_run_files(folder, prepared.files)
+    run_folders.write_run_files(folder, prepared.files)
     return QueueTurn(folder)
 
 
@@ -135,7 +137,7 @@ def try_setting(  # noqa: PLR0913, PLR0917 - what a trial is made of
         return Trial(setting=setting, outcome="failed", why=wrong.message)
     if place.host:
         return run_trial_on_host(run.path, setting, prepared, prepared.plan, place, resources, cancelled)
-    rundir.write_run_files(run.path, prepared.files)
+    run_folders.write_run_files(run.path, prepared.files)
     return run_trial(run, setting, prepared.plan.global_batch, resources, cancelled)
 
 

@@ -15,10 +15,10 @@ from tui_train.facts.other_machines.cluster import (
 )
 from tui_train.facts.other_machines.slurm import (
     find_partitions,
-    is_option,
+    is_sbatch_option,
     last_gres_value,
-    sbatch_option_values,
     possible_node_groups,
+    sbatch_option_values,
 )
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
@@ -73,7 +73,9 @@ def unknown_qos(setup: Setup) -> Iterator[Finding]:
         if name not in known:
             message = f"your accounts have no QOS {visible(name)}: Slurm may refuse the job"
             remedy = f"Choose one of these (--qos in slurm.options): {visible(', '.join(known))}."
-            yield warning("slurm.options", message, remedy, machine=True, change=_remove_slurm_option_change(options, "qos"))
+            yield warning(
+                "slurm.options", message, remedy, machine=True, change=_remove_slurm_option_change(options, "qos")
+            )
 
 
 def unknown_reservation(setup: Setup) -> Iterator[Finding]:
@@ -86,11 +88,17 @@ def unknown_reservation(setup: Setup) -> Iterator[Finding]:
         if name not in there:
             message = f"the cluster has no reservation {visible(name)}"
             remedy = f"Choose one of these (--reservation in slurm.options): {visible(', '.join(there)) or 'none'}."
-            yield error("slurm.options", message, remedy, machine=True, change=_remove_slurm_option_change(options, "reservation"))
+            yield error(
+                "slurm.options",
+                message,
+                remedy,
+                machine=True,
+                change=_remove_slurm_option_change(options, "reservation"),
+            )
 
 
 def _remove_slurm_option_change(options: tuple[str, ...], name: str) -> Change:
-    others = tuple(option for option in options if not is_option(option, name))
+    others = tuple(option for option in options if not is_sbatch_option(option, name))
     return Change(f"without --{name}", "Slurm's default", (("slurm.options", others),))
 
 

@@ -103,7 +103,7 @@ def confirm_and_create_on_host(  # noqa: PLR0913 - one for each option
     place = place_of(host=host)
     installers = on_host.ask_host_for_installers(place.host, package_set, str(path or ""), python)
     machine = place.probe_machine_facts().machine
-    torch_build = on_host.choose_torch_build(place.host, machine, torch_index)
+    torch_build = on_host.choose_torch_build_for_host(place.host, machine, torch_index)
     install = on_host.plan_host_install(place.host, package_set, installers, torch_build, python)
     if install.is_under_way:
         click.echo(f"It is being made in {visible(str(install.plan.path))} on {visible(host)} already.")
@@ -118,7 +118,7 @@ def confirm_and_create_on_host(  # noqa: PLR0913 - one for each option
     def print_line(line: str) -> None:
         click.echo(visible(line))
 
-    on_host.create_on_host(install, print_line, print_line)
+    on_host.create_host_environment(install, print_line, print_line)
     on_host.verify_host_environment(install, machine, print_line)
     use = f"--on {visible(host)} --set trainer.python={visible(str(install.plan.python))}"
     click.echo(f"\nDone. Choose it on the Backend screen, or with {use}")

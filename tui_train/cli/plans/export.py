@@ -24,7 +24,7 @@ from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME
 from tui_train.plan.run_files import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
 from tui_train.profile import fields
 from tui_train.profile.cluster_defaults import with_cluster_defaults
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.setup.machine.container import ISOLATING_ENGINES
 
 
@@ -107,9 +107,9 @@ def _write_files_and_print_paths(folder: Path, files: Sequence[RenderedFile], *,
     """Write files to a folder, print their paths and return the folder."""
     target = expand_home(str(folder)).absolute()
     if not force:
-        rundir.refuse_existing([target / file.path for file in files])
+        run_folders.refuse_existing([target / file.path for file in files])
     answers.announce_changes(writes=tuple(f"{target}/{file.path}" for file in files))
-    rundir.export_plan_files(target, files, overwrite=force)
+    run_folders.export_plan_files(target, files, overwrite=force)
     for file in files_with_plan_described(files):
         click.echo(visible(f"{target}/{file.path}"))
     return target

@@ -40,7 +40,7 @@ from tui_train.profile.rows import Field
 from tui_train.profile.secret_values import find_profile_secrets
 from tui_train.profile.types import Profile
 from tui_train.runner.queue.listing import CardInQueue
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.setup.machine import container
 from tui_train.setup.recipe.effective_values import working_folder
 from tui_train.trainers import trainer_has_own_field
@@ -208,7 +208,7 @@ def _find_run_to_compare(profile: Profile, against: str | None) -> PreviousRun |
     """Return the run to compare with: the one that is named, or else the newest of this profile."""
     if not against or against == _PREVIOUS_RUN_REFERENCE:
         return previous_run.find_previous_run(profile)
-    run = rundir.find_run(against)
+    run = run_folders.find_run(against)
     earlier = previous_run.read_previous_run(run)
     if earlier is None:
         remedy = f"See {visible(str(run.profile))}."

@@ -9,7 +9,7 @@ from msgspec import Struct
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.cli.printing import print_json
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.run_code import RunCode
 from tui_train.runs.status import training_seconds
 from tui_train.views.compare import (
@@ -55,7 +55,7 @@ ComparisonAnswer = tuple[ComparedRunAnswer, ...]
 
 def print_comparison(references: Sequence[str], metric_names: Sequence[str] = (), *, as_json: bool) -> None:
     """Print what came of runs, also of some metrics, and the settings in which they differ."""
-    compared = read_compared_runs([rundir.find_run(reference) for reference in references])
+    compared = read_compared_runs([run_folders.find_run(reference) for reference in references])
     for name in metric_names:
         if not any(each.progress.metrics.named(name) for each in compared):
             raise BadInput(f"none of these runs has a metric {visible(name)}", "`tui-train metrics RUN` lists them.")

@@ -11,15 +11,15 @@ import msgspec
 
 from tui_train.base.text import size_text, visible
 from tui_train.cli.printing import print_json
-from tui_train.diagnose.evidence import diagnose_log_or_run
 from tui_train.diagnose.log_reader import LogReadObserver
+from tui_train.diagnose.run_diagnosis import diagnose_log_or_run
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis, failure_heading
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import FieldValue
 from tui_train.runner.logs.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.runs.follow import LogSilence
 from tui_train.runs.health import STANDSTILL_MINUTES
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.status import read_status
 from tui_train.views import plain_text

@@ -21,7 +21,7 @@ from tui_train.actions.result_child import training_python
 from tui_train.base.text import grouped_digits, percent, text_table, visible
 from tui_train.cli import answers
 from tui_train.cli.printing import print_json
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
 
 _EXIT_CODE_BY_VERDICT = {"better": 0, "no difference": 1, "worse": 2}
@@ -57,8 +57,8 @@ class CheckpointsAnswer(Struct, frozen=True):
 def evaluate_and_print(reference: str, options: EvaluationOptions, earlier: str, *, as_json: bool) -> None:
     """Evaluate a run, print what came of it, and end with the exit code of the verdict."""
     if earlier:
-        options = replace(options, earlier=rundir.find_run_with_result(earlier))
-    run = rundir.find_run_with_result(reference)
+        options = replace(options, earlier=run_folders.find_run_with_result(earlier))
+    run = run_folders.find_run_with_result(reference)
     _announce_evaluation(run, options)
     evaluation = evaluate_run(run, options, _print_progress)
     if sys.stderr.isatty():
@@ -73,9 +73,9 @@ def evaluate_and_print(reference: str, options: EvaluationOptions, earlier: str,
 
 def choose_checkpoint_and_print(reference: str, options: EvaluationOptions, earlier: str, *, as_json: bool) -> None:
     """Compare a run's checkpoints, print the best one, and end with 0 where it is proven better than the result."""
-    run = rundir.find_run_with_result(reference)
+    run = run_folders.find_run_with_result(reference)
     if earlier:
-        options = replace(options, earlier=rundir.find_run_with_result(earlier))
+        options = replace(options, earlier=run_folders.find_run_with_result(earlier))
     _announce_evaluation(run, options)
     choice = choose_checkpoint(run, options, _print_progress)
     if sys.stderr.isatty():
@@ -89,12 +89,12 @@ def choose_checkpoint_and_print(reference: str, options: EvaluationOptions, earl
     sys.exit(not choice.is_proven_better)
 
 
-def _announce_evaluation(run: rundir.RunFolder, options: EvaluationOptions) -> None:
+def _announce_evaluation(run: run_folders.RunFolder, options: EvaluationOptions) -> None:
     python = training_python(run, options.python, host_of_result(run, options.host, options.python))
     answers.announce_changes(starts=(python.python,), writes=(str(run.path / EVALUATIONS_FOLDER),))
 
 
-def checkpoint_lines(run: rundir.RunFolder, choice: CheckpointChoice) -> Iterator[str]:
+def checkpoint_lines(run: run_folders.RunFolder, choice: CheckpointChoice) -> Iterator[str]:
     """Yield the score of each checkpoint, which is best, and whether that is proven."""
     texts = {step: mean_score_texts(each) for step, each in choice.compared.items()}
     label, best_score, _ = next(iter(texts.values()))

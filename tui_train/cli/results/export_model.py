@@ -7,13 +7,13 @@ from tui_train.actions.host_result import host_of_result
 from tui_train.actions.merge import require_loadable_weights, require_new_folder
 from tui_train.base.text import size_text, visible
 from tui_train.cli import answers
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.results.result import read_result
 
 
 def export_and_report(reference: str, folder: str, options: ExportModelOptions) -> None:
     """Export a run's result, and print what was written and the command that uses it."""
-    run = rundir.find_run_with_result(reference)
+    run = run_folders.find_run_with_result(reference)
     if not host_of_result(run):
         require_loadable_weights(read_result(run))
         answers.announce_changes(writes=(str(require_new_folder(folder)),))

@@ -10,10 +10,10 @@ from msgspec import Struct
 from tui_train.base.errors import BadInput
 from tui_train.base.text import names_text, size_text, visible
 from tui_train.cli.printing import aligned_table_text, print_json, report_waiting
-from tui_train.runner.logs.metrics import Metrics, MetricSeries
-from tui_train.runs import rundir
+from tui_train.runner.logs.metric_series import Metrics, MetricSeries
+from tui_train.runs import run_folders
 from tui_train.runs.results.metrics import attempt_log_bytes, read_metrics
-from tui_train.views.metrics import (
+from tui_train.views.metric_summaries import (
     MetricSummary,
     metric_value_text,
     metrics_matching,
@@ -60,7 +60,7 @@ class MetricsAnswer(Struct, frozen=True):
 
 def print_metrics(reference: str, only: Sequence[str], *, as_json: bool, as_csv: bool) -> None:
     """Print the metrics of a run: as a table, or with all that is kept of them as JSON or CSV."""
-    run = rundir.find_run(reference)
+    run = run_folders.find_run(reference)
     if (size := attempt_log_bytes(run)) > _MIN_ANNOUNCED_BYTES:
         report_waiting(f"reading {size_text(size)} of logs; Ctrl-C ends it …")
     metrics = read_metrics(run)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import click
 from msgspec import Struct
 
-from tui_train.actions.publish import CARD_FILE, Publication, PublishOptions, SentFile, hash_data_files
+from tui_train.actions.publish import CARD_FILE, Publication, PublishedFile, PublishOptions, hash_data_files
 from tui_train.base.errors import BadInput
 from tui_train.base.text import display_path, names_text, quantity, size_text, visible
 from tui_train.cli.printing import print_json
-from tui_train.runs import rundir
-from tui_train.views.card_facts import load_run_profile, read_model_card_facts
+from tui_train.runs import run_folders
 from tui_train.views.model_card import WrittenModelCard, model_card_text
+from tui_train.views.model_card_facts import load_run_profile, read_model_card_facts
 
 _MAX_NAMES = 8
 
@@ -26,7 +26,7 @@ class PublishAnswer(Struct, frozen=True, kw_only=True):
     exists: bool
     private: bool
     folder: str
-    files: tuple[SentFile, ...]
+    files: tuple[PublishedFile, ...]
     replaced: tuple[str, ...]
     kept: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -42,7 +42,7 @@ def publish_and_report(  # noqa: PLR0913 - one for each option
     """Show what a run's result would be on the Hub, and send it once that is confirmed."""
     if as_json and not (dry_run or confirmed):
         raise click.UsageError("--json needs --yes or --dry-run.")
-    publication = Publication(rundir.find_run_with_result(reference), repo, options)
+    publication = Publication(run_folders.find_run_with_result(reference), repo, options)
     try:
         profile = load_run_profile(publication.run)
         data = hash_data_files(publication.run, profile, lambda name: click.echo(f"hashing {name} …", err=True))

@@ -23,7 +23,7 @@ from tui_train.base.signal_handlers import install_handlers, restore_handlers
 from tui_train.base.text import display_path, duration_text, loss_text, size_text, visible
 from tui_train.cli import answers
 from tui_train.cli.printing import print_json
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.results.result import RunResult, StepLoss, read_result
 
 _LABEL_WIDTH = 14
@@ -41,7 +41,7 @@ class ResultAnswer(Struct, frozen=True):
 
 def print_result(reference: str, *, as_json: bool) -> None:
     """Print what a run made."""
-    run_result = read_result(rundir.find_run_with_result(reference))
+    run_result = read_result(run_folders.find_run_with_result(reference))
     if as_json:
         print_json(
             ResultAnswer(run_result, run_result.weights_text, run_result.energy_text, serve_commands(run_result))
@@ -109,7 +109,7 @@ def _last_and_best_loss_text(last: StepLoss, best: StepLoss | None) -> str:
 
 def merge_adapter_and_report(reference: str, folder: str, options: MergeOptions) -> None:
     """Merge a run's adapter into a model folder, and print how it was checked."""
-    run = rundir.find_run_with_result(reference)
+    run = run_folders.find_run_with_result(reference)
     if host := host_of_result(run, options.host, options.python):
         answers.announce_changes(writes=(f"{host}:{folder}",))
     else:
@@ -137,7 +137,7 @@ def chat_with_result(  # noqa: PLR0913 - one for each option
     reference: str, prompt: str | None, max_tokens: int, python: str, host: str, *, base: bool, trusted: bool
 ) -> None:
     """Answer one prompt, of the option or of stdin, or talk in a terminal."""
-    run = rundir.find_run_with_result(reference)
+    run = run_folders.find_run_with_result(reference)
     if prompt is None and not sys.stdin.isatty():
         prompt = sys.stdin.read()
     if prompt is not None and not prompt.strip():

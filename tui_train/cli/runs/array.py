@@ -13,9 +13,9 @@ from tui_train.cli.plans.plans import print_findings_and_require_plan
 from tui_train.cli.runs.runs import started_run_state_text
 from tui_train.places.place import Place
 from tui_train.runs.interrupts import defer_signals
+from tui_train.runs.local_start import WhenFree
 from tui_train.runs.run_code import code_not_kept_in_time_text
-from tui_train.runs.rundir import RunFolder
-from tui_train.runs.start import WhenFree
+from tui_train.runs.run_folders import RunFolder
 from tui_train.views.compare import RUN_LETTERS
 
 

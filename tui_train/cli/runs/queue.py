@@ -17,7 +17,7 @@ from tui_train.profile import hosts
 from tui_train.runner.queue.listing import WaitingStart, list_waiting_starts, move_in_queue
 from tui_train.runner.queue.tickets import queue_folder_path
 from tui_train.runner.system.safe_open import user_name
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.remote_run import read_remote_location
 
 
@@ -34,7 +34,7 @@ def print_queue(host: str, *, as_json: bool) -> None:
         print_json([start._asdict() for start in waiting])
     elif waiting:
         # What another user's run of the same name is noted with is not known here.
-        here = {run.name: run for run in rundir.list_runs()}
+        here = {run.name: run for run in run_folders.list_runs()}
         own = [here.get(start.run) if host or start.user == user_name(os.geteuid()) else None for start in waiting]
         notes = [visible(run.note()) if run else "" for run in own]
         # The first column, by which a run is moved, is the last to be cut.
@@ -55,7 +55,7 @@ def move_run(reference: str, *, to_front: bool) -> None:
         _require_waiting(reference)
         answers.announce_changes(writes=(f"{queue_folder_path()}: the place of {reference}",))
         if not move_in_queue(str(trials_folder() / reference), to_front=to_front):
-            run = rundir.find_run(reference)
+            run = run_folders.find_run(reference)
             if place := read_remote_location(run.path):
                 host = place.host
                 ask_queue_move(place, to_front=to_front)
@@ -69,12 +69,12 @@ def _require_waiting(reference: str) -> None:
     waiting = {start.run for start in list_waiting_starts()}
     if reference in waiting:
         return
-    run = rundir.find_run(reference)
+    run = run_folders.find_run(reference)
     if not read_remote_location(run.path) and visible(run.name) not in waiting:
         raise _does_not_wait_error(run)
 
 
-def _does_not_wait_error(run: rundir.RunFolder) -> BadInput:
+def _does_not_wait_error(run: run_folders.RunFolder) -> BadInput:
     return BadInput(f"{visible(run.name)} does not wait", "See `tui-train queue`.")
 
 

@@ -21,7 +21,7 @@ from tui_train.cli.group import (
 )
 
 if TYPE_CHECKING:
-    from tui_train.runs.start import WhenFree
+    from tui_train.runs.local_start import WhenFree
 
 
 def when_free_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -70,9 +70,9 @@ def run(  # noqa: PLR0913 - one parameter an option
     when_free: "WhenFree",
 ) -> None:
     """Run a profile and show its log; the run continues when the connection is lost."""
-    from tui_train.cli.runs import start
+    from tui_train.cli.runs import run_and_resume
 
-    start.run_profile(
+    run_and_resume.run_profile(
         profile,
         edits,
         facts_source_of_options(machine, host, slurm=slurm),
@@ -86,9 +86,9 @@ def run(  # noqa: PLR0913 - one parameter an option
 @SET_OPTION
 def quickstart(edits: tuple[str, ...]) -> None:
     """Train a small model on sample text from start to end, with defaults."""
-    from tui_train.cli.runs import start
+    from tui_train.cli.runs import run_and_resume
 
-    start.run_quickstart(edits)
+    run_and_resume.run_quickstart(edits)
 
 
 @cli.group(
@@ -237,9 +237,9 @@ def stop(runs: tuple[str, ...], *, now: bool) -> None:
 @when_free_options
 def resume(run: str, *, detach: bool, force: bool, when_free: "WhenFree") -> None:
     """Start RUN's script again: it resumes from the newest complete checkpoint."""
-    from tui_train.cli.runs import start
+    from tui_train.cli.runs import run_and_resume
 
-    start.resume_run(run, detach=detach, force=force, when_free=when_free)
+    run_and_resume.resume_run(run, detach=detach, force=force, when_free=when_free)
 
 
 @cli.command(

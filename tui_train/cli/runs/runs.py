@@ -21,13 +21,13 @@ from tui_train.profile import hosts, store
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
-from tui_train.runs import archive, rundir
+from tui_train.runs import archive, run_folders
 from tui_train.runs.follow import read_progress
 from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.results.resuming import why_not_resumable
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.slurm_job import queue_reason_text, read_queued_job
-from tui_train.runs.status import ListedRun, read_listed_runs, read_status, made_step_count
+from tui_train.runs.status import ListedRun, made_step_count, read_listed_runs, read_status
 from tui_train.views import plain_text
 from tui_train.views.run_digest import ENDED_LOG_TAIL_BYTES
 
@@ -58,7 +58,7 @@ def print_runs(host: str, *, as_json: bool) -> None:
 
 def _refresh_and_list_runs() -> tuple[ListedRun, ...]:
     try:
-        refresh_jobs(rundir.list_runs())
+        refresh_jobs(run_folders.list_runs())
     except TuiTrainError as error:
         click.echo(f"this list may be older than the runs: {error.message}", err=True)
     return read_listed_runs()
@@ -122,7 +122,7 @@ def stop_runs_and_report(references: tuple[str, ...], *, at_once: bool) -> None:
 
 def _find_run_to_stop(reference: str) -> RunFolder:
     run = next((each.run for each in read_listed_runs() if each.is_stoppable), None) if reference == "last" else None
-    return run or rundir.find_run(reference)
+    return run or run_folders.find_run(reference)
 
 
 def _ask_state_before_stop(run: RunFolder) -> RunStatus:
@@ -186,7 +186,7 @@ def next_commands_text(run: RunFolder, status: RunStatus) -> str:
 
 def fetch_results_and_report(reference: str, *, checkpoints: bool) -> None:
     """Copy the output folder of a run from its host; without its checkpoints unless they are asked for."""
-    run = rundir.find_run(reference)
+    run = run_folders.find_run(reference)
     fetched_results.require_place_to_fetch_from(run)
     answers.announce_changes(writes=(str(run.path),))
     result = fetched_results.fetch_results(run, with_checkpoints=checkpoints)
@@ -201,7 +201,7 @@ def fetch_results_and_report(reference: str, *, checkpoints: bool) -> None:
 
 def write_run_archive(reference: str, file: Path | None, *, force: bool) -> None:
     """Write a run's archive, and list what is in it."""
-    run = rundir.find_run(reference)
+    run = run_folders.find_run(reference)
     name = archive.archive_stem(run)
     path = file or Path(f"{name}.tar.gz")
     if path.is_dir():

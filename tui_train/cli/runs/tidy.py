@@ -14,9 +14,9 @@ from tui_train.places.run_copies import other_hosts_of_run
 from tui_train.profile import store
 from tui_train.profile.hosts import host_address
 from tui_train.runner.system.folder_usage import folder_usage
-from tui_train.runs import folders, rundir
+from tui_train.runs import folders, run_folders
 from tui_train.runs.remote_run import read_remote_location, read_run_location
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 
 
 def remove_runs(references: Sequence[str], *, yes: bool, only_here: bool = False) -> None:
@@ -25,7 +25,7 @@ def remove_runs(references: Sequence[str], *, yes: bool, only_here: bool = False
     Nothing is removed where one of them is unknown or at work, or a host does not answer.
     """
     # A profile's name would remove its newest run, which is not what was named.
-    runs = tuple(dict.fromkeys(rundir.find_run(reference, by_profile=False) for reference in references))
+    runs = tuple(dict.fromkeys(run_folders.find_run(reference, by_profile=False) for reference in references))
     for run in runs:
         place_of_run(run).refuse_if_active(run)
     elsewhere = {} if only_here else {run: _removable_size_elsewhere(run) for run in runs}
@@ -80,7 +80,7 @@ def remove_runs_on_host(references: Sequence[str], host: str, *, yes: bool) -> N
 
 def rename_run(reference: str, new_name: str) -> None:
     """Rename a run and print its new id."""
-    run = rundir.find_run(reference, by_profile=False)
+    run = run_folders.find_run(reference, by_profile=False)
     place_of_run(run).refuse_if_active(run)
     answers.announce_changes(writes=(str(folders.renamed_run_folder(run, new_name)),), removes=(str(run.path),))
     renamed = folders.rename_run(run, new_name)
@@ -89,7 +89,7 @@ def rename_run(reference: str, new_name: str) -> None:
 
 def print_or_write_note(reference: str, text: str | None) -> None:
     """Print a run's note, or keep another one."""
-    run = rundir.find_run(reference)
+    run = run_folders.find_run(reference)
     if text is None:
         click.echo(visible(run.note()) or f"{visible(run.name)} has no note")
         return

@@ -13,14 +13,14 @@ from tui_train.cli.runs.runs import stop_run_with_grace
 from tui_train.diagnose import diagnose_run
 from tui_train.places.run_mirror import RunMirror, update_local_copy
 from tui_train.runner.logs import curve
-from tui_train.runner.logs.metrics import Metrics
+from tui_train.runner.logs.metric_series import Metrics
 from tui_train.runner.logs.progress import Progress, advance_progress, progress_for_next_attempt
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.follow import follow_lines, read_attempt_ranks, wait_for_end
 from tui_train.runs.interrupts import defer_ctrl_c
 from tui_train.runs.logs.tail import LogTail
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.slow_rank import SlowRankReader
 from tui_train.runs.status import read_listed_run, read_status, waiting_or_end_reason
 from tui_train.views.plain_text import run_state_text
@@ -29,7 +29,7 @@ from tui_train.wizard import is_wizard_terminal, open_wizard
 
 def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     """Print the attempts' logs, or with `follow` the lines until the run ends."""
-    run = rundir.find_run(reference)
+    run = run_folders.find_run(reference)
     if not follow and (why := _update_local_copy_or_why_not(run)):
         click.echo(f"— the log may be older than the run: {why}", err=True)
     status = read_status(run)
@@ -70,7 +70,7 @@ def _update_local_copy_or_why_not(run: RunFolder) -> str:
 
 def attach_run(reference: str) -> None:
     """Open a run in the wizard, or follow its log where there is no terminal."""
-    run = rundir.find_run(reference)
+    run = run_folders.find_run(reference)
     if is_wizard_terminal():
         sys.exit(open_wizard(str(run.path)))
     sys.exit(exit_code_after_run(stream_run(run)[1]))

@@ -132,7 +132,7 @@ def _planned_gpu(index: int, slurm_type: str) -> Gpu:
     )  # fmt: skip
 
 
-def is_option(option: str, name: str) -> bool:
+def is_sbatch_option(option: str, name: str) -> bool:
     """Return whether a word is an option of sbatch, which takes the beginning of a name for the whole."""
     given = option.partition("=")[0]
     return len(given) >= len("--") + _MIN_LETTERS_BY_OPTION[name] and f"--{name}".startswith(given)
@@ -140,7 +140,7 @@ def is_option(option: str, name: str) -> bool:
 
 def sbatch_option_values(options: Iterable[str], name: str) -> list[str]:
     """Return the values of the last of some options of sbatch with that name, which are separated by commas."""
-    texts = [option.partition("=")[2] for option in options if is_option(option, name)]
+    texts = [option.partition("=")[2] for option in options if is_sbatch_option(option, name)]
     return list(filter(None, texts[-1].split(","))) if texts else []
 
 

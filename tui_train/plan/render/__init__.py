@@ -11,7 +11,7 @@ from tui_train.plan.render import slurm
 from tui_train.plan.render.nemo.automodel import render_automodel_yaml
 from tui_train.plan.render.nemo.megatron_bridge import render_megatron_bridge
 from tui_train.plan.render.nemo.nemo_recipe import render_nemo_recipe
-from tui_train.plan.render.script.launch import render_launch_script
+from tui_train.plan.render.script.launch_script import render_launch_script
 from tui_train.plan.run_files import (
     LAUNCH_SCRIPT_FILE_NAME,
     PLAN_JSON_FILE_NAME,

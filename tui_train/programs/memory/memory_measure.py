@@ -48,7 +48,7 @@ def _quantize_packed_weights(model: Any, request: dict[str, Any]) -> None:
             setattr(module, "packed_product", product_with(packed, state, module.bias))  # noqa: B010
 
 
-def measure(request: dict[str, Any]) -> dict[str, Any]:
+def measure_memory(request: dict[str, Any]) -> dict[str, Any]:
     """Return the most bytes of each phase over two steps, and on a card what it holds besides."""
     torch.manual_seed(1)
     on_card = torch.cuda.is_available()

@@ -132,7 +132,7 @@ def unsharded_bytes(model: Any, request: dict[str, Any]) -> int:
     return 2 * layer + size(p for p in model.parameters() if id(p) not in inside)
 
 
-def trace(request: dict[str, Any]) -> dict[str, Any]:
+def trace_memory(request: dict[str, Any]) -> dict[str, Any]:
     """Return the most bytes of each phase over two steps, and the number of parameters."""
     account = MemoryAccount(request.get("shards", 1))
     with keep_tensors_like_cuda(), FakeTensorMode(allow_non_fake_inputs=True), AllocationCounter(account):

@@ -50,8 +50,12 @@ def turn_frames(tokenizer: Any) -> TurnFrames:
     before_first, after_user = _split_at_only_occurrence(render([asked], False), _ASKED)
     after_answer = _split_at_only_occurrence(render([asked, answered], False), _ANSWERED)[1]
     chat = render([asked, answered, again], False)
-    before_answer = _without_prefix(_split_at_only_occurrence(_split_at_only_occurrence(chat, _ASKED)[1], _ANSWERED)[0], after_user)
-    before_user = _without_prefix(_split_at_only_occurrence(_split_at_only_occurrence(chat, _ANSWERED)[1], _ASKED_AGAIN)[0], after_answer)
+    before_answer = _without_prefix(
+        _split_at_only_occurrence(_split_at_only_occurrence(chat, _ASKED)[1], _ANSWERED)[0], after_user
+    )
+    before_user = _without_prefix(
+        _split_at_only_occurrence(_split_at_only_occurrence(chat, _ANSWERED)[1], _ASKED_AGAIN)[0], after_answer
+    )
     frames = TurnFrames(
         default=_without_suffix(before_first, before_user),
         by_role={"user": (before_user, after_user), "assistant": (before_answer, after_answer)},

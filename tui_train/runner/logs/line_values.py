@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from .metrics import is_counter_name
+from .metric_series import is_counter_name
 from .records import parse_number
 
 _MAX_LINE_LENGTH = 1000

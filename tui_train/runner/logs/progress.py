@@ -12,7 +12,7 @@ from .curve import LossCurve, LossCurveBuilder, LossPoint
 from .line_values import named_values
 from .lines import without_rank_prefix
 from .losses import ASSIGNMENT_PATTERN, NUMBER_PATTERN, LineLosses, losses_in_line, text_after_evaluation_word
-from .metrics import Metrics, MetricsBuilder, is_evaluation_name, values_with_evaluation_names
+from .metric_series import Metrics, MetricsBuilder, is_evaluation_name, values_with_evaluation_names
 from .progress_bars import TrainingBar, parse_training_bar
 from .records import LogRecord, LogTable, parse_number
 from .step_lines import (

@@ -23,7 +23,7 @@ _TIME_UNITS = tuple(10**digits for digits in range(10))
 COMPLETE_MARK = b"+"
 
 
-def send_missing_files(question: dict[str, Any]) -> None:
+def send_which_files_are_missing(question: dict[str, Any]) -> None:
     """Send which of the `files` below a `folder` are missing or differ.
 
     Each is its place in the list, the bytes kept, and the time in ns of what it would replace, 0 for nothing.

@@ -13,7 +13,7 @@ from ..system.refused import UNAVAILABLE_EXIT_CODE, USAGE_EXIT_CODE, Refused
 from ..system.safe_text import visible
 from .reasons import HAS_CARD_TEXT, run_and_user_text
 from .tickets import OwnTicket, QueueFolder, queue_folder_path, ticket_name
-from .turns import Request, Ticket
+from .turns import ResourceRequest, Ticket
 
 ANY_GPUS = "any"
 _MAX_NAMED_HOLDERS = 3
@@ -58,7 +58,7 @@ def join_queue_to_hold(planned: SupervisorPlan, folder: str) -> OwnTicket:
     return _write_waiting_ticket(_waiting_ticket(f"{os.path.basename(folder)[:100]}-{os.getpid()}", folder, request))
 
 
-def _waiting_ticket(mark: str, folder: str, request: Request) -> Ticket:
+def _waiting_ticket(mark: str, folder: str, request: ResourceRequest) -> Ticket:
     owner = this_process_as_owner(mark, os.path.realpath(folder))
     return Ticket(ticket_name(mark), os.geteuid(), owner, request, waits=True)
 
@@ -74,10 +74,10 @@ def _unusable_text(error: OSError) -> str:
     return f"cannot use the queue {visible(queue_folder_path())}: {error.strerror}"
 
 
-def _make_request(planned: SupervisorPlan, cards: tuple[str, ...], node_rank: int, *, is_any: bool) -> Request:
+def _make_request(planned: SupervisorPlan, cards: tuple[str, ...], node_rank: int, *, is_any: bool) -> ResourceRequest:
     if not cards:
-        return Request(cores=planned.process_count(node_rank) * planned.threads)
-    return Request((is_any and planned.gpu_pool) or cards, len(cards), planned.gpu_memory)
+        return ResourceRequest(cores=planned.process_count(node_rank) * planned.threads)
+    return ResourceRequest((is_any and planned.gpu_pool) or cards, len(cards), planned.gpu_memory)
 
 
 def _take_cards_at_once(own: OwnTicket) -> None:

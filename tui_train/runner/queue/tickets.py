@@ -22,7 +22,7 @@ from ..system import safe_open, untrusted_json
 from ..system.mounts import file_system_of
 from ..system.processes import machine_boot_id, process_user
 from ..system.safe_text import visible
-from .turns import Request, Ticket
+from .turns import ResourceRequest, Ticket
 
 QUEUE_FOLDER_VARIABLE = "TUI_TRAIN_QUEUE"
 _DEFAULT_QUEUE_FOLDER = "/tmp/tui-train-queue"  # noqa: S108 - all users know it, and it is looked at before it is used
@@ -333,7 +333,7 @@ def _parse_ticket(name: str, uid: int, data: Any) -> Ticket | None:
         name,
         uid,
         known,
-        Request(tuple(request["cards"]), *numbers[:3]),
+        ResourceRequest(tuple(request["cards"]), *numbers[:3]),
         data["waits"],
         tuple(data["cards"]),
         numbers[3],

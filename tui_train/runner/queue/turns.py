@@ -10,7 +10,7 @@ from ..run_folder.lock_owner import LockOwner
 _MAX_UNUSED_TURN_SECONDS = 60.0
 
 
-class Request(NamedTuple):
+class ResourceRequest(NamedTuple):
     """Request of a start: `card_count` of the `cards`, each with `memory` bytes free, or so many CPU `cores`."""
 
     cards: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class Ticket(NamedTuple):
     name: str
     uid: int
     owner: LockOwner
-    request: Request
+    request: ResourceRequest
     waits: bool = False
     cards: tuple[str, ...] = ()
     cores: int = 0
@@ -103,6 +103,6 @@ class TurnWatch:
         return turns
 
 
-def cores_to_take(request: Request, core_count: int) -> int:
+def cores_to_take(request: ResourceRequest, core_count: int) -> int:
     """Return the CPU cores that a start takes: all for one that was planned for more than there are."""
     return min(request.cores, core_count)

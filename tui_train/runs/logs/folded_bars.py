@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from tui_train.runner.logs.lines import lines_left_on_terminal
-from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogLine
+from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogFileLine
 
 _BAR_SIGN = b"%|"
 # What a bar of tqdm is of, its percentage, and of how many.
@@ -59,7 +59,7 @@ class FoldedBars:
         unchanged = size // BLOCK_BYTES - 1 if stamp[0] == inode and stamp[1] >= size else 0
         self._blocks = {number: block for number, block in self._blocks.items() if number < unchanged}
 
-    def begins_with_superseded_state(self, line: LogLine) -> bool:
+    def begins_with_superseded_state(self, line: LogFileLine) -> bool:
         """Return whether a line begins with a state of a progress bar that a later line continues."""
         if _BAR_SIGN not in line.data:
             return False
@@ -95,7 +95,7 @@ class FoldedBars:
         last = {start: BarState(bar, percent) for bar, (start, percent) in latest.items()}
         return _BlockBars(frozenset(old), first, last, shows_other_text)
 
-    def _lines_of_block(self, number: int) -> Iterator[LogLine]:
+    def _lines_of_block(self, number: int) -> Iterator[LogFileLine]:
         begin = number * BLOCK_BYTES
         lines = takewhile(lambda line: line.start < begin + BLOCK_BYTES, self.log.lines_from(begin))
         return (line for line in lines if line.start >= begin and not line.is_hidden_bar_state)

@@ -17,7 +17,7 @@ _BYTES_PER_READ = 2 * BLOCK_BYTES
 _MAX_BLOCKS_PER_BAR_STATE = 16
 
 
-class LogLine(NamedTuple):
+class LogFileLine(NamedTuple):
     """One line: `data` without its newline; `cut`: it continues after `end`."""
 
     start: int
@@ -55,7 +55,7 @@ class LogFile:
         """Return why the existing file cannot be read, empty if it can."""
         return why_unreadable(self.path) if os.path.lexists(self.path) else ""
 
-    def lines_from(self, offset: int) -> Iterator[LogLine]:
+    def lines_from(self, offset: int) -> Iterator[LogFileLine]:
         """Yield the lines from the one at byte `offset` to the current end."""
         try:
             with open_regular_file(self.path) as file:
@@ -65,7 +65,7 @@ class LogFile:
         except OSError:
             return
 
-    def lines_before(self, offset: int) -> Iterator[LogLine]:
+    def lines_before(self, offset: int) -> Iterator[LogFileLine]:
         """Yield the lines that start before `offset`, the last one first."""
         offset = min(offset, self.size())
         while offset > 0:
@@ -95,7 +95,7 @@ def _line_start(file: BinaryIO, offset: int) -> int:
     return block_start + newline + 1 if newline >= 0 else block
 
 
-def _read_lines(file: BinaryIO, start: int, size: int) -> Iterator[LogLine]:
+def _read_lines(file: BinaryIO, start: int, size: int) -> Iterator[LogFileLine]:
     base, data = start, b""
     while start < size:
         limit = min(start + BLOCK_BYTES if start % BLOCK_BYTES == 0 else (start // BLOCK_BYTES + 2) * BLOCK_BYTES, size)
@@ -107,5 +107,5 @@ def _read_lines(file: BinaryIO, start: int, size: int) -> Iterator[LogLine]:
             return  # truncated meanwhile
         end = base + newline + 1 if newline >= 0 else min(limit, base + len(data))
         stop = base + newline if newline >= 0 else end
-        yield LogLine(start, end, data[start - base : stop - base], cut=newline < 0 and end < size)
+        yield LogFileLine(start, end, data[start - base : stop - base], cut=newline < 0 and end < size)
         start = end

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tui_train.runner.logs.lines import lines_left_on_terminal
-from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogLine
+from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogFileLine
 
 SCAN_WINDOW_BYTES = 4 << 20
 _GROWTH_POLL_SECONDS = 0.2
@@ -45,7 +45,7 @@ class LogScan:
         words = [expression for expression in expressions if _LITERAL_EXPRESSION_PATTERN.fullmatch(expression)]
         self._words = [(text.encode(), text == text.lower()) for text in words]
 
-    def matching_lines(self, begin: int, end: int) -> Iterator[LogLine]:
+    def matching_lines(self, begin: int, end: int) -> Iterator[LogFileLine]:
         """Yield the lines that start within a window and match."""
         if self._may_contain_match(self.log.read_bytes(begin, end - begin + 2 * BLOCK_BYTES)):
             for line in self.log.lines_from(begin):
@@ -54,7 +54,7 @@ class LogScan:
                 if line.start >= begin and not line.is_hidden_bar_state and self._line_matches(line):
                     yield line
 
-    def match_spans(self, line: LogLine) -> list[list[tuple[int, int]]]:
+    def match_spans(self, line: LogFileLine) -> list[list[tuple[int, int]]]:
         """Return where the last expression matches, for each of the lines that a line is shown as."""
         spans_by_line = [
             [match.span() for match in self._searches[-1].finditer(shown)]
@@ -62,7 +62,7 @@ class LogScan:
         ]
         return [[span for span in spans if span[0] < span[1]][:_MAX_SPANS_PER_LINE] for spans in spans_by_line]
 
-    def _line_matches(self, line: LogLine) -> bool:
+    def _line_matches(self, line: LogFileLine) -> bool:
         return any(
             all(search.search(shown) for search in self._searches) for shown in lines_left_on_terminal(line.shown_data)
         )

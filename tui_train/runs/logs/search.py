@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tui_train.base.parse import parse_json_as
 from tui_train.facts.machine.child_process import own_module_command_and_environment
-from tui_train.runs.logs.logfile import LogFile, LogLine
+from tui_train.runs.logs.logfile import LogFile, LogFileLine
 
 _BYTES_PER_OFFSET = 8
 _MAX_CANCEL_SECONDS = 0.5
@@ -119,12 +119,12 @@ class FilteredLog:
         """Return how many lines were found so far."""
         return self._offset_count(self._above) + self._offset_count(self._below)
 
-    def lines_from(self, offset: int) -> Iterator[LogLine]:
+    def lines_from(self, offset: int) -> Iterator[LogFileLine]:
         """Yield the lines that start at `offset` or after."""
         for index in range(self._first_index_from(offset), self.line_count()):
             yield from islice(self.log.lines_from(self._line_start(index)), 1)
 
-    def lines_before(self, offset: int) -> Iterator[LogLine]:
+    def lines_before(self, offset: int) -> Iterator[LogFileLine]:
         """Yield the lines that start before `offset`, the last one first."""
         for index in range(self._first_index_from(offset) - 1, -1, -1):
             yield from islice(self.log.lines_from(self._line_start(index)), 1)

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from tui_train.base.files import inode_and_size
-from tui_train.runner.logs.metrics import Metrics, joined_metrics
+from tui_train.runner.logs.metric_series import Metrics, joined_metrics
 from tui_train.runner.run_folder.supervisor_plan import read_plan
 from tui_train.runner.system.refused import Refused
 from tui_train.runs.follow import read_progress
 from tui_train.runs.results.result import FILE_CLOCK_TOLERANCE_SECONDS, output_and_newest_checkpoint
 from tui_train.runs.results.trainer_state import TrainerState, read_trainer_state, trainer_state_changed_at
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 
 

@@ -24,7 +24,7 @@ from tui_train.runs.results.trackers import ReportingRun, TrackerLine, tracker_l
 from tui_train.runs.results.trainer_state import read_trainer_state_step
 from tui_train.runs.results.weights import Weights, read_weights
 from tui_train.runs.run_code import labelled_code_texts
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.script_outputs import argument_folders_written_since, weights_files_written
 from tui_train.runs.status import energy_used_and_if_all_metered, other_machine_folders, read_status, training_seconds
 from tui_train.trainers import trainer_has_own_field

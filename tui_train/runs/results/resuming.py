@@ -20,7 +20,7 @@ from tui_train.runs.remote_run import (
     read_host_report,
     read_remote_location,
 )
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 
 NO_CHECKPOINT_REASON = "has no complete checkpoint"

@@ -43,7 +43,9 @@ def _tensorboard_line(run: ReportingRun) -> TrackerLine:
     line = f"{_program_command(run, 'tensorboard', 'tensorboard.main')} --logdir {_quoted_path(folder)}"
     port = _free_local_port(_TENSORBOARD_PORT) if run.place.host else 0
     # Without a port it takes another one where that is in use, to which nothing leads from here.
-    return TrackerLine("tensorboard", _command_from_this_machine(f"{line} --port {port}" if port else line, run.place, port, port))
+    return TrackerLine(
+        "tensorboard", _command_from_this_machine(f"{line} --port {port}" if port else line, run.place, port, port)
+    )
 
 
 def _wandb_line(run: ReportingRun) -> TrackerLine:
@@ -52,7 +54,9 @@ def _wandb_line(run: ReportingRun) -> TrackerLine:
         where = "nowhere (WANDB_MODE=disabled)" if mode == "disabled" else "at W&B, as its log says"
         return TrackerLine("wandb", where=where)
     kept = _quoted_path(str(PurePosixPath(run.place.folder, "wandb", "offline-run-")))
-    return TrackerLine("wandb", _command_from_this_machine(f"{_program_command(run, 'wandb', 'wandb')} sync {kept}*", run.place))
+    return TrackerLine(
+        "wandb", _command_from_this_machine(f"{_program_command(run, 'wandb', 'wandb')} sync {kept}*", run.place)
+    )
 
 
 def _trackio_line(run: ReportingRun) -> TrackerLine:

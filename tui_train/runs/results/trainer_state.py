@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from tui_train.base.parse import Unparsable, parse_json_object, read_file_to_parse
-from tui_train.runner.logs.metrics import Metrics, build_metrics
+from tui_train.runner.logs.metric_series import Metrics, build_metrics
 
 _FILE_NAME = "trainer_state.json"
 _MAX_BYTES = 64 << 20

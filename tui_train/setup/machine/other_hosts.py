@@ -15,7 +15,7 @@ from tui_train.setup.setup import Setup
 _MAX_NAMED_HOSTS = 4
 
 
-class HostCards(NamedTuple):
+class PlannedHostCards(NamedTuple):
     """The cards that a host trains on, none where it has no such number; `usable_count` is how many it could train on.
 
     `why` is why none of its cards can train.
@@ -26,19 +26,19 @@ class HostCards(NamedTuple):
     why: str = ""
 
 
-def choose_host_cards(peer: TrainingHost, wanted_count: int, preferred_card_names: Collection[str]) -> HostCards:
+def choose_host_cards(peer: TrainingHost, wanted_count: int, preferred_card_names: Collection[str]) -> PlannedHostCards:
     """Return the choice among a host's cards: those of the first host's kinds, else those recommended there."""
     gpus = peer.gpus
     verdicts = gpu_verdicts(gpus, peer.toolchain, peer.machine.driver_cuda if peer.machine else None)
     usable = tuple(gpu for gpu, verdict in zip(gpus, verdicts, strict=True) if verdict.kind != "blocked")
     if not usable:
-        return HostCards((), 0, next((reason for verdict in verdicts for reason in verdict.reasons), ""))
+        return PlannedHostCards((), 0, next((reason for verdict in verdicts for reason in verdict.reasons), ""))
     alike = tuple(gpu for gpu in usable if gpu.name in preferred_card_names)
     # A busy card is no reason to say that the host has fewer.
     idle = [replace(gpu, processes=(), memory_free=None) for gpu in gpus]
     best = tuple(gpu for gpu in usable if gpu.uuid in recommended_uuids(idle, verdicts))
     cards = next((candidate for candidate in (alike, best) if len(candidate) == wanted_count), ())
-    return HostCards(cards, max(len(alike), len(best)))
+    return PlannedHostCards(cards, max(len(alike), len(best)))
 
 
 def other_hosts_gpu_uuids(setup: Setup) -> tuple[tuple[str, ...], ...]:

@@ -3,7 +3,7 @@
 from tui_train.base.text import visible
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, SCRIPT_LABEL, condition_holds, condition_placeholder
-from tui_train.profile.types import AUTO_PRESET, Finetune, FinetuneMethod, Profile, Tracking
+from tui_train.profile.types import AUTO_PRESET, FinetuneMethod, FinetuneSettings, Profile, Tracking
 from tui_train.setup.setup import MODEL_SIZE_PLACEHOLDERS, Setup
 from tui_train.trainers import hub_model_id, trainer_has_own_field, trainer_of, trainers_with_own_field
 from tui_train.trainers.auto_preset import argument_file_given_alone
@@ -100,7 +100,7 @@ def _why_trainer_ignores(key: str, profile: Profile, setup: Setup | None) -> str
     return _why_preset_ignores(key, setup) if setup else ""
 
 
-def _why_method_ignores(name: str, finetune: Finetune) -> str:
+def _why_method_ignores(name: str, finetune: FinetuneSettings) -> str:
     """Return why a setting of a fine-tuning has no effect with its method or tuning."""
     if name in _ADAPTER_SETTINGS and finetune.tuning == "full":
         return "all weights are trained, without an adapter"

@@ -117,7 +117,9 @@ def _tracker_values(tracking: Tracking, toolchain: Toolchain | None) -> dict[str
         "report_to": ",".join(chosen),
         # Its script takes one.
         "log_with": ",".join(chosen),
-        "trackio_project": tracking.project if tracking.trackio and takes_trackio_project_as_argument(toolchain) else "",
+        "trackio_project": tracking.project
+        if tracking.trackio and takes_trackio_project_as_argument(toolchain)
+        else "",
     }
 
 

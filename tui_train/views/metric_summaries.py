@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from tui_train.runner.logs.losses import loss_kind
-from tui_train.runner.logs.metrics import EVALUATION_PREFIX_PATTERN, Metrics, MetricSeries, is_evaluation_name
+from tui_train.runner.logs.metric_series import EVALUATION_PREFIX_PATTERN, Metrics, MetricSeries, is_evaluation_name
 
 _TAIL_SHARE = 0.1  # of the values, whose mean is the newest state without noise
 # What says how fast it goes and what it takes, or counts on: it is looked at last.

@@ -24,7 +24,7 @@ from tui_train.cli.plans.plans import (
 )
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import array as arrays
-from tui_train.cli.runs.runs import started_run_state_text, next_commands_text
+from tui_train.cli.runs.runs import next_commands_text, started_run_state_text
 from tui_train.cli.runs.watch import ask_then_detach_or_stop, exit_code_after_run, stream_run
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.facts.gpus.gpu_sets import facts_as_if_gpus_idle
@@ -38,8 +38,9 @@ from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runs import rundir
+from tui_train.runs import run_folders
 from tui_train.runs.interrupts import Interrupts, defer_signals
+from tui_train.runs.local_start import StartOptions, WhenFree, has_nothing_left_to_train, launch_log_text
 from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.resuming import (
@@ -49,9 +50,8 @@ from tui_train.runs.results.resuming import (
     why_not_resumable,
 )
 from tui_train.runs.run_code import code_not_kept_in_time_text
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.slurm_job import slurm_end_reason
-from tui_train.runs.start import StartOptions, WhenFree, has_nothing_left_to_train, launch_log_text
 from tui_train.runs.status import read_status
 from tui_train.views import plain_text
 
@@ -102,7 +102,7 @@ def run_profile(  # noqa: PLR0913 - one for each option
 
 def resume_run(reference: str, *, detach: bool, force: bool, when_free: WhenFree = "") -> None:
     """Start a run's script again; it resumes from the newest complete checkpoint, or is refused unless `force`."""
-    run_dir = rundir.find_run(reference)
+    run_dir = run_folders.find_run(reference)
     # What was heard last of a run in a queue or on a host may no longer be so.
     status = place_of_run(run_dir).ask_state(run_dir)
     if status.live:
@@ -224,9 +224,7 @@ def _follow_to_end_or_detach(started: RunFolder, interrupts: Interrupts, *, deta
     status = _stream_started_run(started, interrupts)[1]
     if status.state == "new":
         remedy = f"Submit it again: tui-train resume {name}"
-        raise Unavailable(
-            f"the job of {name} ended before it trained: {launch_log_text(started.launch_log)}", remedy
-        )
+        raise Unavailable(f"the job of {name} ended before it trained: {launch_log_text(started.launch_log)}", remedy)
     click.echo(_outcome_text(started, status))
     sys.exit(exit_code_after_run(status))
 

@@ -10,16 +10,16 @@ from msgspec.structs import replace
 
 from tui_train import __version__
 from tui_train.actions.evaluate import newest_stored_evaluation
-from tui_train.actions.publish import DataFile, Publication
+from tui_train.actions.publish import HashedDataFile, Publication
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import duration_text, grouped_digits, loss_text, size_text
 from tui_train.facts import yaml_documents
 from tui_train.profile import fields, store
-from tui_train.profile.types import Finetune, Profile
+from tui_train.profile.types import FinetuneSettings, Profile
 from tui_train.runs.follow import read_progress
 from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.results.result import RunResult, StepLoss
-from tui_train.runs.rundir import RunFolder
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.trainers import trainer_has_own_field
 from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
@@ -51,7 +51,9 @@ def load_run_profile(run: RunFolder) -> Profile:
         return Profile()
 
 
-def read_model_card_facts(publication: Publication, profile: Profile, data: tuple[DataFile, ...]) -> ModelCardFacts:
+def read_model_card_facts(
+    publication: Publication, profile: Profile, data: tuple[HashedDataFile, ...]
+) -> ModelCardFacts:
     """Return what the card of a result says."""
     run, weights = publication.run, publication.weights
     finetune = profile.finetune if trainer_has_own_field(profile, "finetune") else None
@@ -82,7 +84,7 @@ def _dataset_ids(profile: Profile) -> Iterator[str]:
 
 
 def _labelled_facts(
-    publication: Publication, finetune: Finetune | None, data: tuple[DataFile, ...]
+    publication: Publication, finetune: FinetuneSettings | None, data: tuple[HashedDataFile, ...]
 ) -> Iterator[tuple[str, str]]:
     run, result = publication.run, publication.result
     plan, attempts = run.plan(), read_status(run).attempts
@@ -115,7 +117,7 @@ def _labelled_facts(
     yield "Software", ", ".join((*software, f"tui-train {__version__}"))
 
 
-def _method_text(finetune: Finetune) -> str:
+def _method_text(finetune: FinetuneSettings) -> str:
     method = _METHOD_LABELS[finetune.method]
     if finetune.tuning == "full":
         return f"{method} of all weights"
@@ -129,7 +131,7 @@ def _weights_method_text(result: RunResult) -> str:
     return f"{replace(result, base='').weights_text}{f', rank {rank}' if rank else ''}"
 
 
-def _data_file_text(file: DataFile) -> str:
+def _data_file_text(file: HashedDataFile) -> str:
     size = f", {size_text(file.size)}" if file.size else ""
     return f"{file.name}{size}, {f'sha256:{file.sha256}' if file.sha256 else file.why_not_hashed}"
 

@@ -30,7 +30,7 @@ from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runner.system import safe_open
 from tui_train.runs import ranks
 from tui_train.runs.results.resuming import newest_checkpoint
-from tui_train.runs.rundir import MAX_PLAN_BYTES, RunFolder, find_run
+from tui_train.runs.run_folders import MAX_PLAN_BYTES, RunFolder, find_run
 from tui_train.runs.status import may_training_still_write, read_status
 from tui_train.setup import blocked_fallbacks
 from tui_train.setup.recipe import launcher_config
@@ -62,7 +62,11 @@ def diagnose_log(path: str, exit_code: int | None = None, observer: LogReadObser
 
 
 def diagnose_run(
-    run: RunFolder, facts: Facts | None = None, observer: LogReadObserver | None = None, *, while_it_trains: bool = False
+    run: RunFolder,
+    facts: Facts | None = None,
+    observer: LogReadObserver | None = None,
+    *,
+    while_it_trains: bool = False,
 ) -> Diagnosis | None:
     """Return why the last attempt of a run failed, None where it did not.
 
