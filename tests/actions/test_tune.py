@@ -174,7 +174,7 @@ def test_micro_batches_divide_and_lie_apart(values, micros):
         ({**SCRIPT, "trainer.preset": "hf-trainer", "trainer.arguments": ("--output_dir", "/my")}, "_dir /my in"),
         ({**SCRIPT, "trainer.preset": "hf-trainer", "trainer.arguments": ("--output-dir=/my",)}, "--output-dir=/my in"),
         ({**FILE, "trainer.arguments": ("output_dir=/my",)}, "output_dir=/my in your"),
-        ({"recipe.micro_batch": 5, "recipe.global_batch": 12}, "does not divide"),
+        ({"recipe.micro_batch": 5, "recipe.global_batch": 12}, "no multiple of the micro batch"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_tuned_is_refused(values, said):

@@ -180,7 +180,7 @@ def test_damaged(tmp_path, name):
     assert findings
     assert (findings[0].level == "error") == (not usable)
     if usable and kind:
-        assert any(f"line {line}: " in finding.message for finding in findings)
+        assert any(f"line {line}: " in text for finding in findings for text in (finding.message, *finding.details))
 
 
 def test_a_bom_is_no_damage(tmp_path):

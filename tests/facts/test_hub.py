@@ -152,7 +152,7 @@ def test_no_cache_is_no_problem(tmp_path):
 
 def test_what_takes_too_long_is_left_out_and_said(tmp_path):
     kept(tmp_path, "acme/tiny", model_files())
-    assert hub_cache.read({"HF_HUB_CACHE": str(tmp_path)}, -1)["problem"]
+    assert hub_cache.describe_hub_cache({"HF_HUB_CACHE": str(tmp_path)}, -1)["problem"]
 
 
 def test_a_cache_in_which_nothing_can_be_saved_is_known(tmp_path):

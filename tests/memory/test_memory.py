@@ -50,9 +50,9 @@ COUNTING = """
 import json, sys, warnings
 warnings.simplefilter("ignore")
 sys.path.insert(0, sys.argv[1])
-from memory_trace import trace
+from memory_trace import trace_memory
 for line in sys.stdin:
-    print(json.dumps(trace(json.loads(line))["phases"]), flush=True)
+    print(json.dumps(trace_memory(json.loads(line))["phases"]), flush=True)
 """
 
 

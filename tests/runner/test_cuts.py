@@ -190,9 +190,10 @@ def launchers():
 
 @pytest.mark.timeout(600 + HOW_MANY * 60)
 def test_a_start_that_is_cut_is_a_run_or_nothing(box, word, record_property):
-    remember_profile_without_secrets(sleeper_profile("--seconds=600", word))
     with count_tries(record_property, "cuts of a start") as made:
         for number in range(max(2, HOW_MANY // STARTS)):
+            # A draft goes with its start.
+            remember_profile_without_secrets(sleeper_profile("--seconds=600", word))
             chance = random.Random(f"start {SEED} {number}")
             way, moment = chance.choice((*HERE, *AFAR)), chance.uniform(0.0, 2.0)
             # The first two are cut once they show the training.

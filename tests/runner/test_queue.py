@@ -34,13 +34,13 @@ HOLDS = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from tui_train.runner.queue.tickets import OwnTicket, QueueFolder, ticket_name
-from tui_train.runner.queue.turns import Request, Ticket
+from tui_train.runner.queue.turns import ResourceRequest, Ticket
 from tui_train.runner.run_folder.lock_owner import this_process_as_owner
 owner = this_process_as_owner(sys.argv[2], "/runs/" + sys.argv[2])
 # Python itself may lie where that user cannot read it.
 os.setuid(int(sys.argv[3]))
 folder = QueueFolder(make=True)
-own = OwnTicket(folder, Ticket(ticket_name(sys.argv[2]), os.geteuid(), owner, Request(("GPU-a",), 1), waits=True))
+own = OwnTicket(folder, Ticket(ticket_name(sys.argv[2]), os.geteuid(), owner, ResourceRequest(("GPU-a",), 1), waits=True))
 print(folder.lock_cards_or_cores(["GPU-a"]) is not None, flush=True)
 for word in sys.stdin:
     own.change(why=word.strip())

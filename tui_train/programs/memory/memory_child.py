@@ -25,7 +25,7 @@ def main(action: str, request_text: str) -> None:
     warnings.simplefilter("ignore")
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     try:
-        answer = getattr(importlib.import_module(f"memory_{action}"), action)(json.loads(request_text))
+        answer = getattr(importlib.import_module(f"memory_{action}"), f"{action}_memory")(json.loads(request_text))
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, the answer is that there is none
         answer = {"problem": f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}"}
     sys.stdout.write("\n" + json.dumps(answer) + "\n")

@@ -29,7 +29,7 @@ _FUNCTION_BY_QUESTION_NAME = {
     "survey": ("survey", "send_survey"),
     "names": ("survey", "send_names_in_folder"),
     "code": ("project_code", "send_project_code"),
-    "missing": ("project_files", "send_missing_files"),
+    "missing": ("project_files", "send_which_files_are_missing"),
     "take": ("project_files", "receive_files"),
     "slurm": ("slurm", "send_command_results"),
     "jobs": ("slurm", "send_listed_jobs"),
