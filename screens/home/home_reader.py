@@ -33,7 +33,7 @@ class HomeContentsRead(Message):
     draft: "ProfileDigest | None"
 
 
-def is_anything_saved() -> bool:
+def has_run_profile_or_draft() -> bool:
     """Tell, by names alone, whether there are runs, profiles or a draft."""
     for folder in (runs_folder(), profiles_folder()):
         with suppress(OSError), os.scandir(folder) as entries:

@@ -29,7 +29,7 @@ from ..widgets.key_bar import KeyBar
 from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import MUTED, styled
 from .filter_line import FilterLine
-from .home_reader import HomeContentsRead, HomeReader, is_anything_saved, update_remote_runs
+from .home_reader import HomeContentsRead, HomeReader, has_run_profile_or_draft, update_remote_runs
 from .home_state import MAX_NAMES_SHOWN, HomeState, runs_text
 from .new_training import NewTrainingScreen
 from .start_options import START_OPTIONS, START_ROWS
@@ -59,7 +59,7 @@ _HINT_BY_ROW_KEY = {
 def _is_anything_saved_as_far_as_known() -> bool:
     """Return whether anything is saved; of a disk that does not answer at once, that it may be."""
     try:
-        return call_within(_MAX_UNDRAWN_SECONDS, is_anything_saved)
+        return call_within(_MAX_UNDRAWN_SECONDS, has_run_profile_or_draft)
     except TimeLimitError:
         return True
 
@@ -208,7 +208,7 @@ on each panel and group, which goes there, q quit."""
     @work(thread=True, group="home")
     def _read_contents(self, visible_keys: tuple[str, ...]) -> None:
         worker = get_current_worker()
-        if self._reader or is_anything_saved():
+        if self._reader or has_run_profile_or_draft():
             self._reader = self._reader or HomeReader(self.post_message)
             self._reader.read(visible_keys, lambda: worker.is_cancelled)
         self.app.call_from_thread(self._read_again_if_asked)

@@ -80,7 +80,7 @@ def cursor_index(pairs: Sequence[MetricPair], choices: MetricGridOptions) -> int
     return next((at for at, pair in enumerate(pairs) if pair.name == choices.cursor), 0)
 
 
-def shown_metrics_text(pairs: Sequence[MetricPair], choices: MetricGridOptions, shape: GridShape) -> str:
+def shown_metrics_range_text(pairs: Sequence[MetricPair], choices: MetricGridOptions, shape: GridShape) -> str:
     """Return which metrics are seen of how many; empty where all are."""
     if choices.is_full:
         return f"{cursor_index(pairs, choices) + 1} of {len(pairs)}"

@@ -25,7 +25,7 @@ from .metric_grid import (
     cursor_index,
     grid_shape,
     order_pinned_first,
-    shown_metrics_text,
+    shown_metrics_range_text,
     with_cursor_moved,
 )
 
@@ -130,7 +130,7 @@ On the command line: tui-train metrics, with --json and --csv."""
             lines.show(lambda width: self._drawing.full_metric_lines(shown, choices, steps, (width, room)))
         else:
             lines.show(lambda width: self._drawing.grid_lines(pairs, choices, steps, (width, room)))
-        words = shown_metrics_text(pairs, choices, self._grid_shape) if pairs else ""
+        words = shown_metrics_range_text(pairs, choices, self._grid_shape) if pairs else ""
         self.query_one(StepBar).show_at_right(styled((words, MUTED)), visible(self._view.run.name))
 
     @property

@@ -40,7 +40,8 @@ owner = this_process_as_owner(sys.argv[2], "/runs/" + sys.argv[2])
 # Python itself may lie where that user cannot read it.
 os.setuid(int(sys.argv[3]))
 folder = QueueFolder(make=True)
-own = OwnTicket(folder, Ticket(ticket_name(sys.argv[2]), os.geteuid(), owner, ResourceRequest(("GPU-a",), 1), waits=True))
+request = ResourceRequest(("GPU-a",), 1)
+own = OwnTicket(folder, Ticket(ticket_name(sys.argv[2]), os.geteuid(), owner, request, waits=True))
 print(folder.lock_cards_or_cores(["GPU-a"]) is not None, flush=True)
 for word in sys.stdin:
     own.change(why=word.strip())

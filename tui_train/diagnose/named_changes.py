@@ -108,7 +108,7 @@ def _use_any_interface(_profile: Profile, _evidence: Evidence) -> Change:
     return Change("any network interface", "NCCL and Gloo choose one themselves", (("communication.interface", ""),))
 
 
-def _use_other_precision(profile: Profile, evidence: Evidence) -> Change | None:
+def _use_fp16_or_fp32(profile: Profile, evidence: Evidence) -> Change | None:
     if "precision" not in evidence.accepted_recipe_names:
         return None
     other = "fp16" if profile.recipe.precision == "bf16" and profile.hardware.device != "cpu" else "fp32"
@@ -201,7 +201,7 @@ _CHANGE_MAKER_BY_NAME: dict[str, Callable[[Profile, Evidence], Change | None]] =
     "host_shared_memory": _use_host_shared_memory,
     "another_port": _use_another_port,
     "no_interface": _use_any_interface,
-    "precision": _use_other_precision,
+    "precision": _use_fp16_or_fp32,
     "bf16": _use_bf16_for_fp16,
     "global_batch": _use_nearest_global_batch,
     "steadier": stabilizing_change,

@@ -62,7 +62,7 @@ def build_attempt(
             parts, attempt_variables(setup, job, passed_values), working_folder(chosen, preset) or word_in_run_dir("")
         ),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
-        fills=((config_path, config_file.checkpoint_value_in_user_file(chosen, preset, setup.facts)),)
+        fills=((config_path, config_file.resume_checkpoint_value_in_user_file(chosen, preset, setup.facts)),)
         if config_path and config_file.does_file_hold_run_paths(preset)
         else (),
     )

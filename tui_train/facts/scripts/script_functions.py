@@ -281,7 +281,11 @@ def typer_or_fire_arguments(module: ScriptModule, modules: tuple[ScriptModule, .
 def _gets_values_from_command_line_only(function: FunctionNode, module: ScriptModule, *, is_fire: bool) -> bool:
     """Return whether the words of the command line, as they are, surely are all that a function is given."""
     decorators = {_decorator_name(each) for each in function.decorator_list}
-    if function.col_offset or decorators - {"command", "callback"} or not (is_fire or _has_plain_signature(function)):
+    if (
+        function.col_offset
+        or decorators - {"command", "callback"}
+        or not (is_fire or _has_plain_types_and_defaults(function))
+    ):
         return False
     apps = {
         last_dotted_name(target)
@@ -303,7 +307,7 @@ def _gets_values_from_command_line_only(function: FunctionNode, module: ScriptMo
     return not any(_may_change_function_or_argv(node, function.name) for node in others)
 
 
-def _has_plain_signature(function: FunctionNode) -> bool:
+def _has_plain_types_and_defaults(function: FunctionNode) -> bool:
     """Return whether the source says plainly of each parameter what typer makes of it."""
     arguments = function.args
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]

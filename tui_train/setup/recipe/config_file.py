@@ -76,7 +76,7 @@ def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path
     return ConfigFile(path, source, document_values)
 
 
-def checkpoint_value_in_user_file(profile: Profile, preset: Preset, facts: Facts) -> PlainData:
+def resume_checkpoint_value_in_user_file(profile: Profile, preset: Preset, facts: Facts) -> PlainData:
     """Return what the user's file says in place of a checkpoint to resume from, None where it says nothing."""
     document, rule = facts.documents.get(profile.trainer.config), preset.checkpoints
     value = get_nested_value(document.values, rule.values[0].key) if document and rule and rule.values else None
