@@ -157,6 +157,7 @@ def test_a_wrong_argument_is_answered_in_json(name, monkeypatch, capsys):
         (("data", "none.jsonl"), 66),
         (("metrics", "none", "--csv"), 64),
         (("new", "last"), 65),
+        (("import", "--dry-run", "pip", "install"), 65),
     ],
 )
 def test_an_error_is_answered_in_json(words, code, monkeypatch, capsys):
@@ -280,6 +281,25 @@ def test_answers_are_as_the_schemas_say(world, tmp_path):
     quiet = tmp_path / "quiet.log"
     quiet.write_text("all is well\n")
     assert answer("diagnose", str(quiet))["class"] is None
+
+
+def test_an_import_answers_what_became_of_each_word(tmp_path):
+    def call_import(*options, code=0):
+        command = ("import", *options, "--name", "mine", "--json", "torchrun train.py --x 1 | wc")
+        return json.loads(run_cli(*command, code=code).stdout)
+
+    before = tree(tmp_path)
+    told = call_import("--dry-run")
+    check(told, COMMANDS["import"]["dry_run_answer"])
+    assert (told["saved"], tree(tmp_path)) == (None, before)
+    assert "not understood" in {each["outcome"] for each in told["words"]}
+    really = call_import()
+    check(really, COMMANDS["import"]["answer"])
+    assert really == told | {"saved": str(store.saved_profile_path("mine"))}
+    assert Path(really["saved"]).exists()
+    for options in ((), ("--dry-run",)):
+        check(call_import(*options, code=73), SURFACE["error"])
+    assert call_import("--force") == really
 
 
 def test_a_profile_and_the_events_of_a_run_are_as_the_schemas_say(world):

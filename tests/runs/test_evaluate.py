@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import warm
+from jsonschema import Draft202012Validator
 from msgspec import structs
 from support import run_cli
 from training_results import LOG_LINES, ended_run
@@ -27,6 +28,8 @@ from tui_train.actions.evaluate import (
 )
 from tui_train.actions.result_child import AnswerCancelled
 from tui_train.base.errors import BadInput, NotFound, Unavailable
+from tui_train.cli import spec
+from tui_train.cli.app import cli
 from tui_train.programs import hub_cache
 from tui_train.views.evaluation import mean_score_texts, verdict_text
 
@@ -334,5 +337,13 @@ def test_the_best_checkpoint_is_found_and_told_from_the_result(run_with_checkpoi
     assert "step 10     0 %            worse" in told
     assert "Step 5 scores best. Better than the result as it is, on 100 % of 12 rows" in told
     assert "tui-train try run@5" in told
+    surface = spec.command_surface(cli)
+    (schema,) = [each["answer"] for each in surface["commands"] if each["name"] == "evaluate"]
+    answer = json.loads(command(run_with_checkpoints, *words, "--json", code=0).stdout)
+    Draft202012Validator({**schema, "$defs": surface["$defs"]}).validate(answer)
+    assert (answer["best"], answer["proven_better"]) == (5, True)
+    assert {side: each["verdict"] for side, each in answer["compared"].items()} == {
+        "result": "better", "step 10": "better",
+    }  # fmt: skip
     shutil.rmtree(run_with_checkpoints.path / "output/checkpoint-5")
     assert "The result as it is scores best" in command(run_with_checkpoints, *words, code=1).stdout

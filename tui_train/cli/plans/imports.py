@@ -4,22 +4,38 @@ import sys
 from pathlib import Path
 
 import click
+from msgspec import Struct
 
 from tui_train.actions.command_import import imports
 from tui_train.actions.command_import.shell import MAX_TEXT_CHARACTERS
-from tui_train.actions.command_import.table import Import
+from tui_train.actions.command_import.table import Import, Outcome
 from tui_train.base.own_command import with_own_command
 from tui_train.base.text import quantity, visible
-from tui_train.cli import printing
+from tui_train.cli import answers, printing
 from tui_train.cli.plans import plans
 from tui_train.profile import fields, store
 from tui_train.profile.secret_values import displayed_value
 from tui_train.views.import_rows import displayed_import_rows
 
 
-def import_training(  # noqa: PLR0913 - one for each option
-    words: tuple[str, ...], name: str, edits: tuple[str, ...], *, force: bool, dry_run: bool, as_json: bool
-) -> None:
+class WordsAnswer(Struct, frozen=True, kw_only=True):
+    """Words that belong together, what became of them, and as what, or why."""
+
+    words: str
+    outcome: Outcome
+    text: str
+
+
+class ImportAnswer(Struct, frozen=True, kw_only=True):
+    """A profile by its chosen keys, and what became of each word; `saved` is its path, null in a dry run."""
+
+    name: str
+    saved: str | None
+    profile: dict[str, str]
+    words: tuple[WordsAnswer, ...]
+
+
+def import_training(words: tuple[str, ...], name: str, edits: tuple[str, ...], *, force: bool, as_json: bool) -> None:
     """Print what becomes of the words of a command, and save the profile unless it is only shown."""
     folder = Path.cwd()
     if words == ("-",):
@@ -29,21 +45,32 @@ def import_training(  # noqa: PLR0913 - one for each option
     profile = plans.apply_edits(imported.profile, edits)
     profile = fields.profile_with_value(profile, "name", name) if name else profile
     imported = Import(profile, imported.rows)
-    path = None if dry_run else store.save_profile(profile, overwrite=force)
+    if not as_json:
+        _print_rows(imported)
+        if answers.is_dry_run():
+            click.echo(f"\nnothing is saved; the profile would be:\n\n{visible_toml(imported)}\n")
+    store.require_savable_profile(profile)
+    if not force:
+        store.refuse_to_replace_profile(profile.name)
+    if as_json and answers.is_dry_run():
+        printing.print_json(_answer(imported, None))
+    answers.announce_changes(writes=(str(store.profile_path(profile.name)),))
+    path = store.save_profile(profile, overwrite=force)
+    plans.warn_of_saved_secrets(profile)
     if as_json:
-        _print_json(imported, path)
+        printing.print_json(_answer(imported, path))
         return
+    click.echo(f"\nsaved {visible(str(path))}")
+    hint = f"tui-train plan {visible(profile.name)} shows what it starts; the wizard has it on Home"
+    click.echo(with_own_command(hint))
+
+
+def _print_rows(imported: Import) -> None:
     rows = displayed_import_rows(imported.rows)
     click.echo(printing.aligned_table_text([("IN THE COMMAND", "", "IN THE PROFILE"), *rows]))
     missed = sum(row.outcome == "not understood" for row in imported.rows)
     if missed:
         click.echo(f"\n{quantity(missed, 'entry is', 'entries are')} not in the profile: see above why", err=True)
-    if path is None:
-        click.echo(f"\nnothing is saved; the profile would be:\n\n{visible_toml(imported)}")
-    else:
-        click.echo(f"\nsaved {visible(str(path))}")
-        hint = f"tui-train plan {visible(profile.name)} shows what it starts; the wizard has it on Home"
-        click.echo(with_own_command(hint))
 
 
 def visible_toml(imported: Import) -> str:
@@ -52,14 +79,12 @@ def visible_toml(imported: Import) -> str:
     return "\n".join(f"{key}={visible(displayed_value(imported.profile, key))}" for key in keys)
 
 
-def _print_json(imported: Import, path: Path | None) -> None:
+def _answer(imported: Import, path: Path | None) -> ImportAnswer:
     profile = imported.profile
     rows = zip(displayed_import_rows(imported.rows), imported.rows, strict=True)
-    printing.print_json(
-        {
-            "name": profile.name,
-            "saved": str(path) if path else None,
-            "profile": {key: displayed_value(profile, key) for key in fields.chosen_keys(profile)},
-            "words": [{"words": shown[0], "outcome": row.outcome, "text": shown[2]} for shown, row in rows],
-        }
+    return ImportAnswer(
+        name=profile.name,
+        saved=str(path) if path else None,
+        profile={key: displayed_value(profile, key) for key in fields.chosen_keys(profile)},
+        words=tuple(WordsAnswer(words=shown[0], outcome=row.outcome, text=shown[2]) for shown, row in rows),
     )

@@ -352,22 +352,27 @@ def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
     plans.save_new_profile(name, like, edits, force=force)
 
 
-@cli.command("import", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@cli.command(
+    "import",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    reads="the words, FILE, or with - standard input; the script that they start",
+    writes="the profile",
+    removes="with --force the one of that name",
+    answer="tui_train.cli.plans.imports:ImportAnswer",
+    dry_run_answer="tui_train.cli.plans.imports:ImportAnswer",
+)
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="FILE|COMMAND...")
 @click.option("--name", default="", help="Save it under this name, not one of its script and data.")
 @click.option("--force", is_flag=True, help="Replace a saved profile of that name.")
-@click.option("--dry-run", is_flag=True, help="Show what becomes of each word, and save nothing.")
 @JSON_OPTION
 @SET_OPTION
-def import_command(  # noqa: PLR0913 - one for each option
-    words: tuple[str, ...], name: str, edits: tuple[str, ...], *, force: bool, dry_run: bool, as_json: bool
-) -> None:
+def import_command(words: tuple[str, ...], name: str, edits: tuple[str, ...], *, force: bool, as_json: bool) -> None:
     """Save a profile of a command line, a script or YAML that trains elsewhere; show what becomes of each word."""
     from tui_train.cli.plans import imports
 
     if words[0].startswith("-") and words[0] != "-":
         raise click.NoSuchOption(words[0].partition("=")[0])
-    imports.import_training(words, name, edits, force=force, dry_run=dry_run, as_json=as_json)
+    imports.import_training(words, name, edits, force=force, as_json=as_json)
 
 
 @cli.command(answer="tui_train.cli.plans.keys:Keys")

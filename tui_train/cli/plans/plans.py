@@ -278,8 +278,7 @@ def _save_profile_and_report(profile: Profile, *, overwrite: bool) -> None:
     store.require_savable_profile(profile)
     answers.announce_changes(writes=(str(store.profile_path(profile.name)),))
     click.echo(f"saved {visible(str(store.save_profile(profile, overwrite=overwrite)))}")
-    for secret in find_profile_secrets(profile):
-        click.echo(f"warning: {secret.key}: {visible(secret.description)} looks like a secret, and was saved", err=True)
+    warn_of_saved_secrets(profile)
     script = profile.trainer.script
     if (
         script
@@ -287,6 +286,12 @@ def _save_profile_and_report(profile: Profile, *, overwrite: bool) -> None:
         and probe.read_path_states([script])[script] != "file"
     ):
         click.echo(f"warning: trainer.script: there is no file {visible(script)} on this machine", err=True)
+
+
+def warn_of_saved_secrets(profile: Profile) -> None:
+    """Name on standard error what looks like a secret, without being one for sure, in a profile that was saved."""
+    for secret in find_profile_secrets(profile):
+        click.echo(f"warning: {secret.key}: {visible(secret.description)} looks like a secret, and was saved", err=True)
 
 
 def load_profile(reference: str) -> Profile:

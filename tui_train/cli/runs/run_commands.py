@@ -384,7 +384,7 @@ def try_(  # noqa: PLR0913 - one for each option
     reads="the result of the run, its base model",
     writes="the scores, in the run folder",
     starts="the Python that trained, until it is done",
-    answer="tui_train.cli.results.evaluate:EvaluationAnswer",
+    answer="tui_train.cli.results.evaluate:EvaluationAnswer tui_train.cli.results.evaluate:CheckpointsAnswer",
     exit_codes={1: "no difference", 2: "worse"},
 )
 @RUN_ARGUMENT
