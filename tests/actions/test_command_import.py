@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -15,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import HOSTILE_VALUES, example_count, facts, gpu, plan, profile
 
-from tui_train.actions.command_import.imports import import_file, import_text, looks_like_command
+from tui_train.actions.command_import.imports import import_file, import_text, import_words, looks_like_command
 from tui_train.actions.command_import.shell import MAX_TEXT_CHARACTERS, read_shell_text
 from tui_train.base.command import argv
-from tui_train.base.errors import BadInput
+from tui_train.base.errors import BadInput, NotFound
 from tui_train.cli import app, group
 from tui_train.facts.scripts.script_source import read_source
 from tui_train.facts.yaml_documents import read_documents
@@ -379,6 +380,47 @@ def test_a_dry_run_saves_nothing_and_no_secret_is_shown(tmp_path, monkeypatch):
         assert secret not in done.output
         assert "HF_TOKEN" in done.output
     assert store.saved_profile_names() == ()
+
+
+def test_what_a_secret_variable_holds_is_no_argument(tmp_path):
+    for line in (
+        "export MY_TOKEN=plainwords; torchrun train.py --lr 1 --token $MY_TOKEN",
+        'API_KEY=plainwords\ntorchrun train.py --lr 1 --key="${API_KEY}"',
+        'torchrun train.py --lr 1 --token "${HF_TOKEN:-plainwords}"',
+    ):
+        made = import_text(line, tmp_path)
+        assert made.profile.trainer.arguments == ("--lr", "1")
+        assert "plainwords" not in str(fields.chosen_keys(made.profile)) + str(made.profile)
+        assert any("a secret" in row.text for row in made.rows)
+    assert imported("torchrun train.py --n ${NUM_TOKEN:-5}")[1] == ("--n", "5")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$ torchrun \\\n> train.py --lr 1\n", "(base) $ torchrun train.py --lr 1",
+        "me@box:~/x$ torchrun train.py --lr 1\r\n", "(env) root@box:/x# torchrun train.py --lr 1",
+        "[me@box x]$ echo a\r[me@box x]$ torchrun train.py --lr 1",
+    ],
+)  # fmt: skip
+def test_prompts_of_a_terminal_are_no_words(text):
+    values, arguments, _, missed = imported(text)
+    assert (values, arguments) == ({"trainer.launcher": "torchrun"}, ("--lr", "1"))
+    assert set(missed) <= {"echo a"}
+
+
+def test_options_of_sbatch_are_read_from_pasted_lines():
+    assert imported("#!/bin/bash\r#SBATCH --nodes=2\rtorchrun train.py\r")[0]["nodes.count"] == 2
+
+
+def test_a_word_is_a_file_or_a_command(tmp_path):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe.sh")
+    for word, why in (("folder", "a folder"), ("pipe.sh", "a pipe"), ("none.sh", "does not exist")):
+        with pytest.raises(NotFound, match=why):
+            import_words((word,), tmp_path)
+    long_line = f"torchrun train.py {' '.join(f'--name{number} 1' for number in range(400))}"
+    assert len(import_words((long_line,), tmp_path).profile.trainer.arguments) == 800
 
 
 def test_wrong_input_writes_nothing(tmp_path, monkeypatch):

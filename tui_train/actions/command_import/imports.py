@@ -1,5 +1,6 @@
 """A profile of a text, a file or the words of a command that starts a training elsewhere."""
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -8,7 +9,13 @@ from pathlib import Path, PurePath
 
 from tui_train.actions.command_import import engines, launchers
 from tui_train.actions.command_import.arguments import import_arguments
-from tui_train.actions.command_import.shell import MAX_TEXT_CHARACTERS, ShellCommand, Word, read_shell_text
+from tui_train.actions.command_import.shell import (
+    MAX_TEXT_CHARACTERS,
+    ShellCommand,
+    Word,
+    lines_as_typed,
+    read_shell_text,
+)
 from tui_train.actions.command_import.table import Import, ImportTable
 from tui_train.actions.command_import.variables import import_variables
 from tui_train.base.errors import BadInput, NotFound
@@ -69,13 +76,20 @@ _MAX_SHOWN_CHARACTERS = 60
 
 def import_words(words: Sequence[str], folder: Path) -> Import:
     """Return what words on a command line mean: a file, the text of a command, or its words; BadInput if nothing."""
-    if len(words) == 1 and (folder / words[0]).is_file():
+    if len(words) == 1 and _names_file(words[0], folder):
         return import_file(folder / words[0], folder)
     if len(words) > 1 and any(letter.isspace() for letter in words[0]):
         raise BadInput(
             "there are more words after the command in quotes", "Put options before it, and quote all of it."
         )
     return import_text(words[0] if len(words) == 1 else shlex.join(words), folder)
+
+
+def _names_file(word: str, folder: Path) -> bool:
+    """Return whether a word is a path and no command: something is there, or it ends as such a file does."""
+    # A long command is no path that a system takes: Path.exists raises for it, this one does not.
+    is_there = os.path.exists(folder / word)  # noqa: PTH110
+    return is_there or (word.lower().endswith(IMPORTABLE_SUFFIXES) and len(word.split()) == 1)
 
 
 def import_file(path: Path, folder: Path) -> Import:
@@ -94,7 +108,7 @@ def import_text(text: str, folder: Path) -> Import:
     table = ImportTable(folder)
     shell = read_shell_text(text, folder)
     command = _training_command(shell.commands)
-    engines.import_sbatch_options(table, text)
+    engines.import_sbatch_options(table, lines_as_typed(text))
     for each in shell.commands:
         if each is not command:
             is_environment = PurePath(each.words[0].text).name in _ENVIRONMENT_COMMANDS

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tui_train.base.errors import BadInput
+from tui_train.base.secrets import is_harmless_value
 from tui_train.base.text import visible
+from tui_train.profile.fields import is_secret_variable
 
 MAX_TEXT_CHARACTERS = 64_000
 _EXPANSION = r"\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`|\$\{[^}\n]{0,300}\}|\$\w+|\$[@*\#?$!-]"
@@ -27,6 +29,9 @@ _EXPANSION_PATTERN = re.compile(
 _VARIABLE_ALONE_PATTERN = re.compile(r"\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)", re.ASCII)
 _ASSIGNMENT_PATTERN = re.compile(r"([A-Za-z_]\w*)=", re.ASCII)
 _BRACE_EXPANSION_PATTERN = re.compile(r"\{[^{}]*(,|\.\.)[^{}]*\}")
+_PROMPT_PATTERN = re.compile(
+    r"^[ \t]*(?:\([\w.-]+\)[ \t]*)?(?:\[?[\w.-]+@[\w.-]+[: ][^\s$#%]*\]?[ \t]?[$#%]|\$)[ \t]+", re.MULTILINE
+)
 _STATEMENT_ENDS = frozenset({"\n", "&&", "||", ";", ";;", "&"})
 _BLOCK_BEGINNINGS = frozenset({"if", "for", "while", "until", "case", "select", "{"})
 _BLOCK_ENDS = frozenset({"fi", "done", "esac", "}"})
@@ -75,8 +80,16 @@ def read_shell_text(text: str, folder: Path) -> ShellText:
     """Return the commands of a text that is started in a folder; BadInput for what no shell could read."""
     if len(text) > MAX_TEXT_CHARACTERS:
         raise BadInput("that text is too long for a command", "Give the lines alone that start the training.")
+    return _ShellReader(folder).read(lines_as_typed(text))
+
+
+def lines_as_typed(text: str) -> str:
+    """Return the lines of a text without the prompts that stand before them in a terminal."""
     # A terminal pastes a carriage return for each end of a line.
-    return _ShellReader(folder).read(text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if not _PROMPT_PATTERN.match(text.lstrip()):
+        return text
+    return _PROMPT_PATTERN.sub("", text).replace("\\\n> ", "\\\n")
 
 
 def _statements(text: str) -> Iterator[_Statement]:
@@ -210,8 +223,10 @@ class _ShellReader:
         name = match["braced"] or match["name"]
         self._used.add(name)
         known = {"PWD": Word(str(self._folder)), "HOME": Word(str(Path.home())), **self._values}
-        if name in known:
-            return known[name]
-        if match["default"] is not None:
-            return Word(match["default"].strip("\"'"))
+        default = match["default"]
+        value = known.get(name, None if default is None else Word(default.strip("\"'")))
+        if value is not None and is_secret_variable(name) and not is_harmless_value(value.text):
+            return Word(piece, f"names ${name}, a secret, which no profile keeps: have the script read that variable")
+        if value is not None:
+            return value
         return Word(piece, f"names ${name}, which these lines do not set")
