@@ -167,7 +167,8 @@ DOCKER = "docker run --rm --gpus all --ipc=host --ulimit memlock=-1 -v $(pwd):/w
         (
             ("WANDB_API_KEY=0123456789012345678901234567890123456789 nohup uv run --extra gpu torchrun train.py "
             "--data $DATA --out x &"),
-            {**TORCHRUN, "trainer.secrets": ("WANDB_API_KEY",)}, ("--out", "x"), ["uv run --extra gpu", "--data $DATA"],
+            {**TORCHRUN, "hardware.processes": 1, "trainer.secrets": ("WANDB_API_KEY",)}, ("--out", "x"),
+            ["uv run --extra gpu", "--data $DATA"],
         ),
     ],
 )  # fmt: skip
@@ -405,8 +406,16 @@ def test_what_a_secret_variable_holds_is_no_argument(tmp_path):
 )  # fmt: skip
 def test_prompts_of_a_terminal_are_no_words(text):
     values, arguments, _, missed = imported(text)
-    assert (values, arguments) == ({"trainer.launcher": "torchrun"}, ("--lr", "1"))
+    assert (values, arguments) == ({"trainer.launcher": "torchrun", "hardware.processes": 1}, ("--lr", "1"))
     assert set(missed) <= {"echo a"}
+
+
+def test_torchrun_starts_one_process_unless_it_is_told():
+    for options, processes in (("", 1), ("--nproc_per_node=gpu", None), ("--nproc-per-node 3", 3), ("--nnodes 2", 1)):
+        assert imported(f"torchrun {options} train.py")[0].get("hardware.processes") == processes
+    sbatch = "#!/bin/bash\n#SBATCH --gpus-per-node=4\n"
+    assert imported(f"{sbatch}torchrun --nproc_per_node=$SLURM_GPUS train.py")[0]["hardware.processes"] == 4
+    assert imported(f"{sbatch}torchrun train.py")[0]["hardware.processes"] == 1
 
 
 def test_options_of_sbatch_are_read_from_pasted_lines():

@@ -99,6 +99,9 @@ def import_torchrun_options(table: ImportTable, words: Sequence[Word]) -> Sequen
             table.take(option.words, "hardware.processes", option.value)
         else:
             _import_common_option(table, option)
+    if not any(option.name == "nproc_per_node" for option in options):
+        why = "without --nproc_per_node it starts one process"
+        table.take_value("torchrun", "hardware.processes", 1, why)
     return rest
 
 
