@@ -418,6 +418,35 @@ def test_torchrun_starts_one_process_unless_it_is_told():
     assert imported(f"{sbatch}torchrun train.py")[0]["hardware.processes"] == 1
 
 
+def test_options_of_python_are_not_those_of_its_script():
+    values, arguments, replaced, missed = imported("python -u -W ignore -X dev train.py -m gpt2 --x y.py")
+    assert (values["trainer.launcher"], arguments) == ("python", ("-m", "gpt2", "--x", "y.py"))
+    assert (replaced, missed) == (["-u"], ["-W", "ignore", "-X", "dev"])
+    for text in ("python -W", "python -m", "python -c 'train.py'", "python"):
+        with pytest.raises(BadInput, match="no command that trains"):
+            import_text(text, HERE)
+
+
+def test_what_starts_a_command_in_a_container_or_an_environment_is_read():
+    values, arguments, _, missed = imported(
+        "sudo docker run -v /code:/w -w /w -e A=1 img:1 bash -c 'pip install x; cd sub && B=2 torchrun train.py -l 1'"
+    )
+    assert (values["container.image"], arguments, missed) == ("img:1", ("-l", "1"), ["pip install x"])
+    assert values["trainer.environment"] == {"A": "1", "B": "2"}
+    assert (
+        import_text("docker run -v /code:/w -w /w i bash -c 'torchrun a.py'", HERE).profile.trainer.script
+        == "/code/a.py"
+    )
+    assert imported("env A=1 B=2 torchrun train.py")[0]["trainer.environment"] == {"A": "1", "B": "2"}
+
+
+def test_a_secret_is_said_once_to_be_left_out():
+    secret = "hf_" + "abcdefgh" * 5
+    made = import_text(f"X={secret} torchrun train.py --hub {secret} --u https://a:b9c8d7e6@c/d --lr 1", HERE)
+    assert made.profile.trainer.arguments == ("--lr", "1")
+    assert [row.outcome for row in made.rows if row.words.startswith(("X=", "--hub", "--u"))] == ["not understood"] * 3
+
+
 def test_options_of_sbatch_are_read_from_pasted_lines():
     assert imported("#!/bin/bash\r#SBATCH --nodes=2\rtorchrun train.py\r")[0]["nodes.count"] == 2
 

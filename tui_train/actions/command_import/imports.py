@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePath
 
@@ -12,11 +12,12 @@ from tui_train.actions.command_import.arguments import import_arguments
 from tui_train.actions.command_import.shell import (
     MAX_TEXT_CHARACTERS,
     ShellCommand,
+    ShellText,
     Word,
     lines_as_typed,
     read_shell_text,
 )
-from tui_train.actions.command_import.table import Import, ImportTable
+from tui_train.actions.command_import.table import REASON_NOT_KEPT, Import, ImportTable
 from tui_train.actions.command_import.variables import import_variables
 from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.parse import MissingFile, Unparsable, read_file_to_parse
@@ -64,6 +65,7 @@ _PRESET_AND_LAUNCHER_BY_COMMAND = {
 _OWN_LOG_REASON = "a run goes on by itself, with its own log"
 _REASON_BY_PREFIX = {
     **dict.fromkeys(("nohup", "setsid", "exec", "time", "stdbuf", "unbuffer"), _OWN_LOG_REASON),
+    "sudo": "the plan starts all as you: docker takes those in its group",
     "srun": "the plan starts a task on each machine by itself",
 }
 _ENVIRONMENT_PREFIXES = frozenset({"uv", "poetry", "pdm", "pipenv", "pixi", "hatch", "conda", "micromamba"})
@@ -107,8 +109,15 @@ def import_text(text: str, folder: Path) -> Import:
     """Return what the lines of a shell mean that start a training in a folder; BadInput for none, or for several."""
     table = ImportTable(folder)
     shell = read_shell_text(text, folder)
-    command = _training_command(shell.commands)
+    _training_command(shell.commands)
     engines.import_sbatch_options(table, lines_as_typed(text))
+    _import_shell_text(table, shell, {})
+    return _finished(table)
+
+
+def _import_shell_text(table: ImportTable, shell: ShellText, environment: Mapping[str, Word]) -> None:
+    """Take the only command of a text that trains, and say of all others why they are not run."""
+    command = _training_command(shell.commands)
     for each in shell.commands:
         if each is not command:
             is_environment = PurePath(each.words[0].text).name in _ENVIRONMENT_COMMANDS
@@ -121,9 +130,8 @@ def import_text(text: str, folder: Path) -> Import:
         else:
             table.miss(f"{name}=…", "is neither exported nor used")
     table.folder = command.folder
-    _import_command(table, command.words, command.environment)
+    _import_command(table, command.words, {**environment, **command.environment})
     _import_redirections(table, command.rest)
-    return _finished(table)
 
 
 def _import_redirections(table: ImportTable, rest: Sequence[str]) -> None:
@@ -183,10 +191,19 @@ def _launch_rank(command: ShellCommand) -> int:
         return 2 * (names[1:2] == ["run"])
     if not _PYTHON_PATTERN.fullmatch(names[0]):
         return 0
-    if "-m" in names:
-        module = words[names.index("-m") + 1].text if names.index("-m") + 1 < len(words) else ""
-        return 2 * (module in _LAUNCHER_BY_MODULE or bool(_preset_of_module(module)))
-    return int(any(name.endswith(".py") for name in names[1:]))
+    _, program = _without_python_options(words[1:])
+    first, second, *_ = (*(word.text for word in program), "", "")
+    if first == "-m":
+        return 2 * (second in _LAUNCHER_BY_MODULE or bool(_preset_of_module(second)))
+    return int(first.endswith(".py"))
+
+
+def _without_python_options(words: Sequence[Word]) -> tuple[Sequence[Word], Sequence[Word]]:
+    """Return the options of Python itself, but -m and -c, and the words from its program on."""
+    end = 0
+    while end < len(words) and words[end].text.startswith("-") and words[end].text not in {"-m", "-c"}:
+        end += 2 if words[end].text in {"-W", "-X"} else 1
+    return words[:end], words[end:]
 
 
 def _without_prefixes(words: Sequence[Word]) -> tuple[list[tuple[str, ...]], Sequence[Word]]:
@@ -232,10 +249,7 @@ def _import_command(table: ImportTable, words: Sequence[Word], environment: dict
         raise BadInput("there is no command that trains", IMPORTABLE_TEXT)
     name = PurePath(words[0].text).name
     if name in {"docker", "podman"}:
-        for variable in environment:
-            table.miss(f"{variable}=…", "is not passed to the container")
-        inner, inner_environment = engines.import_container(table, words)
-        _import_command(table, inner, inner_environment)
+        _import_container(table, words, environment)
         return
     if name == "accelerate":
         words = (Word("accelerate launch"), *words[2:])
@@ -248,13 +262,27 @@ def _import_command(table: ImportTable, words: Sequence[Word], environment: dict
         _import_python(table, words, environment)
 
 
+def _import_container(table: ImportTable, words: Sequence[Word], environment: dict[str, Word]) -> None:
+    """Take what starts a container, and the command inside, also where a shell there reads it."""
+    for variable in environment:
+        table.miss(f"{variable}=…", "is not passed to the container")
+    inner, inner_environment = engines.import_container(table, words)
+    if len(inner) != 3 or PurePath(inner[0].text).name not in {"bash", "sh"} or inner[1].text not in {"-c", "-lc"}:
+        _import_command(table, inner, inner_environment)
+        return
+    lines = inner[2]
+    if lines.problem:
+        raise BadInput(f"what the container starts {lines.problem}", "Give the line with that put in.")
+    _import_shell_text(table, read_shell_text(lines.text, table.folder), inner_environment)
+
+
 def _import_python(table: ImportTable, words: Sequence[Word], environment: dict[str, Word]) -> None:
     """Take a command of Python: a launcher or a trainer as a module, or a script as one process."""
-    python, *rest = words
+    python, rest = words[0], words[1:]
     if "/" in python.text and not python.problem and table.profile.container.engine == "none":
         table.take(python.text, "trainer.python", python)
-    while rest and rest[0].text.startswith("-") and rest[0].text != "-m":
-        option = rest.pop(0).text
+    options, rest = _without_python_options(rest)
+    for option in (word.text for word in options):
         if option == "-u":
             table.replace(option, "the plan sets PYTHONUNBUFFERED")
         else:
@@ -362,7 +390,7 @@ def _finished(table: ImportTable) -> Import:
     """Return the import under a name, without what is surely a secret."""
     profile, secrets = profile_without_secrets(table.profile)
     for secret in secrets:
-        table.miss(secret.description, "looks like a secret, which no profile keeps: trainer.secrets passes a variable")
+        table.miss(secret.description, REASON_NOT_KEPT)
     name = chosen_or_derived_name(profile)
     name = _NAME_WITHOUT_FILES if name == UNNAMED_PROFILE_NAME else name
     return Import(fields.profile_with_value(profile, "name", name), (*table.rows,))

@@ -151,6 +151,8 @@ class _ShellReader:
         """Yield the command of a statement; none where it only sets variables or the folder."""
         raw_words = [*statement.raw_words]
         own: dict[str, Word] = {}
+        if raw_words[0] == "env" and len(raw_words) > 1 and _ASSIGNMENT_PATTERN.match(raw_words[1]):
+            del raw_words[0]
         while raw_words and (match := _ASSIGNMENT_PATTERN.match(raw_words[0])):
             own[match[1]] = self._word(raw_words.pop(0)[match.end() :])
         if not raw_words:

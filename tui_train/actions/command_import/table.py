@@ -8,12 +8,14 @@ from msgspec import Struct
 
 from tui_train.actions.command_import.shell import Word
 from tui_train.base.errors import BadInput
+from tui_train.base.secrets import find_possible_secret_arguments
 from tui_train.profile import fields, typed_lists
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN
 from tui_train.profile.types import Profile
 
 _ADDED_KEYS = frozenset({"communication.without", "trainer.secrets", "container.mounts", "slurm.options"})
 _KEYS_KNOWN_TO_SLURM = frozenset({"nodes.count", "nodes.address", "nodes.port", "hardware.processes"})
+REASON_NOT_KEPT = "looks like a secret, which no profile keeps: trainer.secrets passes a variable"
 Outcome = Literal["taken", "argument", "replaced", "not understood"]
 
 
@@ -77,6 +79,9 @@ class ImportTable:
         kept = tuple(words)
         for name in set(PLACEHOLDER_PATTERN.findall(" ".join(kept))) & KEY_BY_PLACEHOLDER.keys():
             self.miss(typed_lists.join_values(kept), f"{{{name}}} would be filled in: here it stands for the recipe's")
+            return
+        if any(found.certain for found in find_possible_secret_arguments(kept)):
+            self.miss(typed_lists.join_values(kept), REASON_NOT_KEPT)
             return
         all_arguments = (*self.profile.trainer.arguments, *kept)
         self.profile = fields.profile_with_value(self.profile, "trainer.arguments", all_arguments)

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from tui_train.actions.command_import.shell import Word
-from tui_train.actions.command_import.table import ImportTable
+from tui_train.actions.command_import.table import REASON_NOT_KEPT, ImportTable
+from tui_train.base.secrets import has_surely_secret_format
 from tui_train.checks.machine.ineffective_variables import VariableReaders, why_ineffective
 from tui_train.facts.machine.variable_problems import variable_problem
 from tui_train.profile import fields
@@ -34,6 +35,8 @@ def import_variables(table: ImportTable, variables: Mapping[str, Word]) -> None:
             _pass_by_name(table, name)
         elif word.problem:
             table.miss(f"{name}={word.text}", word.problem)
+        elif has_surely_secret_format(word.text):
+            table.miss(f"{name}=…", REASON_NOT_KEPT)
         else:
             by_bus = variables.get("CUDA_DEVICE_ORDER", Word("")).text == "PCI_BUS_ID"
             _import_variable(table, name, word.text, counted_as_nvidia_smi=by_bus)
