@@ -71,6 +71,13 @@ def test_words_are_those_of_bash(line, tmp_path):
     assert [word.text for word in command.words[1:]] == expected
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("piece", ["$a", "$name", "$", "$$", "$(a", "${a", "`", "\\\\"])
+def test_a_quote_that_is_not_closed_is_soon_refused(piece):
+    with pytest.raises(BadInput, match="not closed"):
+        read_shell_text(f'torchrun train.py "{piece * 1001}', HERE)
+
+
 @settings(max_examples=example_count(300))
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=12), min_size=1))
 def test_quoted_words_are_read_back(words):

@@ -14,8 +14,11 @@ from tui_train.base.text import visible
 from tui_train.profile.fields import is_secret_variable
 
 MAX_TEXT_CHARACTERS = 64_000
-_EXPANSION = r"\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`|\$\{[^}\n]{0,300}\}|\$\w+|\$[@*\#?$!-]"
-_WORD_PIECE = rf"""'[^']*'|\$'(?:[^'\\]|\\.)*'|"(?:[^"\\$`]|\\.|{_EXPANSION}|\$)*"|\\.|{_EXPANSION}|[^\s'"\\;&|<>()`]"""
+# Each text has one way to match, as a quote that is not closed has all tried: hence \b, and what follows a lone $.
+_EXPANSION = r"\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`|\$\{[^}\n]{0,300}\}|\$\w+\b|\$[@*\#?$!-]"
+_LONE_DOLLAR = r"\$(?![\w({@*\#?$!-])"
+_QUOTED = rf"""'[^']*'|\$'(?:[^'\\]|\\.)*'|"(?:[^"\\$`]|\\.|{_EXPANSION}|{_LONE_DOLLAR})*\""""
+_WORD_PIECE = rf"""{_QUOTED}|\\.|{_EXPANSION}|[^\s'"\\;&|<>()`]"""
 _TOKEN_PATTERN = re.compile(
     rf"(?P<space>[ \t\r]+|\\\r?\n)|(?P<comment>\#[^\n]*)"
     rf"|(?P<operator>\n|&&|\|\||;;|&>>?|<<<|\d?<<-?|\d?[<>]+&?\d?|\|&?|[;&()])|(?P<word>(?:{_WORD_PIECE})+)",
