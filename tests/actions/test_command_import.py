@@ -444,6 +444,8 @@ def test_what_starts_a_command_in_a_container_or_an_environment_is_read():
         import_text("docker run -v /code:/w -w /w i bash -c 'torchrun a.py'", HERE).profile.trainer.script
         == "/code/a.py"
     )
+    with pytest.raises(BadInput, match="another container"):
+        import_text(f"{'docker run a ' * 2000}python train.py", HERE)
     assert imported("env A=1 B=2 torchrun train.py")[0]["trainer.environment"] == {"A": "1", "B": "2"}
 
 

@@ -264,6 +264,8 @@ def _import_command(table: ImportTable, words: Sequence[Word], environment: dict
 
 def _import_container(table: ImportTable, words: Sequence[Word], environment: dict[str, Word]) -> None:
     """Take what starts a container, and the command inside, also where a shell there reads it."""
+    if table.profile.container.engine != "none":
+        raise BadInput("that container starts another container", "Give the command inside with one engine before it.")
     for variable in environment:
         table.miss(f"{variable}=…", "is not passed to the container")
     inner, inner_environment = engines.import_container(table, words)
