@@ -324,7 +324,7 @@ def test_a_stop_while_it_starts_is_heard(run, tmp_path):
     """nvidia-smi may take its time before the run reports itself."""
     patch_runner_module(
         run,
-        "launch.py",
+        "supervisor.py",
         "    training_cards.require_cards_present(",
         "    import time; time.sleep(3); training_cards.require_cards_present(",
     )

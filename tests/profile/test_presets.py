@@ -689,7 +689,7 @@ LOSSES = """
         asked = memory_child_request(ModelDimensions(**told), how)
         for loss in (memory_loss.trainer_loss, real):
             memory_loss.trainer_loss, usual = loss, memory_loss.trainer_loss
-            phases = memory_trace.trace(asked)["phases"]
+            phases = memory_trace.trace_memory(asked)["phases"]
             memory_loss.trainer_loss = usual
             way[loss.__name__] = [phases["forward"], phases["backward"]]
     print(json.dumps([ModelConfig().dtype, [[way["trainer_loss"], way["real"]] for way in ways]]))
