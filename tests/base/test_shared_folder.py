@@ -20,6 +20,7 @@ from tui_train.base.app_paths import connections_folder, runs_folder
 from tui_train.base.errors import CannotWrite
 from tui_train.channel import ssh
 from tui_train.runner.machines import receive
+from tui_train.runner.machines.ssh import login_control_path_pattern
 from tui_train.runner.run_folder import events, lock, lock_owner
 from tui_train.runner.system import safe_open
 from tui_train.runner.system.new_folder import _apply_umask
@@ -305,6 +306,11 @@ def test_a_full_disk_frees_nothing_behind_a_link(tmp_path, precious):
     with pytest.raises(OSError, match="directory"):
         journal.append("run_started")
     assert (precious / "reserve").exists()
+
+
+def test_a_connection_whose_socket_could_not_be_opened_is_not_named():
+    assert login_control_path_pattern({"HOME": "/home/ada"}) == "/home/ada/.cache/tui-train/ssh/%C"
+    assert login_control_path_pattern({"XDG_CACHE_HOME": f"/scratch/{'a' * 40}"}) == "none"
 
 
 def test_no_connection_is_shared_where_others_could_answer_it():

@@ -12,11 +12,9 @@ from tui_train.base.app_paths import connections_folder
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.files import read_regular_file
 from tui_train.base.text import visible
-from tui_train.runner.machines.ssh import SSH_OPTIONS
+from tui_train.runner.machines.ssh import MAX_SOCKET_FOLDER_BYTES, SSH_OPTIONS
 
 _HOST_NAME_PATTERN = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
-# A socket's path has at most 108 bytes; ssh adds a hash of 40 and, while it opens it, 17 more.
-_MAX_SOCKET_FOLDER_LENGTH = 45
 # Seconds for which a connection is kept after its last use: one that needs no questions, and one that somebody opened.
 _CONNECTION_KEPT_SECONDS, _LOGIN_KEPT_SECONDS = 60, 12 * 3600
 _LOCAL_ANSWER_SECONDS = 5.0
@@ -101,7 +99,7 @@ def _ssh_output(*words: str) -> bytes:
 def _connection_sharing_options(kept_seconds: int) -> tuple[str, ...]:
     """Return the options by which commands that follow each other share a connection, kept for some seconds."""
     folder = connections_folder()
-    if len(str(folder)) > _MAX_SOCKET_FOLDER_LENGTH:
+    if len(os.fsencode(folder)) > MAX_SOCKET_FOLDER_BYTES:
         return ()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

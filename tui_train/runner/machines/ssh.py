@@ -46,6 +46,8 @@ _ADVICE_BY_MESSAGE = (
     ("timed out", "The host does not answer: check the network, the VPN, and that it is on."),
     ("No space left on device", "Its disk is full, or that of the home folder there."),
 )
+# A socket's path has at most 108 bytes; ssh adds a hash of 40 and, while it opens it, 17 more.
+MAX_SOCKET_FOLDER_BYTES = 45
 _NO_PYTHON_PATTERN = re.compile(r"python3\W.*not found|not found: python3|unknown command:? '?python3", re.IGNORECASE)
 _NO_PYTHON_ADVICE = "Install python3 (3.8 or newer) on that host."
 
@@ -69,9 +71,13 @@ def remote_shell_line(command: Sequence[str]) -> str:
 
 
 def login_control_path_pattern(environment: Mapping[str, str]) -> str:
-    """Return what ssh takes as the connection that somebody opened to a host, if there is one: see `LOGIN_COMMAND`."""
+    """Return what ssh takes as the connection that somebody opened to a host, if there is one: see `LOGIN_COMMAND`.
+
+    It is "none" where no socket can have so long a path.
+    """
     cache = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or "~", ".cache")
-    return os.path.join(cache, "tui-train", "ssh", "%C")
+    folder = os.path.join(cache, "tui-train", "ssh")
+    return os.path.join(folder, "%C") if len(os.fsencode(folder)) <= MAX_SOCKET_FOLDER_BYTES else "none"
 
 
 def login_would_help(stderr: bytes) -> bool:
