@@ -5,7 +5,7 @@ import json
 
 
 def draw_pictures(python_with_pillow, folder):
-    """Draw red.png, blue.jpg and green.gif into a folder."""
+    """Draw red.png, blue.jpg, green.gif, grey16.png and what is damaged or odd into a folder."""
     import subprocess
 
     script = (
@@ -19,7 +19,12 @@ def draw_pictures(python_with_pillow, folder):
         "whole = (f / 'noise.jpg').read_bytes(); (f / 'cut.jpg').write_bytes(whole[:len(whole) // 2])\n"
         "Image.new('RGB', (2, 50)).save(f / 'thin.png'); Image.new('1', (10000, 9000)).save(f / 'huge.png')\n"
         "Image.new('1', (20000, 10000)).save(f / 'bomb.png')\n"
+        "Image.frombytes('I;16', (64, 64), b''.join((at * 16).to_bytes(2, 'little') for at in range(4096)))"
+        ".save(f / 'grey16.png')\n"
+        "Image.new('F', (64, 64), 0.5).save(f / 'real.tiff')\n"
     )
+    (folder / "drawn.png").parent.mkdir(parents=True, exist_ok=True)
+    (folder / "drawn.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 50 50\n%%EndComments\nshowpage\n")
     subprocess.run([str(python_with_pillow), "-c", script, str(folder)], check=True)
     (folder / "empty.png").touch()
     (folder / "text.png").write_text("no picture")

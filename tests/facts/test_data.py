@@ -719,3 +719,22 @@ def test_parquet(tmp_path):
     assert (found.format, found.usable, places(found)) == ("messages", 1, [("empty", 2), ("wrong", 3)])
     (tmp_path / "no.parquet").write_bytes(b"PAR1 it is not")
     assert places(probe_files(tmp_path / "no.parquet", python=TRL_PYTHON)) == [("unreadable", 0)]
+
+
+_LARGE_AFTER_SMALL_ROWS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import data_tally
+data_tally._MAX_SAMPLE_ROWS, data_tally._MAX_SAMPLE_BYTES = 100, 10_000
+tally = data_tally.FormatTally()
+for number in range(400):
+    tally.count_and_sample(data_tally.KeptRow("f", number, {}, 10 if number < 200 else 1000))
+print(sum(row.size for row in tally.sample), len(tally.sample))
+"""
+
+
+def test_large_rows_after_small_ones_keep_the_sample_small():
+    words = [sys.executable, "-c", _LARGE_AFTER_SMALL_ROWS, str(CHILD)]
+    kept, rows = map(int, subprocess.run(words, check=True, capture_output=True, text=True).stdout.split())
+    assert kept <= 10_000
+    assert rows

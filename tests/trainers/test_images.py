@@ -90,6 +90,8 @@ def damaged(pictures):
         (["pics/bomb.png"], "has more than 179 megapixels"),
         (["pics/empty.png"], "is empty"),
         (["pics/text.png"], "of no kind of image that Pillow reads"),
+        (["pics/drawn.png"], "is EPS, a program that draws: save it as PNG"),
+        (["pics/real.tiff"], "has 32 bits a pixel"),
         (["pics"], "is not a regular file"),
         (["/dev/zero"], "is not a regular file"),
         ([5], "is neither a path nor base64"),
@@ -139,13 +141,13 @@ def test_each_form_is_read_and_written_as_trl_takes_it(pictures, tmp_path):
 
 def test_each_damaged_row_is_named_with_its_reason(pictures):
     cases = [case for case in damaged(pictures) if case[0] is not None]
-    assert len(cases) == 30
+    assert len(cases) == 32
     data = write_rows(
         pictures.parent / "bad.jsonl", [row(["pics/red.png"]), *(row(each[0], *each[2:]) for each in cases)]
     )
     found = {}
-    for start in range(0, len(cases), 15):  # twenty of a kind are named
-        part = [row(["pics/red.png"]), *(row(each[0], *each[2:]) for each in cases[start : start + 15])]
+    for start in range(0, len(cases), 16):  # twenty of a kind are named
+        part = [row(["pics/red.png"]), *(row(each[0], *each[2:]) for each in cases[start : start + 16])]
         seen = looked_at(write_rows(pictures.parent / f"bad{start}.jsonl", part))
         assert seen.usable == 1
         found |= {start + problem.line - 2: problem.why for problem in seen.problems}
@@ -178,6 +180,29 @@ def test_images_of_too_many_pixels_are_made_smaller(pictures, tmp_path):
     made = write_rows(tmp_path / "again.jsonl", read_rows(tmp_path / "data/train.jsonl"))
     image = looked_at(made).samples[0].images[0]
     assert (image.width, image.height) == (51, 38)
+
+
+def test_sixteen_bits_become_eight(pictures, tmp_path):
+    data = write_rows(pictures.parent / "deep.jsonl", [row(["pics/grey16.png"])])
+    shown = looked_at(data).samples[0].images[0].thumbnail
+    run_prepare_data(tmp_path / "data", data, python=TRL_PYTHON)
+    again = looked_at(write_rows(tmp_path / "again.jsonl", read_rows(tmp_path / "data/train.jsonl")))
+    for lines in (shown, again.samples[0].images[0].thumbnail):
+        assert int(lines[0][:2], 16) < 20
+        assert 100 < int(lines[len(lines) // 2][:2], 16) < 150
+        assert int(lines[-1][-2:], 16) > 235
+
+
+def test_large_images_end_reading_in_time(pictures, tmp_path):
+    script = (
+        "import sys; from PIL import Image\n"
+        "for at in range(12): Image.effect_noise((3000, 2000), 90).save(f'{sys.argv[1]}/{at}.png', compress_level=1)"
+    )
+    subprocess.run([TRL_PYTHON, "-c", script, str(tmp_path)], check=True)
+    data = write_rows(tmp_path / "large.jsonl", [row([f"{at}.png"]) for at in range(12)])
+    seen = looked_at(data, seconds=0)
+    assert not seen.all_read
+    assert seen.rows < 12
 
 
 def test_a_model_that_reads_text_only_is_refused(pictures, tmp_path):

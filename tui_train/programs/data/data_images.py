@@ -22,6 +22,8 @@ _MAX_PIXELS = 89_478_485
 # A side of one or three pixels would be taken for the colours.
 _MIN_SIDE_PIXELS = 4
 _PLAIN_FORMATS_AND_MODES = frozenset((("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "RGB"), ("PNG", "L"), ("PNG", "RGBA")))
+_MODES_OF_16_BITS, _MODES_OF_32_BITS = ("I;16", "I;16B", "I;16L", "I;16N"), ("I", "F")
+_PNG_DEPTH_OFFSET = 24
 _EXIF_ORIENTATION, _SIDEWAYS_ORIENTATIONS = 0x0112, (5, 6, 7, 8)
 _MAX_IMAGES_REMEMBERED = 500_000
 _THUMBNAIL_COLUMNS, _THUMBNAIL_ROWS = 32, 24
@@ -190,7 +192,8 @@ def _decoded_look(data: bytes) -> ImageLook:
             with Image.open(io.BytesIO(data)) as image:
                 width, height = image.size
                 # torchvision, which reads it for a processor, decodes no other kinds alike.
-                plain = (image.format, image.mode) in _PLAIN_FORMATS_AND_MODES
+                plain = (image.format, image.mode) in _PLAIN_FORMATS_AND_MODES and not _has_16_bits(image, data)
+                _refuse_kind(image)
                 if image.getexif().get(_EXIF_ORIENTATION, 1) in _SIDEWAYS_ORIENTATIONS:
                     width, height = height, width
                 _refuse_size(width, height)
@@ -207,6 +210,20 @@ def _decoded_look(data: bytes) -> ImageLook:
     except Exception as error:  # noqa: BLE001 - each decoder has errors of its own
         raise rows.UnreadableError(f"is damaged: {str(error) or type(error).__name__}"[:200]) from None
     return ImageLook("", width, height, len(data), plain)
+
+
+def _has_16_bits(image: Any, data: bytes) -> bool:
+    # Of colours Pillow's mode does not tell it; Pillow before 11 opens a grey PNG of 16 bits as `I`.
+    deep_png = image.format == "PNG" and data[_PNG_DEPTH_OFFSET] == 16
+    return deep_png or image.mode in _MODES_OF_16_BITS
+
+
+def _refuse_kind(image: Any) -> None:
+    if image.format == "EPS":
+        # Pillow runs Ghostscript for it, on a program that came with the data.
+        raise rows.UnreadableError("is EPS, a program that draws: save it as PNG")
+    if image.mode in _MODES_OF_32_BITS and image.format != "PNG":
+        raise rows.UnreadableError("has 32 bits a pixel, of which none says what is white: save it with 8 or 16")
 
 
 def _refuse_size(width: int, height: int) -> None:
@@ -322,10 +339,17 @@ def _rewritten_image(source: str, size: tuple[int, int], *, smaller: bool) -> st
     from PIL import Image, ImageOps
 
     with Image.open(io.BytesIO(_image_bytes(source))) as image:
-        upright = ImageOps.exif_transpose(image).convert("RGB")
+        upright = _in_8_bit_colours(ImageOps.exif_transpose(image))
     written, kind = io.BytesIO(), "JPEG" if smaller else "PNG"
     (upright.resize(size, Image.Resampling.LANCZOS) if smaller else upright).save(written, kind, quality=95)
     return f"data:image/{kind.lower()};base64," + base64.b64encode(written.getvalue()).decode()
+
+
+def _in_8_bit_colours(image: Any) -> Any:
+    if image.mode in (*_MODES_OF_16_BITS, "I"):
+        # Pillow's own would make all white that is brighter than 255 of 65535.
+        image = image.convert("I").point(lambda value: value * (1 / 257)).convert("L")
+    return image.convert("RGB")
 
 
 def described_images(row: _Row) -> list[dict[str, Any]]:
@@ -347,7 +371,7 @@ def _described_image(source: str) -> dict[str, Any]:
         from PIL import Image, ImageOps
 
         with Image.open(io.BytesIO(_image_bytes(source))) as image:
-            small = ImageOps.exif_transpose(image).convert("RGB")
+            small = _in_8_bit_colours(ImageOps.exif_transpose(image))
         small.thumbnail((_THUMBNAIL_COLUMNS, _THUMBNAIL_ROWS))
         shown["thumbnail"] = [small.crop((0, top, small.width, top + 1)).tobytes().hex() for top in range(small.height)]
     except Exception:  # noqa: BLE001 - it is shown in words then

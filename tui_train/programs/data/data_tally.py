@@ -27,11 +27,12 @@ _SORTED_JSON_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, defa
 
 
 class KeptRow(NamedTuple):
-    """A row as TRL takes it, with where it lies."""
+    """A row as TRL takes it, with where it lies, and about how many bytes it takes."""
 
     file: str
     line: int
     value: dict[str, Any]
+    size: int = 0
 
 
 class ProblemTally:
@@ -81,7 +82,7 @@ class FormatTally:
         count = len(value.get("images") or ())
         self.image_rows, self.image_count = self.image_rows + bool(count), self.image_count + count
 
-    def count_and_sample(self, row: KeptRow, size: int) -> None:
+    def count_and_sample(self, row: KeptRow) -> None:
         """Count a usable row, and keep it as any other with the same chance."""
         self.usable += 1
         self.files[row.file] += 1
@@ -89,14 +90,15 @@ class FormatTally:
             self.first.append(row)
         if len(self.sample) < self._most:
             self.sample.append(row)
-            self._bytes += size
+            self._bytes += row.size
         elif (at := self._random.randrange(self.usable)) < self._most:
+            self._bytes += row.size - self.sample[at].size
             self.sample[at] = row
-        if self._bytes > _MAX_SAMPLE_BYTES and len(self.sample) > 1:
+        while self._bytes > _MAX_SAMPLE_BYTES and len(self.sample) > 1:
             self._random.shuffle(self.sample)
             self._most = len(self.sample) // 2
             del self.sample[self._most :]
-            self._bytes //= 2
+            self._bytes = sum(kept.size for kept in self.sample)
 
 
 class RowTally:
@@ -149,7 +151,8 @@ class RowTally:
             tally.conversions["the rows lie in a list inside an object"] += 1
         tally.count_images(value)
         tally.desirable += row.value.get("label") is True
-        tally.count_and_sample(KeptRow(row.file, row.line, tally.part_that_model_reads(value, name)), len(text))
+        read = tally.part_that_model_reads(value, name)
+        tally.count_and_sample(KeptRow(row.file, row.line, read, len(text)))
 
     def _count_if_duplicate(self, row: DataRow, text: bytes) -> None:
         if len(self._digests) >= _MAX_ROW_DIGESTS:
