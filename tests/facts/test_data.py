@@ -738,3 +738,17 @@ def test_large_rows_after_small_ones_keep_the_sample_small():
     kept, rows = map(int, subprocess.run(words, check=True, capture_output=True, text=True).stdout.split())
     assert kept <= 10_000
     assert rows
+
+
+@needs_trl
+def test_a_broken_torchvision_is_named_and_no_other_library(tmp_path, monkeypatch):
+    (tmp_path / "torchvision-0.28.0.dist-info").mkdir()
+    (tmp_path / "torchvision-0.28.0.dist-info/METADATA").write_text("Name: torchvision\nVersion: 0.28.0\n")
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision/__init__.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    model = tmp_path / "model"
+    subprocess.run([TRL_PYTHON, str(SCRIPTS / "vision_model.py"), str(model), "llava"], check=True, capture_output=True)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    data = write_rows(tmp_path / "d.jsonl", [ROW_BY_FORMAT["messages"]])
+    said = probe_data(TRL_PYTHON, DataQuestion(files=(str(data),), model=str(model))).tokenizer
+    assert said == "its torchvision does not belong to its torch (operator torchvision::nms does not exist)"

@@ -312,6 +312,7 @@ def test_a_checkpoint_that_is_named_is_the_result(run_with_checkpoints):
         told = run_cli("result", f"{run_with_checkpoints.path}{reference}").stdout
         assert words in told
         assert (f"output/checkpoint-{reference[1:]}" in told) == bool(reference)
+        assert f"tui-train try {run_with_checkpoints.name}{reference}\n" in told
     words = (
         "evaluate",
         f"{run_with_checkpoints.path}/",
@@ -323,6 +324,8 @@ def test_a_checkpoint_that_is_named_is_the_result(run_with_checkpoints):
     refused = run_cli("try", f"{run_with_checkpoints.path}@7", "--prompt", "a", code=66).stderr
     assert "no complete checkpoint of step 7" in refused
     assert "run@5, run@10" in refused
+    for command in ("logs", "metrics", "resume"):
+        assert "@5 is a checkpoint" in run_cli(command, f"{run_with_checkpoints.path}@5", code=66).stderr
 
 
 @pytest.mark.whole

@@ -249,6 +249,8 @@ def find_run(reference: str, *, by_profile: bool = True) -> RunFolder:
         folder = expand_home(reference).absolute()
         if is_run_folder(folder):
             return RunFolder(folder)
+        if (named := _run_name_and_step(str(folder))) and is_run_folder(Path(named[0])):
+            raise _not_a_whole_run(reference, named[0])
         raise NotFound(
             f"{visible(str(folder))} is not a run folder: it has no {LAUNCH_SCRIPT_FILE_NAME}", "See `tui-train runs`."
         )
@@ -271,15 +273,31 @@ def find_run(reference: str, *, by_profile: bool = True) -> RunFolder:
         and (newest := next((run for run in every_run if _is_run_of_profile(run, reference)), None))
     ):
         return newest
+    named = _run_name_and_step(reference)
+    if named and any(named[0] == "last" or run.name.startswith(named[0]) for run in every_run):
+        raise _not_a_whole_run(reference, named[0])
     raise NotFound(f"there is no run {visible(reference)}", "See `tui-train runs`.")
 
 
 def find_run_with_result(reference: str) -> RunFolder:
     """Return a run as find_run does; `RUN@STEP` is the run whose result is its checkpoint of that step."""
+    named = _run_name_and_step(reference)
+    return structs.replace(find_run(named[0]), checkpoint=named[1]) if named else find_run(reference)
+
+
+def _not_a_whole_run(reference: str, run: str) -> NotFound:
+    return NotFound(
+        f"{visible(reference)} is a checkpoint, and this takes a whole run",
+        f"Name the run: {visible(run)}. try, result, evaluate, merge, export-model and publish take checkpoints.",
+    )
+
+
+def _run_name_and_step(reference: str) -> tuple[str, int] | None:
+    """Return what `RUN@STEP` names; None for a reference of another form."""
     name, _, step = reference.rpartition("@")
-    if not (name and step.isascii() and step.isdigit() and len(step) <= _MAX_STEP_DIGITS and int(step)):
-        return find_run(reference)
-    return structs.replace(find_run(name), checkpoint=int(step))
+    if name and step.isascii() and step.isdigit() and len(step) <= _MAX_STEP_DIGITS and int(step):
+        return name, int(step)
+    return None
 
 
 def _is_run_of_profile(run: RunFolder, profile: str) -> bool:

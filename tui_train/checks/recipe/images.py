@@ -28,7 +28,8 @@ def images_that_cannot_be_trained_on(setup: Setup) -> Iterator[Finding]:
         yield error(
             "trainer.python",
             f"the images cannot be read as {named} reads them: {images.problem}",
-            "Install it in the Python that trains, in the version that its torch needs (trainer.python).",
+            "Install what is named in the Python that trains (trainer.python): torchvision in the version and build "
+            "that belong to its torch.",
         )
     if not images.checked:
         yield error(

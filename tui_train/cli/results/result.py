@@ -86,7 +86,7 @@ def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
     for served in serve_commands(run_result):
         yield served.server, visible(served.command) or served.why
     if weights and not weights.problem:
-        name = visible(run_result.run)
+        name = visible(run_result.run) + (f"@{run_result.step}" if run_result.source == "chosen" else "")
         needs_tokenizer = "needs a tokenizer beside it: give the Trainer processing_class, or copy one there"
         yield "try", needs_tokenizer if run_result.lacks_tokenizer else f"tui-train try {name}"
         if weights.kind == "adapter":

@@ -148,7 +148,7 @@ def _file_size_or_zero(path: str) -> int:
 def _why_no_tokenizer(model: str, error: Exception) -> dict[str, Any]:
     """Return why a tokenizer was not loaded, and whether the model's folder holds none."""
     if isinstance(error, ImportError):
-        return {"tokenizer": "this Python has no transformers"}
+        return {"tokenizer": template.missing_library(error)}
     is_folder, why = Path(model).is_dir(), template.first_line_of_error(error)
     if is_folder and not template.has_tokenizer_file(model):
         return {"tokenizer": "it has none", "tokenizer_is_missing": True}

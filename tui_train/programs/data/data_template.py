@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,10 +93,23 @@ def max_tokens_of_model(tokenizer: Any, model: str, revision: str = "") -> int:
 
 
 def missing_library(error: ImportError) -> str:
-    """Return which library is missing, in words with the command that installs it."""
+    """Return which library is missing, in words with the command that installs it, or that torchvision is broken."""
+    if broken := _why_torchvision_is_broken():
+        return broken
     text = str(error).lower()
     name = next((name for name in ("torchvision", "pillow", "transformers") if name in text), "")
     return f"this Python has no {name}: pip install {name}" if name else first_line_of_error(error)
+
+
+def _why_torchvision_is_broken() -> str:
+    # transformers imports it wherever it is installed, and then names a module of its own that failed.
+    if find_spec("torchvision") is None:
+        return ""
+    try:
+        import torchvision  # noqa: F401 - only tried
+    except Exception as error:  # noqa: BLE001 - one for another torch fails in many ways
+        return f"its torchvision does not belong to its torch ({first_line_of_error(error)})"
+    return ""
 
 
 def first_line_of_error(error: Exception) -> str:
