@@ -191,8 +191,9 @@ class ChatTemplate:
         try:
             self._tokenizer = template.load_tokenizer(self.model, self.revision, self.own_template)
         except Exception as error:  # noqa: BLE001 - whatever keeps it from loading, TRL says it too
-            missing = isinstance(error, ImportError)
-            why = template.missing_library(error) if missing else template.first_line_of_error(error)
+            why = template.first_line_of_error(error)
+            if isinstance(error, ImportError):
+                why = template.missing_library(error)
             print_data_line(f"the chat template is not checked: {why}")
             return False
         if not self._tokenizer.chat_template:

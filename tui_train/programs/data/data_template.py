@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,7 +107,7 @@ def _why_torchvision_is_broken() -> str:
     if find_spec("torchvision") is None:
         return ""
     try:
-        import torchvision  # noqa: F401 - only tried
+        import_module("torchvision")
     except Exception as error:  # noqa: BLE001 - one for another torch fails in many ways
         return f"its torchvision does not belong to its torch ({first_line_of_error(error)})"
     return ""
