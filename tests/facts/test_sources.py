@@ -339,6 +339,8 @@ def test_arguments_of_a_preset_that_the_script_does_not_take_are_told_before_it_
         ("import argparse, torch\nfrom tqdm import tqdm\nmodel = torch.nn.Linear(1, 1)\n", True),
         ("import torch\ntorch.distributed.init_process_group()\n", False),
         ("import torch\nfrom torch.distributed import fsdp\n", False),
+        ("import torch.distributed as dist\ndist.init_process_group('gloo')\n", False),
+        ("import torch\nfrom torch.nn.parallel import DistributedDataParallel as DDP\nmodel = DDP(model)\n", False),
         ("import torch\nmodel = torch.nn.DataParallel(model)\n", False),
         ("import torch, os\nrank = os.environ.get('RANK')\n", False),
         ("import torch\nhead = torch.nn.Linear(1, 1).to('cuda:0')\n", True),

@@ -96,6 +96,7 @@ def test_the_model_s_files_arrive_byte_for_byte_and_nothing_else(hub, adapter_ru
     assert (card.data.base_model, card.data.license, card.data.library_name) == ("org/base", "apache-2.0", "peft")
     assert "| Training loss | 2.000 last (step 20), 1.500 best (step 10) |" in card.text
     assert "| Seed | 42 (default) |" in card.text
+    assert "Sequence length" not in card.text, "the plan chose it by the data"
     assert str(adapter_run.path) not in str(card)
     assert repo.files["README.md"].decode() in told.stdout
 

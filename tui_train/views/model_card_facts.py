@@ -37,6 +37,8 @@ _PIPELINE_BY_TASK = {
 _ALWAYS_SHOWN_KEYS = (
     "recipe.learning_rate", "recipe.global_batch", "recipe.sequence_length", "recipe.precision", "recipe.seed",
 )  # fmt: skip
+# Not chosen, these follow from the data and the model as the plan found them: a default of ours would be untrue.
+_KEYS_SET_BY_DATA_OR_MODEL = frozenset({"recipe.sequence_length", "recipe.precision"})
 _SHOWN_SECTIONS = ("recipe", "finetune", "data", "nemo")
 _SHOWN_KINDS = frozenset({"choice", "integer", "integers", "number", "numbers", "switch", "names"})
 _NOT_SHOWN_VALUES = frozenset({"", "not used", SCRIPT_OWN_VALUE_SOURCE_TEXT, "the trainer's own"})
@@ -163,6 +165,8 @@ def _labelled_settings(run: RunFolder, profile: Profile) -> Iterator[tuple[str, 
     for key, row in fields.FIELDS.items():
         is_shown = key.partition(".")[0] in _SHOWN_SECTIONS and row.kind in _SHOWN_KINDS
         if not is_shown or not (key in chosen or key in _ALWAYS_SHOWN_KEYS or key in (edits or {})):
+            continue
+        if key in _KEYS_SET_BY_DATA_OR_MODEL and in_force[key].is_default and key not in (edits or {}):
             continue
         value = str(edits[key]) if edits and key in edits else in_force[key].text
         if value not in _NOT_SHOWN_VALUES and "/" not in value:

@@ -16,6 +16,7 @@ _LIBRARIES_WITHOUT_PROCESS_GROUP = frozenset(sys.stdlib_module_names) | {
     "PIL", "click", "cv2", "fire", "matplotlib", "numpy", "pandas", "scipy", "sklearn", "tensorboard", "tokenizers",
     "torch", "torchaudio", "torchmetrics", "torchvision", "tqdm", "typer", "wandb", "yaml",
 }  # fmt: skip
+_WORDS_OF_GROUPS = ("distributed", "parallel", "process_group")
 _LATER_GPU_PATTERN = re.compile(r"cuda:0*[1-9]\d*")
 _NODES_THAT_MAY_NOT_RUN = (
     ast.Try, ast.IfExp, ast.BoolOp, ast.While, *FUNCTION_NODES, ast.Lambda, ast.ClassDef
@@ -28,7 +29,9 @@ def surely_makes_no_process_group(modules: Sequence[ScriptModule]) -> bool:
     imported = {name.partition(".")[0] for module in modules for name in _imported_modules(module)}
     own = {module.file.removesuffix(".py").partition("/")[0] for module in modules}
     texts = {node.value for module in modules for node in module.nodes if isinstance(node, ast.Constant)}
-    groups = any("distributed" in name or "parallel" in name for name in names) or not texts.isdisjoint(_RANK_VARIABLES)
+    # An alias hides what is imported: `import torch.distributed as dist`.
+    names |= {word.lower() for module in modules for word in _imported_words(module)}
+    groups = any(word in name for name in names for word in _WORDS_OF_GROUPS) or not texts.isdisjoint(_RANK_VARIABLES)
     # One process that spreads its layers over GPUs itself needs all of them.
     spreads = any(isinstance(text, str) and _LATER_GPU_PATTERN.fullmatch(text) for text in texts) or any(
         any(module.calls("device_count")) for module in modules
@@ -41,8 +44,14 @@ def _imported_modules(module: ScriptModule) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            # Of torch a part may be a group's.
-            yield node.module if node.module and not node.module.startswith("torch.distributed") else "torch_group"
+            yield node.module or ""
+
+
+def _imported_words(module: ScriptModule) -> Iterator[str]:
+    """Yield the modules that are imported, and what is imported from them."""
+    for node in module.nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (getattr(node, "module", None) or "", *(each.name for each in node.names))
 
 
 def first_required_rank_line_and_name(nodes: Sequence[ast.AST]) -> tuple[int, str]:
