@@ -362,9 +362,9 @@ def test_an_agent_that_reads_only_spec_runs_breaks_mends_and_diagnoses(tmp_path)
     (error,) = [each for each in found["findings"] if each["level"] == "error"]
     refused = agent.call(demo, *agent.edits(demo, broken), code=65)
     assert refused["findings"][0]["message"] == error["message"]
-    mended = broken | {key: str(value) for key, value in error["change"]["edits"]}
-    assert agent.call(plan, demo["name"], *agent.edits(plan, mended))["plan"]
-    second = agent.call(demo, *agent.edits(demo, mended))
+    fixed = broken | {key: str(value) for key, value in error["change"]["edits"]}
+    assert agent.call(plan, demo["name"], *agent.edits(plan, fixed))["plan"]
+    second = agent.call(demo, *agent.edits(demo, fixed))
 
     states = {each["run"]: each["state"] for each in agent.call(agent.command(answer="RunAnswer"))}
     assert {states[first["starts"][0]], states[second["starts"][0]]} == {"finished"}

@@ -157,7 +157,7 @@ def saved_profile_names() -> tuple[str, ...]:
 
 
 def save_profile(profile: Profile, *, overwrite: bool = False) -> Path:
-    """Save a profile under its name; CannotWrite if it stands already, else as `require_savable_profile`."""
+    """Save a profile under its name; CannotWrite if there is one, else as `require_savable_profile`."""
     require_savable_profile(profile)
     return _write_profile(profile, profile_to_toml(store_webhook_of_profile(profile)), overwrite=overwrite)
 

@@ -97,7 +97,7 @@ def _told_model(model: Any, tokenizer: Any, side: str, messages: MessagePipe) ->
         def generate_until(self, requests: list[Any], **how: Any) -> list[Any]:
             return self._answer(super().generate_until, requests, **how)
 
-    # Of "auto", lm-eval tries sizes anew for each call.
+    # Of "auto", lm-eval tries sizes again for each call.
     batch = 1 if model.device.type == "cpu" else _BATCH_ON_CARDS
     return ToldModel(pretrained=model, tokenizer=tokenizer, batch_size=batch)
 
