@@ -112,7 +112,7 @@ def _tally_rows_within_limits(question: dict[str, Any], tally: RowTally) -> tupl
         _report_file_being_read(path)
         try:
             for row in rows.read_rows(path):
-                if tally.rows >= question["rows"] or time.monotonic() > ends:
+                if tally.rows >= question["rows"] or (tally.rows and time.monotonic() > ends):
                     return files, False
                 tally.add(row)
                 file |= {"rows": file["rows"] + 1, "done": row.done}
