@@ -19,6 +19,7 @@ from support import SCRIPTS, facts, living_run_pids, run_cli, sample, wait_until
 from screens.run.run_end import explain_run_end
 from tui_train import __main__, __version__, wizard
 from tui_train.cli import app as cli
+from tui_train.cli.group import COMMAND_BY_WORD
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import run_and_resume, watch
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
@@ -100,6 +101,9 @@ def test_version_and_help():
     ("arguments", "what", "remedy"),
     [
         (["plann"], "no such command 'plann'", "Did you mean plan? `tui-train --help`"),
+        (["list"], "no such command 'list'", "Did you mean runs? `tui-train --help`"),
+        (["start", "x"], "no such command 'start'", "Did you mean run? `tui-train --help`"),
+        (["env", "ls"], "no such command 'ls'", "Did you mean list? `tui-train env --help`"),
         (["plan", "--jsn", "x"], "no such option '--jsn'", "Did you mean --json? `tui-train plan --help`"),
         (["plan", "a", "b"], "got unexpected extra argument (b)", "`tui-train plan --help`"),
         (["run"], "missing argument 'PROFILE'", "`tui-train run --help`"),
@@ -111,6 +115,11 @@ def test_wrong_usage_is_told_as_every_error(arguments, what, remedy):
     first, second = refused(*arguments, code=64).splitlines()
     assert first.startswith(f"tui-train: {what}")
     assert second.startswith(f"  {remedy}")
+
+
+def test_each_word_of_other_tools_means_a_command_and_is_none_itself():
+    assert {*COMMAND_BY_WORD.values()} <= cli.cli.commands.keys()
+    assert not COMMAND_BY_WORD.keys() & cli.cli.commands.keys()
 
 
 def test_the_wizard_needs_a_terminal():

@@ -39,6 +39,23 @@ MEANING_BY_EXIT_CODE = {
 CHANGE_VERBS = ("writes", "removes", "starts", "stops", "sends")
 # Under these names a command's context knows how it was called.
 DRY_RUN_KEY, JSON_KEY = "tui_train.dry_run", "tui_train.json"
+# Words that other tools have for what a command does here.
+_WORDS_BY_COMMAND = {
+    "attach": "open view watch",
+    "env": "envs install venv",
+    "export-model": "convert gguf quantize",
+    "facts": "gpus info",
+    "fetch": "download pull",
+    "logs": "log tail",
+    "new": "create init",
+    "publish": "push upload",
+    "resume": "continue restart",
+    "run": "launch start submit train",
+    "runs": "history jobs list ls ps show status",
+    "stop": "abort cancel end kill",
+    "try": "chat",
+}
+COMMAND_BY_WORD = {word: command for command, words in _WORDS_BY_COMMAND.items() for word in words.split()}
 # What changes something, and has no answer of its own, answers that.
 _CHANGES_ANSWER = "tui_train.cli.answers:Changes"
 
@@ -325,4 +342,6 @@ def _nearest_known_word(error: click.UsageError) -> str:
         key = most_similar_key(error.option_name.lstrip("-"))
         if key and any("--set" in parameter.opts for parameter in error.ctx.command.params):
             return f"--set {key}=VALUE"
-    return next(iter(getattr(error, "possibilities", None) or ()), "")
+    unknown_command = getattr(error, "command_name", "") if error.ctx and error.ctx.command is cli else ""
+    command = COMMAND_BY_WORD.get(unknown_command.lower(), "")
+    return command or next(iter(getattr(error, "possibilities", None) or ()), "")
