@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .widgets.jump import JumpTarget
 
 # Of the screens that have several panels between which the cursor can go.
-JUMP_BINDING = Binding("ctrl+o", "jump", "Jump", key_display="^o")
+JUMP_BINDING = Binding("ctrl+o", "jump", "Jump")
 
 
 class WizardScreen(Screen[None]):

@@ -314,6 +314,8 @@ class Wizard(DiscoveryApp):
     def _open_comparison(self, event: CompareRuns) -> None:
         from ..compare import CompareScreen
 
+        if not isinstance(self.screen, HomeScreen):
+            self._put_home_cursor_on_run(event.runs[-1])  # of those that were started together
         self._leave_steps()
         if not isinstance(self.screen, CompareScreen):
             self._push_with_shared_values(CompareScreen(event.runs))
@@ -353,8 +355,14 @@ class Wizard(DiscoveryApp):
         """Show a run, unless it is shown already."""
         from ..run.screen import RunScreen
 
+        self._put_home_cursor_on_run(run)
         if not self._go_back_to_screen(lambda screen: isinstance(screen, RunScreen) and screen.run.path == run.path):
             self._push_with_shared_values(RunScreen(run))
+
+    def _put_home_cursor_on_run(self, run: "RunFolder") -> None:
+        for home in self.screen_stack:
+            if isinstance(home, HomeScreen):
+                home.go_to_run(run)
 
     def _push_with_shared_values(self, screen: Screen[None]) -> None:
         self.assign_shared_values(screen)
@@ -523,7 +531,9 @@ class Wizard(DiscoveryApp):
         if binding.key == "enter":
             return "Enter"
         shown = super().get_key_display(binding)
-        return shown.capitalize() if len(shown) > 1 and not shown.startswith("^") else shown
+        if shown.startswith("^"):
+            return f"Ctrl+{shown[1:].upper()}"
+        return shown.capitalize() if len(shown) > 1 else shown
 
     def action_command_palette(self) -> None:
         """Open the palette, unless it is open."""

@@ -174,6 +174,8 @@ on each panel and group, which goes there, q quit."""
     def on_screen_resume(self) -> None:
         """Read again when the screen is shown again."""
         self.watch_facts()
+        if self._next_cursor:
+            self._show_list()
         self.refresh_list()
 
     def _draw_first_picture(self) -> None:
@@ -227,10 +229,12 @@ on each panel and group, which goes there, q quit."""
     def _show_contents(self, event: HomeContentsRead) -> None:
         was_empty = not (self.state.runs or self.state.profiles)
         self.state.update(event.runs, event.profiles, event.draft)
+        wanted = self._next_cursor
         self._show_list()
         if was_empty and (self.state.runs or self.state.profiles):
             # The live or newest run, wherever the cursor was among the ways to begin.
-            self.row_list.action_go_to_end(-1)
+            if self.row_list.cursor != wanted:
+                self.row_list.action_go_to_end(-1)
             self.refresh_list()  # the causes of the failures that are in sight now
         self._draw_first_picture()
 
@@ -257,6 +261,10 @@ on each panel and group, which goes there, q quit."""
         self._next_cursor = self._next_cursor if self.row_list.cursor != self._next_cursor else ""
         self.query_one(FilterLine).show_count(listed_counts_text(self.state, listed))
         self._show_hint_and_details()
+
+    def go_to_run(self, run: "RunFolder") -> None:
+        """Put the cursor on a run as soon as it is listed."""
+        self._next_cursor = f"run:{run.path}"
 
     def watch_facts(self) -> None:
         """Show which machine this is, while the screen is shown."""

@@ -28,7 +28,7 @@ _MAX_TEXT_WIDTH = 26  # cells of what a key does
 _MIN_FIX_TEXT_WIDTH = 14  # of what F2 does, in less it has the words of its binding
 _MAX_SHORT_TEXT_CHARACTERS = 12  # characters that are never more cells than that
 _WIDEST_HIDDEN_KEYS_TEXT = ", +10 keys"
-_MENU_BINDING = Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p")
+_MENU_BINDING = Binding("ctrl+p", "app.command_palette", "Menu")
 
 
 class KeyBar(Widget):

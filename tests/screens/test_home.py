@@ -296,6 +296,22 @@ async def test_what_cannot_be_opened_is_at_hand_with_the_reason(rows):
         assert isinstance(pilot.app.screen, HomeScreen)
 
 
+async def test_a_pasted_path_that_is_missing_is_refused_at_once_with_what_is_near(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/chats.jsonl").touch()
+    near = {"data/chat.jsonl": "data/chats.jsonl", "dta/chats.jsonl": "data/chats.jsonl", "data/sub/x.jsonl": "data/"}
+    async with open_wizard(size=(120, 40)) as pilot:
+        for pasted, there in near.items():
+            await paste(pilot, pasted)
+            await wait_for_text(pilot, f"✗ There is no file or folder {pasted}, but there is")
+            assert f"{there}. Check" in " ".join(screen_text(pilot).split())
+            await press_keys("escape")(pilot)
+        await paste(pilot, "python trian.py")
+        await wait_for_text(pilot, "not there, but")
+        await press_keys("escape")(pilot)
+
+
 async def test_a_pasted_command_is_taken_only_after_its_table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = "export ACCELERATE_USE_GLOO=1\rtorchrun --nproc_per_node=2 \\\r  train.py --lr $LR --x 1"

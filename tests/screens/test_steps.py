@@ -149,7 +149,7 @@ async def test_a_path_that_is_being_typed_is_not_called_wrong(machine, tmp_path,
         assert "✗ Enter goes on once this is fixed." in screen_text(pilot)
         await press_keys("i", "down")(pilot)
         assert "does not exist" in screen_text(pilot)
-        await press_keys("up", *"n.py")(pilot)
+        await press_keys("up", "end", *"n.py")(pilot)
         await press_keys("enter")(pilot)
         await wait_for_step(pilot, "Recipe")
 
@@ -158,6 +158,17 @@ async def test_a_path_is_called_wrong_after_a_pause(machine, monkeypatch):
     monkeypatch.setattr("tui_train.screens.widgets.form.form.TYPING_PAUSE_SECONDS", 0.1)
     async with open_wizard(PRETRAIN_KEY, "enter", "right", "down", "x") as pilot:
         await wait_for_text(pilot, "✗ does not exist")
+
+
+async def test_a_missing_path_is_told_with_the_name_that_is_like_it_and_f2_takes_that(machine, tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text("print(1)\n")
+    monkeypatch.chdir(tmp_path)
+    async with open_wizard(PRETRAIN_KEY, "enter", "right", "down", *"trian.py", "down", "up") as pilot:
+        await wait_for_text(pilot, "✗ does not exist, but train.py does", "F2 use train.py", "←→ Edit")
+        await press_keys("f2")(pilot)
+        assert pilot.app.profile.trainer.script == str(tmp_path / "train.py")
+        await press_keys("down", "up", *"sub/x.py", "down", "up")(pilot)
+        await wait_for_text(pilot, "sub/x.py does not exist, but")
 
 
 async def test_values_that_do_not_reach_a_script_are_folded_away(machine, tmp_path):

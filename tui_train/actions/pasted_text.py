@@ -10,7 +10,7 @@ from tui_train.base.text import display_path, visible
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.programs.hub_cache import is_valid_model_id
-from tui_train.runner.system.paths import path_state
+from tui_train.runner.system.paths import path_state, similar_existing_path
 from tui_train.runs.results.weights import ADAPTER_CONFIG_FILE, MODEL_CONFIG_FILE, read_weights
 from tui_train.setup.profile_summary import UNNAMED_PROFILE_NAME, training_summary
 
@@ -179,7 +179,9 @@ def _recognise_path_or_name(word: str) -> _RecognisedWord:
     if "/" in word and is_valid_model_id(word) and not word.lower().endswith(_KNOWN_FILE_SUFFIXES):
         return _RecognisedWord("model", word)
     remedy = "Check the path; one with spaces needs quotes. A model on the Hub is named ORG/NAME."
-    raise BadInput(f"there is no file or folder {_shortened_word(word)}", remedy)
+    near = similar_existing_path(path)
+    but = f", but there is {_shortened_path(near)}" if near else ""
+    raise BadInput(f"there is no file or folder {_shortened_word(word)}{but}", remedy)
 
 
 def _model_id_of_address(address: str) -> str:

@@ -434,6 +434,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     toolchains: tuple[Toolchain, ...] = ()
     paths: dict[str, PathState] = {}
     """The states of the paths in the profile."""
+    similar_paths: dict[str, str] = {}
+    """By a path that is missing here, what exists near it, folders with a slash; not read on other machines."""
     unwritable: dict[str, str] = {}
     """By path, why no folder can be made or written to there; empty: it can."""
     free: dict[str, int | None] = {}

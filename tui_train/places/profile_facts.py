@@ -46,7 +46,7 @@ from tui_train.profile.presets import UserPreset, UserPresetByName, get_preset
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.runner.queue.listing import list_cards_in_queue
-from tui_train.runner.system.paths import free_bytes_for_path, why_unwritable
+from tui_train.runner.system.paths import free_bytes_for_path, similar_existing_path, why_unwritable
 from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.remote_run import RunLocation
 from tui_train.setup.recipe.data_questions import question_about_data
@@ -63,6 +63,7 @@ class ProfileFiles(Struct, frozen=True, kw_only=True):
     """The files that a profile names: paths, documents, presets, sources, as in Facts."""
 
     paths: dict[str, PathState]
+    similar_paths: dict[str, str]
     unwritable: dict[str, str]
     free: dict[str, int | None]
     temporary_folder: str
@@ -86,10 +87,11 @@ def read_profile_files(profile: Profile) -> ProfileFiles:
     outputs = _user_output_folders(profile, config_documents, presets, sources.get(script))
     temporary_folder = profile.trainer.environment.get("TMPDIR") or os.environ.get("TMPDIR") or _TEMPORARY_FOLDER
     written = (profile.trainer.output, *outputs, temporary_folder)
+    read = (*profile_paths_to_check(profile), *_input_paths(profile, sources.get(script)))
+    paths = probe.read_path_states((*read, *outputs, temporary_folder))
     return ProfileFiles(
-        paths=probe.read_path_states(
-            (*profile_paths_to_check(profile), *outputs, temporary_folder, *_input_paths(profile, sources.get(script)))
-        ),
+        paths=paths,
+        similar_paths={path: similar_existing_path(path) for path in read if path and paths[path] == "missing"},
         unwritable={path: why_unwritable(path) for path in written if path},
         free={path: free_bytes_for_path(path or str(runs_folder())) for path in ("", *written)},
         temporary_folder=temporary_folder,

@@ -27,6 +27,7 @@ from tui_train.profile import fields
 from tui_train.profile.presets import shipped_presets
 from tui_train.profile.secret_values import profile_without_secrets
 from tui_train.profile.types import LauncherName
+from tui_train.runner.system.paths import path_state, similar_existing_path
 from tui_train.setup.profile_summary import UNNAMED_PROFILE_NAME, chosen_or_derived_name
 from tui_train.trainers import trainer_of
 
@@ -336,9 +337,18 @@ def _import_program(table: ImportTable, words: Sequence[Word]) -> None:
     if first.problem or not first.text.endswith(".py"):
         why = first.problem or "is no Python file"
         raise BadInput(f"what it starts, {visible(first.text)}, {why}", "Give the line with the script, a .py file.")
-    table.take(first.text, "trainer.script", first)
+    table.take(first.text, "trainer.script", first, _missing_file_text(table, first.text))
     _set_working_folder(table)
     import_arguments(table, rest)
+
+
+def _missing_file_text(table: ImportTable, path: str) -> str:
+    """Return that a script is not here, and what is near its path; empty where it is, or lies in a container."""
+    whole = str(table.folder / Path(path).expanduser())
+    if table.profile.container.engine != "none" or path_state(whole) != "missing":
+        return ""
+    near = similar_existing_path(whole)
+    return f"not there{f', but {display_path(near)} is' if near else ''}"
 
 
 def _set_working_folder(table: ImportTable) -> None:

@@ -95,6 +95,15 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.python", message, remedy, machine=True)
 
 
+def _use_similar_path_change(profile: Profile, key: str, path: str, similar_path: str) -> Change | None:
+    """Return the change that names a file of a similar name in the place of one that is missing; None for a folder."""
+    if not similar_path or similar_path.endswith("/"):
+        return None
+    value = fields.get_value(profile, key)
+    new = tuple(similar_path if each == path else each for each in value) if isinstance(value, tuple) else similar_path
+    return Change(f"use {visible(similar_path.rpartition('/')[2])}", "it exists", ((key, new),))
+
+
 def _untrusted_python_finding(tool: Toolchain, install_remedy: str) -> Finding:
     """Return the finding that only a Python is left which the user must choose before it is started."""
     name = display_path(tool.python)
@@ -132,12 +141,15 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
             what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
             host = visible(facts.other_machine)
             where = f" on {host}" if host else ""
-            message = f"{fields.get_field(key).label.lower()}: {visible(path)} {what}{where}"
+            near = facts.similar_paths.get(path, "")
+            is_beside = near.rpartition("/")[0] == path.rpartition("/")[0]
+            but = f", but {visible(near.rpartition('/')[2]) if is_beside else display_path(near)} does" if near else ""
+            message = f"{fields.get_field(key).label.lower()}: {visible(path)} {what}{where}{but}"
             remedy = f"Name a {kind} that exists and that you may read ({key})."
             if host and state == "missing" and key != "trainer.working_directory":
                 send = f"tui-train send {visible(profile.name)} --on {host}"
                 remedy = f"Copy it there from here: {send}. Or name one that is there ({key})."
-            yield error(key, message, remedy)
+            yield error(key, message, remedy, change=_use_similar_path_change(profile, key, path, near))
     yield from _unusable_or_existing_output_folder(setup)
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tui_train.actions.command_import import imports
 from tui_train.actions.command_import.shell import MAX_TEXT_CHARACTERS
-from tui_train.actions.command_import.table import Import, Outcome
+from tui_train.actions.command_import.table import Import, ImportedWords, Outcome
 from tui_train.base.own_command import with_own_command
 from tui_train.base.text import quantity, visible
 from tui_train.cli import answers, printing
@@ -44,7 +45,7 @@ def import_training(words: tuple[str, ...], name: str, edits: tuple[str, ...], *
         imported = imports.import_words(words, folder)
     profile = plans.apply_edits(imported.profile, edits)
     profile = fields.profile_with_value(profile, "name", name) if name else profile
-    imported = Import(profile, imported.rows)
+    imported = Import(profile, (*map(_with_note_on_own_option, imported.rows),))
     if not as_json:
         _print_rows(imported)
         if answers.is_dry_run():
@@ -63,6 +64,16 @@ def import_training(words: tuple[str, ...], name: str, edits: tuple[str, ...], *
     click.echo(f"\nsaved {visible(str(path))}")
     hint = f"tui-train plan {visible(profile.name)} shows what it starts; the wizard has it on Home"
     click.echo(with_own_command(hint))
+
+
+def _with_note_on_own_option(row: ImportedWords) -> ImportedWords:
+    """Return a row that says of an argument which is also an option of this command that the script gets it."""
+    context = click.get_current_context()
+    own = {name for parameter in context.command.get_params(context) for name in parameter.opts}
+    name = row.words.partition(" ")[0].partition("=")[0]
+    if row.outcome != "argument" or name not in own:
+        return row
+    return replace(row, text=f"{row.text} to the script; an option of `tui-train import` goes before the command")
 
 
 def _print_rows(imported: Import) -> None:

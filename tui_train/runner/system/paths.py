@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import stat
 from pathlib import Path
 
 # A checkpoint has some ten.
 _MIN_FREE_FILES = 10
+_MAX_NAMES_COMPARED = 2000
 
 
 def path_state(path_text: str) -> str:
@@ -67,6 +69,25 @@ def names_in_folder(folder: str, max_names: int) -> list[str]:
     except (OSError, ValueError, RuntimeError):
         return []
     return names if len(names) <= max_names else []
+
+
+def similar_existing_path(path_text: str) -> str:
+    """Return what exists near a missing path, folders with a slash: of a similar name, else the nearest folder above.
+
+    Empty where there is only the root, or the path cannot be looked for.
+    """
+    try:
+        path = Path(path_text).expanduser().absolute()
+        above = _nearest_existing_path(path_text)
+        first, *rest = path.relative_to(above).parts or ("",)
+        names = [name.rstrip("/") for name in names_in_folder(str(above), _MAX_NAMES_COMPARED)]
+        like = difflib.get_close_matches(first, names, n=1)
+        whole, found = above.joinpath(*like, *rest), above.joinpath(*like)
+        found = whole if like and whole.exists() else found
+        text = str(found) + "/" * found.is_dir()
+    except (OSError, ValueError, RuntimeError):
+        return ""
+    return "" if text == "//" else text
 
 
 def _nearest_existing_path(path_text: str) -> Path:
