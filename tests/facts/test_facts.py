@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -393,6 +394,7 @@ def test_a_missing_library_has_four_causes(monkeypatch, release, inside, cards, 
 )
 def test_a_container_without_gpus_is_told_of_what_started_it(monkeypatch, mark, variables, remedy):
     monkeypatch.setattr(pci.Path, "exists", lambda path: str(path) == mark)
+    monkeypatch.setattr(pci, "_is_whole_system", lambda: False)
     for name in ("container", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -401,6 +403,28 @@ def test_a_container_without_gpus_is_told_of_what_started_it(monkeypatch, mark, 
     assert gap.what == "This container was started without GPUs"
     assert remedy in gap.remedy
     assert ("docker" in gap.remedy) == ("docker" in remedy)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "device_kind", "inside"),
+    [
+        ("pid:[4026531836]", "devtmpfs", False),  # a virtual machine made of an image
+        ("pid:[4026532417]", "tmpfs", True),
+        ("pid:[4026531836]", "tmpfs", True),  # --pid=host
+        ("pid:[4026532417]", "devtmpfs", True),  # --volume /dev:/dev
+        ("", "", True),  # /proc is not mounted
+    ],
+)
+def test_a_machine_made_of_an_image_is_no_container(tmp_path, monkeypatch, namespace, device_kind, inside):
+    if namespace:
+        (tmp_path / "ns").mkdir()
+        (tmp_path / "ns" / "pid").symlink_to(namespace)
+        (tmp_path / "mounts").write_text(f"proc /proc proc rw 0 0\n{device_kind} /dev {device_kind} rw,nosuid 0 0\n")
+    monkeypatch.setattr(pci, "_is_whole_system", partial(pci._is_whole_system, tmp_path))
+    monkeypatch.setattr(pci.Path, "exists", lambda path: str(path) == "/.dockerenv")
+    for name in ("container", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    assert pci.is_in_container() == inside
 
 
 # The host

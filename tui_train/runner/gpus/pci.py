@@ -11,6 +11,8 @@ from typing import Iterable, NamedTuple, Sequence
 _NVIDIA_VENDOR_ID = "0x10de"
 _PCI_ADDRESS_PATTERN = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", re.ASCII)
 _PCI_DEVICES_FOLDER = Path("/sys/bus/pci/devices")
+# The number of that namespace is the same in every kernel (PROC_PID_INIT_INO).
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
 # Kernel drivers that reserve a card for a virtual machine.
 _VIRTUAL_MACHINE_DRIVERS = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
 _DRIVER_INSTALLATION_URL = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/"
@@ -198,9 +200,27 @@ def is_in_container() -> bool:
 
 
 def _container_marker_engine() -> str:
-    """Return the engine that left its mark in this container, empty for none."""
+    """Return the engine that left its mark in this container, empty for none.
+
+    A virtual machine whose disk was made of an image has the mark as well, and is no container.
+    """
+    if _is_whole_system():
+        return ""
     marks = (("podman", "/run/.containerenv"), ("docker", "/.dockerenv"))
     return next((engine for engine, mark in marks if Path(mark).exists()), "")
+
+
+def _is_whole_system(process_folder: Path = Path("/proc/self")) -> bool:
+    """Return whether this process has the kernel's first namespace of processes, and the kernel's own /dev.
+
+    A container has neither, unless it was started with --pid=host, which leaves it a /dev of its own.
+    """
+    try:
+        is_first = os.readlink(str(process_folder / "ns" / "pid")) == _FIRST_PID_NAMESPACE
+        mounts = (process_folder / "mounts").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return is_first and any(line.split()[1:3] == ["/dev", "devtmpfs"] for line in mounts.splitlines())
 
 
 def _container_gpu_remedy() -> str:
