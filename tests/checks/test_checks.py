@@ -814,6 +814,17 @@ def test_a_fault_is_found_alone_and_what_is_offered_fixes_it(fault):
         (FULL | FSDP2, on_host(1)),
         (FULL | {"hardware.gpus": UUIDS[1:]}, on_host(1)),
         (FINE, on_host(1)),
+        # The nodes of a job have interfaces of their own.
+        *(
+            (
+                values | TORCHRUN,
+                replace(TWO, machine=replace(TWO.machine, interfaces=("lo", "eth0")), scheduler="slurm"),
+            )
+            for values in (
+                {"communication.interface": "ib0"},
+                {"trainer.environment": {"NCCL_SOCKET_IFNAME": "ib0"}},
+            )
+        ),
         ({"hardware.gpus": UUIDS[1:]}, standing({"pcie": PcieLink(1, 4, 4, 16, 16)})),
     ],
 )

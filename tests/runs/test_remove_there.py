@@ -14,8 +14,9 @@ from ssh import lead_ssh_back
 from support import make_executable, run_cli
 
 from tui_train.base.errors import NoAnswer, Unavailable
-from tui_train.places import place_of_run
+from tui_train.places import host_questions, place, place_of_run
 from tui_train.places.host_questions import ask_removal
+from tui_train.runner.compiled import RUNNER_READY_LINE
 from tui_train.runner.questions import answer_lines, run_start
 from tui_train.runs import run_folders
 from tui_train.runs.remote_run import RunLocation, write_run_location
@@ -57,8 +58,8 @@ def test_a_run_of_a_host_is_removed_by_its_name_there(far):
     assert "is no run on box" in run_cli("runs", "rm", "2099", "--on", "box", "-y", code=66).stderr
     assert f"removed {there.name} on box" in run_cli("runs", "rm", there.name[:8], "--on", "box", "-y").stdout
     assert (here.exists(), there.exists()) == (True, False)
-    place = place_of_run(run_folders.RunFolder(here))
-    assert place.removable_size_elsewhere(run_folders.RunFolder(here)) == 0
+    run = run_folders.RunFolder(here)
+    assert place_of_run(run).removable_size_elsewhere(run) == 0
 
 
 @pytest.mark.parametrize(
@@ -151,6 +152,28 @@ def test_a_copy_that_is_left_is_named_and_the_run_can_be_removed_again(far, copi
     (tmp_path / "third-is-off").unlink()
     run_cli("runs", "rm", here.name, "-y")
     assert (here.exists(), there.exists()) == (False, False)
+
+
+def test_a_copy_in_which_a_training_goes_on_stays_and_is_named_with_what_ends_it(far, copies):
+    here, there = far
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, "TUI_TRAIN_KEPT_FOR": str(there)}) as kept:
+        said = run_cli("runs", "rm", here.name, "-y", code=69).stderr
+        kept.kill()
+    assert f"processes of an earlier start still train there: end them first (kill {kept.pid})" in said
+    assert (here.exists(), there.exists(), copies.exists()) == (True, True, True)
+
+
+def test_a_host_that_only_says_that_it_still_works_is_not_waited_for(far, tmp_path, monkeypatch):
+    here, there = far
+    beating = f"echo '{RUNNER_READY_LINE.decode().strip()}'; while echo '{{\"beat\": true}}'; do sleep 0.05; done"
+    make_executable(tmp_path / "client" / "ssh", f"#!/bin/bash\n{beating}\n")
+    for module, name in ((host_questions, "_MAX_SIZE_SECONDS"), (place, "_MAX_UNSTARTED_REMOVAL_SECONDS")):
+        monkeypatch.setattr(module, name, 0.5)
+    run = run_folders.RunFolder(here)
+    with pytest.raises(NoAnswer, match="box has not sent all in"):
+        place_of_run(run).removable_size_elsewhere(run)
+    assert place._remove_unstarted(run) == (f"Its folder may be left on box: tui-train runs rm {there.name} --on box")
+    assert (here.exists(), there.exists()) == (False, True)
 
 
 def test_a_removal_takes_the_time_that_it_takes(far, monkeypatch, capsys):

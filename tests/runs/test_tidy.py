@@ -16,6 +16,7 @@ from tui_train.profile import store
 from tui_train.runner.system.folder_usage import folder_usage
 from tui_train.runs import folders, incomplete_runs, run_folders
 from tui_train.runs.local_start import start_run
+from tui_train.runs.remote_run import RunLocation, write_run_location
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
@@ -159,6 +160,22 @@ def test_a_renamed_run_keeps_its_time_its_place_and_its_state():
     start_run(renamed, resume=True)
     wait_until(lambda: not read_status(renamed).live)
     assert len(read_status(renamed).attempts) == 2
+
+
+@pytest.mark.parametrize(("place", "refused"), [(None, True), ("shared", True), ("its own", False)])
+def test_a_run_with_copies_by_its_name_on_other_hosts_keeps_it(place, refused):
+    run = ended()
+    plan = json.loads((run.path / "plan.json").read_text())
+    (run.path / "plan.json").write_text(json.dumps({**plan, "hosts": ["box", "second", "third"]}))
+    if place:
+        write_run_location(run.path, RunLocation("box", "/there/run", shared=place == "shared"))
+    with (
+        pytest.raises(Unavailable, match="copies of that name on second, third")
+        if refused
+        else contextlib.nullcontext()
+    ):
+        folders.rename_run(run, "better")
+    assert run.path.exists() == refused
 
 
 def test_a_run_that_is_only_a_time_keeps_it_with_its_name():

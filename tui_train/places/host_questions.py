@@ -32,6 +32,7 @@ _ANSWER_TIMEOUT_SECONDS = 60.0
 # How a run stands is known at once; the connection may take its time.
 _STATUS_TIMEOUT_SECONDS = 30.0
 _MAX_LISTED_RUNS = 200
+_MAX_SIZE_SECONDS = 120.0  # in which a host counts the files of a folder, however often it says that it still does
 _MAX_ERROR_LENGTH = 1000
 _MAX_GRACE_SECONDS = 3600
 
@@ -307,22 +308,30 @@ def ask_queue_move(place: RunLocation, *, to_front: bool) -> None:
     ask_machine(place, {"do": "move", "front": to_front}, within_seconds=_STATUS_TIMEOUT_SECONDS)
 
 
-def ask_removal(place: RunLocation, *, ended: bool = False, asking_host: str | None = None) -> None:
-    """Remove the folder of a run that was never started, or has `ended`, from its host, however long that takes.
+def ask_removal(
+    place: RunLocation, *, ended: bool = False, asking_host: str | None = None, within_seconds: float = math.inf
+) -> None:
+    """Remove the folder of a run that was never started, or has `ended`, from its host; by default it takes its time.
 
     `asking_host` is the one from which that host is reached, by its name there.
     """
-    _ask_at_length(place, {"do": "drop", "ended": ended}, asking_host)
+    _ask_at_length(place, {"do": "drop", "ended": ended}, asking_host, within_seconds=within_seconds)
 
 
 def ask_removable_size(place: RunLocation) -> int:
     """Return the bytes that a run's folder takes on its host; Unavailable where it cannot be removed there."""
-    return _ask_at_length(place, {"do": "size"}).size
+    return _ask_at_length(place, {"do": "size"}, within_seconds=_MAX_SIZE_SECONDS).size
 
 
-def _ask_at_length(place: RunLocation, question: Mapping[str, Any], asking_host: str | None = None) -> HostLine:
-    """Return the answer of a machine that says meanwhile that it still works; NoAnswer where it is silent."""
-    with closing(open_session(place, question, asking_host=asking_host)) as session:
+def _ask_at_length(
+    place: RunLocation,
+    question: Mapping[str, Any],
+    asking_host: str | None = None,
+    *,
+    within_seconds: float = math.inf,
+) -> HostLine:
+    """Return the answer of a machine that says meanwhile that it still works; NoAnswer where it is silent or late."""
+    with closing(open_session(place, question, within_seconds=within_seconds, asking_host=asking_host)) as session:
         answer = first_host_line(session)
     if answer.error:
         raise refusal_error(place, answer)

@@ -64,6 +64,8 @@ from tui_train.runs.stop import stop_run
 
 # Seconds in which the log of a run that was stopped comes along.
 _MAX_LAST_LOG_SECONDS = 10.0
+# Seconds in which the host of a run that could not be started removes its folder, which has files of ours alone.
+_MAX_UNSTARTED_REMOVAL_SECONDS = 30.0
 
 
 class Place(Struct, frozen=True):
@@ -148,10 +150,10 @@ class Place(Struct, frozen=True):
                 write_run_location(run.path, create_run_folder_on_host(self.host, run, files))
                 interrupts.raise_if_start_interrupted("")
             self._start(run, interrupts, options)
-        except TuiTrainError:
+        except TuiTrainError as error:
             # One that never started would only clutter the list.
-            if read_status(run).state == "new":
-                _remove_unstarted(run)
+            if read_status(run).state == "new" and (left := _remove_unstarted(run)):
+                error.remedy = f"{error.remedy} {left}"
             raise
         return run
 
@@ -295,12 +297,19 @@ def _require_can_wait(*, by_slurm: bool, machine_count: int) -> None:
         raise Unavailable(why, f"{remedy}, or let Slurm start it (--slurm).")
 
 
-def _remove_unstarted(run: RunFolder) -> None:
-    """Remove the folder of a run that was never started, on its host as well."""
+def _remove_unstarted(run: RunFolder) -> str:
+    """Remove the folder of a run that was never started, on its host as well; return how one left there is removed."""
+    left = ""
     if place := read_remote_location(run.path):
-        with suppress(Unavailable):
-            ask_removal(place)
+        try:
+            ask_removal(place, within_seconds=_MAX_UNSTARTED_REMOVAL_SECONDS)
+        except RunFolderGone:
+            pass
+        except Unavailable:
+            host, name = visible(place.host), visible(Path(place.folder).name)
+            left = f"Its folder may be left on {host}: tui-train runs rm {name} --on {host}"
     shutil.rmtree(run.path, ignore_errors=True)
+    return left
 
 
 @contextmanager

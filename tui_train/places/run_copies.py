@@ -4,25 +4,11 @@ from contextlib import suppress
 
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
-from tui_train.channel.ssh import is_host_name
 from tui_train.places.host_questions import RunFolderGone, ask_removable_size, ask_removal
 from tui_train.profile.hosts import host_address
-from tui_train.runs.folders import refuse_if_active
+from tui_train.runs.folders import other_hosts_of_run, refuse_if_active
 from tui_train.runs.remote_run import RunLocation, read_run_location
 from tui_train.runs.run_folders import RunFolder
-
-
-def other_hosts_of_run(run: RunFolder) -> tuple[str, ...]:
-    """Return the hosts beside the first one that a run was started on, as that one reaches them."""
-    hosts = run.plan().get("hosts")
-    names = hosts[1:] if isinstance(hosts, list) and _was_started(run) else []
-    return tuple(name for name in names if isinstance(name, str) and is_host_name(name))
-
-
-def _was_started(run: RunFolder) -> bool:
-    """Return whether the run may have been started; no start has made copies of one that was not."""
-    place = read_run_location(run.path)
-    return run.events_file.exists() or bool(place.host and not place.shared)
 
 
 def remove_copies_on_hosts(run: RunFolder) -> None:

@@ -9,10 +9,12 @@ from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, Unavailable
 from tui_train.base.files import raising_cannot_write, write_atomically
 from tui_train.base.text import visible
+from tui_train.channel.ssh import is_host_name
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system.folder_usage import folder_usage
 from tui_train.runs import incomplete_runs
 from tui_train.runs.conflicts import lock_run_starts
+from tui_train.runs.remote_run import read_run_location
 from tui_train.runs.run_folders import MAX_NOTE_LENGTH, RunFolder, folder_name_slug, label_in_run_name
 from tui_train.runs.status import read_status
 
@@ -62,13 +64,34 @@ def remove_run(run: RunFolder) -> int:
     return taken.size
 
 
+def other_hosts_of_run(run: RunFolder) -> tuple[str, ...]:
+    """Return the hosts beside the first one that a run was started on, as that one reaches them."""
+    hosts = run.plan().get("hosts")
+    names = hosts[1:] if isinstance(hosts, list) and _was_started(run) else []
+    return tuple(name for name in names if isinstance(name, str) and is_host_name(name))
+
+
+def _was_started(run: RunFolder) -> bool:
+    """Return whether the run may have been started; no start has made copies of one that was not."""
+    place = read_run_location(run.path)
+    return run.events_file.exists() or bool(place.host and not place.shared)
+
+
 def rename_run(run: RunFolder, name: str) -> RunFolder:
-    """Give a run another name and return it; the time with which its id begins stays."""
+    """Give a run another name and return it; the time with which its id begins stays.
+
+    Unavailable where other hosts have copies by that name: with another one it would neither find their parts of its
+    checkpoints nor remove them.
+    """
     with lock_run_starts():
         refuse_if_active(run)
         target = renamed_run_folder(run, name)
         if target == run.path:
             return run
+        place = read_run_location(run.path)
+        if (not place.host or place.shared) and (hosts := other_hosts_of_run(run)):
+            why = f"{visible(run.name)} has copies of that name on {visible(', '.join(hosts))}, needed to resume it"
+            raise Unavailable(why, f"Write a note on it instead: tui-train runs note {visible(run.name)} TEXT")
         _rename_unless_started(run, target)
     return RunFolder(target)
 

@@ -10,11 +10,11 @@ from tui_train.base.text import quantity, size_text, visible
 from tui_train.cli import answers
 from tui_train.places import place_of_run
 from tui_train.places.host_questions import ask_removable_size, ask_removal, find_runs_on_host
-from tui_train.places.run_copies import other_hosts_of_run
 from tui_train.profile import store
 from tui_train.profile.hosts import host_address
 from tui_train.runner.system.folder_usage import folder_usage
 from tui_train.runs import folders, run_folders
+from tui_train.runs.folders import other_hosts_of_run
 from tui_train.runs.remote_run import read_remote_location, read_run_location
 from tui_train.runs.run_folders import RunFolder
 
@@ -53,7 +53,7 @@ def _folders(run: RunFolder, *, only_here: bool) -> tuple[str, ...]:
     there = None if only_here else read_remote_location(run.path)
     copies = () if only_here else other_hosts_of_run(run)
     on_host = (f"{there.host}:{there.folder}",) if there and not there.shared else ()
-    return (str(run.path), *on_host, *(f"{host}:{run.name}" for host in copies))
+    return (str(run.path), *on_host, *(f"{host}:{read_run_location(run.path).folder}" for host in copies))
 
 
 def _removable_size_elsewhere(run: RunFolder) -> int:

@@ -62,10 +62,8 @@ def print_readiness(request_json: str, run_dir: str) -> int:
             problem = "it is the machine on which this was started: name it first among the hosts"
         elif missing:
             problem = f"{missing[0]} is not set there for commands over ssh"
-        elif left := _leftover_pids_text(run_dir):
-            problem = f"processes of an earlier start still train there: end them first (kill {left})"
-        elif names := " ".join(container.running_containers_of_folder(plan.engine, run_dir)):
-            problem = f"a container of an earlier start still trains there: end it first ({plan.engine} rm -f {names})"
+        else:
+            problem = earlier_start_problem(plan.engine, run_dir)
     except Refused as refused:
         problem = refused.message
     reached = _contact_first_machine(request)
@@ -100,6 +98,15 @@ def print_readiness(request_json: str, run_dir: str) -> int:
 def _print_answer(answer: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
+
+
+def earlier_start_problem(engine: str, run_dir: str) -> str:
+    """Return what an earlier start of a run folder still has at work here, and how it is ended; empty for nothing."""
+    if left := _leftover_pids_text(run_dir):
+        return f"processes of an earlier start still train there: end them first (kill {left})"
+    if names := " ".join(container.running_containers_of_folder(engine, run_dir)):
+        return f"a container of an earlier start still trains there: end it first ({engine} rm -f {names})"
+    return ""
 
 
 def _leftover_pids_text(run_dir: str) -> str:

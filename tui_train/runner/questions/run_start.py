@@ -17,10 +17,12 @@ from typing import Any, Iterator
 from ..detached_start import LAUNCH_LOG_NAME, end_unreported_start, start_detached, wait_until_reported
 from ..run_folder import events
 from ..run_folder.state import read_status
+from ..run_folder.supervisor_plan import read_plan
 from ..stop import stop_run_and_processes
 from ..system.folder_usage import folder_usage
 from ..system.paths import runs_folder
 from ..system.processes import Process, lasting_machine_identity
+from ..system.refused import Refused
 from .answer_lines import (
     PIECE_BYTES,
     RequestFailedError,
@@ -206,6 +208,17 @@ def _refuse_if_at_work(run: Path) -> None:
         raise RequestFailedError(f"{run} may be in Slurm's queue: {job['unclear']}")
 
 
+def _refuse_if_copy_at_work(run: Path) -> None:
+    """Refuse where another machine's start has processes or a container here: its supervisor is not in this copy."""
+    from ..machines.node import earlier_start_problem
+
+    engine = ""
+    with contextlib.suppress(Refused):
+        engine = read_plan(str(run)).engine
+    if problem := earlier_start_problem(engine, str(run)):
+        raise RequestFailedError(f"{run} is in use: {problem}")
+
+
 def _require_removable(run: Path) -> int:
     """Return the bytes on disk of a run's folder, all of which can be removed."""
     usage = call_with_beats(lambda: folder_usage(str(run)))
@@ -225,6 +238,8 @@ def remove_run(question: dict[str, Any]) -> None:
         was_started = any((run / name).exists() for name in ("events.jsonl", ".lock"))
         if question["ended"]:
             _refuse_if_at_work(run)
+        elif not was_started:
+            _refuse_if_copy_at_work(run)
         if question["ended"] or not was_started:
             _require_removable(run)
             if failed := call_with_beats(lambda: _remove_folder(run)):
