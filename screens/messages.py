@@ -1,4 +1,7 @@
-"""Requests of screens to the app, which alone changes anything: each is posted upward."""
+"""Requests of screens to the app, which alone changes anything: each is posted upward.
+
+They are not compared: the methods for it, which a dataclass makes as it is imported, would hold the first picture up.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 TYPING_PAUSE_SECONDS = 0.7  # seconds without a key, after which what was typed is taken as whole
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ValueChosen(Message):
     """A field has a new value; `row` is the one in which it was chosen, where that is a part of the field."""
 
@@ -27,7 +30,7 @@ class ValueChosen(Message):
     row: str = ""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ApplyFix(Message):
     """A change is to be made, and said, or an environment."""
 
@@ -38,14 +41,14 @@ class UndoChange(Message):
     """The last change of the profile is to be taken back."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ChangeUndone(Message):
     """A change was taken back: what differs now; nothing where there was none."""
 
     changes: "tuple[ValueDifference, ...]"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class SetProfile(Message):
     """The profile is to be another one; its values are the last ones from then on, unless they are not kept."""
 
@@ -58,7 +61,7 @@ class ContinueDraft(Message):
     """The profile is to be the last one of this session, or of the session before."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OpenStep(Message):
     """A step is to be opened, by its module's name, and something said on it.
 
@@ -70,7 +73,7 @@ class OpenStep(Message):
     notice: str = ""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class GoToStep(Message):
     """A step is to be shown that may be open already, by its module's name."""
 
@@ -81,7 +84,7 @@ class OpenDataPreview(Message):
     """Request to show what the training data holds."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OpenRun(Message):
     """A run is to be shown, and something said of it there."""
 
@@ -89,7 +92,7 @@ class OpenRun(Message):
     notice: str = ""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OpenResult(Message):
     """Request to show what a run made."""
 
@@ -97,7 +100,7 @@ class OpenResult(Message):
     result: "RunResult"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OpenChat(Message):
     """Request to try what a run made, beside its base model where that is to `beside_base`."""
 
@@ -105,14 +108,14 @@ class OpenChat(Message):
     beside_base: bool
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OpenEvaluation(Message):
     """Request to score what a run made beside its base model."""
 
     run: "RunFolder"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class CompareRuns(Message):
     """Runs are to be shown side by side, in this order."""
 
@@ -123,7 +126,7 @@ class HomeDrawn(Message):
     """Home's first picture is drawn: what would have held that up can begin."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ScreenShown(Message):
     """A screen is on top now, and may want to know what the cards do."""
 
@@ -134,7 +137,7 @@ class QueryScriptHelp(Message):
     """The user asks that the script is run for its --help."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class GoBack(Message):
     """The screen is to be closed, and something said on the one before."""
 
@@ -145,7 +148,7 @@ class LeaveWizard(Message):
     """The wizard is to be left, without more questions."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class QueryRecipes(Message):
     """A Python is to be asked which NeMo recipes it has."""
 

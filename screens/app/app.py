@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from ..run.run_view import RunView
     from ..steps.step import StepScreen
 
+_OTHER_SCREENS_STYLES = Path(__file__).absolute().with_name("other_screens.tcss")
 _NEWEST_RUNS_LOOKED_AT = 20  # for one that was started since Home was last seen
 # Seconds for what is written and read at the end, each: a disk that hangs keeps nobody in the wizard.
 _MAX_DISK_SECONDS = 1.5
@@ -134,10 +135,17 @@ class Wizard(DiscoveryApp):
     def _query_first_and_import_steps(self) -> None:
         from tui_train.facts.machine.child_process import set_children_cancelled
 
+        self._read_styles_of_other_screens()
         set_children_cancelled(cancelled=False)
         self.facts = self.initial_facts
         self.action_refresh_facts()
         self._import_steps()
+
+    def _read_styles_of_other_screens(self) -> None:
+        """Read the styles that Home has no use for, once: parsing them takes as long as drawing it."""
+        if not self.stylesheet.has_source(str(_OTHER_SCREENS_STYLES)):
+            self.stylesheet.read(_OTHER_SCREENS_STYLES)
+            self.stylesheet.parse()
 
     @work(thread=True)
     def _import_steps(self) -> None:
@@ -373,6 +381,7 @@ class Wizard(DiscoveryApp):
     def push_screen(self, *screen: Any, **options: Any) -> Any:
         """Show a screen, without what was said on the one before."""
         self.clear_notifications()
+        self._read_styles_of_other_screens()
         if isinstance(screen[0], Screen):
             self._add_size_classes(screen[0])
         return super().push_screen(*screen, **options)

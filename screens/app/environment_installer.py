@@ -25,7 +25,7 @@ _MAX_OUTPUT_LINES = 200
 _MIN_SECONDS_BETWEEN_REPORTS = 0.3  # seconds between two pictures of what is done
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class InstallationChanged(Message):
     """Message that the state of an installation has changed."""
 

@@ -39,7 +39,7 @@ _SAMPLING_WORKER_GROUP = "live"
 _PARTS_QUERIED_ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class QueryAnswered(Message):
     """Message with the answer to a query: a part of Facts by name, and the number of the query."""
 
@@ -48,7 +48,7 @@ class QueryAnswered(Message):
     value: Any
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class CardsSampled(Message):
     """Message that the use of the cards has changed."""
 

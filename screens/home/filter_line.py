@@ -30,7 +30,7 @@ class _FilterInput(Input):
 class FilterLine(Widget):
     """Shows what is filtered for, and how much of everything that leaves."""
 
-    @dataclass
+    @dataclass(eq=False, repr=False)
     class Changed(Message):
         """Something else is typed."""
 

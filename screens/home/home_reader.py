@@ -24,7 +24,7 @@ _POST_AFTER_RUN_COUNTS = frozenset(
 _PAUSE_BETWEEN_RUNS_SECONDS = 0.001  # in which keys are handled while many runs are read
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class HomeContentsRead(Message):
     """The profiles and runs that are there."""
 

@@ -159,7 +159,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
     class Moved(Message):
         """The cursor is on another row."""
 
-    @dataclass
+    @dataclass(eq=False, repr=False)
     class Opened(Message):
         """A row was opened, by its key."""
 
