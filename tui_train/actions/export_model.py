@@ -74,116 +74,100 @@ def export_model(
     weights = require_loadable_weights(result)
     if weights.scores:
         raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be exported.")
-    into = require_new_folder(folder)
-    if options.server == "vllm":
-        return _export_for_vllm(run, result, weights, into, options, on_step, cancelled)
-    return _export_gguf(run, weights, into, options, on_step, cancelled)
+    export = _Export(run, weights, require_new_folder(folder), options, on_step, cancelled)
+    return export.for_vllm(result) if options.server == "vllm" else export.as_gguf()
 
 
-def _export_for_vllm(  # noqa: PLR0913, PLR0917 - what an export is made of
-    run: RunFolder,
-    result: RunResult,
-    weights: Weights,
-    into: Path,
-    options: ExportModelOptions,
-    on_step: Callable[[str, str], None],
-    cancelled: Callable[[], bool],
-) -> ExportedModel:
-    if options.weights_type:
-        raise BadInput("vLLM is given the weights in their own type", "Leave out --type.")
-    with raising_cannot_write(into), new_folder(into) as beside:
-        model = beside / "model"
-        if weights.kind == "adapter":
-            _merge(run, model, options, on_step, cancelled)
-        else:
-            on_step("copying", weights.path)
-            copy_model_files(weights, model)
-        request: dict[str, Any] = {"folder": str(model), "base": result.base, "revision": result.revision}
-        request |= {"trusted": options.trusts_model_code}
-        done = _wait_for_child(run, "vllm_child.py", request, options, on_step, cancelled)
-        for path in model.iterdir():
-            path.rename(beside / path.name)
-        model.rmdir()
-        size = sum(path.stat().st_size for path in beside.rglob("*") if path.is_file())
-    ends = " and ".join(map(visible, map(str, done["ends"])))
-    chat = "chat template" if done["chat"] else "no chat template: it continues texts, and answers no chats"
-    content = f"weights, tokenizer, {chat}" + (f"; an answer ends with {ends}" if ends else "")
-    direct = next((each.command for each in serve_commands(result) if each.server == "vllm"), "")
-    note = f"Without merging: {direct}" if weights.kind == "adapter" and direct else ""
-    return ExportedModel(str(into), size, content, shell_command("vllm", "serve", str(into)), note)
+class _Export(Struct, frozen=True):
+    """An export as it runs: what, where to, how, and whom to tell."""
 
+    run: RunFolder
+    weights: Weights
+    into: Path
+    options: ExportModelOptions
+    on_step: Callable[[str, str], None]
+    cancelled: Callable[[], bool]
 
-def _export_gguf(  # noqa: PLR0913, PLR0917 - what an export is made of
-    run: RunFolder,
-    weights: Weights,
-    into: Path,
-    options: ExportModelOptions,
-    on_step: Callable[[str, str], None],
-    cancelled: Callable[[], bool],
-) -> ExportedModel:
-    weights_type = options.weights_type or CONVERTER_TYPES[0]
-    if weights_type not in {*CONVERTER_TYPES, *QUANTIZED_TYPES}:
-        known = ", ".join((*CONVERTER_TYPES, *QUANTIZED_TYPES))
-        raise BadInput(f"the type {visible(weights_type)} is not known", f"Give one of {known}: --type TYPE")
-    converter = _find_converter(options.llama_cpp)
-    quantizer = _find_quantizer(options) if weights_type in QUANTIZED_TYPES else ""
-    # Before an adapter is merged for minutes.
-    require_modules(training_python(run, options.python).python, _CONVERTER_MODULES, "llama.cpp's converter needs {}")
-    label = run.label.replace("=", "-")  # which names of Ollama cannot hold
-    name = f"{label}-{weights_type}.gguf"
-    with raising_cannot_write(into), new_folder(into) as beside:
-        model = weights.path
-        if weights.kind == "adapter":
-            model = str(beside / "merged")
-            _merge(run, beside / "merged", options, on_step, cancelled)
-        request: dict[str, Any] = {"folder": model, "converter": converter, "file": str(beside / name)}
-        request |= {"type": CONVERTER_TYPES[0] if quantizer else weights_type}
-        request |= {
-            "server": _find_built(_SERVER_NAME, options),
-            "quantizer": quantizer,
-            "quantized_type": weights_type,
-        }
-        request |= {"ollama": options.server == "ollama", "trusted": options.trusts_model_code}
-        done = _wait_for_child(run, "gguf_child.py", request, options, on_step, cancelled)
-        shutil.rmtree(beside / "merged", ignore_errors=True)
-        size = (beside / name).stat().st_size
-        if options.server == "ollama":
-            (beside / "Modelfile").write_text(modelfile_text(name, str(done["template"]), list(done["stops"])), "utf-8")
-    command = (
-        shell_command("ollama", "create", label, "-f", str(into / "Modelfile"))
-        if options.server == "ollama"
-        else shell_command("llama-server", "-m", str(into / name), "--jinja")
-    )
-    content = f"{quantity(int(done['tensors']), 'tensor')}, read back with its chat template"
-    return ExportedModel(str(into / name), size, content, command, visible(str(done["compared"])))
+    def for_vllm(self, result: RunResult) -> ExportedModel:
+        weights, into, options = self.weights, self.into, self.options
+        if options.weights_type:
+            raise BadInput("vLLM is given the weights in their own type", "Leave out --type.")
+        with raising_cannot_write(into), new_folder(into) as beside:
+            model = beside / "model"
+            if weights.kind == "adapter":
+                self._merge_into(model)
+            else:
+                self.on_step("copying", weights.path)
+                copy_model_files(weights, model)
+            request: dict[str, Any] = {"folder": str(model), "base": result.base, "revision": result.revision}
+            request |= {"trusted": options.trusts_model_code}
+            done = self._wait_for_child("vllm_child.py", request)
+            for path in model.iterdir():
+                path.rename(beside / path.name)
+            model.rmdir()
+            size = sum(path.stat().st_size for path in beside.rglob("*") if path.is_file())
+        ends = " and ".join(map(visible, map(str, done["ends"])))
+        chat = "chat template" if done["chat"] else "no chat template: it continues texts, and answers no chats"
+        content = f"weights, tokenizer, {chat}" + (f"; an answer ends with {ends}" if ends else "")
+        direct = next((each.command for each in serve_commands(result) if each.server == "vllm"), "")
+        note = f"Without merging: {direct}" if weights.kind == "adapter" and direct else ""
+        return ExportedModel(str(into), size, content, shell_command("vllm", "serve", str(into)), note)
 
+    def as_gguf(self) -> ExportedModel:
+        weights, into, options = self.weights, self.into, self.options
+        weights_type = options.weights_type or CONVERTER_TYPES[0]
+        if weights_type not in {*CONVERTER_TYPES, *QUANTIZED_TYPES}:
+            known = ", ".join((*CONVERTER_TYPES, *QUANTIZED_TYPES))
+            raise BadInput(f"the type {visible(weights_type)} is not known", f"Give one of {known}: --type TYPE")
+        converter = _find_converter(options.llama_cpp)
+        quantizer = _find_quantizer(options) if weights_type in QUANTIZED_TYPES else ""
+        # Before an adapter is merged for minutes.
+        python = training_python(self.run, options.python).python
+        require_modules(python, _CONVERTER_MODULES, "llama.cpp's converter needs {}")
+        label = self.run.label.replace("=", "-")  # which names of Ollama cannot hold
+        name = f"{label}-{weights_type}.gguf"
+        with raising_cannot_write(into), new_folder(into) as beside:
+            model = weights.path
+            if weights.kind == "adapter":
+                model = str(beside / "merged")
+                self._merge_into(beside / "merged")
+            request = {
+                "folder": model,
+                "converter": converter,
+                "file": str(beside / name),
+                "type": CONVERTER_TYPES[0] if quantizer else weights_type,
+                "server": _find_built(_SERVER_NAME, options),
+                "quantizer": quantizer,
+                "quantized_type": weights_type,
+                "ollama": options.server == "ollama",
+                "trusted": options.trusts_model_code,
+            }
+            done = self._wait_for_child("gguf_child.py", request)
+            shutil.rmtree(beside / "merged", ignore_errors=True)
+            size = (beside / name).stat().st_size
+            if options.server == "ollama":
+                text = modelfile_text(name, str(done["template"]), list(done["stops"]))
+                (beside / "Modelfile").write_text(text, "utf-8")
+        command = (
+            shell_command("ollama", "create", label, "-f", str(into / "Modelfile"))
+            if options.server == "ollama"
+            else shell_command("llama-server", "-m", str(into / name), "--jinja")
+        )
+        content = f"{quantity(int(done['tensors']), 'tensor')}, read back with its chat template"
+        return ExportedModel(str(into / name), size, content, command, visible(str(done["compared"])))
 
-def _merge(
-    run: RunFolder,
-    folder: Path,
-    options: ExportModelOptions,
-    on_step: Callable[[str, str], None],
-    cancelled: Callable[[], bool],
-) -> None:
-    merge_options = MergeOptions(python=options.python, trusts_model_code=options.trusts_model_code)
-    merge_adapter(run, str(folder), merge_options, on_step, cancelled)
+    def _merge_into(self, folder: Path) -> None:
+        options = MergeOptions(python=self.options.python, trusts_model_code=self.options.trusts_model_code)
+        merge_adapter(self.run, str(folder), options, self.on_step, self.cancelled)
 
-
-def _wait_for_child(  # noqa: PLR0913, PLR0917 - what an export is made of
-    run: RunFolder,
-    program: str,
-    request: dict[str, Any],
-    options: ExportModelOptions,
-    on_step: Callable[[str, str], None],
-    cancelled: Callable[[], bool],
-) -> dict[str, Any]:
-    child = ResultChild(training_python(run, options.python), program, request)
-    try:
-        while (message := child.read_message(_MAX_SILENCE_SECONDS, cancelled))["event"] != "done":
-            on_step(visible(str(message.get("what"))), visible(str(message.get("of"))))
-        return message
-    finally:
-        child.close()
+    def _wait_for_child(self, program: str, request: dict[str, Any]) -> dict[str, Any]:
+        child = ResultChild(training_python(self.run, self.options.python), program, request)
+        try:
+            while (message := child.read_message(_MAX_SILENCE_SECONDS, self.cancelled))["event"] != "done":
+                self.on_step(visible(str(message.get("what"))), visible(str(message.get("of"))))
+            return message
+        finally:
+            child.close()
 
 
 def modelfile_text(gguf_name: str, template: str, stops: list[str]) -> str:
