@@ -1,11 +1,13 @@
 """Imported commands: each word is a key, an argument, replaced or named as not understood, and plans start the same."""
 
 import contextlib
+import itertools
 import json
 import os
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -23,6 +25,7 @@ from tui_train.base.errors import BadInput, NotFound
 from tui_train.cli import app, group
 from tui_train.facts.scripts.script_source import read_source
 from tui_train.facts.yaml_documents import read_documents
+from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.render.script.plain_command import command_to_paste, make_plain_command
 from tui_train.profile import fields, store
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER
@@ -55,20 +58,38 @@ def imported(text, folder=HERE):
         "A=1 B='2 3'; a $A $B \"$B\" \"${A}b\" ${A}c", "a ${NONE_OF_IT:-8}",
         'a "$(pwd)"/x $(pwd):/w', "a {} {x} [a,b] a=[1,2] x@y +z", 'a --k={"x":1}', "a $ x$ '$A'", "a\tb   c",
         "cd /tmp && a $PWD; :", "a 1>/dev/null 2>&1 b",
+        r"a $'b c\td' x$'\n'\"y\"$'\'' $'\a\b\e\E\f\r\v\\\"\?'", r"a $'\141\7\x41\x4\u00e9\U1F600\xe4\xb8\xad' $''",
+        r"""a $'\z$A`b`' "$'x'" '$\'""", 'B="2 3"; a $"b $B" x$"\\$"', "a $'b\nc'",
     ],
 )  # fmt: skip
 def test_words_are_those_of_bash(line, tmp_path):
     script = 'a() { printf "%s\\0" "$@" >> "$OUT"; }\n' + line + "\n"
     out = tmp_path / "out"
     done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env={"HOME": str(Path.home()), "OUT": str(out)}, check=False
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env={"HOME": str(Path.home()), "OUT": str(out), "LC_ALL": "C.UTF-8"},
+        check=False,
     )
     assert done.returncode == 0
     command = next(each for each in read_shell_text(line, tmp_path).commands if each.words[0].text == "a")
     assert not [word for word in command.words if word.problem]
     # What goes to another place is no word.
-    expected = [word for word in out.read_text().split("\0")[:-1] if not (word == "b" and command.rest)]
+    expected = [word for word in out.read_bytes().decode().split("\0")[:-1] if not (word == "b" and command.rest)]
     assert [word.text for word in command.words[1:]] == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [(r"$'\xff'", "no text"), (r"$'\ud800'", "no text"), (r"$'\UFFFFFFFF'", "no text"), (r"$'\cA'", "no text"),
+     (r"$'a\0b'", "zero byte"), (r"$'\x00'", "zero byte")],
+)  # fmt: skip
+def test_an_escape_that_is_no_text_is_named(word, why):
+    made = import_text(f"torchrun train.py --lr 1 --x {word}", HERE)
+    assert made.profile.trainer.arguments == ("--lr", "1")
+    assert [(row.words, why in row.text) for row in made.rows if row.outcome == "not understood"] == [
+        (f"--x {word}", True)
+    ]
 
 
 @pytest.mark.timeout(20)
@@ -78,11 +99,41 @@ def test_a_quote_that_is_not_closed_is_soon_refused(piece):
         read_shell_text(f'torchrun train.py "{piece * 1001}', HERE)
 
 
+WORDS = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=12), min_size=1)
+
+
+def ansi_c_quoted(word, forms):
+    """A word between $' and ', each letter in a form of its own."""
+
+    def escaped(letter, form):
+        octal = "".join(f"\\{byte:03o}" for byte in letter.encode())
+        hexadecimal = "".join(f"\\x{byte:02x}" for byte in letter.encode())
+        plain = f"\\{letter}" if letter in "'\\" else letter
+        return (plain, octal, hexadecimal, f"\\U{ord(letter):08x}")[form]
+
+    return "$'" + "".join(map(escaped, word, itertools.cycle(forms))) + "'"
+
+
 @settings(max_examples=example_count(300))
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=12), min_size=1))
-def test_quoted_words_are_read_back(words):
-    commands = read_shell_text(shlex.join(["x", *words]), HERE).commands
-    assert [word.text for word in commands[0].words] == ["x", *words]
+@given(WORDS, st.lists(st.integers(0, 3), min_size=1, max_size=5))
+def test_quoted_words_are_read_back(words, forms):
+    for text in (
+        shlex.join(words),
+        " ".join(map(quoted_word, words)),
+        " ".join(ansi_c_quoted(word, forms) for word in words),
+    ):
+        commands = read_shell_text(f"x {text}", HERE).commands
+        assert [word.text for word in commands[0].words] == ["x", *words]
+
+
+def test_the_time_grows_with_the_options_not_faster():
+    def seconds(count):
+        line = f"torchrun train.py {' '.join(f'-{number} 1' for number in range(count))}"
+        start = time.process_time()
+        assert len(import_text(line, HERE).profile.trainer.arguments) == 2 * count
+        return time.process_time() - start
+
+    assert seconds(4000) < 16 * seconds(500) + 0.3
 
 
 @settings(max_examples=example_count(300))
@@ -317,7 +368,7 @@ VALUES = st.fixed_dictionaries(
         "communication.without": st.sampled_from([("p2p",), ("shm", "ib")]),
         "communication.debug": st.sampled_from(["warn", "info"]),
         "trainer.environment": st.just({"WANDB_MODE": "offline"}),
-        "trainer.arguments": st.sampled_from([("--x", "a b"), ("train", "--y=$z")]),
+        "trainer.arguments": st.sampled_from([("--x", "a b"), ("train", "--y=$z"), ("--x", "a\n'b\t中\x01")]),
     },
 )
 

@@ -1,6 +1,7 @@
 """The arguments of a training: those that its preset passes are values of the recipe, all others stay as they are."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from tui_train.actions.command_import.shell import Word
 from tui_train.actions.command_import.table import ImportTable
@@ -24,8 +25,8 @@ def import_arguments(table: ImportTable, words: Sequence[Word]) -> None:
     known = _without_unknown_words(table, words)
     preset = trainer_of(table.profile).preset
     options = {option.position: option for option in given_options(known, accept_without_dashes=False)}
-    names = [option.option for option in options.values()]
-    sure = {option.option: option for option in options.values() if names.count(option.option) == 1}
+    count_by_name = Counter(option.option for option in options.values())
+    sure = {option.option: option for option in options.values() if count_by_name[option.option] == 1}
     last_plain = max((at for at, word in enumerate(known) if _is_plain(at, word, options)), default=-1)
     if preset.user_arguments_first:
         # A config file among the arguments overrides what stands before it.
@@ -39,12 +40,17 @@ def import_arguments(table: ImportTable, words: Sequence[Word]) -> None:
         if word in known:
             ours[known.index(word)] = word
             table.replace(word, "the plan passes it where a run saves as it is stopped")
+    table.keep(each for at, each in _options_and_words(known, options) if at not in ours)
+
+
+def _options_and_words(
+    words: tuple[str, ...], options: Mapping[int, UserOption]
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield each option with its value, and each other word, with its position."""
     at = 0
-    while at < len(known):
-        option = options.get(at)
-        end = at + (len(option.words) if option else 1)
-        if at not in ours:
-            table.keep(known[at:end])
+    while at < len(words):
+        end = at + (len(options[at].words) if at in options else 1)
+        yield at, words[at:end]
         at = end
 
 

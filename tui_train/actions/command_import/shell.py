@@ -17,8 +17,8 @@ MAX_TEXT_CHARACTERS = 64_000
 # Each text has one way to match, as a quote that is not closed has all tried: hence \b, and what follows a lone $.
 _EXPANSION = r"\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`|\$\{[^}\n]{0,300}\}|\$\w+\b|\$[@*\#?$!-]"
 _LONE_DOLLAR = r"\$(?![\w({@*\#?$!-])"
-_QUOTED = rf"""'[^']*'|\$'(?:[^'\\]|\\.)*'|"(?:[^"\\$`]|\\.|{_EXPANSION}|{_LONE_DOLLAR})*\""""
-_WORD_PIECE = rf"""{_QUOTED}|\\.|{_EXPANSION}|[^\s'"\\;&|<>()`]"""
+_QUOTED = rf"""'[^']*'|\$'(?:[^'\\]|\\.)*'|\$?"(?:[^"\\$`]|\\.|{_EXPANSION}|{_LONE_DOLLAR})*\""""
+_WORD_PIECE = rf"""{_QUOTED}|\\.|{_EXPANSION}|(?!\$['"])[^\s'"\\;&|<>()`]"""
 _TOKEN_PATTERN = re.compile(
     rf"(?P<space>[ \t\r]+|\\\r?\n)|(?P<comment>\#[^\n]*)"
     rf"|(?P<operator>\n|&&|\|\||;;|&>>?|<<<|\d?<<-?|\d?[<>]+&?\d?|\|&?|[;&()])|(?P<word>(?:{_WORD_PIECE})+)",
@@ -26,6 +26,11 @@ _TOKEN_PATTERN = re.compile(
 )
 _PIECE_PATTERN = re.compile(_WORD_PIECE, re.DOTALL)
 _QUOTED_PIECE_PATTERN = re.compile(rf"\\.|{_EXPANSION}|.", re.DOTALL)
+_ANSI_C_ESCAPE_PATTERN = re.compile(
+    rb"\\(?:(?P<letter>[abeEfnrtv\\'\"?])|(?P<octal>[0-7]{1,3})|x(?P<hex>[0-9A-Fa-f]{1,2})"
+    rb"|u(?P<short>[0-9A-Fa-f]{1,4})|U(?P<long>[0-9A-Fa-f]{1,8})|(?P<control>c))"
+)
+_BYTE_BY_ANSI_C_LETTER = dict(zip(b"abeEfnrtv", b"\a\b\x1b\x1b\f\n\r\t\v", strict=True))
 _EXPANSION_PATTERN = re.compile(
     r"(?P<pwd>\$\(\s*pwd\s*\)|`\s*pwd\s*`)|\$\{(?P<braced>\w+)(?::?-(?P<default>[^${}`]*))?\}|\$(?P<name>[A-Za-z_]\w*)"
 )
@@ -123,6 +128,26 @@ def _statements(text: str) -> Iterator[_Statement]:
             (words if operator in {"(", ")"} and not rest else rest).append(operator)
 
 
+def _ansi_c_word(piece: str) -> Word:
+    """Return what $'…' stands for."""
+    try:
+        text = _ANSI_C_ESCAPE_PATTERN.sub(_escaped_bytes, piece[2:-1].encode()).decode()
+    except (ValueError, OverflowError):
+        return Word(piece, "has an escape that stands for no text")
+    return Word(piece, "has a zero byte, which no word can have") if "\0" in text else Word(text)
+
+
+def _escaped_bytes(escape: re.Match[bytes]) -> bytes:
+    """Return the bytes of an escape between $' and '; ValueError or OverflowError for no character."""
+    if letter := escape["letter"]:
+        return bytes([_BYTE_BY_ANSI_C_LETTER.get(letter[0], letter[0])])
+    if octal := escape["octal"]:
+        return bytes([int(octal, 8) & 0xFF])
+    if digits := escape["hex"]:
+        return bytes([int(digits, 16)])
+    return chr(int(escape["short"] or escape["long"] or b"", 16)).encode()
+
+
 class _ShellReader:
     """Follows variables and the folder through the statements of a text."""
 
@@ -194,8 +219,10 @@ class _ShellReader:
         for piece in _PIECE_PATTERN.findall(raw_word):
             if piece.startswith("'"):
                 parts.append(Word(piece[1:-1]))
-            elif piece.startswith('"'):
-                parts += map(self._quoted_piece, _QUOTED_PIECE_PATTERN.findall(piece[1:-1]))
+            elif piece.startswith("$'"):
+                parts.append(_ansi_c_word(piece))
+            elif piece.startswith(('"', '$"')):
+                parts += map(self._quoted_piece, _QUOTED_PIECE_PATTERN.findall(piece.removeprefix("$")[1:-1]))
             elif piece.startswith("\\"):
                 is_path = piece[1].isalnum()
                 parts.append(Word(piece[1:].strip("\n"), "has a backslash, which the shell takes out" * is_path))

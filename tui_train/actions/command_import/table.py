@@ -74,18 +74,23 @@ class ImportTable:
         edits = " ".join(f"{key}={fields.format_value(value)}" for key, value in value_by_key.items())
         self._add(words, "taken", f"{edits} ({why})" if why else edits)
 
-    def keep(self, words: Iterable[str]) -> None:
-        """Keep words as arguments of the training."""
-        kept = tuple(words)
-        for name in set(PLACEHOLDER_PATTERN.findall(" ".join(kept))) & KEY_BY_PLACEHOLDER.keys():
-            self.miss(typed_lists.join_values(kept), f"{{{name}}} would be filled in: here it stands for the recipe's")
-            return
-        if any(found.certain for found in find_possible_secret_arguments(kept)):
-            self.miss(typed_lists.join_values(kept), REASON_NOT_KEPT)
-            return
+    def keep(self, options: Iterable[tuple[str, ...]]) -> None:
+        """Keep options, each with its value, and other words as arguments of the training."""
+        kept: list[str] = []
+        for words in options:
+            shown = typed_lists.join_values(words)
+            name = next(
+                (name for name in PLACEHOLDER_PATTERN.findall(" ".join(words)) if name in KEY_BY_PLACEHOLDER), ""
+            )
+            if name:
+                self.miss(shown, f"{{{name}}} would be filled in: here it stands for the recipe's")
+            elif any(found.certain for found in find_possible_secret_arguments(words)):
+                self.miss(shown, REASON_NOT_KEPT)
+            else:
+                kept += words
+                self._add(shown, "argument", "passed on as it is")
         all_arguments = (*self.profile.trainer.arguments, *kept)
         self.profile = fields.profile_with_value(self.profile, "trainer.arguments", all_arguments)
-        self._add(typed_lists.join_values(kept), "argument", "passed on as it is")
 
     def replace(self, words: str, why: str) -> None:
         """Say what does instead what the words did."""
