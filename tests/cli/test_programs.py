@@ -10,9 +10,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import training_results
 import warm
 from jsonschema import Draft202012Validator
-from support import facts, prepare_without_errors, run_cli, sleeper_profile, write_attempt_events
+from ssh import lead_ssh_back
+from support import facts, make_executable, prepare_without_errors, run_cli, sleeper_profile, write_attempt_events
+from training_results import write_adapter
 
 from tui_train import __main__
 from tui_train.cli import spec
@@ -20,6 +23,7 @@ from tui_train.cli.app import cli
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import run_folders
+from tui_train.runs.remote_run import RunLocation, write_run_location
 
 SURFACE = json.loads(json.dumps(spec.command_surface(cli)))
 COMMANDS = {command["name"]: command for command in SURFACE["commands"]}
@@ -185,11 +189,11 @@ def test_nothing_is_asked_of_a_program(monkeypatch, capsys):
 
 
 def tree(folder):
-    """All that lies below a folder; what caches keep of the machine is no change."""
+    """All that lies below a folder, without caches and the Pythons that somebody named, which every command keeps."""
     return {
         path: path.read_bytes() if path.is_file() else None
         for path in Path(folder).rglob("*")
-        if ".cache" not in path.parts and "chosen" not in path.name
+        if ".cache" not in path.parts and path.name != "pythons.json"
     }
 
 
@@ -237,6 +241,64 @@ def test_a_dry_run_says_what_is_done_and_changes_nothing(world, tmp_path, comman
     assert all(path.exists() for path in paths)
     assert not any(Path(each).exists() for each in really["removes"] if ": " not in each)
     assert (tree(tmp_path) == before) == (not done)
+
+
+@pytest.fixture
+def nemo_python(tmp_path):
+    """A Python that says that it has NeMo."""
+    packages = tmp_path / "nemo"
+    for name, version in (
+        ("nemo_toolkit", "2.7.3"),
+        ("nemo_run", "0.11.1"),
+        ("megatron_core", "0.15.3"),
+        ("torch", "2.13.0"),
+    ):
+        named = packages / f"{name}-{version}.dist-info"
+        named.mkdir(parents=True)
+        (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    return make_executable(packages / "python", f'#!/bin/sh\nPYTHONPATH={packages} exec {sys.executable} "$@"\n')
+
+
+@pytest.fixture
+def dear(tmp_path, nemo_python, monkeypatch):
+    """What commands work on that take long: a result, a run on a host, data for NeMo, a profile that starts."""
+    write_adapter(training_results.ended_run(tmp_path / "tuned").path / "output")
+    far = run_folders.create_run_folder("far", prepare_without_errors(sleeper_profile(), facts()).files)
+    write_run_location(far.path, RunLocation("box", "/far"))
+    store.save_profile(sleeper_profile("--seconds=0.1"))
+    run_cli("hosts", "add", "box", "me@box")
+    lead_ssh_back(tmp_path / "there", tmp_path / "client", monkeypatch)
+    (tmp_path / "text.jsonl").write_text('{"text": "a"}\n' * 20)
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "tokenizer.json").write_text("{}")
+    training_results.write_model(tmp_path / "model")
+    (tmp_path / "checkpoint" / "context").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "context" / "io.json").write_text("{}")
+    (tmp_path / "checkpoint" / "weights").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("line", "verb", "ends"),
+    [
+        ("merge tuned folder", "writes", ["/folder"]),
+        ("export-model tuned folder --for vllm", "writes", ["/folder"]),
+        ("fetch far", "writes", ["-far"]),
+        ("hosts login box", "starts", ["ssh me@box"]),
+        ("run sleeper --array=--seconds=0,1", "starts", ["--seconds=0", "--seconds=1"]),
+        ("run sleeper --on box", "starts", ["sleeper"]),
+        ("nemo prepare text.jsonl --out made --tokenizer tokenizer --python nemo/python", "writes",
+         ["made_train.bin", "made_train.idx"]),
+        ("nemo import model made --python nemo/python", "writes", ["/made"]),
+        ("nemo export checkpoint made --python nemo/python", "writes", ["/made"]),
+    ],
+)  # fmt: skip
+def test_a_dry_run_of_what_takes_long_starts_and_writes_nothing(dear, tmp_path, line, verb, ends):
+    before = tree(tmp_path)
+    command = next(name for name in sorted(COMMANDS, reverse=True) if line.startswith(f"{name} "))
+    told = answer(command, *line.removeprefix(command).split(), "--dry-run")
+    assert tree(tmp_path) == before
+    assert len(told[verb]) == len(ends)
+    assert all(each.endswith(end) for each, end in zip(told[verb], ends, strict=True)), told
 
 
 def test_a_dry_run_is_words_for_people(world):
