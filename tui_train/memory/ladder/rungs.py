@@ -131,7 +131,7 @@ RUNGS: dict[str, Rung] = {
     ),
     "micro_batch": Rung(
         label="Smaller micro batch",
-        cost="same result, slightly slower; repeats down to 1",
+        cost="same result, slightly slower; halves again, down to 1",
         next_change=_micro_batch_change,
         helped_phases=_PHASES_WITH_ACTIVATIONS,
         needed_placeholders=frozenset({"micro_batch|total_batch", "accumulation|total_accumulation"}),

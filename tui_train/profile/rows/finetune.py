@@ -18,7 +18,7 @@ FINETUNE_ROWS = (
         key="finetune.rewards",
         label="Rewards",
         kind="rewards",
-        help="Functions that score answers, for GRPO and RLOO: FILE.py:FUNCTION of yours, or TRL's accuracy_reward.",
+        help="Functions that score answers (GRPO, RLOO): your FILE.py:FUNCTION, or TRL's accuracy_reward.",
         empty="none",
     ),
     Field(
@@ -26,7 +26,7 @@ FINETUNE_ROWS = (
         label="Tuning",
         kind="choice",
         options=get_args(FinetuneTuning),
-        help="lora: small adapter matrices. qlora: the same on weights in 4 bits. full: all weights, much more memory.",
+        help="lora: a small adapter. qlora: the same, with the model in 4 bits. full: all weights, much more memory.",
     ),
     Field(
         key="finetune.rank",
@@ -69,7 +69,7 @@ FINETUNE_ROWS = (
         key="finetune.answers_only",
         label="Answers only",
         kind="switch",
-        help="Only what the assistant says is learned. Not set: on, for chats where the chat template marks it.",
+        help="Only the assistant's answers are learned. Not set: on, for chats whose template marks the answers.",
         optional=True,
     ),
     Field(
@@ -78,7 +78,7 @@ FINETUNE_ROWS = (
         kind="number",
         minimum=0,
         maximum=100,
-        help="Higher stays closer to the model before. Not set: TRL's, 0.1 of DPO and KTO, 0.05 of RLOO, 0 of GRPO.",
+        help="Higher: stays closer to the original model. Not set: TRL's default (DPO, KTO 0.1; RLOO 0.05; GRPO 0).",
         optional=True,
     ),
     Field(
@@ -87,7 +87,7 @@ FINETUNE_ROWS = (
         kind="integer",
         minimum=2,
         maximum=4096,
-        help="Answers that the model writes to each prompt, to be compared. Not set: TRL's own, 8 of GRPO, 2 of RLOO.",
+        help="Answers that the model writes to each prompt, to compare them. Not set: TRL's default (GRPO 8, RLOO 2).",
         optional=True,
     ),
     Field(
@@ -96,14 +96,14 @@ FINETUNE_ROWS = (
         kind="integer",
         minimum=1,
         maximum=1048576,
-        help="Tokens after which an answer that the model writes is cut off. Not set: TRL's own, 512.",
+        help="Longest answer that the model writes while it trains, in tokens. Not set: TRL's default, 512.",
         optional=True,
     ),
     Field(
         key="finetune.freeze_vision",
         label="Frozen vision",
         kind="switch",
-        help="Of a model that sees, the adapter is put into the language part alone; the vision tower stays as it is.",
+        help="For models that see images: only the language part gets an adapter, the vision part stays as it is.",
     ),
 )
 
@@ -114,16 +114,16 @@ DATA_ROWS = (
         kind="number",
         minimum=0,
         maximum=0.9,
-        help="Share of the rows kept for evaluations; 0: none. Not set: 5 %, at least 10 rows; none of under 30.",
+        help="Share of the rows kept to evaluate on; 0: none. Not set: 5 %, at least 10 rows; none of under 30.",
         optional=True,
     ),
     Field(
         key="data.cut",
-        label="Cut share",
+        label="Cut rows, limit",
         kind="number",
         minimum=0,
         maximum=1,
-        help="Share of the rows that may be longer than the sequence length; with more the run does not start.",
+        help="Share of the rows that may be longer than the sequence length; with more, the run does not start.",
     ),
     Field(
         key="data.weights",
@@ -131,7 +131,7 @@ DATA_ROWS = (
         kind="numbers",
         minimum=0,
         maximum=1_000_000,
-        help="A ratio, one number a file: 3 1 takes 3/4 of an epoch's rows from the first, some again if few.",
+        help="One number per file: 3 1 takes 3/4 of an epoch's rows from the first, some twice if it has few.",
         empty="every row once",
     ),
     Field(

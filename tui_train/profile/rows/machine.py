@@ -7,7 +7,7 @@ HARDWARE_ROWS = (
         key="hardware.host",
         label="Host",
         kind="text",
-        help="Trains over ssh on this host: one of `tui-train hosts`, or a name that ssh knows.",
+        help="Train on this host over ssh: one of `tui-train hosts`, or any name that ssh knows.",
         empty="this machine",
     ),
     Field(
@@ -15,7 +15,7 @@ HARDWARE_ROWS = (
         label="Scheduler",
         kind="choice",
         options=("none", "slurm"),
-        help="slurm: trains as a job of the Slurm cluster of this machine, or of the host. none: starts at once.",
+        help="slurm: submit a job to the Slurm cluster of this machine or host. none: start at once.",
     ),
     Field(
         key="hardware.device",
@@ -28,7 +28,7 @@ HARDWARE_ROWS = (
         key="hardware.gpus",
         label="GPUs",
         kind="names",
-        help="GPUs to train on: index, PCI address or UUID (a prefix is enough), as printed by `tui-train facts`.",
+        help="GPUs to train on: number, PCI address or UUID (its beginning is enough), as in `tui-train facts`.",
         empty="the recommended GPUs",
     ),
     Field(
@@ -37,7 +37,7 @@ HARDWARE_ROWS = (
         kind="integer",
         minimum=0,
         maximum=64,
-        help="Training processes on this machine. 0: one per GPU; one for a script that cannot use several.",
+        help="Training processes on this machine. 0: automatic, one per GPU (one if the script cannot use several).",
     ),
 )
 

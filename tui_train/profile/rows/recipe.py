@@ -54,7 +54,7 @@ RECIPE_ROWS = (
         kind="integer",
         minimum=1,
         maximum=65536,
-        help="Samples per forward pass and process. Memory grows with it.",
+        help="Samples that one GPU (process) computes at a time. More need more memory.",
         optional=True,
     ),
     Field(
@@ -63,7 +63,7 @@ RECIPE_ROWS = (
         kind="integer",
         minimum=0,
         maximum=65536,
-        help="Samples per forward pass and process in evaluations; 0: the trainer's default.",
+        help="Samples that one GPU (process) computes at a time in evaluations; 0: the trainer's default.",
     ),
     Field(
         key="recipe.global_batch",
@@ -71,7 +71,7 @@ RECIPE_ROWS = (
         kind="integer",
         minimum=1,
         maximum=16_777_216,
-        help="Samples per optimizer step: micro batch x gradient accumulation x processes.",
+        help="Samples per optimizer step, over all GPUs: micro batch x gradient accumulation x processes.",
         optional=True,
     ),
     Field(
@@ -80,7 +80,7 @@ RECIPE_ROWS = (
         kind="number",
         minimum=1e-12,
         maximum=100,
-        help="Peak learning rate, before scaling.",
+        help="Highest learning rate of the schedule, before LR scaling, such as 2e-4.",
         optional=True,
     ),
     Field(
@@ -103,7 +103,7 @@ RECIPE_ROWS = (
         label="Precision",
         kind="choice",
         options=("fp32", "bf16", "fp16"),
-        help="bf16 needs GPUs of compute capability 8.0 or higher; fp16 needs a GPU.",
+        help="bf16 needs RTX 30, A100 or newer (compute capability 8.0); fp16 needs a GPU; fp32 works everywhere.",
         optional=True,
     ),
     Field(
@@ -112,7 +112,7 @@ RECIPE_ROWS = (
         kind="number",
         minimum=0.001,
         maximum=100_000,
-        help="Passes through the training data. If Steps is set, the steps end the training instead.",
+        help="Passes through the training data. Not used if Steps is set.",
         optional=True,
     ),
     Field(
@@ -121,7 +121,7 @@ RECIPE_ROWS = (
         kind="integer",
         minimum=1,
         maximum=1_000_000_000,
-        help="Number of optimizer steps of the training.",
+        help="Number of optimizer steps. If set, it ends the training instead of Epochs.",
         optional=True,
     ),
     Field(
@@ -130,7 +130,7 @@ RECIPE_ROWS = (
         kind="number",
         minimum=0,
         maximum=1_000_000,
-        help="How long the learning rate rises at first: a share of the steps such as 0.03, or a number of steps.",
+        help="Steps in which the learning rate rises at first: a number, or a share of all steps such as 0.03.",
         optional=True,
     ),
     Field(
@@ -138,7 +138,7 @@ RECIPE_ROWS = (
         label="LR schedule",
         kind="choice",
         options=("linear", "cosine", "constant", "constant_with_warmup"),
-        help="Learning rate after the warmup: linear or cosine decay to 0, or constant.",
+        help="How the learning rate goes on after the warmup: linear or cosine decay to 0, or constant.",
         optional=True,
     ),
     Field(
@@ -154,14 +154,14 @@ RECIPE_ROWS = (
         key="recipe.activation_checkpointing",
         label="Act. checkpointing",
         kind="switch",
-        help="Recomputes activations in the backward pass: less memory, about 25 % slower, same result.",
+        help="Computes activations twice instead of keeping them: less memory, about 25 % slower, same result.",
         optional=True,
     ),
     Field(
         key="recipe.expandable_segments",
         label="Expandable segments",
         kind="switch",
-        help="Lets the CUDA allocator grow its segments: less memory lost to fragmentation.",
+        help="Lets PyTorch grow its blocks of GPU memory: less is lost to gaps between them.",
     ),
     Field(
         key="recipe.fused_optimizer",
@@ -173,7 +173,7 @@ RECIPE_ROWS = (
         key="recipe.fused_cross_entropy",
         label="Fused cross entropy",
         kind="switch",
-        help="Never holds all logits at once: less memory, same result up to rounding. Needs Liger.",
+        help="Computes the loss in pieces: less memory, same result up to rounding. Needs liger-kernel.",
     ),
     Field(
         key="recipe.optimizer_8bit",
@@ -185,7 +185,7 @@ RECIPE_ROWS = (
         key="recipe.lora",
         label="LoRA",
         kind="switch",
-        help="Trains small adapter matrices: much less memory, changes the result. Needs peft.",
+        help="Trains a small adapter: much less memory, changes the result. Needs peft.",
     ),
     Field(
         key="recipe.checkpoint_every",
@@ -193,7 +193,7 @@ RECIPE_ROWS = (
         kind="integer",
         minimum=1,
         maximum=1_000_000_000,
-        help="Optimizer steps between checkpoints; a run resumes from the newest complete one.",
+        help="Steps between checkpoints. A run resumes from the newest one.",
         optional=True,
     ),
     Field(
@@ -202,7 +202,7 @@ RECIPE_ROWS = (
         kind="integer",
         minimum=1,
         maximum=1_000_000_000,
-        help="Optimizer steps between evaluations, which need validation data.",
+        help="Steps between evaluations. Needs validation data, or an evaluation share.",
         optional=True,
     ),
     Field(
@@ -221,14 +221,14 @@ LADDER_ROWS = (
         key="ladder.rungs",
         label="After out of memory",
         kind="names",
-        help="Fallbacks tried, in this order, when a GPU runs out of memory.",
+        help="Changes with which the run restarts, in this order, after a GPU runs out of memory.",
         empty="nothing: the run fails",
     ),
     Field(
         key="ladder.consent",
         label="Consent",
         kind="names",
-        help="Fallbacks that you allow although they change the result.",
+        help="Fallbacks that may be used without asking, although they change the result.",
         empty="none",
     ),
 )

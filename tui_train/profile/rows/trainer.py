@@ -11,7 +11,7 @@ TRAINER_ROWS = (
         label="Trainer",
         kind="choice",
         options=get_args(TrainerKind),
-        help="A model on your data by TRL, a new small model, a script of yours, or a NeMo recipe.",
+        help="Fine-tune a model on your data (TRL), pretrain a new small one, run your own script, or a NeMo recipe.",
     ),
     Field(
         key="trainer.launcher",
@@ -19,8 +19,8 @@ TRAINER_ROWS = (
         kind="choice",
         options=("auto", *get_args(LauncherName)),
         help=(
-            "Starts the processes. auto: python for one, torchrun for several (or if the script reads RANK), "
-            "accelerate to shard."
+            "Starts the processes. auto: python for one, torchrun for several (or if your script reads RANK), "
+            "accelerate for sharding."
         ),
     ),
     Field(
@@ -34,7 +34,7 @@ TRAINER_ROWS = (
         key="trainer.offload",
         label="CPU offload",
         kind="switch",
-        help="Keeps sharded state in host memory: much less GPU memory, much slower.",
+        help="Keeps the shards in main memory: much less GPU memory, much slower.",
     ),
     Field(
         key="trainer.accelerate_config",
@@ -56,7 +56,7 @@ TRAINER_ROWS = (
         label="Preset",
         kind="text",
         help=(
-            "How recipe values are passed to the script; auto: as its source declares them (`tui-train presets` "
+            "How your script gets values such as the rate. auto: as its source takes them (`tui-train presets` "
             "lists all)."
         ),
     ),
@@ -64,7 +64,7 @@ TRAINER_ROWS = (
         key="trainer.arguments",
         label="Extra arguments",
         kind="words",
-        help="Extra arguments of the training, quoted as in a shell. Placeholders such as {micro_batch} are filled in.",
+        help="Added to the command line, quoted as in a shell. Placeholders such as {micro_batch} are filled in.",
         empty="none",
     ),
     Field(
@@ -78,7 +78,7 @@ TRAINER_ROWS = (
         key="trainer.config",
         label="Config file",
         kind="path",
-        help="The YAML file that the training reads. The recipe is written into a copy; your file is not changed.",
+        help="YAML file that the training reads. Your values go into a copy of it; the file itself is not changed.",
         empty="none",
     ),
     Field(
@@ -92,7 +92,7 @@ TRAINER_ROWS = (
         key="trainer.revision",
         label="Revision",
         kind="text",
-        help="Branch, tag or commit of a model on the Hub. Only a commit always names the same weights.",
+        help="Branch, tag or commit of the model on the Hub. Only a commit never changes.",
         empty="main",
     ),
     Field(
@@ -107,14 +107,14 @@ TRAINER_ROWS = (
         key="trainer.validation_data",
         label="Validation data",
         kind="paths",
-        help="Data for evaluations during the training, in the same format as the training data.",
+        help="Rows to evaluate on while it trains, in the format of the training data.",
         empty="none",
     ),
     Field(
         key="trainer.test_data",
         label="Test data",
         kind="paths",
-        help="Data for the evaluation after the training, in the same format as the training data.",
+        help="Rows to evaluate on after the training, in the format of the training data.",
         empty="none",
     ),
     Field(
@@ -126,11 +126,11 @@ TRAINER_ROWS = (
     ),
     Field(
         key="trainer.allow",
-        label="Allow",
+        label="Checks to skip",
         kind="names",
-        help="Limits that you lift: learning_rate, one far beyond the usual; length, one beyond the model's limit; "
-        "rewards, that they are tried before.",
-        empty="nothing",
+        help="Checks that may not stop the run: learning_rate (far beyond the usual), length (beyond the model's "
+        "limit), rewards (tried on made-up answers first).",
+        empty="none",
     ),
     Field(
         key="trainer.environment",
@@ -150,7 +150,7 @@ TRAINER_ROWS = (
         key="trainer.progress",
         label="Progress lines",
         kind="text",
-        help=r"Regular expression for your script's log, if its steps are not read: it (?P<step>\d+) L=(?P<loss>\S+)",
+        help=r"Regular expression, if your script's steps are not shown: it (?P<step>\d+) L=(?P<loss>\S+)",
         empty="the usual forms",
     ),
 )
@@ -231,19 +231,19 @@ TRACKING_ROWS = (
         key="tracking.tensorboard",
         label="TensorBoard",
         kind="switch",
-        help="The training writes event files to its output folder; needs tensorboard in the Python that trains.",
+        help="Write TensorBoard files to the output folder; needs tensorboard in the Python that trains.",
     ),
     Field(
         key="tracking.wandb",
         label="Weights & Biases",
         kind="switch",
-        help="The training reports there; needs wandb, and WANDB_API_KEY by name under secrets, or WANDB_MODE=offline.",
+        help="Report to Weights & Biases; needs wandb, and WANDB_API_KEY under Secrets or WANDB_MODE=offline.",
     ),
     Field(
         key="tracking.trackio",
         label="Trackio",
         kind="switch",
-        help="Reports to Hugging Face's tracker on the machine that trains, without an account; needs trackio there.",
+        help="Hugging Face's tracker, on the machine that trains and without an account; needs trackio there.",
     ),
     Field(
         key="tracking.project",
