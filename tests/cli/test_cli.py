@@ -338,7 +338,7 @@ def test_it_ends_as_the_training_ends(mine):
     for command, code in ((("attach",), 7), (("logs", "--follow"), 7), (("logs",), 0)):
         run_cli(*command, "last", code=code)
     said = refused("resume", "last", code=69)
-    assert "cannot resume: its preset passes no checkpoint" in said
+    assert "cannot resume: tui-train does not know how to give" in said
     assert f"tui-train resume {newest().name} --force" in said
     assert len(read_status(newest()).attempts) == 1
     run_cli("resume", "last", "--force", code=7)

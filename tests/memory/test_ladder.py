@@ -248,7 +248,7 @@ def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
         ({"trainer.preset": "axolotl"}, {}, "fused_cross_entropy", "cannot be passed to this trainer"),
         ({"trainer.kind": "builtin"}, {}, "fused_optimizer", ""),
         ({"trainer.kind": "builtin", "trainer.model": "/m"}, {}, "layers", "the loaded model has a fixed size"),
-        ({"trainer.kind": "builtin"}, {}, "eval_batch", "no validation data: nothing is evaluated"),
+        ({"trainer.kind": "builtin"}, {}, "eval_batch", "nothing is evaluated: no validation data"),
         ({"trainer.kind": "builtin", "trainer.validation_data": ("/v",)}, {}, "eval_batch", ""),
         ({"trainer.preset": "trl"}, {"packages": {}}, "lora", "the chosen Python has no peft"),
         ({"trainer.preset": "trl"}, {}, "lora", ""),

@@ -231,12 +231,12 @@ def test_only_what_reaches_the_training_is_said_of_it():
     assert total.numbers == ("learning rate 0.003",)
     custom = profile({"trainer.preset": "custom"} | two)
     assert plan(custom, facts()).numbers == ()
-    assert plan(custom, facts()).attempts[0].batch == "2 processes, batch: the script's own"
+    assert plan(custom, facts()).attempts[0].batch == "2 processes, batch: up to the script"
     both = {"recipe.micro_batch": 8, "recipe.global_batch": 15}
     for word in ("global_batch", "accumulation"):
         with pytest.raises(BadInput, match="not a multiple"):
             plan(profile({"trainer.arguments": ("{micro_batch}", f"--n={{{word}}}"), **both}, custom), facts())
-    with pytest.raises(BadInput, match="is set and not used"):
+    with pytest.raises(BadInput, match="is set, but not used"):
         plan(profile(both, custom), facts())
 
 

@@ -103,7 +103,7 @@ def test_only_what_the_script_takes_is_passed(tmp_path):
     assert words(tmp_path, ARGPARSE) == []
     chosen = {"recipe__learning_rate": 0.5, "recipe__micro_batch": 4, "recipe__epochs": 2.0}
     assert words(tmp_path, ARGPARSE, **chosen) == ["--batch-size=4", "--lr=0.5", "--epochs=2"]
-    with pytest.raises(BadInput, match="is set and not used"):
+    with pytest.raises(BadInput, match="is set, but not used"):
         words(tmp_path, "print(1)", **chosen)
 
 
@@ -123,7 +123,7 @@ def test_a_trainer_of_hugging_face_is_passed_its_arguments(tmp_path):
     ],
 )
 def test_a_name_in_doubt_is_passed_nothing(tmp_path, text):
-    with pytest.raises(BadInput, match=r"recipe\.learning_rate\) is set and not used"):
+    with pytest.raises(BadInput, match=r"recipe\.learning_rate\) is set, but not used"):
         words(tmp_path, text, recipe__learning_rate=0.5)
 
 
@@ -243,7 +243,7 @@ def test_typer_is_passed_the_names_that_it_is_told(signature, passed, tmp_path):
     text = "ETA = typer.Option('--eta')\nRate = Annotated[float, ETA]\n"
     whole = PLAIN_TYPER.format(signature).replace("app = ", text + "app = ")
     if passed is None:
-        with pytest.raises(BadInput, match="is set and not used"):
+        with pytest.raises(BadInput, match="is set, but not used"):
             words(tmp_path, whole, **RATE)
     else:
         assert words(tmp_path, whole, **RATE) == passed
@@ -266,7 +266,7 @@ def test_typer_is_passed_options_behind_the_subcommand(text, given, passed, tmp_
 def test_a_method_without_a_length_is_passed_none(tmp_path):
     text = "from trl import {0}, TrlParser\nTrlParser(({0},)).parse_args_and_config()\n"
     assert "--max_length=64" in words(tmp_path, text.format("SFTConfig"), recipe__sequence_length=64)
-    with pytest.raises(BadInput, match="is set and not used"):
+    with pytest.raises(BadInput, match="is set, but not used"):
         words(tmp_path, text.format("GRPOConfig"), recipe__sequence_length=64)
 
 
@@ -514,7 +514,7 @@ async def test_the_wizard_asks_when_recipe_is_opened_and_not_while_one_types(tmp
         assert asked == []
         app.post_message(OpenStep("recipe"))
         await wait_for_workers(pilot)
-        assert "the script's own (64)" in screen_text(pilot)
+        assert "the script's default (64)" in screen_text(pilot)
         app.screen.form.go_to_row("trainer.arguments --width")
         await press_keys("8", "down")(pilot)
         await wait_for_workers(pilot)

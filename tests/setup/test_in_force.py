@@ -184,7 +184,7 @@ def test_defaults_of_a_module_are_not_those_of_a_script():
     assert Setup(profile(values), TWO_CARD_FACTS).effective_profile.recipe.learning_rate == 2e-5
     mine = Setup(profile({**values, "trainer.script": "/mine.py"}), TWO_CARD_FACTS)
     assert mine.effective_profile.recipe.learning_rate is None
-    assert mine.effective_values["learning_rate"] == EffectiveValue(None, "the script's own")
+    assert mine.effective_values["learning_rate"] == EffectiveValue(None, "up to the script")
 
 
 def test_defaults_of_ours_follow_what_is_chosen():
@@ -231,7 +231,7 @@ def test_a_profile_of_schema_1_keeps_its_meaning(preset, more, kept):
         assert chosen.recipe.micro_batch == 8
     findings = findings_of(chosen, TWO_CARD_FACTS)
     assert [item.level for item in findings if "older tui-train" in item.message] == ["note"]
-    assert not [item for item in findings if "is set and not used" in item.message]
+    assert not [item for item in findings if "is set, but not used" in item.message]
     # Told until it is saved again.
     again = store.profile_from_toml(store.profile_to_toml(chosen))
     assert msgspec.structs.replace(chosen, schema=again.schema) == again

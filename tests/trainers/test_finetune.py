@@ -155,10 +155,10 @@ def test_marked_answers_are_learned_alone_and_some_of_the_rows_evaluated(read, v
     assert passed.get("load_best_model_at_end", False) is bool(share or chosen.trainer.validation_data)
     shown, by_default = " ".join(made.numbers), answers is True
     assert ("answers alone are learned (the chat template marks the answers)" in shown) is by_default
-    assert ("for evaluations (default for 30 rows or more)" in shown) is bool(share)
+    assert ("for evaluations (the default)" in shown) is bool(share)
 
 
-@pytest.mark.parametrize(("rows", "note"), [(60, "about 10 rows: default for 30"), (20, "as they are fewer than 30")])
+@pytest.mark.parametrize(("rows", "note"), [(60, "about 10 rows: the default"), (20, "20 rows are too few")])
 def test_beside_the_share_stands_how_many_rows_are_kept_and_why(rows, note):
     read = replace(MARKS, rows=rows, usable=rows, all_read=True)
     asked = data_key(DataQuestion(files=("/d.jsonl",), model="/m"))
@@ -390,7 +390,7 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
     assert make_setup(chosen, short).effective_values["sequence_length"] == limited
     assert make_setup(chosen, replace(found, other_machine="box")).effective_values["sequence_length"] == length
     away = replace(found, other_machine="box", data={})
-    unread = EffectiveValue(1024, "default; the data is not known here")
+    unread = EffectiveValue(1024, "default; the data has not been read")
     assert make_setup(chosen, away).effective_values["sequence_length"] == unread
 
 

@@ -120,7 +120,7 @@ def test_an_own_size_is_only_taken_where_no_weights_are_loaded():
     kept = plan(profile({key: value for key, value in mine.items() if key not in MODEL_SIZES}), WITH_NEMO)
     assert (kept.nemo.layers, len(kept.attempts)) == (None, 1)
     loads = profile(mine | {"trainer.model": "/m"})
-    assert {item.key for item in findings_of(loads, WITH_NEMO) if "is set and not used" in item.message} == {
+    assert {item.key for item in findings_of(loads, WITH_NEMO) if "is set, but not used" in item.message} == {
         *MODEL_SIZES
     }
     assert no_effect.why_no_effect("recipe.layers", Setup(loads, WITH_NEMO)) == "the model folder decides"
@@ -292,7 +292,7 @@ def test_the_ffn_is_a_size_like_the_others():
         assert "ffn_hidden_size = 700\n" in alone
         assert ".hidden_size = " not in alone
     loads = profile(FINETUNE | {"recipe.ffn_hidden_size": 700})
-    assert {item.key for item in findings_of(loads, WITH_NEMO) if "is set and not used" in item.message} == {
+    assert {item.key for item in findings_of(loads, WITH_NEMO) if "is set, but not used" in item.message} == {
         "recipe.ffn_hidden_size"
     }
 

@@ -136,7 +136,7 @@ def _use_nearest_global_batch(profile: Profile, evidence: Evidence) -> Change | 
 
 def _set_wandb_offline(profile: Profile, _evidence: Evidence) -> Change:
     variables = {**profile.trainer.environment, "WANDB_MODE": "offline"}
-    return Change("wandb offline", "needs no key; sync it later", (("trainer.environment", variables),))
+    return Change("wandb offline", "needs no key; upload later with wandb sync", (("trainer.environment", variables),))
 
 
 def _turn_off_fused_cross_entropy(profile: Profile, evidence: Evidence) -> Change | None:

@@ -20,8 +20,8 @@ from tui_train.setup.recipe.effective_values import working_folder
 from tui_train.trainers import trainer_of
 
 _SMALLEST_BATCH_REMEDY = (
-    "The micro batch is 1 already: a shorter sequence length, activation checkpointing, sharding (fsdp2), offload, an "
-    "8-bit optimizer or LoRA need less."
+    "The micro batch is already 1. A shorter sequence length, activation checkpointing, sharding (fsdp2), "
+    "offload, an 8-bit optimizer or LoRA need less."
 )
 
 _MIN_CERTAIN_STRENGTH = 60

@@ -64,8 +64,7 @@ def _answer_and_evaluation_defaults(setup: Setup) -> dict[str, EffectiveValue]:
     if is_free and report.usable >= MIN_ROWS_TO_EVALUATE:
         share = max(_EVALUATION_SHARE, min(_MAX_EVALUATION_SHARE, _MIN_EVALUATION_ROWS / report.usable))
         share = round(min(share, _MAX_EVALUATION_ROWS / report.usable), 4)
-        why = f"default for {grouped_digits(MIN_ROWS_TO_EVALUATE)} rows or more"
-        own_defaults[data_questions.EVALUATION_SHARE_KEY] = EffectiveValue(share, why)
+        own_defaults[data_questions.EVALUATION_SHARE_KEY] = EffectiveValue(share, "the default")
     return own_defaults
 
 
@@ -76,7 +75,7 @@ def _checkpoint_interval_default(setup: Setup) -> dict[str, EffectiveValue]:
         return {}
     default = value.value if isinstance(value.value, int) else 1
     if every := profile.recipe.evaluate_every:
-        return {"checkpoint_every": EffectiveValue(-(-default // every) * every, "as evaluations fall on it")}
+        return {"checkpoint_every": EffectiveValue(-(-default // every) * every, "a multiple of the evaluations")}
     steps = data_questions.total_training_steps(setup)
     if not steps or steps >= default * _EVALUATIONS_PER_TRAINING:
         return {}
@@ -92,7 +91,7 @@ def _length_and_batch_defaults(setup: Setup) -> dict[str, EffectiveValue]:
         return {}
     report = facts.data.get(facts_key_of_question(question))
     if report is None and facts.other_machine:
-        return {"sequence_length": EffectiveValue(value.value, "default; the data is not known here")}
+        return {"sequence_length": EffectiveValue(value.value, "default; the data has not been read")}
     if report is None or report.lengths is None or not report.usable:
         folder = facts.models.get(setup.profile.trainer.model)
         default, limit = setup.effective_profile.recipe.sequence_length or 0, folder.max_tokens if folder else 0

@@ -26,8 +26,8 @@ _REPLACEABLE_FILE_VALUES_BY_FALLBACK: dict[str, tuple[object, ...]] = {
 # Fallbacks that are named as the value of the recipe that they change.
 _FALLBACKS_NAMED_LIKE_RECIPE_VALUES = frozenset({"activation_checkpointing", "sequence_length", "layers"})
 _GPU_ONLY_FALLBACKS = frozenset({"fused_optimizer", "fused_cross_entropy", "optimizer_8bit"})
-_UNCOORDINATED_MACHINES_REASON = "no fallbacks with several machines: the machines could not agree on one"
-BATCH_NOT_SET_REASON = "set micro and global batch first: the script's defaults are not known"
+_UNCOORDINATED_MACHINES_REASON = "no fallbacks with several machines: each would decide for itself"
+BATCH_NOT_SET_REASON = "set Micro batch and Global batch first: those of the script are not known"
 _ALREADY_FUSED_REASON = "the optimizer is already fused"
 
 
@@ -78,7 +78,7 @@ def why_fallbacks_refused(
         for name in _REPLACEABLE_FILE_VALUES_BY_FALLBACK.keys() & accepted
     }
     if not trainer_of(profile).may_evaluate():
-        reasons["eval_batch"] = "no validation data: nothing is evaluated"
+        reasons["eval_batch"] = "nothing is evaluated: no validation data"
     reasons = reasons | dict.fromkeys(_GPU_ONLY_FALLBACKS if not gpus else (), "only for GPUs")
     for name in () if preset.user_arguments_first else _FALLBACKS_NAMED_LIKE_RECIPE_VALUES & accepted:
         if arguments := user_options_for_value(name, profile, preset):

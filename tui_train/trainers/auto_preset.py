@@ -22,7 +22,7 @@ from tui_train.profile.presets import (
 from tui_train.profile.rows import Field
 from tui_train.profile.types import AUTO_PRESET, Profile
 
-SCRIPT_OWN_VALUE_SOURCE_TEXT = "the script's own"
+SCRIPT_OWN_VALUE_SOURCE_TEXT = "up to the script"
 SCRIPT_DECLARED_DEFAULT_SOURCE_TEXT = f"{SCRIPT_LABEL}'s default"
 
 # Names of arguments that leave no doubt, dashes as underscores, by the placeholder that they take.

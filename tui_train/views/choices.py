@@ -153,7 +153,10 @@ def _nemo_recipe_options(setup: Setup) -> tuple[FieldOption, ...]:
 
 
 def _preset_options(setup: Setup) -> tuple[FieldOption, ...]:
-    by_script = arguments_summary(setup.facts.sources.get(setup.profile.trainer.script)) or "goes by the script"
+    by_script = (
+        arguments_summary(setup.facts.sources.get(setup.profile.trainer.script))
+        or "takes what the script's source takes"
+    )
     options = [FieldOption(AUTO_PRESET, AUTO_PRESET, by_script)]
     options += [
         FieldOption(name, preset.label, preset.about) for name, preset in shipped_presets().items() if name != "builtin"
@@ -208,13 +211,13 @@ def _python_options(setup: Setup) -> tuple[FieldOption, ...]:
             f"Python {tool.version}" if tool.version else "",
         )
         note = "  ".join(visible(part) for part in (*versions, display_path(tool.python)) if part)
-        why = f"in this folder, not started; o uses {display_path(tool.python)}" if tool.unchosen else problem
+        why = f"in this folder, not trusted yet; o uses {display_path(tool.python)}" if tool.unchosen else problem
         options.append(FieldOption(tool.python, visible(tool.label) or "named", note, visible(why)))
     return tuple(options)
 
 
 _NOTE_BY_FINETUNE_METHOD: dict[FinetuneMethod, str] = {
-    "sft": "learns from examples",
+    "sft": "learns from examples of answers",
     "dpo": "from pairs: which answer is better",
     "kto": "from answers marked good or bad",
     "reward": "learns to score answers, from pairs",
@@ -229,9 +232,9 @@ def _finetune_method_options(_setup: Setup) -> tuple[FieldOption, ...]:
 
 def _finetune_tuning_options(setup: Setup) -> tuple[FieldOption, ...]:
     return (
-        FieldOption("lora", "LoRA", "a small adapter beside the weights"),
-        FieldOption("qlora", "QLoRA", "LoRA on weights in 4 bits", _why_no_qlora(setup)),
-        FieldOption("full", "full", "all weights learn, at much more memory"),
+        FieldOption("lora", "LoRA", "a small adapter; the model itself stays"),
+        FieldOption("qlora", "QLoRA", "LoRA, with the model in 4 bits", _why_no_qlora(setup)),
+        FieldOption("full", "full", "all weights learn; much more memory"),
     )
 
 
@@ -254,7 +257,7 @@ def _communication_backend_options(setup: Setup) -> tuple[FieldOption, ...]:
     return (
         FieldOption("auto", "auto", f"now {setup.communication_backend}" if setup.communication_backend else ""),
         FieldOption("nccl", "NCCL", "", nccl),
-        FieldOption("gloo", "Gloo", "a last resort on GPUs" if cuda else "", gloo),
+        FieldOption("gloo", "Gloo", "slow on GPUs: a last resort" if cuda else "", gloo),
     )
 
 

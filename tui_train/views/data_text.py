@@ -63,9 +63,9 @@ def why_data_unread(setup: Setup) -> str:
     if facts.other_machine and (facts.scheduler or not facts.host):
         return f"the data is on {visible(facts.other_machine)}: tui-train data reads it there"
     if profile.container.engine != "none":
-        return "it is read by the Python of the image, once it trains"
+        return "it is read inside the container, when the training starts"
     if setup.toolchain is None:
-        return f"no Python {f'of {visible(facts.host)}' if facts.host else 'here'} has TRL, by which it is read"
+        return f"no Python {f'of {visible(facts.host)}' if facts.host else 'here'} has TRL, which is needed to read it"
     missing = [path for path in profile.trainer.data if facts.paths.get(path) == "missing"]
     where = f" on {facts.host}" if facts.host else ""
     return visible(f"{missing[0]} does not exist{where}") if missing else "not read yet"

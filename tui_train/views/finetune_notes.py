@@ -35,15 +35,17 @@ def backend_screen_notes(setup: Setup) -> dict[str, str]:
         )
     share = profile.data.evaluation or 0.0
     if profile.trainer.validation_data:
-        notes["data.evaluation"] = "the validation data is taken"
+        notes["data.evaluation"] = "not used: there is validation data"
     elif share and epoch:
         notes["data.evaluation"] = f"about {grouped_digits(epoch.rows / (1 - share) * share)} rows"
         if held := setup.data_values_by_key.get(EVALUATION_SHARE_KEY):
             notes["data.evaluation"] += f": {held.source}"
     elif profile.data.evaluation is None and epoch and epoch.rows < MIN_ROWS_TO_EVALUATE:
-        notes["data.evaluation"] = f"0: trained on all rows, as they are fewer than {MIN_ROWS_TO_EVALUATE}"
+        notes["data.evaluation"] = (
+            f"none: {grouped_digits(epoch.rows)} rows are too few (from {MIN_ROWS_TO_EVALUATE} on)"
+        )
     elif not share:
-        notes["data.evaluation"] = "0: trained on all rows"
+        notes["data.evaluation"] = "none: all rows are trained on"
     return notes
 
 
@@ -53,12 +55,12 @@ def recipe_screen_notes(setup: Setup) -> dict[str, str]:
     recipe, chosen, steps = profile.recipe, profile.finetune, total_training_steps(setup)
     notes = {"recipe.learning_rate": usual_learning_rate_text(chosen), "finetune.alpha": "usual: twice the rank"}
     if recipe.steps:
-        notes["recipe.epochs"] = "the steps end it"
+        notes["recipe.epochs"] = "not used: Steps is set"
         if epoch and epoch.steps:
             notes["recipe.steps"] = f"= {recipe.steps / epoch.steps:.3g} epochs"
     elif steps:
         notes["recipe.epochs"] = f"≈ {grouped_digits(steps)} steps"
-        notes["recipe.steps"] = "not set: it ends after the epochs"
+        notes["recipe.steps"] = "not set: ends after the epochs"
     if report and report.tokens and report.tokens.cut:
         share = percent(report.tokens.cut / max(report.usable, 1), 1)
         notes["recipe.sequence_length"] = f"{grouped_digits(report.tokens.cut)} rows are longer ({share})"
@@ -68,5 +70,5 @@ def recipe_screen_notes(setup: Setup) -> dict[str, str]:
         notes["recipe.warmup"] = words
     if recipe.evaluate_every is None:
         kept = profile.trainer.validation_data or profile.data.evaluation
-        notes["recipe.evaluate_every"] = "with each checkpoint" if kept else "no data for it"
+        notes["recipe.evaluate_every"] = "with each checkpoint" if kept else "no data to evaluate on"
     return notes

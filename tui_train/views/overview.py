@@ -107,18 +107,14 @@ def _data_line(setup: Setup) -> OverviewLine:
     if trainer.data:
         return OverviewLine("Data", _files_text(trainer.data), held_out)
     if trainer_of(setup.effective_profile).can_create_model:
-        return OverviewLine("Data", "sample text", "comes with the built-in trainer")
+        return OverviewLine("Data", "sample text", "included")
     if trainer_has_own_field(setup.effective_profile, "nemo") and setup.effective_profile.nemo.mock_data:
         return OverviewLine("Data", "random tokens", "only to see whether it runs")
     if known := likely_data(setup.script_source, trainer.arguments) if setup.script_source else None:
         origin = f"{known.parameter.name}{'' if known.is_given else f', {SCRIPT_DECLARED_DEFAULT_SOURCE_TEXT}'}"
         return OverviewLine("Data", _files_text(known.values), held_out or visible(origin))
-    where = (
-        f"in {_file_name(trainer.config)} or the arguments"
-        if trainer.config
-        else "as its arguments or its code name it"
-    )
-    return OverviewLine("Data", "the script's own", held_out or visible(where))
+    where = f"in {_file_name(trainer.config)} or the arguments" if trainer.config else "its code or arguments name it"
+    return OverviewLine("Data", SCRIPT_OWN_VALUE_SOURCE_TEXT, held_out or visible(where))
 
 
 def _finetune_data_line(setup: Setup) -> OverviewLine:
@@ -154,7 +150,7 @@ def _batch_line(setup: Setup) -> OverviewLine:
     unit = ("copy", "copies") if split else ("GPU", "GPUs") if setup.device == "cuda" else ("process", "processes")
     copies = quantity(setup.model_copies, *unit)
     if not recipe.micro_batch:
-        return OverviewLine("Batch", "the script's own", copies)
+        return OverviewLine("Batch", SCRIPT_OWN_VALUE_SOURCE_TEXT, copies)
     steps = effective_accumulation(profile, setup.model_copies)
     if not (recipe.global_batch and steps):
         return OverviewLine("Batch", f"{recipe.micro_batch} × {setup.model_copies}", f"micro batch × {copies}")

@@ -61,7 +61,7 @@ def facts_text(
         lines += ["", *_card_and_set_lines(machine_facts, judged_for, chosen_uuids, max_width)]
     else:
         hidden = any(gap.hides for gap in machine.gaps)
-        lines += ["", "No GPU can be used as it is:" if hidden else "No GPU: training runs on the CPU."]
+        lines += ["", "No GPU can be used yet:" if hidden else "No GPU: training runs on the CPU."]
     lines += [f"! {visible(gap.what)}: {visible(gap.why)}\n  {visible(gap.remedy)}" for gap in machine.gaps]
     if not machine_facts.toolchains:
         return "\n".join(lines)
@@ -258,5 +258,5 @@ def stop_result_text(status: RunStatus) -> str:
     )
     if status.has_surely_ended:
         return f"{run_state_text(status)}; no process of it is left{memory}"
-    unseen = "one that cleared its environment and left its group would be missed"
+    unseen = "a process that cleared its environment and left its group would not be seen"
     return f"{run_state_text(status)}; no process of it was found ({unseen}, as its supervisor was killed){memory}"

@@ -353,7 +353,7 @@ def run_outcome_text(digest: RunDigest) -> str:
     if status is None:
         return digest.damage
     if status.leftover and not status.live:
-        return f"{len(status.leftover)} processes of it still run"
+        return f"{len(status.leftover)} of its processes still run"
     if status.never_had_turn and not status.live:
         return "while it waited"
     losses = (("eval loss", digest.eval_loss), ("loss", digest.loss))

@@ -37,10 +37,10 @@ def stop_consequence_text(run: RunFolder) -> str:
     """Return what a stop would leave of a run, and where it would resume; it reads the disk."""
     status = read_status(run)
     if status.never_had_turn or not status.attempts:
-        return "It has not begun to train: nothing is lost."
+        return "It has not started training yet: nothing is lost."
     saves = f"It gets {quantity(status.grace, 'second')} to save and end."
     if resume_mode(run) == "never":
-        return f"{saves} It cannot resume: its preset passes no checkpoint to the script."
+        return f"{saves} It cannot resume: tui-train does not know how to give the script a checkpoint."
     if resume_mode(run) == "by itself":
         return f"{saves} It resumes from the newest checkpoint that its trainer finds."
     if newest := newest_checkpoint(run, status.attempts[-1].position):

@@ -37,7 +37,7 @@ def unsuitable_backend(setup: Setup) -> Iterator[Finding]:
     else:
         message = "Gloo is slow on GPUs: it copies every gradient through main memory, about 0.7 GB a second"
         if profile.trainer.strategy.startswith("zero"):
-            message += "; DeepSpeed over Gloo is untried on GPUs"
+            message += "; DeepSpeed over Gloo was never tested on GPUs"
         remedy = "Choose auto, which is NCCL. Where NCCL fails, first switch off parts of it (communication.without)."
         yield warning(key, message, remedy, change=auto)
 
@@ -56,12 +56,10 @@ def failed_communication_test(setup: Setup) -> Iterator[Finding]:
     change, at = made.proven_fix, time.strftime("%H:%M on %d %b", time.localtime(made.at))
     remedy = visible(made.result.remedy) or "Test again: tui-train doctor, or t on Backend."
     if made.works_at_times:
-        remedy = (
-            "A second test worked: the connection fails now and then. Test again: tui-train doctor, or t on Backend."
-        )
+        remedy = "A second test worked, so it fails only now and then. Test again: tui-train doctor, or t on Backend."
     elif change:
         remedy = f"The test worked with {change.title}: {change.why}."
-    message = f"in the test at {at} the processes did not reach each other: {visible(made.result.cause)}"
+    message = f"in the test at {at} the GPU processes could not talk to each other: {visible(made.result.cause)}"
     yield warning("communication.backend", message, remedy, change=change)
 
 

@@ -43,7 +43,7 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
                 remedy = "Leave it out (hardware.gpus), or install a PyTorch that can use it: tui-train env create hf."
             yield error("hardware.gpus", message, remedy, machine=True)
         elif verdict.kind == "skip" and len(profile.hardware.gpus) > 1:
-            message = f"{names[uuid]} slows or limits the others: {visible(reasons)}"
+            message = f"{names[uuid]} would slow or limit the others: {visible(reasons)}"
             yield warning("hardware.gpus", message, "Leave it out (hardware.gpus).")
     own = _gpus_of_own_runs(setup)
     for gpu in setup.gpus:
@@ -154,9 +154,7 @@ def process_count_unfit_for_launcher_or_gpus(setup: Setup) -> Iterator[Finding]:
             change=change,
         )
     elif setup.device == "cuda" and cards and process_count != cards:
-        change = Change(
-            "one process per GPU", "more would share a GPU, fewer leave one idle", (("hardware.processes", 0),)
-        )
+        change = Change("one process per GPU", "each process gets a GPU of its own", (("hardware.processes", 0),))
         message = f"{quantity(process_count, 'process', 'processes')} on {quantity(cards, 'GPU')} do not fit"
         remedy = "Set hardware.processes to 0: one process per GPU."
         yield error("hardware.processes", message, remedy, change=change)

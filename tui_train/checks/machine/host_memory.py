@@ -30,4 +30,6 @@ def host_memory_shortage(setup: Setup, each: TrainingMachine) -> Iterator[Findin
             f"{size_text(use.offloaded_bytes * count)} of the model are to be kept in the machine's main memory "
             f"(offload), and {has}"
         )
-        yield warning("trainer.offload", message, "Turn trainer.offload off, use a smaller model, or free some memory.")
+        yield warning(
+            "trainer.offload", message, "Turn trainer.offload off, choose a smaller model, or free some memory."
+        )

@@ -94,12 +94,12 @@ def cards_idle_under_single_process_launcher(setup: Setup) -> Iterator[Finding]:
         return
     if setup.starts_one_process_by_default:
         idle = [gpu for gpu in setup.facts.machine.gpus if gpu.uuid in usable and gpu not in setup.gpus]
-        message = f"the script can train on one GPU only, so {_idle_cards_clause(idle)}"
+        message = f"the script uses one GPU only, so {_idle_cards_clause(idle)}"
         remedy = "To train on all GPUs, let the script use accelerate or torch.nn.parallel.DistributedDataParallel."
         yield note("trainer.script", message, remedy)
     else:
         change = Change("use torchrun", "it starts one process per GPU", (("trainer.launcher", "torchrun"),))
-        message = f"{LAUNCHERS[setup.launcher].label} trains on one GPU, and {len(usable)} are here to train on"
+        message = f"{LAUNCHERS[setup.launcher].label} uses one GPU only, and {len(usable)} are chosen"
         several = capable_launchers_text(lambda other: other.starts_several_processes)
         remedy = f"Choose {several}; or name the one GPU, such as hardware.gpus={usable[0]}."
         yield error("trainer.launcher", message, remedy, change=change)
@@ -138,9 +138,9 @@ def _environment_install_for_idle_cards(
 def _idle_cards_screen_remedy(profile: Profile, idle: LeftOutCards, install: EnvironmentInstall | None) -> str:
     """Return the remedy for idle cards in the keys of the screens."""
     if idle.python:
-        return f"F2 uses {display_path(idle.python)}, which can use them."
+        return f"F2 chooses {display_path(idle.python)}, which can use them."
     if install and idle.torch_build:
-        return f"F2 installs {idle.torch_build.text} ({_TORCH_DOWNLOAD_SIZE_TEXT}) into an environment of its own."
+        return f"F2 installs {idle.torch_build.text} ({_TORCH_DOWNLOAD_SIZE_TEXT}) into a new environment."
     return _idle_cards_remedy(profile, idle)
 
 

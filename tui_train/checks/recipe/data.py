@@ -52,7 +52,7 @@ def data_findings(
     if report.problem:
         return (
             _data_error(
-                f"the Python that trains could not read the data: {report.problem}",
+                f"the data could not be read: {report.problem}",
                 "Check that file, name fewer files (trainer.data), or choose another Python (trainer.python).",
             ),
         )
@@ -79,8 +79,8 @@ def _unreadable_or_partly_read_file_findings(report: DataReport, known_bad_files
         read = report.done / max(report.size, 1)
         yield note(
             _DATA_PROFILE_KEY,
-            f"only the first {grouped_digits(report.rows)} rows were read ({percent(read)} of the bytes)",
-            "Numbers for all rows are estimated from these.",
+            f"only the first {grouped_digits(report.rows)} rows were read ({percent(read)} of the data)",
+            "Counts for all rows are estimates from these.",
         )
 
 
@@ -100,7 +100,7 @@ def _no_usable_rows_finding(report: DataReport, question: DataQuestion) -> Findi
         f"none of the {grouped_digits(report.rows)} rows can be used: {why}"
         if report.rows > 1
         else f"the only row {why}",
-        remedy or f"{trained} takes {formats}: rename the columns to these (docs/data.md).",
+        remedy or f"{trained} needs {formats}: rename the columns to these (docs/data.md).",
         details=_row_position_texts(report, kinds),
     )
 
@@ -118,7 +118,7 @@ def _method_suitability_findings(report: DataReport, question: DataQuestion) -> 
     if report.format == "kto" and report.desirable in {0, report.usable} and report.usable:
         label = "true" if report.desirable else "false"
         yield _data_warning(
-            f"the label of all rows is {label}", "KTO needs both: wanted answers (true) and unwanted ones (false)."
+            f"all rows have the label {label}", "KTO needs both: good answers (true) and bad ones (false)."
         )
     # What does not suit the method is not converted for it either.
     for conversion in () if why else report.conversions:
@@ -149,7 +149,7 @@ def _unusable_or_duplicate_row_findings(report: DataReport) -> Iterator[Finding]
     if total := report.counts.get("duplicate", 0):
         yield _data_warning(
             f"{quantity(total, 'row is a copy', 'rows are copies')} of others",
-            "Remove the copies, unless these rows should count more.",
+            "Remove the copies, unless they are meant to count more.",
             details=_row_position_texts(report, ["duplicate"]),
         )
 
@@ -188,7 +188,7 @@ def _tokenizer_and_template_findings(report: DataReport, question: DataQuestion)
             "model came from.",
         )
     elif report.tokenizer:
-        message = f"tokens cannot be counted with {visible(question.model)}: {report.tokenizer}"
+        message = f"the tokenizer of {visible(question.model)} cannot be used to count tokens: {report.tokenizer}"
         yield _data_warning(
             message,
             "Download the model first, or name a model folder (trainer.model); or choose another Python "
@@ -202,7 +202,7 @@ def _tokenizer_and_template_findings(report: DataReport, question: DataQuestion)
     if question.answers_only and question.model and not report.answers.possible and report.tokens:
         yield error(
             "finetune.answers_only",
-            f"the model cannot learn from answers only: {report.answers.why}",
+            f"answers alone cannot be learned: {report.answers.why}",
             "Learn the whole text (finetune.answers_only=false), or choose a model whose chat template marks answers.",
             change=_LEARN_WHOLE_TEXT_CHANGE,
         )
@@ -215,9 +215,7 @@ def _tokenizer_and_template_findings(report: DataReport, question: DataQuestion)
         return
     if tokens.lost and not leaves_long_rows_out(report, question):
         cut_off = f" after {grouped_digits(question.length)} tokens" if tokens.cut else ""
-        yield _data_warning(
-            f"in {quantity(tokens.lost, 'row')} nothing is left to learn{cut_off}", "TRL leaves them out."
-        )
+        yield _data_warning(f"in {quantity(tokens.lost, 'row')} nothing is left to learn{cut_off}", "TRL skips them.")
     if report.limit and tokens.longest > report.limit and not 0 < question.length <= report.limit:
         longest, limit = grouped_digits(tokens.longest), grouped_digits(report.limit)
         message = f"the longest row has {longest} tokens, and the model's limit is {limit}"
@@ -239,13 +237,13 @@ def _cut_row_findings(
     verb = "is" if cut == 1 else "are"
     message = f"{'about ' * lengths.estimated}{quantity(cut, 'row')} ({percent(share, 1)}) {verb}"
     message += f" longer than {grouped_digits(question.length)} tokens and {verb} {outcome}"
-    message += " (estimated from bytes: the model is not here)" if lengths.estimated else ""
+    message += " (an estimate: the model is not downloaded yet)" if lengths.estimated else ""
     refused = share > max_cut_share and not lengths.estimated
     consent = math.ceil(share * 100) / 100
-    allow = f"data.cut={consent:g} allows it." if refused else ""
+    allow = f"To cut them all the same: data.cut={consent:g}." if refused else ""
     change = _longer_length_change(lengths, question.length, max_length)
     if refused and change is None:
-        title, why = f"allow {percent(consent)} of them", "what is cut off is not learned"
+        title, why = f"accept {percent(consent)} cut rows", "what is cut off is not learned"
         change = Change(title, why, (("data.cut", consent),))
     yield Finding(
         level="error" if refused else "warning",

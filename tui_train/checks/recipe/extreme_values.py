@@ -39,7 +39,7 @@ def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
     if is_error:
         times = grouped_digits(round(chosen / default))
         message = (
-            f"the learning rate {chosen:g} is {times} x the usual {default:g} for {what}: the training will diverge"
+            f"the learning rate {chosen:g} is {times} x the usual {default:g} for {what}: the training may diverge"
         )
     allow = _allow_sentence_unless_allowed("learning_rate", profile) if is_error else ""
     yield Finding(
@@ -67,8 +67,8 @@ def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:
     yield Finding(
         level="error" if refused else "warning",
         key="recipe.sequence_length",
-        message=f"the sequence length {grouped_digits(chosen)} is beyond the model's limit "
-        f"of {grouped_digits(limit)} tokens",
+        message=f"the sequence length {grouped_digits(chosen)} is more than "
+        f"the {grouped_digits(limit)} tokens that the model can read",
         remedy=(
             "Choose a shorter one: longer rows are learned badly, or end the "
             f"run.{_allow_sentence_unless_allowed('length', profile)}"
@@ -87,4 +87,4 @@ def _method_and_tuning_label(profile: Profile) -> str:
 
 
 def _allow_sentence_unless_allowed(allowance: str, profile: Profile) -> str:
-    return "" if allowance in profile.trainer.allow else f" trainer.allow={allowance} allows it."
+    return "" if allowance in profile.trainer.allow else f" To use it all the same: trainer.allow={allowance}."

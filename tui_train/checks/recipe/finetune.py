@@ -94,8 +94,8 @@ def answers_only_for_unread_data(setup: Setup) -> Iterator[Finding]:
     if away and not known_format and learns_marked_answers(profile.finetune, known_format):
         yield note(
             "finetune.answers_only",
-            "only of chats can the answers alone be learned, and the data was not read here",
-            "If the data is something else, the run ends at its start. For prompt + completion leave "
+            "only of chats can the answers alone be learned, and the data has not been read here",
+            "If the data is not chats, the run fails at its start. For prompt + completion leave "
             "finetune.answers_only unset.",
         )
 
@@ -185,7 +185,7 @@ def lora_fallback_with_own_learning_rate(setup: Setup) -> Iterator[Finding]:
         adapter_rate = default_learning_rate(structs.replace(chosen, tuning="lora"))
         yield note(
             "recipe.learning_rate",
-            f"the fallback LoRA trains with a learning rate of {adapter_rate:g}, as adapters do",
+            f"if memory runs out, the fallback LoRA trains with its own learning rate, {adapter_rate:g}",
             "To use one rate for both, set it (recipe.learning_rate).",
         )
 

@@ -102,7 +102,7 @@ def model_download_requirements(setup: Setup) -> Iterator[Finding]:
     name = model_id_with_revision(profile)
     hub = facts.hub
     if hub is None:
-        message = f"it is not known whether {name} is on that machine"
+        message = f"unknown whether {name} is on that machine"
         yield _model_note(message, "If the model is not there, it is downloaded before the training.")
         return
     if is_hub_offline(profile, hub):
@@ -175,10 +175,10 @@ def _hub_refusal_finding(name: str, profile: Profile, hub: HubCache, hub_answer:
         change = None
         if near := get_close_matches(hub_model_id(profile), [model.id for model in hub.models if model.is_complete], 1):
             change = Change(near[0], "it is on this machine", ((_MODEL_PROFILE_KEY, near[0]),))
-            remedy = f"Did you mean {near[0]}, which is on this machine? {remedy}"
+            remedy = f"Did you mean {near[0]}, which is already here? {remedy}"
         return _model_error(f"the Hub has no public model {name}", remedy, change, start=True)
     where = hub_endpoint(profile, hub)
-    message = f"{name} has to be downloaded, and {where} cannot be asked: {hub_answer.problem}"
+    message = f"{name} has to be downloaded, and {where} cannot be reached: {hub_answer.problem}"
     if any(words in hub_answer.problem for words in _CERTIFICATE_DATE_PROBLEMS):
         return _model_warning(message, f"The clock of this machine may be wrong (`date` shows it). {_SET_CLOCK_REMEDY}")
     remedy = "Check the network, the proxy (https_proxy) and HF_ENDPOINT; or copy the model here and name its folder."
@@ -191,20 +191,24 @@ def _gated_model_findings(name: str, profile: Profile, hub: HubCache, hub_answer
     page = f"{hub_endpoint(profile, hub)}/{hub_model_id(profile)}"
     if hub.token or _HUB_TOKEN_VARIABLE in profile.trainer.secrets:
         yield _model_note(
-            f"{name} is gated: its owners grant access", f"The token's account must have been granted access on {page}."
+            f"{name} is gated: you must ask its owners for access",
+            f"Ask for access on {page}, with the account of your token.",
         )
         return
     remedy = (
-        f"Ask for access on {page}, name {_HUB_TOKEN_VARIABLE} under trainer.secrets, and export your token "
+        f"Ask for access on {page}, add {_HUB_TOKEN_VARIABLE} to trainer.secrets, and export your token "
         "in the shell where you start the run."
     )
     change = Change(
-        f"name {_HUB_TOKEN_VARIABLE} as a secret",
+        f"pass {_HUB_TOKEN_VARIABLE} as a secret",
         "its value is taken where the run starts, never written",
         (("trainer.secrets", (*profile.trainer.secrets, _HUB_TOKEN_VARIABLE)),),
     )
     yield _model_error(
-        f"{name} is gated (its owners grant access), and you gave no token", remedy, change=change, start=True
+        f"{name} is gated (you must ask its owners for access), and there is no token",
+        remedy,
+        change=change,
+        start=True,
     )
 
 

@@ -22,7 +22,7 @@ def images_that_cannot_be_trained_on(setup: Setup) -> Iterator[Finding]:
         yield error(
             "trainer.model",
             f"{quantity(images.rows, 'row has', 'rows have')} images, and {named} reads text only",
-            "Choose a model that sees, such as Qwen/Qwen2.5-VL-3B-Instruct (trainer.model), or data without images.",
+            "Choose one that reads images: Qwen/Qwen2.5-VL-3B-Instruct (trainer.model), or data without images.",
         )
     elif images.problem:
         yield error(
@@ -34,7 +34,7 @@ def images_that_cannot_be_trained_on(setup: Setup) -> Iterator[Finding]:
     if not images.checked:
         yield error(
             "trainer.python",
-            "the images cannot be looked at: this Python has no Pillow, which TRL needs for them",
+            "the images cannot be read: this Python has no Pillow",
             "Install it there (`pip install pillow`), or choose another Python (trainer.python).",
         )
 
@@ -47,7 +47,7 @@ def packed_images(setup: Setup) -> Iterator[Finding]:
             "finetune.packing",
             "the data has images, which TRL does not pack",
             "Leave packing off (finetune.packing=false).",
-            change=Change("no packing", "TRL refuses it for images", (("finetune.packing", False),)),
+            change=Change("no packing", "TRL does not pack images", (("finetune.packing", False),)),
         )
 
 
@@ -73,7 +73,7 @@ def vision_options_without_effect(setup: Setup) -> Iterator[Finding]:
     elif chosen.freeze_vision and _has_no_vision_tower(setup):
         yield error(
             "finetune.freeze_vision",
-            f"{visible(profile.trainer.model)} has no vision tower that could be frozen",
+            f"{visible(profile.trainer.model)} reads no images: there is no vision part to freeze",
             "Leave finetune.freeze_vision off, or choose a model that sees (trainer.model).",
             change=thaw,
         )
@@ -81,7 +81,7 @@ def vision_options_without_effect(setup: Setup) -> Iterator[Finding]:
     if profile.data.max_pixels and report and report.usable and report.images is None:
         yield warning(
             "data.max_pixels",
-            "a limit of pixels is set, and the data has no images",
+            "Image pixels is set, but the data has no images",
             "Leave data.max_pixels out.",
             change=Change("no limit", "there are no images", (("data.max_pixels", None),)),
         )

@@ -54,7 +54,7 @@ def _incomputable_batch_findings(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     recipe = profile.recipe
     if recipe.global_batch is not None and setup.effective_profile.recipe.micro_batch is None:
-        message = f"a global batch of {recipe.global_batch} needs a micro batch too: that of the script is not known"
+        message = f"the global batch {recipe.global_batch} needs a micro batch too: your script's own is not known"
         yield error("recipe.micro_batch", message, "Set recipe.micro_batch.")
         return
     context = setup.ladder_context
@@ -65,7 +65,7 @@ def _incomputable_batch_findings(setup: Setup) -> Iterator[Finding]:
 def _no_smaller_batch_note(setup: Setup) -> Finding:
     """Return why no smaller batch can be tried: it is not known, or only by the defaults of the script's library."""
     effective, key, change = setup.effective_profile.recipe, "recipe.micro_batch", None
-    message = "after out of memory no smaller batch can be tried: the script's own batch is not known"
+    message = "if memory runs out, no smaller batch can be tried: the batch of your script is not known"
     if setup.ladder_context.accepted_placeholders & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
         message = (
             "after out of memory no smaller batch is tried: no argument of the script is known to be gradient "
@@ -155,7 +155,7 @@ def unscalable_learning_rate(setup: Setup) -> Iterator[Finding]:
     recipe = setup.profile.recipe
     if recipe.lr_scaling == "none":
         if recipe.lr_base_batch:
-            message = "an LR reference batch has no effect without LR scaling"
+            message = "the LR reference batch has no effect while LR scaling is none"
             remedy = "Set recipe.lr_scaling, or the reference batch to 0."
             change = Change("no reference batch", "nothing else changes", (("recipe.lr_base_batch", 0),))
             yield warning("recipe.lr_base_batch", message, remedy, change=change)
@@ -195,7 +195,7 @@ def pretraining_evaluations_without_data(setup: Setup) -> Iterator[Finding]:
         return
     yield warning(
         "recipe.evaluate_every",
-        "recipe.evaluate_every has no effect: there is no validation data",
+        "nothing is evaluated: recipe.evaluate_every is set, but there is no validation data",
         "Name validation data (trainer.validation_data).",
         change=Change("no evaluations", "nothing else changes", (("recipe.evaluate_every", None),)),
     )
@@ -215,7 +215,7 @@ def invalid_fallbacks(setup: Setup) -> Iterator[Finding]:
             change = Change(
                 f"allow {fallback.label.lower()}", fallback.cost, (("ladder.consent", (*profile.ladder.consent, name)),)
             )
-            message = f"the fallback “{fallback.label}” changes the result, so it needs your consent: it is skipped"
+            message = f"the fallback “{fallback.label}” changes the result and is not allowed yet, so it is skipped"
             remedy = "Allow it (ladder.consent), or remove it (ladder.rungs)."
             yield warning("ladder.consent", message, remedy, change=change)
     if len(set(rungs)) != len(rungs):
@@ -264,7 +264,7 @@ def predicted_memory_shortage(setup: Setup) -> Iterator[Finding]:
     pool, verdict = prediction.place_verdicts[0]
     change = smallest_same_result_change_that_fits(setup)
     remedy = (
-        f"The training would fit with {change.title}."
+        f"It would fit with {change.title}."
         if change
         else "Choose a smaller model, a shorter recipe.sequence_length, or a GPU with more memory."
     )

@@ -27,7 +27,7 @@ def missing_or_misnamed_rewards(setup: Setup) -> Iterator[Finding]:
     if not chosen.rewards and "reward_model_name_or_path" not in _names_of_given_options(setup):
         yield error(
             _KEY,
-            f"{LABEL_BY_METHOD[chosen.method]} learns from rewards, and none is chosen",
+            f"{LABEL_BY_METHOD[chosen.method]} needs a reward function, and none is chosen",
             "Name a function of yours that scores answers: finetune.rewards=FILE.py:FUNCTION (docs/finetune.md).",
         )
     for text in chosen.rewards:
@@ -41,7 +41,7 @@ def missing_or_misnamed_rewards(setup: Setup) -> Iterator[Finding]:
     for reward in rewards:
         other = modules.get(reward.dotted.rpartition(".")[0])
         if reward.file and other != reward.file:
-            message = f"{display_path(reward.file)} and {display_path(other or '')} are one module for Python"
+            message = f"{display_path(reward.file)} and {display_path(other or '')} have the same module name in Python"
             yield error(_KEY, message, "Give the files different names.")
 
 
@@ -63,11 +63,11 @@ def rewards_failing_on_rows(setup: Setup) -> Iterator[Finding]:
                 "Correct it: it is tried with made-up answers to rows of the data. trainer.allow=rewards does without.",
             )
         elif trial.untried:
-            message = f"it is not known whether {name} can be used as a reward: {trial.untried}"
+            message = f"the reward {name} was not tried: {trial.untried}"
             yield warning(_KEY, message, "Try it where it trains. trainer.allow=rewards no longer tries it here.")
         elif trial.seconds >= _SLOW_SECONDS:
-            message = f"{name} took {trial.seconds:.0f} s for three answers, and each step waits for it"
-            yield warning(_KEY, message, "Make it faster, or score the answers of a call at the same time.")
+            message = f"{name} took {trial.seconds:.0f} s for three answers, and each training step waits for it"
+            yield warning(_KEY, message, "Make it faster, or let it score all answers of a call in parallel.")
 
 
 def generations_not_dividing_batch(setup: Setup) -> Iterator[Finding]:

@@ -58,7 +58,7 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level="error" if changes_result or key.startswith("tracking.") else level,
             key=key,
-            message=f"{fields.get_field(key).label} ({key}) is set and not used: {why}",
+            message=f"{fields.get_field(key).label} ({key}) is set, but not used: {why}",
             remedy=remedy,
             change=passes.get(key, change),
         )
@@ -68,9 +68,9 @@ def _unpassed_output_finding(setup: Setup, change: Change) -> Finding:
     """Return that an output folder is not passed: it is kept for the run, and its results are looked for there."""
     folder = display_path(setup.profile.trainer.output)
     file = no_effect.file_replacing_script_options(setup)
-    message = f"{setup.preset.name_in_sentence} takes no output folder: {folder} is not passed"
+    message = f"{setup.preset.name_in_sentence} takes no output folder: the script does not get {folder}"
     if file:
-        message = f"the script reads its values from {file}: {folder} is not passed"
+        message = f"the script reads its values from {file}: it does not get {folder}"
     elsewhere = f"write it into {file}" if file else "write {output} in the arguments where it belongs"
     return warning(
         "trainer.output",
@@ -87,8 +87,8 @@ def profile_of_old_schema(setup: Setup) -> Iterator[Finding]:
     if profile.schema == SCHEMA_VERSION:
         return
     if profile.schema:
-        message = "this profile is of an older tui-train, which passed every value: all of them count as your choice"
-        remedy = "Unset the values that the trainer should decide, and save the profile again."
+        message = "this profile is from an older tui-train: all of its values count as chosen by you"
+        remedy = "Clear the values that the trainer should decide, and save the profile again."
     else:
         message = "this profile has no `schema`: what is not set is the trainer's own; in schema 1 it was tui-train's"
         remedy = f"Write schema = {SCHEMA_VERSION} into it, or schema = 1 for what that meant."

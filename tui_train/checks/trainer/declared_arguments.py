@@ -159,8 +159,9 @@ def arguments_resembling_recipe_values(setup: Setup) -> Iterator[Finding]:
         label = fields.get_field(key).label.lower()
         yield note(
             _ARGUMENTS_PROFILE_KEY,
-            f"{visible(argument)} may be for the {label}, which the plan does not pass",
-            f"If so, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}.",
+            f"{visible(argument)} looks like the {label}, but is not linked to it",
+            f"If it is, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}: "
+            "plan, estimate and fallbacks then know it.",
             argument=argument,
             change=change,
         )
@@ -208,7 +209,7 @@ def _pass_recipe_value_change(
             edits.append((key, value))
     label = fields.get_field(key).label.lower()
     why = f"the script gets the {label}{' of the recipe' if key.startswith('recipe.') else ''} by it"
-    return Change(f"{parameter.name} is the {label}", why, tuple(edits))
+    return Change(f"link {parameter.name} to the {label}", why, tuple(edits))
 
 
 def _unset_key_of_preset_argument(argument: PresetArgument, profile: Profile) -> str:

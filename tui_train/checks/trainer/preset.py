@@ -27,7 +27,7 @@ from tui_train.trainers.script import script_or_module_to_start
 # Every Python is probed for these.
 _PRESET_PACKAGES_PROBED = frozenset({"axolotl", "llamafactory"})
 USE_AUTO_PRESET_CHANGE = Change(
-    "preset auto", "it passes only what the script declares", (("trainer.preset", AUTO_PRESET),)
+    "preset auto", "it passes only what the script takes", (("trainer.preset", AUTO_PRESET),)
 )
 _MAX_FLAGS_SHOWN = 4  # arguments that a sentence names
 
@@ -84,15 +84,15 @@ def _unread_config_option_finding(profile: Profile, option: UserOption) -> Findi
 def _config_document_findings(document: YamlDocument | None, path: str, setup: Setup) -> Iterator[Finding]:
     key = "trainer.config"
     if document is None:
-        message = f"the config file {display_path(path)} is not read yet"
+        message = f"the config file {display_path(path)} is still being read"
         yield error(key, message, "Run the command again.", keys="Wait a moment, or press r on Hardware.")
     elif document.problem:
         message = f"the config file {display_path(path)} cannot be used: {document.problem}"
         yield error(key, message, "Fix that file, or name another one (trainer.config).")
     else:
         for name in keys_holding_value_instead_of_table(document.values, setup.preset):
-            message = f"{name} in {display_path(path)} is a single value, but the preset needs a table there"
-            remedy = "Make it a table in that file, or choose another preset (trainer.preset)."
+            message = f"{name} in {display_path(path)} is a single value, but the preset needs a mapping there"
+            remedy = "Make it a mapping in that file, or choose another preset (trainer.preset)."
             yield error(key, message, remedy)
         yield from _missing_required_values(document, path, setup)
 

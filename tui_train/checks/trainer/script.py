@@ -42,7 +42,7 @@ def script_ignoring_checkpoint(setup: Setup) -> Iterator[Finding]:
     source, rule = setup.script_source, setup.preset.checkpoints
     if source is None or rule is None or not any(word.startswith(_RESUME_OPTION) for word in rule.resume):
         return
-    effect = "after a restart or a fallback it trains from step 0 again"
+    effect = "after a restart or out of memory it starts again from step 0"
     if source.train_without_checkpoint_line:
         message = (
             f"train() on line {source.train_without_checkpoint_line} of the script is given no checkpoint: {effect}"
@@ -123,7 +123,7 @@ def script_without_train_switch(setup: Setup) -> Iterator[Finding]:
     from_file = any(word.endswith(_ENDINGS_OF_ARGUMENT_FILES) and not word.startswith("-") for word in words[:1])
     if asked or from_file or (declared and declared.default != "False"):
         return
-    message = f"line {source.train_switch_line} of the script trains only with {_TRAIN_SWITCH}, which is not given"
+    message = f"line {source.train_switch_line} of the script trains only if {_TRAIN_SWITCH} is given"
     change = Change(
         f"add {_TRAIN_SWITCH}", "without it nothing is trained", ((_ARGUMENTS_PROFILE_KEY, (*words, _TRAIN_SWITCH)),)
     )
@@ -147,15 +147,11 @@ def several_processes_without_process_group(setup: Setup) -> Iterator[Finding]:
     """Several processes of a script that knows of no others: each would train all of it, and write the same files."""
     source = setup.script_source
     if source and source.no_process_group and setup.world_size > 1:
-        message = (
-            f"the script cannot share its work: each of {setup.world_size} processes would train the whole model alone"
-        )
-        remedy = (
-            "Train with one process. Or let the script use accelerate or torch.nn.parallel.DistributedDataParallel."
-        )
+        message = f"the script does not share work: each of {setup.world_size} processes would train a model of its own"
+        remedy = "Use one process, or change the script to use accelerate or torch.nn.parallel.DistributedDataParallel."
         several_machines = setup.profile.nodes.machine_count > 1 or setup.is_slurm_job
         gpu_uuids = [gpu.uuid for gpu in setup.gpus if gpu.uuid]
-        change = None if several_machines else one_process_change(gpu_uuids, "the script trains by itself")
+        change = None if several_machines else one_process_change(gpu_uuids, "the script cannot use several")
         yield error("hardware.processes", message, remedy, change=change)
 
 
@@ -163,6 +159,6 @@ def ranks_unset_by_launcher(setup: Setup) -> Iterator[Finding]:
     """A script that reads a rank, and a launcher that sets none for one process."""
     launcher = LAUNCHERS[setup.launcher]
     if setup.line_needing_ranks_text and not launcher.sets_ranks and setup.world_size == 1:
-        message = f"{setup.line_needing_ranks_text}, and {launcher.label} does not set the ranks of a single process"
+        message = f"{setup.line_needing_ranks_text}, which {launcher.label} does not set for one process"
         remedy = "Start it with torchrun (trainer.launcher=torchrun)."
         yield error("trainer.launcher", message, remedy, change=USE_TORCHRUN_CHANGE)

@@ -26,9 +26,11 @@ def unusable_sharding_strategy(setup: Setup) -> Iterator[Finding]:
     if strategy == "ddp":
         if trainer.offload:
             no_offload = Change(
-                "no offload", "trainer.offload has no effect: ddp has nothing to offload", (("trainer.offload", False),)
+                "no offload",
+                "trainer.offload has no effect: it needs sharding, and ddp does not shard",
+                (("trainer.offload", False),),
             )
-            message = "only what is sharded is offloaded, and ddp shards nothing"
+            message = "CPU offload moves shards, and ddp does not shard"
             remedy = "Choose trainer.strategy=fsdp2, or switch trainer.offload off."
             yield warning("trainer.offload", message, remedy, change=no_offload)
         return
@@ -49,7 +51,9 @@ def unusable_sharding_strategy(setup: Setup) -> Iterator[Finding]:
         remedy = "Choose trainer.strategy=ddp, or more GPUs, or trainer.offload (to main memory)."
         yield error(key, message, remedy, change=offload)
     elif not setup.preset.strategies:
-        message = f"{strategy} works only if {visible(trainer.script)} uses accelerate, which is not known"
+        message = (
+            f"{strategy} works only if {visible(trainer.script)} uses accelerate, which could not be seen in its source"
+        )
         remedy = "The script must call Accelerator.prepare, or use the Trainer of transformers or TRL."
         yield warning(key, message, remedy)
 

@@ -31,7 +31,7 @@ def missing_tracker_packages(setup: Setup) -> Iterator[Finding]:
         install = f"Install it there: `{display_path(tool.python)} -m pip install {name}`."
         yield error(
             key,
-            f"the training is to report to {label}, and {where} has no package {name}",
+            f"{label} is chosen, and {where} does not have the package {name}",
             "Use an image that has it (container.image)." if where == "the image" else install,
             change=Change(f"without {label}", "it is not installed there", ((key, False),)),
         )
@@ -100,8 +100,10 @@ def missing_wandb_key(setup: Setup) -> Iterator[Finding]:
     ):
         return
     environment = {**trainer.environment, "WANDB_MODE": "offline"}
-    change = Change("wandb offline", "needs no key; sync it later", (("trainer.environment", environment),))
-    message = f"no key for W&B was found, and the training reports there: {why}"
+    change = Change(
+        "wandb offline", "needs no key; upload later with wandb sync", (("trainer.environment", environment),)
+    )
+    message = f"no W&B key was found, and the training reports there ({why})"
     remedy = (
         f"Name {_WANDB_KEY_VARIABLE} under trainer.secrets and export it where you start the run, "
         "run `wandb login`, or do not report there."

@@ -80,14 +80,14 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         yield _untrusted_python_finding(unchosen[0], install)
     elif setup.toolchain is None and chosen:
         message = f"the Python {chosen} was not found"
-        remedy = "Choose a Python that is listed (trainer.python), or leave it empty."
+        remedy = "Choose one of the list (trainer.python), or leave it empty for the best one."
         yield error("trainer.python", message, remedy, machine=True)
     elif setup.toolchain is None:
         problems = [f"{tool.label or tool.python} {problem}" for tool, problem in setup.python_problems]
         message = f"no Python here can train this: {visible('; '.join(problems)) or 'none was found'}"
-        new = EnvironmentInstall(setup.trainer.package_set, "make a Python for it")
+        new = EnvironmentInstall(setup.trainer.package_set, "make an environment for it")
         can_make = facts.can_create_environment and not more
-        keys = "F2 makes one that can. Or name one that has them (trainer.python)." if can_make else ""
+        keys = "F2 makes an environment that can. Or name a Python that has them (trainer.python)." if can_make else ""
         yield error("trainer.python", message, install, install=new if can_make else None, keys=keys, machine=True)
     elif problem := why_python_unusable(profile, setup.toolchain):
         message = f"{visible(setup.toolchain.python)} {visible(problem)}"
@@ -107,7 +107,7 @@ def _use_similar_path_change(profile: Profile, key: str, path: str, similar_path
 def _untrusted_python_finding(tool: Toolchain, install_remedy: str) -> Finding:
     """Return the finding that only a Python is left which the user must choose before it is started."""
     name = display_path(tool.python)
-    change = Change(f"use {name}", "it is started from now on", (("trainer.python", tool.python),))
+    change = Change(f"use {name}", "you trust it", (("trainer.python", tool.python),))
     remedy = f"If you trust this folder: --set trainer.python={shlex.quote(tool.python)}. Or: {install_remedy}"
     message = f"{name} {tool.problem}"
     return error("trainer.python", message, remedy, change=change, machine=True)
@@ -208,7 +208,7 @@ def refused_environment_variables(setup: Setup) -> Iterator[Finding]:
                 ("trainer.environment", remaining),
                 ("trainer.secrets", tuple(dict.fromkeys((*trainer.secrets, name)))),
             )
-            change = Change(f"name {name} as a secret", "its value is taken where the run starts, never written", edits)
+            change = Change(f"pass {name} as a secret", "its value is read from your shell, and written nowhere", edits)
             yield error(
                 "trainer.environment",
                 f"{name} looks like a secret, and trainer.environment is written to files",
@@ -224,7 +224,7 @@ def refused_environment_variables(setup: Setup) -> Iterator[Finding]:
     for name, value in trainer.environment.items():
         if name in _THREAD_COUNT_VARIABLES and not re.fullmatch(r"\s*[1-9]\d*(,[1-9]\d*)*\s*", value):
             message = f"{name}={visible(value)} is not a number of threads"
-            change = remove_variables_change(setup.profile, (name,), "the cores are shared out")
+            change = remove_variables_change(setup.profile, (name,), "chosen for you from the cores")
             remedy = "Give a whole number from 1 on (trainer.environment)."
             yield error("trainer.environment", message, remedy, change=change)
         if not (name.isidentifier() and name.isascii()):
@@ -271,7 +271,7 @@ def arguments_setting_recipe_values(setup: Setup) -> Iterator[Finding]:
         words = " ".join(dict.fromkeys(" ".join(setting.words) for setting in own_settings))
         change = Change(
             f"without {words}",
-            "the value of the recipe is used",
+            "the value on Recipe is used",
             (("trainer.arguments", _arguments_without_options(profile, own_settings)),),
         )
         yield _set_by_argument_and_recipe_finding(words, fields.get_field(key).label.lower(), preset, change)
@@ -294,9 +294,7 @@ def arguments_setting_recipe_values(setup: Setup) -> Iterator[Finding]:
         # Without an accumulation that it takes, it cannot be lowered anyway.
         and setup.ladder_context.accepted_placeholders & batch.BATCH_PLACEHOLDERS != {"micro_batch"}
     ):
-        message = (
-            f"{visible(words)} in your arguments sets the batch, so no smaller one can be tried after out of memory"
-        )
+        message = f"{visible(words)} in your arguments sets the batch: if memory runs out, no smaller one can be tried"
         remedy = "Remove it from trainer.arguments, and set recipe.micro_batch and recipe.global_batch."
         yield warning("trainer.arguments", message, remedy, change=move_to_recipe)
 
@@ -305,9 +303,9 @@ def _set_by_argument_and_recipe_finding(words: str, value_label: str, preset: Pr
     """Return the finding that a value is set twice; the later argument wins."""
     recipe_wins = preset.user_arguments_first
     wins = (
-        f"has no effect: the {value_label} of the recipe comes after it"
+        f"has no effect: the {value_label} on Recipe comes after it"
         if recipe_wins
-        else f"overrides the {value_label} of the recipe"
+        else f"overrides the {value_label} on Recipe"
     )
     return Finding(
         level="warning" if recipe_wins else "error",
