@@ -166,7 +166,7 @@ def test_data_are_named_with_their_hashes_and_an_evaluation_with_its_verdict(hub
 
 
 def test_nothing_is_sent_without_a_yes(hub, adapter_run):
-    assert "nothing is sent without a yes" in publish(adapter_run, "ann/tiny", code=65).stderr
+    assert "nothing was sent: there is no terminal to ask on" in publish(adapter_run, "ann/tiny", code=65).stderr
     assert "--json needs --yes or --dry-run" in publish(adapter_run, "ann/tiny", "--json", code=64).stderr
     told = publish(adapter_run, "ann/tiny", "--dry-run").stdout
     assert f"to    ann/tiny on {hub.url}: new, private; as ann" in told
@@ -229,6 +229,9 @@ def test_who_may_not_write_is_told_what_to_do(hub, adapter_run, monkeypatch):
     assert "library_name" in told.stdout, "the card is shown all the same"
     monkeypatch.delenv("HF_TOKEN")
     assert "Log in: hf auth login" in refusal(adapter_run)
+    shown = publish(adapter_run, "ann/tiny", "--dry-run")
+    assert "Log in: hf auth login" in shown.stderr
+    assert "library_name" in shown.stdout
     hub.role = "write"
     Path(os.environ["HF_HOME"]).mkdir(exist_ok=True)
     Path(os.environ["HF_HOME"], "token").write_text(hub.token)

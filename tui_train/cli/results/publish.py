@@ -7,7 +7,7 @@ import click
 from msgspec import Struct
 
 from tui_train.actions.publish import CARD_FILE, Publication, PublishedFile, PublishOptions, hash_data_files
-from tui_train.base.errors import BadInput
+from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import display_path, names_text, quantity, size_text, visible
 from tui_train.cli.printing import print_json
 from tui_train.runs import run_folders
@@ -51,7 +51,13 @@ def publish_and_report(  # noqa: PLR0913 - one for each option
         if not as_json:
             for line in _plan_lines(publication, card):
                 click.echo(line)
-        publication.refuse_unusable_hub()
+        try:
+            publication.refuse_unusable_hub()
+        except TuiTrainError as error:
+            if not dry_run or as_json:
+                raise
+            click.echo(f"Nothing was sent. Before it can be sent: {error.message}. {error.remedy}", err=True)
+            return
         url = commit = ""
         if not dry_run:
             if not confirmed:
@@ -67,8 +73,10 @@ def publish_and_report(  # noqa: PLR0913 - one for each option
 
 def _confirm_publication(publication: Publication) -> None:
     if not sys.stdin.isatty():
-        raise BadInput("nothing is sent without a yes", "Look at the list and the card, then send it: --yes")
-    click.confirm(f"Publish it, {'private' if publication.is_private else 'for all to see'}?", abort=True)
+        raise BadInput(
+            "nothing was sent: there is no terminal to ask on", "Look at the list and the card, then send it: --yes"
+        )
+    click.confirm(f"Publish it, {'private' if publication.is_private else 'publicly, for all to see'}?", abort=True)
 
 
 def _plan_lines(publication: Publication, card: str) -> Iterator[str]:
