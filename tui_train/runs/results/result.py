@@ -21,7 +21,7 @@ from tui_train.runner.system.refused import Refused
 from tui_train.runs.follow import read_progress
 from tui_train.runs.remote_run import local_output_folder, read_remote_location, read_run_location
 from tui_train.runs.results.trackers import ReportingRun, TrackerLine, tracker_lines
-from tui_train.runs.results.trainer_state import read_trainer_state_step
+from tui_train.runs.results.trainer_state import read_best_checkpoint_step, read_trainer_state_step
 from tui_train.runs.results.weights import Weights, read_weights
 from tui_train.runs.run_code import labelled_code_texts
 from tui_train.runs.run_folders import RunFolder
@@ -71,7 +71,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     source: WeightsOrigin = "final"
     """The final weights, what was saved when the training was stopped, the newest checkpoint, or a chosen one."""
     step: int = 0
-    """Step of weights that are not final; 0: unknown."""
+    """Step of weights that are not final, or of the best ones, which a fine-tuning takes at its end; 0: unknown."""
     base: str = ""
     """The model that was trained: a folder, or an id of the Hub; empty where it is not known or the model is new."""
     revision: str = ""
@@ -130,7 +130,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     def weights_origin_text(self) -> str:
         """The origin of the weights within the run, in words."""
         if self.source == "final":
-            return "final weights"
+            return f"weights of step {grouped_digits(self.step)}, its best" if self.step else "final weights"
         if self.source == "stopped":
             return f"as stopped at step {grouped_digits(self.step)}" if self.step else "as stopped"
         if self.source == "chosen":
@@ -241,7 +241,20 @@ def _result_with_weights(partial: RunResult, run: RunFolder, plan: SupervisorPla
     elif status.state != "finished":
         # Programs save there also when they are stopped.
         origin, step = "stopped", _step_of_nonfinal_weights(run, status, output, saved, chosen.changed_at)
+    elif saved:
+        step = _step_of_best_weights(run, Path(saved))
     return replace(partial, weights=chosen, source=origin, step=step, base=_absolute_base_model(base, run))
+
+
+def _step_of_best_weights(run: RunFolder, checkpoint: Path) -> int:
+    """Return the step whose weights a finished fine-tuning took as its best; 0 where it took the last, or unknown."""
+    try:
+        profile = store.load_profile_file(str(run.profile))
+    except TuiTrainError:
+        return 0
+    # A sharded model stays as it is at the end.
+    takes_best = profile.trainer.strategy == "ddp" and "sharding" not in profile.ladder.rungs
+    return read_best_checkpoint_step(checkpoint) if takes_best and trainer_has_own_field(profile, "finetune") else 0
 
 
 def _other_weights_files(run: RunFolder, status: RunStatus, folders: Iterable[Path]) -> tuple[str, ...]:

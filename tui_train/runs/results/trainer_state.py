@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from tui_train.base.parse import Unparsable, parse_json_object, read_file_to_parse
 from tui_train.runner.logs.metric_series import Metrics, build_metrics
+from tui_train.runner.run_folder.checkpoints import step_in_name
 
 _FILE_NAME = "trainer_state.json"
 _MAX_BYTES = 64 << 20
@@ -37,6 +38,12 @@ def read_trainer_state(folder: Path) -> TrainerState:
 def read_trainer_state_step(folder: Path) -> int:
     """Return the step in the trainer_state.json of a folder, 0 where there is none."""
     return _step_or_zero(_read_json_object(folder).get("global_step"))
+
+
+def read_best_checkpoint_step(folder: Path) -> int:
+    """Return the step of the best checkpoint that the trainer_state.json of a folder names, 0 where it names none."""
+    best = _read_json_object(folder).get("best_model_checkpoint")
+    return step_in_name(best) if isinstance(best, str) else 0
 
 
 def trainer_state_changed_at(folder: Path) -> float:
