@@ -160,4 +160,4 @@ def test_what_a_host_cannot_tune_is_refused():
     with pytest.raises(BadInput, match="trials do not wait for the GPUs of box"):
         next(run_tuning(chosen, facts(), place=Place("box"), when_free=True))
     said = run_cli("tune", "quickstart", "--set=hardware.scheduler=slurm", code=65).stderr
-    assert "trials are no jobs of Slurm" in said
+    assert "tune cannot run as a Slurm job" in said

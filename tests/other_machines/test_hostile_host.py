@@ -290,10 +290,7 @@ def test_a_fetch_says_what_it_leaves_out(run, tmp_path):
     (output / "folder").symlink_to(tmp_path)
     (output / "logs" / "old").mkdir(parents=True)
     os.mkfifo(output / "pipe")
-    assert (
-        "Left out, for only files are fetched: 2 links, 1 empty folder, 1 special file"
-        in run_cli("fetch", "last").stdout
-    )
+    assert "Not fetched (not plain files): 2 links, 1 empty folder, 1 special file" in run_cli("fetch", "last").stdout
 
 
 def test_a_host_says_that_it_still_lists_a_large_folder(box, run, tmp_path, monkeypatch, capsysbinary):
@@ -414,7 +411,7 @@ def test_a_piece_that_cannot_be_written_is_an_error(box, run):
     wait_until(lambda: any(told))
     mirror.close()
     assert "cannot write" in told[-1]
-    assert "may be older than the run: cannot write" in run_cli("logs", "last", code=65).stderr
+    assert "may be out of date: cannot write" in run_cli("logs", "last", code=65).stderr
 
 
 @pytest.mark.parametrize(

@@ -412,7 +412,7 @@ def test_the_files_of_a_profile_are_sent_to_its_host(pair):
     words = [f"--set={key}={fields.format_value(value)}" for key, value in values.items()]
     tui(hosts[0], environment, "new", "mine", *words, "--set=hardware.host=gpu-b")
     assert "No such file" in hosts[1].run("ls", str(own / "data"))
-    assert "nothing is sent without a yes" in tui(hosts[0], environment, "send", "mine", code=65)
+    assert "nothing was sent: there is no terminal to ask on" in tui(hosts[0], environment, "send", "mine", code=65)
     tui(hosts[0], environment, "send", "mine", "--yes")
     assert hosts[1].run("cat", f"{own}/lib/model.py") == "size = 1"
     assert hosts[1].run("cat", f"{own}/a 中 'b/train.py", f"{own}/data/part.txt") == "first" + "x" * 5000

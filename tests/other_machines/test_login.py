@@ -116,7 +116,7 @@ def test_a_login_that_fails_is_said(box):
     for number in range(1, 4):
         wait_until(lambda number=number: terminal.text().count("Enter passphrase") == number, 60)
         terminal.child.send("wrong\r")
-    wait_until(lambda: "ssh did not come in to box" in terminal.text(), 60)
+    wait_until(lambda: "ssh could not log in to box" in terminal.text(), 60)
 
 
 @pytest.mark.whole

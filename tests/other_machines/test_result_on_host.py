@@ -258,7 +258,7 @@ def test_a_chat_is_held_on_the_host(far_run):
 def test_an_adapter_is_merged_on_the_host_or_nothing_is_left(far_run, tmp_path):
     into, steps = tmp_path / "merged", []
     options = MergeOptions(python=sys.executable, trusts_model_code=True)
-    with pytest.raises(Unavailable, match="does not answer like the adapter"):
+    with pytest.raises(Unavailable, match="does not answer as the adapter does"):
         merge_adapter(far_run, str(into), options)
     assert not into.exists()
     good = MergeOptions(python=sys.executable)

@@ -197,7 +197,8 @@ def test_rows_that_the_run_learned_are_told(full_run, rows_file, monkeypatch):
     (full_run.path / "data").mkdir()
     data = rows_file({"What is 1?": "It is one.", "What is 2?": "It is two."})
     learned = Path(data).read_text().splitlines(keepends=True)
-    for rows, note in ((learned[:1], "1 of these rows were learned by run"), (learned, "All of these rows"), ([], "")):
+    in_training = "1 of these rows were in the training data of run"
+    for rows, note in ((learned[:1], in_training), (learned, "All of these rows"), ([], "")):
         (full_run.path / "data/train.jsonl").write_text("".join(rows) or '{"text": "another"}\n')
         assert evaluate_run(full_run, EvaluationOptions(data=(data,))).note.startswith(note), note
     assert not evaluate_run(full_run, EvaluationOptions(data=(data,))).note

@@ -143,7 +143,7 @@ def llama_run(tmp_path, llama):
 def test_a_file_is_written_for_ollama_and_read_back(llama_run, tmp_path):
     words = ("export-model", f"{llama_run.path}/", str(tmp_path / "out"), "--llama-cpp", LLAMA_CPP)
     told = run_cli(*words, "--for", "ollama", "--type", "q8_0").stdout
-    assert "21 tensors, read back with its chat template" in told
+    assert "21 tensors, checked by reading it back, chat template included" in told
     assert f"ollama create run -f {tmp_path}/out/Modelfile" in told
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["Modelfile", "run-q8_0.gguf"]
     modelfile = (tmp_path / "out/Modelfile").read_text()

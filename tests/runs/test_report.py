@@ -244,7 +244,7 @@ def test_the_archive_has_what_tells_and_no_secret(run, tmp_path):
     for name in files:
         assert re.search(rf"^{re.escape(name)}  ", said, re.MULTILINE), name
     assert re.search(r"masked: .*tokens: \d+", said)
-    assert "Look through it before you send it" in said
+    assert "Read it before you send it" in said
 
 
 def test_nothing_is_overwritten_unasked_and_a_failure_leaves_nothing(run, tmp_path):

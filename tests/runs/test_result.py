@@ -201,7 +201,7 @@ def test_a_model_without_a_tokenizer_is_not_offered_to_talk_with(tmp_path):
     run = ended_run(tmp_path / "run", **{"trainer.model": ""})
     write_model(run.path / "output")
     (run.path / "output/tokenizer.json").unlink(missing_ok=True)
-    assert "needs a tokenizer beside it" in command("result", f"{run.path}/").stdout
+    assert "needs tokenizer files beside it" in command("result", f"{run.path}/").stdout
     (run.path / "output/tokenizer.json").write_text("{}")
     assert "tui-train try " in command("result", f"{run.path}/").stdout
 

@@ -20,6 +20,7 @@ MAX_ANSWER_TOKENS = 256
 # Seconds without a word: loading reads many GB, the first token of a long prompt takes a CPU minutes.
 _MAX_LOADING_SILENCE_SECONDS, _MAX_ANSWERING_SILENCE_SECONDS = 900.0, 300.0
 _TEXT_BY_ANSWER_END_REASON = {"length": "stopped at the token limit", "stopped": "stopped"}
+BLANK_ANSWER_TEXT = "(no visible text)"  # shown for an answer without a visible character
 
 
 class ModelsLoaded(Struct, frozen=True):
@@ -57,7 +58,7 @@ class AnswerEnd(Struct, frozen=True):
         parts += [f"{self.tokens / self.seconds:.1f} tokens/s"] if self.seconds else []
         parts += [summary] if (summary := _TEXT_BY_ANSWER_END_REASON.get(self.end_reason, "")) else []
         parts += (
-            [f"without the first {quantity(self.forgotten_turns, 'turn')}, for lack of room"]
+            [f"the first {quantity(self.forgotten_turns, 'turn')} left out: the chat is too long for the model"]
             if self.forgotten_turns
             else []
         )
@@ -107,7 +108,7 @@ class Chat:
             device, dtype = f"{where}{visible(str(message['device']))}", visible(str(message["dtype"]))
         except KeyError as error:
             raise Unavailable(
-                ("the model program sent an answer that is not understood"), "If that happens again, report it."
+                ("the program that runs the model sent an invalid answer"), "If that happens again, report it."
             ) from error
         self.compares = self.compares and bool(message.get("compares"))
         return ModelsLoaded(device, dtype, template, self.compares)
@@ -164,7 +165,10 @@ def _weights_request(run_result: RunResult) -> dict[str, Any]:
     """Return which weights on this machine are loaded; TuiTrainError where they cannot be talked with."""
     weights = require_loadable_weights(run_result)
     if weights.scores:
-        raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be tried.")
+        raise BadInput(
+            f"{visible(weights.path)} is a reward model: it gives scores, not text",
+            "Only language models can be tried.",
+        )
     adapter = weights.kind == "adapter"
     if adapter and not run_result.base:
         raise BadInput(f"the adapter in {visible(weights.path)} does not name its base model", "Name another run.")

@@ -318,10 +318,10 @@ def _notes(run: RunFolder, options: EvaluationOptions, told: ToldByChild, scores
     if note := odd_rows_note(scores):
         yield note
     if options.by == "loss" and any(row.result.tokens != row.other.tokens for row in rows_scored_by_both(scores)):
-        yield "Both make other tokens of a text; the loss is that of the text, for each token of the result's."
+        yield "The two models split text into different tokens; both losses are per token of the result's."
     if told.learned:
         these = "All" if told.learned == told.count else grouped_digits(told.learned)
-        yield f"{these} of these rows were learned by {visible(run.name)}: of new ones that says nothing."
+        yield f"{these} of these rows were in the training data of {visible(run.name)}: no proof for new ones."
     elif options.earlier and not options.data and (note := _other_held_out_rows_note(run, options.earlier)):
         yield note
 
@@ -344,7 +344,8 @@ def _models_request(run: RunFolder, options: EvaluationOptions, host: str) -> di
     if options.earlier is not None:
         if host:
             raise BadInput(
-                "results on a host are compared with their base only", "Fetch both results first: tui-train fetch RUN"
+                "a result on a host can only be compared with its base model",
+                "Fetch both results first: tui-train fetch RUN",
             )
         earlier = read_result(options.earlier)
         weights = require_loadable_weights(earlier)

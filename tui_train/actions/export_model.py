@@ -153,7 +153,7 @@ class _Export(Struct, frozen=True):
             if options.server == "ollama"
             else shell_command("llama-server", "-m", str(into / name), "--jinja")
         )
-        content = f"{quantity(int(done['tensors']), 'tensor')}, read back with its chat template"
+        content = f"{quantity(int(done['tensors']), 'tensor')}, checked by reading it back, chat template included"
         return ExportedModel(str(into / name), size, content, command, visible(str(done["compared"])))
 
     def _merge_into(self, folder: Path) -> None:

@@ -94,7 +94,7 @@ def merge_adapter(
         merged = _merge_on_host(run, run_result, folder, options, host, on_step, cancelled)
     else:
         merged = _merge_here(run, run_result, folder, options, on_step, cancelled)
-    note = "The base was quantized for the training; these are its unquantized weights." if run_result.quantized else ""
+    note = "The training used the base in 4 or 8 bits; merged into its full weights." if run_result.quantized else ""
     return structs.replace(merged, note=note, host=host)
 
 
@@ -169,5 +169,5 @@ def _wait_for_merge(
 
 
 def _answers_differ_error(why: str) -> TuiTrainError:
-    message = f"the merged model does not answer like the adapter: {why}"
+    message = f"the merged model does not answer as the adapter does: {why}"
     return Unavailable(message, "Serve the adapter beside its base model instead.")

@@ -97,7 +97,7 @@ def print_changes() -> None:
 
 def print_error(message: str, remedy: str, exit_code: int) -> None:
     """Print an error as JSON."""
-    why = MEANING_BY_EXIT_CODE.get(exit_code, "what the command tells by this exit code")
+    why = MEANING_BY_EXIT_CODE.get(exit_code, "what this exit code of the command means")
     findings = _meta().get(_FINDINGS_KEY, ())
     error, fix = (with_own_command("\n".join(map(visible, text.split("\n")))) for text in (message, remedy))
     print_json(ErrorAnswer(error=error, why=why, fix=fix, exit_code=exit_code, findings=findings))

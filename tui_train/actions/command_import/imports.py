@@ -32,7 +32,7 @@ from tui_train.setup.profile_summary import UNNAMED_PROFILE_NAME, chosen_or_deri
 from tui_train.trainers import trainer_of
 
 IMPORTABLE_TEXT = (
-    "Give a line with python, torchrun, accelerate launch, deepspeed, trl, llamafactory-cli, axolotl or docker run, "
+    "Paste a line with python, torchrun, accelerate launch, deepspeed, trl, llamafactory-cli, axolotl or docker run, "
     "or a file: a shell or sbatch script, or the YAML of accelerate, LLaMA-Factory or axolotl."
 )
 _YAML_SUFFIXES = (".yaml", ".yml")
@@ -295,7 +295,7 @@ def _import_python(table: ImportTable, words: Sequence[Word], environment: dict[
         _import_launcher(table, launcher, f"-m {module}", rest[2:], environment)
         return
     edits: dict[str, fields.FieldValue] = {"trainer.launcher": "python", "hardware.processes": 1}
-    table.take_values(python.text, edits, "one process, which here has one GPU")
+    table.take_values(python.text, edits, "one process, on one GPU where there is one")
     import_variables(table, environment)
     _import_program(table, rest)
 

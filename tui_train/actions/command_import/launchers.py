@@ -17,7 +17,7 @@ from tui_train.runner.system.paths import path_state
 _RANK_REASON = "each machine is given its own rank"
 _RENDEZVOUS_REASON = "the plan has the processes find each other"
 _LOG_REASON = "the run keeps one log of all processes"
-_RESTART_REASON = "a restart would fail again: the plan has fallbacks, and a run resumes"
+_RESTART_REASON = "not needed: the plan has fallbacks, and a run can be resumed"
 _ONE_MACHINE_REASON = "one machine: the plan takes a free port of its own"
 _NO_KEY_REASON = "no key of a profile says this"
 _REASON_BY_OPTION = {
@@ -94,7 +94,7 @@ def import_torchrun_options(table: ImportTable, words: Sequence[Word]) -> Sequen
             table.take(option.words, "nodes.count", option.value._replace(text=option.value.text.partition(":")[0]))
     for option in (each for each in options if each.name != "nnodes"):
         if option.name == "nproc_per_node" and option.value.text in {"gpu", "auto"}:
-            table.replace(option.words, "the plan starts a process for each chosen GPU")
+            table.replace(option.words, "tui-train starts a process for each chosen GPU")
         elif option.name == "nproc_per_node":
             table.take(option.words, "hardware.processes", option.value)
         else:

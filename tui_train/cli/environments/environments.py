@@ -106,14 +106,14 @@ def confirm_and_create_on_host(  # noqa: PLR0913 - one for each option
     torch_build = on_host.choose_torch_build_for_host(place.host, machine, torch_index)
     install = on_host.plan_host_install(place.host, package_set, installers, torch_build, python)
     if install.is_under_way:
-        click.echo(f"It is being made in {visible(str(install.plan.path))} on {visible(host)} already.")
+        click.echo(f"It is already being made in {visible(str(install.plan.path))} on {visible(host)}.")
     else:
         room = "" if install.free is None else f"; {size_text(install.free)} are free there"
         _print_install_plan(install.plan, torch_build, f"{host}:{install.plan.path}", room)
     answers.announce_changes(writes=(f"{host}:{install.plan.path}",))
     if not install.is_under_way:
         _confirm(yes=yes)
-    click.echo("It goes on there when the link is cut; Ctrl-C cancels it and removes what was made.")
+    click.echo("It goes on there if the connection is lost; Ctrl-C cancels it and removes what was made.")
 
     def print_line(line: str) -> None:
         click.echo(visible(line))
@@ -140,7 +140,7 @@ def _print_install_plan(plan: making.InstallPlan, torch_build: TorchBuild, place
 
 def _confirm(*, yes: bool) -> None:
     if not yes and (answers.answers_in_json() or not sys.stdin.isatty()):
-        raise Unavailable("no terminal to confirm on", "Add --yes to install without asking.")
+        raise Unavailable("there is no terminal to ask on", "Add --yes to install without asking.")
     if not yes:
         click.confirm("\nInstall it?", abort=True)
 

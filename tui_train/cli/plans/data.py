@@ -34,7 +34,7 @@ _STYLE_BY_SAMPLE_TEXT_STATE: dict[str, dict[str, Any]] = {
     "rejected": {"fg": "red"},
     "cut": {"fg": "yellow"},
 }
-_MARK_LEGEND_TEXT = "▌ learned   ✗ learned to be avoided   ┊ cut; the rest is only read"
+_MARK_LEGEND_TEXT = "▌ learned   ✗ to be avoided   ┊ cut off; the rest is only context"
 
 
 class DataAnswer(msgspec.Struct, frozen=True):
@@ -135,7 +135,7 @@ def _choose_python_to_read_data(python_path: str, host: str = "") -> Toolchain:
     usable = [tool for tool in tools if not tool.problem]
     if not usable:
         problem = visible(f"{tools[0].python}: {tools[0].problem}") if tools else "none was found"
-        raise Unavailable(f"no Python can read the data: {problem}", "Name a Python: --python /path/to/python3")
+        raise Unavailable(f"no Python here can read the data: {problem}", "Name a Python: --python /path/to/python3")
     return min(usable, key=lambda tool: ("trl" not in tool.packages, tool.transformers is None))
 
 
@@ -159,7 +159,9 @@ def _data_lines(report: DataReport, question: DataQuestion, epoch: EpochSize, in
         f"{'' if number else 'of it':9}{words}" for number, words in enumerate(data_text.file_share_lines(report))
     ]
     if report.tokens:
-        lines.append(f"answers  {report.answers.why or 'can be learned alone (--answers-only)'}")
+        lines.append(
+            f"answers  {report.answers.why or 'marked by the chat template (--answers-only learns only these)'}"
+        )
         lines += [f"end      {words}"] if (words := data_text.ignored_end_token_text(report, question)) else []
     else:
         lines.append(f"tokens   not counted{'' if question.model else ': name the model with --model'}")

@@ -41,7 +41,7 @@ def examine_profile(
     # What the training lacks besides, such as a model, does not matter here.
     print_findings_and_require_plan(prepare_plan(make_setup(communication_profile(setup), facts)), starts=True)
     answers.announce_changes(
-        starts=(f"a test of how its processes communicate{f' on {chosen.host}' if chosen.host else ''}",),
+        starts=(f"a test of its processes' communication{f' on {chosen.host}' if chosen.host else ''}",),
         writes=(str(communication_tests_folder()),),
     )
     observer = ShortRunObserver() if as_json else _ExchangePrinter(communication_test_title(setup))

@@ -82,7 +82,11 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     prediction = predict_memory(setup)
     if prediction.estimate is None:
         unknown = prediction.workload.unknown_model
-        remedy = unknown_sizes_remedy(unknown, facts) if unknown else "Change the profile, or measure a run."
+        remedy = (
+            unknown_sizes_remedy(unknown, facts)
+            if unknown
+            else "Change that, or start the training and watch its memory."
+        )
         raise Unavailable(f"the memory cannot be estimated: {prediction.why_no_estimate}", remedy)
     for finding in find_problems(setup):
         if finding.forbids_plan:
@@ -106,9 +110,11 @@ def _trace_or_measure_memory(prediction: Prediction, setup: Setup, method: str) 
     if method == "measure" and (settings.quantization or settings.sharding not in {"", "ddp"}):
         why = "two steps on one GPU do not show the memory of sharded or quantized weights"
     if method == "measure" and prediction.band == "will not fit":
-        why = "by the estimate two steps do not fit, and running out of memory may end other programs"
+        why = "by the estimate it does not fit, and running out of memory may end other programs"
     if why:
-        raise Unavailable(f"--{method} is not possible: {why}", "Use the estimate, or start the training.")
+        raise Unavailable(
+            f"--{method} is not possible: {why}", "Leave out the option for an estimate, or start the training."
+        )
     question = traces.memory_child_request(model, settings, prediction.workload.model_folder)
     if method == "trace":
         counted = traces.run_memory_trace(tool.python, question)
@@ -185,7 +191,7 @@ def _counted_memory_lines(method: str, counted: CountedMemory) -> list[str]:
     lines = ["", f"Measured in two steps on {visible(counted.device)}: at most {peak} allocated, in: {phase_name}."]
     if counted.reserved:
         lines.append(
-            f"The allocator reserved {size_text(counted.reserved)}; the GPU has {size_text(counted.used)} in use."
+            f"PyTorch reserved {size_text(counted.reserved)}; {size_text(counted.used)} of the GPU are in use."
         )
     return lines
 

@@ -100,5 +100,5 @@ def log_in_to_saved_host(name: str) -> None:
     host = hosts.host_address(name)
     answers.announce_changes(starts=(f"ssh {host}",))
     if code := ssh.log_in(host):
-        raise Unavailable(f"ssh did not come in to {visible(host)} (exit code {code})", f"Try it: ssh {visible(host)}")
+        raise Unavailable(f"ssh could not log in to {visible(host)} (exit code {code})", f"Try it: ssh {visible(host)}")
     click.echo(f"logged in to {visible(host)}: what is asked of it uses this connection for twelve hours")

@@ -47,7 +47,7 @@ def print_keys(word: str, *, as_json: bool) -> None:
     """Print the keys of a profile that hold a word, with their meaning, values and default."""
     matching = [row for row in fields.FIELDS.values() if word.lower() in f"{row.key} {row.label}".lower()]
     if not matching:
-        raise BadInput(f"no key holds {visible(word)}", fields.similar_key_remedy(word))
+        raise BadInput(f"no key matches {visible(word)}", fields.similar_key_remedy(word))
     if as_json:
         printing.print_json(
             [
@@ -58,7 +58,7 @@ def print_keys(word: str, *, as_json: bool) -> None:
         return
     rows = [(row.key, f"{row.help} [{allowed_values_text(row)}; default: {default_text(row)}]") for row in matching]
     click.echo(
-        "The keys of a profile, what they mean, and [their values; default]:\n\n" + printing.description_list_text(rows)
+        "Keys of a profile, what they do, and [allowed values; default]:\n\n" + printing.description_list_text(rows)
     )
     if any(row.kind in typed_lists.LIST_FIELD_KINDS for row in matching):
         rule = (

@@ -190,7 +190,7 @@ def facts_with_fetched_config(profile: Profile, facts: Facts, source: FactsSourc
         raise setup.recipe_problem
     name = predict_memory(setup).workload.unknown_model
     if not name or facts.hub is None:
-        click.echo("--fetch-config: nothing is fetched, config.json would tell nothing new", err=True)
+        click.echo("--fetch-config: nothing to fetch, the sizes of the model are known", err=True)
         return facts
     path = model_config.fetch_model_config(profile, facts.hub, name)
     click.echo(f"fetched {visible(str(path))} ({size_text(path.stat().st_size)})", err=True)

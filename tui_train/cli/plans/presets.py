@@ -42,7 +42,7 @@ def print_presets(*, as_json: bool) -> None:
         data += [_user_preset_data(name, preset) for name, preset in own.items()]
         print_json(data)
         return
-    rows = [(AUTO_PRESET, "Starts your script, and goes by its source: `tui-train plan` says what was read.")]
+    rows = [(AUTO_PRESET, "Starts your script, and passes what its source takes: `tui-train plan` says what that is.")]
     for name, preset in {**shipped_presets(), **usable}.items():
         starts = (
             "the built-in trainer"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 from msgspec import Struct
 
-from tui_train.actions.chat import AnswerPiece, Chat, ChatModelSide
+from tui_train.actions.chat import BLANK_ANSWER_TEXT, AnswerPiece, Chat, ChatModelSide
 from tui_train.actions.host_result import host_of_result
 from tui_train.actions.merge import (
     MergeOptions,
@@ -87,7 +87,7 @@ def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
         yield served.server, visible(served.command) or served.why
     if weights and not weights.problem:
         name = visible(run_result.run) + (f"@{run_result.step}" if run_result.source == "chosen" else "")
-        needs_tokenizer = "needs a tokenizer beside it: give the Trainer processing_class, or copy one there"
+        needs_tokenizer = "needs tokenizer files beside it: copy them there, or pass processing_class to the Trainer"
         yield "try", needs_tokenizer if run_result.lacks_tokenizer else f"tui-train try {name}"
         if weights.kind == "adapter":
             yield "merge", f"tui-train merge {name} FOLDER"
@@ -185,13 +185,16 @@ def _print_answers(chat: Chat, prompt: str, max_tokens: int, *, talking: bool = 
 
 def _print_answer(chat: Chat, prompt: str, side: ChatModelSide, max_tokens: int) -> None:
     """Print an answer as it is written."""
+    is_blank = True
     for piece in chat.ask(prompt, side, max_tokens):
         if isinstance(piece, AnswerPiece):
+            is_blank = is_blank and not piece.text.strip()
             click.echo(piece.text, nl=False)
             sys.stdout.flush()
         else:
             click.echo()
-            click.echo(click.style(piece.summary, dim=True), err=True)
+            words = f"{BLANK_ANSWER_TEXT} {piece.summary}" if is_blank else piece.summary
+            click.echo(click.style(words, dim=True), err=True)
 
 
 @contextlib.contextmanager

@@ -112,26 +112,26 @@ def resume_run(reference: str, *, detach: bool, force: bool, when_free: WhenFree
         name, again = visible(run_dir.name), f"tui-train run {visible(shlex.quote(str(run_dir.profile)))}"
         click.echo(f"{name} has finished: nothing is left to train. Train again: {again}")
         if not has_nothing_left_to_train(run_dir):
-            click.echo(f"In the same folder, over what it saved: tui-train resume {name} --force")
+            click.echo(f"In the same folder, overwriting what it saved: tui-train resume {name} --force")
         return
     if not force and (same := failure_that_would_repeat(run_dir, status)):
         name, change = visible(run_dir.name), same.change
         command = retry_command(run_dir, change) if change else ""
         other = f"\n  With {change.title}: {command}" if change and command else ""
-        anyway = f"\n  Where you have changed what it needs: tui-train resume {name} --force"
+        anyway = f"\n  If you have fixed that outside of its settings: tui-train resume {name} --force"
         why = f"{name} would fail again: its script and settings are as they were. {same.cause}"
         raise Unavailable(why, same.remedy + other + anyway)
     why_not = why_not_resumable(run_dir, status)
     if why_not == PRESET_CANNOT_RESUME_REASON and not force:
         name = visible(run_dir.name)
-        again = f"In the same folder, over what it may have saved: tui-train resume {name} --force"
+        again = f"In the same folder, overwriting what it saved: tui-train resume {name} --force"
         raise Unavailable(f"{name} {why_not}", f"{resume_or_restart_remedy(run_dir)}\n  {again}")
     with defer_signals(click.echo) as interrupts:
         answers.announce_changes(starts=(run_dir.name,), writes=(str(run_dir.path),))
         words = place_of_run(run_dir).resume(run_dir, interrupts, when_free=when_free)
         with _exit_on_lost_terminal(interrupts):
             if why_not == NO_CHECKPOINT_REASON:
-                click.echo(f"{visible(run_dir.name)} has no complete checkpoint: it begins with the first step.")
+                click.echo(f"{visible(run_dir.name)} has no complete checkpoint: it starts at step 0.")
             if words:
                 click.echo(f"{visible(run_dir.name)}: {words}")
         _follow_to_end_or_detach(run_dir, interrupts, detach=detach)

@@ -55,7 +55,9 @@ def when_free_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--machine", metavar="FILE", type=FILE_TYPE, help="With --slurm: facts of a node (`facts --save` there).")
 @when_free_options
 @click.option(
-    "--array", metavar="KEY=V1,V2", help="A run for each value of a key or of a script's --ARGUMENT; detached."
+    "--array",
+    metavar="KEY=V1,V2",
+    help="Start a run for each value of a key, or of your script's --ARGUMENT, and return.",
 )
 @SET_OPTION
 def run(  # noqa: PLR0913 - one parameter an option
@@ -233,7 +235,7 @@ def stop(runs: tuple[str, ...], *, now: bool) -> None:
 )
 @RUN_ARGUMENT
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
-@click.option("--force", is_flag=True, help="Start also a run that would fail again, or has finished.")
+@click.option("--force", is_flag=True, help="Also start a run that would fail again, or has finished.")
 @when_free_options
 def resume(run: str, *, detach: bool, force: bool, when_free: "WhenFree") -> None:
     """Start RUN's script again: it resumes from the newest complete checkpoint."""
@@ -309,11 +311,11 @@ _TRUST_OPTION = click.option(
     "--trust-remote-code",
     "trusted",
     is_flag=True,
-    help=("Allow this time that Python code that came with the model is run."),
+    help=("Run Python code that came with the model, this time."),
 )
 
 
-_RESULT_HOST_OPTION = host_option("On the run's host, also where its result was fetched.")
+_RESULT_HOST_OPTION = host_option("On the run's host, even if its result was fetched.")
 
 
 @cli.command(reads="the run folder", answer="tui_train.cli.results.result:ResultAnswer")
@@ -329,7 +331,7 @@ def result(run: str, *, as_json: bool) -> None:
 @cli.command(reads="the logs of the run", answer="tui_train.cli.results.metrics:MetricsAnswer")
 @RUN_ARGUMENT
 @JSON_OPTION
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a row for each step, of very many for each bucket.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a row for each step (of very many steps, their means).")
 @click.option("--only", multiple=True, metavar="NAME", help="Show only this metric, or a pattern such as 'rewards/*'.")
 def metrics(run: str, only: tuple[str, ...], *, as_json: bool, as_csv: bool) -> None:
     """Print every number that RUN's log reports by name: reward, accuracy, gradient norm, speed and what else."""
@@ -391,7 +393,7 @@ def try_(  # noqa: PLR0913 - one for each option
 @click.option("--by", metavar="HOW", default="loss", help="loss, exact, regex:PATTERN, function:FILE.py:NAME.")
 @click.option("--data", multiple=True, metavar="FILE", help="Rows to score, in place of those that the run held out.")
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Score a task of lm-eval, or of FILE.yaml.")
-@click.option("--chat-template", is_flag=True, help="Put the prompts of tasks through the chat template.")
+@click.option("--chat-template", is_flag=True, help="Format the prompts of tasks with the chat template.")
 @click.option("--rows", type=click.IntRange(0), metavar="N", default=200, show_default=True, help="0: all of them.")
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", default=256, show_default=True)
 @click.option("--against", metavar="RUN", default="", help="Compare with this run's result, not with the base model.")
@@ -493,11 +495,11 @@ def export_model(  # noqa: PLR0913 - one for each option
 )
 @RUN_ARGUMENT
 @click.argument("repo")
-@click.option("--public", is_flag=True, help="Let all see it; without that the new repository is private.")
+@click.option("--public", is_flag=True, help="Make it public; without this, a new repository is private.")
 @click.option(
     "--base", metavar="MODEL", default="", help="The base model's id on the Hub, where the run names a folder."
 )
-@click.option("--dry-run", is_flag=True, help="Only print what would be sent, and the card.")
+@click.option("--dry-run", is_flag=True, help="Only print the card and what would be sent; needs no login.")
 @click.option("--yes", "-y", is_flag=True, help="Send without asking.")
 @_PYTHON_OPTION
 @JSON_OPTION

@@ -60,7 +60,7 @@ def _refresh_and_list_runs() -> tuple[ListedRun, ...]:
     try:
         refresh_jobs(run_folders.list_runs())
     except TuiTrainError as error:
-        click.echo(f"this list may be older than the runs: {error.message}", err=True)
+        click.echo(f"this list may be out of date: {error.message}", err=True)
     return read_listed_runs()
 
 
@@ -150,7 +150,7 @@ def _stop_run_and_report(run: RunFolder, *, at_once: bool) -> None:
         click.echo(commands)
     nodes = run.plan().get("nodes")
     if isinstance(nodes, int) and nodes > 1 and not run.plan().get("slurm"):
-        click.echo(f"It was one of {nodes} machines: stop launch.sh on the others as well.")
+        click.echo(f"It trained on {nodes} machines: stop launch.sh on the others as well.")
 
 
 def stop_run_with_grace(run: RunFolder, status: RunStatus) -> RunStatus:
@@ -194,7 +194,7 @@ def fetch_results_and_report(reference: str, *, checkpoints: bool) -> None:
     what = f"{size_text(result.size)} fetched" if result.size else "nothing new was fetched"
     click.echo(f"{what} from {visible(status.host)} into {visible(str(run.path))}")
     if result.left_out:
-        click.echo(f"Left out, for only files are fetched: {result.left_out}")
+        click.echo(f"Not fetched (not plain files): {result.left_out}")
     if status.live:
         click.echo(f"{visible(run.name)} still trains: fetch again when it has ended.")
 
@@ -218,7 +218,9 @@ def write_run_archive(reference: str, file: Path | None, *, force: bool) -> None
     kinds = archive.count_masked_by_kind(files)
     masked = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items())) or "no secret was found"
     click.echo(f"masked: {masked}; and names of users, hosts and home folders")
-    click.echo(f"Written to {visible(str(path))}. Look through it before you send it: no rule knows every secret.")
+    click.echo(
+        f"Written to {visible(str(path))}. Read it before you send it: some secrets may not have been recognized."
+    )
 
 
 def _probe_for_machine_file(run: RunFolder) -> str:

@@ -41,7 +41,7 @@ def send_profile_files(reference: str, edits: tuple[str, ...], source: FactsSour
         return
     if not confirmed:
         if answers.answers_in_json() or not sys.stdin.isatty():
-            raise BadInput("nothing is sent without a yes", "Look at the list, then send it: --yes")
+            raise BadInput("nothing was sent: there is no terminal to ask on", "Look at the list, then send it: --yes")
         click.confirm("Send?", abort=True)
     for place, (host, files) in enumerate(missing):
         # What was just sent is there as well where several hosts share a disk.
@@ -91,7 +91,7 @@ def _print_file_set(file_set: FileSet) -> None:
     files = f"{quantity(len(file_set.files), 'file')}, {size_text(file_set.size)}"
     click.echo(f"{display_path(file_set.folder)}{kind}: {files}")
     if file_set.git_problem:
-        click.echo(f"  with what git ignores: {visible(file_set.git_problem)}")
+        click.echo(f"  including what git ignores: {visible(file_set.git_problem)}")
     if file_set.left_out:
         named = [f"{visible(name)} ({visible(why)})" for name, why in file_set.left_out]
         click.echo(f"  left out: {names_text(named, _MAX_NAMES)}")

@@ -97,7 +97,7 @@ def print_or_write_note(reference: str, text: str | None) -> None:
     where = (str(run.note_file),)
     answers.announce_changes(writes=where if text.strip() else (), removes=() if text.strip() else where)
     folders.write_note(run, text)
-    click.echo(f"{'noted' if text.strip() else 'no note any more'}: {visible(run.name)}")
+    click.echo(f"{'noted' if text.strip() else 'note removed'}: {visible(run.name)}")
 
 
 def remove_profiles(names: Sequence[str], *, yes: bool) -> None:

@@ -101,7 +101,7 @@ def _require_no_slurm(source: FactsSource) -> FactsSource:
     """Return where the trials run; BadInput where that is a cluster."""
     if source.slurm:
         remedy = "Choose this machine or a host: --set hardware.scheduler=none. Or see what would be tried: --dry-run"
-        raise BadInput("trials are no jobs of Slurm, and the profile is for Slurm", remedy)
+        raise BadInput("tune cannot run as a Slurm job, and the profile is for Slurm", remedy)
     return source
 
 

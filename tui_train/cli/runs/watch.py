@@ -31,7 +31,7 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     """Print the attempts' logs, or with `follow` the lines until the run ends."""
     run = run_folders.find_run(reference)
     if not follow and (why := _update_local_copy_or_why_not(run)):
-        click.echo(f"— the log may be older than the run: {why}", err=True)
+        click.echo(f"— the log may be out of date: {why}", err=True)
     status = read_status(run)
     if not status.attempts and (damage := read_listed_run(run).damage):
         raise BadInput(f"{visible(run.name)} is damaged: {damage}", f"See {visible(str(run.path))}.")
@@ -42,7 +42,9 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
         sys.exit(exit_code_after_run(stream_run(run)[1]))
     if not status.attempts:
         why = waiting_or_end_reason(run, status)
-        click.echo(f"{visible(run.name)} has not begun to train: {run_state_text(status)}{f' ({why})' if why else ''}")
+        click.echo(
+            f"{visible(run.name)} has not started training: {run_state_text(status)}{f' ({why})' if why else ''}"
+        )
         return
     numbers = [each.number for each in status.attempts if attempt in {None, each.number}]
     if not numbers:

@@ -173,9 +173,10 @@ def _no_library_gap(cards_on_bus: Sequence[PciCard], bus_note: str) -> Gap:
         )
     if is_in_container():
         return Gap(
-            "This container was started without GPUs",
-            f"it has no NVIDIA driver library (libnvidia-ml.so.1){bus_note}",
-            _container_gpu_remedy(),
+            "This container was started without GPUs" if cards_on_bus else "No NVIDIA GPU is visible here",
+            f"{'it has' if cards_on_bus else 'this looks like a container with'} no NVIDIA driver library "
+            f"(libnvidia-ml.so.1){bus_note}",
+            f"{'' if cards_on_bus else 'If the machine has GPUs: '}{_container_gpu_remedy()}",
             hides=bool(cards_on_bus),
         )
     if not cards_on_bus:
