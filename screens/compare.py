@@ -146,7 +146,12 @@ log says, else batch × sequence.
             ]
         )
         self.query_one(StepBar).show_at_right(
-            styled(("all is listed" if whole else "only what differs is listed", MUTED))
+            styled(
+                (
+                    "all rows are listed; a hides equal ones" if whole else "only differences are listed; a lists all",
+                    MUTED,
+                )
+            )
         )
         self.query_one(Hint).show_text(Content(faster_run_sentence(compared)))
 

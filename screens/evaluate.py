@@ -90,20 +90,20 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Begin with the rows that the run held out."""
+        """Begin with the rows that the run did not train on."""
         self.query_one(StepBar).show_at_right(styled((visible(self.run.name), MUTED)))
         self.query_one(ScrollingPage).focus()
         self._begin()
 
     def _begin(self) -> None:
-        rows = display_path(self._options.data[0]) if self._options.data else "rows that the run held out"
+        rows = display_path(self._options.data[0]) if self._options.data else "rows that the run did not train on"
         self._title = (
             f"on {visible(', '.join(self._options.tasks))}"
             if self._options.tasks
             else f"by {_TITLE_BY_SCORING[self._options.by]}, on {rows}"
         )
         self._needs_own_code = False
-        self.query_one(Hint).show_text(Content("It is scored where the model was trained. Esc ends it and goes back."))
+        self.query_one(Hint).show_text(Content("Scoring, on the machine that trained it. Esc ends it and goes back."))
         self._show_progress("starting", 0, 0)
         self.refresh_bindings()
         self._evaluate(self._options)
@@ -153,14 +153,14 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
         self._needs_own_code = isinstance(error, ModelCodeNotTrusted)
         remedy = words_on_screen(error.remedy)
         if self._needs_own_code:
-            remedy = "If you trust that file, F4 runs it, this time."
+            remedy = "If you trust that code, F4 runs it, this time only."
         elif isinstance(error, NoHeldOutRows):
             remedy = words_on_screen("Press d and name a file with other rows. " + _KEEP_ROWS_TEXT)
         title, words = self._title, f" {visible(as_sentence(error.message))}. {visible(remedy)}"
         self.query_one("#result", Lines).show(
             lambda width: [heading("Evaluate", title, width), *styled(FAILED_MARK, words).wrap(max(1, width))]
         )
-        self.query_one(Hint).show_text(Content("d scores the rows of a file, s scores by something else."))
+        self.query_one(Hint).show_text(Content("d: score the rows of another file. s: another way to score."))
         self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -175,7 +175,7 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
                 self._options = replace(self._options, data=(path.strip(),) if path.strip() else (), tasks=())
                 self._begin()
 
-        question = "Which file of rows? Empty: those that the run held out."
+        question = "File with rows to score (empty: the rows that the run did not train on):"
         known = self._options.data[0] if self._options.data else ""
         names: Callable[[str], list[str]] = names_in_local_folder
         if host := host_of_result(self.run):
@@ -198,7 +198,7 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
                 self._options = replace(self._options, by="loss", data=(), tasks=(task.strip(),))
                 self._begin()
 
-        self.app.push_screen(ChoiceDialog("Score by what?", _WORDS_BY_SCORING.items()), answered)
+        self.app.push_screen(ChoiceDialog("How to score?", _WORDS_BY_SCORING.items()), answered)
 
     def action_load_with_own_code(self) -> None:
         """Score with the code that came with the model."""
@@ -215,7 +215,8 @@ def evaluation_lines(evaluation: Evaluation, title: str, width: int) -> list[Con
     """Return the means of both sides, the verdict and the first rows that were answered differently."""
     label, result, other = mean_score_texts(evaluation)
     lines = [heading("Evaluate", title, width)]
-    lines.append(styled((f"{label[:1].upper()}{label[1:]}", MUTED)))
+    better = "lower" if evaluation.by == "loss" and not evaluation.is_of_pairs else "higher"
+    lines.append(styled((f"{label[:1].upper()}{label[1:]}, {better} is better", MUTED)))
     for name, text in (("Result", result), ("Base", other)):
         lines += labelled_lines(f"  {name}", styled((text, "b")), width, _LABEL_WIDTH)
     lines += [Content(), heading("Verdict", evaluation.verdict, width), *Content(verdict_text(evaluation)).wrap(width)]

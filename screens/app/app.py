@@ -75,7 +75,7 @@ _PAINT_SECONDS = 0.1  # seconds in which a new screen is drawn
 _GARBAGE_DELAY_SECONDS = 0.15  # seconds without another screen being left, in which the one below is drawn
 # There is one draft.
 _DRAFT_KEPT_NOTICE = (
-    "Your changes are kept as the draft, in place of any before: Home continues it, s on Preview saves a profile."
+    "Your changes are kept as the draft: Home continues it. To keep them for good, save a profile: s on Preview."
 )
 
 
@@ -235,7 +235,7 @@ class Wizard(DiscoveryApp):
         here = self.facts is not None and self.facts.host == event.installation.host
         if event.installation.python and here:
             self.post_message(ValueChosen("trainer.python", event.installation.python))
-            words = f"{visible(display_path(event.installation.python))} trains from now on. Ctrl+Z takes it back."
+            words = f"{visible(display_path(event.installation.python))} will train from now on. Ctrl+Z takes it back."
             self.notify(words, markup=False)
         elif event.installation.failure and not isinstance(self.screen, InstallScreen):
             self.notify(visible(event.installation.failure), severity="error", timeout=10, markup=False)
@@ -471,8 +471,8 @@ class Wizard(DiscoveryApp):
             if answer:
                 self._leave_without_asking()
 
-        answers = (("", "Stay here, let it go on"), ("leave", "Cancel it and leave"))
-        self.push_screen(ChoiceDialog("An environment is being made.", answers), answered)
+        answers = (("", "Stay here until it is done"), ("leave", "Cancel the installation and quit"))
+        self.push_screen(ChoiceDialog("Packages are still being installed.", answers), answered)
         return True
 
     @on(LeaveWizard)
@@ -489,9 +489,9 @@ class Wizard(DiscoveryApp):
         try:
             left = call_within(_MAX_DISK_SECONDS, self.edits.write_draft_and_name_lost_secrets)
         except TimeLimitError:
-            left = "the last values may not be kept: the disk does not answer"
+            left = "your last changes may be lost: the disk does not answer"
         except Exception as error:  # noqa: BLE001 - as above
-            left = visible(f"the last values could not be kept: {error}")
+            left = visible(f"your last changes could not be saved: {error}")
         with suppress(Exception):
             goes_on = self._continuing_runs_text()
         set_children_cancelled()

@@ -85,7 +85,7 @@ def palette_commands(app: DiscoveryApp, screen: Screen[Any], targets: PaletteTar
     yield from _field_commands(app, targets)
     yield from _profile_commands(app, targets)
     yield from _run_commands(app, targets)
-    yield _make_command("Look again at the machine and its Pythons", app.action_refresh_facts)
+    yield _make_command("Look again at this machine and its Pythons", app.action_refresh_facts)
     for name in THEME_NAMES:
         if name != app.theme:
             yield _make_command(f"Theme {name}", partial(targets.change_theme, name))

@@ -62,7 +62,7 @@ _LAUNCH_SECTION = Section(
     title="Starts with",
     key=_LAUNCH_GROUP_KEY,
     folds=True,
-    hint="What starts the processes, with which Python, on which machines. Space opens it.",
+    hint="Launcher, Python, sharding, container and machines of the training. Space opens this.",
     keys=(
         "trainer.launcher",
         "trainer.strategy",
@@ -151,7 +151,7 @@ NCCL features: those to switch off, each to work around the error that it names,
             return group
         without = self.profile.communication.without
         value = f"{len(without)} off" if without else "all on"
-        hint = "Switches off a feature of NCCL that fails here, at some speed. Space opens the list."
+        hint = "Only if the GPUs fail to communicate: turn off what fails. It costs speed. Space opens the list."
         folds = setup is not None and setup.communication_backend == "nccl"
         return replace(
             group, value=value, note=", ".join(NCCL_WORKAROUNDS[name].label for name in without), hint=hint, folds=folds

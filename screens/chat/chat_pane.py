@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from textual.content import Content
 
+from tui_train.actions.chat import BLANK_ANSWER_TEXT
+
 from ..widgets.lines import Lines
 from ..widgets.text_layout import KEY_STYLE, MUTED, heading, styled
 
@@ -47,6 +49,9 @@ class ChatPane(Lines):
 
     def add_note(self, words: str) -> None:
         """Add a note about an answer that has ended: the pane is filled now, also with its prompt where that fits."""
+        if self._blocks and self._blocks[-1].kind == "answered" and not self._blocks[-1].text.strip():
+            self._blocks[-1] = _ChatBlock("answered", BLANK_ANSWER_TEXT)
+            self._lay_out_last_block()
         self._add_block(_ChatBlock("note", words))
         if self._following:
             self._top = max(0, len(self._rows) - self._visible_row_count)

@@ -197,7 +197,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         self._busy, self._queued_prompt = not event.can_continue, ""
         self._needs_own_code = isinstance(event.error, ModelCodeNotTrusted)
         remedy = (
-            "If you trust that file, F4 runs it, for this chat only." if self._needs_own_code else event.error.remedy
+            "If you trust that code, F4 runs it, for this chat only." if self._needs_own_code else event.error.remedy
         )
         words = f"{event.error.message}. {remedy}"
         self._show_hint(styled(FAILED_MARK, f" {visible(words[:1].upper() + words[1:])}"))

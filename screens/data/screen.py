@@ -243,7 +243,7 @@ of the settings does. r reads the file again."""
             more = ", ".join(words for state, words in _LEGEND_BY_SAMPLE_TEXT_STATE.items() if state in states)
             self.query_one(Hint).show_text(Content(f"{_SAMPLE_LEGEND_TEXT} {more}{'.' * bool(more)}".strip()))
         else:
-            self.query_one(Hint).show_text(Content("The Python that trains reads the data; you can go on meanwhile."))
+            self.query_one(Hint).show_text(Content("Reading your data; you can go on meanwhile."))
 
     # What the keys do
 

@@ -27,9 +27,9 @@ from ..widgets.text_layout import (
 MARK_BY_VERDICT: dict[str, StyledPiece] = {"use": DONE_MARK, "skip": WARNING_MARK, "blocked": FAILED_MARK}
 _WORDS_BY_VERDICT_AND_PICK = {
     ("use", True): "can train",
-    ("use", False): "can train, Space takes it",
-    ("skip", True): "taken all the same",
-    ("skip", False): "left out, Space takes it",
+    ("use", False): "can train; Space picks it",
+    ("skip", True): "picked all the same",
+    ("skip", False): "left out; Space picks it",
 }
 _LABEL_WIDTH = 9
 _MAX_PROCESSES_SHOWN = 6

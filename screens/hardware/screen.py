@@ -112,7 +112,10 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         """Host, cards, device and processes."""
         return [
             Lines(id="host"),
-            MultiSelect(id="gpus", why_one_required="One GPU must stay: choose the device CPU to train without a GPU."),
+            MultiSelect(
+                id="gpus",
+                why_one_required="At least one GPU must stay picked. To train without GPUs, set Device to cpu.",
+            ),
             Lines(id="sets"),
             Lines(id="gaps"),
             self.form,
@@ -162,7 +165,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             # A gap may say just that, with the reason.
             is_said = any(gap.what == "No NVIDIA GPU" for gap in machine.gaps)
             without_reason = "" if is_said else "No GPU was found: training runs on the CPU."
-            words = "No GPU can be used as it is:" if hidden else without_reason
+            words = "No GPU can be used yet:" if hidden else without_reason
             if setup.is_slurm_job and cluster and not cluster.problem:
                 words = f"No GPU in {visible(machine.hostname)}: training runs on its CPU."
             gaps.insert(0, styled((words, "b")))
@@ -346,8 +349,8 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 def _automatic_processes_text(setup: Setup) -> str:
     count = setup.first_machine_processes
     if setup.device == "cuda" and count == len(setup.gpus) > 1:
-        return f"0 means auto: {count}, one per GPU"
-    return f"0 means auto: {quantity(count, 'process', 'processes')}"
+        return f"0: one per GPU, {count} here"
+    return f"0: automatic, {quantity(count, 'process', 'processes')} here"
 
 
 def _require_host_address(address: str) -> str:
@@ -479,7 +482,7 @@ def _card_row(  # noqa: PLR0913 - what is known of a card
 
 
 def _pick_hint_text(row: SelectRow) -> str:
-    return "It cannot be picked." if row.why_disabled else "Space picks it or leaves it out."
+    return "It cannot be used." if row.why_disabled else "Space picks it or leaves it out."
 
 
 SCREEN = HardwareScreen

@@ -205,7 +205,9 @@ def _column_widths(
 
 
 def _no_match_row() -> ListRow:
-    return ListRow("", "none", lambda width: (columns(width, (styled(("Nothing matches. Esc shows all.", MUTED)), 0)),))
+    return ListRow(
+        "", "none", lambda width: (columns(width, (styled(("No run or profile matches. Esc shows all.", MUTED)), 0)),)
+    )
 
 
 def _live_run_row(digest: RunDigest, before: str, marked_keys: frozenset[str], widths: ColumnWidths) -> ListRow:

@@ -83,7 +83,9 @@ class HomeState:
             return f"{visible(run.run.label)} still runs and cannot be renamed: s stops it."
         if key == "s" and chosen:
             return (
-                f"{runs_text(chosen)}: nothing of it runs." if len(chosen) == 1 else "None of the marked runs is live."
+                f"{runs_text(chosen)}: nothing of it is running."
+                if len(chosen) == 1
+                else "None of the marked runs is running."
             )
         if key == "r" and run:
             return f"{visible(run.run.label)} {run.why_not_resumable}."

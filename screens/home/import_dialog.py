@@ -54,7 +54,7 @@ class ImportDialog(ModalScreen[bool]):
     def _question(self) -> str:
         missed = sum(row.outcome == "not understood" for row in self._imported.rows)
         rest = f"; {quantity(missed, 'entry is', 'entries are')} not understood" if missed else ""
-        return f"Take this command as {visible(self._imported.profile.name)}{rest}"
+        return f"Make a profile of this command: {visible(self._imported.profile.name)}{rest}"
 
     def _draw(self, width: int) -> Sequence[Content]:
         """Return the rows, each on as many lines as its words or its reason take."""

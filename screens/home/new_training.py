@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from tui_train.actions.command_import.table import Import
     from tui_train.profile.types import Profile
 
-_PATH_QUESTION = """Data, a script, a profile, a model's folder or its name on the Hub, a torchrun line:
+_PATH_QUESTION = """Data, a .py script, a .toml profile, a model (folder or ORG/NAME), or a torchrun command:
 
-Several files, or a model and its data, go in one line."""
+Separate several files, or a model and its data, with spaces."""
 
 
 class NewTrainingScreen(WizardScreen):

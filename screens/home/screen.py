@@ -51,7 +51,7 @@ _MAX_UNDRAWN_SECONDS = 0.3  # in which the first picture waits for the newest ru
 _BEGINNING_BY_KEY = {beginning.key: beginning for beginning in START_OPTIONS}
 _HINT_BY_ROW_KEY = {
     **{key: beginning.hint for key, beginning in _BEGINNING_BY_KEY.items()},
-    "draft": "The same steps with the values that you edited last.",
+    "draft": "Opens the steps with the values that you edited last.",
     "new": "Or paste a path or a model's name (ORG/NAME) here.",
 }
 
@@ -583,7 +583,7 @@ on each panel and group, which goes there, q quit."""
         for run in runs:
             place_of_run(run).refuse_if_active(run)
         total = sum(folder_usage(str(run.path)).size for run in runs)
-        question = f"Delete {runs_in_words}?\n\nIt frees {size_text(total)}: logs, checkpoints, all of the folder."
+        question = f"Delete {runs_in_words}?\n\nLogs and checkpoints go too. It frees {size_text(total)}."
         places = (read_remote_location(run.path) for run in runs)
         hosts = visible(", ".join(sorted({place.host for place in places if place and not place.shared})))
         self.app.call_from_thread(self._ask_delete, question, partial(_remove_runs, runs), hosts)
@@ -621,10 +621,10 @@ on each panel and group, which goes there, q quit."""
         """Ask for another name of the run or the profile."""
         digest, name = self._run_at_cursor, self.state.profile_name_at(self._cursor_row_key)
         if digest:
-            question = f"Another name for the run {visible(digest.run.name)}; the time at its beginning stays:"
+            question = f"New name of the run {visible(digest.run.name)} (its date and time stay in front):"
             self._ask_text(question, digest.run.label, partial(self._rename_run, digest.run))
         elif name:
-            question = f"Another name for the profile {visible(name)}:"
+            question = f"New name of the profile {visible(name)}:"
             self._ask_text(question, name, partial(self._rename_profile, name))
 
     def _rename_run(self, run: "RunFolder", name: str) -> str:
@@ -647,7 +647,7 @@ on each panel and group, which goes there, q quit."""
     def action_note(self) -> None:
         """Ask for a line about the run, or the marked ones."""
         if chosen := self._marked_runs_or_run_at_cursor:
-            question = f"A line about {runs_text(chosen)}, which lists show; empty removes it:"
+            question = f"Note on {runs_text(chosen)}, shown in lists (empty: no note):"
             self._ask_text(question, chosen[0].note, partial(_write_notes, tuple(each.run for each in chosen)))
 
     def action_duplicate(self) -> None:

@@ -237,7 +237,11 @@ class PlanScreen(StepScreen):
         if event.prepared is not self._prepared:
             return
         if not event.files:
-            words = "The files are those of the run before." if event.files is not None else "The run before is gone."
+            words = (
+                "The files are the same as in the run before."
+                if event.files is not None
+                else "The run before was deleted."
+            )
             self.notify(words, markup=False)
             return
         self._show_files(event.files, are_changes=True)

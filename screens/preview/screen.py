@@ -39,16 +39,16 @@ class PreviewScreen(PlanScreen):
 
     HELP = """Preview
 
-What will happen, what is wrong with it, and the one command of the first attempt, as launch.sh --plain runs it.
+What will be trained and how, what is wrong with it, and the command that starts it.
 F2 fixes the first finding, F6 to F9 those after it; an error stops the start.
 f shows the files behind the command: they are what is run and what is exported, byte for byte, and need bash,
 coreutils and the training's Python, nothing of this program. runner.pyz keeps the run alive, plan.json is its plan.
 Left and right change the file, up and down scroll, / searches in all files and Enter goes to the next place.
 Enter writes the run folder and starts the training, or submits it where it is a job of Slurm.
 Where other trainings use its GPUs, w starts it once these are free, in the order of asking of all users here.
-a starts an array: a run for each of several values of a key or of an argument of the script, one after the other, or
-side by side on other GPUs of that kind.
-d shows which lines of the files the run before had otherwise, and d again the files.
+a starts a sweep (--array): a run for each of several values of a key or of an argument of your script, one after the
+other, or side by side on other GPUs of that kind.
+d shows which lines of the files differ from the run before, and d again the files.
 c copies the command to your terminal's clipboard (OSC 52), y the shown file. s saves the profile, e exports the files
 to a folder.
 For the machine of a file (--machine) it only exports: copy the folder there."""
@@ -62,7 +62,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         Binding("y", "copy_file", "Copy file"),
         Binding("s", "save_profile", "Save profile"),
         Binding("e", "export_files", "Export"),
-        Binding("a", "start_array", "Array"),
+        Binding("a", "start_array", "Sweep"),
         Binding("slash", "search_files", "Search", key_display="/"),
         Binding("left", "show_next_file(-1)", "File", key_display="←→"),
         Binding("right", "show_next_file(1)", show=False),
@@ -87,20 +87,21 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         elif forbidding and self.finding_to_fix() is not forbidding:
             words = f"Nothing can be started: {forbidding.message}. Esc goes back to change it."
         elif forbidding:
-            words = f"Nothing can be started: {forbidding.message}. F2 fixes it, or Esc goes back to change it."
+            fix = f"F2: {forbidding.fix.title}. " if forbidding.fix else ""
+            words = f"Nothing can be started: {forbidding.message}. {fix}Or Esc goes back to change it."
         elif not self.wizard.can_start:
-            words = "It is for another machine: e exports the files, to be copied there."
+            words = "This plan is for another machine: e exports the files; then copy them there."
         elif self._prepared.errors:
             can = "w starts it when its GPUs are free" if self._can_wait_for_gpus else "It cannot be started here now"
-            words = f"{can}; e exports it all the same."
+            words = f"{can}; e exports its files all the same."
         elif self._can_wait_for_gpus:
-            words = "Enter starts it at once, w when its GPUs are free; it keeps running, or waiting, when you leave."
+            words = "Enter starts the training now, w when its GPUs are free. It goes on when you leave."
         elif self.wizard.uses_slurm:
             where = f" on {self.wizard.other_machine_name}" if self.wizard.other_machine_name else ""
             words = f"Enter submits the job to Slurm{where}: it may wait in the queue, and goes on when you leave."
         else:
             where = f" on {self.wizard.other_machine_name}" if self.wizard.other_machine_name else ""
-            words = f"Enter writes the run folder{where} and starts it; it keeps running when you leave."
+            words = f"Enter starts the training{where}. It keeps running when you leave."
         self.query_one(Hint).show_text(Content(visible(words)))
 
     def _first_error_forbidding_plan(self) -> Finding | None:
@@ -189,7 +190,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         is_awaited = bool(self.awaited_parts - FACTS_PARTS_NOT_AWAITED)
         if is_awaited:
             self.app.bell()
-            self.notify("The machine is being looked at: press the key again when that is done.", markup=False)
+            self.notify("Still looking at the machine: press the key again in a moment.", markup=False)
         return is_awaited
 
     @property
@@ -248,7 +249,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         has_more = plan and len(plan.gpu_pool) > len(plan.gpus) and not self.profile.hardware.gpus
         elsewhere = " or on other GPUs of that kind" if has_more else ""
         runs = "job for each value" if self.wizard.uses_slurm else f"run for each value, one after the other{elsewhere}"
-        return f"An array: a {runs}.\nAs recipe.learning_rate=1e-4,2e-4 or the script's --lr=1e-4,2e-4:"
+        return f"A sweep: a {runs}.\nSuch as recipe.learning_rate=1e-4,2e-4, or --lr=1e-4,2e-4 of your script:"
 
     @work(thread=True, group="start")
     def _start_members(self, members: tuple[ArrayMember, ...]) -> None:
@@ -280,7 +281,8 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         """Ask for a name, then save the profile."""
         self.app.push_screen(
             TextDialog(
-                "Save the profile under this name (asks before it replaces one):", chosen_or_derived_name(self.profile)
+                "Save these settings as a profile named (asks before it replaces one):",
+                chosen_or_derived_name(self.profile),
             ),
             self._save_profile_as,
         )
@@ -333,7 +335,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
                 else ""
             )
             outside = outside_files_text(self._prepared.profile)
-            beside = f" Not in it, and needed at its own path: {outside}." if outside else ""
+            beside = f" Needed too, at the same paths there: {outside}." if outside else ""
             words = f"Written to {target}. {there}Run it with: bash launch.sh.{beside}"
             self.notify(visible(words), timeout=10, markup=False)
 

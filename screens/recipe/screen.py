@@ -57,12 +57,12 @@ class RecipeScreen(StepScreen):
 
 Micro batch is what one process takes at a time, global batch what one optimizer step sees.
 Accumulation = global batch / (micro batch x processes), which must be a whole number.
-The lines at the top estimate what each GPU will hold, by a formula; F3 counts it with the model's own code
-in the Python that trains, in some seconds and without a GPU. Of a model that is not here and not known, F3 asks
-whether it may fetch the sizes: config.json alone, a few kB. Neither knows what other programs take of a GPU later.
+The lines at the top estimate the memory of each GPU by a formula; F3 is more exact: it runs the model's own code
+without a GPU and without memory, in some seconds. If the model is not on this machine, F3 asks whether it may fetch
+its sizes first (config.json, a few kB). Neither knows what other programs take of a GPU later.
 F4 tries micro batches in short real trainings and offers the fastest.
-The fallbacks are tried from top to bottom when a GPU runs out of memory: Space picks one, [ and ] move it.
-Those that change the training ask for your consent; the others keep it the same."""
+Out of memory: the run restarts with these changes, from top to bottom. Space picks one, [ and ] move it.
+Those that change what the model learns are used only if you allow them."""
     TITLE_OF_STEP = "Recipe"
     SECTIONS = (
         Section(
@@ -145,9 +145,9 @@ Those that change the training ask for your consent; the others keep it the same
             return group
         chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
         able = [name for name in chosen if setup is None or not why_rung_unusable(name, setup.ladder_context)]
-        value = f"then {quantity(len(able), 'fallback')}" if able else "ends the run"
+        value = f"{quantity(len(able), 'fallback')}" if able else "the run fails"
         note = ", ".join(label_in_sentence(get_rung(name).label) for name in able) or "nothing is tried"
-        hint = "Changes that are tried in turn after a GPU runs out of memory. Space opens the list."
+        hint = "If a GPU runs out of memory, the run restarts with these changes, in this order. Space opens the list."
         return replace(group, value=value, note=note, hint=hint)
 
     def _make_groups(self, setup: Setup | None) -> Iterable[FormGroup]:
@@ -229,7 +229,9 @@ Those that change the training ask for your consent; the others keep it the same
         busy = self._traced_workload is not None and self._traced_workload == found.workload
         changes = () if busy else rung_effects(setup)
         note = (
-            "tracing …; F3 ends it" if busy else "estimated" + "; F3 traces it" * (not self.wizard.other_machine_name)
+            "tracing …; F3 ends it"
+            if busy
+            else "estimated" + "; F3 is more exact" * (not self.wizard.other_machine_name)
         )
         remedy = ""
         if self._model_without_sizes:
@@ -265,7 +267,7 @@ Those that change the training ask for your consent; the others keep it the same
     def _require_trainable_profile(self) -> None:
         """Raise BadInput, which says what is wrong, where the profile could not be trained."""
         if label := self.form.state.unparsable_row_label:
-            raise BadInput(f"{label} cannot be read", "Correct it first.")
+            raise BadInput(f"{label} cannot be read", "Correct that value first.")
         if wrong := next((finding for finding in self._all_findings if finding.forbids_plan), None):
             raise BadInput(wrong.message, wrong.remedy)
 
@@ -283,9 +285,12 @@ Those that change the training ask for your consent; the others keep it the same
         asked = self._prediction.workload if self._prediction else None
         if setup is None or setup.toolchain is None or asked is None or asked.model is None or asked.settings is None:
             why = self._prediction.why_no_estimate if self._prediction else ""
-            raise BadInput(f"there is nothing to trace{why and ': '}{why}", "Name a model, and a Python that trains.")
+            raise BadInput(
+                f"the memory cannot be traced{why and ': '}{why}",
+                "Choose a model, and a Python that can train (Backend).",
+            )
         if why := trace.why_not_traceable(asked.model, asked.settings):
-            raise BadInput(f"it cannot be traced: {why}", "Take the estimate.")
+            raise BadInput(f"the memory cannot be traced: {why}", "Use the estimate above.")
         self._traced_workload = asked
         self.update()
         question = trace.memory_child_request(asked.model, asked.settings, asked.model_folder)
@@ -362,8 +367,8 @@ Those that change the training ask for your consent; the others keep it the same
         asking = [name for name in new if get_rung(name).changes_training]
         if asking and asking[0] not in self.profile.ladder.consent:
             found = get_rung(asking[0])
-            question = f"“{found.label}” changes the training ({found.cost}).\nMay it be done without asking you then?"
-            answers = (("", "No, leave it out"), ("yes", "Yes, I consent"))
+            question = f"“{found.label}”: {found.cost}.\nMay a run that is out of memory do this without asking you?"
+            answers = (("", "No, leave it out"), ("yes", "Yes, allow it"))
             self.app.push_screen(
                 ChoiceDialog(question, answers),
                 lambda answer: self._post_rungs_if_consented(event.values, asking[0], answer),

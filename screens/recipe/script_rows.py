@@ -39,12 +39,12 @@ def make_own_arguments_group(
         if not given_arguments.preset_arguments_of_parameter(setup.preset, parameter)
     )
     return FormGroup(
-        title="Script's own",
+        title="Arguments",
         rows=rows,
         folds=len(rows) > _MAX_UNFOLDED_ROWS,
         key=SCRIPT_GROUP_KEY,
         value=f"{sum(row.value is not None for row in rows)} of {len(rows)} set",
-        hint="Arguments that the script declares. Space opens and closes them.",
+        hint="Arguments that your script takes. Space opens and closes them.",
     )
 
 
@@ -71,10 +71,10 @@ def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Fin
     words, fix = hint_and_fix_texts(finding, _help_text(parameter))
     note, wrong = parameter.help, finding.message if finding and finding.level == "error" else ""
     if finding and finding.level == "note":
-        note = f"may be the {_recipe_label(given_arguments.likely_placeholder(parameter))}"
+        note = f"the same as {_recipe_label(given_arguments.likely_placeholder(parameter))}?"
     default = {"True": "yes", "False": "no"}.get(parameter.default, parameter.default)
     held = (
-        f"{SCRIPT_OWN_VALUE_SOURCE_TEXT} ({default})"
+        f"the script's default ({default})"
         if default
         else ""
         if parameter.is_required
@@ -82,7 +82,7 @@ def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Fin
     )
     if field.kind in {"choice", "switch"}:
         # A choice has less room than what is typed.
-        note = f"{SCRIPT_OWN_VALUE_SOURCE_TEXT}{', ' + note if note else ''}" if value is None and default else note
+        note = f"the script's default{', ' + note if note else ''}" if value is None and default else note
         held = default or held
     return FormRow(
         field=field,

@@ -48,7 +48,7 @@ def _hint_text(result: RunResult) -> str:
     if result.weights:
         return _HINT_BY_WEIGHTS_KIND[result.weights.kind]
     if result.saved or result.written:
-        return "To try, merge or serve a model, save it by save_pretrained."
+        return "To try, merge or serve a model, have the script save it with save_pretrained."
     return ""
 
 

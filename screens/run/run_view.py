@@ -183,12 +183,12 @@ class RunView:
         """Return why the run cannot be stopped, resumed or edited now."""
         name = visible(self.run.label)
         if not self.is_still_training and self.end is RUN_NOT_ENDED and key in {"r", "enter"}:
-            return "What it left is still being read."
+            return "Its files are still being read: try again in a moment."
         words = {
             "s": f"{name} has ended.",
             "r": f"{name} {self.end.why_not_resumable}.",
             "e": f"{name} still runs: s stops it.",
-            "enter": "It still trains: its result is there at its end."
+            "enter": "It still trains: the result comes at its end."
             if self.is_still_training
             else "No adapter, model or other file of it was found.",
         }

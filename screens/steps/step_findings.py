@@ -105,7 +105,11 @@ class FindingsScreen(WizardScreen):
         first = next(iter(_findings_without_argument_notes(found)), None)
         if finding := mine or (first if here == self._row_when_shown else None):
             mark = ("✗", "$error") if finding.forbids_plan else ("!", "$warning")
-            fix = styled("  ", ("F2", KEY_STYLE), " fixes it.") if finding.fix and not finding.keys else Content()
+            fix = (
+                styled("  ", ("F2", KEY_STYLE), f": {visible(finding.fix.title)}.")
+                if finding.fix and not finding.keys
+                else Content()
+            )
             self.query_one(Hint).show_text(
                 styled(mark, f" {visible(as_sentence(finding.message))}. {visible(finding.screen_remedy)}", fix)
             )

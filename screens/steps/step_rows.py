@@ -16,7 +16,6 @@ from ..widgets.form.form_lines import FormGroup, FormRow, is_typed_field
 
 _MAX_REPEATED_VALUE_CHARACTERS = 50  # characters of two values that a hint repeats
 _UNSET_TEXT = "not set"
-_FIX_TEXT = "  F2 fixes it."
 _DEFAULT_SOURCE = "default"  # the source of a value that is nobody's choice
 
 
@@ -78,7 +77,7 @@ def hint_and_fix_texts(finding: Finding | None, help_text: str) -> tuple[str, st
         return visible(help_text), ""
     fix = finding.fix.title if finding.fix else ""
     return visible(
-        f"{as_sentence(finding.message)}. {finding.screen_remedy}{_FIX_TEXT if fix and not finding.keys else ''}"
+        f"{as_sentence(finding.message)}. {finding.screen_remedy}{f'  F2: {fix}.' if fix and not finding.keys else ''}"
     ), visible(fix)
 
 

@@ -66,7 +66,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     band = (
         styled(_MARK_BY_BAND.get(verdict.band, WARNING_MARK), f" {verdict.band}")
         if is_allowed
-        else styled(WARNING_MARK, " see the error")
+        else styled(WARNING_MARK, " see the ✗ error")
     )
     beside = needed.cell_length + band.cell_length + 2
     gauge = stacked_bar(

@@ -99,7 +99,7 @@ async def test_texts_that_are_too_long_end_with_an_ellipsis(cut_texts, machine):
 
 async def test_the_time_of_a_download_is_seen_at_80_columns(machine):
     running = Installation(
-        title="make a Python for it",
+        title="make an environment for it",
         began_at=time.monotonic() - 734,
         progress=InstallProgress("Downloading torch …", 800 << 20, 2400 << 20),
     )

@@ -345,7 +345,7 @@ async def test_the_wizard_can_be_left_whatever_fails(machine, tmp_path, capsys, 
             await pilot.press("q")
             await pilot.pause()
     assert app.return_code == 0
-    lost = "could not be kept: an injected fault" in capsys.readouterr().err
+    lost = "could not be saved: an injected fault" in capsys.readouterr().err
     assert lost == ("remember" in part)
 
 

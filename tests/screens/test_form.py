@@ -259,7 +259,7 @@ def test_a_note_that_is_cut_stands_whole_in_the_hint():
 
 
 def test_the_default_of_a_script_stands_whole_beside_a_long_note():
-    held = "the script's own (corpus.txt)"
+    held = "the script's default (corpus.txt)"
     text = row("trainer.data", default_text=held, has_long_default=True, note="a note that would have all the room")
     assert held in drawn(text, here=False)
 

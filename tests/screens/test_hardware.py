@@ -30,13 +30,13 @@ async def test_beside_the_list_stands_the_card_in_whose_row_the_cursor_is(seed):
         assert "GPU 0  GeForce RTX 3090" in screen_text(pilot)
         await press_keys("down")(pilot)
         shown = screen_text(pilot)
-        for words in ("GPU 1  GeForce GT 1030", "left out, Space takes it", "Xorg holds 200 MiB", "drives a display"):
+        for words in ("GPU 1  GeForce GT 1030", "left out; Space picks it", "Xorg holds 200 MiB", "drives a display"):
             assert words in shown
         assert "GPU 0  GeForce RTX 3090" not in shown
         # What the panel says is not told again by the hint.
         assert shown.count("drives a display") == 1
         await press_keys("space")(pilot)
-        assert "taken all the same" in screen_text(pilot)
+        assert "picked all the same" in screen_text(pilot)
         await press_keys("down", "down", "down")(pilot)
         assert "GPU 2  GeForce RTX 3090" in screen_text(pilot)
 
@@ -67,7 +67,7 @@ async def test_a_card_that_a_run_has_taken_is_shown_and_can_be_waited_for_or_lef
 
 
 @pytest.mark.parametrize(
-    ("capability", "says"), [("6.1", ". Space picks it or leaves it out."), ("3.5", ". It cannot be picked")]
+    ("capability", "says"), [("6.1", ". Space picks it or leaves it out."), ("3.5", ". It cannot be used")]
 )
 async def test_where_there_is_no_room_the_hint_says_it(machine, capability, says):
     card = msgspec.structs.replace(THREE_CARDS[1], compute_capability=capability)
@@ -98,7 +98,7 @@ def test_what_the_driver_reports_is_said_and_nothing_else():
     ]  # fmt: skip
     silent = panel(Gpu(index=3, name="\x1b[2J[bold]"), GpuVerdict("blocked", ("the driver lost it",)), width=30)
     assert silent[1:3] == ["✗ cannot train", "  the driver lost it"]
-    assert panel(THREE_CARDS[0], GpuVerdict("use"), picked=False)[1] == "✓ can train, Space takes it"
+    assert panel(THREE_CARDS[0], GpuVerdict("use"), picked=False)[1] == "✓ can train; Space picks it"
     assert "\x1b" not in "".join(silent)
     assert "[bold]" in silent[0]
     assert not any(line for line in silent[3:])

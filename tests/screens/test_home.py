@@ -110,7 +110,7 @@ def test_what_can_be_done_follows_from_the_row_and_the_marks(tmp_path):
     assert not [action for action in actions if state.can_do(action, "new")]
     assert [action for action in actions if state.can_do(action, key)] == ["edit", "delete", "rename", "note", "mark"]
     assert state.why_key_refused("d", "new") == "Move to a run or a profile first."
-    assert "nothing of it runs" in state.why_key_refused("s", key)
+    assert "nothing of it is running" in state.why_key_refused("s", key)
     assert "has finished" in state.why_key_refused("r", key)
     state.marked = frozenset({key})
     assert "Mark two runs" in state.why_key_refused("c", key)
@@ -319,7 +319,7 @@ async def test_a_pasted_command_is_taken_only_after_its_table(tmp_path, monkeypa
         await paste(pilot, lines)
         shown = screen_text(pilot)
         words = (
-            "Take this command",
+            "Make a profile of this command",
             "1 entry is not",
             "--nproc_per_node=2",
             "hardware.processes=2",

@@ -77,7 +77,7 @@ def test_five_lines_say_what_a_plan_does():
 def test_what_a_script_keeps_for_itself_is_called_so():
     found = said({"trainer.kind": "script", "trainer.script": "/x/sft.py", "trainer.preset": "custom"})
     assert found["Model"].value == "that of sft.py"
-    assert found["Data"].value == found["Batch"].value == "the script's own"
+    assert found["Data"].value == found["Batch"].value == "up to the script"
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ DATA_WORD = ScriptParameter(name="dataset", form="positional", is_required=True)
         (DATA_OPTION, ("--data", "/d/chats.jsonl"), "chats.jsonl", "--data"),
         (DATA_WORD, ("cifar10",), "cifar10", "dataset"),
         # Nothing that the script reads is known of these.
-        (DATA_WORD, (), "the script's own", "as its arguments or its code name it"),
-        (DATA_OPTION, ("--data={data}",), "the script's own", "as its arguments or its code name it"),
-        (ScriptParameter(name="--data", form="switch", default="False"), (), "the script's own", ""),
+        (DATA_WORD, (), "up to the script", "its code or arguments name it"),
+        (DATA_OPTION, ("--data={data}",), "up to the script", "its code or arguments name it"),
+        (ScriptParameter(name="--data", form="switch", default="False"), (), "up to the script", ""),
     ],
 )
 def test_the_data_that_a_script_reads_by_its_own_argument(parameter, arguments, value, note):
@@ -251,7 +251,7 @@ async def test_keys_that_a_title_names_and_an_array_stand_in_the_footer(machine)
         pilot.app.edits.set_profile(profile({"recipe.learning_rate": 0.1}))
         await wait_for_text(pilot, "; d shows it", "f shows its", "F2 ")
         footer = screen_text(pilot).splitlines()[-1]
-        assert [key for key in ("F2 ", "a Array", "f Files", "d Changes", "F1 Help") if f"  {key}" not in footer] == []
+        assert [key for key in ("F2 ", "a Sweep", "f Files", "d Changes", "F1 Help") if f"  {key}" not in footer] == []
         assert "…" not in footer
 
 
@@ -388,7 +388,7 @@ async def test_enter_starts_nothing_that_an_error_stops(tmp_path):
     async with open_wizard() as pilot:
         pilot.app.open_saved_profile("job")
         pilot.app.action_go_to_step("preview")
-        await wait_for_text(pilot, "has no transformerz", "e exports it all the same")
+        await wait_for_text(pilot, "has no transformerz", "e exports its files all the same")
         await pilot.press("enter")
         await until_true(pilot, lambda: "It cannot be started" in "".join(n.message for n in pilot.app._notifications))
         assert not run_folders.list_runs()
