@@ -481,7 +481,7 @@ def test_the_fix_of_a_finding_repeats_no_secret(tmp_path):
     for words, fix in (("--niters=3", True), ("--niters=3 --api-key=hunter2x9", False)):
         said = refused("plan", "quickstart", *sets, f"--set=trainer.arguments={words}", code=65)
         assert "Did you mean --niter?" in said
-        assert "Read of train.py: argparse, line 2: --niter --api-key." in said
+        assert "Found in train.py: argparse, line 2: --niter --api-key." in said
         assert ("\n  Fix: --set trainer.arguments=--niter=3\n" in said) is fix
         assert "hunter2x9" not in said
 

@@ -371,11 +371,12 @@ def test_cards_without_driver_are_named(tmp_path):
     [
         ("6.1", False, (), "No NVIDIA GPU"),
         ("6.1", False, (pci.PciCard("0000:01:00.0", "10de:2204", ""),), "The NVIDIA driver is not installed"),
-        ("6.1", True, (), "This container was started without GPUs"),
+        ("6.1", True, (), "No NVIDIA GPU is visible here"),
+        ("6.1", True, (pci.PciCard("0000:01:00.0", "10de:2204", ""),), "This container was started without GPUs"),
         ("5.15-microsoft-standard-WSL2", False, (), "The NVIDIA driver is not visible in WSL"),
     ],
 )
-def test_a_missing_library_has_four_causes(monkeypatch, release, inside, cards, words):
+def test_a_missing_library_has_five_causes(monkeypatch, release, inside, cards, words):
     monkeypatch.setattr(pci.platform, "release", lambda: release)
     monkeypatch.setattr(pci, "is_in_container", lambda: inside)
     gap = pci.no_driver_gap("library", "", cards)
@@ -400,7 +401,7 @@ def test_a_container_without_gpus_is_told_of_what_started_it(monkeypatch, mark, 
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     gap = pci.no_driver_gap("library", "", ())
-    assert gap.what == "This container was started without GPUs"
+    assert gap.what == "No NVIDIA GPU is visible here"
     assert remedy in gap.remedy
     assert ("docker" in gap.remedy) == ("docker" in remedy)
 

@@ -181,7 +181,7 @@ async def test_rungs_are_reordered_and_one_that_changes_the_training_asks_for_co
         ladder = pilot.app.screen.query_one(MultiSelect)
         rows = [pick.value for pick in ladder.select_rows]
         await press_keys(*["down"] * (rows.index("sequence_length") - rows.index(ladder.cursor)), "space")(pilot)
-        assert "changes the training" in screen_text(pilot)
+        assert "out of memory do this" in screen_text(pilot)
         assert pilot.app.profile.ladder.consent == ()
         await press_keys("down", "enter")(pilot)
         assert pilot.app.profile.ladder.consent == ("sequence_length",)

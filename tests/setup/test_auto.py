@@ -279,7 +279,7 @@ def test_a_script_that_reads_its_checkpoint_resumes(tmp_path):
 def test_what_the_script_does_not_say_is_its_own(tmp_path):
     chosen, known = script(tmp_path, "print(1)")
     made = plan(chosen, known)
-    assert "Read of train.py: no arguments." in made.notes
+    assert "Found in train.py: no arguments." in made.notes
     assert not any("5e-05" in line for line in (*made.notes, *made.numbers))
     settings = effective_settings(chosen, {})
     assert settings["recipe.learning_rate"].text == SCRIPT_OWN_VALUE_SOURCE_TEXT

@@ -159,7 +159,7 @@ def script_notes(profile: Profile, facts: Facts) -> list[str]:
     if profile.trainer.preset != AUTO_PRESET or not script or not trainer_has_own_field(profile, "trainer.script"):
         return []
     arguments = arguments_summary(facts.sources.get(script), profile.trainer.arguments)
-    return [f"Read of {visible(script.rpartition('/')[2])}: {arguments}."]
+    return [f"Found in {visible(script.rpartition('/')[2])}: {arguments}."]
 
 
 def _launcher_notes(setup: Setup) -> list[str]:

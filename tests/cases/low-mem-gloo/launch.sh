@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # low mem: /home/ada/low mem/train_low_mem.py under accelerate, 2 processes on 2
 # GPUs
-# 2 processes, batch: the script's own
+# 2 processes, batch: up to the script
 # The preset “Custom” cannot resume: each attempt starts from step 0.
 #
 #   bash launch.sh             run it; a second start begins at step 0

@@ -24,7 +24,7 @@ from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 
 NO_CHECKPOINT_REASON = "has no complete checkpoint"
-PRESET_CANNOT_RESUME_REASON = "cannot resume: its preset passes no checkpoint to the script"
+PRESET_CANNOT_RESUME_REASON = "cannot resume: tui-train does not know how to give the script a checkpoint"
 # Holds the number of attempts whose results were fetched whole; anything else where some were.
 FETCH_MARK_FILE = "fetched"
 # A folder of more files than that is counted no further.
