@@ -57,12 +57,12 @@ class RecipeScreen(StepScreen):
 
 Micro batch is what one process takes at a time, global batch what one optimizer step sees.
 Accumulation = global batch / (micro batch x processes), which must be a whole number.
-The lines at the top estimate the memory of each GPU by a formula; F3 is more exact: it runs the model's own code
-without a GPU and without memory, in some seconds. If the model is not on this machine, F3 asks whether it may fetch
-its sizes first (config.json, a few kB). Neither knows what other programs take of a GPU later.
+The lines at the top estimate what each GPU will hold, by a formula; F3 counts it with the model's own code
+in the Python that trains, in some seconds and without a GPU. Of a model that is not here and not known, F3 asks
+whether it may fetch the sizes: config.json alone, a few kB. Neither knows what other programs take of a GPU later.
 F4 tries micro batches in short real trainings and offers the fastest.
-Out of memory: the run restarts with these changes, from top to bottom. Space picks one, [ and ] move it.
-Those that change what the model learns are used only if you allow them."""
+The fallbacks are tried from top to bottom when a GPU runs out of memory: Space picks one, [ and ] move it.
+Those that change the training ask for your consent; the others keep it the same."""
     TITLE_OF_STEP = "Recipe"
     SECTIONS = (
         Section(

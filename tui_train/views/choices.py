@@ -154,8 +154,7 @@ def _nemo_recipe_options(setup: Setup) -> tuple[FieldOption, ...]:
 
 def _preset_options(setup: Setup) -> tuple[FieldOption, ...]:
     by_script = (
-        arguments_summary(setup.facts.sources.get(setup.profile.trainer.script))
-        or "takes what the script's source takes"
+        arguments_summary(setup.facts.sources.get(setup.profile.trainer.script)) or "passes what the script takes"
     )
     options = [FieldOption(AUTO_PRESET, AUTO_PRESET, by_script)]
     options += [

@@ -11,7 +11,7 @@ TRAINER_ROWS = (
         label="Trainer",
         kind="choice",
         options=get_args(TrainerKind),
-        help="Fine-tune a model on your data (TRL), pretrain a new small one, run your own script, or a NeMo recipe.",
+        help="Fine-tune a model on your data (TRL), pretrain a new small one, run a script of yours, or a NeMo recipe.",
     ),
     Field(
         key="trainer.launcher",

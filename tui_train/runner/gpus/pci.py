@@ -172,12 +172,18 @@ def _no_library_gap(cards_on_bus: Sequence[PciCard], bus_note: str) -> Gap:
             "`export LD_LIBRARY_PATH=/usr/lib/wsl/lib`.",
         )
     if is_in_container():
+        remedy = _container_gpu_remedy()
+        if not cards_on_bus:
+            return Gap(
+                "No NVIDIA GPU is visible here",
+                "this looks like a container without the NVIDIA driver (libnvidia-ml.so.1)",
+                f"If this machine has GPUs, {remedy[0].lower()}{remedy[1:]}",
+            )
         return Gap(
-            "This container was started without GPUs" if cards_on_bus else "No NVIDIA GPU is visible here",
-            f"{'it has' if cards_on_bus else 'this looks like a container with'} no NVIDIA driver library "
-            f"(libnvidia-ml.so.1){bus_note}",
-            f"{'' if cards_on_bus else 'If the machine has GPUs: '}{_container_gpu_remedy()}",
-            hides=bool(cards_on_bus),
+            "This container was started without GPUs",
+            f"it has no NVIDIA driver library (libnvidia-ml.so.1){bus_note}",
+            remedy,
+            hides=True,
         )
     if not cards_on_bus:
         return Gap(
