@@ -268,7 +268,7 @@ async def test_a_result_is_scored_beside_its_base_by_keys(machine, full_run, tmp
         await pilot.press("e")
         await wait_for_text(pilot, "kept no rows for evaluations", "d: score the rows of a file")
         await pilot.press("d")
-        await wait_for_text(pilot, "Which file of rows?")
+        await wait_for_text(pilot, "File with rows to score")
         await pilot.press(*str(tmp_path / "rows.jsonl"), "enter")
         await wait_for_text(pilot, "Verdict  no difference", "of 3 rows (95 % interval", "Loss per token")
         await pilot.press("s")

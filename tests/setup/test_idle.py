@@ -473,7 +473,7 @@ async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
         await shown(pilot, "F2 shows it.")
         assert "● 1 Hardware" in screen_text(pilot)
         await pilot.press("q")
-        await shown(pilot, "An environment is being made.")
+        await shown(pilot, "Packages are still being installed.")
         await pilot.press("escape", "f2")
         (slow_uv / "go").touch()
         await shown(pilot, "The profile uses it now")

@@ -56,7 +56,7 @@ def failed_communication_test(setup: Setup) -> Iterator[Finding]:
     change, at = made.proven_fix, time.strftime("%H:%M on %d %b", time.localtime(made.at))
     remedy = visible(made.result.remedy) or "Test again: tui-train doctor, or t on Backend."
     if made.works_at_times:
-        remedy = "A second test worked, so it fails only now and then. Test again: tui-train doctor, or t on Backend."
+        remedy = "A second test worked: it fails now and then. Test again: tui-train doctor, or t on Backend."
     elif change:
         remedy = f"The test worked with {change.title}: {change.why}."
     message = f"in the test at {at} the GPU processes could not talk to each other: {visible(made.result.cause)}"
