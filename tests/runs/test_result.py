@@ -111,6 +111,17 @@ def test_the_final_weights_and_the_losses(tmp_path):
     assert told["result"]["weights"]["kind"] == "adapter"
 
 
+def test_of_a_fine_tuning_the_step_of_its_best_weights_is_named(tmp_path):
+    run = ended_run(tmp_path / "run", LOG_LINES)
+    write_adapter(run.path / "output")
+    saved = write_adapter(run.path / "output/checkpoint-20")
+    (saved / "trainer_state.json").write_text('{"global_step": 20, "best_model_checkpoint": "output/checkpoint-10"}')
+    os.utime(saved / "adapter_model.safetensors", (time.time() - 60,) * 2)
+    assert read_result(run).weights_origin_text == "final weights", "a script may take its last ones"
+    run.profile.write_text('[trainer]\nkind = "finetune"\n')
+    assert read_result(run).weights_origin_text == "weights of step 10, its best"
+
+
 def test_the_newest_checkpoint_where_nothing_is_final(tmp_path):
     run = ended_run(tmp_path / "run", LOG_LINES, state="stopped")
     for step in (10, 20):

@@ -42,7 +42,7 @@ def backend_screen_notes(setup: Setup) -> dict[str, str]:
             notes["data.evaluation"] += f": {held.source}"
     elif profile.data.evaluation is None and epoch and epoch.rows < MIN_ROWS_TO_EVALUATE:
         notes["data.evaluation"] = (
-            f"none: {grouped_digits(epoch.rows)} rows are too few (from {MIN_ROWS_TO_EVALUATE} on)"
+            f"none: {grouped_digits(epoch.rows)} rows are too few (at least {MIN_ROWS_TO_EVALUATE})"
         )
     elif not share:
         notes["data.evaluation"] = "none: all rows are trained on"

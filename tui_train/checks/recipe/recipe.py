@@ -195,7 +195,7 @@ def pretraining_evaluations_without_data(setup: Setup) -> Iterator[Finding]:
         return
     yield warning(
         "recipe.evaluate_every",
-        "nothing is evaluated: recipe.evaluate_every is set, but there is no validation data",
+        "nothing is evaluated: there is no validation data",
         "Name validation data (trainer.validation_data).",
         change=Change("no evaluations", "nothing else changes", (("recipe.evaluate_every", None),)),
     )
