@@ -168,9 +168,9 @@ def test_micro_batches_divide_and_lie_apart(values, micros):
     ("values", "said"),
     [
         ({"nodes.count": 2, "nodes.address": "h", "recipe.global_batch": 32}, "on one machine"),
-        ({**SCRIPT, "trainer.arguments": ("--x",)}, "neither micro batch nor accumulation"),
-        ({**SCRIPT, "trainer.arguments": WORDS[1:]}, "not passed an output folder"),
-        ({**SCRIPT, "trainer.preset": "total-batch"}, "not passed an output folder"),
+        ({**SCRIPT, "trainer.arguments": ("--x",)}, "the batch of this script cannot be set"),
+        ({**SCRIPT, "trainer.arguments": WORDS[1:]}, "takes its output folder from elsewhere"),
+        ({**SCRIPT, "trainer.preset": "total-batch"}, "takes its output folder from elsewhere"),
         ({**SCRIPT, "trainer.preset": "hf-trainer", "trainer.arguments": ("--output_dir", "/my")}, "_dir /my in"),
         ({**SCRIPT, "trainer.preset": "hf-trainer", "trainer.arguments": ("--output-dir=/my",)}, "--output-dir=/my in"),
         ({**FILE, "trainer.arguments": ("output_dir=/my",)}, "output_dir=/my in your"),

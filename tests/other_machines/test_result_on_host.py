@@ -119,7 +119,7 @@ def test_a_result_is_used_where_it_lies(tmp_path):
     final, saved = result_candidates(run)
     assert final[0].startswith("/")
     assert saved == []
-    with pytest.raises(BadInput, match="new is no whole path"):
+    with pytest.raises(BadInput, match="new is not an absolute path"):
         merge_adapter(run, "new", MergeOptions())
     write_known_job(run.path, KnownJob(number="1", starts=0, state=""))
     with pytest.raises(Unavailable, match="no model is loaded on the login node box") as raised:
@@ -245,7 +245,7 @@ def test_a_chat_is_held_on_the_host(far_run):
         for number, text in ((1, "1 to base"), (2, "3 to base")):
             piece, end = chat.ask(f"question {number}", "base")
             assert (piece.text, end.tokens) == (text, 2)
-        with pytest.raises(Unavailable, match="the model is not complete here: no weights") as raised:
+        with pytest.raises(Unavailable, match="files of the model are missing on this machine: no weights") as raised:
             list(chat.ask("fail", "result"))
         assert raised.value.remedy.startswith("On box: Copy the missing files there")
         assert chat.is_alive
@@ -295,7 +295,7 @@ def test_a_result_is_tried_on_its_host(tmp_path, monkeypatch, full_run):
         evaluation = evaluate_run(full_run, EvaluationOptions(data=(str(home / "rows.jsonl"),)))
         assert [each.result.number for each in evaluation.rows] == [0, 1]
         assert evaluation.better_share in {0.0, 1.0}
-        with pytest.raises(BadInput, match="is no whole path"):
+        with pytest.raises(BadInput, match="is not an absolute path"):
             evaluate_run(full_run, EvaluationOptions(data=("rows.jsonl",)))
         with pytest.raises(Unavailable, match=r"the rows cannot be used: .*data/test\.jsonl cannot be read"):
             evaluate_run(full_run, EvaluationOptions())

@@ -292,7 +292,7 @@ def test_a_python_without_the_library_is_told_of(hub, adapter_run, tmp_path):
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     bare.chmod(0o755)
-    assert "cannot do that: No module named 'huggingface_hub'" in refusal(adapter_run, python=str(bare))
+    assert "lacks what that takes: No module named 'huggingface_hub'" in refusal(adapter_run, python=str(bare))
     assert "Name another Python with huggingface_hub" in refusal(adapter_run, python="/no/python")
 
 

@@ -476,7 +476,9 @@ def _learned_files(run: RunFolder, profile: Profile, host: str) -> list[str]:
 
 def _path_on_host(path: str, host: str) -> str:
     if not path.startswith(("/", "~/")):
-        raise BadInput(f"{visible(path)} is no whole path", f"The result is on {visible(host)}: name a path there.")
+        raise BadInput(
+            f"{visible(path)} is not an absolute path", f"The result is on {visible(host)}: name a path there."
+        )
     return path
 
 

@@ -134,7 +134,9 @@ def _merge_on_host(  # noqa: PLR0913, PLR0917 - what a merge is made of
     cancelled: Callable[[], bool],
 ) -> MergeResult:
     if not folder.startswith(("/", "~/")):
-        raise BadInput(f"{visible(folder)} is no whole path", f"The result is on {visible(host)}: name a path there.")
+        raise BadInput(
+            f"{visible(folder)} is not an absolute path", f"The result is on {visible(host)}: name a path there."
+        )
     base, revision = (options.base_model, "") if options.base_model else (run_result.base, run_result.revision)
     request: dict[str, object] = {"candidates": result_candidates(run), "base": base, "revision": revision}
     request |= {"keeps_base": bool(options.base_model), "trusted": options.trusts_model_code}

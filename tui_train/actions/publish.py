@@ -186,9 +186,7 @@ class Publication:
         try:
             return msgspec.convert(message, type_prepared_for_msgspec(PublishAnswer))
         except msgspec.ValidationError as error:
-            raise Unavailable(
-                f"the Hub's answer is not understood: {visible(str(error))}", "Try again later."
-            ) from None
+            raise Unavailable(f"the Hub sent an invalid answer: {visible(str(error))}", "Try again later.") from None
 
     def _refuse_links_out_of_folder(self, names: list[str]) -> None:
         """Raise BadInput for a file that lies elsewhere: only what is in the folder was made by the run."""
@@ -201,7 +199,7 @@ class Publication:
 
 def _require_repo_name(repo: str) -> None:
     if repo.count("/") != 1 or not hub_cache.is_valid_model_id(repo) or len(repo) > 96:
-        why = f"{visible(repo)} is no name of a repository"
+        why = f"{visible(repo)} is not a repository name"
         raise BadInput(why, "Give ORG/NAME: you or your organization, and a name of letters, digits, '-', '_' and '.'.")
 
 
@@ -209,7 +207,9 @@ def _base_on_hub(result: RunResult, named: str) -> tuple[str, str]:
     """Return the id on the Hub and the revision of a result's base model; none where it is known by a folder only."""
     if named:
         if named.count("/") > 1 or not hub_cache.is_valid_model_id(named):
-            raise BadInput(f"{visible(named)} is no id of the Hub", "Give the base model as ORG/NAME: --base ORG/NAME")
+            raise BadInput(
+                f"{visible(named)} is not a model name on the Hub", "Give the base model as ORG/NAME: --base ORG/NAME"
+            )
         return named, ""
     cached = _SNAPSHOT_PATTERN.search(result.base)
     if cached and hub_cache.is_valid_model_id(f"{cached[1]}/{cached[2]}"):

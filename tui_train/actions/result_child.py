@@ -255,14 +255,17 @@ def _model_folders(request: dict[str, Any]) -> list[str]:
 _MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
     "memory": ("out of memory", "Stop what else uses that memory, or use a machine with more."),
     "missing": (
-        "the model is not complete here",
+        "files of the model are missing on this machine",
         ("Copy the missing files there, or download the model: hf download ID"),
     ),
-    "lacks": ("this Python cannot do that", "Install what is missing there, or name another Python: --python PATH"),
+    "lacks": (
+        "this Python lacks what that takes",
+        "Install what is missing there, or name another Python: --python PATH",
+    ),
     "quantized": ("an adapter merges into unquantized weights only", "Name the unquantized model: --base FOLDER"),
     "weights": ("the run has no adapter and no model", "See its log: tui-train logs RUN"),
     "base": ("the base model is not named", "Name its base model: --base FOLDER"),
-    "scores": ("it gives scores, no text", "Only language models can be tried."),
+    "scores": ("it is a reward model: it gives scores, not text", "Only language models can be tried."),
     "full": ("it is a full model: there is nothing to merge", "Use the model as it is."),
     "space": ("no disk space", "Free some space, or choose a folder on another disk."),
     "template": ("the chat template cannot be used", "Try a model with another chat template."),

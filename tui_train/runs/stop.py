@@ -54,7 +54,7 @@ def _wait_until_memory_freed(process_ids: frozenset[int], while_waiting: Callabl
             if unanswered >= _MAX_UNANSWERED_MEMORY_QUERIES:
                 return False
         elif time.monotonic() > deadline:
-            remedy = "Wait a minute; if nvidia-smi still shows it, it hangs in the driver, and only a reboot helps."
+            remedy = "Wait a minute; if nvidia-smi still shows it, it hangs in the driver: only a reboot frees it."
             raise Unavailable(f"all processes of the run have ended, but {holders[0]}", remedy)
         while_waiting()
         time.sleep(0.5)

@@ -30,7 +30,7 @@ def make_search_space(setup: Setup, precisions: tuple[str, ...] = ()) -> SearchS
     micro, global_batch = recipe.micro_batch, recipe.global_batch
     if micro is None or global_batch is None:
         remedy = "Set recipe.micro_batch and recipe.global_batch."
-        raise BadInput("the trainer's own batch is not known: so no other can be tried", remedy)
+        raise BadInput("the batch size is not known, so no other can be tried", remedy)
     share, rest = divmod(global_batch, setup.model_copies)
     if rest or share % micro:
         raise BadInput(
@@ -208,9 +208,9 @@ def _refuse_if_not_tunable(setup: Setup) -> None:
         "global_batch",
     }:
         remedy = "Choose a preset that passes both, or add them to your arguments: {micro_batch}, {accumulation}."
-        raise BadInput("the trainer is passed neither micro batch nor accumulation: there is nothing to tune", remedy)
+        raise BadInput("the batch of this script cannot be set from here, so there is nothing to tune", remedy)
     if batch_options := user_batch_options(profile, setup.preset):
-        remedy = "Remove it from the arguments: tui-train plan offers to set it in the recipe."
+        remedy = "Remove it from trainer.arguments, and set recipe.micro_batch and recipe.global_batch."
         raise BadInput(
             f"{visible(' '.join(batch_options[0].words))} in your arguments sets the batch: trials cannot change it",
             remedy,
@@ -219,7 +219,7 @@ def _refuse_if_not_tunable(setup: Setup) -> None:
         return
     if "output" not in passed:
         remedy = "Add the option for its output folder to your arguments: --the-option={output}."
-        raise BadInput("the trainer is not passed an output folder: trials would write to its own", remedy)
+        raise BadInput("the script takes its output folder from elsewhere: trials would write to it", remedy)
     if output_options := user_options_for_value("output", profile, setup.preset):
         remedy = "Remove it from the arguments, and set trainer.output."
         raise Unavailable(

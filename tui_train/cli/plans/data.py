@@ -101,7 +101,7 @@ def _whole_paths_on_host(files: tuple[Path, ...], host: str) -> tuple[str, ...]:
     """Return paths of a host; BadInput where one is relative, for nobody knows to what."""
     if relative := next((path for path in files if not path.is_absolute()), None):
         raise BadInput(
-            f"{visible(str(relative))} is no whole path", f"Name it as it is on {visible(host)}: /path/to/file"
+            f"{visible(str(relative))} is not an absolute path", f"Name it as it is on {visible(host)}: /path/to/file"
         )
     return tuple(map(str, files))
 
