@@ -245,7 +245,7 @@ def test_a_chat_is_held_on_the_host(far_run):
         for number, text in ((1, "1 to base"), (2, "3 to base")):
             piece, end = chat.ask(f"question {number}", "base")
             assert (piece.text, end.tokens) == (text, 2)
-        with pytest.raises(Unavailable, match="files of the model are missing on this machine: no weights") as raised:
+        with pytest.raises(Unavailable, match="files of the model are missing: no weights") as raised:
             list(chat.ask("fail", "result"))
         assert raised.value.remedy.startswith("On box: Copy the missing files there")
         assert chat.is_alive

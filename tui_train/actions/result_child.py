@@ -255,7 +255,7 @@ def _model_folders(request: dict[str, Any]) -> list[str]:
 _MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
     "memory": ("out of memory", "Stop what else uses that memory, or use a machine with more."),
     "missing": (
-        "files of the model are missing on this machine",
+        "files of the model are missing",
         ("Copy the missing files there, or download the model: hf download ID"),
     ),
     "lacks": (
