@@ -422,7 +422,7 @@ FAULTS = [
     error({}, facts(gpus=(gpu(0, sm_clock_max=1500), gpu(1, compute_capability="12.0", sm_clock_max=1900)),
         arch_list=("sm_86",)), "hardware.gpus", "would train; 1 RTX 3090 is idle: this Python's torch", fix=True,
         machine=True),
-    error({"trainer.launcher": "python"}, TWO, "trainer.launcher", "2 are chosen", fix=True),
+    error({"trainer.launcher": "python"}, TWO, "trainer.launcher", "2 can train", fix=True),
     error({"hardware.gpus": UUIDS, "trainer.launcher": "python"}, TWO, "trainer.launcher", "2 are wanted", fix=True),
     error({"hardware.processes": 4, "recipe.global_batch": 32} | TORCHRUN, TWO, "hardware.processes",
         "4 processes on 2 GPUs", fix=True),

@@ -99,7 +99,7 @@ def cards_idle_under_single_process_launcher(setup: Setup) -> Iterator[Finding]:
         yield note("trainer.script", message, remedy)
     else:
         change = Change("use torchrun", "it starts one process per GPU", (("trainer.launcher", "torchrun"),))
-        message = f"{LAUNCHERS[setup.launcher].label} uses one GPU only, and {len(usable)} are chosen"
+        message = f"{LAUNCHERS[setup.launcher].label} uses one GPU only, and {len(usable)} can train"
         several = capable_launchers_text(lambda other: other.starts_several_processes)
         remedy = f"Choose {several}; or name the one GPU, such as hardware.gpus={usable[0]}."
         yield error("trainer.launcher", message, remedy, change=change)

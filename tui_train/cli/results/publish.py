@@ -56,7 +56,7 @@ def publish_and_report(  # noqa: PLR0913 - one for each option
         except TuiTrainError as error:
             if not dry_run or as_json:
                 raise
-            click.echo(f"Nothing was sent. Before it can be sent: {error.message}. {error.remedy}", err=True)
+            click.echo(f"Nothing was sent. It would be refused: {error.message}. {error.remedy}", err=True)
             return
         url = commit = ""
         if not dry_run:
