@@ -74,9 +74,7 @@ _CHANGING_WORKER_GROUPS = frozenset(
 _PAINT_SECONDS = 0.1  # seconds in which a new screen is drawn
 _GARBAGE_DELAY_SECONDS = 0.15  # seconds without another screen being left, in which the one below is drawn
 # There is one draft.
-_DRAFT_KEPT_NOTICE = (
-    "Your changes are kept as the draft: Home continues it. To keep them for good, save a profile: s on Preview."
-)
+_DRAFT_KEPT_NOTICE = "Changes are kept as the draft: Home continues it. s on Preview saves them."
 
 
 fix_textual()

@@ -257,7 +257,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         runs = tuple(run for _, run in start_members(members, place))
         self.post_message(CompareRuns(runs[: len(RUN_LETTERS)]) if runs[1:] else OpenRun(runs[0]))
         if runs[len(RUN_LETTERS) :]:
-            self.app.notify(f"The first {len(RUN_LETTERS)} of {len(runs)} runs; Home has all of them.", markup=False)
+            self.app.notify(f"Shown are the first {len(RUN_LETTERS)} of {len(runs)} runs; Home has all.", markup=False)
 
     @work(thread=True, group="start")
     def _start_run(self, prepared: PreparedPlan, when_free: WhenFree) -> None:
