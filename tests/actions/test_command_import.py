@@ -441,6 +441,18 @@ def test_a_dry_run_saves_nothing_and_no_secret_is_shown(tmp_path, monkeypatch):
     assert store.saved_profile_names() == ()
 
 
+def test_an_option_after_the_command_is_said_to_be_the_scripts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print(1)\n")
+    words = ["import", "--dry-run", "python", "trian.py", "--lr", "1", "--dry-run", "--name=x"]
+    said = CliRunner().invoke(app.cli, words, catch_exceptions=False).output
+    rows = {line.split()[0]: line for line in said.splitlines() if line.startswith(("--", "trian"))}
+    for own in ("--dry-run", "--name=x"):
+        assert rows[own].endswith("to the script; an option of `tui-train import` goes before the command")
+    assert rows["--lr"].endswith("passed on as it is")
+    assert rows["trian.py"].endswith(f"(not there, but {tmp_path / 'train.py'} is)")
+
+
 def test_what_a_secret_variable_holds_is_no_argument(tmp_path):
     for line in (
         "export MY_TOKEN=plainwords; torchrun train.py --lr 1 --token $MY_TOKEN",

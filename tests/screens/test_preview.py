@@ -116,6 +116,29 @@ def test_the_data_that_a_script_reads_by_its_own_argument(parameter, arguments, 
     assert found.note.startswith(note)
 
 
+STEPS_OPTION = ScriptParameter(name="--steps", type="int", default="5")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "arguments", "value", "note"),
+    [
+        ((STEPS_OPTION,), ("--steps", "30"), "30", "--steps"),
+        ((STEPS_OPTION,), (), "5", "--steps, the script's default"),
+        ((STEPS_OPTION,), ("--steps={steps}",), "the script's own", ""),
+        ((), ("--max_steps", "30"), "30", "--max_steps"),
+        ((), (), "the script's own", ""),
+    ],
+)
+def test_the_steps_that_a_script_takes_by_its_own_argument(parameters, arguments, value, note):
+    source = ScriptSource(kind="argparse" if parameters else "", parameters=parameters)
+    values = {
+        **{"trainer.kind": "script", "trainer.preset": "auto", "trainer.script": "/x/t.py"},
+        "trainer.arguments": arguments,
+    }
+    found = said(values, msgspec.structs.replace(facts(), sources={"/x/t.py": source}))["Steps"]
+    assert (found.value, found.note) == (value, note)
+
+
 @pytest.mark.parametrize("value", HOSTILE_VALUES)
 def test_hostile_names_are_shown_as_text(value):
     found = said({"trainer.data": (f"/d/{value or 'x'}",), "nemo.recipe": value, "trainer.model": f"/m/{value}"})

@@ -18,7 +18,7 @@ from tui_train.setup.recipe.data_questions import (
     training_epoch_size,
 )
 from tui_train.setup.recipe.effective_values import is_unset_by_user
-from tui_train.setup.recipe.given_arguments import likely_data
+from tui_train.setup.recipe.given_arguments import ValueInForce, likely_data, likely_steps
 from tui_train.setup.recipe.options import script_options
 from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
@@ -111,10 +111,14 @@ def _data_line(setup: Setup) -> OverviewLine:
     if trainer_has_own_field(setup.effective_profile, "nemo") and setup.effective_profile.nemo.mock_data:
         return OverviewLine("Data", "random tokens", "only to see whether it runs")
     if known := likely_data(setup.script_source, trainer.arguments) if setup.script_source else None:
-        origin = f"{known.parameter.name}{'' if known.is_given else f', {SCRIPT_DECLARED_DEFAULT_SOURCE_TEXT}'}"
-        return OverviewLine("Data", _files_text(known.values), held_out or visible(origin))
+        return OverviewLine("Data", _files_text(known.values), held_out or _argument_origin_text(known))
     where = f"in {_file_name(trainer.config)} or the arguments" if trainer.config else "its code or arguments name it"
     return OverviewLine("Data", SCRIPT_OWN_VALUE_SOURCE_TEXT, held_out or visible(where))
+
+
+def _argument_origin_text(value: ValueInForce) -> str:
+    """Return which argument of the script a value is, and whether it is the script's default."""
+    return visible(f"{value.parameter.name}{'' if value.is_given else f', {SCRIPT_DECLARED_DEFAULT_SOURCE_TEXT}'}")
 
 
 def _finetune_data_line(setup: Setup) -> OverviewLine:
@@ -203,6 +207,9 @@ def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
     epochs = "" if recipe.steps else _epochs_text(recipe.epochs)
     total = total_training_steps(setup) if trainer_of(setup.effective_profile).requires_user_data else recipe.steps
     every = _checkpoints_text(recipe.checkpoint_every or 0, total or 0)
+    source, arguments = setup.script_source, setup.profile.trainer.arguments
+    if not (total or epochs or held.other_form_text) and source and (known := likely_steps(source, arguments)):
+        return OverviewLine("Steps", visible(known.values[-1]), _argument_origin_text(known))
     if not total:
         return OverviewLine(
             "Epochs" if epochs else "Steps",

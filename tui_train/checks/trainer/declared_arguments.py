@@ -154,12 +154,15 @@ def invalid_argument_values(setup: Setup) -> Iterator[Finding]:
 
 def arguments_resembling_recipe_values(setup: Setup) -> Iterator[Finding]:
     """Arguments that may be a value of the recipe by their name, which only the user knows."""
+    source, words = setup.script_source, setup.profile.trainer.arguments
+    given_by_name = given_arguments.given_arguments(source, words) if source else {}
     for argument, name, change in _lookalike_arguments(setup):
         key = KEY_BY_PLACEHOLDER[name]
-        label = fields.get_field(key).label.lower()
+        label, given = fields.get_field(key).label.lower(), given_by_name.get(argument)
+        passed = f"passed as you gave it ({visible(' '.join(given.values))})" if given else ""
         yield note(
             _ARGUMENTS_PROFILE_KEY,
-            f"{visible(argument)} looks like the {label}, but is not linked to it",
+            f"{visible(argument)} looks like the {label}, {passed or 'but is not linked to it'}",
             f"If it is, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}: "
             "plan, estimate and fallbacks then know it.",
             argument=argument,

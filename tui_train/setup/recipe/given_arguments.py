@@ -9,6 +9,7 @@ from tui_train.base.text import names_text, quantity, visible
 from tui_train.facts.types import Facts, ScriptParameter, ScriptSource
 from tui_train.profile.presets import PLACEHOLDER_PATTERN, Preset, PresetArgument
 from tui_train.profile.types import Profile
+from tui_train.setup.recipe.options import given_options
 from tui_train.trainers.auto_preset import argument_file_given_alone, help_contradicts_name, parameters_in_scope
 from tui_train.trainers.script import script_or_module_to_start
 
@@ -264,6 +265,17 @@ def likely_output_paths(source: ScriptSource, words: Sequence[str]) -> tuple[str
 def likely_data(source: ScriptSource, words: Sequence[str]) -> ValueInForce | None:
     """Return what a script reads as its data, by the names of its arguments; None where none is known."""
     return next((each for each in _values_in_force(source, words) if _is_data_parameter(each.parameter)), None)
+
+
+def likely_steps(source: ScriptSource, words: Sequence[str]) -> ValueInForce | None:
+    """Return the number of steps that a script takes, by the names of its arguments; None where none is known."""
+    likely = (each for each in _values_in_force(source, words) if likely_placeholder(each.parameter) == "steps")
+    if source.parameters:
+        return next(likely, None)
+    # Of a script that declares nothing only the user's own words say so.
+    options = given_options((*words,), accept_without_dashes=False)
+    named = (each for each in options if re.sub("[-_]", "", each.option).lower() in _NAMES_OF_STEPS | {"maxsteps"})
+    return next((ValueInForce(ScriptParameter(name=each.words[0]), (each.value,), True) for each in named), None)
 
 
 def _is_data_parameter(parameter: ScriptParameter) -> bool:
