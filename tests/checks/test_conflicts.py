@@ -22,6 +22,7 @@ from support import (
     prepare_without_errors,
     profile,
     run_cli,
+    run_launch_script,
     wait_until,
     write_attempt_events,
 )
@@ -134,6 +135,37 @@ def test_a_path_of_the_scripts_own_that_a_live_run_writes_is_warned_of(begun, tm
         )
         found = [each for each in findings_of(chosen, where) if "is already writing to" in each.message]
         assert [(each.level, each.key) for each in found] == [("warning", "trainer.arguments")] * expected
+
+
+def test_what_an_ended_run_saved_is_told_before_another_one_writes_it(tmp_path):
+    """By the same arguments or the same path, as long as the file is the one that the run left."""
+    script = tmp_path / "own.py"
+    script.write_text(
+        "import argparse, pathlib\np = argparse.ArgumentParser()\np.add_argument('--out', default='named.pt')\n"
+        "p.add_argument('--lr')\npathlib.Path(p.parse_args().out).write_text('x')\n"
+        "pathlib.Path('fixed.pt').write_text('x')\n"
+    )
+
+    def found(*words):
+        chosen = profile({
+            "trainer.kind": "script", "trainer.preset": "auto", "trainer.script": str(script),
+            "trainer.python": sys.executable, "trainer.launcher": "python", "trainer.arguments": words,
+        })  # fmt: skip
+        where = msgspec.structs.replace(
+            facts(), resources_in_use=resources_in_use(), sources=read_script_sources(chosen)
+        )
+        said = [each for each in findings_of(chosen, where) if "would be written over" in each.message]
+        return chosen, [(each.level, each.message.partition(",")[0].rpartition("/")[2]) for each in said]
+
+    chosen, before = found()
+    assert before == []
+    run_launch_script(run_folders.create_run_folder("own", prepare_without_errors(chosen, facts()).files))
+    assert found()[1] == [("warning", "fixed.pt and 1 more")]
+    assert found("--lr=1")[1] == found(f"--out={tmp_path}/named.pt")[1] == [("warning", "named.pt")]
+    assert found("--out=other.pt")[1] == []
+    later = time.time() + 3600
+    os.utime(tmp_path / "named.pt", (later, later))
+    assert found("--lr=1")[1] == []
 
 
 def test_of_two_that_start_at_once_one_is_refused(begun):

@@ -132,7 +132,9 @@ STEPS_OPTION = ScriptParameter(name="--steps", type="int", default="5")
 def test_the_steps_that_a_script_takes_by_its_own_argument(parameters, arguments, value, note):
     source = ScriptSource(kind="argparse" if parameters else "", parameters=parameters)
     values = {
-        **{"trainer.kind": "script", "trainer.preset": "auto", "trainer.script": "/x/t.py"},
+        "trainer.kind": "script",
+        "trainer.preset": "auto",
+        "trainer.script": "/x/t.py",
         "trainer.arguments": arguments,
     }
     found = said(values, msgspec.structs.replace(facts(), sources={"/x/t.py": source}))["Steps"]

@@ -86,6 +86,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     conflicts.cards_used_by_other_run,
     conflicts.output_used_by_other_run,
     conflicts.script_output_used_by_other_run,
+    conflicts.script_output_saved_by_earlier_run,
     conflicts.port_used_by_other_run,
     hardware.gpus_blocking_nccl,
     card_health.damaged_cards,

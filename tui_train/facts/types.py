@@ -110,13 +110,16 @@ class LogoutEffect(Struct, frozen=True, kw_only=True):
 class ResourcesInUse(Struct, frozen=True, kw_only=True):
     """The resources of a live run: UUIDs of its cards, its output folder in each spelling, its port (0: none).
 
-    `run` is empty for other programs.
+    `run` is empty for other programs. Of an ended run they are only the files that it `saved` outside of its folder,
+    which lie there as it left them, and its script with the arguments (`command`).
     """
 
     run: str = ""
     gpus: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     port: int = 0
+    saved: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
 
 
 class NumaNode(Struct, frozen=True, kw_only=True):

@@ -14,20 +14,23 @@ from tui_train.base.text import visible
 from tui_train.facts.machine.exclusive_resources import is_port_in_use, path_and_real_path, resource_conflict_text
 from tui_train.facts.types import ResourcesInUse
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runs.remote_run import RunLocation, read_run_location
+from tui_train.runs.remote_run import RunLocation, read_remote_location, read_run_location
 from tui_train.runs.run_folders import RunFolder, list_runs
-from tui_train.runs.script_outputs import output_paths_in_script_arguments
+from tui_train.runs.script_outputs import command_and_saved_files, output_paths_in_script_arguments
 from tui_train.runs.status import may_training_still_write, read_listed_run
 
 _MAX_TRIALS_CHECKED = 32
+_MAX_ENDED_RUNS_CHECKED = 10  # newest runs of which is read what they saved
 _LOCK_POLL_SECONDS = 0.05
+_SAVING_SECONDS = 1.0  # by which the clock of a disk may be ahead
 
 
 def resources_in_use(wanted_port: int = 0, place: RunLocation | None = None) -> tuple[ResourcesInUse, ...]:
     """Return the resources of training runs, also without a supervisor; and `wanted_port` if another program uses it.
 
-    Of a `place` on a host they are those of the runs there that are known here, also one of which it is not known
-    whether it trains.
+    Of runs that ended on this machine they are the files that they saved outside of their folders, the newest run's
+    first. Of a `place` on a host they are those of the runs there that are known here, also one of which it is not
+    known whether it trains.
     """
     place = place or RunLocation("", "")
     trains = ((run, _status_while_training(run, place)) for run in (*list_runs(), *_newest_trial_runs()))
@@ -36,6 +39,8 @@ def resources_in_use(wanted_port: int = 0, place: RunLocation | None = None) -> 
         for run, status in trains
         if status
     ]
+    if not place.host:
+        resources += filter(None, map(_files_saved_by_ended_run, list_runs()[:_MAX_ENDED_RUNS_CHECKED]))
     held_ports = {resource.port for resource in resources}
     if wanted_port and not place.host and wanted_port not in held_ports and is_port_in_use(wanted_port):
         resources.append(ResourcesInUse(port=wanted_port))
@@ -46,6 +51,17 @@ def _status_while_training(run: RunFolder, place: RunLocation) -> RunStatus | No
     """Return the state of a run that trains there, or waits to; a process left by a finished one does not count."""
     status = read_listed_run(run).status if read_run_location(run.path).is_on_same_machine(place) else None
     return status if status and may_training_still_write(status) else None
+
+
+def _files_saved_by_ended_run(run: RunFolder) -> ResourcesInUse | None:
+    """Return what an ended run of a script saved on this machine, None for nothing."""
+    status = read_listed_run(run).status
+    if not (status and status.attempts) or may_training_still_write(status) or read_remote_location(run.path):
+        return None
+    if (ended := status.attempts[-1].ended) is None:
+        return None
+    command, saved = command_and_saved_files(run, status.attempts[0].started, ended + _SAVING_SECONDS)
+    return ResourcesInUse(run=run.name, saved=saved, command=command) if saved else None
 
 
 def _gpus_in_use(run: RunFolder, status: RunStatus) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tui_train.base.errors import TuiTrainError
 from tui_train.facts.scripts.script_source import read_source
 from tui_train.profile import store
+from tui_train.profile.fields import absolute_path
 from tui_train.profile.types import Profile
 from tui_train.runs.run_folders import RunFolder
 from tui_train.setup.recipe.given_arguments import given_arguments, likely_output_paths
@@ -33,10 +34,33 @@ _TRAINING_STATE_FILE_PATTERN = re.compile(
 def output_paths_in_script_arguments(run: RunFolder) -> tuple[str, ...]:
     """Return the paths of arguments by whose names the script may write there."""
     profile = _profile_starting_script(run)
-    if profile is None:
-        return ()
+    return _output_paths_in_arguments(profile) if profile else ()
+
+
+def _output_paths_in_arguments(profile: Profile) -> tuple[str, ...]:
     paths = likely_output_paths(read_source(profile.trainer.script), profile.trainer.arguments)
-    return tuple(str(_working_folder(profile) / path) for path in paths if "\0" not in path)
+    return tuple(absolute_path(path, _working_folder(profile)) for path in paths if "\0" not in path)
+
+
+def command_and_saved_files(run: RunFolder, since: float, until: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return a script with its arguments, and the weights that lie as it wrote them from `since` to `until`.
+
+    Looked for are those that its arguments name, in the folders that they name, and where it starts; the times are
+    seconds since 1970. Both are empty for a run that starts no script.
+    """
+    profile = _profile_starting_script(run)
+    if profile is None:
+        return (), ()
+    named = {*map(Path, _output_paths_in_arguments(profile))}
+    searched = {*named, _working_folder(profile)}
+    found = {
+        path: time
+        for folder in searched | {path.parent for path in named}
+        for path, time in _files_with_change_times(folder)
+        if path in named or (folder in searched and path.suffix in _WEIGHTS_SUFFIXES)
+    }
+    saved = sorted(str(path) for path, time in found.items() if since <= time <= until)
+    return (profile.trainer.script, *profile.trainer.arguments), (*saved,)
 
 
 def argument_folders_written_since(run: RunFolder, since: float) -> tuple[Path, ...]:

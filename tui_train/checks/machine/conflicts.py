@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
-from tui_train.base.text import visible
+from tui_train.base.text import display_path, visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.checks.machine.hardware import finding_with_ways_to_free_gpus
 from tui_train.facts.machine.exclusive_resources import normalized_path_as_tuple, resource_conflict_text
@@ -52,6 +52,32 @@ def script_output_used_by_other_run(setup: Setup) -> Iterator[Finding]:
                 "(trainer.arguments)."
             )
             yield warning("trainer.arguments", message, remedy, machine=True)
+
+
+def script_output_saved_by_earlier_run(setup: Setup) -> Iterator[Finding]:
+    """A file that an ended run of the same script left, and that this one writes over.
+
+    That is known where an argument names it, or the arguments are the same.
+    """
+    source, profile = setup.script_source, setup.profile
+    words, folder = profile.trainer.arguments, Path(working_folder(profile, setup.preset) or "/")
+    if source is None:
+        return
+    named = {absolute_path(path, folder) for path in given_arguments.likely_output_paths(source, words)}
+    for other in setup.facts.resources_in_use:
+        if other.command[:1] != (profile.trainer.script,):
+            continue
+        is_same = other.command == (profile.trainer.script, *words)
+        lost = [path for path in other.saved if is_same or not named.isdisjoint({path, path.rpartition("/")[0]})]
+        if lost:
+            more = f" and {len(lost) - 1} more" if lost[1:] else ""
+            yield warning(
+                "trainer.arguments",
+                f"{display_path(lost[0])}{more}, saved by the run {visible(other.run)}, would be written over",
+                "Copy it first, or give the script another path (trainer.arguments).",
+                machine=True,
+            )
+            return
 
 
 def port_used_by_other_run(setup: Setup) -> Iterator[Finding]:
