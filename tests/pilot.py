@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -18,7 +19,7 @@ from tui_train.screens.widgets.form.form import Form
 from tui_train.base.errors import TuiTrainError
 from tui_train.facts.types import ContainerEngine, FactGap, Facts, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile.types import Profile
-from tui_train.runner.gpus.pci import no_driver_gap
+from tui_train.runner.gpus import pci
 from tui_train.runs import run_folders
 from tui_train.wizard import make_wizard
 
@@ -31,7 +32,9 @@ MACHINE_WITHOUT_CARDS = Machine(
     shm_total=32 * GIB,
     shm_free=32 * GIB,
 )
-CPU_MACHINE = msgspec.structs.replace(MACHINE_WITHOUT_CARDS, gaps=(FactGap(*no_driver_gap("library", "", ())),))
+# In a container it would say so.
+with patch.object(pci, "is_in_container", return_value=False):
+    CPU_MACHINE = msgspec.structs.replace(MACHINE_WITHOUT_CARDS, gaps=(FactGap(*pci.no_driver_gap("library", "", ())),))
 THREE_CARDS = (
     Gpu(index=0, uuid=UUIDS[0], name="NVIDIA GeForce RTX 3090", pci_bus="00000000:01:00.0", compute_capability="8.6",
         memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),
