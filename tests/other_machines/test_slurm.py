@@ -198,6 +198,19 @@ def test_what_slurm_refuses_leaves_no_run(nodes, tmp_path):
     assert run_folders.list_runs() == ()
 
 
+def test_a_dry_run_submits_and_writes_nothing(nodes, tmp_path):
+    save_saving_profile(tmp_path, 3)
+    state = Path(os.environ["XDG_STATE_HOME"])
+    before = sorted(state.rglob("*"))
+    for more, starts in (
+        ((), ["job"]),
+        (("--array", "recipe.steps=3,4"), ["job with recipe.steps=3", "job with recipe.steps=4"]),
+    ):
+        told = json.loads(run_cli("run", "job", "--slurm", *more, "--dry-run", "--json").stdout)
+        assert (told["dry_run"], told["starts"]) == (True, starts)
+    assert (sorted(state.rglob("*")), output("squeue", "--noheader", "--states=PENDING,RUNNING")) == (before, "")
+
+
 @pytest.mark.whole
 def test_a_job_that_cannot_start_says_why(nodes, tmp_path):
     save_saving_profile(tmp_path, 3)
