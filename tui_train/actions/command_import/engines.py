@@ -107,7 +107,7 @@ def _import_container_option(
 def _mount_text(table: ImportTable, option: str, text: str) -> str:
     """Return a mount as profiles have it, empty for what is none, or a volume of the engine."""
     if option == "mount":
-        fields = dict(part.partition("=")[::2] for part in text.split(","))
+        fields = {name: value for name, _, value in (part.partition("=") for part in text.split(","))}
         source, target = fields.get("source", fields.get("src", "")), fields.get("target", fields.get("dst", ""))
         ending = ":ro" if {"readonly", "ro"} & fields.keys() else ""
         text = f"{source}:{target}{ending}" if fields.get("type") == "bind" else ""
@@ -125,7 +125,7 @@ def import_sbatch_options(table: ImportTable, text: str) -> None:
         table.take_value("#SBATCH", "hardware.scheduler", "slurm")
     options: list[tuple[str, str, str]] = []
     for line in lines:
-        words = line.split()
+        words: list[str] = line.split()
         while words:
             written, equals, value = words.pop(0).partition("=")
             option = written.lstrip("-")
