@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.worker import get_current_worker
 
-from tui_train.actions.evaluate import Evaluation, EvaluationOptions, NoHeldOutRows, evaluate_run
+from tui_train.actions.evaluate import Evaluation, EvaluationOptions, NoHeldOutRows, default_scoring, evaluate_run
 from tui_train.actions.host_result import host_of_result
 from tui_train.actions.result_child import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.base.errors import TuiTrainError
@@ -78,7 +78,7 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
     def __init__(self, run: RunFolder) -> None:
         super().__init__()
         self.run = run
-        self._options = EvaluationOptions()
+        self._options = EvaluationOptions(by=default_scoring(run))
         self._needs_own_code = False
 
     def compose(self) -> ComposeResult:
@@ -100,7 +100,7 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
         self._title = (
             f"on {visible(', '.join(self._options.tasks))}"
             if self._options.tasks
-            else f"by {_TITLE_BY_SCORING[self._options.by]}, on {rows}"
+            else f"by {_scoring_title(self._options.by)}, on {rows}"
         )
         self._needs_own_code = False
         self.query_one(Hint).show_text(Content("Scoring, on the machine that trained it. Esc ends it and goes back."))
@@ -198,7 +198,10 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
                 self._options = replace(self._options, by="loss", data=(), tasks=(task.strip(),))
                 self._begin()
 
-        self.app.push_screen(ChoiceDialog("How to score?", _WORDS_BY_SCORING.items()), answered)
+        own, words = default_scoring(self.run), _WORDS_BY_SCORING
+        if own not in words:
+            words = {own: f"Reward: {_scoring_title(own)}, from which it learned"} | words
+        self.app.push_screen(ChoiceDialog("How to score?", words.items()), answered)
 
     def action_load_with_own_code(self) -> None:
         """Score with the code that came with the model."""
@@ -209,6 +212,10 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
         """Say that it ended."""
         if worker_group == "evaluate":
             self.query_one(Hint).show_text(styled(FAILED_MARK, " The evaluation has ended; Esc goes back."))
+
+
+def _scoring_title(by: str) -> str:
+    return _TITLE_BY_SCORING.get(by) or visible(by.rpartition("/")[2])
 
 
 def evaluation_lines(evaluation: Evaluation, title: str, width: int) -> list[Content]:

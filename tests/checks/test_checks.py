@@ -222,6 +222,7 @@ def tuned(options=None, **more):
     return replace(with_data, data={data_key(LOOKED_AT): look})
 
 
+TAKES_PACKING = tuned(options={"": (*TRL_NAMES.split(), "packing"), "sft": ("packing_strategy", "padding_free")})
 GRPO = FINE | {"finetune.method": "grpo", "finetune.rewards": ("/x/my.py:score",)}
 
 
@@ -301,6 +302,12 @@ FAULTS = [
         "this Python has no Pillow"),
     error(FINE | {"finetune.packing": True}, tuned(format="messages", images=DataImages(rows=2, count=3)),
         "finetune.packing", "which TRL does not pack", fix=True),
+    warning(FINE | {"finetune.packing": True, "trainer.arguments": ("--packing_strategy", "wrapped")}, TAKES_PACKING,
+        "trainer.arguments", "wrapped packing cuts samples", fix=True),
+    error(FINE | {"trainer.arguments": ("--padding_free=True",)}, TAKES_PACKING, "trainer.arguments",
+        "TRL refuses that", fix=True),
+    error(FINE | {"recipe.fused_cross_entropy": True}, tuned(), "recipe.fused_cross_entropy",
+        "fused cross entropy needs liger-kernel, which", fix=True),
     error(FULL | {"finetune.freeze_vision": True}, tuned(), "finetune.freeze_vision",
         "no option of it freezes the vision tower", fix=True),
     error(FINE | {"finetune.freeze_vision": True, "finetune.targets": ("q_proj",)}, tuned(), "finetune.freeze_vision",

@@ -126,10 +126,14 @@ def test_the_global_batch_is_exact_on_every_rung(world, micro, steps, rungs, con
         assert int(batches[0]) * int(batches[1]) == micro * steps
 
 
-LIBRARIES = {"bitsandbytes": "0.48", "liger-kernel": "0.6", "peft": "0.18"}
+LIBRARIES = {"bitsandbytes": "0.48", "liger-kernel": "0.6", "peft": "0.18", "trl": "1.16.0", "datasets": "5.2.0"}
 OLD = facts(gpus=(gpu(0), gpu(1)), torch="2.7.1", packages=LIBRARIES)
 HF = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}
 DO_TRAIN = {"do_train": True}
+REWARDED = {
+    "trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",), "finetune.method": "grpo",
+    "finetune.rewards": ("accuracy_reward",), "recipe.micro_batch": 4, "recipe.global_batch": 16,
+}  # fmt: skip
 SHARES = {
     **HF, "trainer.launcher": "accelerate", "recipe.micro_batch": 8, "recipe.global_batch": 32, "ladder.rungs": ALL
 }  # fmt: skip
@@ -385,6 +389,7 @@ def test_offload_needs_a_host_that_holds_what_the_cards_hold(memory, able):
 def test_what_changes_the_training_needs_consent(name):
     # A list of rungs: what each needs besides, of those that change the training.
     told = {"optimizer_8bit": SHARES, "lora": {**SHARES, "trainer.preset": "trl", "trainer.script": ""}}
+    told |= dict.fromkeys(("completion_length", "generations"), REWARDED)
     chosen = profile({**told.get(name, {}), "ladder.rungs": (name,)})
     assert titles(chosen, OLD) == ["as planned"]
     assert len(titles(profile({"ladder.consent": (name,)}, chosen), OLD)) == 2

@@ -21,6 +21,7 @@ from tui_train.actions.evaluate import (
     RowScores,
     ScoreFile,
     SideScore,
+    default_scoring,
     evaluate_run,
     odd_rows_note,
     rows_request,
@@ -230,6 +231,39 @@ def test_a_function_of_the_user_grades_and_what_it_raises_is_told_with_its_row(f
         evaluate_run(full_run, options)
     with pytest.raises(Unavailable, match=r"score\.py has no width"):
         evaluate_run(full_run, EvaluationOptions(data=(data,), by=f"function:{tmp_path}/score.py:width"))
+
+
+REWARD = """
+from beside import weight
+
+def letters(completions, target, **kwargs):
+    return [None if one == 2 else one * weight + 0 * len(each[0]["content"]) for each, one in zip(completions, target)]
+"""
+
+
+@pytest.mark.whole
+def test_a_reward_scores_answers_to_prompts_as_in_the_training(full_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.environ", {**os.environ, **OFFLINE})
+    rows = ({"prompt": [{"role": "user", "content": f"Say {n}"}], "target": n} for n in range(4))
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "beside.py").write_text("weight = 2")
+    (tmp_path / "rewards.py").write_text(REWARD)
+    options = EvaluationOptions(data=(str(tmp_path / "rows.jsonl"),), max_answer_tokens=4)
+    by = f"function:{tmp_path}/rewards.py:letters"
+    evaluation = evaluate_run(full_run, structs.replace(options, by=by))
+    assert [row.result.score for row in evaluation.rows] == [0, 2, 6]
+    assert (evaluation.rows[0].result.prompt, bool(evaluation.rows[0].result.answer)) == ("Say 0", True)
+    assert evaluation.note == "1 row could not be scored: row 3 gets no reward (None)."
+    with pytest.raises(Unavailable, match="only GRPO and RLOO learn"):
+        evaluate_run(full_run, options)
+
+
+def test_what_learned_from_a_reward_of_the_users_is_scored_by_it(full_run, tmp_path):
+    assert default_scoring(full_run) == "loss"
+    rewards = ("accuracy_reward", "/x/my.py:score")
+    chosen = {"trainer.kind": "finetune", "finetune.method": "grpo", "finetune.rewards": rewards}
+    chosen |= {"trainer.data": ("/d.jsonl",), "trainer.model": "org/base"}
+    assert default_scoring(ended_run(tmp_path / "rewarded", LOG_LINES, **chosen)) == "function:/x/my.py:score"
 
 
 def test_what_cannot_be_evaluated_is_said_before_anything_is_loaded(full_run, tmp_path):

@@ -117,6 +117,26 @@ def test_what_is_no_task_or_has_no_such_metric_is_refused(task_run, tmp_path):
         evaluate_run(task_run, EvaluationOptions(tasks=(task,), by="f1"))
 
 
+@pytest.mark.whole
+@with_lm_eval
+def test_data_that_would_be_downloaded_are_missed_before_a_model_is_loaded(task_run):
+    told = []
+    with pytest.raises(Unavailable, match="are not here, and the Hub is not asked") as raised:
+        evaluate_run(task_run, EvaluationOptions(tasks=("arc_easy",)), lambda *step: told.append(step[0]))
+    assert raised.value.remedy.startswith("Unset HF_HUB_OFFLINE once")
+    assert told == ["the tasks"]
+
+
+@pytest.mark.whole
+@with_lm_eval
+def test_a_file_of_a_task_that_is_not_there_is_named(task_run, tmp_path):
+    (tmp_path / "tasks").mkdir()
+    task = write_task(tmp_path / "tasks", [0, 1])
+    (tmp_path / "tasks/documents.jsonl").unlink()
+    with pytest.raises(Unavailable, match=r"cannot be loaded: .*documents\.jsonl"):
+        evaluate_run(task_run, EvaluationOptions(tasks=(task,)))
+
+
 def test_a_python_without_lm_eval_is_told_how_it_gets_it(full_run, tmp_path):
     with pytest.raises(Unavailable, match="tasks need lm-eval") as error:
         evaluate_run(full_run, EvaluationOptions(tasks=("gsm8k",)))

@@ -8,7 +8,7 @@ import pytest
 
 from tui_train.runner.logs import curve
 from tui_train.runner.logs.curve import LossPoint
-from tui_train.runner.logs.progress import Progress
+from tui_train.runner.logs.progress import Progress, advance_progress
 from tui_train.runs import follow
 from tui_train.runs.follow import LogSilence
 from tui_train.runs.health import health_problems
@@ -43,6 +43,18 @@ def test_a_loss_that_is_none(progress, said):
     assert bool(found) == bool(said)
     assert not said or found[0].startswith(said)
     assert not health_problems(progress, 0, None, is_diagnosed=True)
+
+
+@pytest.mark.parametrize(
+    ("norm", "said"), [("0.3", ""), ("nan", ""), ("0", "all answers to a prompt got the same reward")]
+)
+def test_a_loss_of_0_is_usual_where_rewards_are_learned_from(norm, said):
+    lines = (f"{{'loss': '0', 'grad_norm': '{norm}', 'reward': '0.5', 'epoch': '0.{n}'}}" for n in range(1, 5))
+    progress = advance_progress(Progress(), lines)
+    assert progress.curve.size
+    found = " ".join(health_problems(progress, 0, None))
+    assert said in found
+    assert bool(said) == bool(found)
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,17 @@ def test_data_are_named_with_their_hashes_and_an_evaluation_with_its_verdict(hub
 # ---- what is asked first -----------------------------------------------------------------------------------------
 
 
+def test_rewards_are_named_without_their_folder(hub, tmp_path):
+    rewards = ("/home/ann/my.py:score", "accuracy_reward")
+    chosen = {"trainer.kind": "finetune", "finetune.method": "grpo", "finetune.rewards": rewards}
+    chosen |= {"trainer.data": (str(tmp_path / "d.jsonl"),), "trainer.preset": "auto"}
+    run = ended_run(tmp_path / "run", LOG_LINES, **{"trainer.model": "org/base", **chosen})
+    write_adapter(run.path / "output")
+    card = publish(run, "ann/tiny", "--dry-run").stdout
+    assert "| Method | GRPO with LoRA, rank 16" in card
+    assert "| Rewards | my.py:score, accuracy_reward |" in card
+
+
 def test_nothing_is_sent_without_a_yes(hub, adapter_run):
     assert "nothing was sent: there is no terminal to ask on" in publish(adapter_run, "ann/tiny", code=65).stderr
     assert "--json needs --yes or --dry-run" in publish(adapter_run, "ann/tiny", "--json", code=64).stderr

@@ -39,6 +39,7 @@ from tui_train.profile import fields, store
 from tui_train.profile.rewards import parse_reward, reward_name_problem
 from tui_train.profile.types import Profile
 from tui_train.runs.results.metrics import read_metrics
+from tui_train.runs.status import read_status
 from tui_train.setup.recipe.data_questions import question_about_data, training_epoch_size
 from tui_train.setup.recipe.no_effect import why_no_effect
 
@@ -59,12 +60,13 @@ def plan_of(chosen, **more):
 def test_what_is_chosen_reaches_trl_and_nothing_else():
     values = plan_of(rewarded("grpo", "/x/my.py:score", "accuracy_reward", "lib.sub.fn")).configs[0].values
     assert values["reward_funcs"] == ["my.score", "accuracy_reward", "lib.sub.fn"]
-    assert not {"num_generations", "max_completion_length", "beta"} & values.keys()
+    assert "beta" not in values
+    assert not [word for word in argv(plan_of(rewarded()).attempts[0].command, "/run") if "generations" in word]
     chosen = rewarded("rloo", finetune__generations=4, finetune__completion_length=64, finetune__beta=0.0)
-    values = plan_of(chosen).configs[0].values
-    assert (values["num_generations"], values["max_completion_length"], values["beta"]) == (4, 64, 0.0)
+    assert plan_of(chosen).configs[0].values["beta"] == 0.0
     words = argv(plan_of(chosen).attempts[0].command, "/run")
     assert words[1:3] == ["-m", "trl.scripts.rloo"]
+    assert {"--num_generations=4", "--max_completion_length=64"} < set(words)
     # What generates has no length of a sequence; an evaluation has all answers to a prompt.
     assert not [word for word in words if word.startswith("--max_length")]
     assert "--per_device_eval_batch_size=4" in words
@@ -102,6 +104,31 @@ def test_no_fallback_changes_the_groups_or_the_evaluation():
              for each in made.attempts]  # fmt: skip
     assert sizes == [["4", "4", "8"], ["2", "8", "8"], ["1", "16", "8"]]
     assert "metric_for_best_model" not in made.configs[0].values
+
+
+SIZES_PATTERN = r"--(?:num_generations|max_completion_length|\w*accumulation_steps|per_device_train_batch_size)=(\d+)"
+
+
+def test_shorter_and_fewer_answers_need_consent_and_say_what_they_change():
+    rungs = ("micro_batch", "completion_length", "generations")
+    chosen = rewarded(ladder__rungs=rungs, recipe__micro_batch=2, recipe__global_batch=16)
+    assert [each.rung for each in plan_of(chosen).attempts] == ["", "micro_batch"]
+    made = plan_of(fields.profile_with_value(chosen, "ladder.consent", rungs[1:]))
+    assert [each.title for each in made.attempts if each.rung in rungs[1:]] == [
+        "answer length 512 -> 256", "generations 8 -> 4",
+    ]  # fmt: skip
+    last = " ".join(argv(made.attempts[-1].command, "/run"))
+    # Half as many answers are written at once, and a step still learns from as many prompts.
+    assert sorted(re.findall(SIZES_PATTERN, last), key=int) == ["1", "4", "8", "256"]
+
+
+@pytest.mark.parametrize(("generations", "batch"), [(2, 16), (5, 20), (4, 4)])
+def test_generations_are_not_halved_where_no_whole_groups_are_left(generations, batch):
+    chosen = rewarded(
+        finetune__generations=generations, recipe__micro_batch=4, recipe__global_batch=batch,
+        ladder__rungs=("generations",), ladder__consent=("generations",),
+    )  # fmt: skip
+    assert len(plan_of(chosen).attempts) == 1
 
 
 def test_memory_of_what_is_generated_is_not_claimed():
@@ -200,6 +227,13 @@ def letters(completions, target, **kwargs):
 def raises_later(completions, trainer_state, **kwargs):
     return [1 / (1 - trainer_state.global_step)] * len(completions)
 
+def too_large(completions, completion_ids, **kwargs):
+    longest = max(map(len, completion_ids))
+    if len(completions) > 4 or longest > 5:
+        import torch
+        raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {longest}.00 GiB. GPU 0 has 8 GiB")
+    return [float(len(each)) for each in completion_ids]
+
 def short_later(completions, trainer_state, **kwargs):
     return [0.0] * (len(completions) - trainer_state.global_step)
 """
@@ -273,6 +307,18 @@ def test_a_reward_that_fails_in_the_training_is_named(tmp_path, chat_model, trl,
     assert done.returncode != 0
     cause = diagnose_run(run)
     assert said in f"{cause.cause} {cause.remedy}"
+
+
+@needs_trl
+@pytest.mark.whole
+def test_answers_become_shorter_and_fewer_until_their_memory_is_enough(tmp_path, chat_model, trl):
+    rungs = ("micro_batch", "completion_length", "generations")
+    more = {"ladder__rungs": rungs, "ladder__consent": rungs[1:], "recipe__micro_batch": 2, "recipe__steps": 1}
+    chosen = tiny(tmp_path, chat_model, "too_large", trainer__allow=("rewards",), **more)
+    run, done = launch(tmp_path / "run", chosen, trl)
+    assert done.returncode == 0, attempt_log_text(run, 4)[-3000:]
+    assert [each.rung for each in read_status(run).attempts] == ["", "micro_batch", "completion_length", "generations"]
+    assert "'completions/max_length': '5'" in attempt_log_text(run, 4)
 
 
 @needs_trl

@@ -23,6 +23,7 @@ from tui_train.base.files import raising_cannot_write, write_atomically
 from tui_train.base.parse import Unparsable, parse_json_object
 from tui_train.base.text import grouped_digits, quantity, visible
 from tui_train.places import place_of_run
+from tui_train.profile.rewards import chosen_rewards
 from tui_train.profile.store import load_profile_file
 from tui_train.profile.types import Profile
 from tui_train.runs.remote_run import read_remote_location
@@ -30,6 +31,7 @@ from tui_train.runs.results.result import read_result
 from tui_train.runs.results.weights import Weights
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
+from tui_train.trainers import trainer_has_own_field
 
 Verdict = Literal["better", "worse", "no difference"]
 DEFAULT_ROW_COUNT = 200
@@ -43,10 +45,10 @@ _EQUAL_RELATIVE_TOLERANCE = 1e-4  # scores that differ by less are equal: two dt
 class EvaluationOptions(Struct, frozen=True, kw_only=True):
     """Rows, and how they are scored.
 
-    `by` is `loss`, `exact`, `regex:PATTERN` or `function:FILE.py:NAME`; `data` are files instead of the held-out rows;
-    `earlier` is the run whose result it is compared with, None for the base model. With `tasks` of lm-eval (names, YAML
-    files or folders of them) its documents are scored in place of rows, and `by` is one of their metrics (`loss`: of
-    each task its first); `chat_template` puts their prompts through that.
+    `by` is `loss`, `exact`, `regex:PATTERN` or `function:FILE.py:NAME` (also a reward); `data` are files instead of the
+    held-out rows; `earlier` is the run whose result it is compared with, None for the base model. With `tasks` of
+    lm-eval (names, YAML files or folders of them) its documents are scored in place of rows, and `by` is one of their
+    metrics (`loss`: of each task its first); `chat_template` puts their prompts through that.
     """
 
     by: str = "loss"
@@ -353,6 +355,15 @@ def _models_request(run: RunFolder, options: EvaluationOptions, host: str) -> di
     elif not (host or run_result.base):
         raise BadInput("the base model of this run is not known", "Compare with an earlier run: --against RUN")
     return request
+
+
+def default_scoring(run: RunFolder) -> str:
+    """Return how a run's result is scored where nothing is chosen: by its first reward of the user's, else by loss."""
+    profile = Profile()
+    with contextlib.suppress(TuiTrainError):
+        profile = load_profile_file(str(run.profile))
+    rewards = chosen_rewards(profile.finetune) if trainer_has_own_field(profile, "finetune") else ()
+    return next((f"function:{reward.text}" for reward in rewards if reward.file), "loss")
 
 
 def rows_request(run: RunFolder, options: EvaluationOptions, host: str = "") -> dict[str, Any]:

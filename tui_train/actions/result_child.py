@@ -279,6 +279,14 @@ _MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
     "quantizer": ("llama-quantize failed", "Export another type: --type q8_0"),
     "harness": ("tasks need lm-eval", "Install it in the Python that trained: pip install lm-eval"),
     "task": ("the tasks cannot be used", "Name others: --task NAME or FILE.yaml; lm-eval ls tasks lists them."),
+    "task_data": (
+        "the data of a task cannot be loaded",
+        "Check the network, the proxy (https_proxy) and HF_ENDPOINT; or name the file of a task whose data are here.",
+    ),
+    "task_offline": (
+        "the data of a task are not here, and the Hub is not asked",
+        "Unset HF_HUB_OFFLINE once to download them, or name the file of a task whose data are here: --task FILE.yaml",
+    ),
     "function": ("your function failed", "Correct it, then repeat the command."),
     "login": ("you are not logged in to the Hub", "Log in: hf auth login; or set HF_TOKEN."),
     "token": (

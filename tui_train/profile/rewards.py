@@ -13,6 +13,7 @@ TRL_REWARD_NAMES = (
     "get_soft_overlong_punishment",
 )
 # In TRL 1.16; what these methods train on are answers of the model's own.
+COMPLETION_LENGTH = 512
 GENERATIONS_BY_METHOD: dict[FinetuneMethod, int] = {"grpo": 8, "rloo": 2}
 
 

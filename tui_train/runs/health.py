@@ -63,10 +63,16 @@ def _loss_problem(progress: Progress) -> str:
         return ""
     before = next(islice(newest_first(), len(zeros), None), None)
     lacks_gradient = progress.gradient_norm is not None and not progress.gradient_norm > 0
+    since = f"{word} {grouped_digits(zeros[-1].step)}"
+    if progress.metrics.named("reward"):
+        # The advantages of a group add up to 0, and so may its loss; without any there is no gradient either.
+        has_equal_answers = progress.gradient_norm == 0
+        why = "all answers to a prompt got the same reward"
+        return f"nothing is learned since {since}: {why}" if has_equal_answers else ""
     # A loss that falls to 0 has converged; one that is 0 at once has nothing to learn from.
     if before and not (lacks_gradient and before.loss > _MAX_CONVERGED_LOSS):
         return ""
-    return f"the loss is 0 since {word} {grouped_digits(zeros[-1].step)}: do the data's labels mask every token?"
+    return f"the loss is 0 since {since}: do the data's labels mask every token?"
 
 
 def _standstill_problems(quiet_minutes: int, idle_minutes: float | None) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from tui_train.setup.recipe.options import get_nested_value, user_batch_options,
 from tui_train.trainers import trainer_of
 
 # The library that a fallback needs.
-_NEEDED_LIBRARY_BY_FALLBACK = {"fused_cross_entropy": "liger-kernel", "optimizer_8bit": "bitsandbytes", "lora": "peft"}
+NEEDED_LIBRARY_BY_FALLBACK = {"fused_cross_entropy": "liger-kernel", "optimizer_8bit": "bitsandbytes", "lora": "peft"}
 # Values in the user's file that a fallback may replace without changing anything else; empty: any value.
 _REPLACEABLE_FILE_VALUES_BY_FALLBACK: dict[str, tuple[object, ...]] = {
     "fused_optimizer": (None, "adamw_torch"),
@@ -110,7 +110,7 @@ def why_host_memory_below_gpu_memory(gpus: tuple[Gpu, ...], host_bytes: int | No
 def _why_fallback_refused(
     fallback: str, profile: Profile, preset: Preset, tool: Toolchain | None, document: YamlDocument | None
 ) -> str:
-    library = _NEEDED_LIBRARY_BY_FALLBACK.get(fallback)
+    library = NEEDED_LIBRARY_BY_FALLBACK.get(fallback)
     if library and tool and library not in tool.packages:
         return f"the chosen Python has no {library}"
     new = tool and is_known_at_least(tool.transformers, "5.0") and is_known_at_least(tool.torch, "2.8")

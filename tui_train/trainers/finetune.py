@@ -294,7 +294,11 @@ def _batch_arguments(settings: FinetuneSettings) -> tuple[PresetArgument, ...]:
     """
     if not generates_answers(settings):
         return _SEQUENCE_ARGUMENTS
-    return (PresetArgument((f"--per_device_eval_batch_size={generations_in_force(settings)}",)),)
+    return (
+        PresetArgument((f"--per_device_eval_batch_size={generations_in_force(settings)}",)),
+        PresetArgument(("--num_generations={generations}",)),
+        PresetArgument(("--max_completion_length={completion_length}",)),
+    )
 
 
 def _defaults_unused_by_method(settings: FinetuneSettings) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """TRL's options besides the recipe: learned text, adapter, type of the weights."""
 
 from tui_train.profile.presets import Scalar, TrainerFileValue
-from tui_train.profile.rewards import chosen_rewards, generates_answers
+from tui_train.profile.rewards import chosen_rewards
 from tui_train.profile.types import FinetuneSettings
 
 # What TRL calls a completion has a prompt of its own.
@@ -29,11 +29,8 @@ def trl_options_besides_recipe(settings: FinetuneSettings, data_format: str) -> 
                 values["completion_only_loss"] = settings.answers_only
     elif settings.beta is not None and settings.method != "reward":
         values["beta"] = settings.beta
-    if generates_answers(settings):
-        if rewards := chosen_rewards(settings):
-            values["reward_funcs"] = [reward.dotted for reward in rewards]
-        chosen = {"num_generations": settings.generations, "max_completion_length": settings.completion_length}
-        values |= {name: value for name, value in chosen.items() if value is not None}
+    if rewards := chosen_rewards(settings):
+        values["reward_funcs"] = [reward.dotted for reward in rewards]
     if settings.tuning != "full":
         values |= adapter_options(settings)
     unconditional = tuple(TrainerFileValue(key, value) for key, value in values.items())

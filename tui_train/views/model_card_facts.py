@@ -15,7 +15,8 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import duration_text, grouped_digits, loss_text, size_text
 from tui_train.facts import yaml_documents
 from tui_train.profile import fields, store
-from tui_train.profile.types import FinetuneSettings, Profile
+from tui_train.profile.rewards import chosen_rewards
+from tui_train.profile.types import FinetuneMethod, FinetuneSettings, Profile
 from tui_train.runs.follow import read_progress
 from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.results.result import RunResult, StepLoss
@@ -23,11 +24,12 @@ from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.trainers import trainer_has_own_field
 from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
+from tui_train.trainers.finetune import LABEL_BY_METHOD
 from tui_train.views.evaluation import mean_score_texts, verdict_text
 from tui_train.views.model_card import ModelCardFacts, is_hub_id
 from tui_train.views.run_settings import effective_settings
 
-_METHOD_LABELS = {"sft": "supervised fine-tuning (SFT)", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
+_METHOD_LABELS: dict[FinetuneMethod, str] = {**LABEL_BY_METHOD, "sft": "supervised fine-tuning (SFT)"}
 _PIPELINE_BY_TASK = {
     "CAUSAL_LM": "text-generation",
     "SEQ_CLS": "text-classification",
@@ -91,6 +93,8 @@ def _labelled_facts(
     run, result = publication.run, publication.result
     plan, attempts = run.plan(), read_status(run).attempts
     yield "Method", _method_text(finetune) if finetune else _weights_method_text(result)
+    if rewards := chosen_rewards(finetune) if finetune else ():
+        yield "Rewards", ", ".join(reward.text.rpartition("/")[2] for reward in rewards)
     yield "Weights", f"{result.weights_origin_text}, {size_text(publication.weights.size)}"
     yield from (("Data", _data_file_text(file)) for file in data)
     progress = read_progress(run, attempts)

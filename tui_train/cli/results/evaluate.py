@@ -13,6 +13,7 @@ from tui_train.actions.evaluate import (
     EvaluationOptions,
     RowScores,
     Verdict,
+    default_scoring,
     evaluate_run,
 )
 from tui_train.actions.evaluate_checkpoints import CheckpointChoice, choose_checkpoint
@@ -59,6 +60,7 @@ def evaluate_and_print(reference: str, options: EvaluationOptions, earlier: str,
     if earlier:
         options = replace(options, earlier=run_folders.find_run_with_result(earlier))
     run = run_folders.find_run_with_result(reference)
+    options = _with_scoring(run, options)
     _announce_evaluation(run, options)
     evaluation = evaluate_run(run, options, _print_progress)
     if sys.stderr.isatty():
@@ -76,6 +78,7 @@ def choose_checkpoint_and_print(reference: str, options: EvaluationOptions, earl
     run = run_folders.find_run_with_result(reference)
     if earlier:
         options = replace(options, earlier=run_folders.find_run_with_result(earlier))
+    options = _with_scoring(run, options)
     _announce_evaluation(run, options)
     choice = choose_checkpoint(run, options, _print_progress)
     if sys.stderr.isatty():
@@ -87,6 +90,10 @@ def choose_checkpoint_and_print(reference: str, options: EvaluationOptions, earl
         for line in checkpoint_lines(run, choice):
             click.echo(line)
     sys.exit(not choice.is_proven_better)
+
+
+def _with_scoring(run: run_folders.RunFolder, options: EvaluationOptions) -> EvaluationOptions:
+    return options if options.by else replace(options, by="loss" if options.tasks else default_scoring(run))
 
 
 def _announce_evaluation(run: run_folders.RunFolder, options: EvaluationOptions) -> None:

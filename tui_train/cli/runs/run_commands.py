@@ -390,7 +390,9 @@ def try_(  # noqa: PLR0913 - one for each option
     exit_codes={1: "no difference", 2: "worse"},
 )
 @RUN_ARGUMENT
-@click.option("--by", metavar="HOW", default="loss", help="loss, exact, regex:PATTERN, function:FILE.py:NAME.")
+@click.option(
+    "--by", metavar="HOW", default="", help="loss, exact, regex:PATTERN, function:FILE.py:NAME (also a reward)."
+)
 @click.option("--data", multiple=True, metavar="FILE", help="Rows to score, in place of those that the run held out.")
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Score a task of lm-eval, or of FILE.yaml.")
 @click.option("--chat-template", is_flag=True, help="Format the prompts of tasks with the chat template.")

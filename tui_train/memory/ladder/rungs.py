@@ -9,6 +9,7 @@ from tui_train.base.text import visible
 from tui_train.profile.batch import largest_micro_batch
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import get_value, similar_word_remedy
+from tui_train.profile.rewards import COMPLETION_LENGTH, generations_in_force
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.blocked_fallbacks import LadderContext
@@ -86,6 +87,27 @@ def _sequence_length_change(profile: Profile, _context: LadderContext) -> Change
         return None
     why = "shorter samples: changes the result"
     return Change(f"sequence length {length} -> {length // 2}", why, (("recipe.sequence_length", length // 2),))
+
+
+def _completion_length_change(profile: Profile, _context: LadderContext) -> Change | None:
+    length = profile.finetune.completion_length or COMPLETION_LENGTH
+    if length < 4:
+        return None
+    why = "answers are cut off sooner: changes the result"
+    return Change(f"answer length {length} -> {length // 2}", why, (("finetune.completion_length", length // 2),))
+
+
+def _generations_change(profile: Profile, context: LadderContext) -> Change | None:
+    count, recipe = generations_in_force(profile.finetune), profile.recipe
+    # TRL takes two and more. The global batch counts answers, and all of it are written at once.
+    if count < 4 or count % 2 or not recipe.micro_batch or not recipe.global_batch:
+        return None
+    if recipe.global_batch % (2 * recipe.micro_batch * context.world_size):
+        return None
+    batch = recipe.global_batch // 2
+    why = f"as many prompts a step, half as many answers: global batch {batch}; changes the result"
+    edits = (("finetune.generations", count // 2), ("recipe.global_batch", batch))
+    return Change(f"generations {count} -> {count // 2}", why, edits)
 
 
 def _layers_change(profile: Profile, context: LadderContext) -> Change | None:
@@ -191,6 +213,22 @@ RUNGS: dict[str, Rung] = {
         next_change=_sequence_length_change,
         helped_phases=_PHASES_WITH_ACTIVATIONS | {"eval"},
         needed_placeholders=frozenset({"sequence_length"}),
+        changes_training=True,
+    ),
+    "completion_length": Rung(
+        label="Halve answer length",
+        cost="for rewards; changes the result; needs consent",
+        next_change=_completion_length_change,
+        helped_phases=_PHASES_WITH_ACTIVATIONS | {"eval"},
+        needed_placeholders=frozenset({"completion_length"}),
+        changes_training=True,
+    ),
+    "generations": Rung(
+        label="Halve generations",
+        cost="for rewards; changes the result; needs consent",
+        next_change=_generations_change,
+        helped_phases=_PHASES_WITH_ACTIVATIONS,
+        needed_placeholders=frozenset({"generations"}),
         changes_training=True,
     ),
     "lora": Rung(

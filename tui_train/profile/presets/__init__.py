@@ -43,6 +43,8 @@ KEY_BY_PLACEHOLDER = {
     "world_size": "hardware.processes",
     "device": "hardware.device",
     "backend": "communication.backend",
+    "generations": "finetune.generations",
+    "completion_length": "finetune.completion_length",
     "tensorboard": "tracking.tensorboard",
     "wandb": "tracking.wandb",
     "trackio": "tracking.trackio",

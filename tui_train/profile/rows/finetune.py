@@ -63,7 +63,7 @@ FINETUNE_ROWS = (
         key="finetune.packing",
         label="Packing",
         kind="switch",
-        help="Puts several samples into one sequence: faster where samples are short. Best with FlashAttention.",
+        help="Puts several whole samples into one sequence, where each sees itself alone: faster where they are short.",
     ),
     Field(
         key="finetune.answers_only",

@@ -103,7 +103,8 @@ def try_reward(reward: dict[str, Any], rows: list[_Row], on_call: Any) -> dict[s
         function = _import_reward(reward)
         on_call()
         started = time.monotonic()
-        _require_number_per_answer(_call_reward(function, rows), len(rows))
+        answers = [f"{_ANSWER_TEXT} ({number})" for number in range(len(rows))]
+        _require_number_per_answer(call_reward(function, rows, answers, [list(range(1, 9))] * len(rows)), len(rows))
     except _RewardError as error:
         answer["problem"] = str(error)
     except MemoryError:
@@ -132,15 +133,14 @@ def _import_reward(reward: dict[str, Any]) -> Any:
     return function(**_PUNISHMENT_LENGTHS) if dotted == _PUNISHMENT_NAME else function
 
 
-def _call_reward(function: Any, rows: list[_Row]) -> Any:
-    """Return what a reward gives for made-up answers, called as TRL does."""
+def call_reward(function: Any, rows: list[_Row], answers: list[str], completion_ids: list[list[int]]) -> Any:
+    """Return what a reward gives for answers to the prompts of rows, called as TRL does."""
     is_chat = isinstance(rows[0]["prompt"], list)
-    answers = [f"{_ANSWER_TEXT} ({number})" for number in range(len(rows))]
     columns = {name for name in rows[0] if name not in {"prompt", "completion", "completion_ids"}}
     given = function(
         prompts=[row["prompt"] for row in rows],
         completions=[[{"role": "assistant", "content": text}] if is_chat else text for text in answers],
-        completion_ids=[list(range(1, 9))] * len(rows),
+        completion_ids=completion_ids,
         **{name: [row.get(name) for row in rows] for name in sorted(columns)},
         trainer_state=SimpleNamespace(
             global_step=0, max_steps=1, epoch=0.0, log_history=[], is_world_process_zero=True

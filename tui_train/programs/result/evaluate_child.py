@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import io
 import json
+import math
 import random
 import re
 import runpy
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import result_load as load
@@ -28,6 +32,7 @@ from result_load import MessagePipe, RefusedError
 from result_models import LoadedModels, generation_options, max_tokens_of_model
 
 import data_chosen  # isort: skip - result_load makes the folder of the data known
+import data_rewards
 import data_template as template
 
 _LOGITS_AT_ONCE = 256  # tokens whose logits are held in float32
@@ -38,17 +43,21 @@ _Scorer = Callable[[Any, Any, dict[str, Any], int], dict[str, Any]]
 
 def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
     """Send the scores of each row by one side, then by the other."""
-    score: _Scorer | None = None if request["by"] == "loss" else _AnswerScorer(request)
+    answers = None if request["by"] == "loss" else _AnswerScorer(request)
+    score: _Scorer | None = answers
     chosen, numbers = None, set[int]()
     for side, models, name in loaded_sides(find_weights(request, messages), messages):
         with models.using(name) as (model, tokenizer):
             if chosen is None:
-                chosen, marking = _usable_rows_and_marking(request, tokenizer)
+                only_prompts = answers is not None and answers.reward is not None
+                chosen, marking = _usable_rows_and_marking(request, tokenizer, only_prompts=only_prompts)
                 # Of KTO's rows, those with a bad answer have nothing to be likened to.
                 usable = [at for at, row in enumerate(chosen.rows()) if row.get("label") is not False]
                 numbers = _some_of(usable, request["count"], request["seed"])
                 learned = _count_rows_in_training_data(
-                    request["learned"], (row for at, row in enumerate(chosen.rows()) if at in numbers)
+                    request["learned"],
+                    (row for at, row in enumerate(chosen.rows()) if at in numbers),
+                    only_prompts=only_prompts,
                 )
                 messages.send("rows", count=len(numbers), usable=len(usable), learned=learned)
                 score = score or _LossScorer(request, marking)
@@ -99,13 +108,13 @@ def _release_memory() -> None:
 
 
 def _usable_rows_and_marking(
-    request: dict[str, Any], tokenizer: Any
+    request: dict[str, Any], tokenizer: Any, *, only_prompts: bool
 ) -> tuple[data_chosen.ChosenRows, template.AnswerMarking | None]:
     """Return the usable rows, and how answers are marked in them, None where all that is read counts."""
     unchecked = data_chosen.ChatTemplate("", "", "", answers_only=False)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            chosen = data_chosen.choose_rows(request["data"], unchecked)
+            chosen = data_chosen.choose_rows(request["data"], unchecked, only_prompts=only_prompts)
     except data_chosen.DataError as error:
         raise RefusedError("data", str(error)) from None
     name, chat = chosen.format
@@ -120,13 +129,19 @@ def _usable_rows_and_marking(
     return chosen, marking if alone and marking.possible else None
 
 
-def _count_rows_in_training_data(training_files: list[str], rows: Iterable[dict[str, Any]]) -> int:
+def _count_rows_in_training_data(
+    training_files: list[str], rows: Iterable[dict[str, Any]], *, only_prompts: bool
+) -> int:
     """Return how many rows are among those that were trained on, 0 where these are too many to read soon."""
     wanted, ends = {_row_key(row): 0 for row in rows}, time.monotonic() + _MAX_SECONDS_OF_LOOKING
     unchecked = data_chosen.ChatTemplate("", "", "", answers_only=False)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            trained = data_chosen.choose_rows(training_files, unchecked) if training_files else None
+            trained = (
+                data_chosen.choose_rows(training_files, unchecked, only_prompts=only_prompts)
+                if training_files
+                else None
+            )
     except data_chosen.DataError:
         return 0
     for row in trained.rows() if trained else ():
@@ -194,14 +209,21 @@ def _log_probability(model: Any, sequence: template.EncodedSequence, limit: int)
 
 
 class _AnswerScorer:
-    """Grade of the answer that a model writes to a row's prompt, beside the answer that the row holds."""
+    """Grade of the answer that a model writes to a row's prompt, beside the answer that the row holds.
+
+    A function that takes `completions` is a `reward`, called as TRL calls it; it needs prompts alone.
+    """
 
     def __init__(self, request: dict[str, Any]) -> None:
         self._max_tokens = request["tokens"]
         self._grade = _GRADER_BY_KIND[request["by"]](request)
+        self.reward = self._grade if _takes_completions(self._grade) else None
 
     def __call__(self, model: Any, tokenizer: Any, row: dict[str, Any], row_number: int) -> dict[str, Any]:
-        prompt, expected = prompt_and_expected_answer(row, row_number)
+        if self.reward and "prompt" in row:
+            prompt, expected = row["prompt"], ""
+        else:
+            prompt, expected = prompt_and_expected_answer(row, row_number)
         try:
             inputs = _encoded_prompt(tokenizer, prompt, model.device, template.template_variables(row))
         except Exception as error:  # noqa: BLE001 - a template is a program of the model's
@@ -213,13 +235,24 @@ class _AnswerScorer:
         made = model.generate(**inputs, max_new_tokens=room, **generation_options(model, tokenizer))[0][length:]
         answer = tokenizer.decode(made, skip_special_tokens=True)
         try:
-            score = float(self._grade(_prompt_text(prompt), answer, expected))
+            graded = (
+                self._reward_of(row, prompt, answer, made.tolist())
+                if self.reward
+                else self._grade(_prompt_text(prompt), answer, expected)
+            )
+            score = math.nan if graded is None else float(graded)
         except RefusedError:
             raise
         except Exception as error:  # noqa: BLE001 - the function is the user's
             why = f"row {row_number}: {type(error).__name__}: {load.first_nonblank_line(error)}"
             raise RefusedError("function", why) from None
+        if graded is None:
+            raise RefusedError("data", f"row {row_number} gets no reward (None)")
         return {"score": score, "tokens": len(made), "answer": answer[:_MAX_SAMPLE_CHARACTERS]}
+
+    def _reward_of(self, row: dict[str, Any], prompt: Any, answer: str, ids: list[int]) -> Any:
+        (reward,) = data_rewards.call_reward(self.reward, [{**row, "prompt": prompt}], [answer], [ids])
+        return reward
 
 
 def prompt_and_expected_answer(row: dict[str, Any], row_number: int) -> tuple[Any, str]:
@@ -245,7 +278,14 @@ def _prompt_text(prompt: Any) -> str:
     return prompt if isinstance(prompt, str) else str(prompt[-1].get("content") or "")
 
 
-_Grader = Callable[[str, str, str], Any]
+_Grader = Callable[..., Any]
+
+
+def _takes_completions(grade: _Grader) -> bool:
+    try:
+        return "completions" in inspect.signature(grade).parameters
+    except (TypeError, ValueError):
+        return False
 
 
 def _exact_grader(_request: dict[str, Any]) -> _Grader:
@@ -265,6 +305,7 @@ def _regex_grader(request: dict[str, Any]) -> _Grader:
 
 def _function_grader(request: dict[str, Any]) -> _Grader:
     path, _, name = request["function"].rpartition(":")
+    sys.path.insert(0, str(Path(path).parent))  # as where it is a reward: what it imports may lie beside it
     try:
         function: _Grader = runpy.run_path(path, run_name="rewards")[name]
     except KeyError:

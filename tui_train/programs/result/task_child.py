@@ -44,6 +44,7 @@ def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
     if unknown := [name for name in names if not manager.match_tasks([name])]:
         raise RefusedError("task", f"lm-eval knows no task {unknown[0]}")
     os.chdir(request["from_folder"] or "/")
+    _load_data(manager, names)
     for side, models, name in loaded_sides(request, messages):
         with models.using(name) as (model, tokenizer):
             found = _run_tasks(request, names, manager, _told_model(model, tokenizer, side, messages), side)
@@ -55,6 +56,20 @@ def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
         # Before the other one is loaded.
         del models, model, tokenizer
     messages.send("done")
+
+
+def _load_data(manager: Any, names: list[str]) -> None:
+    """Have lm-eval download the data of tasks before models are loaded for minutes; RefusedError where it cannot."""
+    try:
+        manager.load_task_or_group(names)
+    except Exception as error:
+        said = load.first_nonblank_line(error) or type(error).__name__
+        # Without the Hub, and with other data of the same set in the cache, datasets raises a ValueError.
+        is_offline = "offline" in said.lower() or "find cache for" in said
+        unreachable = type(error).__module__.partition(".")[0] in {"httpx", "requests", "huggingface_hub"}
+        if not (is_offline or unreachable or isinstance(error, OSError)):
+            raise
+        raise RefusedError("task_offline" if is_offline else "task_data", said) from None
 
 
 def _folders_and_names(tasks: list[str]) -> tuple[list[str], list[str]]:
@@ -116,9 +131,6 @@ def _run_tasks(request: dict[str, Any], names: list[str], manager: Any, model: A
             bootstrap_iters=0,
             log_samples=True,
         )
-    except (ConnectionError, FileNotFoundError) as error:
-        why = f"the data of a task cannot be loaded: {load.first_nonblank_line(error)}"
-        raise RefusedError("task", why) from None
     except ValueError as error:
         if "unsafe" not in str(error):
             raise

@@ -83,6 +83,8 @@ def placeholder_values(
         "revision": trainer.revision,
         "config": config,
         "eval_batch": recipe.eval_batch or "",
+        "generations": profile.finetune.generations or "",
+        "completion_length": profile.finetune.completion_length or "",
         "world_size": world_size,
         "device": setup.device,
         "backend": setup.communication_backend if setup.device == "cuda" else "",
