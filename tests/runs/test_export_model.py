@@ -164,6 +164,8 @@ def test_a_file_is_written_for_ollama_and_read_back(llama_run, tmp_path):
 def test_the_token_that_begins_a_text_is_added_where_the_template_writes_it(llama, tmp_path):
     model = shutil.copytree(llama, tmp_path / "model")
     (model / "chat_template.jinja").write_text(TEMPLATES["begins with a token"])
+    (model / "additional_chat_templates").mkdir()
+    (model / "additional_chat_templates/tool_use.jinja").write_text(CHATML)
     config = json.loads((model / "tokenizer_config.json").read_text())
     (model / "tokenizer_config.json").write_text(json.dumps({**config, "add_bos_token": False}))
     run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training(), **{"trainer.model": str(llama)})
@@ -174,6 +176,7 @@ def test_the_token_that_begins_a_text_is_added_where_the_template_writes_it(llam
 
     reader = GGUFReader(tmp_path / "out/run-f16.gguf")
     assert reader.get_field("tokenizer.ggml.add_bos_token").contents() is True
+    assert reader.get_field("tokenizer.chat_template").contents() == TEMPLATES["begins with a token"]
     assert "<s>" not in (tmp_path / "out/Modelfile").read_text(), "it would be a second one"
 
 

@@ -43,7 +43,9 @@ def export(request: dict[str, Any], messages: MessagePipe) -> None:
     messages.send("step", what="checking", of=request["file"])
     fields, tensor_count = _read_fields_and_tensor_count(request)
     written = fields.get("tokenizer.chat_template", "")
-    if written != (tokenizer.chat_template or ""):
+    own = tokenizer.chat_template or ""
+    # Of several, which are there by their names, the default one is what is learned.
+    if written != (own.get("default", "") if isinstance(own, dict) else own):
         raise RefusedError("failed", "the chat template in the file is not that of the tokenizer")
     compared = ""
     if request["server"]:
