@@ -294,6 +294,7 @@ def test_a_loss_that_is_no_number_is_a_failure_though_it_ended_well():
     assert said("step 1 loss 2.0\nstep 2 loss nan\nstep 3 loss 1.9\n", 0) is None
     found = said("step 1 loss nan\nstep 2 loss 2\nstep 3 loss inf\nstep 4 loss nan\n", 0)
     assert (found.failure, found.line) == ("nan_loss", "step 3 loss inf")
+    assert said("step 1 loss 2.0\nstep 2 loss -inf\n", 0).failure == "nan_loss"
 
 
 @pytest.mark.parametrize(

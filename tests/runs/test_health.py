@@ -31,7 +31,7 @@ def losses(*values, gradient_norm=None):
         (losses(0.0, 0.0), ""),
         (losses(0.0, 0.0, 0.0), "the loss is 0 since step 1"),
         (losses(2.0, 0.0, 0.0, 0.0, gradient_norm=0.0), "the loss is 0 since step 2"),
-        (losses(2.0, 0.0, 0.0, 0.0, gradient_norm=math.nan), "the loss is 0 since step 2"),
+        (losses(2.0, 0.0, 0.0, 0.0, gradient_norm=math.nan), "the loss is 0 since step 2, and its gradients are NaN"),
         # A regression that has converged.
         (losses(1.0, 0.0, 0.0, 0.0), ""),
         (losses(1.0, 0.0, 0.0, 0.0, gradient_norm=0.2), ""),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from tui_train.diagnose.types import LogLine
 
-_LOSS_VALUE_PATTERN = r"[\"']?(?:=|:|\s)\s*[\"']?(?P<loss>nan|inf|-?\d[\d.]*(?:[eE][-+]?\d+)?)\b"
+_LOSS_VALUE_PATTERN = r"[\"']?(?:=|:|\s)\s*[\"']?(?P<loss>nan|-?inf|-?\d[\d.]*(?:[eE][-+]?\d+)?)\b"
 _LOSS_PATTERN = re.compile(
     rf"(?i)(?<![\w])(?:lm |train_|train |training |reduced_train_|total_)?loss{_LOSS_VALUE_PATTERN}"
 )
@@ -40,7 +40,7 @@ def loss_lines_and_whether_broken(lines: Sequence[LogLine]) -> Iterator[tuple[Lo
             continue
         loss = match["loss"].lower()
         zero = loss.replace(".", "").strip("0") == "" and loss[0] == "0"
-        yield line, loss in {"nan", "inf"} or (zero and bool(_NAN_GRADIENT_PATTERN.search(line.text)))
+        yield line, loss in {"nan", "inf", "-inf"} or (zero and bool(_NAN_GRADIENT_PATTERN.search(line.text)))
 
 
 def last_completion_line_number(lines: Sequence[LogLine]) -> int:

@@ -72,6 +72,9 @@ def _loss_problem(progress: Progress) -> str:
     # A loss that falls to 0 has converged; one that is 0 at once has nothing to learn from.
     if before and not (lacks_gradient and before.loss > _MAX_CONVERGED_LOSS):
         return ""
+    if progress.gradient_norm is not None and math.isnan(progress.gradient_norm):
+        # transformers logs a loss that is NaN as the mean of those since the last line, which is 0 where each is one.
+        return f"the loss is 0 since {since}, and its gradients are NaN: stop it and lower the learning rate"
     return f"the loss is 0 since {since}: do the data's labels mask every token?"
 
 
