@@ -11,6 +11,7 @@ from tui_train.runs.follow import RunSnapshot
 from tui_train.runs.results.result import RunResult
 from tui_train.runs.results.resuming import RunOutput, SavedCheckpoint
 from tui_train.runs.results.weights import Weights
+from tui_train.views.metric_summaries import metric_value_text
 
 from ..widgets.text_layout import KEY_STYLE, MUTED, fit, fit_path, heading, styled
 from .run_state import join_parts_that_fit
@@ -28,8 +29,11 @@ def outcome_lines(
 ) -> list[Content]:
     """Return a title and some lines: what the run made (`run_result`), and the `keys` of what can be done next."""
     lines = [heading("Outcome", "", width)]
-    if numbers := _loss_parts(snapshot):
-        lines.append(_labelled_line("Loss", join_parts_that_fit(numbers, width - _LABEL_WIDTH), width))
+    # Where rewards are reported, the loss says nothing of how well it learned.
+    rewards = _reward_parts(snapshot)
+    if numbers := rewards or _loss_parts(snapshot):
+        label = "Reward" if rewards else "Loss"
+        lines.append(_labelled_line(label, join_parts_that_fit(numbers, width - _LABEL_WIDTH), width))
     weights = run_result.weights if run_result else None
     final = bool(run_result and weights and run_result.source != "checkpoint")
     if output and run_result and weights and final:
@@ -90,6 +94,16 @@ def _loss_parts(snapshot: RunSnapshot) -> list[Content]:
     if progress.tokens_per_second:
         found.append(styled((grouped_digits(progress.tokens_per_second), "b"), (" tokens/s last", MUTED)))
     return found
+
+
+def _reward_parts(snapshot: RunSnapshot) -> list[Content]:
+    """Return the mean reward of the last and the first step that told one; nothing where none did."""
+    reward = snapshot.progress.metrics.named("reward")
+    buckets = reward.all_buckets() if reward else ()
+    if not reward or not buckets:
+        return []
+    last, first = metric_value_text(reward.last[1]), metric_value_text(buckets[0].mean)
+    return [styled((last, "b"), (f" last, {first} first", MUTED))]
 
 
 def _checkpoint_note(checkpoint: SavedCheckpoint, host: str) -> str:
