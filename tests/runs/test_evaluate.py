@@ -32,7 +32,7 @@ from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.cli import spec
 from tui_train.cli.app import cli
 from tui_train.programs import hub_cache
-from tui_train.views.evaluation import mean_score_texts, verdict_text
+from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
@@ -65,6 +65,12 @@ def test_the_verdict_needs_an_interval_on_one_side_of_a_half(pairs, verdict, tex
     evaluation = evaluation_of(pairs)
     assert evaluation.verdict == verdict
     assert text in verdict_text(evaluation)
+
+
+def test_an_answer_that_no_row_expects_is_not_shown():
+    sides = (SideScore("result", 0, 1, answer="a", prompt="p"), SideScore("other", 0, 0, answer="b"))
+    (sample,) = sample_texts(structs.replace(evaluation_of([], by="function"), rows=(RowScores(*sides),)), 3)
+    assert sample == (("prompt", "p"), ("result", "a"), ("base", "b"))
 
 
 def test_the_means_are_the_loss_per_token_and_the_grade_per_row():

@@ -40,12 +40,12 @@ def verdict_text(evaluation: Evaluation) -> str:
 
 
 def sample_texts(evaluation: Evaluation, count: int) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Yield the first rows whose answers differ: prompt, expected answer, and the answers of both sides."""
+    """Yield the first rows whose answers differ: prompt, expected answer where there is one, both sides' answers."""
     rows = [row for row in evaluation.rows if row.result.answer != row.other.answer]
     for row in rows[:count]:
         texts = (
             ("prompt", row.result.prompt),
-            ("expected", row.result.expected),
+            *((("expected", row.result.expected),) if row.result.expected else ()),
             ("result", row.result.answer),
             (evaluation.other_name, row.other.answer),
         )
