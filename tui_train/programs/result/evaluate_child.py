@@ -327,14 +327,5 @@ def _sample_texts(row: dict[str, Any]) -> dict[str, str]:
     return {"prompt": _prompt_text(prompt)[:_MAX_SAMPLE_CHARACTERS], "expected": expected[:_MAX_SAMPLE_CHARACTERS]}
 
 
-def main() -> None:
-    """Score, or say why not."""
-    messages = load.open_message_pipe(dies_with_parent=True)
-    try:
-        evaluate(load.read_request(), messages)
-    except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
-        messages.send_refusal(error)
-
-
 if __name__ == "__main__":
-    main()
+    load.answer_request(evaluate)

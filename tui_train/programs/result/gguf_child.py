@@ -132,16 +132,6 @@ def _read_fields_and_tensor_count(request: dict[str, Any]) -> tuple[dict[str, st
     return fields, len(reader.tensors)
 
 
-def main() -> None:
-    """Export, or say why not; the exit code is 0 where the file is to be kept."""
-    messages = load.open_message_pipe(dies_with_parent=True)
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    try:
-        export(load.read_request(), messages)
-    except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
-        messages.send_refusal(error)
-        sys.exit(1)
-
-
 if __name__ == "__main__":
-    main()
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    load.answer_request(export)

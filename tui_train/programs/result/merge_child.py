@@ -114,16 +114,5 @@ def _test_logits(model: Any, tokenizer: Any) -> Any:
         return model(**made).logits.float()
 
 
-def main() -> None:
-    """Merge, or say why not; the exit code is 0 where the folder is to be kept."""
-    messages = load.open_message_pipe(dies_with_parent=True)
-    try:
-        answers_alike = merge_adapter(load.read_request(), messages)
-    except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
-        messages.send_refusal(error)
-        answers_alike = False
-    sys.exit(not answers_alike)
-
-
 if __name__ == "__main__":
-    main()
+    load.answer_request(lambda request, messages: sys.exit(not merge_adapter(request, messages)))

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,16 @@ class MessagePipe:
         """Send why something failed."""
         refused = error_as_refusal(error)
         self.send("error", kind=refused.kind, why=str(refused))
+
+
+def answer_request(action: Callable[[dict[str, Any], MessagePipe], None], *, online: bool = False) -> None:
+    """Do what this program is asked for, or say why not; the exit code is 0 where what it made is to be kept."""
+    messages = open_message_pipe(dies_with_parent=True, online=online)
+    try:
+        action(read_request(), messages)
+    except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
+        messages.send_refusal(error)
+        sys.exit(1)
 
 
 def open_message_pipe(*, dies_with_parent: bool, online: bool = False) -> MessagePipe:

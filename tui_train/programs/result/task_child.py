@@ -187,15 +187,6 @@ def _figures(found: dict[str, Any]) -> dict[str, float]:
     return figures
 
 
-def main() -> None:
-    """Score, or say why not."""
-    # The data of a task are downloaded as lm-eval does it; models are not.
-    messages = load.open_message_pipe(dies_with_parent=True, online=True)
-    try:
-        evaluate(load.read_request(), messages)
-    except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
-        messages.send_refusal(error)
-
-
 if __name__ == "__main__":
-    main()
+    # The data of a task are downloaded as lm-eval does it; models are not.
+    load.answer_request(evaluate, online=True)

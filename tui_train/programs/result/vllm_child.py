@@ -7,7 +7,6 @@ chat template) and the `ends` of an answer, or `error`.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +41,5 @@ def complete(request: dict[str, Any], messages: MessagePipe) -> None:
     messages.send("done", chat=bool(tokenizer.chat_template), ends=names)
 
 
-def main() -> None:
-    """Complete it, or say why not; the exit code is 0 where the folder is to be kept."""
-    messages = load.open_message_pipe(dies_with_parent=True)
-    try:
-        complete(load.read_request(), messages)
-    except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
-        messages.send_refusal(error)
-        sys.exit(1)
-
-
 if __name__ == "__main__":
-    main()
+    load.answer_request(complete)
