@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from tui_train.base.text import quantity, visible
 from tui_train.checks.finding import Finding, note, warning
-from tui_train.checks.machine.each_machine import on_each_machine
+from tui_train.checks.machine.each_machine import TrainingMachine, on_each_machine
 from tui_train.facts.types import Gpu
-from tui_train.setup.machine.training_machines import TrainingMachine
 from tui_train.setup.setup import Setup
 
 _GPUS_PROFILE_KEY = "hardware.gpus"

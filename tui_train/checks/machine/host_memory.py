@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from tui_train.base.text import quantity, size_text
 from tui_train.checks.finding import Finding, warning
-from tui_train.checks.machine.each_machine import on_each_machine
+from tui_train.checks.machine.each_machine import TrainingMachine, on_each_machine
 from tui_train.memory.host_memory import host_memory_per_process
-from tui_train.setup.machine.training_machines import TrainingMachine
 from tui_train.setup.setup import Setup
 
 

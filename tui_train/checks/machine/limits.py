@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 from tui_train.base.text import grouped_digits, names_text, quantity, size_text, visible
 from tui_train.checks.finding import Finding, warning
-from tui_train.checks.machine.each_machine import on_each_machine
+from tui_train.checks.machine.each_machine import TrainingMachine, on_each_machine
 from tui_train.setup.machine.communication import is_disabled_in_nccl
 from tui_train.setup.machine.container import ISOLATING_ENGINES
-from tui_train.setup.machine.training_machines import TrainingMachine
 from tui_train.setup.setup import Setup
 
 # What a process of torch with CUDA and NCCL has open at least: libraries, devices, sockets, event files.

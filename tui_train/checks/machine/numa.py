@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from tui_train.base.text import number_ranges_text
 from tui_train.base.versions import is_known_older
 from tui_train.checks.finding import Finding, note, warning
-from tui_train.checks.machine.each_machine import on_each_machine
+from tui_train.checks.machine.each_machine import TrainingMachine, may_exchange_through_host_memory, on_each_machine
 from tui_train.facts.types import Gpu, NumaNode
 from tui_train.setup.machine.communication import disable_in_nccl_change, is_disabled_in_nccl, nccl_version
 from tui_train.setup.machine.container import ISOLATING_ENGINES
-from tui_train.setup.machine.training_machines import TrainingMachine, may_exchange_through_host_memory
 from tui_train.setup.setup import Setup
 
 # Since then each process finds out for itself whether it can have cuMem memory of its node, and takes for granted that

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 
 from tui_train.base.text import quantity, size_text, visible
 from tui_train.checks.finding import Finding, note, warning
-from tui_train.checks.machine.each_machine import on_each_machine
+from tui_train.checks.machine.each_machine import TrainingMachine, may_exchange_through_host_memory, on_each_machine
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.communication import is_disabled_in_nccl
 from tui_train.setup.machine.container import ISOLATING_ENGINES, SHARED_MEMORY_OF_HOST, shared_memory_bytes
-from tui_train.setup.machine.training_machines import TrainingMachine, may_exchange_through_host_memory
 from tui_train.setup.setup import Setup
 
 # Between GPUs without direct access NCCL has a buffer of this size for each of the two channels of its ring: "2 coll
