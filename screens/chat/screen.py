@@ -14,7 +14,15 @@ from textual.message import Message
 from textual.widgets import Input
 from textual.worker import get_current_worker
 
-from tui_train.actions.chat import MAX_ANSWER_TOKENS, AnswerEnd, AnswerPiece, Chat, ChatModelSide, ModelsLoaded
+from tui_train.actions.chat import (
+    MAX_ANSWER_TOKENS,
+    PICTURE_COMMAND,
+    AnswerEnd,
+    AnswerPiece,
+    Chat,
+    ChatModelSide,
+    ModelsLoaded,
+)
 from tui_train.actions.result_child import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
@@ -41,6 +49,13 @@ class ChatEvent(Message):
 
 
 @dataclass
+class PictureShown(Message):
+    """A picture, in words, is shown with the next prompt."""
+
+    picture: str
+
+
+@dataclass
 class ChatFailed(Message):
     """A prompt was not answered, or, where it cannot go on (`can_continue`), none can be."""
 
@@ -61,6 +76,7 @@ class ChatScreen(WizardScreen):
 
 Enter asks: the result answers first, then its base model, each with what it was asked and answered before. Answers are
 greedy, without sampling, and go through the model's own chat template; without one the text is continued.
+/image FILE shows a picture, of this machine, with the next prompt to a model that sees.
 F2 ends the answer that is being written, PgUp and PgDn scroll, F3 begins again without what was said.
 A model that came with Python code of its own is loaded only after F4, which holds for this chat.
 Esc goes back and ends the models. They are loaded in the Python that trained; nothing is downloaded."""
@@ -82,6 +98,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         self._busy = True
         self._is_over = False
         self._needs_own_code = self._trusted = False  # it needs its own code, and whether that may run
+        self._placeholder = "Ask something"
         self._queued_prompt = ""  # the prompt that is sent as soon as nothing is loaded or written
         self._ready_text = Content()
         self._loading_text = Content("Starting the Python that trained …")
@@ -145,6 +162,13 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         if prompt is None:
             chat.forget_messages()
             return
+        try:
+            if prompt.startswith(PICTURE_COMMAND):
+                self.post_message(PictureShown(chat.show_picture(prompt.removeprefix(PICTURE_COMMAND))))
+                return
+        except TuiTrainError as error:
+            self.post_message(ChatFailed(error, can_continue=True))
+            return
         for side in chat.sides:
             try:
                 for piece in chat.ask(prompt, side, MAX_ANSWER_TOKENS, lambda: worker.is_cancelled):
@@ -154,6 +178,11 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
                     raise
                 self.post_message(ChatFailed(error, can_continue=True))
                 return
+
+    @on(PictureShown)
+    def _show_picture_attached(self, event: PictureShown) -> None:
+        self._show_hint(styled(DONE_MARK, f" {event.picture}."))
+        self._accept_prompts()
 
     @on(ChatEvent)
     def _show_chat_event(self, event: ChatEvent) -> None:
@@ -178,6 +207,8 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         if ready.compares and found:
             self.query_one("#base", ChatPane).set_subtitle(visible(found.base))
         how = "" if ready.template else "; no chat template: the prompt is continued as plain text"
+        if ready.sees:
+            self._placeholder = f"Ask something, or {PICTURE_COMMAND}FILE"
         self._ready_text = styled(DONE_MARK, f" loaded on {ready.device} in {ready.dtype}{how}.")
         self._show_hint(self._ready_text)
         self._accept_prompts()
@@ -185,7 +216,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
     def _accept_prompts(self) -> None:
         self._busy = False
         prompt, waiting = self.query_one(_PromptInput), self._queued_prompt
-        prompt.placeholder, self._queued_prompt = "Ask something", ""
+        prompt.placeholder, self._queued_prompt = self._placeholder, ""
         if waiting and waiting == prompt.value:
             self._send_prompt(waiting)
         self.refresh_bindings()
@@ -221,7 +252,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         self._busy = True
         self.query_one(_PromptInput).clear()
         self._show_hint(self._ready_text)
-        for side in self._chat.sides if self._chat else ():
+        for side in self._chat.sides if self._chat and not prompt.startswith(PICTURE_COMMAND) else ():
             self.query_one(f"#{side}", ChatPane).begin_turn(visible(prompt))
         self._prompts.put(prompt)
         self.refresh_bindings()

@@ -1,6 +1,7 @@
 """Fine-tuning models that see: what is found in data with images, and how TRL itself learns from it."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -9,9 +10,21 @@ import pytest
 from fine_tuning import finetune_profile, read_rows, run_prepare_data
 from image_data import as_base64, draw_pictures, row, write_rows
 from msgspec.structs import replace
-from support import SCRIPTS, TRL_PYTHON, export_run, facts, needs_trl, plain_environment, profile, run_launch_script
+from support import (
+    SCRIPTS,
+    TRL_PYTHON,
+    export_run,
+    facts,
+    needs_trl,
+    plain_environment,
+    profile,
+    run_cli,
+    run_launch_script,
+)
 from tiny_trainings import attempt_log_text
+from training_results import ended_run
 
+from tui_train.actions.chat import visible_text_with_line_breaks
 from tui_train.actions.merge import MergeOptions, merge_adapter
 from tui_train.facts.data.data_report import DataImages, DataQuestion, DataReport, probe_data
 from tui_train.facts.data.data_use import facts_key_of_question
@@ -291,3 +304,38 @@ def test_rows_that_are_too_long_with_their_images_are_left_out(tmp_path, picture
     said = run_prepare_data(tmp_path / "data", *words, python=TRL_PYTHON)
     assert "1 of 4 rows (25.0%) are longer than 80 tokens and are left out" in said
     assert len(read_rows(tmp_path / "data/train.jsonl")) == 3
+
+
+SEEN_BY_TRANSFORMERS = """
+import sys
+from transformers import AutoModelForImageTextToText, AutoProcessor
+model = AutoModelForImageTextToText.from_pretrained(sys.argv[1])
+processor = AutoProcessor.from_pretrained(sys.argv[1])
+parts = [*({"type": "image", "path": path} for path in sys.argv[2:]), {"type": "text", "text": "What colour?"}]
+made = processor.apply_chat_template(
+    [{"role": "user", "content": parts}], add_generation_prompt=True, tokenize=True, return_dict=True,
+    return_tensors="pt",
+)
+out = model.generate(**made, do_sample=False, max_new_tokens=12)
+text = processor.tokenizer.decode(out[0, made["input_ids"].shape[1]:], skip_special_tokens=True)
+sys.stdout.buffer.write(text.encode())
+"""
+
+
+def test_a_picture_is_answered_as_transformers_answers_it(pictures, seeing, tmp_path):
+    run = ended_run(tmp_path / "run", python=TRL_PYTHON)
+    shutil.copytree(seeing, run.path / "output", dirs_exist_ok=True)
+
+    def tried(*names, code=0):
+        words = [word for name in names for word in ("--image", str(pictures / name))]
+        asked = ("try", f"{run.path}/", "--max-tokens", "12", "--prompt", "What colour?", *words)
+        return run_cli(*asked, env=plain_environment(HF_HUB_OFFLINE="1"), code=code)
+
+    answers = [tried(*names).stdout for names in (["red.png"], ["noise.png"], ["red.png", "noise.png"], [])]
+    assert len(set(answers)) == len(answers), "each picture changes the answer"
+    for names, answer in zip((["red.png"], ["noise.png"]), answers, strict=False):
+        words = [TRL_PYTHON, "-c", SEEN_BY_TRANSFORMERS, str(seeing), *(str(pictures / name) for name in names)]
+        alone = subprocess.run(words, check=True, capture_output=True, env=plain_environment(HF_HUB_OFFLINE="1"))
+        assert answer == f"{visible_text_with_line_breaks(alone.stdout.decode())}\n"
+    assert "cannot be shown to it: it is damaged" in tried("cut.png", code=69).stderr
+    assert "No such file" in tried("none.png", code=65).stderr

@@ -1,6 +1,8 @@
 """A chat with what a run made, and with its base model beside it: loaded once, streamed."""
 
+import base64
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -9,14 +11,18 @@ from msgspec.structs import replace
 from tui_train.actions.host_result import host_of_result, result_candidates
 from tui_train.actions.merge import require_loadable_weights
 from tui_train.actions.result_child import HostResultChild, ResultChild, training_python
-from tui_train.base.errors import BadInput, Unavailable
-from tui_train.base.text import quantity, visible
+from tui_train.base.app_paths import expand_home
+from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
+from tui_train.base.files import read_error_reason, read_regular_file
+from tui_train.base.text import quantity, size_text, visible
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.weights import Weights, WeightsKind
 from tui_train.runs.run_folders import RunFolder
 
 ChatModelSide = Literal["result", "base"]
 MAX_ANSWER_TOKENS = 256
+PICTURE_COMMAND = "/image "
+_MAX_PICTURE_BYTES = 16 << 20
 # Seconds without a word: loading reads many GB, the first token of a long prompt takes a CPU minutes.
 _MAX_LOADING_SILENCE_SECONDS, _MAX_ANSWERING_SILENCE_SECONDS = 900.0, 300.0
 _TEXT_BY_ANSWER_END_REASON = {"length": "stopped at the token limit", "stopped": "stopped"}
@@ -24,12 +30,16 @@ BLANK_ANSWER_TEXT = "(no visible text)"  # shown for an answer without a visible
 
 
 class ModelsLoaded(Struct, frozen=True):
-    """The models are loaded: on which device, in which type; whether there is a chat template, and a base beside it."""
+    """The models are loaded: on which device, in which type; whether there is a chat template, and a base beside it.
+
+    And whether it `sees` pictures.
+    """
 
     device: str
     dtype: str
     template: bool
     compares: bool
+    sees: bool = False
 
 
 class AnswerPiece(Struct, frozen=True):
@@ -85,7 +95,8 @@ class Chat:
         request |= {"device": trained.device, "trusted": trusted}
         start: type[ResultChild | HostResultChild] = HostResultChild if host else ResultChild
         self._child = start(trained, "chat_child.py", request, has_stdin=True)
-        self._messages: dict[ChatModelSide, list[dict[str, str]]] = {"result": [], "base": []}
+        self._messages: dict[ChatModelSide, list[dict[str, Any]]] = {"result": [], "base": []}
+        self._pictures: tuple[str, ...] = ()
         self._number = 0
 
     @property
@@ -111,13 +122,23 @@ class Chat:
                 ("the program that runs the model sent an invalid answer"), "If that happens again, report it."
             ) from error
         self.compares = self.compares and bool(message.get("compares"))
-        return ModelsLoaded(device, dtype, template, self.compares)
+        return ModelsLoaded(device, dtype, template, self.compares, sees=bool(message.get("sees")))
 
     def _keep_found_weights(self, message: dict[str, object]) -> None:
         """Keep what was found on the host."""
         kind: WeightsKind = "adapter" if message.get("adapter") else "model"
         base = str(message.get("base") or "")
         self.result = replace(self.result, weights=Weights(path=str(message.get("folder")), kind=kind), base=base)
+
+    def show_picture(self, path: str) -> str:
+        """Show a picture, by its path on this machine, with the next prompt to all sides; return what it is, in words.
+
+        TuiTrainError where it cannot be read.
+        """
+        file = expand_home(path.strip())
+        data = _read_picture(file)
+        self._pictures = (*self._pictures, f"data:image/*;base64,{base64.b64encode(data).decode()}")
+        return f"{visible(file.name)}, {size_text(len(data))}, is shown with the next prompt"
 
     def ask(
         self,
@@ -128,15 +149,22 @@ class Chat:
     ) -> Iterator[AnswerPiece | AnswerEnd]:
         """Yield the pieces of a side's answer as they are written, and its end."""
         self._number += 1
-        history = [*self._messages[side], {"role": "user", "content": prompt}]
+        asked = {"role": "user", "content": prompt} | ({"images": self._pictures} if self._pictures else {})
+        history = [*self._messages[side], asked]
         self._child.send_message({"id": self._number, "side": side, "messages": history, "tokens": max_tokens})
         answer = ""
         while True:
-            message = self._child.read_message(_MAX_ANSWERING_SILENCE_SECONDS, cancelled)
+            try:
+                message = self._child.read_message(_MAX_ANSWERING_SILENCE_SECONDS, cancelled)
+            except TuiTrainError:
+                self._pictures = ()
+                raise
             if message.get("id") != self._number:
                 continue
             if message["event"] == "end":
                 self._messages[side] = [*history, {"role": "assistant", "content": answer}]
+                if side == self.sides[-1]:
+                    self._pictures = ()
                 yield _parse_answer_end(side, message)
                 return
             piece = str(message.get("text", ""))
@@ -149,7 +177,8 @@ class Chat:
         return self._child.is_alive
 
     def forget_messages(self) -> None:
-        """Forget the messages so far."""
+        """Forget the messages and pictures so far."""
+        self._pictures = ()
         self._messages = {"result": [], "base": []}
 
     def stop_answer(self) -> None:
@@ -159,6 +188,14 @@ class Chat:
     def close(self) -> None:
         """End the child."""
         self._child.close()
+
+
+def _read_picture(file: Path) -> bytes:
+    try:
+        return read_regular_file(file, _MAX_PICTURE_BYTES)
+    except (OSError, ValueError) as error:
+        why = read_error_reason(error) if isinstance(error, OSError) else str(error)
+        raise BadInput(f"{visible(str(file))} cannot be shown: {visible(why)}", "Name another picture.") from None
 
 
 def _weights_request(run_result: RunResult) -> dict[str, Any]:

@@ -270,6 +270,7 @@ _MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
     "space": ("no disk space", "Free some space, or choose a folder on another disk."),
     "template": ("the chat template cannot be used", "Try a model with another chat template."),
     "prompt": ("the prompt cannot be answered", "Give another prompt."),
+    "picture": ("the picture cannot be shown to it", "Name another picture, or ask without one."),
     "data": ("the rows cannot be used", "Name other rows: --data FILE"),
     "frames": (
         "its chat template cannot be one of Ollama",

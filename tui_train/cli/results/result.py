@@ -4,11 +4,12 @@ import contextlib
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 from msgspec import Struct
 
-from tui_train.actions.chat import BLANK_ANSWER_TEXT, AnswerPiece, Chat, ChatModelSide
+from tui_train.actions.chat import BLANK_ANSWER_TEXT, PICTURE_COMMAND, AnswerPiece, Chat, ChatModelSide
 from tui_train.actions.host_result import host_of_result
 from tui_train.actions.merge import (
     MergeOptions,
@@ -18,7 +19,7 @@ from tui_train.actions.merge import (
     require_new_folder,
 )
 from tui_train.actions.serving import ServeCommand, serve_commands, shell_command
-from tui_train.base.errors import BadInput
+from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.signal_handlers import install_handlers, restore_handlers
 from tui_train.base.text import display_path, duration_text, loss_text, size_text, visible
 from tui_train.cli import answers
@@ -133,10 +134,18 @@ def _merge_result_lines(merged: MergeResult) -> Iterator[str]:
     yield f"serve it{there}: {visible(shell_command('vllm', 'serve', merged.folder))}"
 
 
-def chat_with_result(  # noqa: PLR0913 - one for each option
-    reference: str, prompt: str | None, max_tokens: int, python: str, host: str, *, base: bool, trusted: bool
+def chat_with_result(  # noqa: PLR0913, PLR0917 - one for each option
+    reference: str,
+    prompt: str | None,
+    images: tuple[Path, ...],
+    max_tokens: int,
+    python: str,
+    host: str,
+    *,
+    base: bool,
+    trusted: bool,
 ) -> None:
-    """Answer one prompt, of the option or of stdin, or talk in a terminal."""
+    """Answer one prompt, of the option or of stdin, or talk in a terminal; images are shown with the first."""
     run = run_folders.find_run_with_result(reference)
     if prompt is None and not sys.stdin.isatty():
         prompt = sys.stdin.read()
@@ -144,6 +153,8 @@ def chat_with_result(  # noqa: PLR0913 - one for each option
         raise BadInput("the prompt is empty", "Give one: --prompt TEXT")
     chat = Chat(run, compare=base, python=python, trusted=trusted, named_host=host)
     try:
+        for image in images:
+            chat.show_picture(str(image))
         ready = chat.wait_until_loaded(lambda what: click.echo(f"loading {what} …", err=True))
         if base and not ready.compares:
             click.echo("The base model is not known: only the result answers.", err=True)
@@ -153,7 +164,8 @@ def chat_with_result(  # noqa: PLR0913 - one for each option
         if prompt is not None:
             _print_answers(chat, prompt, max_tokens)
             return
-        click.echo("Ctrl-C ends an answer, Ctrl-D the chat.", err=True)
+        pictures = f" {PICTURE_COMMAND}FILE shows a picture." if ready.sees else ""
+        click.echo(f"Ctrl-C ends an answer, Ctrl-D the chat.{pictures}", err=True)
         _chat_loop(chat, max_tokens)
     finally:
         chat.close()
@@ -170,8 +182,15 @@ def _chat_loop(chat: Chat, max_tokens: int) -> None:
         except EOFError:
             click.echo()
             return
-        if prompt.strip():
-            _print_answers(chat, prompt, max_tokens, talking=True)
+        try:
+            if prompt.startswith(PICTURE_COMMAND):
+                click.echo(chat.show_picture(prompt.removeprefix(PICTURE_COMMAND)), err=True)
+            elif prompt.strip():
+                _print_answers(chat, prompt, max_tokens, talking=True)
+        except TuiTrainError as error:
+            if not chat.is_alive:
+                raise
+            click.echo(visible(f"{error.message}. {error.remedy}"), err=True)
 
 
 def _print_answers(chat: Chat, prompt: str, max_tokens: int, *, talking: bool = False) -> None:

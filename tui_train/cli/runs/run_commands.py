@@ -368,18 +368,34 @@ def merge(  # noqa: PLR0913 - one for each option
 @cli.command("try", reads="the result of the run, loaded by the Python that trained")
 @RUN_ARGUMENT
 @click.option("--prompt", metavar="TEXT", default=None, help="Answer this and end; without it, piped text or a chat.")
+@click.option(
+    "--image",
+    "images",
+    type=FILE_TYPE,
+    metavar="FILE",
+    multiple=True,
+    help="Show this picture with the (first) prompt; in a chat: /image FILE.",
+)
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", default=256, show_default=True)
 @click.option("--base", is_flag=True, help="Let the base model answer as well.")
 @_PYTHON_OPTION
 @_TRUST_OPTION
 @_RESULT_HOST_OPTION
 def try_(  # noqa: PLR0913 - one for each option
-    run: str, prompt: str | None, max_tokens: int, python: str, host: str | None, *, base: bool, trusted: bool
+    *,
+    run: str,
+    prompt: str | None,
+    images: tuple[Path, ...],
+    max_tokens: int,
+    python: str,
+    host: str | None,
+    base: bool,
+    trusted: bool,
 ) -> None:
     """Chat with what RUN made, in the terminal; the model is loaded where the result lies."""
     from tui_train.cli.results import result
 
-    result.chat_with_result(run, prompt, max_tokens, python, host or "", base=base, trusted=trusted)
+    result.chat_with_result(run, prompt, images, max_tokens, python, host or "", base=base, trusted=trusted)
 
 
 @cli.command(

@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import io
+import os
 import re
 import warnings
 from importlib.util import find_spec
@@ -25,6 +26,7 @@ _PLAIN_FORMATS_AND_MODES = frozenset((("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "R
 _MODES_OF_16_BITS, _MODES_OF_32_BITS = ("I;16", "I;16B", "I;16L", "I;16N"), ("I", "F")
 _PNG_DEPTH_OFFSET = 24
 _EXIF_ORIENTATION, _SIDEWAYS_ORIENTATIONS = 0x0112, (5, 6, 7, 8)
+_MAX_FOLDERS = 8
 _MAX_IMAGES_REMEMBERED = 500_000
 _THUMBNAIL_COLUMNS, _THUMBNAIL_ROWS = 32, 24
 _MIN_BASE64_CHARACTERS = 64
@@ -48,6 +50,19 @@ class ImageLook(NamedTuple):
     height: int = 0
     size: int = 0
     plain: bool = True
+
+
+class FileState(NamedTuple):
+    """A file as it was: its bytes and its time of change (ns); -1 and 0 where there is none."""
+
+    path: str
+    size: int
+    changed: int
+
+
+# The looks at files by this program, and what is known of others that are still the same.
+looks: dict[FileState, ImageLook] = {}
+known_looks: dict[FileState, ImageLook] = {}
 
 
 def with_images_of_row(row: rows.DataRow) -> rows.DataRow:
@@ -170,8 +185,32 @@ def look_at_image(source: Any) -> ImageLook:
     if digest not in _look_by_digest:
         if len(_look_by_digest) >= _MAX_IMAGES_REMEMBERED:
             _look_by_digest.clear()
-        _look_by_digest[digest] = _look_at_bytes(source)
+        _look_by_digest[digest] = _look_at_bytes(source) if source.startswith("data:") else _look_at_file(source)
     return _look_by_digest[digest]
+
+
+def file_state(path: str) -> FileState:
+    """Return the state of a file now."""
+    try:
+        status = Path(path).stat()
+    except (OSError, ValueError):
+        return FileState(path, -1, 0)
+    return FileState(path, status.st_size, status.st_mtime_ns)
+
+
+def _look_at_file(path: str) -> ImageLook:
+    state = file_state(path)
+    look = known_looks.get(state)
+    looks[state] = _look_at_bytes(path) if look is None else look
+    return looks[state]
+
+
+def folders_of_looks() -> list[str]:
+    """Return some folders in or below which all files lie that were looked at."""
+    folders = {Path(os.path.normpath(state.path)).parent for state in looks if state.size >= 0}
+    while len(folders) > _MAX_FOLDERS:
+        folders = {folder.parent for folder in folders}
+    return sorted(str(folder) for folder in folders if not folders & {*folder.parents})
 
 
 def _look_at_bytes(source: str) -> ImageLook:
@@ -336,13 +375,20 @@ def with_trainable_images(row: _Row, max_pixels: int) -> tuple[_Row, int]:
 
 
 def _rewritten_image(source: str, size: tuple[int, int], *, smaller: bool) -> str:
-    from PIL import Image, ImageOps
+    from PIL import Image
 
-    with Image.open(io.BytesIO(_image_bytes(source))) as image:
-        upright = _in_8_bit_colours(ImageOps.exif_transpose(image))
+    upright = upright_image(source)
     written, kind = io.BytesIO(), "JPEG" if smaller else "PNG"
     (upright.resize(size, Image.Resampling.LANCZOS) if smaller else upright).save(written, kind, quality=95)
     return f"data:image/{kind.lower()};base64," + base64.b64encode(written.getvalue()).decode()
+
+
+def upright_image(source: str) -> Any:
+    """Return an image that was looked at as Pillow has it: upright, with 8 bits for each colour."""
+    from PIL import Image, ImageOps
+
+    with Image.open(io.BytesIO(_image_bytes(source))) as image:
+        return _in_8_bit_colours(ImageOps.exif_transpose(image))
 
 
 def _in_8_bit_colours(image: Any) -> Any:
@@ -368,10 +414,7 @@ def _described_image(source: str) -> dict[str, Any]:
         "thumbnail": [],
     }
     try:
-        from PIL import Image, ImageOps
-
-        with Image.open(io.BytesIO(_image_bytes(source))) as image:
-            small = _in_8_bit_colours(ImageOps.exif_transpose(image))
+        small = upright_image(source)
         small.thumbnail((_THUMBNAIL_COLUMNS, _THUMBNAIL_ROWS))
         shown["thumbnail"] = [small.crop((0, top, small.width, top + 1)).tobytes().hex() for top in range(small.height)]
     except Exception:  # noqa: BLE001 - it is shown in words then

@@ -3,8 +3,8 @@
 The request, in JSON: `folder`, `adapter` (whether it is one), `base` (a folder or an id, empty for none), its
 `revision` (empty: main), `compare` (whether the base answers as well), `device` (cpu or cuda), `trusted` (whether
 Python code of the models may run). A line on stdin: `id`, `side` (result or base), `messages` and `tokens`, or `stop`,
-which ends the answer that is being written. It answers with `loading` and `ready`, then with `text` and `end` for each
-prompt, or `error`. It ends with its stdin.
+which ends the answer that is being written. A message may have `images`, for a model that sees. It answers with
+`loading` and `ready`, then with `text` and `end` for each prompt, or `error`. It ends with its stdin.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import result_load as load
+from chat_pictures import encode_messages_with_pictures
 from result_find import find_weights
 from result_load import MessagePipe, RefusedError
 from result_models import LoadedModels, generation_options, max_tokens_of_model
@@ -78,6 +80,7 @@ class ChatAnswers:
             dtype=load.weights_dtype_name(models.result),
             template=bool(models.tokenizers["result"].chat_template),
             compares=models.compares,
+            sees=models.sees,
         )
 
     def answer(self, prompt: dict[str, Any], stop: threading.Event) -> None:
@@ -95,7 +98,13 @@ class ChatAnswers:
                 return torch.full((input_ids.shape[0],), stop.is_set(), dtype=torch.bool, device=input_ids.device)
 
         side, number = prompt["side"], prompt["id"]
-        inputs, forgotten = self._shortened_prompt_that_fits(tokenizer, prompt, model.device)
+
+        def encode(messages: list[dict[str, Any]]) -> Any:
+            if any(message.get("images") for message in messages):
+                return encode_messages_with_pictures(self._models.processor(side), tokenizer, messages, model)
+            return load.encode_messages(tokenizer, messages, model.device)
+
+        inputs, forgotten = self._shortened_prompt_that_fits(prompt, encode)
         length, most = inputs["input_ids"].shape[-1], prompt["tokens"]
         if self._limit:
             most = min(most, self._limit - length)
@@ -110,7 +119,9 @@ class ChatAnswers:
         took = {"tokens": stream.token_count, "seconds": time.monotonic() - began}
         self._messages.send("end", id=number, side=side, why=why, forgotten=forgotten, **took)
 
-    def _shortened_prompt_that_fits(self, tokenizer: Any, prompt: dict[str, Any], device: Any) -> tuple[Any, int]:
+    def _shortened_prompt_that_fits(
+        self, prompt: dict[str, Any], encode: Callable[[list[dict[str, Any]]], Any]
+    ) -> tuple[Any, int]:
         """Return the prompt with as much of what was said before as leaves room to answer, and how much was left out.
 
         What was said before is counted in turns, each a prompt and its answer.
@@ -119,10 +130,10 @@ class ChatAnswers:
         room = min(prompt["tokens"], self._limit // _CONTEXT_TO_ANSWER_RATIO) if self._limit else 0
         turns = len(messages) // 2
         for turn in range(turns):
-            inputs = load.encode_messages(tokenizer, messages[2 * turn :], device)
+            inputs = encode(messages[2 * turn :])
             if not self._limit or inputs["input_ids"].shape[-1] + room <= self._limit:
                 return inputs, turn
-        return load.encode_messages(tokenizer, messages[2 * turns :], device), turns
+        return encode(messages[2 * turns :]), turns
 
 
 def _queue_prompts_until_input_ends(prompts: queue.Queue[dict[str, Any]], stop: threading.Event) -> None:

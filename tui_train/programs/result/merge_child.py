@@ -52,7 +52,7 @@ def merge_adapter(request: dict[str, Any], messages: MessagePipe) -> bool:
     messages.send("step", what="writing", of=into)
     merged.save_pretrained(into)
     if load.sees_images(base):
-        load.save_processor((adapter, base), into, trusted=trusted)
+        load.load_processor(adapter, base, trusted=trusted).save_pretrained(into)
     tokenizer.save_pretrained(into)
     dtype = load.weights_dtype_name(merged)
     del model, merged

@@ -188,17 +188,16 @@ def sees_images(folder: str) -> bool:
         return False
 
 
-def save_processor(folders: tuple[str, ...], into: str, *, trusted: bool) -> None:
-    """Write the processor of images of the first of some folders that has one."""
+def load_processor(*folders: str, trusted: bool) -> Any:
+    """Return the processor of images of the first of some folders that has one."""
     from transformers import AutoProcessor
 
     names = ("processor_config.json", "preprocessor_config.json")
     for folder in folders:
-        if any(Path(folder, name).is_file() for name in names):
+        if folder and any(Path(folder, name).is_file() for name in names):
             with _refusing_untrusted_code(folder, trusted=trusted) as how:
-                AutoProcessor.from_pretrained(folder, **how).save_pretrained(into)
-            return
-    raise RefusedError("missing", f"there is no processor of images in {' or '.join(folders)}")
+                return AutoProcessor.from_pretrained(folder, **how)
+    raise RefusedError("missing", f"there is no processor of images in {' or '.join(filter(None, folders))}")
 
 
 def add_adapter(base: Any, folder: str, vocabulary_size: int) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import result_load as load
-from result_load import MessagePipe
+from result_load import MessagePipe, RefusedError
 
 
 class LoadedModels:
@@ -16,9 +16,11 @@ class LoadedModels:
     def __init__(self, request: dict[str, Any], messages: MessagePipe) -> None:
         """Load what `folder`, `adapter`, `base`, `revision`, `compare`, `device` and `trusted` of a request name."""
         self._adapter = bool(request["adapter"])
+        self._processor_by_side: dict[str, Any] = {}
         folder, base, revision = request["folder"], request["base"], request["revision"]
         self._trusted = bool(request["trusted"])
         base_folder = load.find_model_folder(base, revision) if base and (self._adapter or request["compare"]) else ""
+        self._folders_by_side = {"result": (folder, base_folder), "base": (base_folder,)}
         self.tokenizers = {"result": load.load_tokenizer(folder, base_folder, trusted=self._trusted)}
         messages.send("loading", what=base if self._adapter else folder)
         loaded = self._load_model(base_folder if self._adapter else folder, request["device"])
@@ -41,6 +43,20 @@ class LoadedModels:
         bare = self.result.disable_adapter() if side == "base" and self._adapter else contextlib.nullcontext()
         with torch.inference_mode(), bare:
             yield (self._base if side == "base" else self.result), self.tokenizers[side]
+
+    @property
+    def sees(self) -> bool:
+        """Whether the result has a vision tower."""
+        return hasattr(self.result.config, "vision_config")
+
+    def processor(self, side: str) -> Any:
+        """Return the processor of images of a side; RefusedError for a model that sees none."""
+        if not self.sees:
+            raise RefusedError("picture", "the model reads text only")
+        if side not in self._processor_by_side:
+            folders = self._folders_by_side[side]
+            self._processor_by_side[side] = load.load_processor(*folders, trusted=self._trusted)
+        return self._processor_by_side[side]
 
     def _load_model(self, folder: str, device: str) -> Any:
         return load.load_model(folder, device, trusted=self._trusted)
