@@ -17,7 +17,12 @@ from tui_train.actions.environments.progress import InstallOutputReader, Install
 from tui_train.base.errors import BadInput, CannotWrite, Unavailable
 from tui_train.cli.environments import environments as printed
 from tui_train.facts.machine import probe
-from tui_train.facts.machine.torch_builds import RECOMMENDED_TORCH_VERSION, TorchBuild, choose_torch_build
+from tui_train.facts.machine.torch_builds import (
+    RECOMMENDED_TORCH_VERSION,
+    TorchBuild,
+    choose_torch_build,
+    torchvision_install_words,
+)
 from tui_train.runner.system.environments import environments_folder, first_free_path, mark_unfinished_and_lock
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +71,29 @@ def test_a_driver_that_is_too_old_is_named_with_the_one_that_is_needed(capabilit
     assert f"Update the NVIDIA driver to {needed} or newer" in raised.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("torch", "words"),
+    [
+        ("2.14.1", ("torchvision==0.29.*", "torch==2.14.1")),
+        (
+            "2.0.1+cu118",
+            ("torchvision==0.15.*", "torch==2.0.1", "--index-url", "https://download.pytorch.org/whl/cu118"),
+        ),
+        ("1.13.1", ()),
+        ("2.x", ()),
+        ("", ()),
+    ],
+)
+def test_the_torchvision_that_fits_a_torch(torch, words):
+    assert torchvision_install_words(torch) == words
+
+
+def test_the_set_with_torchvision_has_the_one_for_its_torch():
+    seeing = environments.PACKAGE_SETS["hf-images"]
+    version = environments.torch_requirement(seeing).removeprefix("torch==")
+    assert seeing.torch_companion.startswith(torchvision_install_words(version)[0].removesuffix("*"))
+
+
 @pytest.mark.parametrize("name", environments.PACKAGE_SETS)
 def test_a_lock_is_exact_and_names_nothing_of_one_build_of_torch(name):
     lines = environments.PACKAGE_SETS[name].requirements_file.read_text().splitlines()
@@ -103,6 +131,9 @@ def test_uv_and_pip_are_told_the_same():
         assert "--index-url" not in plan.commands[2]
     assert with_pip.commands[0] == (sys.executable, "-m", "venv", "/e/hf")
     assert with_pip.variables == {}
+    seeing = making.plan_install(environments.PACKAGE_SETS["hf-images"], path, sys.executable, indexed, "")
+    assert seeing.commands[1][-2:] == ("torch==2.13.0", "torchvision==0.28.0")
+    assert seeing.commands[2] == with_pip.commands[2]
     from_pypi = making.plan_install(wanted, path, sys.executable, TorchBuild("", ""), "")
     assert from_pypi.commands[1][-1] == "torch==2.13.0"
 

@@ -20,6 +20,10 @@ class PackageSet(Struct, frozen=True, kw_only=True):
     gigabytes: int
     gigabytes_with_cuda: int
     recipe: str = ""
+    requirements: str = ""
+    """The set whose requirements it has; empty: its own."""
+    torch_companion: str = ""
+    """What is installed with torch, from the same index."""
 
     @property
     def size_text(self) -> str:
@@ -33,7 +37,7 @@ class PackageSet(Struct, frozen=True, kw_only=True):
     @property
     def requirements_file(self) -> Path:
         """The requirements file with exact versions."""
-        return Path(str(resources.files(__name__).joinpath(f"{self.name}.txt")))
+        return Path(str(resources.files(__name__).joinpath(f"{self.requirements or self.name}.txt")))
 
 
 PACKAGE_SETS = {
@@ -44,6 +48,16 @@ PACKAGE_SETS = {
         newest=13,
         gigabytes=3,
         gigabytes_with_cuda=8,
+    ),
+    "hf-images": PackageSet(
+        name="hf-images",
+        about="hf with torchvision, which the processors of models such as Qwen2.5-VL need",
+        oldest=10,
+        newest=13,
+        gigabytes=3,
+        gigabytes_with_cuda=8,
+        requirements="hf",
+        torch_companion="torchvision==0.28.0",
     ),
     "nemo": PackageSet(
         name="nemo",

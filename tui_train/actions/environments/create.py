@@ -84,7 +84,7 @@ def install_commands(  # noqa: PLR0913, PLR0917 - what the commands are made of
 ) -> tuple[tuple[str, ...], ...]:
     """Return the commands that install a set at `path` with uv, or with pip if `uv` is empty."""
     inside = str(path / "bin" / "python")
-    torch = environments.torch_requirement(package_set)
+    torch = [environments.torch_requirement(package_set), package_set.torch_companion]
     index = ("--index-url", wheel.index) if wheel.index else ()
     if uv:
         create_venv: tuple[str, ...] = (uv, "venv", "--quiet", "--allow-existing", "--python", python, str(path))
@@ -92,7 +92,7 @@ def install_commands(  # noqa: PLR0913, PLR0917 - what the commands are made of
     else:
         create_venv = (python, "-m", "venv", str(path))
         install = (inside, "-m", "pip", "install", "--progress-bar", "off")
-    return (create_venv, (*install, *index, torch), (*install, "-r", requirements_file))
+    return (create_venv, (*install, *index, *filter(None, torch)), (*install, "-r", requirements_file))
 
 
 def find_uv() -> str:

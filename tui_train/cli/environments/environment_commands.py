@@ -37,7 +37,7 @@ def env_list(host: str | None) -> None:
 def env_create(  # noqa: PLR0913 - one for each option
     name: str, path: Path | None, python: str, index_url: str, host: str | None, *, yes: bool
 ) -> None:
-    """Create an environment for training (NAME is hf or nemo), with a torch build that supports the GPUs."""
+    """Create an environment for training (NAME is hf, hf-images or nemo), with a torch build that supports the GPUs."""
     from tui_train.cli.environments import environments
 
     if on := facts_source_of_options(None, host).host:

@@ -16,6 +16,9 @@ RECOMMENDED_TORCH_VERSION = "2.13"
 CPU_INDEX_URL = f"{WHEEL_INDEX_URL}cpu"
 
 
+_FIRST_TORCHVISION_MINOR = 15  # that of torch 2.0
+
+
 class _CudaBuild(NamedTuple):
     """A build of torch for CUDA: the end of its index (empty: it is on PyPI), and what it has code for."""
 
@@ -57,6 +60,19 @@ class TorchBuild(Struct, frozen=True):
     def as_toolchain(self) -> Toolchain:
         """A toolchain with this build, to judge cards."""
         return Toolchain(python="", torch=f"for CUDA {self.cuda}", cuda=self.cuda or None, arch_list=self.arch_list)
+
+
+def torchvision_install_words(torch: str) -> tuple[str, ...]:
+    """Return what pip installs so that torchvision fits a torch of a version such as 2.13.0+cu126; empty if unknown.
+
+    Of the versions of torchvision only one requires this very torch, which pip keeps.
+    """
+    release, _, build = torch.partition("+")
+    major, minor = (*release.split("."), "")[:2]
+    if major != "2" or not minor.isdecimal():
+        return ()
+    index = ("--index-url", f"{WHEEL_INDEX_URL}{build}") if build else ()
+    return (f"torchvision==0.{int(minor) + _FIRST_TORCHVISION_MINOR}.*", f"torch=={release}", *index)
 
 
 def any_torch_supports(gpu: Gpu) -> bool:
