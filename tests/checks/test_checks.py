@@ -222,6 +222,12 @@ def tuned(options=None, **more):
     return replace(with_data, data={data_key(LOOKED_AT): look})
 
 
+def named_in_container(*folders):
+    """A machine with an image that can fine-tune, and data whose rows name images in folders."""
+    look = DataReport(rows=2, usable=2, format="text", images=DataImages(rows=2, count=2, files=2, folders=folders))
+    return replace(boxed(packages=TUNED), data={data_key(DataQuestion(files=("/d.jsonl",), rows=2000)): look})
+
+
 TAKES_PACKING = tuned(options={"": (*TRL_NAMES.split(), "packing"), "sft": ("packing_strategy", "padding_free")})
 GRPO = FINE | {"finetune.method": "grpo", "finetune.rewards": ("/x/my.py:score",)}
 
@@ -298,6 +304,8 @@ FAULTS = [
         "2 rows have images, and /m reads text only"),
     error(FINE, tuned(format="messages", images=DataImages(rows=2, count=3, problem="no torchvision")),
         "trainer.python", "cannot be read as /m reads them: no torchvision"),
+    error(FINE, tuned(format="messages", images=DataImages(rows=2, count=3, problem="no torchvision",
+        needs_torchvision=True)), "trainer.python", "cannot be read as /m reads them: no torchvision", fix=True),
     error(FINE, tuned(format="messages", images=DataImages(rows=2, count=3, checked=False)), "trainer.python",
         "this Python has no Pillow"),
     error(FINE | {"finetune.packing": True}, tuned(format="messages", images=DataImages(rows=2, count=3)),
@@ -607,6 +615,8 @@ FAULTS = [
         fix=True),
     warning(inside() | AT_HOME | {"trainer.environment": {"PYTHONPATH": "/home/a:/lib/own"}}, boxed(),
         "container.mounts", "does not see /lib/own", fix=True),
+    error(FINE | inside(container__mounts=("/d/a:/d/a",)), named_in_container("/d/a/b", "/d/pics"), "container.mounts",
+        "rows of the data name images in /d/pics, which the container does not see", fix=True),
     error(inside("podman") | AT_HOME | {"trainer.output": "/a:b,c"}, boxed("podman"), "trainer.output",
         "cannot mount /a:b,c"),
     error({"hardware.gpus": UUIDS[:1]}, beside(ResourcesInUse(run="a", gpus=UUIDS[:1])), "hardware.gpus",

@@ -151,3 +151,46 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(reader, monkeypatch, tmp_
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "d.jsonl"))
     assert [read_data_report(tool, question).rows for _ in range(2)] == [1, 1]
     assert starts() == 2
+
+
+@pytest.fixture
+def image_reader(reader, tmp_path):
+    """The same for data of which a row names an image."""
+    (tmp_path / "a.png").write_bytes(b"an image")
+    write_rows(tmp_path / "d.jsonl", [CHAT_ROW | {"images": [name]} for name in ("a.png", "none.png")])
+    settled(tmp_path)
+    return reader
+
+
+def test_data_with_images_is_read_again_once_one_of_them_changes(image_reader, tmp_path):
+    tool, question, starts = image_reader
+    first = read_data_report(tool, question)
+    assert (first.images.files, first.images.rows, first.usable) == (2, 1, 1)
+    assert (read_data_report(tool, question), starts()) == (first, 1)
+    (tmp_path / "a.png").write_bytes(b"another image")
+    settled(tmp_path)
+    assert [(read_data_report(tool, question).usable, starts()) for _ in range(2)] == [(1, 2)] * 2
+    (tmp_path / "none.png").write_bytes(b"it came")
+    settled(tmp_path)
+    assert [(read_data_report(tool, question).usable, starts()) for _ in range(2)] == [(2, 3)] * 2
+    (tmp_path / "a.png").unlink()
+    assert [(read_data_report(tool, question).usable, starts()) for _ in range(2)] == [(1, 4)] * 2
+    (tmp_path / "a.png").write_bytes(b"a new one")
+    assert [(read_data_report(tool, question).usable, starts()) for _ in range(2)] == [(2, 5), (2, 6)], "just written"
+
+
+def test_an_image_that_stays_is_looked_at_once_whatever_is_asked(image_reader, tmp_path):
+    tool, question, starts = image_reader
+    read_data_report(tool, question)
+    (looks,) = (data_summaries_folder() / "images").glob("*")
+    assert stat.S_IMODE(looks.stat().st_mode) == 0o600
+    looks.write_text(looks.read_text().replace('["", 0, 0, 8, true]', '["was seen before", 0, 0, 8, true]'))
+    asked = replace(question, length=7)
+    assert (read_data_report(tool, asked).problems[0].why, starts()) == ("image 1 was seen before", 2)
+    (tmp_path / "a.png").write_bytes(b"and now")
+    settled(tmp_path)
+    assert read_data_report(tool, asked).usable == 1
+    looks.unlink()
+    looks.parent.rmdir()
+    looks.parent.write_text("no folder")
+    assert [(read_data_report(tool, asked).usable, starts()) for _ in range(2)] == [(1, 4), (1, 5)], "nothing is kept"

@@ -80,6 +80,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     container.invalid_mounts,
     container.unmounted_hub_cache,
     container.unmounted_paths,
+    container.unmounted_images,
     hardware.unsuitable_or_busy_gpus,
     idle_cards.all_cards_idle_while_cpu_trains,
     idle_cards.cards_idle_without_torch_code,

@@ -52,7 +52,12 @@ def store_answer(path: Path, content: bytes) -> None:
     """Keep an answer for this user alone; the oldest of too many in its folder are removed."""
     with suppress(TuiTrainError):
         write_atomically(path, content_digest(content).encode() + b"\n" + content, PRIVATE_FILE_MODE)
+    remove_oldest_answers(path.parent)
+
+
+def remove_oldest_answers(folder: Path) -> None:
+    """Remove the oldest of too many answers in a folder."""
     with suppress(OSError):
-        files = sorted((file_size_and_time(file)[2], file) for file in path.parent.glob("*.json"))
+        files = sorted((file_size_and_time(file)[2], file) for file in folder.glob("*.json"))
         for _, file in files[:-MAX_CACHED_ANSWERS]:
             file.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """The facts that a profile needs: of this machine, of a host, of the machine in a file, of a node of Slurm."""
 
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -56,6 +57,8 @@ from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
 from tui_train.trainers import profile_paths_to_check, trainer_has_own_field
 from tui_train.trainers.auto_preset import preset_for_source
 
+# Of data that a container reads: by its first rows it is told which folders of images it names.
+_MAX_ROWS_FOR_MOUNTS, _MAX_SECONDS_FOR_MOUNTS = 2000, 5
 _TEMPORARY_FOLDER = "/tmp"  # noqa: S108  # where programs make their files without TMPDIR
 
 
@@ -206,7 +209,7 @@ def probe_profile_facts(profile: Profile, on_wait: Callable[[str], None] = lambd
         words = f"Running {question.key} --help, as its source does not name all arguments …"
         answer = read_script_help(question.python, question.words, question.folder, lambda: on_wait(words))
         facts = facts_with_script_help(msgspec.structs.replace(facts, help={question.key: answer}))
-    return facts if in_container else msgspec.structs.replace(facts, data=_read_profile_data(profile, facts))
+    return msgspec.structs.replace(facts, data=_read_profile_data(profile, facts))
 
 
 def _read_profile_data(profile: Profile, facts: Facts) -> dict[str, DataReport]:
@@ -216,12 +219,20 @@ def _read_profile_data(profile: Profile, facts: Facts) -> dict[str, DataReport]:
 
 
 def data_question_with_key_and_python(profile: Profile, facts: Facts) -> tuple[str, DataQuestion, Toolchain] | None:
-    """Return what is asked of the profile's data, after its key in Facts, and the Python that reads; None for none."""
+    """Return what is asked of the profile's data, after its key in Facts, and the Python that reads; None for none.
+
+    What a container reads itself is only looked through here for images that it has to see.
+    """
     setup = make_setup(profile, facts)
     asked = None if setup.recipe_problem else question_about_data(setup)
-    if asked is None or setup.toolchain is None or profile.container.engine != "none":
+    if asked is None:
         return None
-    return data_key(asked), asked, setup.toolchain
+    if profile.container.engine != "none":
+        if facts.other_machine:
+            return None
+        look = DataQuestion(files=asked.files, rows=_MAX_ROWS_FOR_MOUNTS, seconds=_MAX_SECONDS_FOR_MOUNTS)
+        return data_key(look), look, Toolchain(python=sys.executable)
+    return (data_key(asked), asked, setup.toolchain) if setup.toolchain else None
 
 
 def ask_hub_for_model(profile: Profile, facts: Facts) -> dict[str, HubModel]:

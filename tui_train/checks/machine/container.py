@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, note, warning
+from tui_train.facts.data.image_files import image_folders_of_data
 from tui_train.facts.types import ContainerImage, Facts
 from tui_train.profile import mounts
 from tui_train.profile.changes import Change, remove_variables_change
@@ -215,6 +216,26 @@ def unmounted_paths(setup: Setup) -> Iterator[Finding]:
         message = f"the container does not see {path}, unless the image has it"
         remedy = "Mount it (container.mounts, on Backend: Extra mounts)."
         yield warning("container.mounts", message, remedy, change=change)
+
+
+def unmounted_images(setup: Setup) -> Iterator[Finding]:
+    """Images that rows of the data name, in folders that the container does not see."""
+    profile = setup.profile
+    chosen = profile.container
+    if chosen.engine == "none":
+        return
+    seen = [f"{mount.inside.rstrip('/')}/" for mount in container.container_mounts(profile, (profile.trainer.output,))]
+    folders = image_folders_of_data(profile.trainer.data, setup.facts.data)
+    if hidden := [folder for folder in folders if not f"{folder}/".startswith(tuple(seen))]:
+        mounted = tuple(f"{folder}:{folder}:ro" for folder in hidden)
+        yield error(
+            "container.mounts",
+            visible(f"rows of the data name images in {', '.join(hidden)}, which the container does not see"),
+            "Mount these folders (container.mounts, on Backend: Extra mounts).",
+            change=Change(
+                "mount them", "rows without them are left out", (("container.mounts", (*chosen.mounts, *mounted)),)
+            ),
+        )
 
 
 def _profile_key_of_path(profile: Profile, path: str) -> str:

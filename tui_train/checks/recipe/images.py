@@ -1,13 +1,17 @@
 """Checks of images in the data of a fine-tuning, and of the options for models that see."""
 
+import shlex
 from collections.abc import Iterator
 
 from tui_train.base.text import quantity, visible
-from tui_train.checks.finding import Finding, error, warning
+from tui_train.checks.finding import EnvironmentInstall, Finding, error, warning
+from tui_train.facts.machine.torch_builds import torchvision_install_words
+from tui_train.facts.types import Toolchain
 from tui_train.profile.changes import Change
 from tui_train.setup.recipe import data_questions
 from tui_train.setup.setup import Setup
 
+_PACKAGE_SET_WITH_TORCHVISION = "hf-images"
 _NAME_PARTS_OF_VISION_LAYERS = ("vision", "visual", "language_model")
 
 
@@ -25,18 +29,31 @@ def images_that_cannot_be_trained_on(setup: Setup) -> Iterator[Finding]:
             "Choose one that reads images: Qwen/Qwen2.5-VL-3B-Instruct (trainer.model), or data without images.",
         )
     elif images.problem:
-        yield error(
-            "trainer.python",
-            f"the images cannot be read as {named} reads them: {images.problem}",
-            "Install what is named in the Python that trains (trainer.python): torchvision in the version and build "
-            "that belong to its torch.",
-        )
+        message = f"the images cannot be read as {named} reads them: {images.problem}"
+        if images.needs_torchvision:
+            new = EnvironmentInstall(_PACKAGE_SET_WITH_TORCHVISION, "make a Python with torchvision")
+            install = new if setup.facts.can_create_environment else None
+            yield error("trainer.python", message, _torchvision_remedy(setup.toolchain), install=install)
+        else:
+            yield error("trainer.python", message, "Choose another Python (trainer.python), or model (trainer.model).")
     if not images.checked:
         yield error(
             "trainer.python",
             "the images cannot be read: this Python has no Pillow",
             "Install it there (`pip install pillow`), or choose another Python (trainer.python).",
         )
+
+
+def _torchvision_remedy(toolchain: Toolchain | None) -> str:
+    """Return the command that installs the torchvision for the torch of a Python, or makes a Python with both."""
+    new = f"tui-train env create {_PACKAGE_SET_WITH_TORCHVISION} makes a Python with it (3 GB, with CUDA 8 GB)"
+    words = torchvision_install_words(toolchain.torch or "") if toolchain else ()
+    if not toolchain or not words:
+        return f"{new}."
+    pip = (toolchain.python, "-m", "pip", "install")
+    if toolchain.modules and "pip" not in toolchain.modules:
+        pip = ("uv", "pip", "install", "--python", toolchain.python)
+    return f"Install it there (25 MB): {visible(shlex.join((*pip, *words)))}. Or: {new}."
 
 
 def packed_images(setup: Setup) -> Iterator[Finding]:

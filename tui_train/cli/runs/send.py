@@ -11,11 +11,12 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import display_path, names_text, percent, quantity, size_text, visible
 from tui_train.cli import answers
 from tui_train.cli.plans.plans import apply_edits, load_profile
-from tui_train.facts.scripts.project_files import FileSet, folder_file_set, project_file_set
+from tui_train.facts.data.image_files import image_files_of_data
+from tui_train.facts.scripts.project_files import FileSet, folder_file_set, named_file_sets, project_file_set
 from tui_train.places.sent_files import HostToSendTo, MissingFiles, find_missing_files, send_missing_files
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
-from tui_train.trainers import profile_paths_to_check, trainer_has_own_field
+from tui_train.trainers import profile_paths_to_check, trainer_has_own_field, trainer_of
 
 _MAX_NAMES = 8
 _PROGRESS_SECONDS = 1.0
@@ -79,7 +80,16 @@ def _file_sets(profile: Profile) -> list[FileSet]:
         file_sets.append(project_file_set(trainer.script, trainer.working_directory, own_paths))
     sent = {f"{file_set.folder}/{file.name}" for file_set in file_sets for file in file_set.files}
     others = [path for path in existing if path not in sent and path != trainer.script]
-    return [*file_sets, *(folder_file_set(path) for path in others if not any(_is_below(path, at) for at in others))]
+    file_sets += (folder_file_set(path) for path in others if not any(_is_below(path, at) for at in others))
+    if trainer_of(profile).requires_user_data:
+        # Rows that name images are of no use without them.
+        named = image_files_of_data(
+            tuple(path for path in existing if path in {*trainer.data, *trainer.validation_data})
+        )
+        file_sets += named_file_sets(
+            path for path in named if path not in sent and not any(_is_below(path, at) for at in others)
+        )
+    return file_sets
 
 
 def _is_below(path: str, folder: str) -> bool:

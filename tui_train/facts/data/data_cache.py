@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from tui_train.base.app_paths import data_summaries_folder
+from tui_train.base.files import read_regular_file
 from tui_train.facts import answer_cache
 from tui_train.facts.data.data_report import DataQuestion, DataReport, parse_data_answer, probe_data
 from tui_train.facts.machine.child_process import ChildResult
@@ -19,36 +21,63 @@ from tui_train.facts.types import Toolchain
 
 # A file that has just been written may change again and keep its time, where the clock of its disk is coarse.
 _MIN_CACHEABLE_FILE_AGE_SECONDS = 2.0
+_MAX_LOOKS_BYTES = 256 << 20
 _CACHE_KEY_LIBRARIES = ("trl", "datasets")
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".onnx")
+_FileState = tuple[str, int, int]
 
 
 def read_data_report(
     toolchain: Toolchain, question: DataQuestion, is_cancelled: Callable[[], bool] = lambda: False
 ) -> DataReport:
     """Return what the Python of a toolchain reads in the data, or has read in the very same."""
-    states = tuple(_file_sizes_and_times(question))
-    file = answer_cache.answer_file(data_summaries_folder(), _cache_key(toolchain, question, states))
-    if report := _load_cached_report(file):
+    looks_file = _image_looks_file(toolchain, question)
+    data_states = tuple(_file_sizes_and_times(question))
+    seen = _image_states_when_seen(looks_file)
+    if report := _load_cached_report(_report_file(toolchain, question, (*data_states, *_states_now(seen)))):
         return report
-    report = probe_data(toolchain.python, question, is_cancelled=is_cancelled)
+    report = probe_data(toolchain.python, question, is_cancelled=is_cancelled, looks_file=str(looks_file))
+    answer_cache.remove_oldest_answers(looks_file.parent)
+    seen = _image_states_when_seen(looks_file)
+    states = (*data_states, *seen)
     newest = max((state[2] for state in states), default=0) / 1e9
     # What failed may work the next time, for reasons that no file shows.
-    # Of the files that rows with images name nothing is known here.
-    is_unkept = report.images is not None or report.problem or report.tokenizer or report.counts.get("unreadable")
+    is_unkept = report.problem or report.tokenizer or report.counts.get("unreadable")
     is_unkept = is_unkept or any(trial.problem or trial.untried for trial in report.rewards)
+    is_unkept = is_unkept or (report.images is not None and (report.images.problem or len(seen) < report.images.files))
     if (
         not is_unkept
         and time.time() - newest > _MIN_CACHEABLE_FILE_AGE_SECONDS
-        and states == tuple(_file_sizes_and_times(question))
+        and states == (*_file_sizes_and_times(question), *_states_now(seen))
     ):
-        answer_cache.store_answer(file, msgspec.json.encode(report))
+        answer_cache.store_answer(_report_file(toolchain, question, states), msgspec.json.encode(report))
     return report
 
 
-def _cache_key(
-    toolchain: Toolchain, question: DataQuestion, sizes_and_times: tuple[tuple[str, int, int], ...]
-) -> bytes:
+def _report_file(toolchain: Toolchain, question: DataQuestion, states: tuple[_FileState, ...]) -> Path:
+    return answer_cache.answer_file(data_summaries_folder(), _cache_key(toolchain, question, states))
+
+
+def _image_looks_file(toolchain: Toolchain, question: DataQuestion) -> Path:
+    """Return the file in which a Python keeps how the images of data looked to it."""
+    about = DataQuestion(files=question.files)
+    return answer_cache.answer_file(data_summaries_folder() / "images", _cache_key(toolchain, about, ()))
+
+
+def _image_states_when_seen(looks_file: Path) -> tuple[_FileState, ...]:
+    """Return the files of images as they were when they were looked at; none where nothing is kept of them."""
+    try:
+        content = read_regular_file(looks_file, _MAX_LOOKS_BYTES)
+        return tuple(state for state, _ in msgspec.json.decode(content, type=list[tuple[_FileState, Any]]))
+    except (OSError, msgspec.DecodeError):
+        return ()
+
+
+def _states_now(states: tuple[_FileState, ...]) -> Iterator[_FileState]:
+    yield from (answer_cache.file_size_and_time(Path(path)) for path, _, _ in states)
+
+
+def _cache_key(toolchain: Toolchain, question: DataQuestion, sizes_and_times: tuple[_FileState, ...]) -> bytes:
     libraries = [
         toolchain.version,
         toolchain.transformers,

@@ -133,15 +133,19 @@ class DataSample(Struct, frozen=True, kw_only=True):
 class DataImages(Struct, frozen=True, kw_only=True):
     """Images of the usable rows: in how many rows, and how many.
 
-    `text_only` is a model that reads no images, `problem` why its processor cannot be loaded. Without Pillow they were
-    not `checked`.
+    `files` are those that all rows name by paths, in or below `folders`. `text_only` is a model that reads no images,
+    `problem` why its processor cannot be loaded, and it `needs_torchvision` where that is the one for its torch.
+    Without Pillow they were not `checked`.
     """
 
     rows: int
     count: int
+    files: int = 0
+    folders: tuple[str, ...] = ()
     checked: bool = True
     text_only: bool = False
     problem: str = ""
+    needs_torchvision: bool = False
 
 
 class LongRow(Struct, frozen=True):
@@ -283,12 +287,16 @@ def probe_data(
     question: DataQuestion,
     deadline: float = PROBE_DEADLINE_SECONDS,
     is_cancelled: Callable[[], bool] = lambda: False,
+    looks_file: str = "",
 ) -> DataReport:
-    """Return what an interpreter reads in the data, its texts safe to show but for their line breaks."""
+    """Return what an interpreter reads in the data, its texts safe to show but for their line breaks.
+
+    A `looks_file` keeps how images looked.
+    """
     from importlib import resources
 
     child = str(resources.files("tui_train").joinpath("programs/data/data_child.py"))
-    command = [python, "-B", child, msgspec.json.encode(question).decode()]
+    command = [python, "-B", child, msgspec.json.encode(question).decode(), *filter(None, [looks_file])]
     return parse_data_answer(run_child(command, deadline, ENVIRONMENT_WITHOUT_GPUS, is_cancelled=is_cancelled))
 
 

@@ -101,6 +101,34 @@ def folder_file_set(path: str) -> FileSet:
     return FileSet(folder, tuple(files), tuple(left_out))
 
 
+def named_file_sets(paths: Iterable[str]) -> Iterator[FileSet]:
+    """Yield single files, such as images that rows name, by the widest folders that may be sent."""
+    by_folder: dict[str, list[str]] = {}
+    for path in _limited(paths):
+        by_folder.setdefault(path.rpartition("/")[0] or "/", []).append(path)
+    for folder, inside in _joined_folders(by_folder).items():
+        files: list[SentFile] = []
+        left_out: list[tuple[str, str]] = []
+        for path in inside:
+            name = os.path.relpath(path, folder)
+            try:
+                status = Path(path).stat()
+            except OSError as error:
+                left_out.append((name, error.strerror or "it cannot be read"))
+                continue
+            files.append(SentFile(name, status.st_size, status.st_mtime_ns, status.st_mode & 0o777))
+        yield FileSet(folder, tuple(files), tuple(left_out))
+
+
+def _joined_folders(by_folder: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return folders with their files, those joined that lie below one folder of a project or data."""
+    by_top: dict[str, list[str]] = {}
+    for folder, paths in by_folder.items():
+        tops = [str(top) for top in (Path(folder), *Path(folder).parents) if not _is_too_wide(str(top))]
+        by_top.setdefault(tops[-1] if tops else folder, []).extend(paths)
+    return {os.path.commonpath([path.rpartition("/")[0] for path in paths]): paths for paths in by_top.values()}
+
+
 def _followed_names_below(path: str) -> Iterator[str]:
     """Yield the files below a folder, also by links; not by one that leads to a folder above itself."""
     for top, folders, names in os.walk(path, followlinks=True):

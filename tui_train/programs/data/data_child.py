@@ -1,4 +1,6 @@
-"""Looks at training data in the Python that trains: `python data_child.py QUESTION` prints one line of JSON.
+"""Looks at training data in the Python that trains: `python data_child.py QUESTION [FILE]` prints one line of JSON.
+
+FILE keeps how images looked, for the next time.
 
 The question, in JSON: `files` (files or folders), `model` (a folder or an id in the Hub's cache, empty for none),
 `revision` (of the latter; empty for main), `chat_template` (taken instead of its own; empty: its own), `method` (sft,
@@ -22,6 +24,7 @@ from typing import Any
 
 import data_bounds as bounds
 import data_images as images
+import data_kept_looks
 import data_lengths
 import data_mixture as mixture
 import data_rows as rows
@@ -61,7 +64,13 @@ def describe_data(question: dict[str, Any]) -> tuple[dict[str, Any], list[dict[s
         "conversions": [{"why": why, "rows": many} for why, many in chosen.conversions.most_common(10)],
     }
     if tally.names_images:
-        answer["images"] = {"rows": chosen.image_rows, "count": chosen.image_count, "checked": images.has_pillow()}
+        answer["images"] = {
+            "rows": chosen.image_rows,
+            "count": chosen.image_count,
+            "checked": images.has_pillow(),
+            "files": len(images.looks),
+            "folders": images.folders_of_looks(),
+        }
     if chosen.image_rows:
         chosen.first, chosen.sample = (_rows_with_image_places(kept) for kept in (chosen.first, chosen.sample))
     made = _samples_and_token_counts(tally.problems, chosen, main, question)
@@ -91,7 +100,8 @@ def _image_tokens_or_why_not(question: dict[str, Any]) -> ImageTokens | dict[str
     except TextOnlyError:
         return {"text_only": True}
     except ImportError as error:
-        return {"problem": template.missing_library(error)}
+        why = template.missing_library(error)
+        return {"problem": why, "needs_torchvision": "torchvision" in why}
     except Exception as error:  # noqa: BLE001 - many kinds, of which each says why in its own words
         return {"problem": template.first_line_of_error(error)}
 
@@ -216,17 +226,21 @@ def _samples_and_token_counts(
     return told | {"samples": [sample for sample in samples if sample], "tokens": token_lengths.summary(usable)}
 
 
-def main(question_text: str) -> None:
+def main(question_text: str, looks_file: str = "") -> None:
     """Print the answer, or the `problem` that there is none for."""
     bounds.end_with_parent()
     warnings.simplefilter("ignore")
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     question = json.loads(question_text)
     prompt_rows: list[dict[str, Any]] = []
+    if looks_file:
+        data_kept_looks.load_kept_looks(looks_file)
     try:
         answer, prompt_rows = describe_data(question)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, the answer is that there is none
         answer = {"problem": f"{type(error).__name__}: {template.first_line_of_error(error)}"}
+    if looks_file:
+        data_kept_looks.save_looks(looks_file)
     _print_answer(answer)
     if prompt_rows:
         # What runs here is the user's: whatever it does, the answer was given.

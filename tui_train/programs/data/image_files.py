@@ -1,0 +1,44 @@
+"""Names the images that rows of data name by path: `python image_files.py FILE…` prints each once, a line of JSON.
+
+Only what begins as an image does is named: rows may come from anywhere, and what they name is sent to other machines.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+
+import data_bounds as bounds
+import data_images as images
+import data_rows as rows
+
+_BEGINNINGS = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*")
+
+
+def main(*names: str) -> None:
+    """Print the images; what cannot be read has none."""
+    bounds.end_with_parent()
+    bounds.limit_process_to_half_of_memory()
+    seen: set[str] = set()
+    for name in names:
+        with suppress(rows.UnreadableError):
+            for path in rows.data_files_at(name):
+                for row in map(images.with_images_of_row, rows.read_rows(path)):
+                    named = (row.value or {}).get("images")
+                    for source in named if isinstance(named, list) else ():
+                        if isinstance(source, str) and source.startswith("/") and source not in seen:
+                            seen.add(source)
+                            if _begins_as_image(source):
+                                sys.stdout.write(json.dumps(source) + "\n")
+
+
+def _begins_as_image(path: str) -> bool:
+    with suppress(OSError, ValueError, rows.UnreadableError), rows.open_regular_file(path) as file:
+        begin = file.read(12)
+        return begin.startswith(_BEGINNINGS) or (begin.startswith(b"RIFF") and begin.endswith(b"WEBP"))
+    return False
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
