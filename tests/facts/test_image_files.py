@@ -5,7 +5,8 @@ from chat_data import CHAT_ROW, write_rows
 from support import facts, inside, profile
 
 from tui_train.cli.runs.send import _file_sets
-from tui_train.facts.data.image_files import image_files_of_data, image_folders_of_data
+from tui_train.facts.data.data_use import image_folders_of_data
+from tui_train.facts.data.image_files import image_files_of_data
 from tui_train.places.profile_facts import _read_profile_data
 
 PNG = b"\x89PNG\r\n\x1a\n and more"

@@ -181,6 +181,23 @@ async def test_what_is_asked_while_a_model_is_loaded_is_sent_then(machine, full_
 
 
 @pytest.mark.whole
+async def test_a_picture_is_shown_with_the_next_prompt(machine, full_run, tmp_path):
+    (tmp_path / "a.png").write_bytes(b"a picture")
+    async with on_result(full_run, "full model, trained from") as pilot:
+        await pilot.press("enter")
+        await loaded(pilot, "✓ loaded on cpu")
+        await pilot.press(*f"/image {tmp_path}/none.png", "enter")
+        await loaded(pilot, "none.png cannot be shown")
+        await pilot.press(*f"/image {tmp_path}/a.png", "enter")
+        await loaded(pilot, "✓ a.png, 0.0 KiB, is shown with the next prompt.")
+        assert "› /image" not in screen_text(pilot)
+        await pilot.press("q", "u", "a", "enter")
+        await loaded(pilot, "cannot be shown to it: the model reads text only")
+        await pilot.press("q", "u", "a", "enter")
+        await answered(pilot, 1)
+
+
+@pytest.mark.whole
 async def test_why_a_model_cannot_be_tried_stays_on_the_screen(machine, tmp_path):
     run = ended_run(tmp_path / "run", LOG_LINES)
     write_model(run.path / "output")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, note, warning
-from tui_train.facts.data.image_files import image_folders_of_data
+from tui_train.facts.data.data_use import image_folders_of_data
 from tui_train.facts.types import ContainerImage, Facts
 from tui_train.profile import mounts
 from tui_train.profile.changes import Change, remove_variables_change

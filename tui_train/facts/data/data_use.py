@@ -71,6 +71,18 @@ def have_images(files: tuple[str, ...], report_by_question: Mapping[str, DataRep
     )
 
 
+def image_folders_of_data(files: tuple[str, ...], report_by_question: Mapping[str, DataReport]) -> tuple[str, ...]:
+    """Return the folders of the images of files that were looked at, whatever else was asked."""
+    return next(
+        (
+            look.images.folders
+            for asked, look in report_by_question.items()
+            if look.images and parse_json_as(asked.encode(), DataQuestion).files == files
+        ),
+        (),
+    )
+
+
 class EpochSize(Struct, frozen=True):
     """One pass through the data: its rows (for KTO, answers), tokens and steps, 0 where not known.
 
