@@ -50,7 +50,7 @@ def _torchvision_remedy(toolchain: Toolchain | None) -> str:
     words = torchvision_install_words(toolchain.torch or "") if toolchain else ()
     if not toolchain or not words:
         return f"{new}."
-    pip = (toolchain.python, "-m", "pip", "install")
+    pip: tuple[str, ...] = (toolchain.python, "-m", "pip", "install")
     if toolchain.modules and "pip" not in toolchain.modules:
         pip = ("uv", "pip", "install", "--python", toolchain.python)
     return f"Install it there (25 MB): {visible(shlex.join((*pip, *words)))}. Or: {new}."
