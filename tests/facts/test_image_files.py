@@ -19,8 +19,8 @@ def data(tmp_path, monkeypatch):
     for name in ("d/pics/a.png", "d/pics/deep/b.png", "e/c.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(PNG)
-    (tmp_path / "e/secret").write_text("a key")
-    elsewhere = [f"file://{tmp_path}/e/c.png", "../e/secret", "none.png", "http://localhost/y.png"]
+    (tmp_path / "secret").write_text("a key")
+    elsewhere = [f"file://{tmp_path}/e/c.png", "../secret", "none.png", "http://localhost/y.png"]
     named = ["pics/a.png", "pics/deep/b.png", "pics/a.png", *elsewhere]
     return write_rows(tmp_path / "d/d.jsonl", [CHAT_ROW | {"images": [each]} for each in named])
 

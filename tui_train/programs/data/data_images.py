@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import io
 import os
@@ -22,6 +23,8 @@ MAX_IMAGE_BYTES = 64 * 2**20
 _MAX_PIXELS = 89_478_485
 # A side of one or three pixels would be taken for the colours.
 _MIN_SIDE_PIXELS = 4
+# PNG, JPEG, GIF, BMP, TIFF, JPEG 2000 and PPM.
+_BEGINNINGS = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP", b"P5", b"P6")
 _PLAIN_FORMATS_AND_MODES = frozenset((("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "RGB"), ("PNG", "L"), ("PNG", "RGBA")))
 _MODES_OF_16_BITS, _MODES_OF_32_BITS = ("I;16", "I;16B", "I;16L", "I;16N"), ("I", "F")
 _PNG_DEPTH_OFFSET = 24
@@ -205,9 +208,19 @@ def _look_at_file(path: str) -> ImageLook:
     return looks[state]
 
 
+def begins_as_image(path: str) -> bool:
+    """Return whether a file begins as an image of a usual kind does."""
+    with contextlib.suppress(OSError, ValueError, rows.UnreadableError), rows.open_regular_file(path) as file:
+        begin = file.read(12)
+        return begin.startswith(_BEGINNINGS) or begin[4:8] == b"ftyp" or (begin[:4], begin[8:]) == (b"RIFF", b"WEBP")
+    return False
+
+
 def folders_of_looks() -> list[str]:
-    """Return some folders in or below which all files lie that were looked at."""
-    folders = {Path(os.path.normpath(state.path)).parent for state in looks if state.size >= 0}
+    """Return some folders in or below which all images lie that were looked at."""
+    decoded = has_pillow()
+    seen = [state.path for state, look in looks.items() if state.size >= 0 and not look.problem]
+    folders = {Path(os.path.normpath(path)).parent for path in seen if decoded or begins_as_image(path)}
     while len(folders) > _MAX_FOLDERS:
         folders = {folder.parent for folder in folders}
     return sorted(str(folder) for folder in folders if not folders & {*folder.parents})

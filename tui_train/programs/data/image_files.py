@@ -13,8 +13,6 @@ import data_bounds as bounds
 import data_images as images
 import data_rows as rows
 
-_BEGINNINGS = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*")
-
 
 def main(*names: str) -> None:
     """Print the images; what cannot be read has none."""
@@ -29,15 +27,8 @@ def main(*names: str) -> None:
                     for source in named if isinstance(named, list) else ():
                         if isinstance(source, str) and source.startswith("/") and source not in seen:
                             seen.add(source)
-                            if _begins_as_image(source):
+                            if images.begins_as_image(source):
                                 sys.stdout.write(json.dumps(source) + "\n")
-
-
-def _begins_as_image(path: str) -> bool:
-    with suppress(OSError, ValueError, rows.UnreadableError), rows.open_regular_file(path) as file:
-        begin = file.read(12)
-        return begin.startswith(_BEGINNINGS) or (begin.startswith(b"RIFF") and begin.endswith(b"WEBP"))
-    return False
 
 
 if __name__ == "__main__":
