@@ -176,6 +176,7 @@ def test_data_with_images_is_read_again_once_one_of_them_changes(image_reader, t
     (tmp_path / "a.png").unlink()
     assert [(read_data_report(tool, question).usable, starts()) for _ in range(2)] == [(1, 4)] * 2
     (tmp_path / "a.png").write_bytes(b"a new one")
+    os.utime(tmp_path / "a.png", (time.time() + 600,) * 2)
     assert [(read_data_report(tool, question).usable, starts()) for _ in range(2)] == [(2, 5), (2, 6)], "just written"
 
 
