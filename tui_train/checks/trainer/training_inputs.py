@@ -142,8 +142,8 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
             host = visible(facts.other_machine)
             where = f" on {host}" if host else ""
             near = facts.similar_paths.get(path, "")
-            folder, _, name = near.rpartition("/")
-            is_beside = bool(name) and folder == path.rpartition("/")[0]
+            near_folder, _, name = near.rpartition("/")
+            is_beside = bool(name) and near_folder == path.rpartition("/")[0]
             but = f", but {visible(name) if is_beside else display_path(near)} does" if near else ""
             message = f"{fields.get_field(key).label.lower()}: {visible(path)} {what}{where}{but}"
             remedy = f"Name a {kind} that exists and that you may read ({key})."
