@@ -71,7 +71,7 @@ RECIPE_ROWS = (
         kind="integer",
         minimum=1,
         maximum=16_777_216,
-        help="Samples per optimizer step, over all GPUs: micro batch x gradient accumulation x processes.",
+        help="Samples per optimizer step: micro batch x gradient accumulation x processes.",
         optional=True,
     ),
     Field(
@@ -103,7 +103,7 @@ RECIPE_ROWS = (
         label="Precision",
         kind="choice",
         options=("fp32", "bf16", "fp16"),
-        help="bf16 needs RTX 30, A100 or newer (compute capability 8.0); fp16 needs a GPU; fp32 works everywhere.",
+        help="bf16 needs RTX 30, A100 or newer GPUs; fp16 needs a GPU.",
         optional=True,
     ),
     Field(
@@ -121,7 +121,7 @@ RECIPE_ROWS = (
         kind="integer",
         minimum=1,
         maximum=1_000_000_000,
-        help="Number of optimizer steps. If set, it ends the training instead of Epochs.",
+        help="Number of optimizer steps. If set, Epochs is not used.",
         optional=True,
     ),
     Field(
@@ -138,7 +138,7 @@ RECIPE_ROWS = (
         label="LR schedule",
         kind="choice",
         options=("linear", "cosine", "constant", "constant_with_warmup"),
-        help="How the learning rate goes on after the warmup: linear or cosine decay to 0, or constant.",
+        help="Learning rate after the warmup: linear or cosine decay to 0, or constant.",
         optional=True,
     ),
     Field(
@@ -193,7 +193,7 @@ RECIPE_ROWS = (
         kind="integer",
         minimum=1,
         maximum=1_000_000_000,
-        help="Steps between checkpoints. A run resumes from the newest one.",
+        help="Steps between checkpoints. A run that was stopped or failed resumes from the newest one.",
         optional=True,
     ),
     Field(
@@ -221,14 +221,14 @@ LADDER_ROWS = (
         key="ladder.rungs",
         label="After out of memory",
         kind="names",
-        help="Changes with which the run restarts, in this order, after a GPU runs out of memory.",
+        help="Changes tried in this order after a GPU runs out of memory.",
         empty="nothing: the run fails",
     ),
     Field(
         key="ladder.consent",
         label="Consent",
         kind="names",
-        help="Fallbacks that may be used without asking, although they change the result.",
+        help="Fallbacks allowed although they change the result.",
         empty="none",
     ),
 )
