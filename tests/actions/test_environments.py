@@ -154,6 +154,18 @@ def pip_set(monkeypatch, tmp_path):
     return write
 
 
+def test_uv_brings_the_python_that_is_not_here(monkeypatch):
+    monkeypatch.setattr(making, "supports_python", lambda *_: False)
+    monkeypatch.setattr(making, "find_uv", lambda: "/x/uv")
+    hf = environments.find_package_set("hf")
+    assert making.find_supported_python(hf) == "3.12"
+    plan = making.plan_install(hf, Path("/made"), "3.12", TorchBuild("", "", ""), "/x/uv")
+    assert plan.commands[0][-3:] == ("--python", "3.12", "/made")
+    monkeypatch.setattr(making, "find_uv", lambda: "")
+    with pytest.raises(Unavailable, match=r"3\.10 to 3\.13"):
+        making.find_supported_python(hf)
+
+
 def test_uv_is_given_what_pip_is_set_to(pip_set, monkeypatch):
     lines = "index-url = https://old/simple\nextra-index-url = https://a/s\n https://b/s\nno-index = no\n"
     settings = pip_set(

@@ -75,7 +75,8 @@ class InstallPlan(Struct, frozen=True, kw_only=True):
 def plan_install(package_set: PackageSet, path: Path, python: str, wheel: TorchBuild, uv: str) -> InstallPlan:
     """Return the plan by which a set is installed here at `path` with uv, or with pip if `uv` is empty."""
     commands = install_commands(package_set, path, python, wheel, uv, str(package_set.requirements_file))
-    variables = pip_settings.uv_variables(pip_settings.read_pip_settings(python)) if uv else {}
+    asked = python if os.sep in python else "python3"
+    variables = pip_settings.uv_variables(pip_settings.read_pip_settings(asked)) if uv else {}
     return InstallPlan(package_set=package_set, path=path, commands=commands, variables=variables, cuda=wheel.cuda)
 
 
@@ -102,12 +103,17 @@ def find_uv() -> str:
 
 
 def find_supported_python(package_set: PackageSet) -> str:
-    """Return a Python that the set supports: this one, or one on PATH; Unavailable if there is none."""
+    """Return a Python that the set supports: this one, one on PATH, or the version of one that uv brings.
+
+    Unavailable if there is none.
+    """
     names = [sys.executable, *(f"python3.{minor}" for minor in range(package_set.newest, package_set.oldest - 1, -1))]
     for name in names:
         if supports_python(package_set, name):
             return find_on_path(name) or name
-    remedy = f"Install Python 3.{package_set.newest}, or give one: --python /path/to/python3"
+    if find_uv():
+        return f"3.{package_set.newest - 1}"
+    remedy = f"Install Python 3.{package_set.newest}, or uv, which brings one, or give one: --python /path/to/python3"
     raise Unavailable(
         f"{package_set.name} needs Python 3.{package_set.oldest} to 3.{package_set.newest}, and none was found", remedy
     )

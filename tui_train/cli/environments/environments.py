@@ -75,16 +75,15 @@ def confirm_and_create_environment(name: str, path: Path | None, python: str, to
     package_set = environments.find_package_set(name)
     place = expand_home(str(path)).absolute() if path else environments_folder() / name
     making.refuse_existing_environment(place)
-    chosen = fields.absolute_field_path(
-        fields.get_field("trainer.python"), python, Path.cwd()
-    ) or making.find_supported_python(package_set)
-    if not making.supports_python(package_set, chosen):
+    chosen = fields.absolute_field_path(fields.get_field("trainer.python"), python, Path.cwd())
+    if chosen and not making.supports_python(package_set, chosen):
         message = (
             f"{visible(chosen)} is not a Python 3.{package_set.oldest} to 3.{package_set.newest}, which {name} needs"
         )
         raise Unavailable(message, "Name another one: --python /path/to/python3")
     machine = probe.probe_machine()
     torch_build = making.choose_torch_build(machine, torch_index)
+    chosen = chosen or making.find_supported_python(package_set)
     plan = making.plan_install(package_set, place, chosen, torch_build, making.find_uv())
     _print_install_plan(plan, torch_build, str(place))
     answers.announce_changes(writes=(str(place),))
