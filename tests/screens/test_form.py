@@ -7,6 +7,7 @@ from pilot import screen_text, until_true
 from support import sample
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
+from textual.events import Paste
 from tui_train.screens.messages import ValueChosen
 from tui_train.screens.themes import THEME_NAMES, register_themes
 from tui_train.screens.widgets.form.form import Form
@@ -138,6 +139,19 @@ async def test_typing_replaces_a_number_and_adds_at_its_end_and_to_a_value_from_
         app.form.show(groups(script="--bs="))
         await pilot.press("4")
         assert app.values["script"].endswith("--bs=4")
+
+
+async def test_typing_and_pasting_replace_a_text_which_an_arrow_key_keeps(app):
+    async with app.run_test(size=(80, 20)) as pilot:
+        app.form.show(groups(script="/old.py"))
+        await pilot.press("down", "down", "/", "n")
+        assert app.values["script"] == "/n"
+        await pilot.press("up", "down", "right", "x")
+        assert app.values["script"] == "/nx"
+        await pilot.press("up", "down")
+        app.form.entry.post_message(Paste("/pasted.py"))
+        await pilot.pause()
+        assert app.values["script"] == "/pasted.py"
 
 
 async def test_a_choice_is_cycled_past_what_cannot_work(app):

@@ -245,6 +245,18 @@ async def test_the_cursor_goes_to_the_first_run_of_another_program_and_stays_in_
         assert cursor(pilot) == "finetune"
 
 
+async def test_the_cursor_goes_to_the_run_that_was_opened_last(run_of):
+    older, newer = run_of("older"), run_of("newer")
+    async with open_wizard(run=older) as pilot:
+        await press_keys("escape")(pilot)
+        await wait_for_text(pilot, "2 runs")
+        assert cursor(pilot) == f"run:{older.path}"
+        await press_keys("ctrl+p", *"newer", "enter")(pilot)
+        await wait_for_text(pilot, "● 5 Run")
+        await press_keys("escape")(pilot)
+        assert cursor(pilot) == f"run:{newer.path}"
+
+
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
     path = tmp_path / "my chats.jsonl"
@@ -774,7 +786,7 @@ async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of):
         await press_keys("e", "escape")(pilot)
         await wait_for_text(pilot, "● 2 Backend")
         app.screen.form.go_to_row("trainer.arguments")
-        await press_keys("space", "4", "2", "escape", "escape")(pilot)
+        await press_keys("end", "space", "4", "2", "escape", "escape")(pilot)
         await wait_for_text(pilot, "kept as the draft")
         await wait_for_text(pilot, "Continue the draft")
         await press_keys("end", "up", "enter")(pilot)

@@ -35,7 +35,7 @@ _PATH_KINDS = frozenset({"path", "paths", "model"})
 
 
 class Form(Widget, can_focus=True):
-    """Rows in groups: up and down move, left and right change a choice, Space opens it, typing replaces a number."""
+    """Rows in groups: up and down move, left and right change a choice, Space opens it, typing replaces a value."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", show=False),
@@ -226,8 +226,7 @@ class Form(Widget, can_focus=True):
             self._align_entry()
             if mine:
                 entry.focus(scroll_visible=False)
-                if row.is_number:
-                    entry.select_all()
+                entry.select_all()
         else:
             if mine:
                 self.focus(scroll_visible=False)
