@@ -118,7 +118,7 @@ QUERY_BY_FACTS_PART: dict[str, Callable[[Profile], Any]] = {
 FACTS_PARTS_NOT_AWAITED = frozenset({"data", "training_hosts"})
 # Of these each answer is about something else, and none of them is forgotten.
 _PARTS_MERGED_BY_KEY = frozenset({"hub_models", "help", "recipes", "data"})
-_MERGED_PATH_FACTS = ("paths", "unwritable", "free", "documents", "models", "sources", "checkpoints")
+_MERGED_PATH_FACTS = ("paths", "similar_paths", "unwritable", "free", "documents", "models", "sources", "checkpoints")
 _PATH_FACTS_READ_WHOLE = ("presets", "wandb_key", "accelerate_config", "temporary_folder")
 
 

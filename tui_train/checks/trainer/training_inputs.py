@@ -141,7 +141,7 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
             what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
             host = visible(facts.other_machine)
             where = f" on {host}" if host else ""
-            near = facts.similar_paths.get(path, "")
+            near = facts.similar_paths.get(path, "") if state == "missing" else ""
             near_folder, _, name = near.rpartition("/")
             is_beside = bool(name) and near_folder == path.rpartition("/")[0]
             but = f", but {visible(name) if is_beside else display_path(near)} does" if near else ""
