@@ -163,12 +163,17 @@ async def test_a_path_is_called_wrong_after_a_pause(machine, monkeypatch):
 async def test_a_missing_path_is_told_with_the_name_that_is_like_it_and_f2_takes_that(machine, tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("print(1)\n")
     monkeypatch.chdir(tmp_path)
+
+    def said(pilot: Any) -> str:
+        return " ".join(screen_text(pilot).split())
+
     async with open_wizard(PRETRAIN_KEY, "enter", "right", "down", *"trian.py", "down", "up") as pilot:
-        await wait_for_text(pilot, "✗ does not exist, but train.py does", "F2 use train.py")
+        await wait_for_text(pilot, "F2 Use train.py")
+        assert "does not exist, but train.py does." in said(pilot)
         await press_keys("f2")(pilot)
         assert pilot.app.profile.trainer.script == str(tmp_path / "train.py")
         await press_keys("down", "up", *"sub/x.py", "down", "up")(pilot)
-        await wait_for_text(pilot, "sub/x.py does not exist, but")
+        await until_true(pilot, lambda: "sub/x.py does not exist, but" in said(pilot))
 
 
 async def test_values_that_do_not_reach_a_script_are_folded_away(machine, tmp_path):
