@@ -1,5 +1,6 @@
 """Home: how a training begins there, what it lists and in which order, what is found by typing, and what keys do."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +40,7 @@ from tui_train.screens.home.home_rows import home_rows
 from tui_train.screens.home.home_state import HomeState
 from tui_train.screens.home.screen import HomeScreen
 from tui_train.screens.home.start_options import START_OPTIONS
+from tui_train.screens.messages import OpenRun
 from tui_train.screens.widgets import cursor_list
 from tui_train.screens.widgets.cursor_list import CursorList, ListRow, ListState
 from tui_train.screens.widgets.dialogs import ChoiceDialog, TextDialog
@@ -245,13 +247,15 @@ async def test_the_cursor_goes_to_the_first_run_of_another_program_and_stays_in_
         assert cursor(pilot) == "finetune"
 
 
-async def test_the_cursor_goes_to_the_run_that_was_opened_last(run_of):
-    older, newer = run_of("older"), run_of("newer")
+async def test_the_cursor_goes_to_the_run_that_was_opened_last(tmp_path):
+    older = finished_run(tmp_path)
+    newer = RunFolder(older.path.with_name("20260102-120000-newer"))
+    shutil.copytree(older.path, newer.path)
     async with open_wizard(run=older) as pilot:
         await press_keys("escape")(pilot)
         await wait_for_text(pilot, "2 runs")
         assert cursor(pilot) == f"run:{older.path}"
-        await press_keys("ctrl+p", *"newer", "enter")(pilot)
+        pilot.app.post_message(OpenRun(newer))
         await wait_for_text(pilot, "● 5 Run")
         await press_keys("escape")(pilot)
         assert cursor(pilot) == f"run:{newer.path}"
@@ -316,8 +320,10 @@ async def test_a_pasted_path_that_is_missing_is_refused_at_once_with_what_is_nea
     async with open_wizard(size=(120, 40)) as pilot:
         for pasted, there in near.items():
             await paste(pilot, pasted)
-            await wait_for_text(pilot, f"✗ There is no file or folder {pasted}, but there is")
-            assert f"{there}. Check" in " ".join(screen_text(pilot).split())
+            await wait_for_text(pilot, "Check the path")
+            refused = str(pilot.app.screen.query_one("#refused").render())
+            assert refused.startswith(f"✗ There is no file or folder {pasted}, but there is ")
+            assert f"{there}. Check" in refused
             await press_keys("escape")(pilot)
         await paste(pilot, "python trian.py")
         await wait_for_text(pilot, "not there, but")
