@@ -100,7 +100,9 @@ def _use_similar_path_change(profile: Profile, key: str, path: str, similar_path
     if not similar_path or similar_path.endswith("/"):
         return None
     value = fields.get_value(profile, key)
-    new = tuple(similar_path if each == path else each for each in value) if isinstance(value, tuple) else similar_path
+    new: fields.FieldValue = similar_path
+    if isinstance(value, tuple):
+        new = tuple(similar_path if each == path else each for each in value)
     return Change(f"use {visible(similar_path.rpartition('/')[2])}", "it exists", ((key, new),))
 
 
