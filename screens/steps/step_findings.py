@@ -159,6 +159,8 @@ class FindingsScreen(WizardScreen):
                 words = "show the installation"
         said = {"f2": visible(words[:1].upper() + words[1:])}
         form = self.form
+        if form.entry.has_focus:
+            return {**said, "left": "Edit" if form.entry.is_all_selected else ""}
         return {**said, "space": "Close"} if form.holds_focus and form.cursor in form.state.unfolded else said
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

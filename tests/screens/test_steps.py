@@ -168,7 +168,7 @@ async def test_a_missing_path_is_told_with_the_name_that_is_like_it_and_f2_takes
         return " ".join(screen_text(pilot).split())
 
     async with open_wizard(PRETRAIN_KEY, "enter", "right", "down", *"trian.py", "down", "up") as pilot:
-        await wait_for_text(pilot, "F2 Use train.py")
+        await wait_for_text(pilot, "F2 Use train.py", "←→ Edit")
         assert "does not exist, but train.py does." in said(pilot)
         await press_keys("f2")(pilot)
         assert pilot.app.profile.trainer.script == str(tmp_path / "train.py")

@@ -42,6 +42,7 @@ class Entry(Input):
         Binding("enter", "screen.next", "Next", key_display="Enter"),
         Binding("tab", "complete", show=False),
         Binding("f3", "list_names", show=False),
+        Binding("left", "cursor_left", "Edit", key_display="←→"),
     ]
 
     def __init__(self) -> None:
@@ -52,6 +53,18 @@ class Entry(Input):
         self.add_class("-textual-compact", update=False)
         self.is_number = False
         self._completion: SuggestionReady | None = None
+        self._was_all_selected = False
+
+    @property
+    def is_all_selected(self) -> bool:
+        """True where typing replaces all, until an arrow key keeps it."""
+        return bool(self.value) and self.selected_text == self.value
+
+    def watch_selection(self) -> None:
+        """Tell the key bar where that changes."""
+        if self._was_all_selected != self.is_all_selected and self.is_attached:
+            self._was_all_selected = self.is_all_selected
+            self.screen.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Tab completes, or lists what a path may mean, only where there is something to complete; else it goes on."""
