@@ -19,8 +19,10 @@ def help_lines(text: str, fields: Iterable[tuple[str, str, str]], width: int) ->
     """Return a help text, its first line as a title, and fields: each a label, a key and what it is for."""
     title, _, rest = text.partition("\n")
     lines = [heading(title, "", width), Content()]
+    keys = (row[1] for row in map(_KEY_ROW_PATTERN.fullmatch, rest.split("\n")) if row)
+    column = min(_MAX_KEY_WIDTH, max(map(len, keys), default=0)) + 2  # the same in all tables
     for block in re.split(r"\n{2,}", rest.strip("\n")):
-        lines += [*_block_lines(block.split("\n"), width), Content()]
+        lines += [*_block_lines(block.split("\n"), column, width), Content()]
     for label, key, words in fields:
         lines += [styled((label, "b"), (f"  {key}", MUTED))]
         lines += [styled("  ", line) for line in _wrap_words(words, width - 2)]
@@ -29,7 +31,7 @@ def help_lines(text: str, fields: Iterable[tuple[str, str, str]], width: int) ->
     return lines
 
 
-def _block_lines(lines: Sequence[str], width: int) -> Iterator[Content]:
+def _block_lines(lines: Sequence[str], column: int, width: int) -> Iterator[Content]:
     """Yield one block: a heading, or sentences, and rows of a table."""
     first, *rest = lines
     short = len(first) < _MAX_KEY_WIDTH and not first.endswith(_SENTENCE_ENDS) and not _KEY_ROW_PATTERN.fullmatch(first)
@@ -47,19 +49,18 @@ def _block_lines(lines: Sequence[str], width: int) -> Iterator[Content]:
             words = ""
             rows.append([row[1], row[2]])
         else:
-            yield from _table_lines(rows, width)
+            yield from _table_lines(rows, column, width)
             rows = []
             if words.endswith(_SENTENCE_ENDS):
                 yield from _wrap_words(words, width)
                 words = ""
             words = f"{words} {line.strip()}".strip()
     yield from _wrap_words(words, width)
-    yield from _table_lines(rows, width)
+    yield from _table_lines(rows, column, width)
 
 
-def _table_lines(rows: Sequence[Sequence[str]], width: int) -> Iterator[Content]:
-    """Yield rows, keys in one column and what they do in another, under each other where it is narrow."""
-    column = min(_MAX_KEY_WIDTH, max((len(key) for key, _ in rows), default=0)) + 2
+def _table_lines(rows: Sequence[Sequence[str]], column: int, width: int) -> Iterator[Content]:
+    """Yield rows, keys in a column and what they do in another, under each other where it is narrow."""
     for key, words in rows:
         if width - column < _MIN_TEXT_WIDTH or len(key) + 2 > column:
             yield styled((key, KEY_STYLE))

@@ -263,7 +263,7 @@ def _waiting_run_lines(
             (styled((note, MUTED)), 0),
             (digest.state, -_ETA_WIDTH),
         ),
-        columns(width, (_devices_cell(digest), name), (styled((why, MUTED)), 0)),
+        columns(width, (_devices_cell(digest), name), (why, 0)),
     )
 
 

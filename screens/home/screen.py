@@ -171,6 +171,11 @@ on each panel and group, which goes there, q quit."""
         self.set_interval(_REFRESH_SECONDS, self.refresh_list)
         self.set_interval(_HOST_QUERY_PERIOD_SECONDS, self._update_remote_runs_if_any)
 
+    def on_resize(self) -> None:
+        """Show the pane in a terminal that was made wide enough for it."""
+        if not self._awaits_first_picture:
+            self.call_after_refresh(self._show_hint_and_details)
+
     def on_screen_resume(self) -> None:
         """Read again when the screen is shown again."""
         self.watch_facts()

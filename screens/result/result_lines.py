@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
 from textual.content import Content
 
 from tui_train.actions.merge import MergeResult
@@ -36,7 +37,10 @@ _MAX_SAVED_FILES_SHOWN = 3
 
 def result_lines(result: RunResult, width: int) -> list[Content]:
     """Return what is known of a result; long paths and commands take the lines that they need."""
-    lines = [heading("Result", visible(result.weights_text) or _other_result_text(result), width)]
+    # Of a folder the name: the command to serve it has all of its path.
+    base = Path(result.base).name if Path(result.base).is_absolute() else result.base
+    made = visible(replace(result, base=base).weights_text) or _other_result_text(result)
+    lines = [heading("Result", made, width)]
     lines += _written_lines(result, width)
     for label, last, best in (
         ("Loss", result.loss, result.loss_best),

@@ -6,6 +6,7 @@ from textual.message import Message
 
 from tui_train.base.text import typeset_ascii, visible
 from tui_train.diagnose import Diagnosis
+from tui_train.diagnose.types import failure_heading
 
 from ..screen_words import words_on_screen
 from ..widgets.lines import Lines
@@ -66,13 +67,13 @@ class FailurePanel(Lines):
 
 
 def split_first_clause(cause: str, max_cells: int) -> tuple[str, str]:
-    """Return a cause as its first clause, where that fits into so many cells, and what follows it."""
+    """Return a cause as its first clause, empty where that does not fit into so many cells, and what follows it."""
     text = visible(cause)
     ends = [at for at in (text.find(": "), text.find(". "), text.find("; ")) if at > 0]
     end = min(ends, default=len(text.rstrip(".")))
     first, rest = text[:end], text[end:].lstrip(":.; ")
     if len(first) > max_cells:
-        return "It failed", text
+        return "", text
     return first, rest[:1].upper() + rest[1:]
 
 
@@ -83,7 +84,8 @@ def _failure_lines(
     room = width - 2  # the edge, and the last column
     rank = f" on rank {diagnosis.rank}" if diagnosis.rank is not None else ""
     first, rest = split_first_clause(diagnosis.cause, room - len(rank) - 5)
-    head = fit(styled((f"{FAILED_MARK[0]} {first}{rank}", "b $error")), room - 2)
+    title = first or failure_heading(diagnosis.failure)
+    head = fit(styled((f"{FAILED_MARK[0]} {title[:1].upper()}{title[1:]}{rank}", "b $error")), room - 2)
     lines = [styled(head, " ", ("─" * max(0, room - head.cell_length - 1), RULE_STYLE))]
     lines += _wrap_text(rest, room, most_cause) if rest else []
     if diagnosis.position_text and with_line:

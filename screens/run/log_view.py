@@ -253,10 +253,11 @@ class LogView(Widget, can_focus=True):
         strips = [row.strip for row in self._rows]
         strips += [Strip([])] * (height - len(strips))
         first, last = self._scroll_bar_thumb_rows(height)
+        line = "│" if len(self._rows) == height else " "
         drawn = [
             Strip.join([
                 strip.apply_style(self.rich_style).adjust_cell_length(width - 1, self.rich_style),
-                Strip([Segment("█" if first <= y <= last else "│", self.rich_style + _SCROLL_BAR_STYLE)]),
+                Strip([Segment("█" if first <= y <= last else line, self.rich_style + _SCROLL_BAR_STYLE)]),
             ])
             for y, strip in enumerate(strips)
         ]  # fmt: skip
@@ -267,8 +268,8 @@ class LogView(Widget, can_focus=True):
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def _scroll_bar_thumb_rows(self, height: int) -> tuple[int, int]:
-        """Return the first and the last row of the scroll bar's thumb, by bytes; an empty log has none."""
-        if not self._bytes:
+        """Return the first and the last row of the scroll bar's thumb, by bytes; a log all in sight has none."""
+        if not self._bytes or len(self._rows) < height:
             return (height, height)
         first = min(height - 1, self.top_offset * height // self._bytes)
         last = height - 1 if self.following else max(first, min(height - 1, self.bottom_offset * height // self._bytes))

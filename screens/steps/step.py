@@ -8,6 +8,8 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
+from textual.events import Resize
+from textual.geometry import Size
 from textual.widget import Widget
 
 from tui_train.base.text import as_sentence, visible
@@ -61,6 +63,7 @@ class StepScreen(FindingsScreen):
     def __init__(self) -> None:
         super().__init__()
         self._is_stale = False
+        self._size_before = Size()
         self._invalid_field_shown = ""  # the row whose text could not be read when the rest was shown
         self._held_key = ""  # the row that keeps Enter from going on, while the cursor is in it
 
@@ -133,6 +136,13 @@ class StepScreen(FindingsScreen):
         self._is_stale = bool(steps) and steps[-1] is not self
         if not self._is_stale:
             self.update()
+
+    @on(Resize)
+    def _update_for_other_size(self, event: Resize) -> None:
+        """Show what has room in a terminal of another size."""
+        before, self._size_before = self._size_before, event.size
+        if before and before != event.size:
+            self.call_after_refresh(self._update_if_shown)
 
     def update(self) -> None:
         """Show the profile and the facts as they are now."""

@@ -16,6 +16,7 @@ from tui_train.profile.types import Profile
 from ..base import WizardScreen
 from ..install.installation import Installation
 from ..messages import ApplyFix, ChangeUndone
+from ..widgets.findings_pane import FindingsPane
 from ..widgets.form.form import Form
 from ..widgets.hint import Hint
 from ..widgets.multi_select import MultiSelect
@@ -103,7 +104,7 @@ class FindingsScreen(WizardScreen):
             self._findings_shown, self._row_when_shown = known, here
         mine = next((finding for finding in found if in_form and finding.form_row_key == here), None)
         first = next(iter(_findings_without_argument_notes(found)), None)
-        if finding := mine or (first if here == self._row_when_shown else None):
+        if finding := mine or (first if here == self._row_when_shown and not self._stand_findings_beside else None):
             mark = ("✗", "$error") if finding.forbids_plan else ("!", "$warning")
             fix = (
                 styled("  ", ("F2", KEY_STYLE), f": {visible(finding.fix.title)}.")
@@ -115,6 +116,11 @@ class FindingsScreen(WizardScreen):
             )
             return
         self.query_one(Hint).show_text(Content(visible(words)))
+
+    @property
+    def _stand_findings_beside(self) -> bool:
+        """True where the findings stand beside the form, in sight."""
+        return self.has_class("-tall") and any(pane.has_room for pane in self.query(FindingsPane))
 
     @property
     def is_installing(self) -> bool:

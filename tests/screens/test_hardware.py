@@ -56,7 +56,7 @@ async def test_a_card_that_a_run_has_taken_is_shown_and_can_be_waited_for_or_lef
     async with open_wizard(PRETRAIN_KEY, size=(120, 40)) as pilot:
         shown = screen_text(pilot)
         assert "use, busy" in shown
-        assert shown.count("mine (") == 4, "the row, the panel beside it, the finding and the hint"
+        assert shown.count("mine (") == 3, "the row, the panel beside it and the finding"
         assert "next (" in shown
         await press_keys("enter", "enter", "enter")(pilot)
         assert "w when its GPUs are free" in screen_text(pilot)

@@ -356,6 +356,13 @@ async def test_a_pasted_command_is_taken_only_after_its_table(tmp_path, monkeypa
         assert "s on Preview saves it" in notice.message
 
 
+async def test_a_terminal_that_is_made_wide_shows_the_pane(machine):
+    async with open_wizard() as pilot:
+        assert "a folder with weights" not in screen_text(pilot)
+        await pilot.resize_terminal(120, 40)
+        await wait_for_text(pilot, "a folder with weights")
+
+
 async def test_a_typed_command_and_the_path_of_a_script_open_the_same(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.sbatch").write_text("#SBATCH -p gpu\nsrun python train.py\n")

@@ -31,9 +31,9 @@ def _plan_texts(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if isinstance(attempts, list) and attempts and isinstance(attempts[0], dict):
         yield "Batch", typeset_ascii(_text(attempts[0].get("batch")))
         yield "Fallbacks", f"{len(attempts) - 1}, after out of memory" if len(attempts) > 1 else ""
-    if isinstance(numbers, list):
-        yield "Recipe", visible(", ".join(map(_text, numbers)))
-    if isinstance(steps, int) and steps > 0:
+    recipe = visible(", ".join(map(_text, numbers))) if isinstance(numbers, list) else ""
+    yield "Recipe", recipe
+    if isinstance(steps, int) and steps > 0 and f"{grouped_digits(steps)} steps" not in recipe:
         yield "Steps", grouped_digits(steps)
     yield "Output", display_path(_text(plan.get("output")))
 
