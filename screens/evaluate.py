@@ -157,9 +157,16 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
         elif isinstance(error, NoHeldOutRows):
             remedy = words_on_screen("Press d and name a file with other rows. " + _KEEP_ROWS_TEXT)
         title, words = self._title, f" {visible(as_sentence(error.message))}. {visible(remedy)}"
-        self.query_one("#result", Lines).show(
-            lambda width: [heading("Evaluate", title, width), *styled(FAILED_MARK, words).wrap(max(1, width))]
-        )
+
+        def lines(width: int) -> list[Content]:
+            shown = [heading("Evaluate", title, width), *styled(FAILED_MARK, words).wrap(max(1, width))]
+            shown += [Content(), heading("Ways to score", "s chooses one", width)]
+            for way in _WORDS_BY_SCORING.values():
+                label, _, about = way.partition(": ")
+                shown += labelled_lines(label, about, width, _LABEL_WIDTH)
+            return shown
+
+        self.query_one("#result", Lines).show(lines)
         self.query_one(Hint).show_text(Content("d: score the rows of another file. s: another way to score."))
         self.refresh_bindings()
 
