@@ -16,7 +16,7 @@ from tui_train.actions.command_import.table import Import
 from tui_train.base.text import quantity, visible
 from tui_train.views.import_rows import displayed_import_rows
 
-from ..widgets.dialogs import keys_with_words_line, question_lines
+from ..widgets.dialogs import keys_with_words_line
 from ..widgets.file_viewer import ScrollingPage
 from ..widgets.lines import Lines
 from ..widgets.text_layout import MUTED, columns, styled
@@ -41,7 +41,7 @@ class ImportDialog(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """Put the table between the question and its keys."""
         with Vertical(classes="dialog wide"):
-            yield Static(question_lines(self._question()))
+            yield Static(self._question(), markup=False, classes="question")
             with ScrollingPage(id="import"):
                 yield Lines()
             yield Static(keys_with_words_line(("Enter", "Take it"), ("↑↓", "Scroll"), ("Esc", "Leave")))

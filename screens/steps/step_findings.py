@@ -104,7 +104,8 @@ class FindingsScreen(WizardScreen):
             self._findings_shown, self._row_when_shown = known, here
         mine = next((finding for finding in found if in_form and finding.form_row_key == here), None)
         first = next(iter(_findings_without_argument_notes(found)), None)
-        if finding := mine or (first if here == self._row_when_shown and not self._stand_findings_beside else None):
+        is_told_beside = first is not None and not first.forbids_plan and self._stand_findings_beside
+        if finding := mine or (first if here == self._row_when_shown and not is_told_beside else None):
             mark = ("✗", "$error") if finding.forbids_plan else ("!", "$warning")
             fix = (
                 styled("  ", ("F2", KEY_STYLE), f": {visible(finding.fix.title)}.")

@@ -28,10 +28,10 @@ def keys_with_words_line(*keys_and_words: tuple[str, str]) -> Content:
     return Content("   ").join([styled((key, KEY_STYLE), f" {words}") for key, words in keys_and_words])
 
 
-def question_lines(question: str) -> Content:
-    """Return a question in bold, and below it plain what is said of it."""
+def _question_lines(question: str) -> Content:
+    """Return a question, which is bold, and below it plain what is said of it."""
     first, *rest = question.split("\n", 1)
-    return styled((first, "b"), *(f"\n{words}" for words in rest))
+    return styled(first, *((f"\n{words}", "not bold") for words in rest))
 
 
 class ChoiceDialog(ModalScreen[str]):
@@ -48,7 +48,7 @@ class ChoiceDialog(ModalScreen[str]):
     def compose(self) -> ComposeResult:
         """Put the answers under the question."""
         with Vertical(classes="dialog"):
-            yield Static(question_lines(self.question), classes="question")
+            yield Static(_question_lines(self.question), classes="question")
             yield OptionList(*(Option(words, id=name) for name, words in self.answers.items()), markup=False)
             yield Static(keys_with_words_line(("↑↓", "Choose"), ("Enter", "OK"), ("Esc", "Cancel")))
 
@@ -56,7 +56,7 @@ class ChoiceDialog(ModalScreen[str]):
         """Show another question, while it is open."""
         self.question = question
         for shown in self.query(".question").results(Static):
-            shown.update(question_lines(question))
+            shown.update(_question_lines(question))
 
     def show_words(self, answer: str, words: str | Content) -> None:
         """Show other words for an answer, while the question is open."""
@@ -111,7 +111,7 @@ class TextDialog(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """Put an input under the question."""
         with Vertical(classes="dialog"):
-            yield Static(question_lines(self.question), classes="question")
+            yield Static(_question_lines(self.question), classes="question")
             suggester = PathSuggester(list_folder_names=self.list_folder_names) if self.list_folder_names else None
             yield _LineInput(visible(self.value), compact=True, suggester=suggester)
             yield Static(_refusal_line(self._refusal) if self._refusal else "", id="refused", markup=False)

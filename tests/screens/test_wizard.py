@@ -712,7 +712,7 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, mo
     async with open_wizard(PRETRAIN_KEY, "enter", size=(120, 50)) as pilot:
         pilot.app.edits.set_profile(profile(inside()))
         await pilot.pause()
-        assert "is not on this" not in screen_text(pilot)
+        assert "is not on this machine" not in screen_text(pilot)
         assert "images" in pilot.app.awaited_parts
         go.set()
         await wait_for_workers(pilot)
@@ -720,7 +720,7 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, mo
         assert pilot.app.facts.images == (NEMO,)
         pilot.app.edits.set_profile(profile(inside(image="another:1")))
         await wait_for_workers(pilot)
-        assert "the image another:1 is not on this" in screen_text(pilot), "beside the form"
+        assert "The image another:1 is not on this machine" in screen_text(pilot)
 
 
 @pytest.mark.whole
