@@ -359,7 +359,7 @@ def _ended_run_lines(
     name, steps = widths.name_width(width), widths.steps if width > _MAX_NARROW_WIDTH else 0
     room = width - name - _STATE_WIDTH - steps - _DATE_WIDTH - 1
     outcome = styled(visible(run_outcome_text(digest)))
-    note = _note_or_changes_text(digest, before, max(room // 2, room - outcome.cell_length - 2))
+    note = _note_or_changes_text(digest, before, room - outcome.cell_length - 2)
     outcome = _with_note(outcome, note, 2, room)
     cells = [
         (_name_cell(digest, is_marked, "", name), name),

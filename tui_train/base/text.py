@@ -33,7 +33,7 @@ _WORDS_CAPITALIZED_AS_FIRST = frozenset({
     "your",
 })  # fmt: skip
 _SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
-_SETTING_PATTERN = re.compile(r"([\w.+…-]+)=(.+)")
+_SETTING_PATTERN = re.compile(r"([\w.+-]+)=(.+)")
 _MIN_COLUMN_WIDTH = 4  # of a column that is cut
 
 

@@ -50,14 +50,20 @@ def changed_settings(text_before: str, text: str) -> tuple[str, ...]:
 
 
 def changed_settings_text(changed: tuple[str, ...], width: int) -> str:
-    """Return as many of some changes as have room, and how many more there are; the first is cut in its name."""
+    """Return as many of some changes as have room, and how many more there are; the first keeps its value or goes."""
     for count in range(len(changed), 0, -1):
         more = len(changed) - count
         text = ", ".join((*changed[:count], *((f"+{more}",) if more else ())))
         if len(text) <= width:
             return text
+    if not changed:
+        return ""
     rest = f", +{len(changed) - 1}" if changed[1:] else ""
-    return f"{truncated_text(changed[0], width - len(rest))}{rest}" if changed and width > len(rest) + 1 else ""
+    room, value = width - len(rest), changed[0].partition("=")[2]
+    if room < len(value):
+        return ""
+    # Less than a letter of the name says no more than its value alone.
+    return f"{truncated_text(changed[0], room) if room > len(value) + 2 else value}{rest}"
 
 
 def _named_values(settings_text: str) -> Iterator[tuple[str, str]]:
