@@ -67,7 +67,7 @@ def go_to_preview(terminal: Terminal) -> None:
     if runs_lead:
         terminal.press("\x1b[A", "▌+ Continue")
     terminal.press("\r", "● 1 Hardware")
-    terminal.wait_for_any("No GPU")
+    terminal.wait_for_any("No NVIDIA GPU")
     terminal.press("\r", "● 2 Backend")
     terminal.press("\r", "● 3 Recipe")
     terminal.press("\r", "● 4 Preview")

@@ -305,7 +305,7 @@ FAULTS = [
     error(FINE, tuned(format="messages", images=DataImages(rows=2, count=3, problem="no torchvision")),
         "trainer.python", "cannot be read as /m reads them: no torchvision"),
     error(FINE, tuned(format="messages", images=DataImages(rows=2, count=3, problem="no torchvision",
-        needs_torchvision=True)), "trainer.python", "cannot be read as /m reads them: no torchvision", fix=True),
+        needs_torchvision=True)), "trainer.python", "cannot be read as /m reads them: no torchvision"),
     error(FINE, tuned(format="messages", images=DataImages(rows=2, count=3, checked=False)), "trainer.python",
         "this Python has no Pillow"),
     error(FINE | {"finetune.packing": True}, tuned(format="messages", images=DataImages(rows=2, count=3)),

@@ -72,7 +72,7 @@ def test_config_json_alone_is_fetched_and_gives_the_estimate(hub, capsys):
     # It is known now, and the Hub is not asked again.
     facts_with_fetched_config(chosen, after, FactsSource())
     assert len(hub.asked) == 1
-    assert "nothing is fetched" in capsys.readouterr().err
+    assert "nothing to fetch" in capsys.readouterr().err
 
 
 def test_a_revision_is_fetched_beside_main(hub):

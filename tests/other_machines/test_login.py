@@ -125,7 +125,7 @@ def test_the_wizard_hands_the_terminal_to_ssh(box):
     terminal = Terminal()
     terminal.wait_for_any("See it work")
     terminal.press("\r", "● 1 Hardware")
-    terminal.wait_for_any("No GPU")
+    terminal.wait_for_any("No NVIDIA GPU")
     terminal.press("h", "Where does it train?")
     terminal.press("\x1b[B\r", "l Log in")
     assert "lab is not known" in terminal.text()

@@ -338,7 +338,7 @@ async def test_a_pasted_command_is_taken_only_after_its_table(tmp_path, monkeypa
         shown = screen_text(pilot)
         words = (
             "Make a profile of this command",
-            "1 entry is not",
+            "entry is not",
             "--nproc_per_node=2",
             "hardware.processes=2",
             "Esc Leave",
@@ -476,7 +476,7 @@ async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of, tmp_path)
         assert titles(pilot)[2:4] == ["Runs", "beta"]
         assert "\x1b" not in screen_text(pilot)
         await press_keys("escape", "slash", *"nowhere[")(pilot)
-        assert "Nothing matches" in screen_text(pilot)
+        assert "No run or profile matches" in screen_text(pilot)
         await press_keys("escape")(pilot)
         assert "[red]x[/]" in screen_text(pilot)
         await press_keys("slash", *"paper gam", "enter", "enter")(pilot)
@@ -740,7 +740,7 @@ async def test_the_footer_says_how_many_keys_it_leaves_out_and_the_palette_has_t
     async with open_wizard(size=size) as pilot:
         assert (", +" in screen_text(pilot).splitlines()[-1]) is left_out
         commands = [command.title.partition(" (")[0] for command in pilot.app.get_system_commands(pilot.app.screen)]
-        assert {"Note", "Rename", "Delete", "Help", "Look again at the machine and its Pythons", "Quit"} <= {*commands}
+        assert {"Note", "Rename", "Delete", "Help", "Look again at this machine and its Pythons", "Quit"} <= {*commands}
         assert commands.index("Note") < commands.index("Go to Recipe") < commands.index("Seed")
 
 

@@ -124,9 +124,9 @@ STEPS_OPTION = ScriptParameter(name="--steps", type="int", default="5")
     [
         ((STEPS_OPTION,), ("--steps", "30"), "30", "--steps"),
         ((STEPS_OPTION,), (), "5", "--steps, the script's default"),
-        ((STEPS_OPTION,), ("--steps={steps}",), "the script's own", ""),
+        ((STEPS_OPTION,), ("--steps={steps}",), "up to the script", ""),
         ((), ("--max_steps", "30"), "30", "--max_steps"),
-        ((), (), "the script's own", ""),
+        ((), (), "up to the script", ""),
     ],
 )
 def test_the_steps_that_a_script_takes_by_its_own_argument(parameters, arguments, value, note):

@@ -261,7 +261,7 @@ def test_a_name_in_doubt_is_offered_and_its_value_goes_through_the_recipe(tmp_pa
     chosen = script(tmp_path, TEXT, trainer__arguments=("d",))
     offered = {one.argument: one for one in seen(chosen) if one.level == "note" and one.argument}
     assert set(offered) == {"--eta", "--bs"}
-    assert offered["--eta"].change.title == "--eta is the learning rate"
+    assert offered["--eta"].change.title == "link --eta to the learning rate"
     passed = apply_change(offered["--eta"].change, chosen)
     assert passed.trainer.arguments == ("d", "--eta={learning_rate}")
     assert passed.recipe.learning_rate == 0.05

@@ -407,7 +407,7 @@ def test_too_many_rows_that_are_cut_are_refused_with_the_length_that_cuts_none()
 
     refused = cut(chosen)
     assert (refused.level, "400 rows (40.0 %)" in refused.message) == ("error", True)
-    assert "data.cut=0.4 allows it" in refused.remedy
+    assert "To cut them all the same: data.cut=0.4" in refused.remedy
     assert apply_change(refused.change, chosen).recipe.sequence_length == 8192
     assert cut(profile_with_value(chosen, "data.cut", 0.4)).level == "warning"
     # Where the model takes no more, only consent is left.

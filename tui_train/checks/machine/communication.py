@@ -59,7 +59,7 @@ def failed_communication_test(setup: Setup) -> Iterator[Finding]:
         remedy = "A second test worked: it fails now and then. Test again: tui-train doctor, or t on Backend."
     elif change:
         remedy = f"The test worked with {change.title}: {change.why}."
-    message = f"in the test at {at} the GPU processes could not talk to each other: {visible(made.result.cause)}"
+    message = f"in the test at {at} the processes did not reach each other: {visible(made.result.cause)}"
     yield warning("communication.backend", message, remedy, change=change)
 
 
