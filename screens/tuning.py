@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import msgspec
-from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.widgets import Static
+from textual.content import Content
 from textual.worker import get_current_worker
 
 from tui_train.actions.tune.search import MAX_TRIALS
@@ -29,8 +28,14 @@ from .base import WizardScreen
 from .messages import ApplyFix
 from .widgets.hint import Hint
 from .widgets.key_bar import KeyBar
+from .widgets.lines import Lines
 from .widgets.step_bar import StepBar
-from .widgets.text_layout import styled
+from .widgets.text_layout import MUTED, heading, labelled_lines, share_bar, styled
+
+_LABEL_WIDTH = 9
+_SPEED_BAR_WIDTH = 30
+_MIN_SPEED_BAR_WIDTH = 12
+_CELLS_BEFORE_SPEED_BAR = 2
 
 
 class TuningScreen(WizardScreen):
@@ -63,9 +68,9 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
     def compose(self) -> ComposeResult:
         """Compose the plan, the trials, their outcome and the keys."""
         yield StepBar(title="Recipe › Tune")
-        yield Static(id="asked", markup=False)
         with VerticalScroll(id="body", can_focus=False):
-            yield Static(id="trials", markup=False)
+            yield Lines(id="plan")
+            yield Lines(id="trials")
         yield Hint()
         yield KeyBar()
 
@@ -153,23 +158,28 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
             self._show_trials()
 
     def _show_trials(self) -> None:
-        setup, recipe = self._setup, self._setup.effective_profile.recipe
-        where = quantity(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
-        where += f" of {visible(setup.facts.host)}" if setup.facts.host else ""
-        seconds = f"{MAX_TRIAL_SECONDS:.0f} s"
-        asked = (
-            f"Up to {MAX_TRIALS} short trainings on {where}, at most {seconds} each, one after the other.\n"
-            f"They find the fastest micro batch that fits; the global batch stays {recipe.global_batch}."
-        )
-        asked += "\nbf16 is tried as well: it changes what is learned a little." if self._with_bf16 else ""
-        self.query_one("#asked", Static).update(asked)
+        self.query_one("#plan", Lines).show(self._plan_lines)
         now = self._state
-        rows = trial_rows(now) if now else []
-        self.query_one("#trials", Static).update(
-            Text(text_table([TRIAL_TABLE_HEADER, *rows]) if rows else "", no_wrap=True)
-        )
+        self.query_one("#trials", Lines).show(lambda width: _trial_lines(now, width) if now else ())
         self.query_one(Hint).show_text(styled((self._hint_text(), "b" if now and now.change else "")))
         self.refresh_bindings()
+
+    def _plan_lines(self, width: int) -> list[Content]:
+        """Return what the trials are: on what, for how long, what is tried and what stays."""
+        setup = self._setup
+        where = quantity(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
+        where += f" of {visible(setup.facts.host)}" if setup.facts.host else ""
+        rows = (
+            ("Trains", f"up to {MAX_TRIALS} short trainings on {where}, one after the other"),
+            ("Time", f"at most {MAX_TRIAL_SECONDS:.0f} s each"),
+            ("Tried", "the micro batch, with and without activation checkpointing"),
+            ("", "bf16 is tried as well: it changes what is learned a little." if self._with_bf16 else ""),
+            ("Stays", f"the global batch {setup.effective_profile.recipe.global_batch}"),
+        )
+        lines = [heading("Tune", "finds the fastest micro batch that fits", width)]
+        for label, words in rows:
+            lines += labelled_lines(label, words, width, _LABEL_WIDTH) if words else []
+        return lines
 
     def _hint_text(self) -> str:
         if self._trials_running and self._state is None:
@@ -182,3 +192,19 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
             return f"Enter starts the trials{', w once its GPUs are free' if self._can_wait_for_gpus else ''}."
         more = "Enter uses it." if self._state.change else "Enter goes back."
         return f"{typeset_ascii(result_sentence(self._state))}  {more}"
+
+
+def _trial_lines(state: TuningState, width: int) -> list[Content]:
+    """Return the trials as a table, the best in bold, with their speeds as bars where there is room."""
+    head, *rows = text_table([TRIAL_TABLE_HEADER, *trial_rows(state)]).splitlines()
+    best, table_width = state.recommended_trial, max(map(len, (head, *rows))) + _CELLS_BEFORE_SPEED_BAR
+    bar_width = min(_SPEED_BAR_WIDTH, width - table_width)
+    lines = [heading("Trials", f"{len(state.trials)} of up to {MAX_TRIALS}", width), styled((head, MUTED))]
+    for number, row in enumerate(rows):
+        trial = state.trials[number] if number < len(state.trials) else None
+        line = styled((row, "b" if trial and trial is best else ""))
+        if trial and trial.rate and best and best.rate and bar_width >= _MIN_SPEED_BAR_WIDTH:
+            style = "$success" if trial is best else MUTED
+            line = styled(line, " " * (table_width - len(row)), share_bar(trial.rate / best.rate, bar_width, style))
+        lines.append(line)
+    return lines

@@ -114,7 +114,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             Lines(id="host"),
             MultiSelect(
                 id="gpus",
-                why_one_required="At least one GPU must stay picked. To train without GPUs, set Device to cpu.",
+                why_one_required="At least one GPU must stay picked. To train without GPUs, set Device to CPU.",
             ),
             Lines(id="sets"),
             Lines(id="gaps"),
@@ -133,8 +133,10 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         if setup.is_slurm_job and (cluster or looking):
             self.query_one("#host", Lines).show(lambda width: _cluster_lines(cluster, machine, wanted, width))
         else:
+            name = self.wizard.other_machine_name
+            picked = f"{len(setup.gpus)} of {len(machine.gpus)} picked" if setup.gpus else ""
             self.query_one("#host", Lines).show(
-                lambda width: _host_lines(machine, self.wizard.other_machine_name, width, is_probing=looking)
+                lambda width: _host_lines(machine, name, picked, width, is_probing=looking)
             )
         gpus = self.query_one("#gpus", MultiSelect)
         gpus.display = bool(machine.gpus)
@@ -228,10 +230,16 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             )
             for gpu, verdict in cards
         )  # fmt: skip
-        if self.query_one(FindingsPane).has_room and self.has_class("-tall"):
-            # What the hint would say besides stands in the panel.
-            picks = (row._replace(hint=_pick_hint_text(row)) for row in picks)
-        self.query_one("#gpus", MultiSelect).show_select_rows(picks, picked_uuids)
+        shown = self.query_one("#gpus", MultiSelect)
+        is_told_beside, room = self.query_one(FindingsPane).has_room and self.has_class("-tall"), shown.size.width - 6
+        # What the hint would say besides stands in the panel, or whole in the row.
+        picks = (
+            row._replace(hint=_pick_hint_text(row))
+            if is_told_beside or all(line.cell_length <= room for line in row.below)
+            else row
+            for row in picks
+        )
+        shown.show_select_rows(picks, picked_uuids)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Another set can be taken only where there is one, another host unless one was named for all."""
@@ -364,7 +372,7 @@ def _host_label(name: str, address: str) -> str:
     return visible(name if name == address else f"{name}  {address}")
 
 
-def _host_lines(machine: Machine, host: str, width: int, *, is_probing: bool) -> list[Content]:
+def _host_lines(machine: Machine, host: str, picked_text: str, width: int, *, is_probing: bool) -> list[Content]:
     if is_probing and not machine.hostname:
         return [
             heading(visible(host or "This machine"), "", width),
@@ -381,7 +389,7 @@ def _host_lines(machine: Machine, host: str, width: int, *, is_probing: bool) ->
         fit(styled(visible(processor), ("   ", ""), visible(f"{driver}{cuda}")), width),
         fit(styled((f"{memory}   {shared_memory_text(machine)}", MUTED)), width),
     ]
-    return [*lines, Content(), heading("GPUs", "", width)] if machine.gpus else [*lines, Content()]
+    return [*lines, Content(), heading("GPUs", picked_text, width)] if machine.gpus else [*lines, Content()]
 
 
 def _cluster_lines(cluster: Cluster | None, machine: Machine, partition: str, width: int) -> list[Content]:

@@ -281,7 +281,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         """Ask for a name, then save the profile."""
         self.app.push_screen(
             TextDialog(
-                "Save these settings as a profile named (asks before it replaces one):",
+                "Save these settings as a profile named:",
                 chosen_or_derived_name(self.profile),
             ),
             self._save_profile_as,

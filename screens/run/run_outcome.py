@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.cells import cell_len
 from textual.content import Content
 
-from tui_train.base.text import display_path, grouped_digits, loss_text, size_text, visible
+from tui_train.base.text import display_path, grouped_digits, size_text, visible
 from tui_train.runs.follow import RunSnapshot
 from tui_train.runs.results.result import RunResult
 from tui_train.runs.results.resuming import RunOutput, SavedCheckpoint
@@ -14,7 +14,7 @@ from tui_train.runs.results.weights import Weights
 from tui_train.views.metric_summaries import metric_value_text
 
 from ..widgets.text_layout import KEY_STYLE, MUTED, fit, fit_path, heading, styled
-from .run_state import join_parts_that_fit
+from .run_state import join_parts_that_fit, metric_parts
 
 _LABEL_WIDTH = 12
 _MIN_PATH_WIDTH = 20
@@ -31,7 +31,7 @@ def outcome_lines(
     lines = [heading("Outcome", "", width)]
     # Where rewards are reported, the loss says nothing of how well it learned.
     rewards = _reward_parts(snapshot)
-    if numbers := rewards or _loss_parts(snapshot):
+    if numbers := rewards or (metric_parts(snapshot) if snapshot.progress.first else []):
         label = "Reward" if rewards else "Loss"
         lines.append(_labelled_line(label, join_parts_that_fit(numbers, width - _LABEL_WIDTH), width))
     weights = run_result.weights if run_result else None
@@ -76,24 +76,6 @@ def outline_lines(texts: Sequence[tuple[str, str]], width: int) -> list[Content]
         heading("Plan", "what it does once it starts", width),
         *(_labelled_line(label, Content(words), width) for label, words in texts),
     ]
-
-
-def _loss_parts(snapshot: RunSnapshot) -> list[Content]:
-    progress = snapshot.progress
-    if not progress.first or not progress.last:
-        return []
-    found = [styled((loss_text(progress.last.loss), "b"), (f" last, {loss_text(progress.first.loss)} first", MUTED))]
-    if best := progress.best_evaluation:
-        found.append(
-            styled(
-                ("eval ", MUTED),
-                (loss_text(best.loss), "b"),
-                (f" best, {progress.position_word} {grouped_digits(best.step)}", MUTED),
-            )
-        )
-    if progress.tokens_per_second:
-        found.append(styled((grouped_digits(progress.tokens_per_second), "b"), (" tokens/s last", MUTED)))
-    return found
 
 
 def _reward_parts(snapshot: RunSnapshot) -> list[Content]:

@@ -77,10 +77,12 @@ def run_state_lines(name: str, snapshot: RunSnapshot, problems: tuple[str, ...],
     lines = [columns(width, (head, 0), (lasted, -lasted.cell_length - 1)) if lasted.plain else fit(head, width)]
     waits_for = "Waits for " if now.state == "waiting" and snapshot.queue_text else ""
     waiting = f"{waits_for}{snapshot.queue_text}" or _before_first_step_text(snapshot)
-    lines += [fit(styled((waiting, MUTED)), width)] if waiting else []
+    if waiting:
+        wrapped = Content(waiting).wrap(max(1, width)) if now.state == "waiting" else ()
+        lines += wrapped[:_MAX_WARNING_LINES] or [fit((waiting, MUTED), width)]
     lines += [*_progress_lines(snapshot, sign[1], width)]
-    numbers = _metric_parts(snapshot)
-    if numbers:
+    # Those of a run that has ended stand below, in its outcome.
+    if may_training_still_write(now) and (numbers := metric_parts(snapshot)):
         lines.append(join_parts_that_fit(numbers, width))
     if attempts := _attempts_line(snapshot, width):
         lines.append(attempts)
@@ -167,12 +169,16 @@ def _resumed_or_last_step(snapshot: RunSnapshot) -> int:
     return snapshot.status.attempts[-1].resumed if snapshot.status.attempts and not snapshot.why_not_resumed else 0
 
 
-def _metric_parts(snapshot: RunSnapshot) -> list[Content]:
-    progress = snapshot.progress
+def metric_parts(snapshot: RunSnapshot) -> list[Content]:
+    """Return the newest numbers of a run, each with its name; of one that has ended the loss and its first."""
+    progress, goes_on = snapshot.progress, may_training_still_write(snapshot.status)
     found: list[Content] = []
-    if progress.last:
-        trend = (f" {_trend_mark(progress.curve)}", MUTED) if may_training_still_write(snapshot.status) else ""
+    if progress.last and goes_on:
+        trend = (f" {_trend_mark(progress.curve)}", MUTED)
         found.append(styled(("loss ", MUTED), (loss_text(progress.last.loss), "b"), trend))
+    elif progress.last and progress.first:
+        first = f" last, {loss_text(progress.first.loss)} first"
+        found.append(styled((loss_text(progress.last.loss), "b"), (first, MUTED)))
     if reward := progress.metrics.named("reward"):
         found.append(styled(("reward ", MUTED), (metric_value_text(reward.last[1]), "b")))
     newest, best = progress.evaluations.last, progress.best_evaluation
@@ -184,11 +190,11 @@ def _metric_parts(snapshot: RunSnapshot) -> list[Content]:
         found.append(styled(("eval ", MUTED), (loss_text(newest.loss), "b")))
     if progress.tokens_per_second:
         found.append(styled(("tokens/s ", MUTED), (grouped_digits(progress.tokens_per_second), "b")))
-    elif snapshot.steps_per_second and may_training_still_write(snapshot.status):
+    elif snapshot.steps_per_second and goes_on:
         found.append(styled((speed_text(snapshot.steps_per_second, progress.position_word), MUTED)))
-    if progress.learning_rate is not None:
+    if progress.learning_rate is not None and goes_on:
         found.append(styled(("rate ", MUTED), learning_rate_text(progress.learning_rate)))
-    if progress.gradient_norm is not None:
+    if progress.gradient_norm is not None and goes_on:
         found.append(styled(("norm ", MUTED), f"{progress.gradient_norm:.3g}"))
     return found
 

@@ -377,7 +377,7 @@ FAULTS = [
     error({"communication.without": ("p3p",)}, TWO, "communication.without", "no option named p3p"),
     error({"communication.interface": "eth9"}, replace(TWO, machine=replace(TWO.machine, interfaces=("lo", "eth0"))),
         "communication.interface", "no network interface eth9", machine=True),
-    warning({}, examined(), "communication.backend", "talk to each other: it broke", fix=True),
+    warning({}, examined(), "communication.backend", "reach each other: it broke", fix=True),
     warning({"trainer.environment": {"ACCELERATE_USE_GLOO": "1"}}, facts(), "trainer.environment",
         "no version of accelerate reads it", fix=True),
     warning({"trainer.environment": {"NCCL_IB_DISABLED": "1"}}, TWO, "trainer.environment",

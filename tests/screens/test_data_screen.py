@@ -124,7 +124,7 @@ async def settle_but_data(pilot: Pilot[Any]) -> None:
 def gutter(pilot: Pilot[Any], mark: str) -> list[str]:
     """The lines of the screen that stand beside a mark."""
     return [
-        line[3:].partition("│")[0].rstrip()
+        line[3:].partition("│")[0].rstrip(" ▁▂▃▄▅▆▇█")
         for line in screen_text(pilot).splitlines()
         if line[1:2] == mark and line[2:3] == " "
     ]

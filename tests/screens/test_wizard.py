@@ -122,7 +122,7 @@ async def test_cards_are_picked_by_space_and_kept_by_uuid(seed):
         ):
             await press_keys(*pressed)(pilot)
             assert set(pilot.app.profile.hardware.gpus) == picked
-        assert "choose the device CPU" in screen_text(pilot), "the last one stays"
+        assert "set Device to CPU" in screen_text(pilot), "the last one stays"
         await press_keys("down", "left")(pilot)
         assert pilot.app.profile.hardware.device == "cpu"
         assert "RTX 3090" in screen_text(pilot)
