@@ -374,10 +374,10 @@ async def test_the_recipe_and_preview_say_what_follows(tmp_path, model, tuner):
         assert "≈ 6 steps" in text, "32 rows are 2 steps of 16, three times"
         assert "usual for LoRA: 0.0002" in text
         assert "Layers" not in text
-        assert "limit of 128" in text
+        assert "F2: 128 tokens" in text
         await press(pilot, "f2")
         assert pilot.app.profile.recipe.sequence_length is None, "the limit is the default"
-        assert "limit of 128" not in screen_text(pilot)
+        assert "F2: 128 tokens" not in screen_text(pilot)
         await read(pilot)
         await press(pilot, "enter")
         await wait_for_text(pilot, "What will happen")
