@@ -64,6 +64,7 @@ def _ask_machine(
     host: str, python: str, question: dict[str, Any], files: dict[str, str], links: list[subprocess.Popen[bytes]]
 ) -> dict[str, Any]:
     """Return what a host answers, and over which connection; one of a login by hand serves where there is no other."""
+    answer: dict[str, Any] = {}
     for connection in dict.fromkeys(("none", ssh.login_control_path_pattern(os.environ))):
         link = _SshLink(host, python, question, files, connection)
         links.append(link.child)
