@@ -141,7 +141,8 @@ def test_each_form_is_read_and_written_as_trl_takes_it(pictures, tmp_path):
     data = write_rows(pictures.parent / "forms.jsonl", rows.values())
     seen = looked_at(data)
     assert (seen.problem, seen.usable, seen.format) == ("", len(rows), "messages")
-    assert seen.images == DataImages(rows=len(rows) - 1, count=len(rows))
+    named = DataImages(rows=len(rows) - 1, count=len(rows), files=3, folders=(str(pictures),))
+    assert seen.images == named
     shown = seen.samples[0].images[0]
     assert (shown.name, shown.width, shown.height) == (str(pictures / "red.png"), 60, 90)
     assert shown.thumbnail[0].startswith("ff0000")
@@ -389,7 +390,7 @@ def test_a_run_goes_on_after_out_of_memory_and_what_it_made_sees(tmp_path, pictu
     (tmp_path / "own").mkdir()
     (tmp_path / "own/sitecustomize.py").write_text(TOO_LARGE_AFTER_TWO_STEPS)
     data = write_rows(pictures.parent / "again.jsonl", forms(pictures).values())
-    variables = {"PYTHONPATH": str(tmp_path / "own"), "ACCELERATE_USE_CPU": "true"}
+    variables = {"PYTHONPATH": str(tmp_path / "own")}
     chosen = chosen_for(seeing, data, trainer__environment=variables, ladder__rungs=("micro_batch",))
     (tmp_path / "mine.toml").write_text(profile_to_toml(chosen))
     own = {name: os.environ[name] for name in XDG_VARIABLES}
