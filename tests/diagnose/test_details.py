@@ -319,7 +319,7 @@ RAISED = [
      "user_exception", "accelerate raised: AssertionError: no port for 3 machines", "Do what accelerate says"),
     # It names what was looked up, and nothing to do.
     ("pandas/core/indexes/base.py", "raise KeyError(key) from err", "KeyError: 'text'",
-     "user_exception", "The script raised: KeyError: 'text'", "Look at line 3 of /home/ann/train.py"),
+     "user_exception", "pandas raised: KeyError: 'text'", "Look at line 3 of /home/ann/train.py"),
     ("datasets/arrow_dataset.py", "raise ValueError(", ("ValueError: Column to remove ['a'] not in the dataset. "
      "Current columns in the dataset: ['b']"), "user_exception", "no column ['a']; it has ['b']", "Name a column"),
     ("transformers/trainer.py", "raise ValueError(", ("ValueError: The model did not return a loss from the inputs, "
@@ -328,7 +328,7 @@ RAISED = [
     ("transformers/quantizers/base.py", "raise OSError(", "OSError:\nno weights in that folder",
      "user_exception", "transformers raised: OSError: no weights in that folder", "at line 3 of /home/ann/train.py"),
     ("torch/nn/modules/linear.py", "return F.linear(x)", "RuntimeError: an odd shape",
-     "user_exception", "The script raised: RuntimeError: an odd shape", "Look at line 3 of /home/ann/train.py"),
+     "user_exception", "torch raised: RuntimeError: an odd shape", "Look at line 3 of /home/ann/train.py"),
 ]  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from tui_train.checks.trainer import module_packages
+from tui_train.checks.trainer.module_packages import pip_package
 from tui_train.diagnose import refused_arguments
 from tui_train.diagnose.broken_loss import broken_loss_remedy
 from tui_train.diagnose.named_changes import OOM_REMEDY_BY_PHASE
@@ -27,12 +28,31 @@ _SMALLEST_BATCH_REMEDY = (
 _MIN_CERTAIN_STRENGTH = 60
 # A remedy of a failure that is known to no more than its traceback.
 _TRACEBACK_REMEDY_PREFIX = "Look at the traceback"
+# Remedies of a script that does not fit a library, which do not help where another library calls it.
+_OTHER_VERSION_REMEDY_PATTERN = re.compile(r"was written for\.$|so that they fit \(")
+_OTHER_VERSION_FAILURES = frozenset({"api_mismatch", "import_mismatch"})
+_LIBRARY_BY_CLASS = (
+    (re.compile(r"(?:SFT|DPO|KTO|GRPO|ORPO|CPO|RLOO|PPO|Reward)(?:Trainer|Config)"), "trl"),
+    (re.compile(r"Accelerator|PartialState"), "accelerate"),
+    (re.compile(r"Lo[Rr]a|Peft"), "peft"),
+    (
+        re.compile(r"(?:Seq2Seq)?Train(?:er|ingArguments)\b|\w*(?:Cache|Tokenizer\w*|For[A-Z]\w+|PreTrained\w+)$"),
+        "transformers",
+    ),
+)
+# What fails in them was usually given to them.
+_SELDOM_WRONG_LIBRARIES = frozenset({"torch", "numpy", "pandas"})
+# Those that extend transformers, and have its classes under names of their own.
+_LIBRARIES_ON_TRANSFORMERS = frozenset({
+    "trl", "peft", "accelerate", "unsloth", "unsloth_zoo", "llamafactory", "swift", "axolotl", "liger_kernel",
+})  # fmt: skip
 _CHECK_OOM_PREFIX = "Check `dmesg | grep -i oom`; if it shows a kill: "
 # The built-in trainer has no workers and loads no weights of a library.
 _CPU_OOM_REMEDY = (
     "On the CPU, a smaller micro batch, sequence length or model needs less memory; or end other programs."
 )
 _LIBRARY_NAME_PATTERN = re.compile(r"/(?:site|dist)-packages/(\w{1,40})")
+_STANDARD_LIBRARY_PATTERN = re.compile(r'/lib(?:64)?/python\d[\d.]*/(?!(?:site|dist)-packages)|"<')
 _TITLE_BY_LIBRARY = {"peft": "PEFT", "trl": "TRL"}
 _ERROR_MESSAGE_PATTERN = re.compile(r"[\w.]{0,100}\b[A-Z]\w{1,60}: (?P<message>.+)")
 # They name what was looked up, and nothing to do.
@@ -59,6 +79,9 @@ def remedy_and_values(
         values["message"] = _message_with_next_line(evidence.lines, error_line)
     if signature.remedy.startswith(_TRACEBACK_REMEDY_PREFIX):
         return _traceback_remedy(signature, values), values
+    is_version = signature.failure in _OTHER_VERSION_FAILURES and _OTHER_VERSION_REMEDY_PATTERN.search(signature.remedy)
+    if is_version and "caller" in values:
+        return _fitting_versions_remedy(values), values
     refused = (
         refused_arguments.refused_arguments_remedy(evidence, profile)
         if signature.change == "leave_out" and profile
@@ -89,21 +112,50 @@ def _remedy_by_settings(signature: Signature, evidence: Evidence, profile: Profi
 
 def _traceback_remedy(signature: Signature, values: dict[str, str]) -> str:
     """Return where to look; where a library refuses something in its own words, these say what to do."""
-    if "place" not in values:
-        return "Do what {raiser} says." if "raiser" in values else signature.remedy
-    return "Do what {raiser} says; your code calls it at {place}." if "raiser" in values else "Look at {place}."
+    if "adviser" in values:
+        return "Do what {adviser} says" + ("; your code calls it at {place}." if "place" in values else ".")
+    if "raiser" not in values:
+        return "Look at {place}." if "place" in values else signature.remedy
+    look = "Look at {place}, and what it gives to {raiser}" if "place" in values else "Look at what {raiser} was given"
+    if values["library"] in _SELDOM_WRONG_LIBRARIES:
+        return f"{look}."
+    update = f" (`PYTHON -m pip install -U {package}`)" if (package := pip_package(values["library"])) else ""
+    return f"{look}; where that is right, update {{raiser}}{update}, or look for the message among its issues."
+
+
+def _fitting_versions_remedy(values: dict[str, str]) -> str:
+    """Return how a library is made to fit the one that it calls."""
+    names = (values.get("function", ""), values.get("module", ""))
+    called = next((library for pattern, library in _LIBRARY_BY_CLASS if pattern.match(names[0])), "")
+    called = called or names[1].partition(".")[0]
+    if called in {"", values["library"]} and values["library"] in _LIBRARIES_ON_TRANSFORMERS:
+        called = "transformers"
+    packages = sorted({pip_package(library) for library in (values["library"], called)} - {""})
+    update = f"`PYTHON -m pip install -U {' '.join(packages)}`" if packages else "the newest of each"
+    return (
+        "The call is not in your code: install versions of {caller} and what it calls that fit each other "
+        f"({update}; `PYTHON -m pip check` shows conflicts)."
+    )
 
 
 def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> dict[str, str]:
-    """Return the library that raised an error itself, if one did, and the place in a file of the user's."""
+    """Return the library in which an error was raised, if one, and the place in a file of the user's.
+
+    It is an adviser where it raised the error itself, and a caller where it did not only pass on what it was given.
+    """
     values = {}
     at = index_of_line(lines, error_line)
     ours = [line.text for line in lines[max(0, at - MAX_SOURCE_LINES) : at] if line.rank == error_line.rank]
-    frame = max((index for index, text in enumerate(ours) if FRAME_PATTERN.match(text)), default=None)
-    says_what_to_do = not _LOOKUP_ERROR_PATTERN.match(error_line.text)
-    if frame is not None and says_what_to_do and any(map(RAISE_STATEMENT_PATTERN.match, ours[frame + 1 : frame + 2])):
-        library = _LIBRARY_NAME_PATTERN.search(ours[frame])
-        values = {"raiser": _TITLE_BY_LIBRARY.get(library[1], library[1])} if library else {}
+    frames = [index for index, text in enumerate(ours) if FRAME_PATTERN.match(text)]
+    frame = next((index for index in reversed(frames) if not _STANDARD_LIBRARY_PATTERN.search(ours[index])), None)
+    if frame is not None and (library := _LIBRARY_NAME_PATTERN.search(ours[frame])):
+        code = "".join(ours[frame + 1 : frame + 2])
+        title = _TITLE_BY_LIBRARY.get(library[1], library[1])
+        values = {"raiser": title, "library": library[1]}
+        if RAISE_STATEMENT_PATTERN.match(code) and not _LOOKUP_ERROR_PATTERN.match(error_line.text):
+            values["adviser"] = title
+        if "**" not in code:
+            values["caller"] = title
     user_frame = innermost_user_frame(lines, error_line)
     if user_frame is None:
         return values
