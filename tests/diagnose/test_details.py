@@ -302,7 +302,7 @@ def test_a_remedy_that_knows_more_than_the_place_is_kept():
         '  File "/lib/datasets/formatting/formatting.py", line 9, in __getitem__\n    raise\n' + "KeyError: 'chosen'\n"
     )
     assert "Name the column" in said(own + column).remedy
-    assert said(own + "ZeroDivisionError: x\n").remedy == "Look at line 3 of /train.py, in <module>."
+    assert said(own + "ZeroDivisionError: x\n").remedy.startswith("Look at line 3 of /train.py, in <module>: ")
 
 
 CALLED = (
@@ -316,10 +316,10 @@ RAISED = [
     ("torch/utils/data/dataloader.py", "raise ValueError(", "ValueError: persistent_workers needs num_workers > 0",
      "config_invalid", "torch refuses a setting: persistent_workers", "Change what the message names"),
     ("accelerate/utils/launch.py", "assert port", "AssertionError: no port for 3 machines",
-     "user_exception", "accelerate raised: AssertionError: no port for 3 machines", "Do what accelerate says"),
+     "user_exception", "accelerate raised: AssertionError: no port for 3 machines", "gives to accelerate; where"),
     # It names what was looked up, and nothing to do.
     ("pandas/core/indexes/base.py", "raise KeyError(key) from err", "KeyError: 'text'",
-     "user_exception", "pandas raised: KeyError: 'text'", "Look at line 3 of /home/ann/train.py"),
+     "user_exception", "pandas looks for 'text', and it is not there", "Look at line 3 of /home/ann/train.py"),
     ("datasets/arrow_dataset.py", "raise ValueError(", ("ValueError: Column to remove ['a'] not in the dataset. "
      "Current columns in the dataset: ['b']"), "user_exception", "no column ['a']; it has ['b']", "Name a column"),
     ("transformers/trainer.py", "raise ValueError(", ("ValueError: The model did not return a loss from the inputs, "
@@ -371,7 +371,7 @@ def test_a_traceback_that_is_drawn_as_a_box_names_the_place():
     box = (
         "╭── Traceback (most recent call last) ──╮\n│ /home/ann/train.py:12 in load          │\n╰────╯\nKeyError: 'a'\n"
     )
-    assert said(box).remedy == "Look at line 12 of /home/ann/train.py, in load."
+    assert said(box).remedy.startswith("Look at line 12 of /home/ann/train.py, in load, ")
 
 
 def test_a_failure_is_headed_in_words():

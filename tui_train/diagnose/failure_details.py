@@ -11,7 +11,7 @@ import msgspec
 from tui_train.base.parse import type_prepared_for_msgspec
 from tui_train.base.text import duration_text, size_text
 from tui_train.checks.trainer.module_packages import PIP_PACKAGE_BY_MODULE
-from tui_train.diagnose.types import LogLine
+from tui_train.diagnose.types import TRACEBACK_REMEDY_PREFIX, LogLine, Signature
 
 # A traceback's chain stands before an error, and lists of what differs after it.
 _DETAIL_LINES_BEFORE_FAILURE, _DETAIL_LINES_AFTER_FAILURE = 24, 40
@@ -20,12 +20,16 @@ _MAX_NUMBER = 10**12  # of a number that is calculated with
 
 
 class FailureDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """A form in which lines say more of a failure; an empty text leaves what the signature says."""
+    """A form in which lines say more of a failure; an empty text leaves what the signature says.
+
+    A plain one says what its kind of error means, where no other entry knows more.
+    """
 
     failure: str
     when: str
     cause: str = ""
     remedy: str = ""
+    plain: bool = False
 
 
 class _DetailsFile(msgspec.Struct, frozen=True):
@@ -41,21 +45,23 @@ def load_details() -> tuple[tuple[FailureDetail, re.Pattern[str]], ...]:
 
 
 def matching_detail_and_values(
-    failure: str, lines: Sequence[LogLine], failure_line: LogLine
+    signature: Signature, lines: Sequence[LogLine], failure_line: LogLine
 ) -> tuple[FailureDetail, dict[str, str]] | None:
     """Return what the line that shows a failure says of it, else what lines of its rank near it say, and the values."""
-    ours = [(entry, pattern) for entry, pattern in load_details() if entry.failure == failure]
+    ours = [(entry, pattern) for entry, pattern in load_details() if entry.failure == signature.failure]
     if not ours:
         return None
     at = next((index for index, line in enumerate(lines) if line is failure_line), None)
     near = lines[max(0, at - _DETAIL_LINES_BEFORE_FAILURE) : at + _DETAIL_LINES_AFTER_FAILURE] if at is not None else ()
     texts = [failure_line.text, "\n".join(line.text for line in near if line.rank == failure_line.rank)]
-    for text in texts:
-        for entry, pattern in ours:
-            if match := pattern.search(text):
-                values = {name: value for name, value in match.groupdict().items() if value}
-                derive = _VALUE_DERIVER_BY_FAILURE.get(failure)
-                return entry, {**values, **(derive(values) if derive else {})}
+    tries = [(text, entry, pattern) for text in texts for entry, pattern in ours if not entry.plain]
+    if signature.remedy.startswith(TRACEBACK_REMEDY_PREFIX):
+        tries += [(failure_line.text, entry, pattern) for entry, pattern in ours if entry.plain]
+    for text, entry, pattern in tries:
+        if match := pattern.search(text):
+            values = {name: value for name, value in match.groupdict().items() if value}
+            derive = _VALUE_DERIVER_BY_FAILURE.get(signature.failure)
+            return entry, {**values, **(derive(values) if derive else {})}
     return None
 
 

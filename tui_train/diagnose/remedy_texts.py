@@ -15,7 +15,7 @@ from tui_train.diagnose.traceback_lines import (
     index_of_line,
     innermost_user_frame,
 )
-from tui_train.diagnose.types import Evidence, LogLine, Signature
+from tui_train.diagnose.types import TRACEBACK_REMEDY_PREFIX, Evidence, LogLine, Signature
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe.effective_values import working_folder
 from tui_train.trainers import trainer_of
@@ -26,10 +26,8 @@ _SMALLEST_BATCH_REMEDY = (
 )
 
 _MIN_CERTAIN_STRENGTH = 60
-# A remedy of a failure that is known to no more than its traceback.
-_TRACEBACK_REMEDY_PREFIX = "Look at the traceback"
 # Remedies of a script that does not fit a library, which do not help where another library calls it.
-_OTHER_VERSION_REMEDY_PATTERN = re.compile(r"was written for\.$|so that they fit \(")
+_OTHER_VERSION_REMEDY_PATTERN = re.compile(r"was written for(?:\{update\|\})?\.$|so that they fit \(")
 _OTHER_VERSION_FAILURES = frozenset({"api_mismatch", "import_mismatch"})
 _LIBRARY_BY_CLASS = (
     (re.compile(r"(?:SFT|DPO|KTO|GRPO|ORPO|CPO|RLOO|PPO|Reward)(?:Trainer|Config)"), "trl"),
@@ -40,6 +38,11 @@ _LIBRARY_BY_CLASS = (
         "transformers",
     ),
 )
+_ADVICE_PATTERN = re.compile(
+    r"(?i)\b(?:please|must|should|needs?|required?|requires|use|using|set|pass|try|install|ensure|make sure|specify"
+    r"|provide|instead|only|cannot|can.t|supported|allowed|expected)\b"
+)
+_MAX_QUOTED_CODE_LENGTH = 100
 # What fails in them was usually given to them.
 _SELDOM_WRONG_LIBRARIES = frozenset({"torch", "numpy", "pandas"})
 # Those that extend transformers, and have its classes under names of their own.
@@ -77,11 +80,13 @@ def remedy_and_values(
         values.setdefault("message", raised["message"])
     if values.get("message", "").endswith(":"):
         values["message"] = _message_with_next_line(evidence.lines, error_line)
-    if signature.remedy.startswith(_TRACEBACK_REMEDY_PREFIX):
+    if signature.remedy.startswith(TRACEBACK_REMEDY_PREFIX):
         return _traceback_remedy(signature, values), values
     is_version = signature.failure in _OTHER_VERSION_FAILURES and _OTHER_VERSION_REMEDY_PATTERN.search(signature.remedy)
     if is_version and "caller" in values:
         return _fitting_versions_remedy(values), values
+    if package := pip_package(_called_library(values)):
+        values["update"] = f" (`PYTHON -m pip install -U {package}` where that is newer)"
     refused = (
         refused_arguments.refused_arguments_remedy(evidence, profile)
         if signature.change == "leave_out" and profile
@@ -125,9 +130,7 @@ def _traceback_remedy(signature: Signature, values: dict[str, str]) -> str:
 
 def _fitting_versions_remedy(values: dict[str, str]) -> str:
     """Return how a library is made to fit the one that it calls."""
-    names = (values.get("function", ""), values.get("module", ""))
-    called = next((library for pattern, library in _LIBRARY_BY_CLASS if pattern.match(names[0])), "")
-    called = called or names[1].partition(".")[0]
+    called = _called_library(values)
     if called in {"", values["library"]} and values["library"] in _LIBRARIES_ON_TRANSFORMERS:
         called = "transformers"
     packages = sorted({pip_package(library) for library in (values["library"], called)} - {""})
@@ -136,6 +139,13 @@ def _fitting_versions_remedy(values: dict[str, str]) -> str:
         "The call is not in your code: install versions of {caller} and what it calls that fit each other "
         f"({update}; `PYTHON -m pip check` shows conflicts)."
     )
+
+
+def _called_library(values: dict[str, str]) -> str:
+    """Return the library whose class or module an error names, empty where it is not known."""
+    function, module = values.get("function", ""), values.get("module", "")
+    by_class = (library for pattern, library in _LIBRARY_BY_CLASS if pattern.match(function))
+    return next(by_class, module.partition(".")[0])
 
 
 def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> dict[str, str]:
@@ -152,10 +162,13 @@ def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> d
         code = "".join(ours[frame + 1 : frame + 2])
         title = _TITLE_BY_LIBRARY.get(library[1], library[1])
         values = {"raiser": title, "library": library[1]}
-        if RAISE_STATEMENT_PATTERN.match(code) and not _LOOKUP_ERROR_PATTERN.match(error_line.text):
+        is_raised = RAISE_STATEMENT_PATTERN.match(code) and not _LOOKUP_ERROR_PATTERN.match(error_line.text)
+        if is_raised and _ADVICE_PATTERN.search(error_line.text):
             values["adviser"] = title
         if "**" not in code:
             values["caller"] = title
+    elif frame is not None and not any(map(FRAME_PATTERN.match, ours[frame + 1 : frame + 2])):
+        values = {"code": "".join(ours[frame + 1 : frame + 2]).strip()[:_MAX_QUOTED_CODE_LENGTH]}
     user_frame = innermost_user_frame(lines, error_line)
     if user_frame is None:
         return values

@@ -267,7 +267,7 @@ def _killed_by_kernel_signature(evidence: Evidence) -> Signature:
 
 def _hit_with_details(hit: SignatureHit, evidence: Evidence) -> SignatureHit:
     """Return a hit with what its lines say besides, in its texts and values."""
-    match = matching_detail_and_values(hit.signature.failure, evidence.lines, hit.line)
+    match = matching_detail_and_values(hit.signature, evidence.lines, hit.line)
     if match is None:
         return hit
     more, values = match

@@ -16,7 +16,10 @@ FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, i
 # In a traceback that rich drew.
 _BOXED_FRAME_PATTERN = re.compile(r"\s*│ (?P<file>/[^│:]+\.py):(?P<line>\d+) in (?P<function>[^\s│]+)")
 # Libraries, the standard library, what has no file, and what each Python of a run begins with.
-_LIBRARY_FILE_PATTERN = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|/shim/sitecustomize\.py$|^<")
+# The last is a command that an installer wrote.
+_LIBRARY_FILE_PATTERN = re.compile(
+    r"/(site|dist)-packages/|/lib(64)?/python\d|/shim/sitecustomize\.py$|^<|/bin/[\w-]+$"
+)
 RAISE_STATEMENT_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
 _MAX_TRACEBACK_LINES = 400
 MAX_SOURCE_LINES = 12  # of the innermost frame, and of a message before the line that is shown

@@ -100,6 +100,9 @@ class Signature(Struct, frozen=True, kw_only=True):
     change: str = ""
 
 
+# That of a failure which is known to no more than its traceback begins so.
+TRACEBACK_REMEDY_PREFIX = "Look at the traceback"
+
 # Those whose class, with blanks for underscores, is no phrase that a user would know.
 HEADING_BY_FAILURE = {
     "abort": "crashed in native code",
@@ -112,6 +115,7 @@ HEADING_BY_FAILURE = {
     "collective_timeout": "a process did not answer",
     "config_invalid": "invalid setting",
     "cublas_alloc": "out of GPU memory",
+    "cuda_error": "CUDA error",
     "cuda_fork": "GPU used before a fork",
     "cuda_illegal_access": "illegal memory access on the GPU",
     "cuda_not_initialized_fabric": "NVSwitch not running",
