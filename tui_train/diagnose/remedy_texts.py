@@ -74,6 +74,10 @@ def remedy_and_values(
     if by_settings := _remedy_by_settings(signature, evidence, profile):
         return by_settings, match_values
     values = {**_raiser_and_place_values(evidence.lines, error_line), **match_values}
+    code = values.get("code", "")
+    # With ** it passes on what it was given, but for what it names there itself.
+    if "raiser" in values and ("**" not in code or f"{values.get('argument')}=" in code):
+        values["caller"] = values["raiser"]
     if profile and evidence.preset and (start := working_folder(profile, evidence.preset)):
         values.setdefault("start", f"{start} (trainer.working_directory)")
     if raised := _ERROR_MESSAGE_PATTERN.match(error_line.text):
@@ -151,9 +155,9 @@ def _called_library(values: dict[str, str]) -> str:
 def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> dict[str, str]:
     """Return the library in which an error was raised, if one, and the place in a file of the user's.
 
-    It is an adviser where it raised the error itself, and a caller where it did not only pass on what it was given.
+    It is an adviser where it raised the error itself, and says what to do.
     """
-    values = {}
+    values = dict[str, str]()
     at = index_of_line(lines, error_line)
     ours = [line.text for line in lines[max(0, at - MAX_SOURCE_LINES) : at] if line.rank == error_line.rank]
     frames = [index for index, text in enumerate(ours) if FRAME_PATTERN.match(text)]
@@ -165,10 +169,8 @@ def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> d
         is_raised = RAISE_STATEMENT_PATTERN.match(code) and not _LOOKUP_ERROR_PATTERN.match(error_line.text)
         if is_raised and _ADVICE_PATTERN.search(error_line.text):
             values["adviser"] = title
-        if "**" not in code:
-            values["caller"] = title
-    elif frame is not None and not any(map(FRAME_PATTERN.match, ours[frame + 1 : frame + 2])):
-        values = {"code": "".join(ours[frame + 1 : frame + 2]).strip()[:_MAX_QUOTED_CODE_LENGTH]}
+    if frame is not None and not any(map(FRAME_PATTERN.match, ours[frame + 1 : frame + 2])):
+        values["code"] = "".join(ours[frame + 1 : frame + 2]).strip()[:_MAX_QUOTED_CODE_LENGTH]
     user_frame = innermost_user_frame(lines, error_line)
     if user_frame is None:
         return values
