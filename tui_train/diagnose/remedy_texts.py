@@ -47,7 +47,7 @@ _MAX_QUOTED_CODE_LENGTH = 100
 _SELDOM_WRONG_LIBRARIES = frozenset({"torch", "numpy", "pandas"})
 # Those that extend transformers, and have its classes under names of their own.
 _LIBRARIES_ON_TRANSFORMERS = frozenset({
-    "trl", "peft", "accelerate", "unsloth", "unsloth_zoo", "llamafactory", "swift", "axolotl", "liger_kernel",
+    "trl", "peft", "unsloth", "unsloth_zoo", "llamafactory", "swift", "axolotl", "liger_kernel",
 })  # fmt: skip
 _CHECK_OOM_PREFIX = "Check `dmesg | grep -i oom`; if it shows a kill: "
 # The built-in trainer has no workers and loads no weights of a library.
