@@ -169,8 +169,9 @@ def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> d
         is_raised = RAISE_STATEMENT_PATTERN.match(code) and not _LOOKUP_ERROR_PATTERN.match(error_line.text)
         if is_raised and _ADVICE_PATTERN.search(error_line.text):
             values["adviser"] = title
-    if frame is not None and not any(map(FRAME_PATTERN.match, ours[frame + 1 : frame + 2])):
-        values["code"] = "".join(ours[frame + 1 : frame + 2]).strip()[:_MAX_QUOTED_CODE_LENGTH]
+    quoted = "" if frame is None else "".join(ours[frame + 1 : frame + 2])
+    if quoted and not FRAME_PATTERN.match(quoted) and not RAISE_STATEMENT_PATTERN.match(quoted):
+        values["code"] = quoted.strip()[:_MAX_QUOTED_CODE_LENGTH]
     user_frame = innermost_user_frame(lines, error_line)
     if user_frame is None:
         return values
