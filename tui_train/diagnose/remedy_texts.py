@@ -162,16 +162,15 @@ def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> d
     ours = [line.text for line in lines[max(0, at - MAX_SOURCE_LINES) : at] if line.rank == error_line.rank]
     frames = [index for index, text in enumerate(ours) if FRAME_PATTERN.match(text)]
     frame = next((index for index in reversed(frames) if not _STANDARD_LIBRARY_PATTERN.search(ours[index])), None)
+    code = "" if frame is None else "".join(ours[frame + 1 : frame + 2])
     if frame is not None and (library := _LIBRARY_NAME_PATTERN.search(ours[frame])):
-        code = "".join(ours[frame + 1 : frame + 2])
         title = _TITLE_BY_LIBRARY.get(library[1], library[1])
         values = {"raiser": title, "library": library[1]}
         is_raised = RAISE_STATEMENT_PATTERN.match(code) and not _LOOKUP_ERROR_PATTERN.match(error_line.text)
         if is_raised and _ADVICE_PATTERN.search(error_line.text):
             values["adviser"] = title
-    quoted = "" if frame is None else "".join(ours[frame + 1 : frame + 2])
-    if quoted and not FRAME_PATTERN.match(quoted) and not RAISE_STATEMENT_PATTERN.match(quoted):
-        values["code"] = quoted.strip()[:_MAX_QUOTED_CODE_LENGTH]
+    if code and not FRAME_PATTERN.match(code) and not code.lstrip().startswith("raise"):
+        values["code"] = code.strip()[:_MAX_QUOTED_CODE_LENGTH]
     user_frame = innermost_user_frame(lines, error_line)
     if user_frame is None:
         return values
