@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tui_train.base.text import size_text, visible
+from tui_train.diagnose.collective_timeouts import collective_timeout_detail
 from tui_train.diagnose.failure_details import matching_detail_and_values
 from tui_train.diagnose.log_progress import (
     last_completion_line_number,
@@ -271,6 +272,8 @@ def _hit_with_details(hit: SignatureHit, evidence: Evidence) -> SignatureHit:
     if match is None:
         return hit
     more, values = match
+    if hit.signature.failure == "nccl_timeout":
+        more = collective_timeout_detail(evidence.lines, evidence.world_size) or more
     cause, remedy = more.cause or hit.signature.cause, more.remedy or hit.signature.remedy
     signature = msgspec.structs.replace(hit.signature, cause=cause, remedy=remedy)
     return SignatureHit(signature, hit.line, {**hit.groups, **values})

@@ -128,6 +128,7 @@ HEADING_BY_FAILURE = {
     "device_side_assert": "index out of range on the GPU",
     "extension_abi_mismatch": "library built for another torch",
     "file_lock_timeout": "waited for a lock",
+    "file_race": "folder written by several processes",
     "fp16_unscale": "fp16 weights",
     "gpu_hardware": "GPU hardware error",
     "host_alloc_failed": "out of main memory",
@@ -147,6 +148,8 @@ HEADING_BY_FAILURE = {
     "not_distributed_silent": "processes trained separately",
     "oci_runtime_failed": "container not started",
     "peer_lost": "another process ended first",
+    "ray_unreachable": "Ray's first machine unreachable",
+    "ray_worker_died": "a worker of Ray died",
     "rendezvous_timeout": "processes did not all join",
     "resume_ignored": "checkpoint not loaded",
     "segfault": "crashed in native code",
@@ -158,6 +161,7 @@ HEADING_BY_FAILURE = {
     "torch_cpu_build": "torch without CUDA",
     "user_args": "wrong arguments",
     "user_exception": "error in the script",
+    "wrong_architecture": "built for another processor",
 }
 
 
