@@ -69,8 +69,9 @@ def collective_timeout_detail(lines: Sequence[LogLine], world_size: int) -> Fail
         when="",
         cause=f"{_rank_list_text(ranks)} are all in exchange {first.sequence} ({first.operation}): it hangs between "
         "the GPUs or in the network, unless another machine has a rank that reports nothing.",
-        remedy="On one machine try NCCL_P2P_DISABLE=1 (trainer.environment; it hangs so where IOMMU or ACS is on); over "
-        "several NCCL_IB_DISABLE=1, and look at the machine that is missing in this log. `tui-train doctor` tests it.",
+        remedy="On one machine try NCCL_P2P_DISABLE=1 (trainer.environment; it hangs so where IOMMU or ACS is on); "
+        "over several NCCL_IB_DISABLE=1, and look at the machine that is missing in this log. `tui-train doctor` tests "
+        "it.",
     )
 
 

@@ -145,6 +145,7 @@ HEADING_BY_FAILURE = {
     "nfs_stale": "network disk lost",
     "no_kernel_image": "torch without code for the GPU",
     "no_trainable_grad": "nothing to train",
+    "no_utf8_locale": "no UTF-8 locale",
     "not_distributed_silent": "processes trained separately",
     "oci_runtime_failed": "container not started",
     "peer_lost": "another process ended first",

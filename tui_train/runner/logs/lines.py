@@ -23,7 +23,8 @@ _MAX_COLOUR_LENGTH = 200
 _ANY_RANK_PREFIX_PATTERN = re.compile(r"(?:\S{1,80}/\d+ )?\[(?:rank|default)?(\d{1,5})\]:")
 # What programs that start processes write before each of their lines, one inside the other.
 _LINE_ORIGIN_PATTERN = re.compile(
-    r"\s*(?:(?:(?:\S{1,80}/\d+ )?\[(?:rank|default|trainer)(?P<a>\d{1,6})(?:\|\d+)?\]:|(?P<b>\d{1,6}):(?= )"
+    r"\s*(?:(?:(?:\S{1,80}/\d+ )?\[(?:rank|default|trainer|(?=\d{1,5}\]:.))(?P<a>\d{1,6})(?:\|\d+)?\]:"
+    r"|(?P<b>\d{1,6}):(?= )|(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[\w{1,60}\.py:\d+\]"
     r"|\[rank (?P<c>\d{1,6})\]|\((?:\w+ )?pid=\d+[^)]{0,80}\)|\[(?:\d+,)?(?P<d>\d{1,6})\]<std(?:out|err)>:)\s?)"
 )
 # A traceback begins where the cursor is: behind a progress bar.
