@@ -26,6 +26,9 @@ _PEEKED_START_BYTES = 4096
 # What programs print besides letters: it moves the cursor, or colours.
 _ALLOWED_CONTROL_BYTES = frozenset(b"\t\n\r\b\f\v\a\x1b")
 # A pipe that a shell has opened for us, as in `diagnose <(zcat log.gz)`, is like standard input.
+_HOST_PREFIX_PATTERN = re.compile(
+    r'([A-Za-z0-9][\w.-]{0,79}: )(?:Traceback \(most recent call last\)|  File "|\[\d{4}-\d\d-\d\d )'
+)
 _DESCRIPTOR_PATH_PATTERN = re.compile(r"(?:/dev|/proc/self)/fd/(\d{1,9})", re.ASCII)
 _MIN_HOLE_BYTES = 1 << 20
 # Of a larger log so much of its end is read first.
@@ -210,10 +213,22 @@ def relevant_log_lines(
     cleaned = tuple(
         line for number, raw in (*head, *middle.kept_lines(), *last) for line in _lines_as_terminal_shows(number, raw)
     )
+    cleaned = _without_host_prefixes(cleaned)
     return (
         (*cleaned, *(line for line in tail_if_stopped if line.number >= FIRST_UNKNOWN_LINE_NUMBER))
         if observer and observer.stopped
         else cleaned
+    )
+
+
+def _without_host_prefixes(lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
+    """Return lines without the machine's name that pdsh writes before each, which a traceback or a record shows."""
+    prefixes = tuple({match[1] for line in lines if (match := _HOST_PREFIX_PATTERN.match(line.text))})
+    if not prefixes:
+        return lines
+    return tuple(
+        LogLine(line.number, line.text.partition(": ")[2], line.rank) if line.text.startswith(prefixes) else line
+        for line in lines
     )
 
 

@@ -36,6 +36,13 @@ _INDENT_OUTSIDE_FRAMES = 1 << 30
 # The last line of a traceback: of several processes in one log any may have been the first to end.
 _RAISED_ERROR_PATTERN = re.compile(r"\s*[\w.]+(?:Error|Exception)\b")
 _STEPS_PROVING_RECOVERY = 5
+# What processes say of another one that is gone, or that does not come.
+_ECHO_FAILURES = frozenset({"peer_lost", "nccl_timeout", "collective_timeout", "abort", "sigterm"})
+# Of the signature of an error of any kind that ends a traceback.
+_RAISED_ERROR_STRENGTH = 12
+# Torchrun's own end from outside.
+_DEATH_SIGNAL_TEXT = " death signal"
+_TASK_EXITED_PATTERN = re.compile(r"srun: error: \S+: tasks? [\d,-]+: Exited with exit code [1-9]")
 _MAX_LINE_LENGTH, _MAX_VALUE_LENGTH, _MAX_LINE_NUMBER_DIGITS = 500, 300, 8
 # With fewer bytes free a disk, or /dev/shm, counts as full.
 _NEARLY_FULL_DISK_BYTES = 64 * 2**20
@@ -76,9 +83,12 @@ def diagnose(
     """
     hits = [hit for hit in _find_signature_hits(evidence) if evidence.exit_code != 0 or hit.signature.done]
     hits = _without_recovered_errors(hits + _find_silent_failures(evidence), evidence)
-    if (end := _deciding_error_line(hits, evidence)) is not None:
-        hits = _without_reports_before_mistake(_without_caught_oom(hits, end), evidence.lines, end)
     block = _torchrun_root_cause_values(evidence.lines)
+    hits = _without_ends_by_launcher(hits, evidence.lines, block)
+    end, uncaught = _deciding_error_line(hits, evidence)
+    if end is not None:
+        hits = _without_reports_before_mistake(_without_caught_oom(hits, end), evidence.lines, end)
+        hits = _without_echoes_of_error(hits, end) if uncaught else hits
     best_hit = max(hits, key=lambda hit: (hit.signature.strength, -hit.line.number), default=None)
     if (evidence.exit_code or evidence.ended_unobserved) and (best_hit is None or best_hit.signature.strength < 10):
         best_hit = _exit_code_hit(evidence, best_hit)
@@ -178,14 +188,42 @@ def _without_recovered_errors(hits: list[SignatureHit], evidence: Evidence) -> l
     return kept if kept or not evidence.exit_code else hits
 
 
-def _deciding_error_line(hits: list[SignatureHit], evidence: Evidence) -> LogLine | None:
-    """Return the line of the error that ended the training, None where none is told, or it is of GPU memory."""
+def _without_ends_by_launcher(
+    hits: list[SignatureHit], lines: Sequence[LogLine], block: dict[str, str]
+) -> list[SignatureHit]:
+    """Leave out that a launcher ended processes, or Slurm a step, because another one had ended by itself before."""
+    launcher = block.get("exitcode", "-15") != "-15" and not any(_DEATH_SIGNAL_TEXT in line.text for line in lines)
+    step = any(_TASK_EXITED_PATTERN.match(line.text) for line in lines)
+
+    def is_by_launcher(hit: SignatureHit) -> bool:
+        ended_step = hit.signature.failure == "slurm_cancelled" and "*** STEP" in hit.line.text
+        return (launcher and hit.signature.failure == "sigterm") or (step and ended_step)
+
+    return [hit for hit in hits if not is_by_launcher(hit)]
+
+
+def _without_echoes_of_error(hits: list[SignatureHit], end: LogLine) -> list[SignatureHit]:
+    """Leave out what other ranks say because the one of an error that no one caught is gone; keep that error."""
+    kept = [hit for hit in hits if hit.signature.failure not in _ECHO_FAILURES]
+    if not any(hit.line.number == end.number for hit in kept):
+        raised = next(entry for entry in _user_exception_signatures() if entry.strength == _RAISED_ERROR_STRENGTH)
+        kept.append(SignatureHit(raised, end, {"message": end.text.strip()}))
+    return kept
+
+
+def _deciding_error_line(hits: list[SignatureHit], evidence: Evidence) -> tuple[LogLine | None, bool]:
+    """Return the line of the error that ended the training, and whether that is certain: no one caught it.
+
+    None where none is told, or it is of GPU memory.
+    """
     if evidence.phase or len(hits) < 2:
-        return None
+        return None, False
     # As the reader of errors tells ranks apart.
     texts = [line.text if line.rank is None else f"[rank{line.rank}]: {line.text}" for line in evidence.lines]
     last = error_to_blame_for_end(texts, read_errors(texts))
-    return evidence.lines[last.line_index] if last and last.kind == OTHER_ERROR_KIND else None
+    if last is None or last.kind != OTHER_ERROR_KIND:
+        return None, False
+    return evidence.lines[last.line_index], last.uncaught
 
 
 def _without_caught_oom(hits: list[SignatureHit], end: LogLine) -> list[SignatureHit]:
@@ -283,6 +321,10 @@ def _signature_of_failure(failure: str) -> Signature:
     return next(signature for signature, _ in load_signatures() if signature.failure == failure)
 
 
+def _user_exception_signatures() -> list[Signature]:
+    return [signature for signature, _ in load_signatures() if signature.failure == "user_exception"]
+
+
 def _exit_code_hit(evidence: Evidence, weak_hit: SignatureHit | None) -> SignatureHit:
     """Return the hit for the exit code, which no line shows, where the log has nothing better."""
     if evidence.ended_unobserved:
@@ -294,7 +336,7 @@ def _exit_code_hit(evidence: Evidence, weak_hit: SignatureHit | None) -> Signatu
     signatures = [signature for signature, _ in load_signatures()]
     if meant := next((signature for signature in signatures if code in signature.codes), None):
         return SignatureHit(meant, _NO_LOG_LINE, {})
-    last_resort = [signature for signature in signatures if signature.failure == "user_exception"][-1]
+    last_resort = _user_exception_signatures()[-1]
     return weak_hit or SignatureHit(last_resort, _NO_LOG_LINE, {"code": str(code)})
 
 

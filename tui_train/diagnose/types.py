@@ -144,6 +144,7 @@ HEADING_BY_FAILURE = {
     "lora_target_modules": "LoRA targets not in the model",
     "master_unreachable": "first machine unreachable",
     "mpi_launch": "mpirun started nothing",
+    "name_resolution": "host name not found",
     "nan_loss": "NaN loss",
     "nfs_stale": "network disk lost",
     "no_kernel_image": "torch without code for the GPU",
