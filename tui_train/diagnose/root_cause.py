@@ -42,6 +42,7 @@ _ECHO_FAILURES = frozenset({"peer_lost", "nccl_timeout", "collective_timeout", "
 _RAISED_ERROR_STRENGTH = 12
 # Torchrun's own end from outside.
 _DEATH_SIGNAL_TEXT = " death signal"
+_CHILD_FAILED_PATTERN = re.compile(r"failed \(exitcode: (?!-15\b)-?\d+\) local_rank: ")
 _TASK_EXITED_PATTERN = re.compile(r"srun: error: \S+: tasks? [\d,-]+: Exited with exit code [1-9]")
 _MAX_LINE_LENGTH, _MAX_VALUE_LENGTH, _MAX_LINE_NUMBER_DIGITS = 500, 300, 8
 # With fewer bytes free a disk, or /dev/shm, counts as full.
@@ -192,7 +193,8 @@ def _without_ends_by_launcher(
     hits: list[SignatureHit], lines: Sequence[LogLine], block: dict[str, str]
 ) -> list[SignatureHit]:
     """Leave out that a launcher ended processes, or Slurm a step, because another one had ended by itself before."""
-    launcher = block.get("exitcode", "-15") != "-15" and not any(_DEATH_SIGNAL_TEXT in line.text for line in lines)
+    by_itself = block.get("exitcode", "-15") != "-15" or any(_CHILD_FAILED_PATTERN.search(line.text) for line in lines)
+    launcher = by_itself and not any(_DEATH_SIGNAL_TEXT in line.text for line in lines)
     step = any(_TASK_EXITED_PATTERN.match(line.text) for line in lines)
 
     def is_by_launcher(hit: SignatureHit) -> bool:

@@ -132,6 +132,7 @@ HEADING_BY_FAILURE = {
     "file_lock_timeout": "waited for a lock",
     "file_race": "folder written by several processes",
     "fp16_unscale": "fp16 weights",
+    "gpu_permission": "no permission for the GPU",
     "gpu_hardware": "GPU hardware error",
     "host_alloc_failed": "out of main memory",
     "host_oom": "out of main memory",

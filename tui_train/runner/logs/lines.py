@@ -25,7 +25,8 @@ _ANY_RANK_PREFIX_PATTERN = re.compile(r"(?:\S{1,80}/\d+ )?\[(?:rank|default)?(\d
 _LINE_ORIGIN_PATTERN = re.compile(
     r"\s*(?:(?:(?:\S{1,80}/\d+ )?\[(?:rank|default|trainer|(?=\d{1,5}\]:.))(?P<a>\d{1,6})(?:\|\d+)?\]:"
     r"|(?P<b>\d{1,6}):(?= )|(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[\w{1,60}\.py:\d+\]"
-    r"|\[rank (?P<c>\d{1,6})\]|\((?:\w+ )?pid=\d+[^)]{0,80}\)|\[(?:\d+,)?(?P<d>\d{1,6})\]<std(?:out|err)>:)\s?)"
+    r"|\[rank (?P<c>\d{1,6})\]|\((?:\w+ )?pid=\d+[^)]{0,80}\)|\[(?:\d+,)?(?P<d>\d{1,6})\]<std(?:out|err)>:"
+    r"|\[[\dT:.Z-]{20,40}\] \w{4,16} \[rank=(?P<e>\d{1,6})\] \|\|)\s?)"
 )
 # A traceback begins where the cursor is: behind a progress bar.
 _BAR_BEFORE_TRACEBACK_PATTERN = re.compile(
