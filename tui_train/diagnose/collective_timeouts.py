@@ -56,13 +56,15 @@ def collective_timeout_detail(lines: Sequence[LogLine], world_size: int) -> Fail
         )
     known = {line.rank for line in lines if line.rank is not None} | set(range(world_size if world_size > 1 else 0))
     if missing := known - ranks:
+        waited_for = _rank_list_text(missing).lower()
+        verb = "is" if len(missing) == 1 else "are"
         return FailureDetail(
             failure="nccl_timeout",
             when="",
             cause=f"{_rank_list_text(ranks)} waited in exchange {first.sequence} ({first.operation}) for "
-            f"{_rank_list_text(missing).lower()}, which is stuck, slow or gone.",
-            remedy=f"Look at {_rank_list_text(missing).lower()}: its last lines, its machine, and where it is "
-            "(`py-spy dump --pid PID`); raise the timeout (ddp_timeout) only where it has long work of its own.",
+            f"{waited_for}, which {verb} stuck, slow or gone.",
+            remedy=f"Look at {waited_for}: the last lines, the machine, and where the process is (`py-spy dump --pid "
+            "PID`); raise the timeout (ddp_timeout) only for long work of one rank alone.",
         )
     return FailureDetail(
         failure="nccl_timeout",
