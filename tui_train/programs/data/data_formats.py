@@ -186,7 +186,7 @@ def _kto_row_problem(row: _Row) -> str:
 
 
 def _prompt_row_problem(row: _Row) -> str:
-    if row.get("prompt") is not None:
+    if row.get("prompt") is not None or row.get("messages") is None:
         return _columns_problem(row, "prompt")
     why = conversation_problem(row["messages"], "messages", needs_answer=False)
     return why or ("" if without_last_answer(row["messages"]) else "messages have no prompt before the answer")

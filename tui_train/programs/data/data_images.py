@@ -96,7 +96,7 @@ def _names_images(value: _Row) -> bool:
         return True
     if "file_name" in value and any(column in value for column in _TEXT_COLUMNS):
         return True
-    messages = (each for column in _MESSAGE_COLUMNS for each in value.get(column) or () if isinstance(each, dict))
+    messages = (each for column in _MESSAGE_COLUMNS for each in _parts(value.get(column)) if isinstance(each, dict))
     return any(_is_image_part(part) for each in messages for part in _parts(each.get("content")))
 
 
