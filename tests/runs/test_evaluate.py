@@ -244,6 +244,9 @@ from beside import weight
 
 def letters(completions, target, **kwargs):
     return [None if one == 2 else one * weight + 0 * len(each[0]["content"]) for each, one in zip(completions, target)]
+
+def by_name(prompts, **given):
+    return [one + 0 * len(given["completions"]) for one in given["target"]]
 """
 
 
@@ -260,6 +263,8 @@ def test_a_reward_scores_answers_to_prompts_as_in_the_training(full_run, tmp_pat
     assert [row.result.score for row in evaluation.rows] == [0, 2, 6]
     assert (evaluation.rows[0].result.prompt, bool(evaluation.rows[0].result.answer)) == ("Say 0", True)
     assert evaluation.note == "1 row could not be scored: row 3 gets no reward (None)."
+    evaluation = evaluate_run(full_run, structs.replace(options, by=by.replace("letters", "by_name")))
+    assert [row.result.score for row in evaluation.rows] == [0, 1, 2, 3]
     with pytest.raises(Unavailable, match="only GRPO and RLOO learn"):
         evaluate_run(full_run, options)
 

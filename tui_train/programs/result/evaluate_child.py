@@ -211,13 +211,13 @@ def _log_probability(model: Any, sequence: template.EncodedSequence, limit: int)
 class _AnswerScorer:
     """Grade of the answer that a model writes to a row's prompt, beside the answer that the row holds.
 
-    A function that takes `completions` is a `reward`, called as TRL calls it; it needs prompts alone.
+    A function that takes `completions`, or names alone, is a `reward`, called as TRL calls it; it needs prompts alone.
     """
 
     def __init__(self, request: dict[str, Any]) -> None:
         self._max_tokens = request["tokens"]
         self._grade = _GRADER_BY_KIND[request["by"]](request)
-        self.reward = self._grade if _takes_completions(self._grade) else None
+        self.reward = self._grade if _is_reward(self._grade) else None
 
     def __call__(self, model: Any, tokenizer: Any, row: dict[str, Any], row_number: int) -> dict[str, Any]:
         if self.reward and "prompt" in row:
@@ -281,11 +281,18 @@ def _prompt_text(prompt: Any) -> str:
 _Grader = Callable[..., Any]
 
 
-def _takes_completions(grade: _Grader) -> bool:
+def _is_reward(grade: _Grader) -> bool:
     try:
-        return "completions" in inspect.signature(grade).parameters
+        taken = inspect.signature(grade)
     except (TypeError, ValueError):
         return False
+    if "completions" in taken.parameters:
+        return True
+    try:
+        taken.bind("prompt", "answer", "expected")
+    except TypeError:
+        return any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken.parameters.values())
+    return False
 
 
 def _exact_grader(_request: dict[str, Any]) -> _Grader:
