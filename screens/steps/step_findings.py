@@ -96,9 +96,11 @@ class FindingsScreen(WizardScreen):
         ):
             self.query_one(Hint).show_text(styled((visible(form.state.hint), "")))
             return
-        words = form.state.hint if in_form else self.focused.hint if isinstance(self.focused, MultiSelect) else ""
+        select = self.focused if isinstance(self.focused, MultiSelect) else None
+        words = form.state.hint if in_form else select.hint if select else ""
         found = self._shown_findings()
-        here = form.cursor if in_form else words
+        # Not by its words, which follow the width and what a card does now.
+        here = form.cursor if in_form else f"{select.cursor} {select.is_refused}" if select else ""
         known = tuple((finding.form_row_key, finding.level) for finding in found)
         if known != self._findings_shown:
             self._findings_shown, self._row_when_shown = known, here

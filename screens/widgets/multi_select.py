@@ -69,9 +69,14 @@ class MultiSelect(CursorList, inherit_bindings=False):
         )
 
     @property
+    def is_refused(self) -> bool:
+        """True where the last row that is picked was to be left out."""
+        return self._refused_at == self.cursor
+
+    @property
     def hint(self) -> str:
         """Hint for the marked line."""
-        if self._refused_at == self.cursor:
+        if self.is_refused:
             return self._why_one_required
         return next((pick.hint for pick in self.select_rows if pick.value == self.cursor), "")
 
