@@ -317,7 +317,8 @@ def test_answers_become_shorter_and_fewer_until_their_memory_is_enough(tmp_path,
     chosen = tiny(tmp_path, chat_model, "too_large", trainer__allow=("rewards",), **more)
     run, done = launch(tmp_path / "run", chosen, trl)
     assert done.returncode == 0, attempt_log_text(run, 4)[-3000:]
-    assert [each.rung for each in read_status(run).attempts] == ["", "micro_batch", "completion_length", "generations"]
+    planned = run.plan()["attempts"]
+    assert [planned[each.position - 1]["rung"] for each in read_status(run).attempts] == ["", *rungs]
     assert "'completions/max_length': '5'" in attempt_log_text(run, 4)
 
 
