@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import warm
 from support import run_cli
-from training_results import LOG_LINES, ended_run
+from training_results import LOG_LINES, ended_run, write_model
 
 from tui_train.actions.export_model import ExportModelOptions, export_model, modelfile_text
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound, Unavailable
@@ -136,6 +136,18 @@ def llama_run(tmp_path, llama):
     run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training(), **{"trainer.model": str(llama)})
     (run.path / "output").symlink_to(llama)
     return run
+
+
+@pytest.mark.whole
+def test_a_model_that_reads_images_is_told_of_vllm(tmp_path, monkeypatch):
+    run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training(), **{"trainer.model": "org/base"})
+    write_model(run.path / "output", {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {"depth": 2}})
+    (tmp_path / "convert_hf_to_gguf.py").touch()
+    monkeypatch.setattr("tui_train.actions.export_model._CONVERTER_MODULES", ())
+    with pytest.raises(Unavailable, match="a model that reads images cannot be one GGUF file") as refused:
+        export_model(run, str(tmp_path / "out"), ExportModelOptions(llama_cpp=str(tmp_path)))
+    assert "--for vllm" in refused.value.remedy
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.whole

@@ -276,6 +276,7 @@ _MESSAGE_AND_REMEDY_BY_ERROR_KIND = {
         "its chat template cannot be one of Ollama",
         "Export it --for gguf: llama-server uses the template as it is (--jinja).",
     ),
+    "sees": ("a model that reads images cannot be one GGUF file", "Export it for vLLM, as a folder: --for vllm"),
     "converter": ("llama.cpp's converter failed", "Bring llama.cpp up to date: git pull in its folder."),
     "quantizer": ("llama-quantize failed", "Export another type: --type q8_0"),
     "harness": ("tasks need lm-eval", "Install it in the Python that trained: pip install lm-eval"),

@@ -26,9 +26,7 @@ _MAX_LINES_KEPT = 40
 def export(request: dict[str, Any], messages: MessagePipe) -> None:
     """Write the file and send what is in it."""
     if load.sees_images(request["folder"]):
-        raise RefusedError(
-            "failed", "the model sees images, and a GGUF file has no room for that part: serve its folder"
-        )
+        raise RefusedError("sees", "the file would lack the part that reads them")
     tokenizer = load.load_tokenizer(request["folder"], trusted=request["trusted"])
     if not tokenizer.chat_template and request["ollama"]:
         raise RefusedError("frames", "the model has none")
