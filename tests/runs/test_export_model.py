@@ -141,7 +141,7 @@ def llama_run(tmp_path, llama):
 @pytest.mark.whole
 def test_a_model_that_reads_images_is_told_of_vllm(tmp_path, monkeypatch):
     run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training(), **{"trainer.model": "org/base"})
-    write_model(run.path / "output", {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {"depth": 2}})
+    write_model(run.path / "output", {"architectures": ["Qwen2_5_VL"], "vision_config": {"depth": 2}})
     (tmp_path / "convert_hf_to_gguf.py").touch()
     monkeypatch.setattr("tui_train.actions.export_model._CONVERTER_MODULES", ())
     with pytest.raises(Unavailable, match="a model that reads images cannot be one GGUF file") as refused:
