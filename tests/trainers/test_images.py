@@ -341,9 +341,9 @@ def test_a_picture_is_answered_as_transformers_answers_it(pictures, seeing, tmp_
     run = ended_run(tmp_path / "run", python=TRL_PYTHON)
     shutil.copytree(seeing, run.path / "output", dirs_exist_ok=True)
 
-    def tried(*names, code=0):
+    def tried(*names, code=0, prompt="What colour?"):
         words = [word for name in names for word in ("--image", str(pictures / name))]
-        asked = ("try", f"{run.path}/", "--max-tokens", "12", "--prompt", "What colour?", *words)
+        asked = ("try", f"{run.path}/", "--max-tokens", "12", "--prompt", prompt, *words)
         return run_cli(*asked, env=plain_environment(HF_HUB_OFFLINE="1"), code=code)
 
     answers = [tried(*names).stdout for names in (["red.png"], ["noise.png"], ["red.png", "noise.png"], [])]
@@ -354,6 +354,8 @@ def test_a_picture_is_answered_as_transformers_answers_it(pictures, seeing, tmp_
         assert answer == f"{visible_text_with_line_breaks(alone.stdout.decode())}\n"
     assert "cannot be shown to it: it is damaged" in tried("cut.png", code=69).stderr
     assert "no such file or directory" in tried("none.png", code=65).stderr
+    refused = tried("red.png", code=69, prompt="<image><|image_pad|>").stderr
+    assert "cannot be shown to it: The total number of" in refused, "what the processor itself refuses"
 
 
 # Python runs this at its start: the micro batch of 2 does not fit once a checkpoint was saved.

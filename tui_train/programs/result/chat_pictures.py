@@ -6,7 +6,7 @@ from typing import Any
 
 import data_images as images
 import data_template as template
-from result_load import RefusedError
+from result_load import RefusedError, first_nonblank_line
 
 
 def encode_messages_with_pictures(
@@ -14,7 +14,8 @@ def encode_messages_with_pictures(
 ) -> dict[str, Any]:
     """Return messages, each with its `images` (paths, or base64 as data URLs) before its text, as the model gets them.
 
-    RefusedError for a picture that cannot be looked at, and a model without a chat template, which has its place.
+    RefusedError for a picture that cannot be looked at or that the processor refuses, and for a model without a chat
+    template, which has its place.
     """
     own = processor.chat_template or tokenizer.chat_template
     if not own:
@@ -37,7 +38,10 @@ def encode_messages_with_pictures(
     template.check_messages_render(tokenizer, turns, more)
     text = tokenizer.apply_chat_template(turns, tokenize=False, **more)
     pixels = [images.upright_image(source) for source in sources]
-    made = processor(text=[text], images=pixels, add_special_tokens=False, return_tensors="pt")
+    try:
+        made = processor(text=[text], images=pixels, add_special_tokens=False, return_tensors="pt")
+    except ValueError as error:  # such as of a shape that it takes of none
+        raise RefusedError("picture", first_nonblank_line(error)) from None
     return {
         name: value.to(model.device, model.dtype if value.is_floating_point() else None) for name, value in made.items()
     }
