@@ -80,14 +80,23 @@ def similar_existing_path(path_text: str) -> str:
         path = Path(path_text).expanduser().absolute()
         above = _nearest_existing_path(path_text)
         first, *rest = path.relative_to(above).parts or ("",)
-        names = [name.rstrip("/") for name in names_in_folder(str(above), _MAX_NAMES_COMPARED)]
+        names = [name.rstrip("/") for name in names_in_folder(str(above), _MAX_NAMES_COMPARED) if _is_text(name)]
         like = difflib.get_close_matches(first, names, n=1)
         whole, found = above.joinpath(*like, *rest), above.joinpath(*like)
         found = whole if like and whole.exists() else found
         text = str(found) + "/" * found.is_dir()
     except (OSError, ValueError, RuntimeError):
         return ""
-    return "" if text == "//" else text
+    return text if text != "//" and _is_text(text) else ""
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a name is UTF-8: with another one no profile or answer could be written."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _nearest_existing_path(path_text: str) -> Path:
