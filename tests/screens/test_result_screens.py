@@ -187,7 +187,7 @@ async def test_a_picture_is_shown_with_the_next_prompt(machine, full_run, tmp_pa
         await pilot.press("enter")
         await loaded(pilot, "✓ loaded on cpu")
         await pilot.press(*f"/image {tmp_path}/none.png", "enter")
-        await loaded(pilot, "none.png cannot be shown")
+        await loaded(pilot, "ne.png cannot be shown: no such file")
         await pilot.press(*f"/image {tmp_path}/a.png", "enter")
         await loaded(pilot, "✓ a.png, 0.0 KiB, is shown with the next prompt.")
         assert "› /image" not in screen_text(pilot)
@@ -283,7 +283,7 @@ async def test_a_result_is_scored_beside_its_base_by_keys(machine, full_run, tmp
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     async with on_result(full_run, "e Is it better?", size) as pilot:
         await pilot.press("e")
-        await wait_for_text(pilot, "kept no rows for evaluations", "d: score the rows of a file")
+        await wait_for_text(pilot, "kept no rows for evaluations", "d: score the rows of another file")
         await pilot.press("d")
         await wait_for_text(pilot, "File with rows to score")
         await pilot.press(*str(tmp_path / "rows.jsonl"), "enter")
