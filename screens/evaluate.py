@@ -70,7 +70,7 @@ Better or worse is said only where the 95 % interval lies on one side of one hal
 On the command line, tui-train evaluate also takes a regular expression, your own function, or another run."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "Back", key_display="Esc"),
-        Binding("d", "choose_data", "Other rows"),
+        Binding("d", "choose_data", "Other data"),
         Binding("s", "choose_scoring", "Score by"),
         Binding("f4", "load_with_own_code", "Run its code"),
     ]

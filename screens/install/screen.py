@@ -125,14 +125,14 @@ def _place_text(installation: Installation) -> str:
 
 def _hint_text(installation: Installation) -> Content:
     if installation.python:
-        return Content("The profile uses it now. Esc goes back.")
+        return Content("Your settings use this Python now. Esc goes back.")
     if installation.failure and installation.host:
         return Content("Esc goes back; F2 there tries again, or follows what still goes on there.")
     if installation.failure:
         return Content(
             "Nothing of it is left. Esc goes back; F2 there tries again, and downloads only what is missing."
         )
-    return Content("It goes on when you leave this page with Esc. x cancels it and removes what was made.")
+    return Content("Esc leaves this page, and it goes on. x cancels it and removes what was made; q asks first.")
 
 
 SCREEN = InstallScreen

@@ -353,7 +353,7 @@ async def test_a_pasted_command_is_taken_only_after_its_table(tmp_path, monkeypa
         trainer = pilot.app.profile.trainer
         assert (trainer.kind, trainer.script, trainer.arguments) == ("script", str(tmp_path / "train.py"), ("--x", "1"))
         (notice,) = pilot.app._notifications
-        assert "s on Preview saves it" in notice.message
+        assert "s on Preview saves this as" in notice.message
 
 
 async def test_a_terminal_that_is_made_wide_shows_the_pane(machine):

@@ -26,7 +26,7 @@ _MAX_PICTURE_BYTES = 16 << 20
 # Seconds without a word: loading reads many GB, the first token of a long prompt takes a CPU minutes.
 _MAX_LOADING_SILENCE_SECONDS, _MAX_ANSWERING_SILENCE_SECONDS = 900.0, 300.0
 _TEXT_BY_ANSWER_END_REASON = {"length": "stopped at the token limit", "stopped": "stopped"}
-BLANK_ANSWER_TEXT = "(no visible text)"  # shown for an answer without a visible character
+BLANK_ANSWER_TEXT = "(only blanks or special tokens)"  # shown for an answer without a visible character
 
 
 class ModelsLoaded(Struct, frozen=True):

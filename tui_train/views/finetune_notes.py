@@ -30,9 +30,8 @@ def backend_screen_notes(setup: Setup) -> dict[str, str]:
     notes, profile = {}, setup.effective_profile
     estimate, epoch = predict_memory(setup).estimate, training_epoch_size(setup)
     if estimate and estimate.trained_count != estimate.parameters:
-        notes["finetune.tuning"] = (
-            f"{short_count_text(estimate.trained_count)} of {short_count_text(estimate.parameters)} weights learn"
-        )
+        added = profile.finetune.tuning != "full"
+        notes["finetune.tuning"] = f"{short_count_text(estimate.trained_count)} {'new ' * added}weights learn"
     share = profile.data.evaluation or 0.0
     if profile.trainer.validation_data:
         notes["data.evaluation"] = "not used: there is validation data"
@@ -44,6 +43,8 @@ def backend_screen_notes(setup: Setup) -> dict[str, str]:
         notes["data.evaluation"] = (
             f"none: {grouped_digits(epoch.rows)} rows are too few (at least {MIN_ROWS_TO_EVALUATE})"
         )
+    elif profile.data.evaluation is None and not epoch:
+        notes["data.evaluation"] = f"5 % of {MIN_ROWS_TO_EVALUATE} rows or more"
     elif not share:
         notes["data.evaluation"] = "none: all rows are trained on"
     return notes

@@ -128,8 +128,8 @@ TRAINER_ROWS = (
         key="trainer.allow",
         label="Checks to skip",
         kind="names",
-        help="Checks that may not stop the run: learning_rate (far beyond the usual), length (beyond the model's "
-        "limit), rewards (tried on made-up answers first).",
+        help="Names of checks whose result is ignored: learning_rate (far beyond the usual), length (beyond the "
+        "model's limit), rewards (tried on made-up answers first).",
         empty="none",
     ),
     Field(
