@@ -55,8 +55,6 @@ def data_summary_lines(
     usable = usable if report.rows else styled(FAILED_MARK, " nothing to learn from")
     rows: list[list[StyledPiece]] = [[_count_with_noun(report.rows, "rows" if report.rows != 1 else "row")], []]
     tokens = report.tokens
-    if report.images:
-        rows[0].append(_count_with_noun(report.images.count, "images"))
     if tokens:
         learned = percent(tokens.learned / max(tokens.total, 1))
         rows[0] += [_count_with_noun(tokens.total, "tokens"), styled((learned, "b"), (" of them learned", MUTED))]
@@ -74,6 +72,8 @@ def data_summary_lines(
     cell = min(_MAX_CELL_WIDTH, max(_MIN_CELL_WIDTH, width // 4))
     lines = [heading("Data", visible(of), width)]
     lines += [columns(width, *((piece, cell) for piece in row[:-1]), (row[-1], 0)) for row in rows if row]
+    if report.images:
+        lines.append(columns(width, (("images", MUTED), _LABEL_WIDTH), (grouped_digits(report.images.count), 0)))
     if epoch:
         words = data_text.epoch_text(epoch, question) + (
             f", about {duration_text(epoch_seconds)}" if epoch_seconds else ""

@@ -25,12 +25,12 @@ from pilot import (
 from ssh import lead_ssh_back
 from support import facts, gpu, profile, sample
 from textual.pilot import Pilot
-from tui_train.screens.data.data_lines import image_lines
+from tui_train.screens.data.data_lines import data_summary_lines, image_lines
 from tui_train.screens.messages import OpenStep, ValueChosen
 
 from tui_train.actions.last_profile import remember_profile_without_secrets
 from tui_train.facts.data import data_cache
-from tui_train.facts.data.data_report import DataSample, SampleImage
+from tui_train.facts.data.data_report import DataImages, DataQuestion, DataReport, DataSample, SampleImage, TokenCounts
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.types import Toolchain
@@ -435,3 +435,12 @@ def test_an_image_of_a_sample_is_said_and_drawn_in_half_blocks():
         "#ff0000 on #0000ff", "#00ff00 on #ffffff", "#000000", "#111111",
     ]  # fmt: skip
     assert image_lines(sample, 80, drawn=False) == [said]
+
+
+def test_images_do_not_push_whether_all_rows_are_usable_out_of_80_columns():
+    lengths = {"shortest": 59, "median": 60, "p95": 61, "longest": 61}
+    tokens = TokenCounts(counted=24, total=1_440, learned=1_440, epoch=1_440, **lengths)
+    report = DataReport(rows=24, usable=24, format="messages", tokens=tokens, images=DataImages(rows=24, count=25))
+    lines = [line.plain for line in data_summary_lines(report, DataQuestion(files=("/d.jsonl",)), None, 0, 78)]
+    assert [line for line in lines if line.split()[:2] == ["images", "25"]]
+    assert lines[1].rstrip().endswith("100 % learned      ✓ all rows usable")

@@ -417,6 +417,7 @@ async def test_another_python_is_not_missing_while_it_is_asked(machine, monkeypa
         go.set()
         await wait_for_workers(pilot)
         assert "/opt/other/bin/python was not found" in screen_text(pilot)
+        assert "✗ was not found" in screen_text(pilot)
 
 
 def numbered(first: int, last: int) -> str:

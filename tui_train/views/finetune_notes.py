@@ -58,7 +58,9 @@ def recipe_screen_notes(setup: Setup) -> dict[str, str]:
     if recipe.steps:
         notes["recipe.epochs"] = "not used: Steps is set"
         if epoch and epoch.steps:
-            notes["recipe.steps"] = f"= {recipe.steps / epoch.steps:.3g} epochs"
+            notes["recipe.steps"] = (
+                f"= {(epochs := f'{recipe.steps / epoch.steps:.3g}')} {'epoch' if epochs == '1' else 'epochs'}"
+            )
     elif steps:
         notes["recipe.epochs"] = f"≈ {grouped_digits(steps)} steps"
         notes["recipe.steps"] = "not set: ends after the epochs"

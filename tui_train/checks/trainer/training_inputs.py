@@ -79,7 +79,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     if setup.toolchain is None and unchosen:
         yield _untrusted_python_finding(unchosen[0], install)
     elif setup.toolchain is None and chosen:
-        message = f"the Python {chosen} was not found"
+        message = f"python: {chosen} was not found"
         remedy = "Choose one of the list (trainer.python), or leave it empty for the best one."
         yield error("trainer.python", message, remedy, machine=True)
     elif setup.toolchain is None:
@@ -87,7 +87,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         message = f"no Python here can train this: {visible('; '.join(problems)) or 'none was found'}"
         new = EnvironmentInstall(setup.trainer.package_set, "make an environment for it")
         can_make = facts.can_create_environment and not more
-        keys = "F2 makes an environment that can. Or name a Python that has them (trainer.python)." if can_make else ""
+        keys = "F2 makes an environment that can. Or name one that has them: o on Backend." if can_make else ""
         yield error("trainer.python", message, install, install=new if can_make else None, keys=keys, machine=True)
     elif problem := why_python_unusable(profile, setup.toolchain):
         message = f"{visible(setup.toolchain.python)} {visible(problem)}"
