@@ -57,7 +57,7 @@ def data_summary_lines(
     tokens = report.tokens
     if tokens:
         learned = percent(tokens.learned / max(tokens.total, 1))
-        rows[0] += [_count_with_noun(tokens.total, "tokens"), styled((learned, "b"), (" of them learned", MUTED))]
+        rows[0] += [_count_with_noun(tokens.total, "tokens"), styled((learned, "b"), (" learned", MUTED))]
         lengths = {"median": tokens.median, "at 95 %": tokens.p95, "longest": tokens.longest}
         rows[1] += [_count_with_noun(length, words) for words, length in lengths.items()]
         done = "left out" if leaves_long_rows_out(report, question) else "cut"
