@@ -327,7 +327,7 @@ async def test_a_machine_that_can_no_longer_be_read_is_no_machine_without_cards(
         await pilot.press("enter")
         await wait_for_workers(pilot, refused=True)
         assert "training runs on the CPU" not in screen_text(pilot)
-        assert "No GPU can be used as it is" in screen_text(pilot)
+        assert "No GPU can be used yet" in screen_text(pilot)
 
 
 def test_what_keeps_a_machine_from_being_known_is_said_before_the_wizard_opens(tmp_path, monkeypatch):
