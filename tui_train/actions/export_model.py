@@ -79,7 +79,7 @@ def export_model(
 
 
 class _Export(Struct, frozen=True):
-    """An export as it runs: what, where to, how, and whom to tell."""
+    """One export: its run, weights, target folder and options, and what reports and cancels it."""
 
     run: RunFolder
     weights: Weights
