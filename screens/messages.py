@@ -144,8 +144,11 @@ class GoBack(Message):
     notice: str = ""
 
 
+@dataclass(eq=False, repr=False)
 class LeaveWizard(Message):
-    """The wizard is to be left, without more questions."""
+    """The wizard is to be left, without more questions, and something said in the terminal."""
+
+    last_words: str = ""
 
 
 @dataclass(eq=False, repr=False)

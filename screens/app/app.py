@@ -474,11 +474,11 @@ class Wizard(DiscoveryApp):
         return True
 
     @on(LeaveWizard)
-    def _leave_without_asking(self) -> None:
-        self.save_draft_and_exit()
+    def _leave_without_asking(self, event: LeaveWizard | None = None) -> None:
+        self.save_draft_and_exit(last_words=event.last_words if event else "")
 
-    def save_draft_and_exit(self, code: int = 0) -> None:
-        """Keep the last values and end, with an exit code."""
+    def save_draft_and_exit(self, code: int = 0, *, last_words: str = "") -> None:
+        """Keep the last values and end, with an exit code and some words in the terminal."""
         from tui_train.facts.machine.child_process import set_children_cancelled
 
         left, goes_on = "", ""
@@ -494,8 +494,8 @@ class Wizard(DiscoveryApp):
             goes_on = self._continuing_runs_text()
         set_children_cancelled()
         self._environment.cancel()
-        lines = [f"tui-train: {left}" if left else "", goes_on]
-        self.exit(code, message=Text("\n".join(filter(None, lines))) if left or goes_on else None)
+        lines = list(filter(None, (f"tui-train: {left}" if left else "", last_words, goes_on)))
+        self.exit(code, message=Text("\n".join(lines)) if lines else None)
 
     def _continuing_runs_text(self) -> str:
         """Return which runs go on without the wizard: of the newest, and of those that it has shown as live."""

@@ -9,7 +9,6 @@ from statistics import fmean, variance
 from textual.content import Content
 
 from tui_train.base.text import (
-    broken_loss_text,
     duration_text,
     grouped_digits,
     loss_text,
@@ -68,7 +67,7 @@ def state_mark(status: RunStatus) -> tuple[str, str]:
 def run_state_lines(name: str, snapshot: RunSnapshot, problems: tuple[str, ...], width: int) -> list[Content]:
     """Return the lines; `problems` are sentences, each of which begins a line."""
     now = snapshot.status
-    broken = ended_loss_text(snapshot)
+    broken = plain_text.ended_loss_text(now, snapshot.progress)
     sign = FAILED_MARK if broken else state_mark(now)
     words = ", ".join(filter(None, (plain_text.run_state_text(now), broken)))
     head = styled(sign, " ", (words, f"b {sign[1]}"), "  ", visible(name))
@@ -91,12 +90,6 @@ def run_state_lines(name: str, snapshot: RunSnapshot, problems: tuple[str, ...],
     for sentence in (*rank_differences, *_leftover_sentences(now), *problems):
         lines += _warning_lines(visible(sentence), width)
     return lines
-
-
-def ended_loss_text(snapshot: RunSnapshot) -> str:
-    """Return that the loss of a finished run is NaN or infinite at its end; empty for nothing."""
-    last = snapshot.progress.last
-    return broken_loss_text(last.loss) if last and snapshot.status.state == "finished" else ""
 
 
 def learning_rate_text(rate: float) -> str:

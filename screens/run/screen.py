@@ -27,10 +27,12 @@ from tui_train.places.run_mirror import RunMirror
 from tui_train.profile import store
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.follow import RunSnapshot, follow_snapshots
 from tui_train.runs.run_folders import RunFolder
 from tui_train.views import plain_text
 from tui_train.views.previous_run import find_earlier_run_of_profile
+from tui_train.views.run_ends import stopped_run_text
 from tui_train.views.run_outline import read_run_outline
 
 from ..base import JUMP_BINDING, WizardScreen
@@ -56,7 +58,6 @@ from .log_pane import LogPane
 from .log_view import LogView
 from .run_end import RUN_NOT_ENDED, LogReadPoster, LogReadProgress, RunEndExplained
 from .run_plot import MIN_PLOT_ROWS, draw_or_hide_plot
-from .run_state import ended_loss_text
 from .run_view import WAITING_STATES, RunView
 
 if TYPE_CHECKING:
@@ -268,7 +269,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             if not view.is_still_training:
                 self.explain_run_end()
                 if before:
-                    self._announce_end(", ".join(filter(None, (snapshot.status.state, ended_loss_text(snapshot)))))
+                    broken = plain_text.ended_loss_text(snapshot.status, snapshot.progress)
+                    self._announce_end(", ".join(filter(None, (snapshot.status.state, broken))))
         changed = (
             before is None
             or before.status.state != snapshot.status.state
@@ -475,12 +477,12 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self.ask_and_stop(self.run, "Stop this training?", self._stop_run)
 
     @work(thread=True, group="stop")
-    def _stop_run(self, *, then: Callable[[], object] | None = None) -> None:
+    def _stop_run(self, *, then: Callable[[RunStatus], object] | None = None) -> None:
         from tui_train.places import place_of_run
 
         ended = place_of_run(self.run).stop(self.run)
         if then:
-            then()
+            then(ended)
         else:
             words = visible(plain_text.stop_result_text(ended))
             self.notify(f"{words[:1].upper()}{words[1:]}.", markup=False)
@@ -505,7 +507,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             if answer == "detach":
                 self.post_message(LeaveWizard())
             else:
-                self._stop_run(then=partial(self.post_message, LeaveWizard()))
+                self._stop_run(then=lambda ended: self.post_message(LeaveWizard(stopped_run_text(self.run, ended))))
 
         self.ask_choice("The training still runs.", answers, leave)
         return True
@@ -522,7 +524,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if found := self.view.end.profile_and_change:
             if self.view.is_still_training:
                 question = f"Stop this training, and open Preview with {visible(found[1].title)}?"
-                self.ask_and_stop(self.run, question, partial(self._stop_run, then=partial(self._open_fix, *found)))
+                self.ask_and_stop(self.run, question, lambda: self._stop_run(then=lambda _: self._open_fix(*found)))
             else:
                 self._open_fix(*found)
 
@@ -563,9 +565,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     def action_back(self) -> None:
         """Go back to the screen before; a live run goes on."""
-        self.post_message(
-            GoBack(f"{visible(self.run.name)} continues; Home opens it again." if self.view.is_still_training else "")
-        )
+        self.post_message(GoBack(f"{visible(self.run.label)} keeps training." if self.view.is_still_training else ""))
 
 
 def notify_terminal(app: App[Any], words: str) -> None:

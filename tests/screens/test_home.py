@@ -47,6 +47,7 @@ from tui_train.screens.widgets.dialogs import ChoiceDialog, TextDialog
 
 from tui_train.actions.last_profile import remember_profile_without_secrets
 from tui_train.base.text import size_text
+from tui_train.cli.runs.runs import print_runs
 from tui_train.diagnose import diagnose_run
 from tui_train.facts.types import GpuProcess
 from tui_train.places.place import Place
@@ -842,3 +843,23 @@ def test_the_time_left_leaves_out_how_long_the_start_took(machine, tmp_path):
     assert left[:2] == [None, None], "a minute for 5 steps is how long the start took"
     assert left[2] is not None
     assert left[2] < 60
+
+
+async def test_quitting_a_watched_run_by_a_stop_says_what_became_of_it(run_of, capfd):
+    run = run_of("left", steps=500, pause=0.2)
+    app = make_wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await wait_for_text(pilot, "running")
+        await pilot.press("q", "down", "enter")
+        await until_true(pilot, lambda: app.return_code is not None)
+    said = " ".join(capfd.readouterr().err.split())
+    assert said.startswith(f"{run.name}: stopped; no process of it is left It ")
+    assert f"tui-train logs {run.name}" in said
+
+
+def test_the_list_names_a_finished_run_whose_loss_is_nan(tmp_path, capsys):
+    run = finished_run(tmp_path)
+    with run.attempt_log(2).open("a") as log:
+        log.write("step 60/60 | loss nan\n")
+    print_runs("", as_json=False)
+    assert "finished, loss is NaN" in capsys.readouterr().out

@@ -10,6 +10,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.base.own_command import with_own_command
 from tui_train.base.text import (
     as_sentence,
+    broken_loss_text,
     duration_text,
     number_ranges_text,
     quantity,
@@ -30,6 +31,7 @@ from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.secret_values import find_profile_secrets
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.memory_patterns import TEXT_BY_MEMORY_PHASE
+from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.remote_run import read_host_report, read_remote_location
 from tui_train.runs.status import ListedRun, training_seconds, waiting_or_end_reason
@@ -202,8 +204,8 @@ def _fallback_lines(planned: Plan) -> list[str]:
     return [*lines, f"out of memory {helpless}: no fallback helps there"] if helpless else lines
 
 
-def listed_run_row(listed: ListedRun) -> tuple[str, ...]:
-    """Return a run as a row: id, state, when, how long."""
+def listed_run_row(listed: ListedRun, progress: Progress | None = None) -> tuple[str, ...]:
+    """Return a run as a row: id, state, when, how long; its progress says whether a finished one has lost its loss."""
     status, name = listed.status, visible(listed.run.name)
     if status is None:
         return (name, "damaged", "-", "-")
@@ -217,7 +219,8 @@ def listed_run_row(listed: ListedRun) -> tuple[str, ...]:
     if report and time.time() - report.at > _MAX_FRESH_REPORT_SECONDS:
         # A list asks no host: it shows what was heard when somebody looked.
         queue_note += f", as of {time.strftime('%H:%M', time.localtime(report.at))}"
-    return (name, f"{run_state_text(status)}{queue_note}{damaged}", started, lasted)
+    state = ", ".join(filter(None, (run_state_text(status), progress and ended_loss_text(status, progress))))
+    return (name, f"{state}{queue_note}{damaged}", started, lasted)
 
 
 def attempt_count_text(listed: ListedRun) -> str:
@@ -237,6 +240,11 @@ def run_state_text(status: RunStatus) -> str:
     if status.host:
         return f"{words} on {visible(status.host)}"
     return words + (f", {quantity(len(status.leftover), 'process', 'processes')} left" if status.leftover else "")
+
+
+def ended_loss_text(status: RunStatus, progress: Progress) -> str:
+    """Return that the loss of a finished run is NaN or infinite at its end; empty for nothing."""
+    return broken_loss_text(progress.last.loss) if progress.last and status.state == "finished" else ""
 
 
 def _exit_code_text(code: int | None) -> str:

@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.own_command import own_command
 from tui_train.base.text import grouped_digits, names_text, quantity, visible
+from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.runner.run_folder.checkpoints import step_in_name
-from tui_train.runs.results.resuming import newest_checkpoint, resume_mode
+from tui_train.runner.run_folder.state import RunStatus
+from tui_train.runs.results.resuming import newest_checkpoint, resume_mode, why_not_resumable
 from tui_train.runs.run_folders import RunFolder, find_run
 from tui_train.runs.status import read_status
+from tui_train.views.plain_text import stop_result_text
 
 _MAX_NAMES_SHOWN = 3
 
@@ -48,3 +51,21 @@ def stop_consequence_text(run: RunFolder) -> str:
         where = f"step {grouped_digits(step)}" if step else "its newest checkpoint"
         return f"{saves} If it saves nothing more, it resumes from {where}."
     return f"{saves} It has no checkpoint yet: if it saves none, it starts over at step 0."
+
+
+def next_commands_text(run: RunFolder, status: RunStatus) -> str:
+    """Return the commands that resume a run that did not finish, where it can, and show its log; else empty."""
+    if status.live or status.leftover or status.state == "finished":
+        return ""
+    name = visible(run.name)
+    if failure_that_would_repeat(run, status):
+        return f"Unchanged, it would fail again. Its log: {own_command()} logs {name}"
+    if why := why_not_resumable(run, status):
+        return f"It {why}. Its log: {own_command()} logs {name}"
+    return f"Resume it: {own_command()} resume {name}; its log: {own_command()} logs {name}"
+
+
+def stopped_run_text(run: RunFolder, ended: RunStatus) -> str:
+    """Return the end of a run that the user stopped, and the commands that go on with it."""
+    lines = (f"{visible(run.name)}: {stop_result_text(ended)}", next_commands_text(run, ended))
+    return "\n".join(filter(None, lines))

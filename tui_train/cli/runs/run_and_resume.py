@@ -24,7 +24,7 @@ from tui_train.cli.plans.plans import (
 )
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import array as arrays
-from tui_train.cli.runs.runs import next_commands_text, started_run_state_text
+from tui_train.cli.runs.runs import started_run_state_text
 from tui_train.cli.runs.watch import ask_then_detach_or_stop, exit_code_after_run, stream_run
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.facts.gpus.gpu_sets import facts_as_if_gpus_idle
@@ -54,6 +54,7 @@ from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.slurm_job import slurm_end_reason
 from tui_train.runs.status import read_status
 from tui_train.views import plain_text
+from tui_train.views.run_ends import next_commands_text
 
 
 def run_profile(  # noqa: PLR0913 - one for each option

@@ -12,7 +12,6 @@ from tui_train.base.own_command import own_command
 from tui_train.base.text import loss_text, size_text, visible
 from tui_train.cli import answers
 from tui_train.cli.printing import aligned_table_text, print_json
-from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.facts.other_machines import machine_files
 from tui_train.places import fetched_results, place_of_run
 from tui_train.places.host_questions import StartUnderWay, list_runs_on_host
@@ -24,12 +23,12 @@ from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs import archive, run_folders
 from tui_train.runs.follow import read_progress
 from tui_train.runs.remote_run import read_remote_location
-from tui_train.runs.results.resuming import why_not_resumable
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.slurm_job import queue_reason_text, read_queued_job
 from tui_train.runs.status import ListedRun, made_step_count, read_listed_runs, read_status
 from tui_train.views import plain_text
 from tui_train.views.run_digest import ENDED_LOG_TAIL_BYTES
+from tui_train.views.run_ends import next_commands_text
 
 
 def runs_answer() -> object:
@@ -74,7 +73,7 @@ def _run_rows(listing: tuple[ListedRun, ...], *, are_here: bool) -> list[tuple[s
         ("note", [visible(listed.run.note()) for listed in listing], {""}),
     )
     more = [(name, *cells) for name, cells, usual in columns if not usual.issuperset(cells)]
-    rows = [("run", "state", "started", "took"), *map(plain_text.listed_run_row, listing)]
+    rows = [("run", "state", "started", "took"), *map(plain_text.listed_run_row, listing, read)]
     return [(*row, *cells) for row, *cells in zip(rows, *more, strict=True)]
 
 
@@ -170,18 +169,6 @@ def started_run_state_text(run: RunFolder) -> str:
         return f"is {words}"
     # Whether it has to wait is known only once its machine was looked at.
     return "starts as soon as its GPUs or CPU cores are free" if read_status(run).state == "waiting" else "runs"
-
-
-def next_commands_text(run: RunFolder, status: RunStatus) -> str:
-    """Return the commands that resume a run that did not finish, where it can, and show its log; else empty."""
-    if status.live or status.leftover or status.state == "finished":
-        return ""
-    name = visible(run.name)
-    if failure_that_would_repeat(run, status):
-        return f"Unchanged, it would fail again. Its log: {own_command()} logs {name}"
-    if why := why_not_resumable(run, status):
-        return f"It {why}. Its log: {own_command()} logs {name}"
-    return f"Resume it: {own_command()} resume {name}; its log: {own_command()} logs {name}"
 
 
 def fetch_results_and_report(reference: str, *, checkpoints: bool) -> None:
