@@ -16,7 +16,7 @@ from chat_data import ANSWER_MARKING_TEMPLATE
 from hypothesis import HealthCheck, settings
 from pilot import BARE_PYTHON, CPU_MACHINE, CUDA_PYTHON, DOCKER_ENGINE
 from support import RUN_WHOLE_MATRICES, SCRIPTS, SHARED_CACHE, living_run_pids
-from training_results import LOG_LINES, ended_run, make_chat_model
+from training_results import make_chat_model, run_that_left
 
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.machine import container_images, probe
@@ -221,9 +221,7 @@ def models(tmp_path_factory):
 def full_run(tmp_path, models):
     """A run whose output is a full model."""
     base, tuned = models
-    run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training(), **{"trainer.model": str(base)})
-    (run.path / "output").symlink_to(tuned)
-    return run
+    return run_that_left(tuned, tmp_path / "run", base)
 
 
 @pytest.fixture

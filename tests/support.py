@@ -20,6 +20,7 @@ import warm
 
 from tui_train import checks
 from tui_train.actions.environments import pip_settings
+from tui_train.base.command import argv
 from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, NemoRecipes, Toolchain
 from tui_train.memory.data_defaults import make_setup
 from tui_train.plan.plan import make_plan as planned
@@ -350,6 +351,12 @@ def plan(profile, facts):
     """The plan of a profile, as both front ends make it."""
     setup = make_setup(profile, facts)
     return planned(setup, checks.find_problems(setup))
+
+
+def words_after_script(chosen, found):
+    """The words of a plan's command after the script's name."""
+    command = argv(plan(chosen, found).attempts[0].command, "/run")
+    return command[command.index(chosen.trainer.script) + 1 :]
 
 
 def wait_until(condition, seconds=20.0, what=""):

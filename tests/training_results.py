@@ -57,6 +57,13 @@ LOG_LINES = [
 ]
 
 
+def run_that_left(output, folder, base):
+    """The folder of a run that trained the model in `base`, and whose output is the one in `output`."""
+    run = ended_run(folder, LOG_LINES, python=warm.training(), **{"trainer.model": str(base)})
+    (run.path / "output").symlink_to(output)
+    return run
+
+
 def make_chat_model(folder, *options, python=""):
     words = [python or warm.training(), str(SCRIPTS / "chat_model.py"), str(folder), *options]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

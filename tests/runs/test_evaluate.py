@@ -13,7 +13,7 @@ import warm
 from jsonschema import Draft202012Validator
 from msgspec import structs
 from support import run_cli
-from training_results import LOG_LINES, ended_run
+from training_results import LOG_LINES, ended_run, run_that_left
 
 from tui_train.actions.evaluate import (
     Evaluation,
@@ -154,9 +154,7 @@ def command(run, *words, code):
 @pytest.fixture
 def base_run(tmp_path, models):
     """A run that left its base as it was."""
-    run = ended_run(tmp_path / "untrained", LOG_LINES, python=warm.training(), **{"trainer.model": str(models[0])})
-    (run.path / "output").symlink_to(models[0])
-    return run
+    return run_that_left(models[0], tmp_path / "untrained", models[0])
 
 
 @pytest.mark.whole

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import warm
 from support import run_cli
-from training_results import LOG_LINES, ended_run, write_model
+from training_results import LOG_LINES, ended_run, run_that_left, write_model
 
 from tui_train.actions.export_model import ExportModelOptions, export_model, modelfile_text
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound, Unavailable
@@ -133,9 +133,7 @@ def llama(tmp_path_factory):
 @pytest.fixture
 def llama_run(tmp_path, llama):
     """A run whose output is a Llama."""
-    run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training(), **{"trainer.model": str(llama)})
-    (run.path / "output").symlink_to(llama)
-    return run
+    return run_that_left(llama, tmp_path / "run", llama)
 
 
 @pytest.mark.whole
@@ -180,8 +178,7 @@ def test_the_token_that_begins_a_text_is_added_where_the_template_writes_it(llam
     (model / "additional_chat_templates/tool_use.jinja").write_text(CHATML)
     config = json.loads((model / "tokenizer_config.json").read_text())
     (model / "tokenizer_config.json").write_text(json.dumps({**config, "add_bos_token": False}))
-    run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training(), **{"trainer.model": str(llama)})
-    (run.path / "output").symlink_to(model)
+    run = run_that_left(model, tmp_path / "run", llama)
     export_model(run, str(tmp_path / "out"), ExportModelOptions(llama_cpp=LLAMA_CPP, server="ollama"))
     sys.path.insert(0, f"{LLAMA_CPP}/gguf-py")
     from gguf import GGUFReader
@@ -199,8 +196,7 @@ def test_an_answer_of_the_server_is_compared_with_that_of_the_model(llama, tmp_p
     # llama.cpp sets a space before a text, unless it is told not to.
     model = shutil.copytree(llama, tmp_path / "model")
     config = json.loads((model / "tokenizer_config.json").read_text())
-    run = ended_run(tmp_path / "run", LOG_LINES, python=warm.training(), **{"trainer.model": str(llama)})
-    (run.path / "output").symlink_to(model)
+    run = run_that_left(model, tmp_path / "run", llama)
     options = ExportModelOptions(llama_cpp=str(tools), weights_type="f32")
     if (tools / "llama-server").exists():
         told = export_model(run, str(tmp_path / "real"), options).note

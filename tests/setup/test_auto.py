@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from pilot import press_keys, screen_text, wait_for_workers
-from support import facts, plan, profile, toolchain
+from support import facts, plan, profile, toolchain, words_after_script
 from tui_train.screens.messages import OpenStep
 
 from tui_train.base.command import argv
@@ -56,8 +56,7 @@ def script(tmp_path, text, **values_of):
 def words(tmp_path, text, **values):
     """The words of the command after the script's name."""
     chosen, known = script(tmp_path, text, **values)
-    command = argv(plan(chosen, known).attempts[0].command, "/run")
-    return command[command.index(chosen.trainer.script) + 1 :]
+    return words_after_script(chosen, known)
 
 
 @pytest.mark.parametrize(
@@ -412,8 +411,7 @@ def test_what_the_source_leaves_open_is_read_from_the_help(tmp_path):
     assert [(one.name, one.type, one.default, one.off_flags) for one in known.parameters] == [
         ("--lr", "", "", ()), ("--n_epochs", "int", "2", ()), ("--amp", "bool", "", ("--no-amp",)),
     ]  # fmt: skip
-    command = argv(plan(chosen, found).attempts[0].command, "/run")
-    assert command[command.index(chosen.trainer.script) + 1 :] == ["--lr=0.5", "--n_epochs=3"]
+    assert words_after_script(chosen, found) == ["--lr=0.5", "--n_epochs=3"]
 
 
 def test_a_help_is_kept_until_the_script_or_its_modules_change(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from pilot import press_keys, screen_text, wait_for_workers
-from support import facts, findings_of, plan, profile, toolchain
+from support import facts, findings_of, plan, profile, toolchain, words_after_script
 from tui_train.screens.messages import OpenStep
 
 from tui_train.base.command import argv
@@ -645,9 +645,7 @@ def test_the_arguments_of_the_chosen_subcommand_are_passed_the_recipe(text, argu
     seed = {"recipe__seed": 3} if "--seed" in text else {}
     chosen = script(tmp_path, text, trainer__preset="auto", trainer__arguments=arguments,
                     recipe__learning_rate=0.5, **seed)  # fmt: skip
-    planned = plan(chosen, read(chosen))
-    words = argv(planned.attempts[0].command, "/run")
-    assert tuple(words[words.index(chosen.trainer.script) + 1 :]) == command
+    assert tuple(words_after_script(chosen, read(chosen))) == command
 
 
 GROUP = "import click\n@click.group()\ndef cli(): ...\n{}\ndef {}(lr): kept_by_cli.update(lr=lr)\n"
@@ -670,8 +668,7 @@ def test_the_subcommand_of_click_has_the_name_that_click_gives_it(text, words, t
         tmp_path, text + "cli()\n", trainer__preset="auto", trainer__arguments=words, recipe__learning_rate=0.5
     )
     assert arguments_found(chosen) == []
-    command = argv(plan(chosen, read(chosen)).attempts[0].command, "/run")
-    passed = command[command.index(chosen.trainer.script) + 1 :]
+    passed = words_after_script(chosen, read(chosen))
     assert passed == [*words, "--lr=0.5"]
     names = {"kept_by_cli": {}}
     exec(text, names)  # noqa: S102 - the script above
@@ -688,8 +685,7 @@ def test_an_alias_of_a_subcommand_chooses_it(tmp_path):
         tmp_path, text, trainer__preset="auto", trainer__arguments=("f", "--data=d"), recipe__learning_rate=0.5
     )
     assert arguments_found(chosen) == []
-    command = argv(plan(chosen, read(chosen)).attempts[0].command, "/run")
-    passed = command[command.index(chosen.trainer.script) + 1 :]
+    passed = words_after_script(chosen, read(chosen))
     assert parsed(passed, text) == {"seed": None, "lr": 0.5, "data": "d"}
     assert arguments_found(script(tmp_path, text, trainer__arguments=("f",))) == [
         "missing required argument: --data (line 8)"
@@ -772,8 +768,7 @@ def test_an_option_of_a_subcommand_that_is_not_known_is_passed_nothing(added, tm
     assert parsed(("--output_dir=o", "fit"), text) is None
     assert arguments_found(script(tmp_path, text, trainer__arguments=words)) == []
     chosen = script(tmp_path, text, trainer__preset="auto", trainer__arguments=("fit",), recipe__seed=3)
-    command = argv(plan(chosen, read(chosen)).attempts[0].command, "/run")
-    assert command[command.index(chosen.trainer.script) + 1 :] == ["--seed=3", "fit"]
+    assert words_after_script(chosen, read(chosen)) == ["--seed=3", "fit"]
 
 
 @pytest.mark.parametrize(
@@ -811,8 +806,7 @@ if len(sys.argv) == 2 and sys.argv[1].endswith(".json"):
 )
 def test_a_script_that_takes_a_file_is_passed_no_options_beside_it(more, arguments, passes, tmp_path):
     chosen = script(tmp_path, FILE_OR_OPTIONS + more, trainer__preset="auto", trainer__arguments=arguments)
-    words = argv(plan(chosen, read(chosen)).attempts[0].command, "/run")
-    assert (len(words) - words.index(chosen.trainer.script) > 1 + len(arguments)) == passes
+    assert (len(words_after_script(chosen, read(chosen))) > len(arguments)) == passes
 
 
 def test_what_has_no_effect_beside_a_file_is_said(tmp_path):
