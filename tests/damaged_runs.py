@@ -4,9 +4,7 @@ import json
 import os
 import re
 
-from support import facts, prepare_without_errors, profile
-
-from tui_train.runs import run_folders
+from support import create_run, profile
 
 START_EVENT_LINE = b'{"time":1700000000,"event":"run_started","pid":1}\n'
 ENDED_RUN_EVENTS = (
@@ -24,9 +22,7 @@ UNEXPECTED_ERROR_PATTERN = re.compile(r"Traceback|tui-train: \w+Error:")
 
 
 def new_run(name="x"):
-    return run_folders.create_run_folder(
-        name, prepare_without_errors(profile({"hardware.device": "cpu"}), facts()).files
-    )
+    return create_run(profile({"hardware.device": "cpu"}), name=name)
 
 
 def replace_by_fifo(path):

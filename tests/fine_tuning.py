@@ -12,10 +12,7 @@ TUNING_LIBRARIES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bit
 
 
 def finetune_profile(**values):
-    return profile(
-        {"trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",)}
-        | {key.replace("__", "."): value for key, value in values.items()}
-    )
+    return profile({"trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",)}, **values)
 
 
 def run_prepare_data(folder, *words, code=0, python=sys.executable):

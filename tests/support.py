@@ -151,17 +151,20 @@ def boxed(engine="docker", image="nemo:25.04", *, gpus=(), paths=None, about=Non
 
 def inside(engine="docker", image="nemo:25.04", **more):
     """The values of a profile that trains in a container."""
-    return {"container.engine": engine, "container.image": image} | {
-        key.replace("__", "."): value for key, value in more.items()
-    }
+    return {"container.engine": engine, "container.image": image} | dotted(more)
 
 
-def profile(values=None, base=None):
+def dotted(values):
+    """The values of a profile by their keys, of which words of Python may have `__` for a dot."""
+    return {key.replace("__", "."): value for key, value in values.items()}
+
+
+def profile(values=None, base=None, **more):
     """A profile with these values put at these keys; most scripts in it are only names, so their preset is named."""
-    made = base or Profile()
-    if (values or {}).get("trainer.kind") == "script" and "trainer.preset" not in values:
+    made, values = base or Profile(), {**(values or {}), **dotted(more)}
+    if values.get("trainer.kind") == "script" and "trainer.preset" not in values:
         made = fields.profile_with_value(made, "trainer.preset", "hf-trainer")
-    for key, value in (values or {}).items():
+    for key, value in values.items():
         made = fields.profile_with_value(made, key, value)
     return made
 
@@ -177,7 +180,7 @@ def sleeper_profile(*arguments, **more):
         "trainer.arguments": arguments,
         "trainer.python": sys.executable,
     }
-    return profile(values | more)
+    return profile(values, **more)
 
 
 def pids_with_argument(word):
@@ -232,6 +235,11 @@ def prepare_without_errors(chosen, found):
     prepared = prepare(chosen, found)
     assert prepared.plan is not None, prepared.findings
     return prepared
+
+
+def create_run(chosen, found=None, name=""):
+    """A run folder of this user for a profile, which is not started."""
+    return run_folders.create_run_folder(name or chosen.name, prepare_without_errors(chosen, found or facts()).files)
 
 
 def export_run(folder, chosen, found):

@@ -15,6 +15,7 @@ from ssh import survey_this_machine
 from support import (
     SCRIPTS,
     UUIDS,
+    create_run,
     facts,
     findings_of,
     gpu,
@@ -53,12 +54,11 @@ def begun():
     """Begin sleepers from values; end all of them afterwards."""
 
     def make(where, **values):
-        chosen = profile({
+        chosen = {
             "name": "sleeper", "trainer.kind": "script", "trainer.preset": "custom", "trainer.python": sys.executable,
             "trainer.script": str(SCRIPTS / "sleeper.py"),
-            **{key.replace("__", "."): value for key, value in values.items()},
-        })  # fmt: skip
-        prepared = prepare_without_errors(chosen, where)
+        }  # fmt: skip
+        prepared = prepare_without_errors(profile(chosen, **values), where)
         return Place().submit(prepared, prepared.plan)
 
     yield make
@@ -159,7 +159,7 @@ def test_what_an_ended_run_saved_is_told_before_another_one_writes_it(tmp_path):
 
     chosen, before = found()
     assert before == []
-    run_launch_script(run_folders.create_run_folder("own", prepare_without_errors(chosen, facts()).files))
+    run_launch_script(create_run(chosen, name="own"))
     assert found()[1] == [("warning", "fixed.pt and 1 more")]
     assert found("--lr=1")[1] == found(f"--out={tmp_path}/named.pt")[1] == [("warning", "named.pt")]
     assert found("--out=other.pt")[1] == []

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from support import (
     boxed,
+    create_run,
     export_run,
     facts,
     findings_of,
@@ -193,7 +194,7 @@ def shell(tmp_path):
 @pytest.mark.whole
 def test_profiles_runs_keys_and_values_complete(shell):
     store.save_profile(Profile(name="mine"))
-    run = run_folders.create_run_folder("quickstart", prepare_without_errors(Profile(), facts()).files)
+    run = create_run(Profile(), name="quickstart")
     assert shell("tui-train", "plan", "m") == ["mine"]
     assert run.name in shell("tui-train", "logs", "20")
     assert shell("tui-train", "plan", "mine", "--set", "recipe.preci") == ["recipe.precision="]
@@ -283,7 +284,7 @@ def test_the_innermost_own_frame_of_the_same_rank(tmp_path):
 @pytest.mark.parametrize(("micro", "position"), [(1, 3), (4, 1)])
 def test_halving_is_not_proposed_where_it_was_tried_to_the_end(micro, position):
     chosen = profile({"recipe.micro_batch": 4, "recipe.global_batch": 4, "ladder.rungs": ("micro_batch",)})
-    run = run_folders.create_run_folder("oom", prepare_without_errors(chosen, facts(gpus=(gpu(0),))).files)
+    run = create_run(chosen, facts(gpus=(gpu(0),)), "oom")
     write_attempt_events(run, 0, "failed", position=position, exit_code=1, out_of_memory=True, phase="loss")
     run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
     diagnosis = diagnose_run(run)

@@ -14,7 +14,13 @@ import training_results
 import warm
 from jsonschema import Draft202012Validator
 from ssh import lead_ssh_back
-from support import facts, make_executable, prepare_without_errors, run_cli, sleeper_profile, write_attempt_events
+from support import (
+    create_run,
+    make_executable,
+    run_cli,
+    sleeper_profile,
+    write_attempt_events,
+)
 from training_results import write_adapter
 
 from tui_train import __main__
@@ -203,7 +209,7 @@ def world():
     store.save_profile(Profile(name="mine"))
     run_cli("hosts", "add", "box", "me@box")
     chosen = sleeper_profile("--seconds=0.1")
-    run = run_folders.create_run_folder("ended", prepare_without_errors(chosen, facts()).files)
+    run = create_run(chosen, name="ended")
     write_attempt_events(run, 5.0, "failed", exit_code=1)
     run.attempt_log(1).write_text("step 1/2 loss 3.5\nstep 2/2 loss 3.0\nRuntimeError: broken\n")
     return run
@@ -263,7 +269,7 @@ def nemo_python(tmp_path):
 def dear(tmp_path, nemo_python, monkeypatch):
     """What commands work on that take long: a result, a run on a host, data for NeMo, a profile that starts."""
     write_adapter(training_results.ended_run(tmp_path / "tuned").path / "output")
-    far = run_folders.create_run_folder("far", prepare_without_errors(sleeper_profile(), facts()).files)
+    far = create_run(sleeper_profile(), name="far")
     write_run_location(far.path, RunLocation("box", "/far"))
     store.save_profile(sleeper_profile("--seconds=0.1"))
     run_cli("hosts", "add", "box", "me@box")

@@ -652,9 +652,7 @@ def failed(folder, edits, *, phase="loss", position=1, **values):
     """A run whose only attempt, with these edits of the profile in its plan, ran out of GPU memory."""
     run = RunFolder(folder)
     run.script.write_text("")
-    run.profile.write_text(
-        profile_to_toml(support.profile({key.replace("__", "."): value for key, value in values.items()}))
-    )
+    run.profile.write_text(profile_to_toml(support.profile(**values)))
     run.plan_file.write_text(json.dumps({"gpus": ["GPU-1"], "world_size": 1, "attempts": [{"edits": edits}]}))
     run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
     note_attempt(run, 1, out_of_memory=True, phase=phase, position=position)

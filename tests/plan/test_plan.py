@@ -40,7 +40,7 @@ def environment(chosen, found=None, attempt=0):
 
 def test_a_pretraining_evaluates_where_it_has_data():
     def told(**values):
-        made = words(profile({key.replace("__", "."): value for key, value in values.items()}))
+        made = words(profile(**values))
         return [word for word in made if "eval" in word or "validation" in word]
 
     assert told(recipe__evaluate_every=5) == []

@@ -9,13 +9,19 @@ import threading
 import time
 
 import pytest
-from support import facts, living_run_pids, prepare_without_errors, profile, sample, sleeper_profile, wait_until
+from support import (
+    create_run,
+    living_run_pids,
+    profile,
+    sample,
+    sleeper_profile,
+    wait_until,
+)
 from try_counts import count_tries
 
 from tui_train.base.app_paths import profiles_folder
 from tui_train.base.errors import TuiTrainError
 from tui_train.profile import store
-from tui_train.runs import run_folders
 from tui_train.runs.local_start import start_run
 from tui_train.runs.run_folders import list_runs
 from tui_train.runs.status import read_status
@@ -77,10 +83,6 @@ def together(tmp_path):
         stop_run(run, at_once=True)
 
 
-def new_run(chosen):
-    return run_folders.create_run_folder(chosen.name, prepare_without_errors(chosen, facts()).files)
-
-
 def alone(run):
     """The run trains once: one supervisor, one attempt, and no line of another training in its log."""
     wait_until(lambda: "attempt_started" in {event.event for event in run.events()}, 60)
@@ -136,7 +138,7 @@ def of_one_profile(together, chance, number):
 
 def of_one_run(together, chance, number):
     """Of those that resume one run one does, whoever asks and by whatever program."""
-    run = new_run(sleeper_profile("--seconds=600", name=f"run{number}"))
+    run = create_run(sleeper_profile("--seconds=600", name=f"run{number}"))
     scripts = [
         subprocess.Popen(
             ["bash", str(run.script)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -160,7 +162,9 @@ def of_one_run(together, chance, number):
 def of_a_stop_and_the_end(together, chance, number):
     """Stops that come as a training ends find it finished or stop it; it ends once."""
     code = chance.choice((0, 3))
-    run = new_run(sleeper_profile(f"--seconds={chance.uniform(0.2, 0.6):.2f}", f"--code={code}", name=f"end{number}"))
+    run = create_run(
+        sleeper_profile(f"--seconds={chance.uniform(0.2, 0.6):.2f}", f"--code={code}", name=f"end{number}")
+    )
     start_run(run)
     time.sleep(chance.uniform(0.0, 0.8))
     errors = []

@@ -61,9 +61,9 @@ def script(tmp_path, before=""):
 def made(tmp_path, source, processes=1, launcher="python", python=None, **values):
     """A run folder for a script on the CPU, with its plan as data; `python` is the real one where it is given."""
     python = python or warm.training()
-    values = {key.replace("__", "."): value for key, value in values.items()} | {"trainer.python": python}
-    values |= {"trainer.launcher": launcher, "trainer.script": str(source), "hardware.processes": processes}
-    run, plan = export_run(tmp_path / "run", sleeper_profile(**values), facts(python=python))
+    chosen = {"trainer.python": python, "trainer.launcher": launcher, "hardware.processes": processes}
+    chosen = sleeper_profile(**{**chosen, "trainer.script": str(source)}, **values)
+    run, plan = export_run(tmp_path / "run", chosen, facts(python=python))
     run.plan_file.write_bytes(msgspec.json.encode(plan))
     return run
 

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pexpect
 import pytest
 from support import (
+    create_run,
     export_run,
     facts,
     living_run_pids,
@@ -493,7 +494,7 @@ def test_a_folder_that_is_a_file(made, tmp_path, monkeypatch):
     (tmp_path / "state").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(CannotWrite) as caught:
-        run_folders.create_run_folder("x", prepare_without_errors(sleeper_profile(), facts()).files)
+        create_run(sleeper_profile(), name="x")
     assert caught.value.remedy == "A part of the path is a file: choose another path."
     with pytest.raises(CannotWrite):
         run_folders.export_plan_files(
@@ -506,7 +507,7 @@ def test_a_full_disk(mounted, monkeypatch):
     folder = mounted("-t", "tmpfs", "-o", "size=64k", "tmpfs")
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     with pytest.raises(CannotWrite) as caught:
-        run_folders.create_run_folder("x", prepare_without_errors(profile(), facts()).files)
+        create_run(profile(), name="x")
     assert caught.value.remedy.startswith("The disk is full")
     assert [*runs_folder().iterdir()] == []
 

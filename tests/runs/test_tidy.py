@@ -8,7 +8,14 @@ import sys
 
 import pexpect
 import pytest
-from support import facts, prepare_without_errors, profile, run_cli, run_launch_script, sleeper_profile, wait_until
+from support import (
+    create_run,
+    profile,
+    run_cli,
+    run_launch_script,
+    sleeper_profile,
+    wait_until,
+)
 
 from tui_train.base.app_paths import profiles_folder, runs_folder
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound, Unavailable
@@ -27,7 +34,7 @@ COMMAND = [sys.executable, "-m", "tui_train"]
 def ended(name="sleeper", *arguments):
     """A run that has ended."""
     chosen = sleeper_profile("--seconds=0", *arguments, name=name)
-    run = run_folders.create_run_folder(name, prepare_without_errors(chosen, facts()).files)
+    run = create_run(chosen)
     run_launch_script(run)
     return run
 
@@ -35,9 +42,7 @@ def ended(name="sleeper", *arguments):
 @pytest.fixture
 def live():
     """A run that trains until the test has ended."""
-    run = run_folders.create_run_folder(
-        "live", prepare_without_errors(sleeper_profile("--seconds=100", name="live"), facts()).files
-    )
+    run = create_run(sleeper_profile("--seconds=100", name="live"))
     start_run(run)
     yield run
     stop_run(run, at_once=True)

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from support import (
     GIB,
     UUIDS,
+    create_run,
     facts,
     findings_of,
     gpu,
@@ -54,9 +55,7 @@ def made():
     """Make runs that sleep on all CPU cores; they are ended after the test."""
 
     def make(name):
-        run = run_folders.create_run_folder(
-            name, prepare_without_errors(sleeper_profile(**ALL_CORES, name=name), facts()).files
-        )
+        run = create_run(sleeper_profile(**ALL_CORES, name=name))
         patch_runner_module(
             run, "card_watch.py", "CARD_WATCH_INTERVAL_SECONDS = 4.0", "CARD_WATCH_INTERVAL_SECONDS = 0.2"
         )
@@ -138,7 +137,7 @@ def test_a_wait_that_a_kill_or_a_restart_ended_is_told_and_begins_again(made):
 
 
 def test_a_run_that_waits_keeps_its_output_but_no_gpu():
-    run = run_folders.create_run_folder("waits", prepare_without_errors(profile(), facts(gpus=(gpu(0),))).files)
+    run = create_run(profile(), facts(gpus=(gpu(0),)), "waits")
     with run.events_file.open("w") as events:
         for event in ({"event": "run_started", "waits": "any"}, {"event": "waiting", "why": "GPU 0: pid 812"}):
             events.write(json.dumps(event) + "\n")

@@ -76,7 +76,7 @@ def chats(folder: Path, count: int = 40, name: str = "chat.jsonl") -> Path:
 def last_values(model: Path | str, *data: Path, **more: Any) -> None:
     """The wizard begins with this fine-tuning."""
     values = {"trainer.kind": "finetune", "trainer.model": str(model), "trainer.data": tuple(map(str, data))}
-    remember_profile_without_secrets(profile(values | {key.replace("__", "."): value for key, value in more.items()}))
+    remember_profile_without_secrets(profile(values, **more))
 
 
 async def read(pilot: Pilot[Any]) -> None:

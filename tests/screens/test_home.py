@@ -23,9 +23,9 @@ from pilot import (
 )
 from rich.cells import cell_len
 from support import (
+    create_run,
     facts,
     make_run_copies,
-    prepare_without_errors,
     profile,
     run_launch_script,
     sleeper_profile,
@@ -85,9 +85,7 @@ def run_of(tmp_path: Path) -> Iterator[Callable[..., RunFolder]]:
 
     def make(name: str, *, steps: int = 3, code: int = 0, pause: float = 0, **more: Any) -> RunFolder:
         values = {"trainer.script": str(script), "trainer.arguments": (str(steps), str(code), str(pause)), **more}
-        run = run_folders.create_run_folder(
-            name, prepare_without_errors(sleeper_profile(**values, name=name), facts()).files
-        )
+        run = create_run(sleeper_profile(**values, name=name))
         if pause:
             start_run(run)
         else:
@@ -567,9 +565,7 @@ async def test_a_run_with_a_checkpoint_resumes(tmp_path):
         "sys.exit(0 if resumed else 1)\n"
     )
     values = {"trainer.preset": "hf-trainer", "trainer.script": str(script), "trainer.arguments": ()}
-    run = run_folders.create_run_folder(
-        "saves", prepare_without_errors(sleeper_profile(**values, name="saves"), facts()).files
-    )
+    run = create_run(sleeper_profile(**values, name="saves"))
     run_launch_script(run)
     assert DigestCache().read_digest(run).is_resumable
     async with open_wizard(size=(120, 40)) as pilot:

@@ -15,6 +15,7 @@ from pilot import PRETRAIN_KEY, open_wizard, press_keys, screen_text, until_true
 from support import (
     BASH_OWN_VARIABLES,
     HOSTILE_VALUES,
+    create_run,
     export_run,
     facts,
     gpu,
@@ -189,7 +190,7 @@ def test_command_keeps_to_the_width_where_words_allow():
 
 def run_of(chosen, *, seconds=None):
     """The folder of a run of a profile; with `seconds` one that finished."""
-    run = run_folders.create_run_folder(chosen.name, prepare_without_errors(chosen, facts()).files)
+    run = create_run(chosen)
     if seconds:
         write_attempt_events(run, seconds)
     return run

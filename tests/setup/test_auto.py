@@ -49,7 +49,7 @@ def script(tmp_path, text, **values_of):
     (tmp_path / "train.py").write_text(text)
     values = {"trainer.kind": "script", "trainer.preset": "auto", "trainer.script": str(tmp_path / "train.py")}
     values |= {"trainer.python": sys.executable, "hardware.device": "cpu", "ladder.rungs": ()}
-    chosen = profile(values | {key.replace("__", "."): value for key, value in values_of.items()})
+    chosen = profile(values, **values_of)
     return chosen, msgspec.structs.replace(facts(), sources=read_script_sources(chosen))
 
 

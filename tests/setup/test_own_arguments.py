@@ -107,11 +107,8 @@ def test_one_that_is_set_arrives_and_the_others_stay(words, name, values, become
 def script(tmp_path, text, **more):
     path = tmp_path / "train.py"
     path.write_text(text)
-    return profile({
-        "trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(path),
-        "trainer.python": sys.executable, "hardware.device": "cpu",
-        **{key.replace("__", "."): value for key, value in more.items()},
-    })  # fmt: skip
+    chosen = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(path)}
+    return profile(chosen | {"trainer.python": sys.executable, "hardware.device": "cpu"}, **more)
 
 
 def seen(chosen):

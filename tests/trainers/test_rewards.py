@@ -262,7 +262,7 @@ def tiny(folder, model, reward="letters", *, chat=True, **values):
         "finetune.completion_length": 10, "recipe.steps": 3, "recipe.micro_batch": 4, "recipe.global_batch": 8,
         "recipe.checkpoint_every": 2, "ladder.rungs": ("micro_batch",),
     }  # fmt: skip
-    return profile(usual | {key.replace("__", "."): value for key, value in values.items()})
+    return profile(usual, **values)
 
 
 def launch(folder, chosen, trl):

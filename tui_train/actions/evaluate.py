@@ -14,17 +14,16 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from tui_train.actions.host_result import host_of_result, result_candidates
+from tui_train.actions.host_result import host_of_result, require_path_on_host, result_candidates
 from tui_train.actions.merge import require_loadable_weights
 from tui_train.actions.result_child import HostResultChild, ResultChild, require_modules, training_python
 from tui_train.base.app_paths import expand_home
-from tui_train.base.errors import BadInput, NotFound, TuiTrainError
+from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.files import raising_cannot_write, write_atomically
 from tui_train.base.parse import Unparsable, parse_json_object
 from tui_train.base.text import grouped_digits, quantity, visible
 from tui_train.places import place_of_run
 from tui_train.profile.rewards import chosen_rewards
-from tui_train.profile.store import load_profile_file
 from tui_train.profile.types import Profile
 from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.results.result import read_result
@@ -220,7 +219,7 @@ def score(  # noqa: PLR0913, PLR0917 - what an evaluation is made of
     options: EvaluationOptions,
     host: str,
     on_progress: Callable[[str, int, int], None],
-    cancelled: Callable[[], bool],
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> "tuple[ScoreFile, ToldByChild]":
     """Have a child score what a request names, and return all scores, which are kept as they come."""
     python = training_python(run, options.python, host)
@@ -359,9 +358,7 @@ def _models_request(run: RunFolder, options: EvaluationOptions, host: str) -> di
 
 def default_scoring(run: RunFolder) -> str:
     """Return how a run's result is scored where nothing is chosen: by its first reward of the user's, else by loss."""
-    profile = Profile()
-    with contextlib.suppress(TuiTrainError):
-        profile = load_profile_file(str(run.profile))
+    profile = run.read_profile() or Profile()
     rewards = chosen_rewards(profile.finetune) if trainer_has_own_field(profile, "finetune") else ()
     return next((f"function:{reward.text}" for reward in rewards if reward.file), "loss")
 
@@ -378,9 +375,7 @@ def rows_request(run: RunFolder, options: EvaluationOptions, host: str = "") -> 
         request["pattern"] = _valid_pattern(kind[2])
     elif kind[0] == "function":
         request["function"] = _absolute_function_path(kind[2], host)
-    profile = Profile()
-    with contextlib.suppress(TuiTrainError):
-        profile = load_profile_file(str(run.profile))
+    profile = run.read_profile() or Profile()
     request |= {"data": _data_files(run, options, host)}
     request |= {"learned": _learned_files(run, profile, host) if options.data else []}
     request |= {
@@ -406,7 +401,7 @@ def _whole_task_path(task: str, host: str) -> str:
     if "/" not in task and not task.endswith(".yaml"):
         return task
     if host:
-        return _path_on_host(task, host)
+        return require_path_on_host(task, host)
     whole = expand_home(task).absolute()
     if not whole.exists():
         raise NotFound(f"there is no {visible(str(whole))}", "Name a task, or the YAML file or folder of one: --task")
@@ -436,7 +431,7 @@ def _absolute_function_path(words: str, host: str) -> str:
     if not (path and colon and name.isidentifier()):
         raise BadInput(f"{visible(words)} names no function", "Give its file and name: --by function:score.py:score")
     if host:
-        return f"{_path_on_host(path, host)}:{name}"
+        return f"{require_path_on_host(path, host)}:{name}"
     whole = expand_home(path).absolute()
     if not whole.is_file():
         raise NotFound(f"there is no file {visible(str(whole))}", "Name the file of the function.")
@@ -446,7 +441,7 @@ def _absolute_function_path(words: str, host: str) -> str:
 def _data_files(run: RunFolder, options: EvaluationOptions, host: str) -> list[str]:
     """Return the files with the rows: those that are named, else the held-out rows of the run."""
     if options.data and host:
-        return [_path_on_host(path, host) for path in options.data]
+        return [require_path_on_host(path, host) for path in options.data]
     if options.data:
         files = [expand_home(path).absolute() for path in options.data]
         if missing := next((file for file in files if not file.exists()), None):
@@ -483,14 +478,6 @@ def _learned_files(run: RunFolder, profile: Profile, host: str) -> list[str]:
         return [f"{place.folder}/{_LEARNED_FILE}"]
     prepared = run.path / _LEARNED_FILE
     return [str(prepared)] if prepared.is_file() else list(profile.trainer.data)
-
-
-def _path_on_host(path: str, host: str) -> str:
-    if not path.startswith(("/", "~/")):
-        raise BadInput(
-            f"{visible(path)} is not an absolute path", f"The result is on {visible(host)}: name a path there."
-        )
-    return path
 
 
 class ScoreFile:

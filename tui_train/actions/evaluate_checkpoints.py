@@ -47,7 +47,6 @@ def choose_checkpoint(
     run: RunFolder,
     options: EvaluationOptions,
     on_progress: Callable[[str, int, int], None] = lambda _what, _done, _of: None,
-    cancelled: Callable[[], bool] = lambda: False,
 ) -> CheckpointChoice:
     """Score all checkpoints of a run and its result, and return which is best; TuiTrainError where that cannot be."""
     name = visible(run.name)
@@ -72,7 +71,7 @@ def choose_checkpoint(
     request |= rows_request(run, options)
     # The scores that are kept are those of these files.
     request["files"] = [[each.path, each.changed_at] for each in (own, *steps.values())]
-    kept, told = score(run, request, options, "", on_progress, cancelled)
+    kept, told = score(run, request, options, "", on_progress)
 
     def compared(result: int, other: int) -> Evaluation:
         name = f"step {grouped_digits(other)}" if other else "the result as it is"

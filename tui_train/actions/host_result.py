@@ -54,3 +54,12 @@ def result_candidates(run: RunFolder) -> list[list[str]]:
     checkpoint = report.checkpoint if report else ""
     saved = [f"{checkpoint}/{name}".rstrip("/") for name in CHECKPOINT_WEIGHTS_FOLDERS] if checkpoint else []
     return [[f"{output}/{name}".rstrip("/") for name in FINAL_WEIGHTS_FOLDERS], saved]
+
+
+def require_path_on_host(path: str, host: str) -> str:
+    """Return a path of the host that has a result; BadInput for a relative one, for nobody knows to what."""
+    if not path.startswith(("/", "~/")):
+        raise BadInput(
+            f"{visible(path)} is not an absolute path", f"The result is on {visible(host)}: name a path there."
+        )
+    return path

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from tui_train.actions.host_result import host_of_result, result_candidates
+from tui_train.actions.host_result import host_of_result, require_path_on_host, result_candidates
 from tui_train.actions.result_child import HostResultChild, ResultChild, training_python
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound, TuiTrainError, Unavailable
@@ -133,10 +133,7 @@ def _merge_on_host(  # noqa: PLR0913, PLR0917 - what a merge is made of
     on_step: Callable[[str, str], None],
     cancelled: Callable[[], bool],
 ) -> MergeResult:
-    if not folder.startswith(("/", "~/")):
-        raise BadInput(
-            f"{visible(folder)} is not an absolute path", f"The result is on {visible(host)}: name a path there."
-        )
+    require_path_on_host(folder, host)
     base, revision = (options.base_model, "") if options.base_model else (run_result.base, run_result.revision)
     request: dict[str, object] = {"candidates": result_candidates(run), "base": base, "revision": revision}
     request |= {"keeps_base": bool(options.base_model), "trusted": options.trusts_model_code}

@@ -6,7 +6,6 @@ import re
 from tui_train.base.errors import TuiTrainError
 from tui_train.diagnose.run_diagnosis import diagnose_run
 from tui_train.diagnose.types import Diagnosis
-from tui_train.profile import store
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.follow import read_progress
 from tui_train.runs.results.resuming import newest_checkpoint, why_not_resumable
@@ -56,11 +55,9 @@ def why_not_restartable(run: RunFolder, run_status: RunStatus, diagnosis: Diagno
 
 def _have_files_changed_since(run: RunFolder, since_time: float | None) -> bool:
     """Return whether the script, its config file or launch.sh was written after a time."""
-    try:
-        trainer = store.load_profile_file(str(run.profile)).trainer
-    except TuiTrainError:
+    if (profile := run.read_profile()) is None:
         return True
-    for path in filter(None, (str(run.script), trainer.script, trainer.config)):
+    for path in filter(None, (str(run.script), profile.trainer.script, profile.trainer.config)):
         try:
             if since_time is None or os.stat(path).st_mtime > since_time:  # noqa: PTH116 - answers for a path of any length
                 return True

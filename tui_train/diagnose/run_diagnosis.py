@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.errors import BadInput
 from tui_train.base.files import read_regular_file
 from tui_train.base.parse import Unparsable, type_prepared_for_msgspec
 from tui_train.base.text import visible
@@ -19,7 +19,7 @@ from tui_train.facts.models import hub
 from tui_train.facts.models.safetensors import read_tensor_descriptions
 from tui_train.facts.scripts import script_source
 from tui_train.facts.types import Facts, YamlDocument
-from tui_train.profile import fields, store
+from tui_train.profile import fields
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import Preset, accepted_placeholders
 from tui_train.profile.types import Profile
@@ -80,7 +80,7 @@ def diagnose_run(
         return None
     if now.state == "finished" and now.exit_code != 0:
         return None
-    stored, attempt = _load_profile(run), now.attempts[-1]
+    stored, attempt = run.read_profile(), now.attempts[-1]
     settings = _settings_in_force(run, stored, is_elsewhere=bool(now.host))
     evidence = _run_evidence(run, now, settings)
     tried = _attempt_change(settings.profile, run, attempt.position) if settings.profile else None
@@ -255,13 +255,6 @@ def _attempt_change(profile: Profile, run: RunFolder, ladder_position: int) -> C
     except (msgspec.ValidationError, BadInput, RecursionError):
         return Change("as tried", "", ())
     return change
-
-
-def _load_profile(run: RunFolder) -> Profile | None:
-    try:
-        return store.load_profile_file(str(run.profile))
-    except TuiTrainError:
-        return None
 
 
 def _recipe_names_reaching_trainer(profile: Profile, document: YamlDocument | None) -> frozenset[str]:

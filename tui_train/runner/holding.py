@@ -26,9 +26,11 @@ def hold_turn(run_dir: str, folder: str) -> int:
     signals = StopSignals()
     own = join_queue_to_hold(read_plan(run_dir), folder)
     try:
-        cards = take_turn(own, signals, lambda why: _print_line(why=why), lambda: _renew_or_stop(own))
+        cards = take_turn(
+            own, signals, lambda why: print(json.dumps({"why": why}), flush=True), lambda: _renew_or_stop(own)
+        )
         if cards is not None:
-            _print_line(turn=True)
+            print(json.dumps({"turn": True}), flush=True)
         while not signals.stop:
             signals.wait(_RENEW_SECONDS, sys.stdin.fileno())
             _renew_or_stop(own)
@@ -41,8 +43,3 @@ def _renew_or_stop(own: OwnTicket) -> None:
     own.renew()
     if select.select([sys.stdin], [], [], 0)[0]:
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _print_line(**fields: object) -> None:
-    sys.stdout.write(json.dumps(fields) + "\n")
-    sys.stdout.flush()

@@ -26,14 +26,15 @@ _PROGRESS_BAR_REFRESH_SECONDS = 10.0
 
 def show_status(run_dir: str, *, as_json: bool) -> int:
     """Print the run's state."""
-    now = state.read_status(run_dir)
-    _print_line(now.as_plain_data() if as_json else _run_status_text(now, run_dir))
-    return 0
+    return _print_status(state.read_status(run_dir), run_dir, as_json=as_json)
 
 
 def stop_and_show(run_dir: str, *, as_json: bool, at_once: bool) -> int:
     """End the run, and print how it stands then."""
-    now = stop.stop_run_and_processes(run_dir, at_once=at_once)
+    return _print_status(stop.stop_run_and_processes(run_dir, at_once=at_once), run_dir, as_json=as_json)
+
+
+def _print_status(now: state.RunStatus, run_dir: str, *, as_json: bool) -> int:
     _print_line(now.as_plain_data() if as_json else _run_status_text(now, run_dir))
     return 0
 

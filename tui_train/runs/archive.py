@@ -17,13 +17,12 @@ from msgspec import Struct
 
 from tui_train import __version__
 from tui_train.base import secrets
-from tui_train.base.errors import AlreadyExists, TuiTrainError
+from tui_train.base.errors import AlreadyExists
 from tui_train.base.files import PRIVATE_FILE_MODE, write_atomically, write_if_absent
 from tui_train.base.parse import type_prepared_for_msgspec
 from tui_train.base.text import visible
 from tui_train.facts.machine.communication_tests import load_communication_examinations
 from tui_train.facts.other_machines.machine_files import make_name_masker
-from tui_train.profile import store
 from tui_train.runner.detached_start import LAUNCH_LOG_NAME
 from tui_train.runner.queue.reasons import HAS_CARD_TEXT, runs_and_users_in_reason, users_in_reason
 from tui_train.runner.run_folder.fill_config import filled_config_path
@@ -215,10 +214,9 @@ def _without_truncated_line(piece: bytes, *, is_head: bool) -> bytes:
 def _known_secrets(run: RunFolder) -> frozenset[str]:
     """Return known secret values: of variables with secret names, in the environment and profile, and of arguments."""
     values = {value for name, value in os.environ.items() if secrets.is_secret_name(name)}
-    try:
-        trainer = store.load_profile_file(str(run.profile)).trainer
-    except TuiTrainError:
+    if (profile := run.read_profile()) is None:
         return frozenset(values)
+    trainer = profile.trainer
     values |= {os.environ.get(name, "") for name in trainer.secrets}
     values |= {value for name, value in trainer.environment.items() if secrets.is_secret_name(name)}
     values |= {secret.value for secret in secrets.find_possible_secret_arguments(trainer.arguments)}

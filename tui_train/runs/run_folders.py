@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from tui_train.base.app_paths import expand_home, runs_folder
-from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound, Unavailable
+from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound, TuiTrainError, Unavailable
 from tui_train.base.files import foreign_owner_name, raising_cannot_write, read_regular_file, write_below_folder
 from tui_train.base.parse import (
     MissingFile,
@@ -37,6 +37,7 @@ from tui_train.runner.system.safe_open import open_folder
 from tui_train.runs import incomplete_runs
 
 if TYPE_CHECKING:
+    from tui_train.profile.types import Profile
     from tui_train.runner.logs.progress import LogReadingOptions
 
 # Bytes; a plan has some hundred lines.
@@ -134,6 +135,16 @@ class RunFolder(Struct, frozen=True):
             return {}, ""
         except Unparsable as error:
             return {}, f"{name}: {error}"
+
+    def read_profile(self) -> "Profile | None":
+        """Return the profile of the run, None where it cannot be read."""
+        # Whoever lists runs needs none of it.
+        from tui_train.profile import store
+
+        try:
+            return store.load_profile_file(str(self.profile))
+        except TuiTrainError:
+            return None
 
     def note(self) -> str:
         """Return the user's note; empty if there is none or it cannot be read."""

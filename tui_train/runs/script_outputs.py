@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from tui_train.base.errors import TuiTrainError
 from tui_train.facts.scripts.script_source import read_source
-from tui_train.profile import store
 from tui_train.profile.fields import absolute_path
 from tui_train.profile.types import Profile
 from tui_train.runs.run_folders import RunFolder
@@ -99,11 +97,8 @@ def weights_files_written(run: RunFolder, since: float, until: float, folders: I
 
 def _profile_starting_script(run: RunFolder) -> Profile | None:
     """Return a run's profile, None where it cannot be read or starts no script."""
-    try:
-        profile = store.load_profile_file(str(run.profile))
-    except TuiTrainError:
-        return None
-    return profile if trainer_has_own_field(profile, "trainer.script") and profile.trainer.script else None
+    profile = run.read_profile()
+    return profile if profile and trainer_has_own_field(profile, "trainer.script") and profile.trainer.script else None
 
 
 def _working_folder(profile: Profile) -> Path:

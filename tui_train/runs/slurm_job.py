@@ -142,10 +142,7 @@ def slurm_end_reason(run_folder: Path) -> str:
 
 
 def _node_end_reason(run_folder: Path) -> str:
-    try:
-        text = read_bounded(run_folder / LAUNCH_LOG_NAME, _LAUNCHER_LOG_TAIL_BYTES, from_end=True)
-    except OSError:
-        return ""
+    text = _tail_of_log(run_folder / LAUNCH_LOG_NAME)
     ends, begins = [*_SLURM_END_LINE_PATTERN.finditer(text)], [*_ATTEMPT_LINE_PATTERN.finditer(text)]
     if not ends or (begins and begins[-1].start() > ends[-1].start()):
         return ""
@@ -164,10 +161,7 @@ def _node_lost_before_writing_end(run_folder: Path, job: KnownJob) -> str:
     if not again and job.ended != "NODE_FAIL":
         return ""
     logged = [event.event for event in events.read_events(str(run_folder)) if event.event in _START_AND_END_EVENTS]
-    try:
-        text = read_bounded(run_folder / LAUNCH_LOG_NAME, _LAUNCHER_LOG_TAIL_BYTES, from_end=True)
-    except OSError:
-        return ""
+    text = _tail_of_log(run_folder / LAUNCH_LOG_NAME)
     begins = _FIRST_NODE_LINE_PATTERN.findall(text)
     # A new job, of a run that is resumed, says nothing of how the one before it has ended.
     if not begins or begins[-1][0] != job.number.encode() or logged[-1:] != ["run_started"]:
@@ -177,7 +171,11 @@ def _node_lost_before_writing_end(run_folder: Path, job: KnownJob) -> str:
 
 def _newest_attempt_tail(run_folder: Path) -> bytes:
     logs = sorted(run_folder.glob("attempt-*.log"), key=lambda path: (len(path.name), path.name))
+    return _tail_of_log(logs[-1]) if logs else b""
+
+
+def _tail_of_log(log: Path) -> bytes:
     try:
-        return read_bounded(logs[-1], _LAUNCHER_LOG_TAIL_BYTES, from_end=True) if logs else b""
+        return read_bounded(log, _LAUNCHER_LOG_TAIL_BYTES, from_end=True)
     except OSError:
         return b""

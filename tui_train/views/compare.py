@@ -7,10 +7,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.errors import BadInput
 from tui_train.base.text import duration_text, grouped_digits, loss_text, percent, quantity, size_text, visible
 from tui_train.facts import yaml_documents
-from tui_train.profile import fields, store
+from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.losses import loss_kind
 from tui_train.runner.logs.progress import Progress
@@ -244,9 +244,7 @@ def _read_compared_run(run: RunFolder) -> ComparedRun:
 
 def _read_settings(run: RunFolder) -> tuple[Profile | None, dict[str, EffectiveSetting]]:
     """Return the profile of a run and its settings in effect; None and none where it cannot be read."""
-    try:
-        profile = store.load_profile_file(str(run.profile))
-    except TuiTrainError:
+    if (profile := run.read_profile()) is None:
         return None, {}
     document = yaml_documents.read_document(profile.trainer.config)
     return profile, effective_settings(profile, run.plan(), document)

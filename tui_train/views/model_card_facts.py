@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from tui_train import __version__
 from tui_train.actions.evaluate import newest_stored_evaluation
 from tui_train.actions.publish import HashedDataFile, Publication
-from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import duration_text, grouped_digits, loss_text, size_text
 from tui_train.facts import yaml_documents
-from tui_train.profile import fields, store
+from tui_train.profile import fields
 from tui_train.profile.rewards import chosen_rewards
 from tui_train.profile.types import FinetuneMethod, FinetuneSettings, Profile
 from tui_train.runs.follow import read_progress
@@ -45,14 +44,6 @@ _SHOWN_SECTIONS = ("recipe", "finetune", "data", "nemo")
 _SHOWN_KINDS = frozenset({"choice", "integer", "integers", "number", "numbers", "switch", "names"})
 _NOT_SHOWN_VALUES = frozenset({"", "not used", SCRIPT_OWN_VALUE_SOURCE_TEXT, "the trainer's own"})
 _DATASET_ARGUMENTS = ("--dataset_name", "--dataset-name")
-
-
-def load_run_profile(run: RunFolder) -> Profile:
-    """Return the profile of a run, an empty one where it cannot be read."""
-    try:
-        return store.load_profile_file(str(run.profile))
-    except TuiTrainError:
-        return Profile()
 
 
 def read_model_card_facts(

@@ -8,12 +8,10 @@ from typing import Any
 from msgspec import Struct
 
 from tui_train.base.app_paths import runs_folder
-from tui_train.base.errors import TuiTrainError
 from tui_train.base.files import read_regular_file
 from tui_train.facts import yaml_documents
 from tui_train.facts.types import YamlDocument
 from tui_train.plan.run_files import PLAN_JSON_FILE_NAME, RenderedFile
-from tui_train.profile import store
 from tui_train.profile.changes import ValueDifference, profile_differences
 from tui_train.profile.types import Profile
 from tui_train.runner.run_folder.state import RunStatus
@@ -79,9 +77,7 @@ def _profile_identity(profile: Profile) -> tuple[str, ...]:
 
 def read_previous_run(run: RunFolder) -> PreviousRun | None:
     """Return a run with its profile, None where that cannot be read."""
-    try:
-        profile = store.load_profile_file(str(run.profile))
-    except TuiTrainError:
+    if (profile := run.read_profile()) is None:
         return None
     status = read_status(run)
     return PreviousRun(

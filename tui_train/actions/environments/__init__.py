@@ -4,6 +4,7 @@ from importlib import resources
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
@@ -40,22 +41,20 @@ class PackageSet(Struct, frozen=True, kw_only=True):
         return Path(str(resources.files(__name__).joinpath(f"{self.requirements or self.name}.txt")))
 
 
+_HF = PackageSet(
+    name="hf",
+    about="fine-tuning by TRL, the built-in trainer, and scripts with accelerate and transformers",
+    oldest=10,
+    newest=13,
+    gigabytes=3,
+    gigabytes_with_cuda=8,
+)
 PACKAGE_SETS = {
-    "hf": PackageSet(
-        name="hf",
-        about="fine-tuning by TRL, the built-in trainer, and scripts with accelerate and transformers",
-        oldest=10,
-        newest=13,
-        gigabytes=3,
-        gigabytes_with_cuda=8,
-    ),
-    "hf-images": PackageSet(
+    "hf": _HF,
+    "hf-images": replace(
+        _HF,
         name="hf-images",
         about="hf with torchvision, which the processors of models such as Qwen2.5-VL need",
-        oldest=10,
-        newest=13,
-        gigabytes=3,
-        gigabytes_with_cuda=8,
         requirements="hf",
         torch_companion="torchvision==0.28.0",
     ),

@@ -195,19 +195,23 @@ def unmounted_hub_cache(setup: Setup) -> Iterator[Finding]:
     )
 
 
+def _visible_folders(profile: Profile) -> tuple[str, ...]:
+    """Return the folders that the container sees, with a slash at the end."""
+    mounts = container.container_mounts(profile, (profile.trainer.output,))
+    return tuple(f"{mount.inside.rstrip('/')}/" for mount in mounts)
+
+
 def unmounted_paths(setup: Setup) -> Iterator[Finding]:
     """Paths in the arguments, or for modules, that the container does not see."""
     profile = setup.profile
     chosen = profile.container
     if chosen.engine == "none":
         return
-    visible_folders = [
-        f"{mount.inside.rstrip('/')}/" for mount in container.container_mounts(profile, (profile.trainer.output,))
-    ]
+    visible_folders = _visible_folders(profile)
     words = profile.trainer.arguments
     paths = [word.partition("=")[2] if word.startswith("-") else word for word in words]
     for path in (*paths, *profile.trainer.environment.get("PYTHONPATH", "").split(":")):
-        if not path.startswith("/") or any(f"{path}/".startswith(folder) for folder in visible_folders):
+        if not path.startswith("/") or f"{path}/".startswith(visible_folders):
             continue
         mount = f"{path}:{path}:ro"
         change = Change(
@@ -224,9 +228,8 @@ def unmounted_images(setup: Setup) -> Iterator[Finding]:
     chosen = profile.container
     if chosen.engine == "none":
         return
-    seen = [f"{mount.inside.rstrip('/')}/" for mount in container.container_mounts(profile, (profile.trainer.output,))]
     folders = image_folders_of_data(profile.trainer.data, setup.facts.data)
-    if hidden := [folder for folder in folders if not f"{folder}/".startswith(tuple(seen))]:
+    if hidden := [folder for folder in folders if not f"{folder}/".startswith(_visible_folders(profile))]:
         mounted = tuple(f"{folder}:{folder}:ro" for folder in hidden)
         yield error(
             "container.mounts",

@@ -10,9 +10,10 @@ from tui_train.actions.publish import CARD_FILE, Publication, PublishedFile, Pub
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import display_path, names_text, quantity, size_text, visible
 from tui_train.cli.printing import print_json
+from tui_train.profile.types import Profile
 from tui_train.runs import run_folders
 from tui_train.views.model_card import WrittenModelCard, model_card_text
-from tui_train.views.model_card_facts import load_run_profile, read_model_card_facts
+from tui_train.views.model_card_facts import read_model_card_facts
 
 _MAX_NAMES = 8
 
@@ -44,7 +45,7 @@ def publish_and_report(  # noqa: PLR0913 - one for each option
         raise click.UsageError("--json needs --yes or --dry-run.")
     publication = Publication(run_folders.find_run_with_result(reference), repo, options)
     try:
-        profile = load_run_profile(publication.run)
+        profile = publication.run.read_profile() or Profile()
         data = hash_data_files(publication.run, profile, lambda name: click.echo(f"hashing {name} …", err=True))
         written = WrittenModelCard(publication.hub.head, publication.hub.text)
         card = model_card_text(read_model_card_facts(publication, profile, data), written)

@@ -16,7 +16,7 @@ from tui_train.facts.other_machines import machine_files
 from tui_train.places import fetched_results, place_of_run
 from tui_train.places.host_questions import StartUnderWay, list_runs_on_host
 from tui_train.places.jobs import refresh_jobs
-from tui_train.profile import hosts, store
+from tui_train.profile import hosts
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
@@ -215,14 +215,7 @@ def _probe_for_machine_file(run: RunFolder) -> str:
     place = read_remote_location(run.path)
     click.echo(f"Looking at {visible(place.host) if place else 'this machine'} …")
     try:
-        return machine_files.machine_file_text(place_of_run(run).probe_facts_for(_load_run_profile_or_default(run)))
+        return machine_files.machine_file_text(place_of_run(run).probe_facts_for(run.read_profile() or Profile()))
     except Unavailable as error:
         click.echo(f"Left out what it is: {error}", err=True)
         return ""
-
-
-def _load_run_profile_or_default(run: RunFolder) -> Profile:
-    try:
-        return store.load_profile_file(str(run.profile))
-    except TuiTrainError:
-        return Profile()

@@ -1,6 +1,6 @@
 """Use of data by a training: methods that suit it, and the size of an epoch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 from msgspec import Struct
@@ -51,10 +51,13 @@ def does_template_mark_answers(report: DataReport, method: FinetuneMethod) -> bo
 
 def known_format_of_files(files: tuple[str, ...], report_by_question: Mapping[str, DataReport]) -> str:
     """Return the format of files that were looked at, whatever else was asked; empty where they were not."""
+    return next((look.format for look in _reports_of_files(files, report_by_question)), "")
+
+
+def _reports_of_files(files: tuple[str, ...], report_by_question: Mapping[str, DataReport]) -> Iterator[DataReport]:
     for asked, look in report_by_question.items():
         if parse_json_as(asked.encode(), DataQuestion).files == files:
-            return look.format
-    return ""
+            yield look
 
 
 def leaves_long_rows_out(report: DataReport, question: DataQuestion) -> bool:
@@ -64,23 +67,13 @@ def leaves_long_rows_out(report: DataReport, question: DataQuestion) -> bool:
 
 def have_images(files: tuple[str, ...], report_by_question: Mapping[str, DataReport]) -> bool:
     """Return whether files that were looked at have images, whatever else was asked."""
-    return any(
-        look.images is not None and look.images.rows > 0
-        for asked, look in report_by_question.items()
-        if parse_json_as(asked.encode(), DataQuestion).files == files
-    )
+    reports = _reports_of_files(files, report_by_question)
+    return any(look.images is not None and look.images.rows > 0 for look in reports)
 
 
 def image_folders_of_data(files: tuple[str, ...], report_by_question: Mapping[str, DataReport]) -> tuple[str, ...]:
     """Return the folders of the images of files that were looked at, whatever else was asked."""
-    return next(
-        (
-            look.images.folders
-            for asked, look in report_by_question.items()
-            if look.images and parse_json_as(asked.encode(), DataQuestion).files == files
-        ),
-        (),
-    )
+    return next((look.images.folders for look in _reports_of_files(files, report_by_question) if look.images), ())
 
 
 class EpochSize(Struct, frozen=True):

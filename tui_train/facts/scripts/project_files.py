@@ -88,6 +88,11 @@ def folder_file_set(path: str) -> FileSet:
     else:
         folder, _, name = path.rpartition("/")
         folder, names = folder or "/", iter([name])
+    return _followed_file_set(folder, names)
+
+
+def _followed_file_set(folder: str, names: Iterable[str]) -> FileSet:
+    """Return regular files of a folder, and which cannot be read; links are followed."""
     files: list[SentFile] = []
     left_out: list[tuple[str, str]] = []
     for name in names:
@@ -107,17 +112,7 @@ def named_file_sets(paths: Iterable[str]) -> Iterator[FileSet]:
     for path in _limited(paths):
         by_folder.setdefault(path.rpartition("/")[0] or "/", []).append(path)
     for folder, inside in _joined_folders(by_folder).items():
-        files: list[SentFile] = []
-        left_out: list[tuple[str, str]] = []
-        for path in inside:
-            name = os.path.relpath(path, folder)
-            try:
-                status = Path(path).stat()
-            except OSError as error:
-                left_out.append((name, error.strerror or "it cannot be read"))
-                continue
-            files.append(SentFile(name, status.st_size, status.st_mtime_ns, status.st_mode & 0o777))
-        yield FileSet(folder, tuple(files), tuple(left_out))
+        yield _followed_file_set(folder, (os.path.relpath(path, folder) for path in inside))
 
 
 def _joined_folders(by_folder: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -57,6 +57,11 @@ def quoted_word(*parts: CommandWord | WordPiece) -> str:
     )
 
 
+def quoted_with_home(path: str) -> str:
+    """Return a quoted path; a leading ~ is expanded where the words run."""
+    return f"~/{quoted_word(path[2:])}" if path.startswith("~/") else quoted_word(path)
+
+
 def _part_pieces(part: CommandWord | WordPiece) -> tuple[WordPiece, ...]:
     return (part,) if isinstance(part, RuntimeVariable | BashExpansion) else word_pieces(part)
 

@@ -4,7 +4,8 @@ import re
 
 from tui_train.base.text import visible
 from tui_train.checks.other_machines.slurm import SIGNAL_MARGIN_SECONDS
-from tui_train.plan.render.script.script_head import quoted_with_home, takes_checkpoint
+from tui_train.plan.render.quoting import quoted_with_home
+from tui_train.plan.render.script.script_head import takes_checkpoint
 from tui_train.plan.types import Plan, SlurmJob
 from tui_train.runner.questions.answer_lines import TIME_LIMIT_FILE_NAME
 

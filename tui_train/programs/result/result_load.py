@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,11 +147,16 @@ def load_tokenizer(*folders: str, trusted: bool) -> Any:
     from transformers import AutoTokenizer
 
     names = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json")
+    return _load_from_first(AutoTokenizer, "tokenizer", names, folders, trusted=trusted)
+
+
+def _load_from_first(kind: Any, label: str, names: Sequence[str], folders: Sequence[str], *, trusted: bool) -> Any:
+    """Return what a class of transformers loads from the first of some folders that has one of its files."""
     for folder in folders:
         if folder and any(Path(folder, name).is_file() for name in names):
             with _refusing_untrusted_code(folder, trusted=trusted) as how:
-                return AutoTokenizer.from_pretrained(folder, **how)
-    raise RefusedError("missing", f"there is no tokenizer in {' or '.join(filter(None, folders))}")
+                return kind.from_pretrained(folder, **how)
+    raise RefusedError("missing", f"there is no {label} in {' or '.join(filter(None, folders))}")
 
 
 def load_model(folder: str, device: str, label_count: int = 0, *, trusted: bool) -> Any:
@@ -193,11 +198,7 @@ def load_processor(*folders: str, trusted: bool) -> Any:
     from transformers import AutoProcessor
 
     names = ("processor_config.json", "preprocessor_config.json")
-    for folder in folders:
-        if folder and any(Path(folder, name).is_file() for name in names):
-            with _refusing_untrusted_code(folder, trusted=trusted) as how:
-                return AutoProcessor.from_pretrained(folder, **how)
-    raise RefusedError("missing", f"there is no processor of images in {' or '.join(filter(None, folders))}")
+    return _load_from_first(AutoProcessor, "processor of images", names, folders, trusted=trusted)
 
 
 def add_adapter(base: Any, folder: str, vocabulary_size: int) -> Any:

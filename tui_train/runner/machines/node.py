@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Mapping, NamedTuple
+from typing import Any, NamedTuple
 
 from ..containers import container
 from ..gpus import training_cards
@@ -81,23 +81,18 @@ def print_readiness(request_json: str, run_dir: str) -> int:
         or not request.get("random_port")
         or node_network.chooses_network_interface(os.environ)
     ):
-        _print_answer(answer)
+        print(json.dumps(answer), flush=True)
         return 0
     token = request["token"].encode()
     answer["reaches_first"] = bool(
         node_network.own_address_towards(reached.address, int(request["random_port"]), token)
     )
     with node_network.listening_socket(reached.own_address, 0) as server:
-        _print_answer({**answer, "listens": server.getsockname()[:2]})
+        print(json.dumps({**answer, "listens": server.getsockname()[:2]}), flush=True)
         server.settimeout(2 * node_network.CONNECT_TIMEOUT_SECONDS)
         with contextlib.suppress(OSError):
             node_network.send_token_to_next_client(server, token)
     return 0
-
-
-def _print_answer(answer: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
 
 
 def earlier_start_problem(engine: str, run_dir: str) -> str:

@@ -20,26 +20,21 @@ def main() -> int:
         _is_folder_of_asking_machine(folder, request["mark"]) if run else _has_same_files(folder, request["files"])
     )
     problem = "" if present else _why_folder_unusable(folder, must_be_run=run)
-    _print_json(there=present, clock=time.time(), problem=problem)
+    print(json.dumps({"there": present, "clock": time.time(), "problem": problem}), flush=True)
     if problem or request.get("only_look"):
         return 0
     try:
         if not present:
             _unpack_tar_from_stdin(folder)
     except OSError as error:
-        _print_json(problem=f"cannot write {folder}: {error.strerror}")
+        print(json.dumps({"problem": f"cannot write {folder}: {error.strerror}"}), flush=True)
         return 0
     if run:
         question = json.dumps({**request, "shared": present})
         program = [sys.executable, "-I", "-S", "-X", "utf8", os.path.join(folder, "runner.pyz")]
         os.execv(program[0], [*program, "look", question])  # noqa: S606
-    _print_json(taken=True)
+    print(json.dumps({"taken": True}), flush=True)
     return 0
-
-
-def _print_json(**values: object) -> None:
-    sys.stdout.write(json.dumps(values) + "\n")
-    sys.stdout.flush()
 
 
 def _is_folder_of_asking_machine(folder: str, run_mark: str) -> bool:

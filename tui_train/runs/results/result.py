@@ -9,9 +9,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tui_train.base.errors import NotFound, TuiTrainError
+from tui_train.base.errors import NotFound
 from tui_train.base.text import energy_text, grouped_digits, visible
-from tui_train.profile import store
 from tui_train.runner.logs.curve import LossCurve
 from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder import checkpoints
@@ -182,9 +181,7 @@ def read_result(run: RunFolder) -> RunResult:
 
 def _tracker_lines(run: RunFolder, plan: SupervisorPlan, status: RunStatus) -> tuple[TrackerLine, ...]:
     """Return how the trackers of a run are opened; none of one that did not start."""
-    try:
-        profile = store.load_profile_file(str(run.profile))
-    except TuiTrainError:
+    if (profile := run.read_profile()) is None:
         return ()
     python = "" if plan.engine else run.plan().get("python")
     output = _last_output_folder(plan, status) or "output"
@@ -248,9 +245,7 @@ def _result_with_weights(partial: RunResult, run: RunFolder, plan: SupervisorPla
 
 def _step_of_best_weights(run: RunFolder, checkpoint: Path) -> int:
     """Return the step whose weights a finished fine-tuning took as its best; 0 where it took the last, or unknown."""
-    try:
-        profile = store.load_profile_file(str(run.profile))
-    except TuiTrainError:
+    if (profile := run.read_profile()) is None:
         return 0
     # A sharded model stays as it is at the end.
     takes_best = profile.trainer.strategy == "ddp" and "sharding" not in profile.ladder.rungs
@@ -348,9 +343,7 @@ def _newest_automodel_checkpoint(output: Path) -> str:
 
 def _profile_model_revision_and_if_quantized(run: RunFolder) -> tuple[str, str, bool]:
     """Return the model that the profile names, its revision, and whether it was loaded in 4 or 8 bits."""
-    try:
-        profile = store.load_profile_file(str(run.profile))
-    except TuiTrainError:
+    if (profile := run.read_profile()) is None:
         return "", "", False
     words = [word.partition("=")[0] for word in profile.trainer.arguments]
     chosen = trainer_has_own_field(profile, "finetune") and profile.finetune.tuning == "qlora"

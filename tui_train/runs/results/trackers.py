@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 from msgspec import Struct
 
 from tui_train.facts.machine.exclusive_resources import is_port_in_use
-from tui_train.plan.render.quoting import quoted_word
+from tui_train.plan.render.quoting import quoted_with_home, quoted_word
 from tui_train.profile.types import WANDB_OFFLINE_MODES, Profile
 from tui_train.runs.remote_run import RunLocation
 
@@ -40,7 +40,7 @@ def tracker_lines(run: ReportingRun) -> tuple[TrackerLine, ...]:
 
 def _tensorboard_line(run: ReportingRun) -> TrackerLine:
     folder = run.output if run.output.startswith("~/") else str(PurePosixPath(run.place.folder, run.output))
-    line = f"{_program_command(run, 'tensorboard', 'tensorboard.main')} --logdir {_quoted_path(folder)}"
+    line = f"{_program_command(run, 'tensorboard', 'tensorboard.main')} --logdir {quoted_with_home(folder)}"
     port = _free_local_port(_TENSORBOARD_PORT) if run.place.host else 0
     # Without a port it takes another one where that is in use, to which nothing leads from here.
     return TrackerLine(
@@ -53,7 +53,7 @@ def _wandb_line(run: ReportingRun) -> TrackerLine:
     if mode not in WANDB_OFFLINE_MODES:
         where = "nowhere (WANDB_MODE=disabled)" if mode == "disabled" else "at W&B, as its log says"
         return TrackerLine("wandb", where=where)
-    kept = _quoted_path(str(PurePosixPath(run.place.folder, "wandb", "offline-run-")))
+    kept = quoted_with_home(str(PurePosixPath(run.place.folder, "wandb", "offline-run-")))
     return TrackerLine(
         "wandb", _command_from_this_machine(f"{_program_command(run, 'wandb', 'wandb')} sync {kept}*", run.place)
     )
@@ -77,12 +77,7 @@ _LINE_BY_TRACKER = {"tensorboard": _tensorboard_line, "wandb": _wandb_line, "tra
 
 
 def _program_command(run: ReportingRun, name: str, module: str) -> str:
-    return f"{_quoted_path(run.python)} -m {module}" if run.python else name
-
-
-def _quoted_path(path: str) -> str:
-    """Return a path as one word; a `~/` at its beginning is the home folder of whoever types it, or of the host."""
-    return f"~/{quoted_word(path[2:])}" if path.startswith("~/") else quoted_word(path)
+    return f"{quoted_with_home(run.python)} -m {module}" if run.python else name
 
 
 def _free_local_port(first: int) -> int:

@@ -2,7 +2,7 @@
 
 from tui_train.base.command import part_needs_checkpoint
 from tui_train.base.text import visible, wrapped_lines
-from tui_train.plan.render.quoting import quoted_word
+from tui_train.plan.render.quoting import quoted_with_home, quoted_word
 from tui_train.plan.types import Plan
 from tui_train.runner.machines.node_network import without_login_user
 
@@ -117,8 +117,3 @@ def folder_python_and_gpu_lines(plan: Plan) -> list[str]:
         words = f"gpus={quoted_word(uuid)}" if number == 0 else f"gpus+=,{quoted_word(uuid)}"
         lines.append(f"{words:<48} # {visible(name)}" if name else words)
     return [*lines, ""]
-
-
-def quoted_with_home(path: str) -> str:
-    """Return a quoted path; a leading ~ is expanded where the script runs."""
-    return f"~/{quoted_word(path[2:])}" if path.startswith("~/") else quoted_word(path)
