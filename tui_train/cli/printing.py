@@ -29,6 +29,12 @@ def report_waiting(reason: str) -> None:
         click.echo(visible(reason), err=True)
 
 
+def clear_progress_line() -> None:
+    """Clear the line on which a terminal shows how far something is."""
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", nl=False, err=True)
+
+
 def description_list_text(rows: Sequence[tuple[str, str]]) -> str:
     """Return names with their descriptions, folded to the terminal's width."""
     formatter = click.HelpFormatter(width=min(_MAX_LIST_WIDTH, shutil.get_terminal_size().columns))

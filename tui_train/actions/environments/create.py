@@ -33,8 +33,8 @@ from tui_train.facts.types import Machine, NemoRecipes, Toolchain
 from tui_train.runner.system.environments import (
     UNFINISHED_MARKER_NAME,
     first_free_path,
-    is_unfinished_and_abandoned,
     mark_unfinished_and_lock,
+    remove_if_abandoned,
 )
 
 # Seconds; the first import of torch reads a gigabyte.
@@ -176,8 +176,7 @@ def _command_without_pytorch_index(command: Sequence[str]) -> tuple[str, ...]:
 
 def refuse_existing_environment(path: Path) -> None:
     """Raise CannotWrite if `path` exists; what an installation that was killed has left there is removed."""
-    if is_unfinished_and_abandoned(path):
-        shutil.rmtree(path, ignore_errors=True)
+    remove_if_abandoned(path)
     if os.path.lexists(path):
         remedy = f"Choose another path, such as --path {shlex.quote(str(first_free_path(path)))}, or remove it first."
         raise CannotWrite(f"{visible(str(path))} already exists", visible(remedy))

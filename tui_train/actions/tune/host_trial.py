@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import msgspec
 from tui_train.actions.tune.search import Trial, TrialSetting
 from tui_train.actions.tune.trial import (
     MIN_FREE_HOST_MEMORY_SHARE,
+    MemoryWatcher,
     TrialResources,
     TrialStepPace,
     make_trial,
@@ -78,20 +78,12 @@ def _stop_trial_and_keep_log(run: RunFolder, place: Place, folder: Path, end_aft
     place.remove(run)
 
 
-class _HostMemoryWatcher:
+class _HostMemoryWatcher(MemoryWatcher):
     """The memory of a trial on a host, asked for every few seconds: the peak of its fullest card, none on the CPU."""
 
     def __init__(self, host: str, cards: tuple[str, ...]) -> None:
-        self.peak: int | None = None
-        self.host_is_low = False
-        self._host, self._cards = host, cards
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        self._ended.set()
-        self._thread.join(timeout=5)
+        self._host = host
+        super().__init__(cards, self._watch)
 
     def _watch(self) -> None:
         while not self._ended.wait(_MEMORY_POLL_SECONDS):
@@ -100,7 +92,6 @@ class _HostMemoryWatcher:
             except TuiTrainError:
                 continue
             for card in machine.gpus:
-                if card.uuid in self._cards and card.memory_total is not None and card.memory_free is not None:
-                    self.peak = max(self.peak or 0, card.memory_total - card.memory_free)
+                self._note_card(card)
             if not self._cards and machine.memory_available is not None and machine.memory_total:
                 self.host_is_low |= machine.memory_available < MIN_FREE_HOST_MEMORY_SHARE * machine.memory_total

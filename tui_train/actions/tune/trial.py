@@ -7,7 +7,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import psutil
 from msgspec import Struct
@@ -18,6 +17,8 @@ from tui_train.base.files import raising_cannot_write, read_error_reason
 from tui_train.base.text import visible
 from tui_train.diagnose import diagnose_run
 from tui_train.facts.gpus.live_samples import yield_changed_samples
+from tui_train.facts.gpus.samples import CardSample
+from tui_train.facts.types import Gpu
 from tui_train.runner.logs.progress import Progress, advance_progress
 from tui_train.runner.run_folder import state
 from tui_train.runner.run_folder.state import RunStatus
@@ -109,11 +110,25 @@ def run_trial(
     return make_trial(run, setting, now, pace, memory, global_batch, why)
 
 
-class MemoryWatcher(Protocol):
+class MemoryWatcher:
     """What watches the memory of a trial: its peak so far, and whether it was to be ended for the host's sake."""
 
-    peak: int | None
-    host_is_low: bool
+    def __init__(self, cards: tuple[str, ...], watch: Callable[[], None]) -> None:
+        """Start to watch the cards with these UUIDs, of none the host, in a thread."""
+        self.peak: int | None = None
+        self.host_is_low = False
+        self._cards, self._ended = cards, threading.Event()
+        self._thread = threading.Thread(target=watch, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop watching."""
+        self._ended.set()
+        self._thread.join(timeout=5)
+
+    def _note_card(self, card: CardSample | Gpu) -> None:
+        if card.uuid in self._cards and card.memory_total is not None and card.memory_free is not None:
+            self.peak = max(self.peak or 0, card.memory_total - card.memory_free)
 
 
 def make_trial(  # noqa: PLR0913, PLR0917 - what is known at its end
@@ -214,29 +229,18 @@ def _outcome_and_reason_of_failure(run: RunFolder, run_status: RunStatus) -> tup
     return "failed", diagnosis.cause if diagnosis else ""
 
 
-class PeakMemoryWatcher:
+class PeakMemoryWatcher(MemoryWatcher):
     """The peak memory of a trial, read twice a second: of its fullest card, or of the host."""
 
     def __init__(self, run: RunFolder, cards: tuple[str, ...]) -> None:
         """Start reading in a thread."""
-        self.peak: int | None = None
-        self.host_is_low = False
         self._run = run
-        self._cards = cards
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch_cards if cards else self._watch_host, daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        """Stop reading."""
-        self._ended.set()
-        self._thread.join(timeout=5)
+        super().__init__(cards, self._watch_cards if cards else self._watch_host)
 
     def _watch_cards(self) -> None:
         for now in yield_changed_samples(self._ended.is_set):
             for card in now:
-                if card.uuid in self._cards and card.memory_total is not None and card.memory_free is not None:
-                    self.peak = max(self.peak or 0, card.memory_total - card.memory_free)
+                self._note_card(card)
 
     def _watch_host(self) -> None:
         while not self._ended.wait(_MEMORY_POLL_SECONDS):

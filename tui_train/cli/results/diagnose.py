@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from tui_train.base.text import size_text, visible
-from tui_train.cli.printing import print_json
+from tui_train.cli.printing import clear_progress_line, print_json
 from tui_train.diagnose.log_reader import LogReadObserver
 from tui_train.diagnose.run_diagnosis import diagnose_log_or_run
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis, failure_heading
@@ -90,8 +90,8 @@ class LogReadProgressPrinter(LogReadObserver):
 
     def finish(self) -> None:
         """End the line of progress, or print that not all was read."""
-        if self._shown and self._terminal:
-            click.echo("\r\x1b[K", nl=False, err=True)
+        if self._shown:
+            clear_progress_line()
         if self.stopped:
             click.echo(f"Stopped: {self._shown or 'a part was read'}, and its end.", err=True)
 

@@ -21,7 +21,7 @@ from tui_train.actions.host_result import host_of_result
 from tui_train.actions.result_child import training_python
 from tui_train.base.text import grouped_digits, percent, text_table, visible
 from tui_train.cli import answers
-from tui_train.cli.printing import print_json
+from tui_train.cli.printing import clear_progress_line, print_json
 from tui_train.runs import run_folders
 from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
 
@@ -57,14 +57,9 @@ class CheckpointsAnswer(Struct, frozen=True):
 
 def evaluate_and_print(reference: str, options: EvaluationOptions, earlier: str, *, as_json: bool) -> None:
     """Evaluate a run, print what came of it, and end with the exit code of the verdict."""
-    if earlier:
-        options = replace(options, earlier=run_folders.find_run_with_result(earlier))
-    run = run_folders.find_run_with_result(reference)
-    options = _with_scoring(run, options)
-    _announce_evaluation(run, options)
+    run, options = _find_runs_and_announce(reference, options, earlier)
     evaluation = evaluate_run(run, options, _print_progress)
-    if sys.stderr.isatty():
-        click.echo("\r\x1b[K", nl=False, err=True)
+    clear_progress_line()
     if as_json:
         print_json(_evaluation_answer(evaluation))
     else:
@@ -75,14 +70,9 @@ def evaluate_and_print(reference: str, options: EvaluationOptions, earlier: str,
 
 def choose_checkpoint_and_print(reference: str, options: EvaluationOptions, earlier: str, *, as_json: bool) -> None:
     """Compare a run's checkpoints, print the best one, and end with 0 where it is proven better than the result."""
-    run = run_folders.find_run_with_result(reference)
-    if earlier:
-        options = replace(options, earlier=run_folders.find_run_with_result(earlier))
-    options = _with_scoring(run, options)
-    _announce_evaluation(run, options)
+    run, options = _find_runs_and_announce(reference, options, earlier)
     choice = choose_checkpoint(run, options, _print_progress)
-    if sys.stderr.isatty():
-        click.echo("\r\x1b[K", nl=False, err=True)
+    clear_progress_line()
     if as_json:
         compared = {_side_name(step): _evaluation_answer(each) for step, each in choice.compared.items()}
         print_json(CheckpointsAnswer(choice.best, choice.is_proven_better, compared))
@@ -92,13 +82,18 @@ def choose_checkpoint_and_print(reference: str, options: EvaluationOptions, earl
     sys.exit(not choice.is_proven_better)
 
 
-def _with_scoring(run: run_folders.RunFolder, options: EvaluationOptions) -> EvaluationOptions:
-    return options if options.by else replace(options, by="loss" if options.tasks else default_scoring(run))
-
-
-def _announce_evaluation(run: run_folders.RunFolder, options: EvaluationOptions) -> None:
+def _find_runs_and_announce(
+    reference: str, options: EvaluationOptions, earlier: str
+) -> tuple[run_folders.RunFolder, EvaluationOptions]:
+    """Return the run, and the options with the earlier run and how it is scored, once what is written is announced."""
+    run = run_folders.find_run_with_result(reference)
+    if earlier:
+        options = replace(options, earlier=run_folders.find_run_with_result(earlier))
+    if not options.by:
+        options = replace(options, by="loss" if options.tasks else default_scoring(run))
     python = training_python(run, options.python, host_of_result(run, options.host, options.python))
     answers.announce_changes(starts=(python.python,), writes=(str(run.path / EVALUATIONS_FOLDER),))
+    return run, options
 
 
 def checkpoint_lines(run: run_folders.RunFolder, choice: CheckpointChoice) -> Iterator[str]:

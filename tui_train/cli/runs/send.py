@@ -11,6 +11,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import display_path, names_text, percent, quantity, size_text, visible
 from tui_train.cli import answers
 from tui_train.cli.plans.plans import apply_edits, load_profile
+from tui_train.cli.printing import clear_progress_line
 from tui_train.facts.data.image_files import image_files_of_data
 from tui_train.facts.scripts.project_files import FileSet, folder_file_set, named_file_sets, project_file_set
 from tui_train.places.sent_files import HostToSendTo, MissingFiles, find_missing_files, send_missing_files
@@ -140,6 +141,5 @@ def _send_and_report(host: HostToSendTo, missing: MissingFiles) -> None:
     try:
         send_missing_files(host, missing, show)
     finally:
-        if sys.stderr.isatty():
-            click.echo("\r\033[K", nl=False, err=True)
+        clear_progress_line()
     click.echo(f"{label}: {quantity(len(missing.files), 'file')} sent")

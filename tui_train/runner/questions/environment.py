@@ -25,6 +25,7 @@ from ..system.environments import (
     is_unfinished,
     is_unfinished_and_abandoned,
     mark_unfinished_and_lock,
+    remove_if_abandoned,
 )
 from ..system.paths import free_bytes_for_path, runs_folder
 from ..system.processes import KILL_WAIT_SECONDS, Process, process_with_pid
@@ -107,8 +108,7 @@ def cancel_environment(question: dict[str, Any]) -> None:
                 with contextlib.suppress(OSError):
                     os.killpg(maker.pid, signal.SIGKILL)
             time.sleep(_POLL_SECONDS)
-        if is_unfinished_and_abandoned(folder):
-            shutil.rmtree(str(folder), ignore_errors=True)
+        remove_if_abandoned(folder)
     send_json_line(removed=not folder.exists())
 
 
@@ -118,8 +118,7 @@ def _is_being_made(folder: Path) -> bool:
 
 def _start_making(folder: Path, question: dict[str, Any]) -> None:
     """Start the process that makes an environment; what one that was killed has left there is removed."""
-    if is_unfinished_and_abandoned(folder):
-        shutil.rmtree(str(folder), ignore_errors=True)
+    remove_if_abandoned(folder)
     if os.path.lexists(str(folder)):
         being_made = " and is being made" if _is_being_made(folder) else ""
         raise RequestFailedError(f"{folder} is there already{being_made}")
@@ -208,8 +207,7 @@ def _send_log(folder: Path, offset: int) -> None:
             send_json_line(end=True, **end)
             return
         elif not lives and not (end := _read_json(folder, _END_NAME)):
-            if is_unfinished_and_abandoned(folder):
-                shutil.rmtree(str(folder), ignore_errors=True)
+            remove_if_abandoned(folder)
             send_json_line(end=True, step=-1, code=1, said="it was ended there before it was done")
             return
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from itertools import chain, count
 from pathlib import Path
 from typing import Iterator
@@ -66,6 +67,12 @@ def is_unfinished_and_abandoned(path: Path) -> bool:
     finally:
         os.close(lock)
     return True
+
+
+def remove_if_abandoned(path: Path) -> None:
+    """Remove an environment that was begun and abandoned."""
+    if is_unfinished_and_abandoned(path):
+        shutil.rmtree(str(path), ignore_errors=True)
 
 
 def first_free_path(path: Path) -> Path:
