@@ -10,7 +10,25 @@ from urllib.parse import parse_qs, unquote, urlsplit
 MAIN_COMMIT = "1" * 40
 
 
-class FakeHub:
+class LoopbackServer:
+    """A server on loopback, whose handlers know it as `hub`."""
+
+    def __init__(self, handler):
+        self.asked = []
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answer", (handler,), {"hub": self}))
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class FakeHub(LoopbackServer):
     """A Hub that serves `models`, the files of each by id; `gated` ones are refused without `token`.
 
     `revisions` has the files of others than main, by id and name. Each is also found by its commit.
@@ -28,21 +46,13 @@ class FakeHub:
         self.cut = {}
         self.held = {}
         self.released = threading.Event()
-        self.asked = []
         self.signed = []
         self.moved = ""
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answer", (_HubRequestHandler,), {"hub": self}))
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
+        super().__init__(_HubRequestHandler)
 
     def __exit__(self, *_):
         self.released.set()
-        self.server.shutdown()
-        self.server.server_close()
+        super().__exit__()
 
     def files(self, model, revision):
         """Return the files and the commit of a model at a revision; None where there is none of that name."""

@@ -1,7 +1,6 @@
 """Data with images: pictures that are drawn here, and rows that name them."""
 
 import base64
-import json
 
 
 def draw_pictures(python_with_pillow, folder):
@@ -39,9 +38,3 @@ def row(images, text="<image>\nWhat colour is it?", answer="red"):
 def as_base64(path):
     """Return a file as base64."""
     return base64.b64encode(path.read_bytes()).decode()
-
-
-def write_rows(path, rows):
-    """Write JSONL."""
-    path.write_text("".join(json.dumps(each) + "\n" for each in rows), encoding="utf-8")
-    return path

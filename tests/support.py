@@ -31,7 +31,9 @@ from tui_train.profile.presets import KEY_BY_PLACEHOLDER, accepted_placeholders,
 from tui_train.profile.types import Profile
 from tui_train.runner.system.processes import ProcessFamily, machine_boot_id, process_with_pid
 from tui_train.runs import run_folders
+from tui_train.runs.local_start import start_run
 from tui_train.runs.run_folders import RunFolder
+from tui_train.runs.status import read_status
 
 GIB = 2**30
 UUIDS = ("GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60", "GPU-ff67d0d7-648f-d302-c50e-49297407cd04")
@@ -396,6 +398,23 @@ def free_port():
             tried.bind(("", port))
             return port
     pytest.fail(f"no port from {_FIRST_PORT} to {_FIRST_PORT + 999} is free")
+
+
+def newest_attempt_log(run):
+    attempts = read_status(run).attempts
+    return run.attempt_log(attempts[-1].number).read_bytes() if attempts else b""
+
+
+def running_training(run):
+    """Wait until the newest attempt's training prints; return its processes."""
+    wait_until(lambda: run.events() and b"tick" in newest_attempt_log(run), 60)
+    return living_run_pids(read_status(run).mark)
+
+
+def start_training(run):
+    """Start a run, and wait until it trains; return its processes."""
+    start_run(run)
+    return running_training(run)
 
 
 def living_run_pids(mark, leader=0):

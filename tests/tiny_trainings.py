@@ -1,6 +1,7 @@
 """Tiny trainings on the CPU: their values, faults in them, and what they leave."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -42,6 +43,11 @@ def train_tiny_model(folder, *arguments, values=None, faults=(), before=lambda _
 
 def attempt_log_text(run, number):
     return "\n".join(LogTail(run.attempt_log(number)).remaining_lines())
+
+
+def logged_losses(run, number=1):
+    """The losses in the log of an attempt of transformers' Trainer."""
+    return [float(text) for text in re.findall(r"'loss': '?([\d.]+)", attempt_log_text(run, number))]
 
 
 def checkpoint_losses(output):

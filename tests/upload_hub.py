@@ -3,11 +3,11 @@
 import base64
 import hashlib
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
 
 import yaml
+from hub import LoopbackServer
 
 TOKEN = "hf_" + "Qz7" * 11 + "k"
 LFS_SUFFIXES = (".safetensors", ".bin")
@@ -24,7 +24,7 @@ class HubRepo:
         self.commits = ["0" * 40]
 
 
-class UploadHub:
+class UploadHub(LoopbackServer):
     """A Hub of `repos`, by id, to which only `token` may write, below the names `ann` and `acme`.
 
     `refusals` are statuses with words for requests whose path ends so; `asked` are the requests that came.
@@ -35,18 +35,7 @@ class UploadHub:
         self.objects = {}
         self.token, self.role = TOKEN, "write"
         self.refusals = {}
-        self.asked = []
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answer", (_Handler,), {"hub": self}))
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()
+        super().__init__(_Handler)
 
     def wrote(self):
         """Return the requests that would change something."""

@@ -21,10 +21,13 @@ from support import (
     inside,
     living_run_pids,
     machine,
+    newest_attempt_log,
     plain_environment,
     prepare,
     profile,
+    running_training,
     sample,
+    start_training,
     wait_until,
 )
 
@@ -63,23 +66,6 @@ def sleeping(folder, engine, *arguments, **more):
     shutil.copy(SCRIPTS / "sleeper.py", folder / "mine")
     script = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(folder / "mine/sleeper.py")}
     return made(folder / "run, 中", engine, script | {"trainer.arguments": arguments} | more)
-
-
-def training(run):
-    """Wait until the newest attempt's training prints; return its processes."""
-    wait_until(lambda: run.events() and b"tick" in newest_log(run), 60)
-    return living_run_pids(read_status(run).mark)
-
-
-def started(run):
-    """Start a run, and wait until it trains; return its processes."""
-    start_run(run)
-    return training(run)
-
-
-def newest_log(run):
-    attempts = read_status(run).attempts
-    return run.attempt_log(attempts[-1].number).read_bytes() if attempts else b""
 
 
 def gone(run, containers):
@@ -140,7 +126,7 @@ def test_what_comes_before_runs_in_the_container_too(tmp_path, engine, container
     run = sleeping(tmp_path, engine, "--seconds=0.2")
     start_run(run)
     assert wait_for_end(run).state == "finished"
-    assert newest_log(run).count(b"tick") >= 2
+    assert newest_attempt_log(run).count(b"tick") >= 2
     assert gone(run, containers)
     prepared_by(monkeypatch, "--seconds=0.1", "--code=7")
     failing = sleeping(tmp_path / "failing", engine, "--seconds=60")
@@ -153,7 +139,7 @@ def test_what_comes_before_runs_in_the_container_too(tmp_path, engine, container
 def test_what_comes_before_is_stopped(tmp_path, engine, containers, monkeypatch):
     prepared_by(monkeypatch, "--seconds=300")
     run = sleeping(tmp_path, engine, "--seconds=0.1")
-    started(run)
+    start_training(run)
     stop_run(run)
     assert read_status(run).state == "stopped"
     assert gone(run, containers)
@@ -161,7 +147,7 @@ def test_what_comes_before_is_stopped(tmp_path, engine, containers, monkeypatch)
 
 def test_stopping_lets_it_save_and_leaves_nothing(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine, f"--save-on-term={tmp_path}/mine/saved")
-    assert len(started(run)) >= 3
+    assert len(start_training(run)) >= 3
     assert containers() == [run.events()[1].container]
     assert stop_run(run).state == "stopped"
     assert (tmp_path / "mine/saved").read_text() == "saved\n"
@@ -172,7 +158,7 @@ def test_stopping_lets_it_save_and_leaves_nothing(tmp_path, engine, containers):
 def test_a_second_interrupt_kills_at_once(tmp_path, engine, containers, monkeypatch):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "600")
     run = sleeping(tmp_path, engine, "--ignore-signals")
-    started(run)
+    start_training(run)
     pid = read_status(run).pid
     os.kill(pid, signal.SIGTERM)
     wait_until(lambda: read_status(run).state == "stopping")
@@ -199,13 +185,13 @@ def client_of(run):
 
 def ticks(run):
     """The numbers that the newest attempt has told, in order."""
-    return [int(number) for number in re.findall(rb"tick (\d+)\n", newest_log(run))]
+    return [int(number) for number in re.findall(rb"tick (\d+)\n", newest_attempt_log(run))]
 
 
 def test_it_trains_on_without_its_client(tmp_path, engine, containers):
     """The run goes on, its log without a gap, and it ends with the training's own code."""
     run = sleeping(tmp_path, engine, "--seconds=5", "--code=7")
-    started(run)
+    start_training(run)
     os.kill(client_of(run), signal.SIGKILL)
     before = len(ticks(run))
     wait_until(lambda: len(ticks(run)) > before + 10)
@@ -220,7 +206,7 @@ def test_it_trains_on_without_its_client(tmp_path, engine, containers):
 @pytest.mark.whole
 def test_it_is_stopped_without_its_client(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine)
-    started(run)
+    start_training(run)
     os.kill(client_of(run), signal.SIGKILL)
     time.sleep(1)
     assert stop_run(run).state == "stopped"
@@ -230,7 +216,7 @@ def test_it_is_stopped_without_its_client(tmp_path, engine, containers):
 @pytest.mark.parametrize("client_too", sample([True, False], 2))
 def test_it_is_stopped_without_its_supervisor(tmp_path, engine, containers, client_too):
     run = sleeping(tmp_path, engine, f"--save-on-term={tmp_path}/mine/saved")
-    started(run)
+    start_training(run)
     os.kill(read_status(run).pid, signal.SIGKILL)
     if client_too:
         os.kill(client_of(run), signal.SIGKILL)
@@ -250,7 +236,7 @@ def test_it_is_stopped_without_its_supervisor(tmp_path, engine, containers, clie
 @pytest.mark.whole
 def test_a_container_that_nobody_watched_to_its_end_is_removed_by_the_next_start(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine, "--seconds=3")
-    started(run)
+    start_training(run)
     now = read_status(run)
     os.kill(now.pid, signal.SIGKILL)
     os.kill(client_of(run), signal.SIGKILL)
@@ -275,7 +261,7 @@ def test_what_it_writes_belongs_to_whoever_starts_it(engine, containers, tmp_pat
             ["bash", run.script], user=NOBODY, group=NOBODY, extra_groups=[], env=environment, cwd="/"
         )
         with process:
-            training(run)
+            running_training(run)
             process.terminate()
         assert read_status(run).state == "stopped"
         assert (folder / "mine/saved").read_text() == "saved\n"
@@ -306,8 +292,8 @@ def test_the_chosen_cards_are_asked_for(tmp_path, engine, monkeypatch):
     run = made(tmp_path / "run", engine, values | {"trainer.launcher": "python", "hardware.gpus": UUIDS[:1]})
     monkeypatch.setenv("HF_TOKEN", "s3cret")
     start_run(run)
-    assert wait_for_end(run).state == "finished", newest_log(run)
-    told = json.loads(newest_log(run).splitlines()[-1])
+    assert wait_for_end(run).state == "finished", newest_attempt_log(run)
+    told = json.loads(newest_attempt_log(run).splitlines()[-1])
     assert told["NVIDIA_VISIBLE_DEVICES"] == UUIDS[0]
     assert told["CUDA_VISIBLE_DEVICES"] == UUIDS[0]
     assert told["HOME"] == "/cache"

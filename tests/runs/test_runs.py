@@ -20,12 +20,15 @@ from support import (
     export_run,
     facts,
     living_run_pids,
+    newest_attempt_log,
     patch_runner_module,
     plain_environment,
     prepare_without_errors,
     profile,
     run_launch_script,
+    running_training,
     sleeper_profile,
+    start_training,
     wait_until,
 )
 
@@ -68,23 +71,6 @@ def made(tmp_path):
         with contextlib.suppress(ProcessLookupError):
             if read_status(run).live:
                 os.kill(read_status(run).pid, signal.SIGKILL)
-
-
-def training(run):
-    """Wait until the newest attempt's training prints; return its processes."""
-    wait_until(lambda: b"tick" in newest_log(run))
-    return living_run_pids(read_status(run).mark)
-
-
-def started(run):
-    """Start a run, and wait until it trains; return its processes."""
-    start_run(run)
-    return training(run)
-
-
-def newest_log(run):
-    attempts = read_status(run).attempts
-    return run.attempt_log(attempts[-1].number).read_bytes() if attempts else b""
 
 
 def gone(run):
@@ -181,7 +167,7 @@ def test_a_lost_terminal_does_not_end_it(made):
     """launch.sh as the command of the connection, as in `ssh -t box bash launch.sh`."""
     run = made("--seconds=1")
     connection = pexpect.spawn("bash", [str(run.script)], env=plain_environment())
-    training(run)
+    running_training(run)
     os.close(connection.child_fd)
     connection.closed = True
     # It has its time to arrive.
@@ -215,7 +201,7 @@ def test_a_reader_that_leaves_does_not_end_it(made):
 def by_hand(run, **environment):
     """launch.sh on a terminal of its own."""
     terminal = pexpect.spawn("bash", [str(run.script)], env=plain_environment(TERM="dumb", **environment), timeout=30)
-    training(run)
+    running_training(run)
     return terminal
 
 
@@ -250,7 +236,7 @@ def test_children_that_went_apart_are_asked_too(made, tmp_path):
     """They may save what they hold, and are not killed at once."""
     run = made("--children-apart=1", f"--children-save={tmp_path / 'saved'}")
     start_run(run)
-    wait_until(lambda: newest_log(run).count(b"tick 1\n") == 2)
+    wait_until(lambda: newest_attempt_log(run).count(b"tick 1\n") == 2)
     assert stop_run(run).state == "stopped"
     assert (tmp_path / "saved").read_text() == "saved\n"
     assert gone(run)
@@ -259,7 +245,7 @@ def test_children_that_went_apart_are_asked_too(made, tmp_path):
 def test_a_started_run_can_be_interrupted(made):
     """It is a session of its own, and does not begin with the keyboard's signals ignored."""
     run = made()
-    started(run)
+    start_training(run)
     assert os.getsid(read_status(run).pid) != os.getsid(0)
     os.kill(read_status(run).pid, signal.SIGINT)
     now = wait_for_end(run)
@@ -272,7 +258,9 @@ def test_a_stop_between_two_attempts_is_not_missed(made):
     run = made("--out-of-memory=0.1", "--lines=200000", *CLIMBING, **TWO_ATTEMPTS)
     start_run(run)
     pid = read_status(run).pid
-    wait_until(lambda: b"CUDA out of memory" in newest_log(run)[-200:] and not living_run_pids(read_status(run).mark))
+    wait_until(
+        lambda: b"CUDA out of memory" in newest_attempt_log(run)[-200:] and not living_run_pids(read_status(run).mark)
+    )
     os.kill(pid, signal.SIGTERM)
     now = wait_for_end(run)
     assert (now.state, now.exit_code, len(now.attempts)) == ("stopped", 143, 1)
@@ -329,7 +317,7 @@ def test_stopping_the_run_of_another_user_is_refused():
         Path(folder).chmod(0o755)
         run, _ = export_run(Path(folder) / "run", sleeper_profile("--seconds=20"), facts())
         start_run(run)
-        training(run)
+        running_training(run)
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
@@ -353,7 +341,7 @@ def test_stopping_the_run_of_another_user_is_refused():
 
 def test_without_its_launch_script_it_is_lost_and_what_is_left_may_save(made, tmp_path):
     run = made("--children-apart=1", f"--save-on-term={tmp_path / 'saved'}")
-    before = started(run)
+    before = start_training(run)
     os.kill(read_status(run).pid, signal.SIGKILL)
     now = wait_until(lambda: read_status(run).state == "lost" and read_status(run))
     assert set(before) <= set(now.leftover)
@@ -367,7 +355,7 @@ def test_without_its_launch_script_it_is_lost_and_what_is_left_may_save(made, tm
 def test_what_is_left_and_does_not_listen_is_killed(made, monkeypatch):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
     run = made("--children-apart=1", "--ignore-signals")
-    started(run)
+    start_training(run)
     os.kill(read_status(run).pid, signal.SIGKILL)
     assert wait_until(lambda: read_status(run).leftover)
     assert stop_run(run).leftover == ()
@@ -431,7 +419,7 @@ def test_the_lock_of_a_zombie_is_taken_over(made):
     run = made("--seconds=20")
     process = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with process:
-        training(run)
+        running_training(run)
         process.send_signal(signal.SIGKILL)
         wait_until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
         stop_run(run)
@@ -541,7 +529,7 @@ def test_a_disk_that_fills_up_meanwhile(mounted, tmp_path):
     folder = mounted("-t", "tmpfs", "-o", "size=2m", "tmpfs")
     go = tmp_path / "go on"
     run, _ = export_run(folder / "run", sleeper_profile(f"--until={go}", "--code=3"), facts())
-    started(run)
+    start_training(run)
     fill_disk(folder / "filler", b"x" * 4096)
     # A file may have room left in its last page.
     fill_disk(run.events_file, b"\n")
@@ -632,7 +620,7 @@ def test_export_never_overwrites_unasked(tmp_path):
 def test_a_training_that_writes_over_its_mark_is_ended_all_the_same(made, monkeypatch, killed):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
     run = made("--seconds=60", "--hide", "--ignore-signals")
-    started(run)
+    start_training(run)
     now = read_status(run)
     assert not living_run_pids(now.mark), "the test must hide the mark"
     assert living_run_pids(now.mark, now.leader)
@@ -646,7 +634,7 @@ def test_a_training_that_writes_over_its_mark_is_ended_all_the_same(made, monkey
 
 def test_nothing_is_started_beside_what_an_earlier_start_left(made):
     run = made("--seconds=60")
-    started(run)
+    start_training(run)
     now = read_status(run)
     os.kill(now.pid, signal.SIGKILL)
     left = wait_until(lambda: read_status(run).leftover)

@@ -34,12 +34,13 @@ from support import (
     prepare,
     prepare_without_errors,
     profile,
+    run_cli,
     run_launch_script,
     sample,
     toolchain,
     wait_until,
 )
-from tiny_trainings import attempt_log_text
+from tiny_trainings import attempt_log_text, logged_losses
 
 from tui_train.actions.merge import MergeOptions, merge_adapter
 from tui_train.base.command import argv
@@ -617,11 +618,6 @@ def offline(folder):
     return plain_environment(HF_HUB_OFFLINE="1", HF_DATASETS_CACHE=f"{folder}-cache", ACCELERATE_USE_CPU="true")
 
 
-def curve(run, number=1):
-    """The losses in the log of an attempt."""
-    return [float(text) for text in re.findall(r"'loss': '?([\d.]+)", attempt_log_text(run, number))]
-
-
 @needs_trl
 @pytest.mark.parametrize("name", sample(ROW_BY_FORMAT, 3))
 def test_each_format_is_learned_by_its_method(tmp_path, model, trl, name):
@@ -633,7 +629,7 @@ def test_each_format_is_learned_by_its_method(tmp_path, model, trl, name):
     data = write_rows(tmp_path / "d.jsonl", rows)
     chosen = chosen_for(model, data, finetune__method=method, recipe__steps=6, recipe__learning_rate=5e-3)
     run, plan = trained(tmp_path / "run", chosen, trl)
-    found = curve(run)
+    found = logged_losses(run)
     assert len(found) == 6
     assert found[-1] < found[0]
     assert plan.global_batch == 4
@@ -687,7 +683,7 @@ def test_answers_are_found_by_the_preparation_where_nothing_was_read(tmp_path, m
         run, plan = trained(tmp_path / f"run{number}", chosen, trl)
         assert plan.configs[-1].values.get("assistant_only_loss") is only
         assert ("only answers are learned: the chat template marks them" in attempt_log_text(run, 1)) is (only is None)
-        losses += curve(run)
+        losses += logged_losses(run)
     assert losses[0] == losses[1] != losses[2]
 
 
@@ -707,14 +703,14 @@ def test_a_stopped_run_resumes(tmp_path, model, trl):
     assert started.poll() is None
     started.send_signal(signal.SIGTERM)
     assert started.wait(120) == 143
-    begun = len(curve(run))
+    begun = len(logged_losses(run))
     assert 0 < begun < 80
     done = run_launch_script(run, env=offline(tmp_path / "run"), timeout=1200)
     assert done.returncode == 0, attempt_log_text(run, 2)[-3000:]
     assert "resumes from" in done.stdout.decode()
     assert "is reused" in attempt_log_text(run, 2)
-    rest = curve(run, 2)
-    assert rest == pytest.approx(curve(whole)[-len(rest) :], abs=2e-3)
+    rest = logged_losses(run, 2)
+    assert rest == pytest.approx(logged_losses(whole)[-len(rest) :], abs=2e-3)
     assert begun + len(rest) >= 80
 
 
@@ -738,7 +734,7 @@ def test_a_revision_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model
         done = run_launch_script(run, env=environment, timeout=400)
     assert done.returncode == 0, attempt_log_text(run, 1)[-3000:]
     assert len(hub.ranges("model.safetensors")) == 1
-    assert len(curve(run)) == 2
+    assert len(logged_losses(run)) == 2
     made = json.loads((run.path / "output/adapter_config.json").read_text())
     assert made["base_model_name_or_path"] == "acme/tiny"
     # Without the Hub: what is looked at before a training, and what is made of the adapter after it.
@@ -748,19 +744,8 @@ def test_a_revision_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model
     (read,) = facts_of_it.data.values()
     assert read.tokens
     assert facts_of_it.models["acme/tiny"].dimensions
-    words = [
-        sys.executable,
-        "-m",
-        "tui_train",
-        "merge",
-        f"{run.path}/",
-        str(tmp_path / "merged"),
-        f"--python={TRL_PYTHON}",
-    ]
-    merged = subprocess.run(
-        words, env=environment | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, check=False
-    )
-    assert merged.returncode == 0, merged.stderr
+    words = ("merge", f"{run.path}/", tmp_path / "merged", f"--python={TRL_PYTHON}")
+    run_cli(*words, env=environment | {"HF_HUB_OFFLINE": "1"})
 
 
 @needs_trl
@@ -869,9 +854,7 @@ def test_a_base_model_stops_where_its_template_ends_a_turn(tmp_path, trl, method
     said = subprocess.run(words, capture_output=True, text=True, check=True, env=offline(tmp_path)).stdout
     if method == "sft":
         assert said == "Hello.<|im_end|>\n"
-        tried = [sys.executable, "-m", "tui_train", "try", f"{run.path}/", "--prompt", "Hi", "--max-tokens", "40"]
-        done = subprocess.run(tried, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
-        assert done.stdout == "Hello.\n"
+        assert run_cli("try", f"{run.path}/", "--prompt", "Hi", "--max-tokens", "40").stdout == "Hello.\n"
     if tuning == "lora":
         merge_adapter(run, str(tmp_path / "merged"), MergeOptions())
         held = json.loads((tmp_path / "merged/generation_config.json").read_text())

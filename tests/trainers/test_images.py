@@ -9,8 +9,9 @@ import sys
 import msgspec
 import pytest
 import warm
+from chat_data import write_rows
 from fine_tuning import finetune_profile, read_rows, run_prepare_data
-from image_data import as_base64, draw_pictures, row, write_rows
+from image_data import as_base64, draw_pictures, row
 from msgspec.structs import replace
 from support import (
     SCRIPTS,
