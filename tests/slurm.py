@@ -1,4 +1,4 @@
-"""A real Slurm on this machine: a controller and several nodes, whose daemons and files are in a temporary folder."""
+"""A real Slurm on this machine: a controller and two nodes, whose daemons and files are in a temporary folder."""
 
 import contextlib
 import os
@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
 _PATH = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
 # A requeued job waits for as long as credentials may last: two minutes, or these seconds.
 _EXPIRE = 5
+_NODES = 2
 _SLURM_CONF = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -63,10 +65,8 @@ def why_unavailable() -> str:
 
 
 @contextlib.contextmanager
-def run_cluster(
-    folder: Path, *, nodes: int = 2, cores: int = 2, gpus: str = "", accounting: bool = False
-) -> Iterator[dict[str, str]]:
-    """Run a Slurm of so many nodes n1, n2, … and give the environment that leads its commands to it.
+def run_cluster(*, gpus: str = "", accounting: bool = False) -> Iterator[dict[str, str]]:
+    """Run a Slurm of nodes n1 and n2 and give the environment that leads its commands to it.
 
     Skips, saying so, where its packages are missing. Partition `debug` is the default; `long` has no time limit.
     With `gpus`, such as `a100:4`, a node n0 claims to have these, alone in the partition `gpu`. With `accounting` there
@@ -74,12 +74,13 @@ def run_cluster(
     """
     if why := why_unavailable():
         pytest.skip(f"NOT TESTED: no real Slurm: {why}")
-    ports = [free_port() for _ in range(nodes + 2)]
-    _write_configuration(folder, ports, nodes, cores)
-    if gpus:
-        _add_gpus(folder, ports[-1], gpus)
-    environment = {"SLURM_CONF": str(folder / "slurm.conf")}
+    ports = [free_port() for _ in range(_NODES + 2)]
     with contextlib.ExitStack() as daemons:
+        folder = Path(daemons.enter_context(tempfile.TemporaryDirectory(prefix="tui-train-slurm-")))
+        _write_configuration(folder, ports)
+        if gpus:
+            _add_gpus(folder, ports[-1], gpus)
+        environment = {"SLURM_CONF": str(folder / "slurm.conf")}
         daemons.enter_context(_run_daemon(
             folder, "munged", "--foreground", "--force", f"--key-file={folder}/munge.key",
             f"--socket={folder}/munge.sock", f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log",
@@ -90,11 +91,11 @@ def run_cluster(
             daemons.enter_context(_run_accounting(folder, environment))
         daemons.enter_context(_run_daemon(folder, "slurmctld", "-D", "-c", **environment))
         _wait_until(folder, lambda: _is_port_open(ports[0]))
-        for number in range(1, nodes + 1):
+        for number in range(1, _NODES + 1):
             daemons.enter_context(_run_daemon(folder, "slurmd", "-D", "-N", f"n{number}", **environment))
         if gpus:
             daemons.enter_context(_run_daemon(folder, "slurmd", "-D", "-N", "n0", **environment))
-        _wait_until(folder, lambda: _idle_node_count(environment) == nodes)
+        _wait_until(folder, lambda: _idle_node_count(environment) == _NODES)
         yield environment
         subprocess.run(["scancel", "--state=PENDING"], env={**os.environ, **environment}, check=False)
         subprocess.run(["scancel", "--signal=KILL", "--state=RUNNING"], env={**os.environ, **environment}, check=False)
@@ -123,7 +124,7 @@ def kill_node(environment: dict[str, str], node: str) -> None:
     subprocess.run(down, env={**os.environ, **environment}, check=True)
 
 
-def _write_configuration(folder: Path, ports: list[int], nodes: int, cores: int) -> None:
+def _write_configuration(folder: Path, ports: list[int]) -> None:
     folder.chmod(0o755)
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o400)
@@ -131,12 +132,12 @@ def _write_configuration(folder: Path, ports: list[int], nodes: int, cores: int)
     host = socket.gethostname().partition(".")[0]
     user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
     lines = [_SLURM_CONF.format(host=host, port=ports[0], user=user, folder=folder, expire=_EXPIRE)]
-    for number in range(1, nodes + 1):
+    for number in range(1, _NODES + 1):
         (folder / "spool" / f"n{number}").mkdir(parents=True)
         address = f"NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[number]}"
-        lines.append(f"NodeName=n{number} {address} CPUs={cores} RealMemory=4000\n")
-    lines.append(f"PartitionName=debug Nodes=n[1-{nodes}] Default=YES MaxTime=01:00:00 DefaultTime=10 State=UP\n")
-    lines.append(f"PartitionName=long Nodes=n[1-{nodes}] MaxTime=INFINITE State=UP\n")
+        lines.append(f"NodeName=n{number} {address} CPUs=2 RealMemory=4000\n")
+    lines.append(f"PartitionName=debug Nodes=n[1-{_NODES}] Default=YES MaxTime=01:00:00 DefaultTime=10 State=UP\n")
+    lines.append(f"PartitionName=long Nodes=n[1-{_NODES}] MaxTime=INFINITE State=UP\n")
     (folder / "state").mkdir()
     (folder / "slurm.conf").write_text("".join(lines))
 

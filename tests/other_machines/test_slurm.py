@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -35,10 +34,7 @@ pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
 
 @pytest.fixture(scope="module")
 def cluster():
-    with (
-        tempfile.TemporaryDirectory(prefix="tui-train-slurm-") as folder,
-        slurm.run_cluster(Path(folder)) as environment,
-    ):
+    with slurm.run_cluster() as environment:
         yield environment
 
 
@@ -130,8 +126,8 @@ def test_an_array_has_so_many_jobs_at_a_time(nodes, tmp_path):
 def test_accounting_knows_how_a_job_ended_and_what_it_may_ask_for(tmp_path, monkeypatch):
     """squeue has forgotten it by then."""
     forgets = make_executable(tmp_path / "bin" / "squeue", "#!/bin/sh\nexit 0\n")
-    user, folder = getpass.getuser(), tempfile.TemporaryDirectory(prefix="tui-train-slurm-")
-    with folder as name, slurm.run_cluster(Path(name), accounting=True) as environment:
+    user = getpass.getuser()
+    with slurm.run_cluster(accounting=True) as environment:
         for variable, value in environment.items():
             monkeypatch.setenv(variable, value)
 
@@ -168,8 +164,7 @@ def test_accounting_knows_how_a_job_ended_and_what_it_may_ask_for(tmp_path, monk
 @pytest.mark.whole
 def test_a_job_is_queued_again_where_its_first_node_is_lost_and_says_so(tmp_path, monkeypatch):
     """Nothing is left that could write so into its log."""
-    folder = tempfile.TemporaryDirectory(prefix="tui-train-slurm-")
-    with folder as name, slurm.run_cluster(Path(name)) as environment:
+    with slurm.run_cluster() as environment:
         for variable, value in environment.items():
             monkeypatch.setenv(variable, value)
         save_saving_profile(tmp_path, 600)

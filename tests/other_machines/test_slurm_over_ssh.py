@@ -7,7 +7,6 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -37,8 +36,7 @@ SEED = int(os.environ.get("TUI_TRAIN_TEST_SEED", "1"))
 
 @pytest.fixture(scope="module")
 def cluster():
-    temporary = tempfile.TemporaryDirectory(prefix="tui-train-slurm-")
-    with temporary as folder, slurm.run_cluster(Path(folder), gpus="a100:4") as environment:
+    with slurm.run_cluster(gpus="a100:4") as environment:
         yield environment
 
 

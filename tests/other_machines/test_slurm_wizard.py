@@ -2,8 +2,6 @@
 
 import json
 import subprocess
-import tempfile
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -222,8 +220,7 @@ def test_the_cards_of_the_partition_are_asked_for():
 
 @pytest.fixture(scope="module")
 def cluster():
-    temporary = tempfile.TemporaryDirectory(prefix="tui-train-slurm-")
-    with temporary as folder, slurm.run_cluster(Path(folder), gpus="a100:4") as environment:
+    with slurm.run_cluster(gpus="a100:4") as environment:
         yield environment
 
 

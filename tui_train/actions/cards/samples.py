@@ -10,10 +10,11 @@ from tui_train.actions.cards.kernels import card_title, run_matrix_products
 from tui_train.actions.doctor.short_runs import ShortRunContext
 from tui_train.facts.gpus.live_samples import yield_changed_samples
 from tui_train.facts.gpus.samples import CardSample
-from tui_train.facts.machine.child_process import find_on_path, run_child
+from tui_train.facts.machine.child_process import run_child
 from tui_train.facts.types import Gpu
 from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.types import Profile
+from tui_train.runner.system.other_programs import find_on_path
 
 _BUSY_SECONDS = 8
 _WARM_UP_SECONDS = 3.0

@@ -25,7 +25,7 @@ from tui_train.base.files import raising_cannot_write
 from tui_train.base.text import quantity, size_text, visible
 from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_torch_build
 from tui_train.facts.machine import probe, trusted_pythons
-from tui_train.facts.machine.child_process import absolute_search_paths, find_on_path, run_child
+from tui_train.facts.machine.child_process import absolute_search_paths, run_child
 from tui_train.facts.machine.torch_builds import WHEEL_INDEX_URL, TorchBuild
 from tui_train.facts.models.nemo_models import probe_recipes
 from tui_train.facts.other_machines.host_commands import text_for_host
@@ -36,6 +36,7 @@ from tui_train.runner.system.environments import (
     mark_unfinished_and_lock,
     remove_if_abandoned,
 )
+from tui_train.runner.system.other_programs import find_on_path
 
 # Seconds; the first import of torch reads a gigabyte.
 _TORCH_IMPORT_SECONDS = 180.0

@@ -2,7 +2,6 @@
 
 import os
 import selectors
-import shutil
 import subprocess
 import sys
 import threading
@@ -43,11 +42,6 @@ def relative_python_path_folders(folder: Path) -> tuple[str, ...]:
     text = os.environ.get("PYTHONPATH", "")
     entries = map(Path, text.split(os.pathsep) if text else ())
     return tuple(os.path.realpath(folder / entry) for entry in entries if not entry.is_absolute())
-
-
-def find_on_path(program: str) -> str:
-    """Return the path of a program on PATH, empty if there is none; relative entries of PATH are ignored."""
-    return shutil.which(program, path=absolute_search_paths({"PATH": os.defpath, **os.environ})["PATH"]) or ""
 
 
 def own_module_command_and_environment(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:

@@ -14,12 +14,12 @@ from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.facts.machine import trusted_pythons
 from tui_train.facts.machine.child_process import (
     RUN_PROGRAM_TEXT_CODE,
-    find_on_path,
     own_module_command_and_environment,
     run_child,
 )
 from tui_train.facts.types import FactGap, Machine, PathState, Toolchain
 from tui_train.runner.system.environments import conda_labels_and_pythons, created_labels_and_pythons
+from tui_train.runner.system.other_programs import find_on_path
 from tui_train.runner.system.paths import path_state
 
 _OLD_PYTHON_ERRORS = (b"SyntaxError", b"ImportError: cannot import name 'metadata'")

@@ -16,8 +16,8 @@ from tui_train.base.app_paths import chosen_pythons_file
 from tui_train.base.files import PRIVATE_FILE_MODE, read_regular_file, write_atomically
 from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.base.text import visible
-from tui_train.facts.machine.child_process import find_on_path
 from tui_train.runner.system.environments import environments_folder
+from tui_train.runner.system.other_programs import find_on_path
 from tui_train.runner.system.safe_open import user_name
 
 # Python runs these at startup.

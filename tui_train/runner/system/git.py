@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import tempfile
 import time
 from typing import Mapping
+
+from . import other_programs
 
 _KEPT_VARIABLE_PREFIXES = ("GIT_CONFIG", "GIT_CEILING_", "GIT_DISCOVERY_")
 _VARIABLES = {
@@ -47,10 +48,8 @@ class Git:
     def __init__(self, folder: str, seconds: float) -> None:
         self.folder, self._seconds = folder, seconds
         self._deadline = time.monotonic() + seconds
-        # An entry that is no absolute path would start a program of the project.
-        absolute = filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep))
-        program = shutil.which("git", path=os.pathsep.join(absolute))
-        if program is None:
+        program = other_programs.find_on_path("git")
+        if not program:
             raise GitError("git is not installed (not on PATH)")
         self._command = [program, *(word for setting in _SETTINGS for word in ("-c", setting))]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +46,7 @@ def read_logout_effect(root: Path = Path("/"), user_id: int | None = None) -> di
 
 def _read_logind_settings() -> tuple[list[list[str]] | None, str]:
     """Return the effective values of _LOGIND_SETTING_NAMES, or None and the reason as text."""
-    # Never a program of the folder that one is in.
-    folders = filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep))
-    program = shutil.which(_BUSCTL_QUERY[0], path=os.pathsep.join(folders)) or _BUSCTL_QUERY[0]
+    program = other_programs.find_on_path(_BUSCTL_QUERY[0]) or _BUSCTL_QUERY[0]
     words = (program, *_BUSCTL_QUERY[1:], *_LOGIND_SETTING_NAMES)
     answer = other_programs.run_program(words, _BUSCTL_TIMEOUT_SECONDS)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import shutil
 import signal
 import time
 from contextlib import suppress
@@ -35,6 +36,15 @@ class ProgramAnswer(NamedTuple):
     code: int | None
     out: str
     err: str
+
+
+def find_on_path(program: str) -> str:
+    """Return the path of a program on PATH, empty if there is none; an entry that is no absolute path is ignored.
+
+    In a clone such an entry would start a program of the project.
+    """
+    folders = filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep))
+    return shutil.which(program, path=os.pathsep.join(folders)) or ""
 
 
 def run_program(
