@@ -119,6 +119,15 @@ NAMED = [
     ("ERROR: Could not consume arg: --rate=1\nUsage: t.py -", "user_args", ("does not take --rate=1.",)),
     ("│ Missing argument 'DATA'.                                     │", "user_args", ("DATA",)),
     ("KeyError: 'model_state_dict'", "checkpoint_mismatch", ("has no entry model_state_dict",)),
+    ("KeyError: 'Trying to restore optimizer state but checkpoint contains only the model.'", "checkpoint_mismatch",
+     ("has no optimizer state", "weights alone")),
+    ("ValueError: remaining_argv: ['--rate', '1']", "user_args", ("does not take --rate.",)),
+    ("AttributeError: 'DeepSpeedEngine' object has no attribute 'config'", "api_mismatch",
+     ("on the wrapper DeepSpeedEngine", "unwrap_model(model).config")),
+    ("RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable", "cuda_error",
+     ("compute mode is exclusive", "nvidia-smi")),
+    ("/usr/bin/ld: cannot find -lcuda: No such file or directory", "triton_compile", ("libcuda.so", "LIBRARY_PATH")),
+    ("TypeError: own() takes 3 positional arguments but 4 were given", "api_mismatch", ("gives own() more or fewer",)),
     ("Error: No such option '--rate'.", "user_args", ("does not take --rate.",)),
     ("Error: No such option '--net.rate'. Did you mean '--rate'?", "user_args", ("does not take --net.rate.",)),
     ("torch._inductor.exc.InductorError: InvalidCxxCompiler: No working C++ compiler found in x: (None, 'g++')",
@@ -396,3 +405,31 @@ def test_of_what_torchcodec_tried_the_installed_ffmpeg_counts(source, number, wo
     text = messages["extension_abi_mismatch"][source][number]
     found = said(text)
     assert words in found.cause, found
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (
+            '"/env/lib/python3.11/site-packages/datasets/arrow_dataset.py", line 3457, in _map_single',
+            "prepared the data",
+        ),
+        ('"/env/lib/python3.11/site-packages/datasets/load.py", line 12, in load_dataset', "read the data"),
+        ('"/env/lib/python3.11/site-packages/torch/utils/data/_utils/fetch.py", line 54, in fetch', "made a batch"),
+        ('"/work/own.py", line 9, in compute_metrics', "computed its metrics"),
+        ('"/work/own.py", line 9, in load_checkpoint', "loaded a checkpoint"),
+        (
+            '"/env/lib/python3.11/site-packages/transformers/trainer.py", line 9, in _save_checkpoint',
+            "saved a checkpoint",
+        ),
+        ('"/env/lib/python3.11/site-packages/wandb/sdk/wandb_init.py", line 9, in init', "logged its numbers"),
+    ],
+)
+def test_an_error_of_no_known_kind_tells_what_the_training_did(frame, words):
+    start = 'Traceback (most recent call last):\n  File "/work/own.py", line 3, in <module>\n    start()\n'
+    end = "OddFault: it is odd\n"
+    found = said(f"{start}  File {frame}\n    call()\n{end}")
+    assert (words in found.cause, "OddFault: it is odd" in found.cause) == (True, True)
+    # What a model computes within it is a matter of its own.
+    inner = '  File "/env/lib/python3.11/site-packages/torch/nn/modules/module.py", line 9, in _call_impl\n    call()\n'
+    assert words not in said(f"{start}  File {frame}\n    call()\n{inner}{end}").cause

@@ -594,7 +594,7 @@ def test_expressions_and_classes_are_well_formed():
         for wanted in re.findall(r"\{([a-z]+)", signature.cause + signature.remedy):
             # Those of a failure without expressions are counted, not read.
             assert wanted in names | (
-                {"message", "raiser", "place", "start"} if expressions else {"resumed", "first"}
+                {"message", "raiser", "place", "start", "stage", "update"} if expressions else {"resumed", "first"}
             ), (
                 signature.failure,
                 wanted,

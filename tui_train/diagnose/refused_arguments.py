@@ -17,7 +17,8 @@ from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.setup.recipe.options import given_options, normalized_option
 
 _REFUSED_PATTERN = re.compile(
-    r"(?:unrecognized arguments?|not used by the HfArgumentParser|[Nn]o such option|Could not consume arg):? "
+    r"(?:unrecognized arguments?|not used by the HfArgumentParser|[Nn]o such option|Could not consume arg"
+    r"|remaining_argv|(?:[Uu]nknown|[Uu]nexpected|[Uu]nused) arg\w*):? "
     # What may have been meant is not refused.
     r"(?P<words>.+?)(?:Did you mean|\(Possible options|$)"
 )

@@ -7,6 +7,7 @@ from tui_train.checks.trainer import module_packages
 from tui_train.checks.trainer.module_packages import pip_package
 from tui_train.diagnose import refused_arguments
 from tui_train.diagnose.broken_loss import broken_loss_remedy
+from tui_train.diagnose.failed_stage import Stage, failed_stage
 from tui_train.diagnose.named_changes import OOM_REMEDY_BY_PHASE
 from tui_train.diagnose.traceback_lines import (
     FRAME_PATTERN,
@@ -37,6 +38,7 @@ _LIBRARY_BY_CLASS = (
         re.compile(r"(?:Seq2Seq)?Train(?:er|ingArguments)\b|\w*(?:Cache|Tokenizer\w*|For[A-Z]\w+|PreTrained\w+)$"),
         "transformers",
     ),
+    (re.compile(r"_*[Uu]nsloth"), "unsloth"),
 )
 _ADVICE_PATTERN = re.compile(
     r"(?i)\b(?:please|must|should|needs?|required?|requires|use|using|set|pass|try|install|ensure|make sure|specify"
@@ -55,7 +57,10 @@ _CPU_OOM_REMEDY = (
     "On the CPU, a smaller micro batch, sequence length or model needs less memory; or end other programs."
 )
 _LIBRARY_NAME_PATTERN = re.compile(r"/(?:site|dist)-packages/(\w{1,40})")
-_STANDARD_LIBRARY_PATTERN = re.compile(r'/lib(?:64)?/python\d[\d.]*/(?!(?:site|dist)-packages)|"<')
+# The standard library, and what looks up an attribute for another frame.
+_BLAMELESS_FRAME_PATTERN = re.compile(
+    r'/lib(?:64)?/python\d[\d.]*/(?!(?:site|dist)-packages)|"<|, in __(?:get|del)attr__$'
+)
 _TITLE_BY_LIBRARY = {"peft": "PEFT", "trl": "TRL"}
 _ERROR_MESSAGE_PATTERN = re.compile(r"[\w.]{0,100}\b[A-Z]\w{1,60}: (?P<message>.+)")
 # They name what was looked up, and nothing to do.
@@ -85,7 +90,7 @@ def remedy_and_values(
     if values.get("message", "").endswith(":"):
         values["message"] = _message_with_next_line(evidence.lines, error_line)
     if signature.remedy.startswith(TRACEBACK_REMEDY_PREFIX):
-        return _traceback_remedy(signature, values), values
+        return _traceback_remedy_and_values(signature, values, failed_stage(evidence.lines, error_line))
     is_version = signature.failure in _OTHER_VERSION_FAILURES and _OTHER_VERSION_REMEDY_PATTERN.search(signature.remedy)
     if is_version and "caller" in values:
         return _fitting_versions_remedy(values), values
@@ -119,10 +124,18 @@ def _remedy_by_settings(signature: Signature, evidence: Evidence, profile: Profi
     return ""
 
 
-def _traceback_remedy(signature: Signature, values: dict[str, str]) -> str:
-    """Return where to look; where a library refuses something in its own words, these say what to do."""
+def _traceback_remedy_and_values(
+    signature: Signature, values: dict[str, str], stage: Stage | None
+) -> tuple[str, dict[str, str]]:
+    """Return where to look, and the values; a library that refuses something in its own words says what to do."""
+    said = {**values, "stage": f" (while the training {stage.words})"} if stage else values
     if "adviser" in values:
-        return "Do what {adviser} says" + ("; your code calls it at {place}." if "place" in values else ".")
+        return "Do what {adviser} says" + ("; your code calls it at {place}." if "place" in values else "."), said
+    return (stage.remedy if stage else _place_remedy(signature, values)), said
+
+
+def _place_remedy(signature: Signature, values: dict[str, str]) -> str:
+    """Return which line, or which library and its arguments, to look at."""
     if "raiser" not in values:
         return "Look at {place}." if "place" in values else signature.remedy
     look = "Look at {place}, and what it gives to {raiser}" if "place" in values else "Look at what {raiser} was given"
@@ -161,7 +174,7 @@ def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> d
     at = index_of_line(lines, error_line)
     ours = [line.text for line in lines[max(0, at - MAX_SOURCE_LINES) : at] if line.rank == error_line.rank]
     frames = [index for index, text in enumerate(ours) if FRAME_PATTERN.match(text)]
-    frame = next((index for index in reversed(frames) if not _STANDARD_LIBRARY_PATTERN.search(ours[index])), None)
+    frame = next((index for index in reversed(frames) if not _BLAMELESS_FRAME_PATTERN.search(ours[index])), None)
     code = "" if frame is None else "".join(ours[frame + 1 : frame + 2])
     if frame is not None and (library := _LIBRARY_NAME_PATTERN.search(ours[frame])):
         title = _TITLE_BY_LIBRARY.get(library[1], library[1])

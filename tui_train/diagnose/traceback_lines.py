@@ -45,15 +45,25 @@ def index_of_line(lines: Sequence[LogLine], wanted: LogLine) -> int:
 
 def phase_of_traceback_before(lines: Sequence[LogLine], error_line: LogLine) -> str:
     """Return the phase that the traceback before a line shows, empty where none does."""
+    return phase_of_traceback(_traceback_texts_before(lines, error_line))
+
+
+def frame_lines_before(lines: Sequence[LogLine], error_line: LogLine) -> list[str]:
+    """Return the lines that name the frames of the traceback before a line, the outermost first."""
+    return [text for text in _traceback_texts_before(lines, error_line) if FRAME_PATTERN.match(text)]
+
+
+def _traceback_texts_before(lines: Sequence[LogLine], error_line: LogLine) -> list[str]:
+    """Return the lines of the traceback before a line, empty where none begins there."""
     at = index_of_line(lines, error_line)
-    frames: list[str] = []
+    texts: list[str] = []
     for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
         if line.rank != error_line.rank:
             continue
         if STACK_HEADER in line.text:
-            return phase_of_traceback(reversed(frames))
-        frames.append(line.text)
-    return ""
+            return texts[::-1]
+        texts.append(line.text)
+    return []
 
 
 def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> TracebackFrame | None:
