@@ -121,6 +121,23 @@ NAMED = [
     ("KeyError: 'model_state_dict'", "checkpoint_mismatch", ("has no entry model_state_dict",)),
     ("KeyError: 'Trying to restore optimizer state but checkpoint contains only the model.'", "checkpoint_mismatch",
      ("has no optimizer state", "weights alone")),
+    (('Traceback (most recent call last):\n  File "/w/own.py", line 9, in tokenize\n    return tok(example["txt"])\n'
+      "KeyError: 'txt'"), "user_exception", ("The data has no column 'txt'.",)),
+    (('Traceback (most recent call last):\n  File "/env/lib/python3.11/site-packages/datasets/builder.py", line 1606, '
+      "in _prepare_split_single\n    for key, record in generator:\nOddError: it is odd\nThe above exception was the "
+      "direct cause of the following exception:\nTraceback (most recent call last):\n"
+      '  File "/w/own.py", line 3, in <module>\n    load()\n'
+      "datasets.exceptions.DatasetGenerationError: An error occurred while generating the dataset"),
+     "user_exception", ("OddError: it is odd", "read the data")),
+    (('Traceback (most recent call last):\n  File "/w/own.py", line 9, in <module>\n    load()\n  File "/c/modules/'
+      'transformers_modules/o/m/modeling_m.py", line 7, in forward\n    n = cache.get_max_length()\n'
+      "AttributeError: 'DynamicCache' object has no attribute 'get_max_length'"), "api_mismatch",
+     ("the model's own code", "config.json names (transformers_version)")),
+    (('Traceback (most recent call last):\n  File "/w/env/lib/python3.11/site-packages/any/a.py", line 7, in plan\n'
+      '    raise KeyError("it cannot do it in this way")\nKeyError: \'it cannot do it in this way\''), "user_exception",
+     ("Leave out or replace",)),
+    (("RuntimeError: function SignBackward returned an incorrect number of gradients (expected 2, got 1)"),
+     "user_exception", ("function Sign returns 1 gradients for its 2 inputs",)),
     ("ValueError: remaining_argv: ['--rate', '1']", "user_args", ("does not take --rate.",)),
     ("AttributeError: 'DeepSpeedEngine' object has no attribute 'config'", "api_mismatch",
      ("on the wrapper DeepSpeedEngine", "unwrap_model(model).config")),

@@ -42,8 +42,14 @@ _LIBRARY_BY_CLASS = (
 )
 _ADVICE_PATTERN = re.compile(
     r"(?i)\b(?:please|must|should|needs?|required?|requires|use|using|set|pass|try|install|ensure|make sure|specify"
-    r"|provide|instead|only|cannot|can.t|supported|allowed|expected)\b"
+    r"|provide|choose|instead)\b"
 )
+_LIMIT_PATTERN = re.compile(
+    r"(?i)\b(?:cannot|can.t|only|unsupported"
+    r"|not (?:yet )?(?:supported|implemented|allowed|available|compatible|possible)"
+    r"|(?:does|do)(?:n.t| not) (?:yet )?(?:support|work|allow)|incompatible|unimplemented|exclusive)\b"
+)
+_EXPECTATION_PATTERN = re.compile(r"(?i)\bexpect(?:s|ed)?\b.*\b(?:got|but|found|received|is|are|given)\b|\binvalid\b")
 _MAX_QUOTED_CODE_LENGTH = 100
 # What fails in them was usually given to them.
 _SELDOM_WRONG_LIBRARIES = frozenset({"torch", "numpy", "pandas"})
@@ -56,15 +62,24 @@ _CHECK_OOM_PREFIX = "Check `dmesg | grep -i oom`; if it shows a kill: "
 _CPU_OOM_REMEDY = (
     "On the CPU, a smaller micro batch, sequence length or model needs less memory; or end other programs."
 )
-_LIBRARY_NAME_PATTERN = re.compile(r"/(?:site|dist)-packages/(\w{1,40})")
+_LIBRARY_NAME_PATTERN = re.compile(
+    r"/(?:site|dist)-packages/(\w{1,40})|/(unsloth)_compiled_cache/|/(transformers_modules)/"
+)
 # The standard library, and what looks up an attribute for another frame.
 _BLAMELESS_FRAME_PATTERN = re.compile(
     r'/lib(?:64)?/python\d[\d.]*/(?!(?:site|dist)-packages)|"<|, in __(?:get|del)attr__$'
 )
-_TITLE_BY_LIBRARY = {"peft": "PEFT", "trl": "TRL"}
+_MODEL_CODE = "transformers_modules"
+_TITLE_BY_LIBRARY = {"peft": "PEFT", "trl": "TRL", _MODEL_CODE: "transformers_modules (the model's own code)"}
+_MODEL_CODE_REMEDY = (
+    "The model's repository brings this code (trust_remote_code), and it was written for another transformers: install "
+    "the version that its config.json names (transformers_version), take a newer revision of the model, or load it "
+    "without trust_remote_code where transformers has it."
+)
+_VERSION_ERROR_PATTERN = re.compile(r"(\w+\.)*(Attribute|Type|Import|Key|Name)Error\b")
 _ERROR_MESSAGE_PATTERN = re.compile(r"[\w.]{0,100}\b[A-Z]\w{1,60}: (?P<message>.+)")
-# They name what was looked up, and nothing to do.
-_LOOKUP_ERROR_PATTERN = re.compile(r"(\w+\.)*(Key|Index|Attribute)Error\b")
+# They name what was looked up, and nothing to do, unless it is a sentence.
+_LOOKUP_ERROR_PATTERN = re.compile(r"(\w+\.)*(?:AttributeError\b|(?:Key|Index)Error\b(?!: (?:\S+ +){3}\S))")
 
 
 def remedy_and_values(
@@ -130,8 +145,26 @@ def _traceback_remedy_and_values(
     """Return where to look, and the values; a library that refuses something in its own words says what to do."""
     said = {**values, "stage": f" (while the training {stage.words})"} if stage else values
     if "adviser" in values:
-        return "Do what {adviser} says" + ("; your code calls it at {place}." if "place" in values else "."), said
-    return (stage.remedy if stage else _place_remedy(signature, values)), said
+        at = "; your code calls it at {place}" if "raiser" in values else ", at {place}"
+        return f"Do what {{adviser}} says{at if 'place' in values else ''}.", said
+    if "limited" in values:
+        return _limit_remedy(values), said
+    if values.get("library") == _MODEL_CODE and _VERSION_ERROR_PATTERN.match(values.get("message", "")):
+        return _MODEL_CODE_REMEDY, said
+    if stage:
+        return stage.remedy, said
+    if "expecting" in values and "place" in values:
+        return "Print what {expecting} gets at {place}, and give it what the message says that it expects.", said
+    return _place_remedy(signature, values), said
+
+
+def _limit_remedy(values: dict[str, str]) -> str:
+    """Return how to do without what a library cannot do."""
+    at = " at {place}" if "place" in values else ""
+    package = pip_package(values.get("library", ""))
+    has_update = package and values["library"] not in _SELDOM_WRONG_LIBRARIES
+    update = f" A newer one may (`PYTHON -m pip install -U {package}`)." if has_update else ""
+    return f"Leave out or replace what the message names{at}: {{limited}} cannot do it.{update}"
 
 
 def _place_remedy(signature: Signature, values: dict[str, str]) -> str:
@@ -147,6 +180,8 @@ def _place_remedy(signature: Signature, values: dict[str, str]) -> str:
 
 def _fitting_versions_remedy(values: dict[str, str]) -> str:
     """Return how a library is made to fit the one that it calls."""
+    if values["library"] == _MODEL_CODE:
+        return _MODEL_CODE_REMEDY
     called = _called_library(values)
     if called in {"", values["library"]} and values["library"] in _LIBRARIES_ON_TRANSFORMERS:
         called = "transformers"
@@ -168,7 +203,7 @@ def _called_library(values: dict[str, str]) -> str:
 def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> dict[str, str]:
     """Return the library in which an error was raised, if one, and the place in a file of the user's.
 
-    It is an adviser where it raised the error itself, and says what to do.
+    Where it raised the error itself, it may say what to do (an adviser), what it cannot do, or what it expects.
     """
     values = dict[str, str]()
     at = index_of_line(lines, error_line)
@@ -176,12 +211,14 @@ def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> d
     frames = [index for index, text in enumerate(ours) if FRAME_PATTERN.match(text)]
     frame = next((index for index in reversed(frames) if not _BLAMELESS_FRAME_PATTERN.search(ours[index])), None)
     code = "" if frame is None else "".join(ours[frame + 1 : frame + 2])
+    title = "the script"
     if frame is not None and (library := _LIBRARY_NAME_PATTERN.search(ours[frame])):
-        title = _TITLE_BY_LIBRARY.get(library[1], library[1])
-        values = {"raiser": title, "library": library[1]}
-        is_raised = RAISE_STATEMENT_PATTERN.match(code) and not _LOOKUP_ERROR_PATTERN.match(error_line.text)
-        if is_raised and _ADVICE_PATTERN.search(error_line.text):
-            values["adviser"] = title
+        name = library[library.lastindex or 1]
+        title = _TITLE_BY_LIBRARY.get(name, name)
+        values = {"raiser": title, "library": name}
+    if RAISE_STATEMENT_PATTERN.match(code) and not _LOOKUP_ERROR_PATTERN.match(error_line.text):
+        forms = (("adviser", _ADVICE_PATTERN), ("limited", _LIMIT_PATTERN), ("expecting", _EXPECTATION_PATTERN))
+        values |= {name: title for name, pattern in forms if pattern.search(error_line.text)}
     if code and not FRAME_PATTERN.match(code) and not code.lstrip().startswith("raise"):
         values["code"] = code.strip()[:_MAX_QUOTED_CODE_LENGTH]
     user_frame = innermost_user_frame(lines, error_line)

@@ -19,7 +19,12 @@ from tui_train.diagnose.named_changes import make_named_change
 from tui_train.diagnose.remedy_texts import remedy_and_values
 from tui_train.diagnose.required_words import may_contain_match, normalized_for_required_words, required_words
 from tui_train.diagnose.signatures import HARMLESS_LINE_PATTERN, load_signatures
-from tui_train.diagnose.traceback_lines import STACK_HEADER, phase_of_traceback_before, user_mistake_start_index
+from tui_train.diagnose.traceback_lines import (
+    STACK_HEADER,
+    direct_cause_line,
+    phase_of_traceback_before,
+    user_mistake_start_index,
+)
 from tui_train.diagnose.types import Diagnosis, Evidence, LogLine, Signature
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
@@ -36,6 +41,8 @@ _INDENT_OUTSIDE_FRAMES = 1 << 30
 # The last line of a traceback: of several processes in one log any may have been the first to end.
 _RAISED_ERROR_PATTERN = re.compile(r"\s*[\w.]+(?:Error|Exception)\b")
 _STEPS_PROVING_RECOVERY = 5
+# It says only that the error before it, its direct cause, came while rows were made.
+_WRAPPER_ERROR_PATTERN = re.compile(r"[\w.]*\bDatasetGenerationError\b")
 # What processes say of another one that is gone, or that does not come.
 _ECHO_FAILURES = frozenset({"peer_lost", "nccl_timeout", "collective_timeout", "abort", "sigterm"})
 # Of the signature of an error of any kind that ends a traceback.
@@ -84,6 +91,7 @@ def diagnose(
     """
     hits = [hit for hit in _find_signature_hits(evidence) if evidence.exit_code != 0 or hit.signature.done]
     hits = _without_recovered_errors(hits + _find_silent_failures(evidence), evidence)
+    hits = _with_errors_inside_wrappers(hits, evidence.lines)
     block = _torchrun_root_cause_values(evidence.lines)
     hits = _without_ends_by_launcher(hits, evidence.lines, block)
     end, uncaught = _deciding_error_line(hits, evidence)
@@ -189,6 +197,15 @@ def _without_recovered_errors(hits: list[SignatureHit], evidence: Evidence) -> l
     return kept if kept or not evidence.exit_code else hits
 
 
+def _with_errors_inside_wrappers(hits: list[SignatureHit], lines: Sequence[LogLine]) -> list[SignatureHit]:
+    """Put the error that an outer one was raised from in its place, where the outer one says nothing of its own."""
+    kept = list[SignatureHit]()
+    for hit in hits:
+        inner = direct_cause_line(lines, hit.line) if _WRAPPER_ERROR_PATTERN.match(hit.line.text) else None
+        kept.append(_raised_error_hit(inner) if inner else hit)
+    return kept
+
+
 def _without_ends_by_launcher(
     hits: list[SignatureHit], lines: Sequence[LogLine], block: dict[str, str]
 ) -> list[SignatureHit]:
@@ -208,9 +225,14 @@ def _without_echoes_of_error(hits: list[SignatureHit], end: LogLine) -> list[Sig
     """Leave out what other ranks say because the one of an error that no one caught is gone; keep that error."""
     kept = [hit for hit in hits if hit.signature.failure not in _ECHO_FAILURES]
     if not any(hit.line.number == end.number for hit in kept):
-        raised = next(entry for entry in _user_exception_signatures() if entry.strength == _RAISED_ERROR_STRENGTH)
-        kept.append(SignatureHit(raised, end, {"message": end.text.strip()}))
+        kept.append(_raised_error_hit(end))
     return kept
+
+
+def _raised_error_hit(line: LogLine) -> SignatureHit:
+    """Return the hit of an error of any kind that ends a traceback."""
+    raised = next(entry for entry in _user_exception_signatures() if entry.strength == _RAISED_ERROR_STRENGTH)
+    return SignatureHit(raised, line, {"message": line.text.strip()})
 
 
 def _deciding_error_line(hits: list[SignatureHit], evidence: Evidence) -> tuple[LogLine | None, bool]:

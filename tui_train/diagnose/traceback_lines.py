@@ -1,5 +1,6 @@
 """Tracebacks among the lines of a log: which phase they show, and which frames and mistakes are the user's own."""
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -11,14 +12,15 @@ from tui_train.runner.logs.tracebacks import phase_of_traceback
 _TRACEBACK_HEADER = "Traceback (most recent call last)"
 # Also of a stack that logging writes.
 STACK_HEADER = "(most recent call last)"
-_CHAINED_TRACEBACK_PREFIXES = ("During handling of the above exception", "The above exception was the direct cause")
+_DIRECT_CAUSE_PREFIX = "The above exception was the direct cause"
+_CHAINED_TRACEBACK_PREFIXES = ("During handling of the above exception", _DIRECT_CAUSE_PREFIX)
 FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 # In a traceback that rich drew.
 _BOXED_FRAME_PATTERN = re.compile(r"\s*│ (?P<file>/[^│:]+\.py):(?P<line>\d+) in (?P<function>[^\s│]+)")
-# Libraries, the standard library, what has no file, and what each Python of a run begins with.
-# The last is a command that an installer wrote.
+# Libraries, the standard library, code that came with a model or that Unsloth wrote, what has no file, and what each
+# Python of a run begins with. The last is a command that an installer wrote.
 _LIBRARY_FILE_PATTERN = re.compile(
-    r"/(site|dist)-packages/|/lib(64)?/python\d|/shim/sitecustomize\.py$|^<|/bin/[\w-]+$"
+    r"/(site|dist)-packages/|/lib(64)?/python\d|/transformers_modules/|/unsloth_compiled_cache/|/shim/sitecustomize\.py$|^<|/bin/[\w-]+$"
 )
 RAISE_STATEMENT_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
 _MAX_TRACEBACK_LINES = 400
@@ -41,6 +43,14 @@ class TracebackFrame(Struct, frozen=True):
 def index_of_line(lines: Sequence[LogLine], wanted: LogLine) -> int:
     """Return where a line is among others, 0 where it is not."""
     return next((index for index, line in enumerate(lines) if line is wanted), 0)
+
+
+def direct_cause_line(lines: Sequence[LogLine], outer: LogLine) -> LogLine | None:
+    """Return the error that another one was raised from, None where the log shows none."""
+    at = index_of_line(lines, outer)
+    before = [line for line in lines[max(0, at - _MAX_TRACEBACK_LINES) : at] if line.rank == outer.rank]
+    pairs = itertools.pairwise(reversed(before))
+    return next((inner for mark, inner in pairs if mark.text.startswith(_DIRECT_CAUSE_PREFIX)), None)
 
 
 def phase_of_traceback_before(lines: Sequence[LogLine], error_line: LogLine) -> str:
