@@ -138,6 +138,19 @@ NAMED = [
      ("Leave out or replace",)),
     (("RuntimeError: function SignBackward returned an incorrect number of gradients (expected 2, got 1)"),
      "user_exception", ("function Sign returns 1 gradients for its 2 inputs",)),
+    (('Traceback (most recent call last):\n  File "/w/own.py", line 9, in main\n    print(model.module.h)\n'
+      "AttributeError: 'Net' object has no attribute 'module'"), "user_exception",
+     ("takes Net for a wrapped model", "at line 9 of /w/own.py")),
+    (("nvcc fatal   : Value 'c++17' is not defined for option 'std'\n"
+      "RuntimeError: Error building extension 'fused_adam'"), "extension_abi_mismatch", ("does not know c++17",)),
+    (("x.h:132:2: error: #error -- unsupported GNU version! gcc versions later than 11 are not supported!\n"
+      "RuntimeError: Error building extension 'fused_adam'"), "extension_abi_mismatch", ("CC=gcc-11",)),
+    (("CondaError: Run 'conda init' before 'conda activate'\nTraceback (most recent call last):\n"
+      '  File "/w/own.py", line 1, in <module>\n    import torch\nModuleNotFoundError: No module named \'torch\''),
+     "command_not_found", ("conda environment was not activated",)),
+    (('Traceback (most recent call last):\n  File "/env/lib/python3.11/site-packages/mmengine/r.py", line 9, in build\n'
+      "    raise KeyError(\nKeyError: 'Net is not in the mmdet::model registry'"), "config_invalid",
+     ("the name Net (mmdet::model)", "custom_imports")),
     ("ValueError: remaining_argv: ['--rate', '1']", "user_args", ("does not take --rate.",)),
     ("AttributeError: 'DeepSpeedEngine' object has no attribute 'config'", "api_mismatch",
      ("on the wrapper DeepSpeedEngine", "unwrap_model(model).config")),

@@ -41,6 +41,8 @@ _INDENT_OUTSIDE_FRAMES = 1 << 30
 # The last line of a traceback: of several processes in one log any may have been the first to end.
 _RAISED_ERROR_PATTERN = re.compile(r"\s*[\w.]+(?:Error|Exception)\b")
 _STEPS_PROVING_RECOVERY = 5
+# A shell's words for an environment that it did not get, for want of which a module is missing.
+_NO_ENVIRONMENT_PATTERN = re.compile(r"\bconda\b|Conda|\bmodule: command|ModuleCmd|\bLmod\b|/activate: No such file")
 # It says only that the error before it, its direct cause, came while rows were made.
 _WRAPPER_ERROR_PATTERN = re.compile(r"[\w.]*\bDatasetGenerationError\b")
 # What processes say of another one that is gone, or that does not come.
@@ -273,8 +275,12 @@ def _without_reports_before_mistake(
         if before.text[:1].isspace() or STACK_HEADER in before.text
     }
 
+    cannot_import = end.text.lstrip().startswith("ModuleNotFoundError")
+
     def is_only_reported(hit: SignatureHit) -> bool:
         earlier = 0 < hit.line.number < begin and hit.line.rank in {None, end.rank}
+        if cannot_import and _NO_ENVIRONMENT_PATTERN.search(hit.line.text):
+            return False
         # Without a rank, an earlier traceback may be of another process.
         return earlier and hit.line.number not in raised and hit.signature.strength < _MIN_OUTSIDE_VERDICT_STRENGTH
 
