@@ -373,16 +373,21 @@ Those that change the training ask for your consent; the others keep it the same
                 ChoiceDialog(question, answers),
                 lambda answer: self._post_rungs_if_consented(event.values, asking[0], answer),
             )
+        elif removed := set(self.profile.ladder.consent).intersection(self.profile.ladder.rungs) - set(event.values):
+            consent = tuple(name for name in self.profile.ladder.consent if name not in removed)
+            self._post_rungs_and_consent(event.values, consent)
         else:
             self.post_message(ValueChosen("ladder.rungs", event.values))
 
     def _post_rungs_if_consented(self, rungs: tuple[str, ...], rung: str, answer: str | None) -> None:
-        if not answer:
+        if answer:
+            self._post_rungs_and_consent(rungs, tuple(dict.fromkeys((*self.profile.ladder.consent, rung))))
+        else:
             self.update()
-            return
+
+    def _post_rungs_and_consent(self, rungs: tuple[str, ...], consent: tuple[str, ...]) -> None:
         from tui_train.profile.changes import Change, apply_change
 
-        consent = tuple(dict.fromkeys((*self.profile.ladder.consent, rung)))
         edits = (("ladder.rungs", rungs), ("ladder.consent", consent))
         self.post_message(SetProfile(apply_change(Change("consent", "given", edits), self.profile)))
 

@@ -21,7 +21,7 @@ from support import HOSTILE_VALUES, example_count, facts, gpu, plan, profile
 from tui_train.actions.command_import.imports import import_file, import_text, import_words, looks_like_command
 from tui_train.actions.command_import.shell import MAX_TEXT_CHARACTERS, read_shell_text
 from tui_train.base.command import argv
-from tui_train.base.errors import BadInput, NotFound
+from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.cli import app, group
 from tui_train.facts.scripts.script_source import read_source
 from tui_train.facts.yaml_documents import read_documents
@@ -531,6 +531,31 @@ def test_a_word_is_a_file_or_a_command(tmp_path):
             import_words((word,), tmp_path)
     long_line = f"torchrun train.py {' '.join(f'--name{number} 1' for number in range(400))}"
     assert len(import_words((long_line,), tmp_path).profile.trainer.arguments) == 800
+
+
+def test_a_name_that_is_taken_is_refused_before_the_table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["import", "--name", "mine", "python", "train.py"]
+    assert "IN THE COMMAND" in CliRunner().invoke(app.cli, words, catch_exceptions=False).output
+    again = CliRunner().invoke(app.cli, words)
+    assert isinstance(again.exception, AlreadyExists)
+    assert "IN THE COMMAND" not in again.output
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("torchrun --nproc_per_node 2", "of each process; if it is the batch of all of them: trainer.preset=total-batch"
+         " recipe.micro_batch=64"),
+        ("python", ""),
+    ],
+)  # fmt: skip
+def test_a_batch_that_may_be_of_all_processes_is_said_to_be_of_each(tmp_path, command, said):
+    options = "p.add_argument('--batch_size', type=int)\np.add_argument('--epochs', type=int)\n"
+    (tmp_path / "t.py").write_text(f"import argparse\np = argparse.ArgumentParser()\n{options}p.parse_args()\n")
+    rows = import_text(f"{command} t.py --batch_size 128 --epochs 3", tmp_path).rows
+    (row,) = (row for row in rows if row.words == "--batch_size 128")
+    assert row.text == "recipe.micro_batch=128" + (f" ({said})" if said else "")
 
 
 def test_wrong_input_writes_nothing(tmp_path, monkeypatch):

@@ -476,6 +476,7 @@ FAULTS = [
     error({"ladder.rungs": ("micro",)}, facts(), "ladder.rungs", "no fallback micro"),
     error({"ladder.rungs": ("micro_batch",) * 2}, facts(), "ladder.rungs", "twice", fix=True),
     warning({"ladder.rungs": ("layers",)}, facts(), "ladder.consent", "not allowed yet", fix=True),
+    note({"ladder.consent": ("layers",)}, facts(), "ladder.consent", "is allowed, but is not tried", fix=True),
     note({"recipe.checkpoint_every": 61}, facts(), "recipe.checkpoint_every", "60 steps, one every 61;", fix=True),
     warning({"hardware.gpus": UUIDS[:1]}, facts(gpus=(gpu(0, processes=(GpuProcess(7, "python", "ada", 20 * GIB),)),)),
         "hardware.gpus", "is busy: "),

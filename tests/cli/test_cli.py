@@ -251,6 +251,25 @@ def test_no_such_run():
         refused(command, "nope", code=66)
     refused("logs", "last", code=66)
     refused("logs", "./", code=66)
+    assert "there is no file nope.log in this folder, and no run nope.log" in refused("diagnose", "nope.log", code=66)
+
+
+def test_a_run_where_a_profile_is_wanted_names_its_profile():
+    run = run_folders.runs_folder() / "20260101-101010-mine"
+    run.mkdir(parents=True)
+    (run / "launch.sh").touch()
+    said = refused("plan", run.name, code=66)
+    assert f"{run.name} is a run" in said
+    assert f"Name the profile that it was started from: {run}/profile.toml" in said
+
+
+def test_a_machine_before_a_command_is_that_of_the_command(tmp_path):
+    run_cli("facts", "--save", "here.json")
+    there = json.loads((tmp_path / "here.json").read_text())
+    there["machine"]["cpu_name"] = "a CPU of no other machine"
+    (tmp_path / "there.json").write_text(json.dumps(there))
+    assert "a CPU of no other machine" in run_cli("--machine", "there.json", "facts").stdout
+    assert "runs takes no --machine" in refused("--machine", "there.json", "runs", code=64)
 
 
 # ---- saved profiles

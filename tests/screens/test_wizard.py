@@ -186,6 +186,8 @@ async def test_rungs_are_reordered_and_one_that_changes_the_training_asks_for_co
         await press_keys("down", "enter")(pilot)
         assert pilot.app.profile.ladder.consent == ("sequence_length",)
         assert "sequence_length" in pilot.app.profile.ladder.rungs
+        await press_keys("space")(pilot)
+        assert (pilot.app.profile.ladder.consent, "sequence_length" in pilot.app.profile.ladder.rungs) == ((), False)
 
 
 @pytest.mark.parametrize("edited", [False, True])

@@ -262,6 +262,11 @@ def test_a_recipes_own_warm_up_stays_and_is_judged_by_the_steps():
     assert "warmup" not in written(short)
     (finding,) = findings_of(profile(short), WITH_NEMO)
     assert "warms up for 500 steps, and 40 steps are trained: its learning rate would reach only 8%" in finding.message
+    # A run on random tokens learns nothing at any rate.
+    warmups = [
+        found for found in findings_of(profile(MOCK | {"recipe.steps": 5}), WITH_NEMO) if found.key == "recipe.warmup"
+    ]
+    assert warmups == []
     share = "    recipe.optim.lr_scheduler.warmup_steps = int(0.1 * recipe.trainer.max_steps)\n"
     assert share in written(short | {"recipe.warmup": 0.1})
     assert "    recipe.optim.lr_scheduler.warmup_steps = 7\n" in written(short | {"recipe.warmup": 7.0})

@@ -291,14 +291,24 @@ def facts_source_of_options(
 @click.pass_context
 def cli(context: click.Context, source: "FactsSource") -> None:
     """Fine-tune and train models from your terminal. Without a command: the wizard."""
-    if source.slurm:
-        raise click.UsageError("--slurm comes after a command; in the wizard, H on Hardware chooses Slurm.")
     if context.invoked_subcommand is None:
+        if source.slurm:
+            raise click.UsageError("--slurm takes a command; in the wizard, H on Hardware chooses Slurm.")
         from tui_train.wizard import open_wizard
 
         context.exit(open_wizard(source=source))
-    if source.machine_file or source.host:
-        raise click.UsageError(f"--machine and --on come after the command: {context.invoked_subcommand}.")
+    _pass_machine_to_command(context, context.invoked_subcommand, source)
+
+
+def _pass_machine_to_command(context: click.Context, name: str, source: "FactsSource") -> None:
+    """Give a command the machine that options before it name; UsageError where it takes none of them."""
+    values = {"machine": source.machine_file, "host": source.host, "slurm": source.slurm}
+    given = {option: value for option, value in values.items() if value}
+    command = cli.get_command(context, name)
+    taken = {parameter.name for parameter in command.params} if command else set()
+    for option in given.keys() - taken:
+        raise click.UsageError(f"{name} takes no --{'on' if option == 'host' else option}.")
+    context.default_map = {name: given}
 
 
 def is_asked_for_json(arguments: list[str]) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from tui_train.base.errors import BadInput
+from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.files import read_regular_file
 from tui_train.base.parse import Unparsable, type_prepared_for_msgspec
 from tui_train.base.text import visible
@@ -30,7 +30,7 @@ from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runner.system import safe_open
 from tui_train.runs import ranks
 from tui_train.runs.results.resuming import newest_checkpoint
-from tui_train.runs.run_folders import MAX_PLAN_BYTES, RunFolder, find_run
+from tui_train.runs.run_folders import MAX_PLAN_BYTES, NoSuchRun, RunFolder, find_run
 from tui_train.runs.status import may_training_still_write, read_status
 from tui_train.setup import blocked_fallbacks
 from tui_train.setup.recipe import launcher_config
@@ -294,5 +294,9 @@ def diagnose_log_or_run(
     is_file, is_folder = os.path.isfile(reference), os.path.isdir(reference)  # noqa: PTH112, PTH113
     if reference == "-" or is_file or ("/" in reference and not is_folder):
         return visible(reference), None, diagnose_log(reference, exit_code, observer)
-    run = find_run(reference)
+    try:
+        run = find_run(reference)
+    except NoSuchRun as error:
+        name = visible(reference)
+        raise NotFound(f"there is no file {name} in this folder, and no run {name}", error.remedy) from None
     return visible(run.name), run, diagnose_run(run, observer=observer)

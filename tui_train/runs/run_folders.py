@@ -251,6 +251,10 @@ def export_plan_files(folder: Path, files: Sequence[RenderedFile], *, overwrite:
     return targets
 
 
+class NoSuchRun(NotFound):
+    """No run has that name, nor a profile with runs."""
+
+
 def find_run(reference: str, *, by_profile: bool = True) -> RunFolder:
     """Return a run by id, prefix of an id, `last`, or folder; NotFound if there is none.
 
@@ -287,7 +291,7 @@ def find_run(reference: str, *, by_profile: bool = True) -> RunFolder:
     named = _run_name_and_step(reference)
     if named and any(named[0] == "last" or run.name.startswith(named[0]) for run in every_run):
         raise _not_a_whole_run(reference, named[0])
-    raise NotFound(f"there is no run {visible(reference)}", "See `tui-train runs`.")
+    raise NoSuchRun(f"there is no run {visible(reference)}", "See `tui-train runs`.")
 
 
 def find_run_with_result(reference: str) -> RunFolder:

@@ -136,10 +136,19 @@ def _take_value(table: ImportTable, words: str, name: str, text: str) -> bool:
             return False
         if name == "whole_epochs" and isinstance(value, float) and not value.is_integer():
             return False
-        table.take_value(words, key, value)
+        table.take_value(words, key, value, _whose_batch_text(table, words, value) if name == "micro_batch" else "")
     except BadInput:
         return False
     return True
+
+
+def _whose_batch_text(table: ImportTable, words: str, value: object) -> str:
+    """Return that a batch is taken as that of each process, where its option does not say so and there are several."""
+    processes = _processes(table)
+    if processes == 1 or any(name in words for name in ("device", "micro", "per_gpu")):
+        return ""
+    share = f" recipe.micro_batch={value // processes}" if isinstance(value, int) and processes else ""
+    return f"of each process; if it is the batch of all of them: trainer.preset=total-batch{share}"
 
 
 def _take_batch(

@@ -202,7 +202,7 @@ def pretraining_evaluations_without_data(setup: Setup) -> Iterator[Finding]:
 
 
 def invalid_fallbacks(setup: Setup) -> Iterator[Finding]:
-    """Rungs that do not exist, are named twice, or lack the consent they need."""
+    """Rungs that do not exist, are named twice, lack the consent they need, or have it and are not tried."""
     profile = setup.profile
     rungs = profile.ladder.rungs
     for name in dict.fromkeys((*rungs, *profile.ladder.consent)):
@@ -218,6 +218,10 @@ def invalid_fallbacks(setup: Setup) -> Iterator[Finding]:
             message = f"the fallback “{fallback.label}” changes the result and is not allowed yet, so it is skipped"
             remedy = "Allow it (ladder.consent), or remove it (ladder.rungs)."
             yield warning("ladder.consent", message, remedy, change=change)
+        elif fallback.changes_training and name not in rungs:
+            change = Change(f"try {fallback.label.lower()} last", fallback.cost, (("ladder.rungs", (*rungs, name)),))
+            message = f"the fallback “{fallback.label}” is allowed, but is not tried: it is not among the fallbacks"
+            yield note("ladder.consent", message, f"Add it (ladder.rungs={name}).", change=change)
     if len(set(rungs)) != len(rungs):
         once = Change(
             "each fallback once", "a second time has no effect", (("ladder.rungs", tuple(dict.fromkeys(rungs))),)

@@ -62,18 +62,17 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     if profile.trainer.strategy.startswith("zero") and setup.device != "cuda":
         return  # the missing GPU is the reason and is reported; installing packages would not fix it
     more = " deepspeed" if profile.trainer.strategy.startswith("zero") else ""
-    install = (
-        f"Install them there (`pip install torch accelerate transformers{more}`), or choose another Python "
-        "(trainer.python)."
-    )
-    if trainer_has_own_field(profile, "nemo"):
-        install = f"Make one that can: tui-train env create nemo. Or train in an image, {nemo.RECOMMENDED_IMAGES_TEXT}."
-    elif setup.trainer.requires_user_data:
+    make = f"Make one that can: tui-train env create {setup.trainer.package_set}. Or"
+    if more:
         install = (
-            f"Make one that can: tui-train env create {setup.trainer.package_set}. Or name one that has them "
-            "(trainer.python), "
-            f"or `pip install {' '.join(setup.trainer.needed_packages())}` there."
+            f"Install them there (`pip install torch accelerate transformers{more}`), or choose another Python "
+            "(trainer.python)."
         )
+    elif trainer_has_own_field(profile, "nemo"):
+        install = f"{make} train in an image, {nemo.RECOMMENDED_IMAGES_TEXT}."
+    else:
+        packages = " ".join(setup.trainer.needed_packages() or ("torch", "accelerate"))
+        install = f"{make} name one that has them (trainer.python), or `pip install {packages}` there."
     chosen = visible(profile.trainer.python)
     unchosen = [tool for tool in facts.toolchains if tool.unchosen and profile.trainer.python in {"", tool.python}]
     if setup.toolchain is None and unchosen:

@@ -46,13 +46,13 @@ def import_training(words: tuple[str, ...], name: str, edits: tuple[str, ...], *
     profile = plans.apply_edits(imported.profile, edits)
     profile = fields.profile_with_value(profile, "name", name) if name else profile
     imported = Import(profile, (*map(_with_note_on_own_option, imported.rows),))
+    if not force:
+        store.refuse_to_replace_profile(profile.name)
     if not as_json:
         _print_rows(imported)
         if answers.is_dry_run():
             click.echo(f"\nnothing is saved; the profile would be:\n\n{visible_toml(imported)}\n")
     store.require_savable_profile(profile)
-    if not force:
-        store.refuse_to_replace_profile(profile.name)
     if as_json and answers.is_dry_run():
         printing.print_json(_answer(imported, None))
     answers.announce_changes(writes=(str(store.profile_path(profile.name)),))

@@ -16,7 +16,7 @@ from tui_train.actions.image_check import check_image, image_check_text
 from tui_train.actions.machine_facts import FactsSource
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.base.command import RUNTIME_VARIABLE_NAMES, argv
-from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.base.text import size_text, visible
 from tui_train.checks import Finding, find_problems
 from tui_train.cli import answers, printing
@@ -298,7 +298,14 @@ def load_profile(reference: str) -> Profile:
     """Return a profile by name or path; `quickstart` needs no saved file."""
     if reference == "quickstart" and reference not in store.saved_profile_names():
         return Profile()
-    return store.load_profile_file(reference)
+    try:
+        return store.load_profile_file(reference)
+    except NotFound as error:
+        run = next((run for run in run_folders.list_runs() if run.name == reference), None)
+        if run is None:
+            raise
+        remedy = f"Name the profile that it was started from: {visible(shlex.quote(str(run.profile)))}"
+        raise NotFound(f"{error.message}: {visible(reference)} is a run", remedy) from None
 
 
 def _parse_edit(row: Field, text: str) -> fields.FieldValue:
