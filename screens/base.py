@@ -1,5 +1,6 @@
 """Parts that all screens share: the keys that are the same everywhere, and a help text."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,7 +11,9 @@ from textual.events import Key
 from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.worker import Worker, WorkerState
+from textual.worker import Worker, WorkerState, get_current_worker
+
+from tui_train.base.text import visible
 
 from .discovery.discovery import DiscoveryApp
 from .help_lines import help_lines
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from .widgets.dialogs import ChoiceDialog
     from .widgets.jump import JumpTarget
 
+_END_CHECK_INTERVAL_SECONDS = 0.5
 # Of the screens that have several panels between which the cursor can go.
 JUMP_BINDING = Binding("ctrl+o", "jump", "Jump")
 
@@ -107,18 +111,37 @@ class WizardScreen(Screen[None]):
         return dialog
 
     def ask_and_stop(self, run: "RunFolder", question: str, stop: Callable[[], object]) -> None:
-        """Ask whether a run is to be stopped, and stop it; the dialog shows what that would leave once it is known."""
+        """Ask whether a run is to be stopped, and stop it; the dialog shows what that would leave once it is known.
+
+        It closes by itself when the run ends.
+        """
         answers = (("", "No, let it run"), ("stop", "Stop it and all its processes"))
         dialog = self.ask_choice(f"{question}\n\nReading its checkpoints …", answers, lambda _answer: stop())
-        self._show_stop_consequence(run, question, dialog)
+        self._attend_stop_question(run, question, dialog)
 
     @work(thread=True, exclusive=True, group="ask-stop")
-    def _show_stop_consequence(self, run: "RunFolder", question: str, dialog: "ChoiceDialog") -> None:
+    def _attend_stop_question(self, run: "RunFolder", question: str, dialog: "ChoiceDialog") -> None:
+        """Show what a stop would leave, and close the question when the run ends."""
+        from tui_train.runs.status import may_training_still_write, read_status
         from tui_train.views.run_ends import stop_consequence_text
 
-        text = f"{question}\n\n{stop_consequence_text(run)}"
+        text, worker = f"{question}\n\n{stop_consequence_text(run)}", get_current_worker()
         if not dialog.is_closed:
             self.app.call_from_thread(dialog.show_question, text)
+        # Of one that has ended it is asked because of the processes that it left.
+        went_on = may_training_still_write(read_status(run))
+        while went_on and not (dialog.is_closed or worker.is_cancelled):
+            time.sleep(_END_CHECK_INTERVAL_SECONDS)
+            status = read_status(run)
+            if not may_training_still_write(status):
+                words = f"{visible(run.name)} has ended by itself: {status.state}."
+                self.app.call_from_thread(self._close_stop_question, dialog, words)
+                return
+
+    def _close_stop_question(self, dialog: "ChoiceDialog", words: str) -> None:
+        if dialog.is_current:
+            dialog.dismiss("")
+            self.notify(words, markup=False)
 
     def jump_targets(self) -> "Iterable[JumpTarget]":
         """Return the panels and groups to which the cursor can go by a letter."""

@@ -327,7 +327,7 @@ class LogView(Widget, can_focus=True):
                 rows = chop_cells("".join(run.text for run in runs), width) or [""]
                 strips += map(Strip, split_segments(segments, map(len, rows)))
             else:
-                strips.append(Strip(segments).crop(self._left, self._left + width))
+                strips.append(_cut_strip(Strip(segments), self._left, width))
         return [
             _DrawnRow(RowPosition(line.start, row), line.end, strip) for row, strip in enumerate(strips, start=first)
         ]
@@ -381,3 +381,10 @@ def _style_of_escape_parameters(parameters: str, *, with_colours: bool) -> Style
         italic=style.italic,
         underline=style.underline,
     )
+
+
+def _cut_strip(strip: Strip, left: int, width: int) -> Strip:
+    """Return the part of a line from `left` on that fits; an ellipsis says that it goes on."""
+    if strip.cell_length <= left + width:
+        return strip.crop(left, left + width)
+    return Strip([*strip.crop(left, left + width - 1), Segment("…")])

@@ -251,7 +251,12 @@ def _newest_attempt_text(snapshot: RunSnapshot, attempt: AttemptStatus) -> Conte
     goes_on = may_training_still_write(snapshot.status) and attempt.ended is None
     if not goes_on and attempt.out_of_memory:
         pieces.insert(0, ", out of memory")
-    sign = LIVE_MARK if goes_on else DONE_MARK if attempt.exit_code == 0 else state_mark(snapshot.status)
+    if goes_on:
+        sign = LIVE_MARK
+    elif attempt.exit_code == 0:
+        sign = FAILED_MARK if ended_loss_text(snapshot) else DONE_MARK
+    else:
+        sign = state_mark(snapshot.status)
     return styled(sign, f" attempt {attempt.number}", *pieces)
 
 

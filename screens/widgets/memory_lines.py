@@ -15,7 +15,7 @@ from .text_layout import DONE_MARK, FAILED_MARK, MUTED, WARNING_MARK, Styled, co
 _MAX_EFFECTS_SHOWN = 2
 _MIN_REASON_WIDTH = 20
 _PHASE_NAME_WIDTH, _PHASE_SIZE_WIDTH = 18, 10
-# From so many cells on it is said that the figure is what is reserved.
+# From so many cells on it is said that the first figure is what it needs, and the second what is free.
 _MIN_WIDE_WIDTH = 70
 # What the parts of a phase are drawn as, and called; the last takes all others.
 _PARTS_BY_TEXTURE: Sequence[tuple[str, str, Mapping[str, str]]] = (
@@ -42,13 +42,13 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
 
     Of values that an error forbids it is not said that they fit.
     """
-    if traced and not traced.problem:
-        note = f"estimated; traced {size_text(traced.peak_phase_and_bytes[1])} ±{percent(TRACE_RELATIVE_ERROR)}"
-    elif traced:
-        note = f"no trace: {visible(traced.problem)}"
+    if traced and traced.problem:
+        note = f"not counted: {visible(traced.problem)}"
     if prediction.estimate is None:
         return _no_estimate_lines(f"cannot be estimated: {visible(prediction.why_no_estimate)}", width, remedy)
     peak, error = prediction.estimate.peak_phase, prediction.estimate.relative_error
+    if traced and not traced.problem:
+        note = _counted_text(traced, peak.total_bytes)
     if not prediction.place_verdicts:
         title = heading("Memory", note, width)
         needed = styled((size_text(peak.total_bytes), "b"), f" allocated ±{percent(error)} in {peak.name}")
@@ -59,9 +59,11 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     if verdict.band != "fits" and saving:
         note = _effects_text(saving)
     title = heading("Memory per GPU" if place.is_gpu else "Memory", note, width)
-    word = " reserved" if width >= _MIN_WIDE_WIDTH else ""
+    before, after = ("needs ", " free") if width >= _MIN_WIDE_WIDTH else ("", "")
     needed = styled(
-        (size_text(verdict.reserved_bytes), "b"), f" of {size_text(verdict.available_bytes)}{word} ±{percent(error)}  "
+        before,
+        (size_text(verdict.reserved_bytes), "b"),
+        f" ±{percent(error)} of {size_text(verdict.available_bytes)}{after}  ",
     )
     band = (
         styled(_MARK_BY_BAND.get(verdict.band, WARNING_MARK), f" {verdict.band}")
@@ -75,6 +77,15 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
         max(8, width - beside),
     )
     return [title, styled(gauge, "  ", needed, band), _legend_line(shares, width)]
+
+
+def _counted_text(counted: CountedMemory, estimated_bytes: int) -> str:
+    """Return what was counted, and which of it and the estimate is the one to go by."""
+    size = counted.peak_phase_and_bytes[1]
+    figure = f"{size_text(size)} ±{percent(TRACE_RELATIVE_ERROR)}"
+    if size > estimated_bytes:
+        return f"F3 counted more than the estimate: {figure}"
+    return f"estimated, to be safe; F3 counted {figure}"
 
 
 def phase_lines(prediction: Prediction, width: int) -> list[Content]:

@@ -200,13 +200,13 @@ def test_of_thousands_of_ranks_a_few_are_named():
     plan = msgspec.structs.replace(TWO, world_size=8192)
     assert len(differences_from_plan(every, plan)) < 12
     assert str(MAX_RANKS - 8) in " ".join(differences_from_plan(every, plan))
-    assert ranks_summary(every).startswith("8192 ranks")
+    assert ranks_summary(every).startswith("8192 processes")
 
 
 def test_in_a_few_words():
     assert ranks_summary([]) == ""
-    assert ranks_summary([rank(0), rank(1)]) == f"2 ranks on {NAME} ×2, nccl"
-    assert ranks_summary([rank(device="cpu", name="", backend="none")]) == "1 rank on CPU"
+    assert ranks_summary([rank(0), rank(1)]) == f"2 processes on {NAME} ×2, nccl"
+    assert ranks_summary([rank(device="cpu", name="", backend="none")]) == "1 process on CPU"
 
 
 # ---- what a script shows that was not changed

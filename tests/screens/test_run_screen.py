@@ -30,6 +30,7 @@ from tui_train.screens.run.failure_panel import split_first_clause
 from tui_train.screens.run.log_view import LogView
 from tui_train.screens.run.run_end import RUN_NOT_ENDED, RunEnd
 from tui_train.screens.run.run_view import RunView
+from tui_train.screens.run.screen import RunScreen
 from tui_train.screens.widgets.card_curves import SECONDS_PER_CURVE_BLOCK, CardHistory
 
 from tui_train import places
@@ -467,7 +468,7 @@ async def test_a_loss_that_became_nan_has_its_fix_on_f2_and_its_name_on_home(mac
         await wait_for_text(
             pilot, "▌✗ The loss or the gradients became NaN", "Clip gradients", "F2  learning rate 0.0015"
         )
-        await wait_for_text(pilot, "✗ finished, loss is NaN")
+        await wait_for_text(pilot, "✗ finished, loss is NaN", "✗ attempt 2")
         await press_keys("f2")(pilot)
         await wait_for_text(pilot, "● 4 Preview")
         assert pilot.app.profile.recipe.learning_rate == 0.0015
@@ -498,6 +499,39 @@ async def test_while_the_loss_is_nan_f2_stops_the_training_and_opens_the_fix(mac
         await wait_for_text(pilot, "● 4 Preview", during=True)
         assert [each.path for each in stopped] == [run.path]
         assert pilot.app.profile.recipe.learning_rate == 0.0015
+
+
+async def test_the_question_of_a_stop_closes_when_the_run_ends_by_itself(machine, tmp_path):
+    run = live_run(tmp_path)
+    async with make_wizard(str(run.path)).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for_text(pilot, "● running", during=True)
+        await pilot.press("s")
+        await wait_for_text(pilot, "Stop this training?", "It gets", during=True)
+        end = {"time": 2001.0, "event": "run_ended", "state": "finished", "exit_code": 0}
+        with run.events_file.open("ab") as events:
+            events.write(b"\n" + msgspec.json.encode(end))
+        await wait_for_text(pilot, f"{run.name} has ended by itself: finished.", during=True)
+        assert "Stop this training?" not in screen_text(pilot)
+
+
+def test_a_run_that_has_just_ended_is_not_said_to_continue(tmp_path):
+    run, said = live_run(tmp_path), list[str]()
+    view = SimpleNamespace(is_still_training=True)  # as of the newest snapshot
+    screen = SimpleNamespace(run=run, view=view, post_message=lambda message: said.append(message.notice))
+    RunScreen.action_back(screen)
+    run.events_file.write_bytes(run.events_file.read_bytes().rpartition(b"\n")[0])
+    RunScreen.action_back(screen)
+    assert said == [f"{run.name} continues; Home opens it again.", ""]
+
+
+async def test_a_log_line_that_is_cut_says_so(machine, tmp_path):
+    run = finished_run(tmp_path)
+    run.attempt_log(2).write_text("short\n" + "x" * 78 + "end\n" + "y" * 78 + "\n")
+    async with open_wizard(run=run) as pilot:
+        await wait_for_text(pilot, "short")
+        await press_keys("x")(pilot)
+        rows = [row.strip.text for row in pilot.app.screen.query_one(LogView)._rows]
+        assert [row[-2:] for row in rows] == ["rt", "x…", "yy"]
 
 
 async def test_the_log_takes_the_colours_of_another_theme_at_once(machine, tmp_path):

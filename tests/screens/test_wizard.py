@@ -766,7 +766,7 @@ async def test_v_says_what_is_in_the_image(seed, monkeypatch):
 
 async def test_memory_is_estimated_while_one_types(seed):
     async with open_wizard(PRETRAIN_KEY, "enter", "enter") as pilot:
-        assert re.search("70 MiB of 22.0 GiB reserved ±15 % +✓ fits", screen_text(pilot))
+        assert re.search("needs 70 MiB ±15 % of 22.0 GiB free +✓ fits", screen_text(pilot))
         await press_keys("down", *"12800", "down", *"40")(pilot)
         assert "✗ will not fit" in screen_text(pilot).splitlines()[2]
         # What frees gaps alone counts as well: reserved is what is shown.
@@ -783,9 +783,9 @@ async def test_f3_traces_the_memory_and_ends_it(machine, monkeypatch):
         await pilot.press("f3")
         await wait_for_workers(pilot)
         assert "F3 ends it" not in screen_text(pilot)
-        assert "traced" not in screen_text(pilot)
+        assert "counted" not in screen_text(pilot)
         await press_keys("f3")(pilot)
-        assert re.search(r"traced 6\d MiB ±10 %", screen_text(pilot).splitlines()[1])
+        assert re.search(r"estimated, to be safe; F3 counted 6\d MiB ±10 %", screen_text(pilot).splitlines()[1])
 
 
 def trials_of_a_card(*_args: Any, **_named: Any) -> Iterator[TuningState]:

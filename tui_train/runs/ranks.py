@@ -92,7 +92,7 @@ def differences_from_plan(ranks: Sequence[RankDevice], plan: PlannedRanks) -> tu
 
 
 def ranks_summary(ranks: Sequence[RankDevice]) -> str:
-    """Return the ranks as short text: `2 ranks on NVIDIA RTX 3090 ×2, nccl`; empty if none is known."""
+    """Return the ranks as short text: `2 processes on NVIDIA RTX 3090 ×2, nccl`; empty if none is known."""
     if not ranks:
         return ""
     devices = Counter(rank.name or ("CPU" if rank.device == "cpu" else rank.device.partition(":")[0]) for rank in ranks)
@@ -102,7 +102,9 @@ def ranks_summary(ranks: Sequence[RankDevice]) -> str:
     backends = {rank.backend: None for rank in ranks if rank.backend != "none"}
     world = ranks[0].world_size
     count_text = (
-        f"{world} ranks, the first {MAX_RANKS}" if len(ranks) == MAX_RANKS < world else quantity(len(ranks), "rank")
+        f"{world} processes, the first {MAX_RANKS}"
+        if len(ranks) == MAX_RANKS < world
+        else quantity(len(ranks), "process", "processes")
     )
     return ", ".join((f"{count_text} on {devices_text}", *backends))
 

@@ -49,8 +49,8 @@ def stop_consequence_text(run: RunFolder) -> str:
     if newest := newest_checkpoint(run, status.attempts[-1].position):
         step = step_in_name(newest)
         where = f"step {grouped_digits(step)}" if step else "its newest checkpoint"
-        return f"{saves} If it saves nothing more, it resumes from {where}."
-    return f"{saves} It has no checkpoint yet: if it saves none, it starts over at step 0."
+        return f"{saves} If it saves nothing more, a resume begins at {where}."
+    return f"{saves} It has no checkpoint yet: if it saves none, a resume starts over at step 0."
 
 
 def next_commands_text(run: RunFolder, status: RunStatus) -> str:
