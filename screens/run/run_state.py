@@ -83,7 +83,7 @@ def run_state_lines(name: str, snapshot: RunSnapshot, problems: tuple[str, ...],
     # Those of a run that has ended stand below, in its outcome.
     if may_training_still_write(now) and (numbers := metric_parts(snapshot)):
         lines.append(join_parts_that_fit(numbers, width))
-    if attempts := _attempts_line(snapshot, width):
+    if attempts := _attempts_line(snapshot, sign, width):
         lines.append(attempts)
     first, *others = snapshot.rank_differences or ("",)
     rank_differences = (first + (f" (and {len(others)} more)" if others else ""),) if first else ()
@@ -220,14 +220,14 @@ def join_parts_that_fit(parts: list[Content], width: int) -> Content:
     return fit(line, width)
 
 
-def _attempts_line(snapshot: RunSnapshot, width: int) -> Content | None:
+def _attempts_line(snapshot: RunSnapshot, state_sign: tuple[str, str], width: int) -> Content | None:
     """Return the attempts in a line: the newest whole, and before it as many as there is room for."""
     attempts = snapshot.status.attempts
     where = ranks_summary(snapshot.ranks)
     newest = next(reversed(attempts), None)
     if newest is None or not (len(attempts) > 1 or where or newest.resumed):
         return None
-    line = _newest_attempt_text(snapshot, newest)
+    line = _newest_attempt_text(snapshot, newest, state_sign)
     for count, attempt in enumerate(reversed(attempts[:-1])):
         before = _earlier_attempt_text(attempt, dict(snapshot.last_steps).get(attempt.number, 0))
         more = len(attempts) - 2 - count
@@ -242,7 +242,7 @@ def _attempts_line(snapshot: RunSnapshot, width: int) -> Content | None:
     return fit(line, width)
 
 
-def _newest_attempt_text(snapshot: RunSnapshot, attempt: AttemptStatus) -> Content:
+def _newest_attempt_text(snapshot: RunSnapshot, attempt: AttemptStatus, state_sign: tuple[str, str]) -> Content:
     pieces: list[StyledPiece] = []
     if attempt.resumed:
         pieces.append((f", resumed from step {grouped_digits(attempt.resumed)}", MUTED))
@@ -251,12 +251,9 @@ def _newest_attempt_text(snapshot: RunSnapshot, attempt: AttemptStatus) -> Conte
     goes_on = may_training_still_write(snapshot.status) and attempt.ended is None
     if not goes_on and attempt.out_of_memory:
         pieces.insert(0, ", out of memory")
-    if goes_on:
-        sign = LIVE_MARK
-    elif attempt.exit_code == 0:
-        sign = FAILED_MARK if ended_loss_text(snapshot) else DONE_MARK
-    else:
-        sign = state_mark(snapshot.status)
+    # Of a finished run the loss may be no number.
+    is_done = attempt.exit_code == 0 and snapshot.status.state != "finished"
+    sign = LIVE_MARK if goes_on else DONE_MARK if is_done else state_sign
     return styled(sign, f" attempt {attempt.number}", *pieces)
 
 

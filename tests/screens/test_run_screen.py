@@ -30,7 +30,6 @@ from tui_train.screens.run.failure_panel import split_first_clause
 from tui_train.screens.run.log_view import LogView
 from tui_train.screens.run.run_end import RUN_NOT_ENDED, RunEnd
 from tui_train.screens.run.run_view import RunView
-from tui_train.screens.run.screen import RunScreen
 from tui_train.screens.widgets.card_curves import SECONDS_PER_CURVE_BLOCK, CardHistory
 
 from tui_train import places
@@ -512,16 +511,6 @@ async def test_the_question_of_a_stop_closes_when_the_run_ends_by_itself(machine
             events.write(b"\n" + msgspec.json.encode(end))
         await wait_for_text(pilot, f"{run.name} has ended by itself: finished.", during=True)
         assert "Stop this training?" not in screen_text(pilot)
-
-
-def test_a_run_that_has_just_ended_is_not_said_to_continue(tmp_path):
-    run, said = live_run(tmp_path), list[str]()
-    view = SimpleNamespace(is_still_training=True)  # as of the newest snapshot
-    screen = SimpleNamespace(run=run, view=view, post_message=lambda message: said.append(message.notice))
-    RunScreen.action_back(screen)
-    run.events_file.write_bytes(run.events_file.read_bytes().rpartition(b"\n")[0])
-    RunScreen.action_back(screen)
-    assert said == [f"{run.name} continues; Home opens it again.", ""]
 
 
 async def test_a_log_line_that_is_cut_says_so(machine, tmp_path):

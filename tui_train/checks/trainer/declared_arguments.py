@@ -159,10 +159,10 @@ def arguments_resembling_recipe_values(setup: Setup) -> Iterator[Finding]:
     for argument, name, change in _lookalike_arguments(setup):
         key = KEY_BY_PLACEHOLDER[name]
         label, given = fields.get_field(key).label.lower(), given_by_name.get(argument)
-        words = f" {visible(' '.join(given.values))}" if given else ""
+        value = f" {visible(' '.join(given.values))}" if given else ""
         yield note(
             _ARGUMENTS_PROFILE_KEY,
-            f"{visible(argument)}{words} may be the training's {label}: not linked yet",
+            f"{visible(argument)}{value} may be the training's {label}: not linked yet",
             f"If it is, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}: "
             "plan, estimate and fallbacks then use it.",
             argument=argument,

@@ -9,7 +9,7 @@ from msgspec import UnsetType
 
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.own_command import own_command
-from tui_train.base.text import broken_loss_text, loss_text, size_text, visible
+from tui_train.base.text import loss_text, size_text, visible
 from tui_train.cli import answers
 from tui_train.cli.printing import aligned_table_text, print_json
 from tui_train.facts.other_machines import machine_files
@@ -91,9 +91,9 @@ def _step_text(listed: ListedRun, progress: Progress) -> str:
 
 
 def _newest_loss_text(progress: Progress) -> str:
-    """Return the newest loss, that of an evaluation where no other is reported; ✗ marks one that is no number."""
+    """Return the newest loss, that of an evaluation where no other is reported; empty without one."""
     if progress.last:
-        return "✗ " * bool(broken_loss_text(progress.last.loss)) + loss_text(progress.last.loss)
+        return loss_text(progress.last.loss)
     return f"{loss_text(progress.evaluations.last.loss)} (eval)" if progress.evaluations.last else ""
 
 
