@@ -387,5 +387,5 @@ def _cut_strip(strip: Strip, left: int, width: int) -> Strip:
     """Return the part of a line from `left` on that fits; an ellipsis says that it goes on."""
     if strip.cell_length <= left + width:
         return strip.crop(left, left + width)
-    shown = list(strip.crop(left, left + width - 1))
-    return Strip([*shown, Segment("…", shown[-1].style if shown else None)])
+    *shown, last = strip.crop(left, left + width - 1) or (Segment(""),)
+    return Strip([*shown, Segment(f"{last.text}…", last.style)])
