@@ -98,7 +98,8 @@ def _failure_lines(
     if diagnosis.change:
         aside = Content(visible(memory_fit_text))
         made = fit(
-            styled(("F2", KEY_STYLE), "  ", (typeset_ascii(diagnosis.change.title), "b")), room - aside.cell_length - 2
+            styled(("F2", KEY_STYLE), "  ", (typeset_ascii(diagnosis.change.title), "b"), ("; opens Preview", MUTED)),
+            room - aside.cell_length - 2,
         )
         lines.append(styled(made, " " * (room - made.cell_length - aside.cell_length), aside))
         lines += [fit(styled((f"    {visible(diagnosis.change.why)}", MUTED)), room)] if with_reason else []

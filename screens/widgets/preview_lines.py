@@ -113,8 +113,8 @@ def command_lines(preview: PreviewContent, width: int, *, with_variables: bool) 
         return [heading("Command", "", width), *(styled((line.plain, MUTED)) for line in Content(words).wrap(width))]
     command = preview.command
     count = len(command.settings)
-    without = f", with {quantity(count, 'environment variable')}" if count and not with_variables else ""
-    note = f"f shows its {quantity(preview.files, 'file')}{without}"
+    without = f" and {quantity(count, 'environment variable')}" if count and not with_variables else ""
+    note = f"f shows launch.sh, {quantity(preview.files - 1, 'file')} beside it{without}"
     shown = command if with_variables else PlainCommand(command.folder, (), command.groups, command.uses_run_dir)
     rows = wrap_command(shown, width - 2)
     lines = [heading("Command", note, width)]

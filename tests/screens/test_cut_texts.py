@@ -18,7 +18,7 @@ from tui_train.actions.environments.progress import InstallProgress
 
 # "f shows its 7 files", but no word of a sentence.
 NAMED_KEY = re.compile(
-    r"(?<![\w`'\"/])([b-z/]|F\d)(?= (?:asks|cancels|chooses|copies|exports|lists|searches|shows|starts|traces)\b)"
+    r"(?<![\w`'\"/])([b-z/]|F\d)(?= (?:asks|cancels|chooses|copies|exports|lists|searches|shows|starts|counts)\b)"
 )
 WALKS = {
     "fine-tune": ("enter", "f1", "escape", "enter", "down", "down", "enter", "o", "escape"),

@@ -275,7 +275,7 @@ async def test_keys_that_a_title_names_and_an_array_stand_in_the_footer(machine)
     async with open_wizard(*TO_PREVIEW) as pilot:
         # A finding whose fix has long words is to leave them room.
         pilot.app.edits.set_profile(profile({"recipe.learning_rate": 0.1}))
-        await wait_for_text(pilot, "; d shows it", "f shows its", "F2 ")
+        await wait_for_text(pilot, "; d shows it", "f shows launch.sh", "F2 ")
         footer = screen_text(pilot).splitlines()[-1]
         assert [key for key in ("F2 ", "a Sweep", "f Files", "d Changes", "F1 Help") if f"  {key}" not in footer] == []
         assert "…" not in footer

@@ -212,7 +212,7 @@ def _pass_recipe_value_change(
         if given_values or chosen is None:
             edits.append((key, value))
     label = fields.get_field(key).label.lower()
-    why = f"the script gets the {label}{' of the recipe' if key.startswith('recipe.') else ''} by it"
+    why = f"the script gets the {label}{' of the recipe' if key.startswith('recipe.') else ''} as {parameter.name}"
     return Change(f"link {parameter.name} to the {label}", why, tuple(edits))
 
 
