@@ -31,6 +31,7 @@ from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.cli.runs.run_and_resume import _outcome_text
 from tui_train.programs import hub_cache
 from tui_train.runner.system.new_folder import _apply_umask
+from tui_train.runs.remote_run import RunLocation, write_run_location
 from tui_train.runs.results.result import read_result
 from tui_train.runs.results.weights import read_weights
 from tui_train.runs.run_folders import RunFolder
@@ -157,6 +158,15 @@ def test_what_another_run_left_in_the_output_folder_is_not_its_result(tmp_path):
     os.utime(tmp_path / "out/model.safetensors", (time.time() - 7200,) * 2)
     assert read_result(run).weights is None
     assert "no adapter and no model" in command("result", f"{run.path}/").stdout
+
+
+def test_what_was_fetched_of_a_script_is_its_result(tmp_path):
+    run = ended_run(tmp_path / "run")
+    write_run_location(run.path, RunLocation(host="box", folder="/there/run"))
+    (run.path / "output").mkdir(exist_ok=True)
+    assert "no adapter and no model" in command("result", f"{run.path}/").stdout
+    (run.path / "output" / "scores.json").write_text("{}")
+    assert f"no adapter or model; the script wrote in {run.path}/output" in command("result", f"{run.path}/").stdout
 
 
 def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):

@@ -213,11 +213,12 @@ def _result_with_weights(partial: RunResult, run: RunFolder, plan: SupervisorPla
         final = None
     checkpoint = _first_weights_below(Path(saved), CHECKPOINT_WEIGHTS_FOLDERS) if saved else None
     # A run that was resumed after its end, and did not end again, has weights newer than its final ones.
-    own = (
-        argument_folders_written_since(run, status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS)
-        if status.attempts and not (final or checkpoint or read_remote_location(run.path))
-        else ()
-    )
+    own: tuple[Path, ...] = ()
+    if not (final or checkpoint) and read_remote_location(run.path):
+        # Of a run elsewhere only the output folder is here, once it was fetched.
+        own = (output,) if output.is_dir() and any(output.iterdir()) else ()
+    elif not (final or checkpoint) and status.attempts:
+        own = argument_folders_written_since(run, status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS)
     for folder in own:
         final = final or _first_weights_below(folder, FINAL_WEIGHTS_FOLDERS)
     earlier = final and checkpoint and checkpoint.changed_at > final.changed_at
