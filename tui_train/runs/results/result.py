@@ -213,12 +213,7 @@ def _result_with_weights(partial: RunResult, run: RunFolder, plan: SupervisorPla
         final = None
     checkpoint = _first_weights_below(Path(saved), CHECKPOINT_WEIGHTS_FOLDERS) if saved else None
     # A run that was resumed after its end, and did not end again, has weights newer than its final ones.
-    own: tuple[Path, ...] = ()
-    if not (final or checkpoint) and read_remote_location(run.path):
-        # Of a run elsewhere only the output folder is here, once it was fetched.
-        own = (output,) if output.is_dir() and any(output.iterdir()) else ()
-    elif not (final or checkpoint) and status.attempts:
-        own = argument_folders_written_since(run, status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS)
+    own = () if final or checkpoint else _folders_written_by_script(run, output, status)
     for folder in own:
         final = final or _first_weights_below(folder, FINAL_WEIGHTS_FOLDERS)
     earlier = final and checkpoint and checkpoint.changed_at > final.changed_at
@@ -242,6 +237,15 @@ def _result_with_weights(partial: RunResult, run: RunFolder, plan: SupervisorPla
     elif saved:
         step = _step_of_best_weights(run, Path(saved))
     return replace(partial, weights=chosen, source=origin, step=step, base=_absolute_base_model(base, run))
+
+
+def _folders_written_by_script(run: RunFolder, output: Path, status: RunStatus) -> tuple[Path, ...]:
+    """Return the folders in which a script wrote; of a run elsewhere only its output is here, once it was fetched."""
+    if read_remote_location(run.path):
+        return (output,) if output.is_dir() and any(output.iterdir()) else ()
+    if not status.attempts:
+        return ()
+    return argument_folders_written_since(run, status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS)
 
 
 def _step_of_best_weights(run: RunFolder, checkpoint: Path) -> int:
