@@ -61,7 +61,7 @@ def go_to_recipe(terminal: Terminal) -> None:
 def go_to_preview(terminal: Terminal) -> None:
     """Go from Home to Preview with the profile that was used last."""
     # How many runs there are stands at the top, and of many the draft is below the screen.
-    shown = terminal.wait_for_any("1 run, ", " runs, ", "Continue the draft")
+    shown = terminal.wait_for_any("1 run", " runs", "Continue the draft")
     runs_lead = "1 run, " in shown or " runs, " in shown
     terminal.press("\x1b[F", "▌+ New" if runs_lead else "▌Continue")
     if runs_lead:

@@ -436,6 +436,10 @@ class Wizard(DiscoveryApp):
         self.edits.set_profile(store.load_profile_file(name), save_as_draft=False)
         self._push_or_return_to_step("hardware")
 
+    def action_go_home(self) -> None:
+        """Show Home; a run keeps training."""
+        self._go_back_to_screen(lambda screen: isinstance(screen, HomeScreen))
+
     def action_go_to_step(self, module: str, key: str = "") -> None:
         """Show a step, with the cursor on one of its fields."""
         self.post_message(GoToStep(module))
@@ -524,7 +528,11 @@ class Wizard(DiscoveryApp):
         from .palette import PaletteTargets, palette_commands
 
         targets = PaletteTargets(
-            self.action_go_to_step, self.open_saved_profile, self.open_run, self.change_and_save_theme
+            self.action_go_home,
+            self.action_go_to_step,
+            self.open_saved_profile,
+            self.open_run,
+            self.change_and_save_theme,
         )
         return palette_commands(self, screen, targets)
 

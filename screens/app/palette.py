@@ -15,6 +15,7 @@ from tui_train.base.text import visible
 
 from .. import STEPS, load_step_module
 from ..discovery.discovery import DiscoveryApp
+from ..home.screen import HomeScreen
 from ..themes import THEME_NAMES
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _MAX_COMMANDS = 1000
 class PaletteTargets(NamedTuple):
     """Functions of the wizard that the palette's commands call."""
 
+    go_home: Callable[[], object]
     go_to_field: Callable[[str, str], object]
     """A step's module, and the key of a field there or nothing."""
     open_saved_profile: Callable[[str], object]
@@ -78,6 +80,8 @@ def palette_commands(app: DiscoveryApp, screen: Screen[Any], targets: PaletteTar
     A line each, which the palette reads as markup.
     """
     yield from _key_commands(app, screen)
+    if not isinstance(screen, HomeScreen):
+        yield _make_command("Go to Home", targets.go_home)
     of_run = hasattr(screen, "run")
     for step in STEPS[:-1]:
         values = ", with the values of this run" if of_run else ""

@@ -285,7 +285,7 @@ NCCL features: those to switch off, each to work around the error that it names,
 def _launch_text(setup: Setup) -> str:
     """Return what starts how many processes."""
     words = f"{setup.launcher}, {quantity(setup.first_machine_processes, 'process', 'processes')}"
-    return words if len(words) <= _MAX_LAUNCH_TEXT_CELLS else f"{setup.launcher}, {setup.first_machine_processes} ranks"
+    return words if len(words) <= _MAX_LAUNCH_TEXT_CELLS else f"{setup.launcher}, {setup.first_machine_processes} proc."
 
 
 def _launch_note(setup: Setup) -> str:

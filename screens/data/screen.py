@@ -242,8 +242,10 @@ of the settings does. r reads the file again."""
         elif samples:
             more = ", ".join(words for state, words in _LEGEND_BY_SAMPLE_TEXT_STATE.items() if state in states)
             self.query_one(Hint).show_text(Content(f"{_SAMPLE_LEGEND_TEXT} {more}{'.' * bool(more)}".strip()))
-        else:
+        elif _DATA_FACTS_PART in self.awaited_parts:
             self.query_one(Hint).show_text(Content("Reading your data; you can go on meanwhile."))
+        else:
+            self.query_one(Hint).show_text(Content("r reads it again, Esc goes back."))
 
     # What the keys do
 

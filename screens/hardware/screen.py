@@ -96,7 +96,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "pick_next_card_set", "Next set"),
         Binding("l", "log_in", "Log in"),
-        Binding("h", "choose_machine", "Other machine"),
+        Binding("h", "choose_machine", "Train elsewhere"),
         Binding("f3", "choose_value", "Values"),
         Binding("r", "app.refresh_facts", "Look again"),
     ]
@@ -277,7 +277,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             rows[chosen] = visible(chosen)
         rows[_OTHER_HOST_ANSWER] = "another host …"
         if (by_slurm and not chosen) or shutil.which("sbatch"):
-            rows[_SLURM_HERE_ANSWER] = "Slurm, as a job of this cluster"
+            rows[_SLURM_HERE_ANSWER] = "Slurm: a job on this cluster (sbatch is here)"
         if chosen and (by_slurm or (self.facts and self.facts.has_sbatch)):
             rows[_SLURM_ON_HOST_ANSWER] = f"{visible(chosen)} (Slurm)"
         dialog = self.ask_choice("Where does it train?", rows.items(), self._switch_to_chosen_machine)

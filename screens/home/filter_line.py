@@ -84,6 +84,8 @@ class FilterLine(Widget):
     def render(self) -> Content:
         """Draw the line."""
         width = self.content_size.width
+        if not (self.text or self._aside):
+            return Content()  # nothing is listed that could be filtered
         words = fit(visible(self.text) or self._about, _FILTER_INPUT_WIDTH)
         field = words.pad_right(max(0, _FILTER_INPUT_WIDTH - words.cell_length))
         shown = field.stylize_before("b $field" if self.text else f"{MUTED} $field")

@@ -1,6 +1,7 @@
 """The rows of Home: live runs in two lines, ended ones in one, profiles, and options to start a training."""
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from tui_train.base.text import (
     visible,
 )
 from tui_train.profile.types import Profile
+from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import training_seconds
 from tui_train.views.profile_digests import ProfileDigest
 from tui_train.views.run_digest import (
@@ -103,7 +105,7 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
     ]
     live = sorted((run for run in runs if run.is_stoppable), key=_live_run_rank)
     ended = [run for run in runs if not run.is_stoppable]
-    today, widths = time.strftime("%Y-%m-%d"), _column_widths(runs, profiles, state.settings_before)
+    dates, widths = _date_texts(ended), _column_widths(runs, profiles, state.settings_before)
     before = {run.run: state.settings_before.get(_run_key(run), "") for run in runs}
     panels: list[list[ListRow]] = []
     if live:
@@ -112,7 +114,10 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
         )
     for name, group in _run_groups(ended, is_grouped=state.grouped):
         panels.append(
-            [title_row(name), *(_ended_run_row(run, before[run.run], state.marked, today, widths) for run in group)]
+            [
+                title_row(name),
+                *(_ended_run_row(run, before[run.run], state.marked, dates[run.run], widths) for run in group),
+            ]
         )
     if profiles:
         panels.append([title_row("Profiles"), *(_profile_row(digest, widths) for digest in profiles)])
@@ -130,14 +135,15 @@ def _live_run_rank(digest: RunDigest) -> tuple[bool, float]:
 
 def listed_counts_text(state: HomeState, listed_rows: Sequence[ListRow]) -> str:
     """Return in words how many runs and profiles there are, and how many of them are listed."""
-    if not state.filter_text:
-        runs, profiles = len(state.runs), len(state.profiles)
-        marked = f"{len(state.marked)} marked of " if state.marked else ""
-        return f"{marked}{quantity(runs, 'run')}, {quantity(profiles, 'profile')}" if runs or profiles else ""
-    runs, profiles = (
-        sum(row.key.startswith(kind) for row in listed_rows) for kind in (RUN_KEY_PREFIX, PROFILE_KEY_PREFIX)
-    )
-    return f"{runs} of {quantity(len(state.runs), 'run')}, {profiles} of {quantity(len(state.profiles), 'profile')}"
+    marked = f"{len(state.marked)} marked of " if state.marked and not state.filter_text else ""
+    counts = []
+    for prefix, count, noun in (
+        (RUN_KEY_PREFIX, len(state.runs), "run"),
+        (PROFILE_KEY_PREFIX, len(state.profiles), "saved profile"),
+    ):
+        matching = f"{sum(row.key.startswith(prefix) for row in listed_rows)} of " if state.filter_text else ""
+        counts += [f"{matching}{quantity(count, noun)}"] if count else []
+    return f"{marked}{', '.join(counts)}"
 
 
 def run_mark(digest: RunDigest) -> tuple[str, str]:
@@ -177,6 +183,19 @@ def _run_groups(runs: Sequence[RunDigest], *, is_grouped: bool) -> Iterable[tupl
     return [(visible(name), group) for name, group in by_profile.items()]
 
 
+def _date_texts(runs: Sequence[RunDigest]) -> dict[RunFolder, str]:
+    """Return when runs were; of those of one name and date to the minute, today's to the second."""
+    now = time.time()
+    started = {digest.run: digest.status.started if digest.status else None for digest in runs}
+    texts = {run: relative_date_text(seconds, now) for run, seconds in started.items()}
+    counts = Counter((run.label, text) for run, text in texts.items())
+    for run, seconds in started.items():
+        if seconds and counts[run.label, texts[run]] > 1:
+            is_today = texts[run].startswith("today")
+            texts[run] = time.strftime("%H:%M:%S" if is_today else "%d %b %H:%M", time.localtime(seconds))
+    return texts
+
+
 def _draft_text(digest: ProfileDigest) -> str:
     """Return what a draft would train, and its name where it was given one."""
     name = "" if digest.name == Profile().name and digest.summary.text else digest.name
@@ -206,7 +225,9 @@ def _column_widths(
 
 def _no_match_row() -> ListRow:
     return ListRow(
-        "", "none", lambda width: (columns(width, (styled(("No run or profile matches. Esc shows all.", MUTED)), 0)),)
+        "",
+        "none",
+        lambda width: (columns(width, (styled(("No run or profile has these words. Esc shows all.", MUTED)), 0)),),
     )
 
 
@@ -217,12 +238,13 @@ def _live_run_row(digest: RunDigest, before: str, marked_keys: frozenset[str], w
 
 
 def _ended_run_row(
-    digest: RunDigest, before: str, marked_keys: frozenset[str], today: str, widths: ColumnWidths
+    digest: RunDigest, before: str, marked_keys: frozenset[str], date: str, widths: ColumnWidths
 ) -> ListRow:
     mark = _run_key(digest) in marked_keys
-    # Tomorrow its date is called otherwise.
-    shown = (digest, before, mark, today, widths)
-    return ListRow(_run_key(digest), shown, partial(_ended_run_lines, digest, before, mark, widths), section="runs")
+    shown = (digest, before, mark, date, widths)
+    return ListRow(
+        _run_key(digest), shown, partial(_ended_run_lines, digest, before, mark, date, widths), section="runs"
+    )
 
 
 def _profile_row(digest: ProfileDigest, widths: ColumnWidths) -> ListRow:
@@ -351,10 +373,9 @@ def _steps_text(digest: RunDigest) -> str:
     return f"{grouped_digits(digest.step)}/{grouped_digits(digest.steps)}" if digest.step and digest.steps else ""
 
 
-def _ended_run_lines(
-    digest: RunDigest, before: str, is_marked: bool, widths: ColumnWidths, width: int
+def _ended_run_lines(  # noqa: PLR0913, PLR0917 - what is known of a run
+    digest: RunDigest, before: str, is_marked: bool, date: str, widths: ColumnWidths, width: int
 ) -> tuple[Content, ...]:
-    date = relative_date_text(digest.status.started if digest.status else None, time.time())
     colour = run_mark(digest)[1]
     name, steps = widths.name_width(width), widths.steps if width > _MAX_NARROW_WIDTH else 0
     room = width - name - _STATE_WIDTH - steps - _DATE_WIDTH - 1

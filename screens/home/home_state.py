@@ -56,6 +56,8 @@ class HomeState:
         offered = {
             "clear_filter": bool(self.filter_text),
             "unmark": bool(self.marked and not self.filter_text),
+            "open_filter": bool(self.runs or self.profiles),
+            "jump": bool(self.runs or self.profiles),
             "group_by_profile": bool(self.runs) and not self.grouped,
             "list_by_age": bool(self.runs) and self.grouped,
             "edit": bool(run) or profile,
@@ -89,7 +91,8 @@ class HomeState:
             )
         if key == "r" and run:
             return f"{visible(run.run.label)} {run.why_not_resumable}."
-        return "Move to a run or a profile first." if key in {*"cdmsreig"} else ""
+        nothing_to_filter = "There is no run or profile yet to filter." if key == "slash" else ""
+        return "Move to a run or a profile first." if key in {*"cdmsreig"} else nothing_to_filter
 
 
 def runs_text(runs: "tuple[RunDigest, ...]") -> str:

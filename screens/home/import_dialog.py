@@ -31,7 +31,7 @@ class ImportDialog(ModalScreen[bool]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "dismiss(True)", "Take it"),
-        Binding("escape,q", "dismiss(False)", "Leave"),
+        Binding("escape,q", "dismiss(False)", "Cancel"),
     ]
 
     def __init__(self, imported: Import) -> None:
@@ -44,7 +44,7 @@ class ImportDialog(ModalScreen[bool]):
             yield Static(self._question(), markup=False, classes="question")
             with ScrollingPage(id="import"):
                 yield Lines()
-            yield Static(keys_with_words_line(("Enter", "Take it"), ("↑↓", "Scroll"), ("Esc", "Leave")))
+            yield Static(keys_with_words_line(("Enter", "Take it"), ("↑↓", "Scroll"), ("Esc", "Cancel")))
 
     def on_mount(self) -> None:
         """Draw the table."""
@@ -54,7 +54,7 @@ class ImportDialog(ModalScreen[bool]):
     def _question(self) -> str:
         missed = sum(row.outcome == "not understood" for row in self._imported.rows)
         rest = f"; {quantity(missed, 'entry is', 'entries are')} not understood" if missed else ""
-        return f"Make a profile of this command: {visible(self._imported.profile.name)}{rest}"
+        return f"Train with the settings of this command? Name: {visible(self._imported.profile.name)}{rest}"
 
     def _draw(self, width: int) -> Sequence[Content]:
         """Return the rows, each on as many lines as its words or its reason take."""

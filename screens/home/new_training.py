@@ -108,7 +108,10 @@ class NewTrainingScreen(WizardScreen):
 
 
 def _import_of_text(text: str) -> "Import | None":
-    """Return what a command or the file of one means, None for what is neither; for a worker: disks may be slow."""
+    """Return what a command or the file of one means, None for what is neither; for a worker: disks may be slow.
+
+    A script that is not in the current folder is looked for above it and in the home folder.
+    """
     from pathlib import Path
 
     from tui_train.actions.command_import import imports
@@ -118,7 +121,21 @@ def _import_of_text(text: str) -> "Import | None":
     path = absolute_path(text.strip(), Path.cwd()) if text.strip().endswith(imports.IMPORTABLE_SUFFIXES) else ""
     if path and path_state(path) == "file":
         return imports.import_file(Path(path), Path.cwd())
-    return imports.import_text(text, Path.cwd()) if imports.looks_like_command(text) else None
+    if not imports.looks_like_command(text):
+        return None
+    imported = imports.import_text(text, Path.cwd())
+    if _is_script_missing(imported.profile):
+        above = (folder for folder in Path.cwd().parents if folder.is_relative_to(Path.home()))
+        elsewhere = (imports.import_text(text, folder) for folder in dict.fromkeys((*above, Path.home())))
+        return next((each for each in elsewhere if not _is_script_missing(each.profile)), imported)
+    return imported
+
+
+def _is_script_missing(profile: "Profile") -> bool:
+    from tui_train.runner.system.paths import path_state
+
+    is_here = not profile.hardware.host and profile.container.engine == "none"
+    return bool(profile.trainer.script) and is_here and path_state(profile.trainer.script) == "missing"
 
 
 def _profile_and_notice_of_text(text: str) -> "tuple[Profile, str]":

@@ -113,7 +113,7 @@ def _labels_and_texts(digest: RunDigest, progress: Progress) -> Iterator[tuple[s
 
 
 def _profile_lines(digest: ProfileDigest, width: int) -> Iterator[Content]:
-    yield heading(visible(digest.name), styled(("profile", MUTED)), width)
+    yield heading(visible(digest.name), styled(("saved profile", MUTED)), width)
     for label, words in (
         *_summary_labels_and_texts(digest.summary),
         ("With", digest.devices),

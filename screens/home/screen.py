@@ -71,7 +71,7 @@ class _HomeList(CursorList):
         """Begin to type at once: letters that come in one piece with the slash are none of the screen's keys."""
         focused = self.screen.focused
         if focused is None or focused is self:
-            if event.key == "slash" and isinstance(self.screen, HomeScreen):
+            if event.key == "slash" and isinstance(self.screen, HomeScreen) and self.screen.may_have_rows_to_filter:
                 event.stop()
                 self.screen.action_open_filter()
             return
@@ -91,7 +91,7 @@ others take the one under the cursor.
 
 ↑ ↓ PgUp PgDn   move; Tab goes to the next panel
   Enter           open a run; begin with a profile
-  /               show only what has these words: name, model,
+  /               filter: only runs with these words: name, model,
                   data, state, note, or a setting's value
                   (rate=2e-4); Esc shows all again
   n               new training: fine-tune, own script,
@@ -101,7 +101,8 @@ others take the one under the cursor.
   c               compare the marked runs
 
 A run
-  e               edit: its profile with its values
+  e               open the steps with its settings, to
+                  change some and run again
   r               resume from its newest checkpoint; where
                   it has none, r says why
   s               stop it and all its processes
@@ -153,7 +154,7 @@ on each panel and group, which goes there, q quit."""
     def compose(self) -> ComposeResult:
         """Put a list under the filter."""
         yield StepBar(title="Home")
-        yield FilterLine("name, model, data or state")
+        yield FilterLine("filter by name, model, data, state")
         with Horizontal(id="middle"):
             rows = () if self._is_anything_saved else START_ROWS
             yield _HomeList(rows, id="list", pinned_section="live")
@@ -396,6 +397,11 @@ on each panel and group, which goes there, q quit."""
     def _apply_filter(self) -> None:
         self._show_list()
         self.row_list.action_go_to_end(-1)
+
+    @property
+    def may_have_rows_to_filter(self) -> bool:
+        """True unless there are no runs and profiles; before the first picture that is not known."""
+        return self.state.can_do("open_filter", "") or (self._awaits_first_picture and self._is_anything_saved)
 
     def action_open_filter(self) -> None:
         """Type what is to be shown."""

@@ -72,12 +72,12 @@ START_OPTIONS = (
         "open",
         "Open a path or a model",
         "data, a script, a model folder or its Hub name",
-        "Data and models open a fine-tune, .py your script, .toml its profile.",
+        "Data and models open a fine-tune, .py your script, .toml saved settings.",
         (
             ("Data", ".jsonl, .json, .csv, .parquet, .txt: a fine-tune on it"),
             ("Script", ".py: your own script"),
             ("Model", "a folder with config.json, or ORG/NAME: a fine-tune of it"),
-            ("Profile", ".toml: what it says"),
+            ("Profile", ".toml: settings that were saved before"),
         ),
     ),
 )

@@ -4,8 +4,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tui_train.base.text import percent
-
 if TYPE_CHECKING:
     from tui_train.actions.environments.progress import InstallProgress
 
@@ -32,8 +30,7 @@ class Installation(Struct, frozen=True, kw_only=True):
         progress = self.progress
         if progress is None:
             return "Making the environment …"
-        share = f", {percent(progress.downloaded / progress.total)}" if progress.total else ""
-        return f"{progress.text.removesuffix(' …')}{share} …"
+        return f"{progress.text.removesuffix(' …')} …"
 
     @property
     def is_running(self) -> bool:

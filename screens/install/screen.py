@@ -9,17 +9,16 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.reactive import reactive
 
-from tui_train.base.text import display_path, duration_text, percent, size_text, visible
+from tui_train.base.text import display_path, duration_text, size_text, visible
 
 from ..base import WizardScreen
 from ..widgets.hint import Hint
 from ..widgets.key_bar import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.step_bar import StepBar
-from ..widgets.text_layout import DONE_MARK, FAILED_MARK, LIVE_MARK, MUTED, fit, heading, share_bar, styled
+from ..widgets.text_layout import DONE_MARK, FAILED_MARK, LIVE_MARK, MUTED, fit, heading, styled
 from .installation import Installation
 
-_MAX_BAR_WIDTH = 40
 _REFRESH_SECONDS = 10.0  # seconds between two pictures of the time it has taken
 _ROWS_OUTSIDE_OUTPUT = 14  # rows of the screen that are not the last lines
 
@@ -31,9 +30,9 @@ class InstallScreen(WizardScreen):
 
 An environment of its own is made for the training: your other Pythons stay as they are. Where the training runs on
 a host, it is made there, by what that has, and goes on there while the connection is lost.
-Esc leaves this page, and the work goes on; F2 on the step before shows it again. When it is done, the profile uses the
-new Python. x cancels it, and leaving the wizard ends it: what was made so far is removed, what was downloaded is kept
-by pip or uv for the next time."""
+Esc leaves this page, and the work goes on; F2 on the step before shows it again. When it is done, your settings
+use the new Python. x cancels it, and leaving the wizard ends it: what was made so far is removed, what was downloaded
+is kept by pip or uv for the next time."""
     SHARED_VALUES = ("installation",)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter", "app.back", "Back", key_display="Esc"),
@@ -104,17 +103,10 @@ def _installation_lines(installation: Installation, width: int, max_output_lines
         lines += styled(FAILED_MARK, f" {installation.failure}").wrap(width)
     else:
         lines.append(fit(styled(LIVE_MARK, f" {words}"), width))
-    if progress and progress.total:
-        share = progress.downloaded / progress.total
-        amount = f" {percent(share)}  {size_text(progress.downloaded)} of {size_text(progress.total)} downloaded, "
-        lines.append(
-            fit(
-                styled(share_bar(share, min(_MAX_BAR_WIDTH, width // 3)), amount, (duration_text(seconds), MUTED)),
-                width,
-            )
-        )
-    elif installation.is_running:
-        lines.append(styled((duration_text(seconds), MUTED)))
+    # No share of a whole: what is still to come is known to uv and pip alone.
+    amount = f"{size_text(progress.downloaded)} downloaded, " if progress and progress.downloaded else ""
+    if amount or installation.is_running:
+        lines.append(fit(styled(amount, (duration_text(seconds), MUTED)), width))
     lines += [Content(), heading("Output", "", width)]
     return [*lines, *(fit(styled((line, MUTED)), width) for line in installation.lines[-max_output_lines:])]
 

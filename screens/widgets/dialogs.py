@@ -176,15 +176,17 @@ class HelpScreen(ModalScreen[None]):
         self.query_one(ScrollingPage).focus()
 
 
-def list_candidates(entry: Input) -> None:
-    """Show the names with which the path in an input may go on, to choose from."""
+def list_candidates(entry: Input, text: str | None = None) -> None:
+    """Show the names with which the path in an input, or another text, may go on, to choose from."""
 
-    def take(text: str | None) -> None:
-        if text:
-            entry.value = text
-            entry.cursor_position = len(text)
+    def take(name: str | None) -> None:
+        if name:
+            entry.value = name
+            entry.cursor_position = len(name)
 
-    candidates = entry.suggester.candidates(entry.value) if isinstance(entry.suggester, PathSuggester) else ()
+    begun = entry.value if text is None else text
+    candidates = entry.suggester.candidates(begun) if isinstance(entry.suggester, PathSuggester) else ()
     if candidates:
-        rows = [(text, text.rstrip("/").rpartition("/")[2] + "/" * text.endswith("/")) for text in candidates]
+        folder = begun.rpartition("/")[0]
+        rows = [(name, name.removeprefix(f"{folder}/")) for name in candidates]
         entry.app.push_screen(ChoiceDialog("Which one?", rows), take)

@@ -52,7 +52,9 @@ class PathSuggester(Suggester):
         return f"{start}{rest}" if rest else None
 
     def candidates(self, value: str) -> tuple[str, ...]:
-        """Return the texts that a value may be completed to, as far as they were found by now."""
+        """Return the texts that a value may be completed to, as far as they were found by now; of none all names."""
+        if not value:
+            return self._names
         return self._candidates[1] if self._candidates[0] == value else ()
 
 

@@ -99,7 +99,7 @@ async def test_texts_that_are_too_long_end_with_an_ellipsis(cut_texts, machine):
 
 async def test_the_time_of_a_download_is_seen_at_80_columns(machine):
     running = Installation(
-        title="make an environment for it",
+        title="install what is missing",
         began_at=time.monotonic() - 734,
         progress=InstallProgress("Downloading torch …", 800 << 20, 2400 << 20),
     )
@@ -109,4 +109,4 @@ async def test_the_time_of_a_download_is_seen_at_80_columns(machine):
         pilot.app.screen.installation = running
         pilot.app.screen.update()
         await pilot.pause()
-        assert "800 MiB of 2.3 GiB downloaded, 12 min" in screen_text(pilot)
+        assert "800 MiB downloaded, 12 min" in screen_text(pilot)

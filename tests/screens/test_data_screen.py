@@ -325,7 +325,7 @@ async def test_what_is_not_read_is_said_with_its_reason(tmp_path, tuner):
     async with on_backend() as pilot:
         assert "no Python here has TRL" in screen_text(pilot)
         await go_to_fields(pilot, "start", "trainer.python")
-        assert "Make an environment for it" in screen_text(pilot)
+        assert "Install what is missing" in screen_text(pilot)
         await press(pilot, "space")
         assert "has no trl" in screen_text(pilot)
 

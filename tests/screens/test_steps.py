@@ -169,11 +169,11 @@ async def test_a_missing_path_is_told_with_the_name_that_is_like_it_and_f2_takes
 
     async with open_wizard(PRETRAIN_KEY, "enter", "right", "down", *"trian.py", "down", "up") as pilot:
         await wait_for_text(pilot, "F2 Use train.py", "←→ Edit")
-        assert "does not exist, but train.py does." in said(pilot)
+        assert "does not exist; there is train.py." in said(pilot)
         await press_keys("f2")(pilot)
         assert pilot.app.profile.trainer.script == str(tmp_path / "train.py")
         await press_keys("down", "up", *"sub/x.py", "down", "up")(pilot)
-        await until_true(pilot, lambda: "does not exist, but /" in said(pilot))
+        await until_true(pilot, lambda: "does not exist: no sub in /" in said(pilot))
 
 
 async def test_values_that_do_not_reach_a_script_are_folded_away(machine, tmp_path):

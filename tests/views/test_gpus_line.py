@@ -33,5 +33,9 @@ def test_without_gpus_it_says_whether_there_may_be_some():
     hidden = msgspec.structs.replace(
         MACHINE_WITHOUT_CARDS, gaps=(FactGap("the driver", "is not loaded", "Load it.", hides=True),)
     )
-    for machine, words in ((MACHINE_WITHOUT_CARDS, "no GPU"), (CPU_MACHINE, "no GPU"), (hidden, "no usable GPU")):
+    for machine, words in (
+        (MACHINE_WITHOUT_CARDS, "no GPU: the CPU trains"),
+        (CPU_MACHINE, "no GPU: the CPU trains"),
+        (hidden, "no usable GPU"),
+    ):
         assert gpus_line(Facts(machine=machine)) == words

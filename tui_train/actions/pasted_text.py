@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import display_path, visible
+from tui_train.base.text import display_path, nearest_path_clause, visible
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.programs.hub_cache import is_valid_model_id
@@ -179,9 +179,8 @@ def _recognise_path_or_name(word: str) -> _RecognisedWord:
     if "/" in word and is_valid_model_id(word) and not word.lower().endswith(_KNOWN_FILE_SUFFIXES):
         return _RecognisedWord("model", word)
     remedy = "Check the path; one with spaces needs quotes. A model on the Hub is named ORG/NAME."
-    near = similar_existing_path(path)
-    but = f", but there is {_shortened_path(near)}" if near else ""
-    raise BadInput(f"there is no file or folder {_shortened_word(word)}{but}", remedy)
+    beside = nearest_path_clause(path, similar_existing_path(path))
+    raise BadInput(f"there is no file or folder {_shortened_word(word)}{beside}", remedy)
 
 
 def _model_id_of_address(address: str) -> str:

@@ -37,6 +37,21 @@ _SETTING_PATTERN = re.compile(r"([\w.+-]+)=(.+)")
 _MIN_COLUMN_WIDTH = 4  # of a column that is cut
 
 
+def nearest_path_clause(missing_path: str, nearest_path: str) -> str:
+    """Return how a missing path goes wrong, as the end of a sentence that says that it is missing.
+
+    That is the folder that is missing above it, or a similar name; empty where the path alone says it.
+    """
+    if not nearest_path or nearest_path.rstrip("/") == missing_path.rstrip("/").rpartition("/")[0]:
+        return ""
+    if nearest_path.endswith("/") and missing_path.startswith(nearest_path):
+        first = missing_path.removeprefix(nearest_path).partition("/")[0]
+        return f": no {visible(first)} in {display_path(nearest_path)}"
+    folder, _, name = nearest_path.rpartition("/")
+    is_beside = bool(name) and folder == missing_path.rpartition("/")[0]
+    return f"; there is {visible(name) if is_beside else display_path(nearest_path)}"
+
+
 def display_path(path: str) -> str:
     """Return a path safe to show, with the home folder as ~ where the user has one."""
     try:

@@ -175,6 +175,7 @@ CHECKS: tuple[CheckFunction, ...] = (
         declared_arguments.undeclared_options,
         declared_arguments.undeclared_options_of_fire_script,
         declared_arguments.invalid_argument_values,
+        extreme_values.learning_rate_far_above_scripts_default,
         declared_arguments.arguments_resembling_recipe_values,
     ),
     *_checks_for_trainers_with(

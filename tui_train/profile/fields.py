@@ -205,8 +205,8 @@ def _format_list_item(item: str | float) -> str:
 
 
 def absolute_path(path: str, folder: Path) -> str:
-    """Return a path as absolute, `~` expanded, without touching links; an empty one stays empty."""
-    return str(Path(folder, expand_home(path))) if path else ""
+    """Return a path as absolute, `~` expanded, without touching links; nothing and only blanks become nothing."""
+    return str(Path(folder, expand_home(path))) if path.strip() else ""
 
 
 def absolute_field_path(row: Field, path: str, folder: Path) -> str:

@@ -14,7 +14,7 @@ def gpus_line(facts: Facts) -> str:
     """
     machine = facts.machine
     if not machine.gpus:
-        return "no usable GPU" if any(gap.hides for gap in machine.gaps) else "no GPU"
+        return "no usable GPU" if any(gap.hides for gap in machine.gaps) else "no GPU: the CPU trains"
     toolchain, count = toolchain_to_judge_cards(facts), quantity(len(machine.gpus), "GPU")
     verdicts = gpu_verdicts(machine.gpus, toolchain, machine.driver_cuda)
     usable = sum(verdict.kind == "use" for verdict in verdicts)

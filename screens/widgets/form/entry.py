@@ -40,7 +40,7 @@ class Entry(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "screen.next", "Next", key_display="Enter"),
-        Binding("tab", "complete", show=False),
+        Binding("tab", "complete", "Complete", key_display="Tab"),
         Binding("f3", "list_names", show=False),
         Binding("left", "cursor_left", "Edit", key_display="←→"),
     ]
@@ -97,6 +97,7 @@ class Entry(Input):
     def on_suggestion_ready(self, event: SuggestionReady) -> None:
         """Know that there is something to complete."""
         self._completion = event
+        self.screen.refresh_bindings()
 
     def on_focus(self) -> None:
         """Forget it, as the input does."""

@@ -25,6 +25,7 @@ from tui_train.facts.machine.folder_names import names_in_local_folder
 from tui_train.profile import fields
 
 from ...messages import TYPING_PAUSE_SECONDS, UndoChange, ValueChosen
+from ..dialogs import list_candidates
 from ..path_suggester import ListFolderNames, PathSuggester
 from ..text_layout import fit, line_strip
 from .entry import Entry, run_key_binding
@@ -289,8 +290,16 @@ class Form(Widget, can_focus=True):
         if action == "cycle":
             return options or self.state.is_cursor_on_fold
         if action == "open":
-            return self.state.is_cursor_on_fold or options
+            return self.state.is_cursor_on_fold or options or self._may_list_names
         return bool(self.state.open_row) if action in {"select_option", "close_options"} else True
+
+    @property
+    def _may_list_names(self) -> bool:
+        """True where a name is to be typed, nothing is or all of it is to be replaced, and names are known."""
+        entry = self.entry
+        is_begun = entry.value.strip() and not entry.is_all_selected
+        names = entry.suggester.candidates("") if isinstance(entry.suggester, PathSuggester) else ()
+        return entry.has_focus and not is_begun and bool(names)
 
     def action_cycle(self, steps: int) -> None:
         """Choose the next value that can work; open or close a group."""
@@ -315,6 +324,8 @@ class Form(Widget, can_focus=True):
         row = self.state.row
         if self.state.is_cursor_on_fold:
             self._toggle_fold(self.state.cursor)
+        elif self._may_list_names:
+            list_candidates(self.entry, "")
         elif row and self.state.open_row:
             self.action_select_option()
         elif row:

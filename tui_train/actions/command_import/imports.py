@@ -21,7 +21,7 @@ from tui_train.actions.command_import.table import REASON_NOT_KEPT, Import, Impo
 from tui_train.actions.command_import.variables import import_variables
 from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.parse import MissingFile, Unparsable, read_file_to_parse
-from tui_train.base.text import display_path, visible
+from tui_train.base.text import display_path, nearest_path_clause, visible
 from tui_train.facts.yaml_documents import read_document
 from tui_train.profile import fields
 from tui_train.profile.presets import shipped_presets
@@ -347,8 +347,7 @@ def _missing_file_text(table: ImportTable, path: str) -> str:
     whole = str(table.folder / Path(path).expanduser())
     if table.profile.container.engine != "none" or path_state(whole) != "missing":
         return ""
-    near = similar_existing_path(whole)
-    return f"not there{f', but {display_path(near)} is' if near else ''}"
+    return f"not there{nearest_path_clause(whole, similar_existing_path(whole))}"
 
 
 def _set_working_folder(table: ImportTable) -> None:

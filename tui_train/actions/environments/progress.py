@@ -10,7 +10,9 @@ _BYTES_BY_UNIT = {"b": 1, "k": 10**3, "ki": 2**10, "m": 10**6, "mi": 2**20, "g":
 # "Downloading torch (506.5MiB)" of uv, "  Downloading torch-2.13.0-….whl (865.2 MB)" of pip.
 _DOWNLOAD_BEGIN_PATTERN = re.compile(r"\s*Downloading (\S+) \(([\d.]+) ?([KMG]i?)?B\)")
 _DOWNLOAD_END_PATTERN = re.compile(r"\s*Downloaded (\S+)")
-_STEP_LINE_PATTERN = re.compile(r"\s*(?:Resolved|Prepared|Installed|Installing|Bytecode|Successfully|Collecting)\b")
+_STEP_LINE_PATTERN = re.compile(
+    r"\s*(?:Resolved|Prepared|Installed|Installing|Bytecode|Successfully installed|Collecting)\b"
+)
 _UV_INSTALLED_PATTERN = re.compile(r"Installed \d+ package")
 _NETWORK_ERROR_TEXTS = (
     "lookup address", "name resolution", "dns error", "network is unreachable", "connection refused",

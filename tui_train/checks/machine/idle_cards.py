@@ -49,7 +49,7 @@ def all_cards_idle_while_cpu_trains(setup: Setup) -> Iterator[Finding]:
         message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu (hardware.device)."
     else:
         why = f"{_possessive_of_python_or_image(profile)} {idle.torch_problem}" if idle.torch_problem else idle.why
-        subject = _idle_cards_clause(idle.cards) if idle.cards else "the GPUs here would stay idle"
+        subject = _idle_cards_clause(idle.cards) if idle.cards else "no GPU can be used yet"
         message = f"no GPU here can train: {why}" if cuda_chosen else f"{subject}: {why}"
         remedy = f"{_idle_cards_remedy(profile, idle)} Or {_TRAIN_ON_CPU_REMEDY}."
         change, install = _use_python_change(idle) or change, _environment_install_for_idle_cards(profile, facts, idle)

@@ -6,14 +6,16 @@ from tui_train.base.text import grouped_digits
 from tui_train.checks.finding import Finding
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.setup.recipe import data_questions
+from tui_train.setup.recipe import data_questions, given_arguments
 from tui_train.setup.recipe.effective_values import is_unset_by_user
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
+from tui_train.trainers.auto_preset import parameters_in_scope
 from tui_train.trainers.finetune import LABEL_BY_METHOD
 
 # A rate so many times off the usual one is hardly meant, and so many times above it trains nothing.
 _LEARNING_RATE_WARNING_FACTOR, _LEARNING_RATE_ERROR_FACTOR = 10.0, 100.0
+_RATE_PLACEHOLDER = "{learning_rate}"
 
 
 def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
@@ -21,7 +23,7 @@ def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     chosen, default = setup.effective_profile.recipe.learning_rate, setup.preset.defaults.get("learning_rate")
     if trainer_has_own_field(profile, "trainer.script"):
-        return  # of a script it is not known what suits it
+        return  # what suits a script is at most known from its source
     if (
         chosen is None
         or not isinstance(default, float)
@@ -49,6 +51,49 @@ def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
         remedy=f"Choose a learning rate nearer to {default:g}.{allow}",
         change=Change(f"learning rate {default:g}", f"usual for {what}", (("recipe.learning_rate", default),)),
     )
+
+
+def learning_rate_far_above_scripts_default(setup: Setup) -> Iterator[Finding]:
+    """A rate that is many times the default which the script's own source names."""
+    profile, source = setup.profile, setup.script_source
+    if source is None or "learning_rate" in profile.trainer.allow:
+        return
+    given_by_name = given_arguments.given_arguments(source, profile.trainer.arguments)
+    for parameter in parameters_in_scope(source, profile.trainer.arguments):
+        preset_arguments = given_arguments.preset_arguments_of_parameter(setup.preset, parameter)
+        is_passed = any(_RATE_PLACEHOLDER in word for argument in preset_arguments for word in argument.words)
+        if not is_passed and given_arguments.likely_placeholder(parameter) != "learning_rate":
+            continue
+        given = given_by_name.get(parameter.name)
+        own = given.values[-1] if given and given.values and _RATE_PLACEHOLDER not in given.values[-1] else ""
+        recipe_rate = setup.effective_profile.recipe.learning_rate if is_passed or given else None
+        chosen, default = _number(own) if own else recipe_rate, _number(parameter.default)
+        if not chosen or not default or default < 0 or chosen < default * _LEARNING_RATE_ERROR_FACTOR:
+            continue
+        change = Change(f"learning rate {default:g}", "the script's own", (("recipe.learning_rate", default),))
+        if own:
+            words = given_arguments.arguments_with_values(
+                source, profile.trainer.arguments, parameter, (parameter.default,)
+            )
+            change = Change(
+                f"{parameter.name} {parameter.default}", "the script's own", (("trainer.arguments", words),)
+            )
+        yield Finding(
+            level="warning",
+            key="trainer.arguments" if own else "recipe.learning_rate",
+            message=f"the learning rate {chosen:g} is {grouped_digits(round(chosen / default))} x the script's own "
+            f"{default:g}: the training may diverge",
+            remedy=f"Choose a learning rate nearer to {default:g}.",
+            change=change,
+            argument=parameter.name if own and not is_passed else "",
+        )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tui_train.base import secrets, webhook
 from tui_train.base.app_paths import webhooks_folder
 from tui_train.base.errors import BadInput
-from tui_train.base.text import display_path, visible
+from tui_train.base.text import display_path, nearest_path_clause, visible
 from tui_train.checks.finding import EnvironmentInstall, Finding, error, warning
 from tui_train.checks.trainer.declared_arguments import PROFILE_KEYS_OF_MODEL_AND_DATA
 from tui_train.facts.types import PathState, Toolchain
@@ -84,7 +84,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     elif setup.toolchain is None:
         problems = [f"{tool.label or tool.python} {problem}" for tool, problem in setup.python_problems]
         message = f"no Python here can train this: {visible('; '.join(problems)) or 'none was found'}"
-        new = EnvironmentInstall(setup.trainer.package_set, "make an environment for it")
+        new = EnvironmentInstall(setup.trainer.package_set, "install what is missing")
         can_make = facts.can_create_environment and not more
         keys = "F2 makes an environment that can. Or name one that has them: o on Backend." if can_make else ""
         yield error("trainer.python", message, install, install=new if can_make else None, keys=keys, machine=True)
@@ -143,10 +143,8 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
             host = visible(facts.other_machine)
             where = f" on {host}" if host else ""
             near = facts.similar_paths.get(path, "") if state == "missing" else ""
-            near_folder, _, name = near.rpartition("/")
-            is_beside = bool(name) and near_folder == path.rpartition("/")[0]
-            but = f", but {visible(name) if is_beside else display_path(near)} does" if near else ""
-            message = f"{fields.get_field(key).label.lower()}: {visible(path)} {what}{where}{but}"
+            message = f"{fields.get_field(key).label.lower()}: {visible(path)} {what}{where}"
+            message += nearest_path_clause(path, near)
             remedy = f"Name a {kind} that exists and that you may read ({key})."
             if host and state == "missing" and key != "trainer.working_directory":
                 send = f"tui-train send {visible(profile.name)} --on {host}"

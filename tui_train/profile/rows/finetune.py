@@ -119,7 +119,7 @@ DATA_ROWS = (
     ),
     Field(
         key="data.cut",
-        label="Cut rows, at most",
+        label="Rows cut, at most",
         kind="number",
         minimum=0,
         maximum=1,

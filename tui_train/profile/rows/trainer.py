@@ -128,8 +128,7 @@ TRAINER_ROWS = (
         key="trainer.allow",
         label="Checks to skip",
         kind="names",
-        help="Names of checks whose result is ignored: learning_rate (far beyond the usual), length (beyond the "
-        "model's limit), rewards (tried on made-up answers first).",
+        help="Type learning_rate, length or rewards: the run then starts although that check says no.",
         empty="none",
     ),
     Field(
