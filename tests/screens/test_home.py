@@ -344,7 +344,7 @@ async def test_a_pasted_command_is_taken_only_after_its_table(tmp_path, monkeypa
             "entry is not",
             "--nproc_per_node=2",
             "hardware.processes=2",
-            "Esc Leave",
+            "Esc Cancel",
         )
         assert all(word in shown for word in words), shown
         await press_keys("escape")(pilot)
