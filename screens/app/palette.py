@@ -27,6 +27,8 @@ _MAX_RUNS_LISTED = 200  # the newest
 # Of two that match nearly alike the one that stands first in the whole list comes first.
 _MAX_ORDER_BONUS = 0.0001
 _MAX_COMMANDS = 1000
+# Textual's own, which are no commands of the wizard.
+_ACTIONS_LEFT_OUT = frozenset({"app.focus_next", "app.focus_previous", "screen.copy_text"})
 
 
 class PaletteTargets(NamedTuple):
@@ -109,7 +111,9 @@ def _key_commands(app: DiscoveryApp, screen: Screen[Any]) -> Iterable[SystemComm
     # Those at the bottom of the screen first.
     for active in sorted(screen.active_bindings.values(), key=lambda active: not active.binding.show):
         binding = active.binding
-        if binding.description and active.enabled and binding.description not in {"palette", *offered}:
+        if binding.action in _ACTIONS_LEFT_OUT or not (binding.description and active.enabled):
+            continue
+        if binding.description not in {"palette", *offered}:
             offered.add(binding.description)
             words = f"{binding.description} ({app.get_key_display(binding)})"
             yield _make_command(words, partial(act, binding.action, active.node))

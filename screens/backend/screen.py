@@ -59,7 +59,7 @@ _TRAINING_SECTION = Section(
     ),
 )
 _LAUNCH_SECTION = Section(
-    title="Starts with",
+    title="Python, launcher",
     key=_LAUNCH_GROUP_KEY,
     folds=True,
     hint="Launcher, Python, sharding, container and machines of the training. Space opens this.",

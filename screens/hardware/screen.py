@@ -387,7 +387,7 @@ def _host_lines(machine: Machine, host: str, picked_text: str, width: int, *, is
     lines = [
         heading(visible(machine.hostname), "", width),
         fit(styled(visible(processor), ("   ", ""), visible(f"{driver}{cuda}")), width),
-        fit(styled((f"{memory}   {shared_memory_text(machine)}", MUTED)), width),
+        fit(styled((memory + (f"   {shared_memory_text(machine)}" if machine.gpus else ""), MUTED)), width),
     ]
     return [*lines, Content(), heading("GPUs", picked_text, width)] if machine.gpus else [*lines, Content()]
 

@@ -57,7 +57,6 @@ class HomeState:
             "clear_filter": bool(self.filter_text),
             "unmark": bool(self.marked and not self.filter_text),
             "open_filter": bool(self.runs or self.profiles),
-            "jump": bool(self.runs or self.profiles),
             "group_by_profile": bool(self.runs) and not self.grouped,
             "list_by_age": bool(self.runs) and self.grouped,
             "edit": bool(run) or profile,

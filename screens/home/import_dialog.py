@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tui_train.actions.command_import.table import Import
-from tui_train.base.text import quantity, visible
+from tui_train.base.text import quantity
 from tui_train.views.import_rows import displayed_import_rows
 
 from ..widgets.dialogs import keys_with_words_line
@@ -30,7 +30,7 @@ class ImportDialog(ModalScreen[bool]):
     """Shows what became of each word; Enter takes the profile, Esc leaves all as it was."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "dismiss(True)", "Take it"),
+        Binding("enter", "dismiss(True)", "Open it"),
         Binding("escape,q", "dismiss(False)", "Cancel"),
     ]
 
@@ -44,7 +44,7 @@ class ImportDialog(ModalScreen[bool]):
             yield Static(self._question(), markup=False, classes="question")
             with ScrollingPage(id="import"):
                 yield Lines()
-            yield Static(keys_with_words_line(("Enter", "Take it"), ("↑↓", "Scroll"), ("Esc", "Cancel")))
+            yield Static(keys_with_words_line(("Enter", "Open it"), ("↑↓", "Scroll"), ("Esc", "Cancel")))
 
     def on_mount(self) -> None:
         """Draw the table."""
@@ -54,7 +54,7 @@ class ImportDialog(ModalScreen[bool]):
     def _question(self) -> str:
         missed = sum(row.outcome == "not understood" for row in self._imported.rows)
         rest = f"; {quantity(missed, 'entry is', 'entries are')} not understood" if missed else ""
-        return f"Train with the settings of this command? Name: {visible(self._imported.profile.name)}{rest}"
+        return f"Open this command in the wizard? Nothing is saved or started yet{rest}."
 
     def _draw(self, width: int) -> Sequence[Content]:
         """Return the rows, each on as many lines as its words or its reason take."""

@@ -74,7 +74,7 @@ class NewTrainingScreen(WizardScreen):
 
         def answered(is_taken: bool | None) -> None:
             if is_taken:
-                notice = f"Not saved yet: s on Preview saves this as {imported.profile.name}"
+                notice = f"A draft named {imported.profile.name}: Enter on Preview starts it, s there saves it."
                 self.open_step_with_profile(imported.profile, save_as_draft=False, notice=visible(notice))
 
         if self.app.screen is self:

@@ -466,6 +466,8 @@ on each panel and group, which goes there, q quit."""
         """Offer what the row can do."""
         if action == "run_now" and self.wizard.is_machine_fixed:
             return False
+        if action == "jump":
+            return self.is_mounted and len([*self.jump_targets()]) > 1
         return self.state.can_do(action, self._cursor_row_key)
 
     def why_key_refused(self, key: str) -> str:

@@ -63,6 +63,7 @@ class StepScreen(FindingsScreen):
     def __init__(self) -> None:
         super().__init__()
         self._is_stale = False
+        self._was_installing = False
         self._size_before = Size()
         self._invalid_field_shown = ""  # the row whose text could not be read when the rest was shown
         self._held_key = ""  # the row that keeps Enter from going on, while the cursor is in it
@@ -130,6 +131,13 @@ class StepScreen(FindingsScreen):
 
     watch_awaited_parts = watch_facts
 
+    def watch_installation(self) -> None:
+        """Show that an installation has begun or ended, or what it does now."""
+        if self._is_composed and self._was_installing != self.is_installing:
+            self._was_installing = self.is_installing
+            self._update_if_shown()
+        super().watch_installation()
+
     def _update_if_shown(self) -> None:
         """Update the step that is seen; the others are when they are seen again."""
         steps = [screen for screen in self.app.screen_stack if isinstance(screen, StepScreen)]
@@ -153,7 +161,13 @@ class StepScreen(FindingsScreen):
             self.form.state.half_typed_key,
             self.wizard.findings_for(self.wizard.setup_for_profile(self.profile, self.facts)),
         )
-        self._all_findings = tuple(finding for finding in found if finding.form_row_key != half_typed)
+        self._all_findings = tuple(
+            replace(finding, message="packages are being installed", keys="F2 shows how far.")
+            if finding.install and self.is_installing
+            else finding
+            for finding in found
+            if finding.form_row_key != half_typed
+        )
         self.form.list_folder_names = self.wizard.list_folder_names
         self.form.show(tuple(self._make_groups(setup)))
         self._invalid_field_shown = self.form.state.unparsable_row_label

@@ -450,7 +450,7 @@ def test_an_option_after_the_command_is_said_to_be_the_scripts(tmp_path, monkeyp
     for own in ("--dry-run", "--name=x"):
         assert rows[own].endswith("to the script; an option of `tui-train import` goes before the command")
     assert rows["--lr"].endswith("passed on as it is")
-    assert rows["trian.py"].endswith("(not there; there is train.py)")
+    assert rows["trian.py"].endswith("(no such file; there is train.py)")
 
 
 def test_what_a_secret_variable_holds_is_no_argument(tmp_path):

@@ -328,6 +328,9 @@ async def test_what_is_not_read_is_said_with_its_reason(tmp_path, tuner):
         assert "Install what is missing" in screen_text(pilot)
         await press(pilot, "space")
         assert "has no trl" in screen_text(pilot)
+        await press(pilot, "escape", "f5")
+        assert "needed to read it" in screen_text(pilot)
+        assert "Reading your data" not in screen_text(pilot)
 
 
 async def test_a_fine_tuning_asks_for_model_and_data_first(tuner):

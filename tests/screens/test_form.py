@@ -202,6 +202,34 @@ async def test_tab_completes_a_path_and_else_goes_on(app, tmp_path):
         assert app.form.cursor == "trainer.launcher"
 
 
+async def test_space_lists_the_models_that_are_here_and_blanks_name_nothing(app):
+    models = tuple(FieldOption(name, name) for name in ("acme/base", "acme/large"))
+    async with app.run_test(size=(80, 20)) as pilot:
+        app.form.show((FormGroup(title="Model", rows=(row("trainer.model", value="", options=models),)),))
+        app.form.go_to_row("trainer.model")
+        await pilot.pause()
+        await pilot.press("space")
+        await until_true(pilot, lambda: "acme/large" in screen_text(pilot))
+        await pilot.press("down", "enter")
+        await until_true(pilot, lambda: app.values.get("model") == "acme/large")
+    assert fields.parse_value(fields.get_field("trainer.model"), "  ") == ""
+    assert fields.parse_value(fields.get_field("trainer.script"), " ") == ""
+
+
+async def test_a_path_that_is_begun_and_offered_is_not_yet_wrong(app, tmp_path):
+    (tmp_path / "models").mkdir()
+    async with app.run_test(size=(80, 20)) as pilot:
+        app.form.go_to_row("trainer.script")
+        await pilot.pause()
+        entry = app.form.entry
+        for typed, is_begun in (("mo", True), ("models", False), ("x", False)):
+            entry.value = f"{tmp_path}/{typed[:-1]}"
+            await pilot.press("end", typed[-1])
+            await until_true(pilot, lambda wanted=is_begun: entry.is_begun_name is wanted)
+            app.form._take_path_unless_begun()
+            assert bool(app.form.state.half_typed_key) is is_begun
+
+
 async def test_tab_lists_the_names_that_a_path_may_mean(app, tmp_path):
     for name in ("data-1.jsonl", "data-2.jsonl", "other"):
         (tmp_path / name).touch()

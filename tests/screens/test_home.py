@@ -179,6 +179,25 @@ def test_training_runs_come_first_then_those_that_wait_in_their_order(tmp_path):
     assert listed == ["running-200", "running-100", "waiting-300", "queued-350", "waiting-400"]
 
 
+def test_two_runs_of_one_name_and_minute_differ_by_their_seconds(tmp_path):
+    noon = time.mktime((*time.localtime()[:3], 12, 0, 0, 0, 0, -1))
+    begins = [("mine", noon + 1), ("mine", noon + 31), ("mine", noon - 3 * 86_400), ("other", noon + 2)]
+    digest = DigestCache().read_digest(finished_run(tmp_path))
+    home = HomeState()
+    digests = [
+        msgspec.structs.replace(
+            digest,
+            run=RunFolder(tmp_path / f"20260101-00000{number}-{name}"),
+            status=RunStatus("finished", started=started),
+        )
+        for number, (name, started) in enumerate(begins)
+    ]
+    home.update(tuple(digests), (), None)
+    lines = [row.draw(78)[0].plain for row in home_rows(home) if row.key.startswith("run:")]
+    assert [line.split()[-1] for line in lines] == ["12:00:01", "12:00:31", "12:00", "12:00"]
+    assert "today 12:00" in lines[-1]
+
+
 def titles(pilot: Pilot[Any]) -> list[str]:
     """The rows that are seen, each by what stands first in it."""
     # Beside the list stands what is known of a run.
@@ -329,7 +348,7 @@ async def test_a_pasted_path_that_is_missing_is_refused_at_once_with_what_is_nea
             assert refused.startswith(f"✗ There is no file or folder {pasted}{clause}")
             await press_keys("escape")(pilot)
         await paste(pilot, "python trian.py")
-        await wait_for_text(pilot, "not there")
+        await wait_for_text(pilot, "no such file")
         await press_keys("escape")(pilot)
 
 
@@ -340,8 +359,8 @@ async def test_a_pasted_command_is_taken_only_after_its_table(tmp_path, monkeypa
         await paste(pilot, lines)
         shown = screen_text(pilot)
         words = (
-            "Train with the settings of this command?",
-            "entry is not",
+            "Open this command in the wizard?",
+            "1 entry is",
             "--nproc_per_node=2",
             "hardware.processes=2",
             "Esc Cancel",
@@ -356,7 +375,40 @@ async def test_a_pasted_command_is_taken_only_after_its_table(tmp_path, monkeypa
         trainer = pilot.app.profile.trainer
         assert (trainer.kind, trainer.script, trainer.arguments) == ("script", str(tmp_path / "train.py"), ("--x", "1"))
         (notice,) = pilot.app._notifications
-        assert "s on Preview saves this as" in notice.message
+        assert "s there saves it" in notice.message
+
+
+async def test_a_pasted_script_is_found_above_the_folder_in_which_the_wizard_began(machine, tmp_path, monkeypatch):
+    below = tmp_path / "project" / "docs"
+    below.mkdir(parents=True)
+    (tmp_path / "project" / "train.py").write_text("print(1)\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(below)
+    async with open_wizard() as pilot:
+        await paste(pilot, "python train.py --steps 3")
+        await wait_for_text(pilot, "Open this command")
+        assert "no such file" not in screen_text(pilot)
+        await press_keys("enter")(pilot)
+        await wait_for_text(pilot, "● 1 Hardware")
+        assert pilot.app.profile.trainer.script == str(tmp_path / "project" / "train.py")
+
+
+async def test_a_home_without_runs_offers_no_filter_and_says_why(machine):
+    async with open_wizard(notifications=True) as pilot:
+        assert "filter" not in screen_text(pilot).lower()
+        await press_keys("slash")(pilot)
+        (notice,) = pilot.app._notifications
+        assert "no run or profile yet" in notice.message
+
+
+async def test_the_palette_leads_home_from_a_step(machine):
+    async with open_wizard("enter") as pilot:
+        await wait_for_text(pilot, "● 1 Hardware")
+        (home,) = (each for each in pilot.app.get_system_commands(pilot.app.screen) if each.title == "Go to Home")
+        home.callback()
+        await pilot.pause()
+        assert isinstance(pilot.app.screen, HomeScreen)
+        assert "Go to Home" not in {each.title for each in pilot.app.get_system_commands(pilot.app.screen)}
 
 
 async def test_a_terminal_that_is_made_wide_shows_the_pane(machine):

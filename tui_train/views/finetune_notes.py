@@ -28,7 +28,7 @@ def data_field_note(setup: Setup, *, is_being_read: bool) -> str:
 def backend_screen_notes(setup: Setup) -> dict[str, str]:
     """Return how many weights learn, and how many rows are kept for evaluations."""
     profile = setup.effective_profile
-    notes = {"data.cut": f"{percent(profile.data.cut)} of the rows"}
+    notes = {"data.cut": f"{percent(profile.data.cut)}; with more it does not start"}
     estimate, epoch = predict_memory(setup).estimate, training_epoch_size(setup)
     if estimate and estimate.trained_count != estimate.parameters:
         added = profile.finetune.tuning != "full"

@@ -108,11 +108,22 @@ class Entry(Input):
         return bool(self._completion and self._completion.value == self.value)
 
     @property
+    def is_begun_name(self) -> bool:
+        """True where what is typed is the beginning of a name, which is offered, and no name itself."""
+        return self._has_completion and not self._is_whole_name
+
+    @property
+    def _candidates(self) -> tuple[str, ...]:
+        return self.suggester.candidates(self.value) if isinstance(self.suggester, PathSuggester) else ()
+
+    @property
+    def _is_whole_name(self) -> bool:
+        return not {self.value, f"{self.value}/"}.isdisjoint(self._candidates)
+
+    @property
     def _is_ambiguous(self) -> bool:
         """True where a name is begun, and several in its folder begin so; one that is whole may be meant."""
-        candidates = self.suggester.candidates(self.value) if isinstance(self.suggester, PathSuggester) else ()
-        whole = {self.value, f"{self.value}/"} & {*candidates}
-        return len(candidates) > 1 and not whole and not self.value.endswith("/")
+        return len(self._candidates) > 1 and not self._is_whole_name and not self.value.endswith("/")
 
     def action_complete(self) -> None:
         """Take what is suggested, or choose among several names."""

@@ -461,7 +461,12 @@ class Form(Widget, can_focus=True):
         self.state.half_typed_key = row.key
         if self._typing_timer:
             self._typing_timer.stop()
-        self._typing_timer = self.set_timer(TYPING_PAUSE_SECONDS, self.take_typed_path)
+        self._typing_timer = self.set_timer(TYPING_PAUSE_SECONDS, self._take_path_unless_begun)
+
+    def _take_path_unless_begun(self) -> None:
+        """Take a path after a pause, unless it waits for Tab: what is missing of it stands there in grey."""
+        if not self.entry.is_begun_name:
+            self.take_typed_path()
 
     def take_typed_path(self) -> bool:
         """Take what is typed as a whole path, and return whether one was being typed."""

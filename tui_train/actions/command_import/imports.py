@@ -347,7 +347,7 @@ def _missing_file_text(table: ImportTable, path: str) -> str:
     whole = str(table.folder / Path(path).expanduser())
     if table.profile.container.engine != "none" or path_state(whole) != "missing":
         return ""
-    return f"not there{nearest_path_clause(whole, similar_existing_path(whole))}"
+    return f"no such file{nearest_path_clause(whole, similar_existing_path(whole))}"
 
 
 def _set_working_folder(table: ImportTable) -> None:

@@ -56,7 +56,7 @@ def missing_model_or_data(setup: Setup) -> Iterator[Finding]:
     elif setup.facts.paths.get(profile.trainer.model, "folder") == "folder" and _lacks_model_weights(setup):
         message = f"no weights in {display_path(profile.trainer.model)}: neither model.safetensors nor its parts"
         remedy = (
-            "Name a complete model folder or a model of the Hub (trainer.model). An adapter has to be merged first "
+            "Name a complete model folder or a model of the Hub (trainer.model). If it is an adapter, merge it first "
             "(tui-train merge)."
         )
         yield error("trainer.model", message, remedy)

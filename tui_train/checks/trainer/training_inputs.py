@@ -34,6 +34,7 @@ _REMEDY_BY_PLAN_VARIABLE = {
     "TUI_TRAIN_MICRO_BATCH": "choose it on the Recipe screen (recipe.micro_batch)",
     **dict.fromkeys(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"), "the launcher sets it"),
 }
+_ENVIRONMENT_SIZE_TEXT, _CUDA_ENVIRONMENT_SIZE_TEXT = "3 GB", "8 GB, with CUDA"  # on disk
 _THREAD_COUNT_VARIABLES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
 _READ_FROM_VARIABLE_REMEDY = (
     "Have the training read it from a variable. Name the variable under trainer.secrets, and export it "
@@ -86,7 +87,9 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         message = f"no Python here can train this: {visible('; '.join(problems)) or 'none was found'}"
         new = EnvironmentInstall(setup.trainer.package_set, "install what is missing")
         can_make = facts.can_create_environment and not more
-        keys = "F2 makes an environment that can. Or name one that has them: o on Backend." if can_make else ""
+        size = _CUDA_ENVIRONMENT_SIZE_TEXT if facts.machine.gpus else _ENVIRONMENT_SIZE_TEXT
+        keys = f"F2 installs it into an environment of its own ({size}). Or name a Python that has it: o on Backend."
+        keys = keys if can_make else ""
         yield error("trainer.python", message, install, install=new if can_make else None, keys=keys, machine=True)
     elif problem := why_python_unusable(profile, setup.toolchain):
         message = f"{visible(setup.toolchain.python)} {visible(problem)}"
