@@ -118,7 +118,8 @@ Sharding: what each GPU holds, all of the model or a share of it.
 Python: the interpreter that trains; o names another one than those found.
 h runs the script with --help and offers the arguments that it lists. Where its source does not say what it takes,
 Recipe and Preview ask it once by themselves; nothing else runs it before the training.
-m lists the models in the cache of Hugging Face; the id of another one is typed, and a step of the run downloads it.
+m lists the models in the cache of Hugging Face, Space in an empty Model as well; another one is named by its id, and
+the run downloads it first.
 t tests whether several processes reach each other, and what helps where they do not.
 Container: trains in an image, by its own Python; v looks into the image, and whether it sees the chosen GPUs.
 Fine-tuning: F5 shows what the data holds, and its first samples as the model gets them.

@@ -56,8 +56,8 @@ def data_summary_lines(
     rows: list[list[StyledPiece]] = [[_count_with_noun(report.rows, "rows" if report.rows != 1 else "row")], []]
     tokens = report.tokens
     if tokens:
-        learned = percent(tokens.learned / max(tokens.total, 1))
-        rows[0] += [_count_with_noun(tokens.total, "tokens"), styled((learned, "b"), (" learned", MUTED))]
+        learned = "all" if tokens.learned >= tokens.total else percent(tokens.learned / max(tokens.total, 1))
+        rows[0] += [_count_with_noun(tokens.total, "tokens"), styled((learned, "b"), (" are learned", MUTED))]
         lengths = {"median": tokens.median, "at 95 %": tokens.p95, "longest": tokens.longest}
         rows[1] += [_count_with_noun(length, words) for words, length in lengths.items()]
         done = "left out" if leaves_long_rows_out(report, question) else "cut"

@@ -446,4 +446,4 @@ def test_images_do_not_push_whether_all_rows_are_usable_out_of_80_columns():
     report = DataReport(rows=24, usable=24, format="messages", tokens=tokens, images=DataImages(rows=24, count=25))
     lines = [line.plain for line in data_summary_lines(report, DataQuestion(files=("/d.jsonl",)), None, 0, 78)]
     assert [line for line in lines if line.split()[:2] == ["images", "25"]]
-    assert lines[1].rstrip().endswith("100 % learned      ✓ all rows usable")
+    assert lines[1].rstrip().endswith("all are learned    ✓ all rows usable")

@@ -16,7 +16,12 @@ from tui_train.profile.rows.trainer import NEMO_ROWS, TRACKING_ROWS, TRAINER_ROW
 
 __all__ = ("ROWS", "Field", "FieldKind")
 
-_NAME_ROW = Field(key="name", label="Profile name", kind="text", help="The name of the saved profile and of its runs.")
+_NAME_ROW = Field(
+    key="name",
+    label="Profile name",
+    kind="text",
+    help="Names the runs, and the profile where it is saved. In the wizard: s on Preview; m on Home renames a run.",
+)
 
 ROWS = (
     _NAME_ROW,

@@ -123,7 +123,7 @@ DATA_ROWS = (
         kind="number",
         minimum=0,
         maximum=1,
-        help="Share of the rows that may be longer than the sequence length; with more, the run does not start.",
+        help="Share of the rows that may be cut at the sequence length: 0.1 is 10 %. With more, no run starts.",
     ),
     Field(
         key="data.weights",

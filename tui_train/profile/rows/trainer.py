@@ -64,7 +64,7 @@ TRAINER_ROWS = (
         key="trainer.arguments",
         label="Extra arguments",
         kind="words",
-        help="Added to the command line, quoted as in a shell. Placeholders such as {micro_batch} are filled in.",
+        help="More arguments of the training, typed as in a shell. {micro_batch} and the like become the values set.",
         empty="none",
     ),
     Field(
@@ -170,7 +170,7 @@ NEMO_ROWS = (
     ),
     Field(
         key="nemo.peft",
-        label="Finetuning",
+        label="Tuning",
         kind="choice",
         options=("lora", "none"),
         help="lora trains small adapter matrices; none trains all weights and needs much more memory.",
