@@ -21,7 +21,7 @@ from tui_train.runs.run_folders import RunFolder
 from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
 
 from .base import WizardScreen
-from .screen_words import words_on_screen
+from .screen_words import with_words_for_options, words_on_screen
 from .widgets.dialogs import ChoiceDialog, TextDialog
 from .widgets.file_viewer import ScrollingPage
 from .widgets.hint import Hint
@@ -45,11 +45,23 @@ _LABEL_WIDTH = 12
 _MAX_SAMPLES = 20
 _MARK_BY_VERDICT = {"better": DONE_MARK, "worse": FAILED_MARK, "no difference": OPEN_MARK}
 _KEEP_ROWS_TEXT = "To keep some in the next run, set data.evaluation=0.1."
-_TASK = "task"
+_TASK, _PATTERN, _FUNCTION = "task", "regex", "function"
 _TITLE_BY_SCORING = {"loss": "loss", "exact": "exact answers"}
+_QUESTION_BY_SCORING = {
+    _TASK: "Which task of lm-eval? Its name, or a YAML file.",
+    _PATTERN: r"Which regular expression? What it finds last is compared, such as #### (\d+)",
+    _FUNCTION: "Which function? FILE.py:NAME, called with prompt, answer and expected",
+}
+# Options of the command that remedies name, by the key that does the same here; of two that begin alike the longer.
+_KEY_BY_OPTION = {
+    "--task NAME or FILE.yaml": "s", "--task FILE.yaml": "s", "--task": "s", "--data FILE": "d",
+    "--by regex:PATTERN": "s", "--by function:score.py:score": "s",
+}  # fmt: skip
 _WORDS_BY_SCORING = {
     "loss": "Loss: how well the model predicts the answers of the rows",
     "exact": "Exact: whether the model writes the row's answer",
+    _PATTERN: "Pattern: whether a regular expression finds the same in both answers",
+    _FUNCTION: "Function: what your own Python function returns for an answer",
     _TASK: "Task: a task of lm-eval, by its name or the YAML file of your own",
 }
 
@@ -63,11 +75,12 @@ Result and base model are scored on the same rows: those that the run held out f
 Better or worse is said only where the 95 % interval lies on one side of one half. Equal rows do not count.
 
   d       score the rows of a file
-  s       score by loss, by answers that must be those of the rows, or on a task of lm-eval in place of rows
+  s       score by loss, by answers that must be those of the rows, by a regular expression or your own function,
+          or on a task of lm-eval in place of rows
   F4      load a model that came with Python code of its own, this time
   Esc     end it and go back; what is scored is kept, and the same evaluation goes on from there
 
-On the command line, tui-train evaluate also takes a regular expression, your own function, or another run."""
+On the command line, tui-train evaluate also compares with another run, or a run's checkpoints."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "Back", key_display="Esc"),
         Binding("d", "choose_data", "Other data"),
@@ -78,7 +91,9 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
     def __init__(self, run: RunFolder) -> None:
         super().__init__()
         self.run = run
-        self._options = EvaluationOptions(by=default_scoring(run))
+        self._options = EvaluationOptions(by="")  # as the run's own profile says, which is read while it starts
+        self._own_scoring = "loss"
+        self._host = ""  # on which the files to score are named
         self._needs_own_code = False
 
     def compose(self) -> ComposeResult:
@@ -96,14 +111,10 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
         self._begin()
 
     def _begin(self) -> None:
-        rows = display_path(self._options.data[0]) if self._options.data else "rows that the run did not train on"
-        self._title = (
-            f"on {visible(', '.join(self._options.tasks))}"
-            if self._options.tasks
-            else f"by {_scoring_title(self._options.by)}, on {rows}"
-        )
+        self._title = _title(self._options)
         self._needs_own_code = False
-        self.query_one(Hint).show_text(Content("Scoring, on the machine that trained it. Esc ends it and goes back."))
+        what = "lm-eval reads its tasks and downloads their data" if self._options.tasks else "Scoring"
+        self.query_one(Hint).show_text(Content(f"{what}, on the machine that trained it. Esc ends it and goes back."))
         self._show_progress("starting", 0, 0)
         self.refresh_bindings()
         self._evaluate(self._options)
@@ -117,6 +128,9 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
                 self.app.call_from_thread(self._show_progress, f"loading {what}" if what else "", done, count)
 
         try:
+            if not options.by:
+                options = replace(options, by=default_scoring(self.run))
+                self.app.call_from_thread(self._take_own_scoring, options, host_of_result(self.run))
             evaluation = evaluate_run(self.run, options, show_progress, lambda: worker.is_cancelled)
         except AnswerCancelled:
             return
@@ -126,6 +140,12 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
             return
         if not worker.is_cancelled:
             self.app.call_from_thread(self._show_evaluation, evaluation)
+
+    def _take_own_scoring(self, options: EvaluationOptions, host: str) -> None:
+        self._own_scoring, self._host = options.by, host
+        if not self._options.by:
+            self._options, self._title = options, _title(options)
+            self._show_progress("starting", 0, 0)
 
     def _show_progress(self, what: str, done: int, count: int) -> None:
         title = self._title
@@ -156,6 +176,7 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
             remedy = "If you trust that code, F4 runs it, this time only."
         elif isinstance(error, NoHeldOutRows):
             remedy = words_on_screen("Press d and name a file with other rows. " + _KEEP_ROWS_TEXT)
+        remedy = with_words_for_options(remedy, _KEY_BY_OPTION)
         title, words = self._title, f" {visible(as_sentence(error.message))}. {visible(remedy)}"
 
         def lines(width: int) -> list[Content]:
@@ -185,27 +206,32 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
         question = "File with rows to score (empty: the rows that the run did not train on):"
         known = self._options.data[0] if self._options.data else ""
         names: Callable[[str], list[str]] = names_in_local_folder
-        if host := host_of_result(self.run):
-            question, names = f"{question} (on {visible(host)})", RemoteFolderNames(host_address(host))
+        if self._host:
+            question, names = f"{question} (on {visible(self._host)})", RemoteFolderNames(host_address(self._host))
         self.app.push_screen(TextDialog(question, known, list_folder_names=names), answered)
 
     def action_choose_scoring(self) -> None:
         """Ask how rows are scored, then score them."""
 
         def answered(scoring: str | None) -> None:
-            if scoring == _TASK:
-                question = "Which task of lm-eval? Its name, or a YAML file."
-                self.app.push_screen(TextDialog(question, list_folder_names=names_in_local_folder), named)
+            if scoring in _QUESTION_BY_SCORING:
+                names = None if scoring == _PATTERN else names_in_local_folder
+                question = TextDialog(_QUESTION_BY_SCORING[scoring], list_folder_names=names)
+                self.app.push_screen(question, lambda text: named(scoring, text or ""))
             elif scoring:
-                self._options = replace(self._options, by=scoring, tasks=())
-                self._begin()
+                begin(by=scoring, tasks=())
 
-        def named(task: str | None) -> None:
-            if task and task.strip():
-                self._options = replace(self._options, by="loss", data=(), tasks=(task.strip(),))
-                self._begin()
+        def named(scoring: str, text: str) -> None:
+            if (text := text.strip()) and scoring == _TASK:
+                begin(by="loss", data=(), tasks=(text,))
+            elif text:
+                begin(by=f"{scoring}:{text}", tasks=())
 
-        own, words = default_scoring(self.run), _WORDS_BY_SCORING
+        def begin(**chosen: object) -> None:
+            self._options = replace(self._options, **chosen)
+            self._begin()
+
+        own, words = self._own_scoring, _WORDS_BY_SCORING
         if own not in words:
             words = {own: f"Reward: {_scoring_title(own)}, from which it learned"} | words
         self.app.push_screen(ChoiceDialog("How to score?", words.items()), answered)
@@ -221,16 +247,26 @@ On the command line, tui-train evaluate also takes a regular expression, your ow
             self.query_one(Hint).show_text(styled(FAILED_MARK, " The evaluation has ended; Esc goes back."))
 
 
+def _title(options: EvaluationOptions) -> str:
+    if options.tasks:
+        return f"on {visible(', '.join(options.tasks))}"
+    rows = display_path(options.data[0]) if options.data else "rows that the run did not train on"
+    return f"by {_scoring_title(options.by)}, on {rows}" if options.by else f"on {rows}"
+
+
 def _scoring_title(by: str) -> str:
+    if by.startswith(f"{_PATTERN}:"):
+        return visible(by.removeprefix(f"{_PATTERN}:"))
     return _TITLE_BY_SCORING.get(by) or visible(by.rpartition("/")[2])
 
 
 def evaluation_lines(evaluation: Evaluation, title: str, width: int) -> list[Content]:
     """Return the means of both sides, the verdict and the first rows that were answered differently."""
     label, result, other = mean_score_texts(evaluation)
+    label = label if evaluation.tasks else label.capitalize()  # a task is named as it is
     lines = [heading("Evaluate", title, width)]
     better = "lower" if evaluation.by == "loss" and not evaluation.is_of_pairs else "higher"
-    lines.append(styled((f"{label[:1].upper()}{label[1:]}, {better} is better", MUTED)))
+    lines.append(styled((f"{label}, {better} is better", MUTED)))
     for name, text in (("Result", result), ("Base", other)):
         lines += labelled_lines(f"  {name}", styled((text, "b")), width, _LABEL_WIDTH)
     lines += [Content(), heading("Verdict", evaluation.verdict, width), *Content(verdict_text(evaluation)).wrap(width)]

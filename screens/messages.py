@@ -116,6 +116,13 @@ class OpenEvaluation(Message):
 
 
 @dataclass(eq=False, repr=False)
+class OpenPublication(Message):
+    """Request to send what a run made to the Hub."""
+
+    run: "RunFolder"
+
+
+@dataclass(eq=False, repr=False)
 class CompareRuns(Message):
     """Runs are to be shown side by side, in this order."""
 

@@ -1,6 +1,7 @@
 """Texts of checks, diagnoses and errors as a screen says them: fields by their labels, commands as they are typed."""
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,13 @@ def words_on_screen(text: str, profile: "Profile | None" = None) -> str:
     """
     named = _key_pattern().sub(lambda match: _place_text(match, profile), text) if "." in text else text
     return with_own_command(named)
+
+
+def with_words_for_options(text: str, words_by_option: Mapping[str, str]) -> str:
+    """Return the text of a command as a screen says it, with its own words or keys for options of that command."""
+    for option, words in words_by_option.items():
+        text = text.replace(option, words)
+    return text
 
 
 def finding_on_screen(finding: "Finding", profile: "Profile") -> "Finding":

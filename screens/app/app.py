@@ -38,6 +38,7 @@ from ..messages import (
     OpenChat,
     OpenDataPreview,
     OpenEvaluation,
+    OpenPublication,
     OpenResult,
     OpenRun,
     OpenStep,
@@ -346,6 +347,13 @@ class Wizard(DiscoveryApp):
 
         if not isinstance(self.screen, EvaluateScreen):
             self._push_with_shared_values(EvaluateScreen(event.run))
+
+    @on(OpenPublication)
+    def _open_publication(self, event: OpenPublication) -> None:
+        from ..publish import PublishScreen
+
+        if not isinstance(self.screen, PublishScreen):
+            self._push_with_shared_values(PublishScreen(event.run))
 
     @on(OpenDataPreview)
     def _open_data_preview(self) -> None:

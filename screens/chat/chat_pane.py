@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from textual.content import Content
 
-from tui_train.actions.chat import BLANK_ANSWER_TEXT
-
 from ..widgets.lines import Lines
 from ..widgets.text_layout import KEY_STYLE, MUTED, heading, styled
 
@@ -47,10 +45,13 @@ class ChatPane(Lines):
             self._blocks[-1] = _ChatBlock("answered", self._blocks[-1].text + text)
             self._lay_out_last_block()
 
-    def add_note(self, words: str) -> None:
-        """Add a note about an answer that has ended: the pane is filled now, also with its prompt where that fits."""
+    def add_note(self, words: str, blank_text: str = "") -> None:
+        """Add a note about an answer that has ended, and `blank_text` where that shows nothing.
+
+        The pane is filled now, also with its prompt where that fits.
+        """
         if self._blocks and self._blocks[-1].kind == "answered" and not self._blocks[-1].text.strip():
-            self._blocks[-1] = _ChatBlock("answered", BLANK_ANSWER_TEXT)
+            self._blocks[-1] = _ChatBlock("answered", blank_text)
             self._lay_out_last_block()
         self._add_block(_ChatBlock("note", words))
         if self._following:

@@ -190,7 +190,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         if isinstance(what, AnswerPiece):
             self.query_one(f"#{what.side}", ChatPane).append_to_answer(what.text)
         elif isinstance(what, AnswerEnd):
-            self.query_one(f"#{what.side}", ChatPane).add_note(what.summary)
+            self.query_one(f"#{what.side}", ChatPane).add_note(what.summary, what.blank_text)
             if self._chat and what.side == self._chat.sides[-1]:
                 self._accept_prompts()
         elif isinstance(what, ModelsLoaded):
@@ -205,7 +205,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         found = self._chat.result if self._chat else None
         self.query_one("#result", ChatPane).set_subtitle(visible(found.weights_text) if found else "")
         if ready.compares and found:
-            self.query_one("#base", ChatPane).set_subtitle(visible(found.base))
+            self.query_one("#base", ChatPane).set_subtitle(display_path(found.base))
         how = "" if ready.template else "; no chat template: the prompt is continued as plain text"
         if ready.sees:
             self._placeholder = f"Ask something, or {PICTURE_COMMAND}FILE"

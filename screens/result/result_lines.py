@@ -6,6 +6,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from textual.content import Content
 
+from tui_train.actions.export_model import ExportedModel
 from tui_train.actions.merge import MergeResult
 from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.text import display_path, duration_text, loss_text, size_text, visible
@@ -172,12 +173,19 @@ def merge_result_lines(merged: MergeResult) -> list[Content]:
     return [*lines, Content(visible(shell_command("vllm", "serve", merged.folder)))]
 
 
-def merge_panel_lines(lines_of_merge: Sequence[Content], width: int) -> list[Content]:
-    """Return how far a merge is, under its title; nothing before the first."""
-    if not lines_of_merge:
+def export_result_lines(made: ExportedModel) -> list[Content]:
+    """Return what came of an export."""
+    lines = [styled(DONE_MARK, " wrote ", (display_path(made.path), "b")), Content(visible(made.command))]
+    about = (f"{size_text(made.size)}, {made.content}", made.note)
+    return [*lines, *(styled((visible(text), MUTED)) for text in about if text)]
+
+
+def work_panel_lines(title: str, lines_of_work: Sequence[Content], width: int) -> list[Content]:
+    """Return how far a merge or an export is, under its title; nothing before the first."""
+    if not lines_of_work:
         return []
-    wrapped = [part for line in lines_of_merge for part in line.wrap(max(1, width))]
-    return [Content(), heading("Merge", "", width), *wrapped]
+    wrapped = [part for line in lines_of_work for part in line.wrap(max(1, width))]
+    return [heading(title, "", width), *wrapped, Content()]
 
 
 def _labelled_lines(label: str, words: str | Content, width: int) -> list[Content]:

@@ -1,8 +1,9 @@
 """Result: what a run made, where it lies, how good it is; it is tried, merged and served from here."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from msgspec.structs import replace
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -10,6 +11,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.worker import get_current_worker
 
+from tui_train.actions.export_model import ExportModelOptions, Server, export_model
 from tui_train.actions.host_result import host_of_result
 from tui_train.actions.merge import MergeOptions, merge_adapter
 from tui_train.actions.result_child import AnswerCancelled, ModelCodeNotTrusted
@@ -23,25 +25,55 @@ from tui_train.runs.results.result import RunResult
 from tui_train.runs.run_folders import RunFolder
 
 from ..base import WizardScreen
-from ..messages import OpenChat, OpenEvaluation
+from ..messages import OpenChat, OpenEvaluation, OpenPublication
 from ..run.run_plot import PlotOptions, draw_or_hide_plot
-from ..widgets.dialogs import TextDialog
+from ..screen_words import with_words_for_options, words_on_screen
+from ..widgets.dialogs import ChoiceDialog, TextDialog
 from ..widgets.file_viewer import ScrollingPage
 from ..widgets.hint import Hint
 from ..widgets.key_bar import KeyBar
 from ..widgets.lines import Lines
+from ..widgets.path_suggester import ListFolderNames
 from ..widgets.plot import Plot
 from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import FAILED_MARK, LIVE_MARK, MUTED, styled
-from .result_lines import detail_lines, merge_panel_lines, merge_result_lines, next_command_lines, result_lines
+from .result_lines import (
+    detail_lines,
+    export_result_lines,
+    merge_result_lines,
+    next_command_lines,
+    result_lines,
+    work_panel_lines,
+)
 
 if TYPE_CHECKING:
     from tui_train.views.result_details import ResultDetails
 
 _HINT_BY_WEIGHTS_KIND = {
-    "adapter": "An adapter needs its base model. Merged, it is a model like any other.",
-    "model": "A model in Hugging Face's format: what reads that format can load it.",
+    "adapter": "m merges it with its base model, x exports it, p publishes it.",
+    "model": "x exports it for Ollama, llama.cpp or vLLM, p publishes it.",
 }
+
+
+_SERVERS: tuple[tuple[Server, str], ...] = (
+    ("ollama", "Ollama: a GGUF file, and a Modelfile with the chat template"),
+    ("gguf", "llama.cpp: a GGUF file"),
+    ("vllm", "vLLM: a folder with the whole model"),
+)
+_BITS_BY_WEIGHTS_TYPE = {
+    "f16": 16, "bf16": 16, "f32": 32, "q8_0": 8.5, "q6_k": 6.6, "q5_k_m": 5.7, "q4_k_m": 4.9, "q3_k_m": 4,
+}  # fmt: skip
+_WEIGHTS_TYPES = tuple(
+    (name, f"{name:<7} {bits:>4} bits a weight: {bits / 8:.1f} GB for 1 B parameters")
+    for name, bits in _BITS_BY_WEIGHTS_TYPE.items()
+)
+
+
+# Options of the command that remedies name, in words for what is chosen here.
+_WORDS_BY_OPTION = {
+    "; or name its folder: --llama-cpp FOLDER": "", "--type q8_0": "choose q8_0",
+    "--for gguf": "for llama.cpp", "--for vllm": "for vLLM",
+}  # fmt: skip
 
 
 def _hint_text(result: RunResult) -> str:
@@ -50,6 +82,21 @@ def _hint_text(result: RunResult) -> str:
     if result.saved or result.written:
         return "To try, merge or serve a model, have the script save it with save_pretrained."
     return ""
+
+
+class StepReport(NamedTuple):
+    """Where what makes a folder tells its steps, and how it knows that nobody waits for it."""
+
+    say: Callable[[str, str], None]
+    is_cancelled: Callable[[], bool]
+
+
+class _FolderJob(NamedTuple):
+    """What makes a new folder of a result: its title, the word for that it is done, and how it is made."""
+
+    title: str
+    done: str
+    make: Callable[..., list[Content]]
 
 
 class ResultScreen(WizardScreen):
@@ -66,17 +113,21 @@ or the newest checkpoint; and from 118 columns on its loss, the files, and what 
   c       copy the path to the terminal's clipboard
   v       copy the command that serves it
   m       merge an adapter into its base model, as a new folder; the merged model is loaded and compared
-  F4      merge with the model's own Python code, for this merge only, where it needs that
+  x       write it for Ollama, llama.cpp or vLLM, as a new folder
+  p       send it to the Hugging Face Hub, after a look at what would be sent
+  F4      merge or export with the model's own Python code, this time only, where it needs that
 
-On the command line: tui-train result, try, evaluate, merge and export-model."""
+On the command line: tui-train result, try, evaluate, merge, export-model and publish."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "try", "Try it", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
         Binding("e", "evaluate", "Is it better?"),
+        Binding("m", "merge", "Merge"),
+        Binding("x", "export", "Export"),
+        Binding("p", "publish", "Publish"),
         Binding("c", "copy_path", "Copy path"),
         Binding("v", "copy_serve_command", "Copy command"),
-        Binding("m", "merge", "Merge"),
-        Binding("f4", "merge_with_own_code", "Run its code"),
+        Binding("f4", "run_own_code", "Run its code"),
         Binding("b", "try_beside_base", "Try beside its base"),
     ]
 
@@ -84,10 +135,11 @@ On the command line: tui-train result, try, evaluate, merge and export-model."""
         super().__init__()
         self.run = run
         self.result = result
-        self._merge_lines: tuple[Content, ...] = ()
-        self._is_merging = False
+        self._work_title = ""
+        self._work_lines: tuple[Content, ...] = ()
+        self._is_working = False
         self._previous_run_name = ""
-        self._folder_to_trust = ""  # the folder of a merge that needs code of the model
+        self._repeat_with_own_code: Callable[[], object] | None = None  # what needs code of the model
 
     def compose(self) -> ComposeResult:
         """One page, a hint, keys."""
@@ -128,31 +180,34 @@ On the command line: tui-train result, try, evaluate, merge and export-model."""
         self.query_one("#more", Lines).show(lambda width: [Content(), *detail_lines(result, details, width)])
 
     def _draw(self) -> None:
-        run, result, merging, before = self.run, self.result, self._merge_lines, self._previous_run_name
+        run, result, before = self.run, self.result, self._previous_run_name
+        title, working = self._work_title, self._work_lines
         self.query_one("#result", Lines).show(
             lambda width: [
+                *work_panel_lines(title, working, width),
                 *result_lines(result, width),
-                *merge_panel_lines(merging, width),
                 *next_command_lines(run, result, before, width),
             ]
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Allow neither try nor merge of what cannot be loaded; only an adapter can be merged, once at a time."""
-        weights = self.result.weights
-        whole = weights is not None and not weights.problem
-        if action in {"try", "evaluate"}:
-            return whole and weights is not None and not weights.scores
-        if action == "try_beside_base":
-            full = weights is not None and weights.kind == "model" and not weights.scores
-            return whole and full and bool(self.result.base)
-        if action == "merge":
-            return whole and weights is not None and weights.kind == "adapter" and not self._is_merging
-        if action == "merge_with_own_code":
-            return bool(self._folder_to_trust) and not self._is_merging
-        if action == "copy_path":
-            return bool(self.result.main_path)
-        return action != "copy_serve_command" or any(served.command for served in serve_commands(self.result))
+        """Allow nothing with what cannot be loaded; only an adapter can be merged, and one folder is made at a time."""
+        weights = self.result.weights if self.result.weights and not self.result.weights.problem else None
+        kind, is_idle = weights.kind if weights else "", not self._is_working
+        talks = weights is not None and not weights.scores
+        allowed = {
+            "try": talks,
+            "evaluate": talks,
+            "export": talks and is_idle,
+            "try_beside_base": talks and kind == "model" and bool(self.result.base),
+            "merge": kind == "adapter" and is_idle,
+            "publish": weights is not None,
+            "run_own_code": self._repeat_with_own_code is not None and is_idle,
+            "copy_path": bool(self.result.main_path),
+        }
+        if action == "copy_serve_command":
+            return any(served.command for served in serve_commands(self.result))
+        return allowed.get(action, True)
 
     def action_try(self) -> None:
         """Open a chat with the result."""
@@ -182,57 +237,91 @@ On the command line: tui-train result, try, evaluate, merge and export-model."""
     def action_merge(self) -> None:
         """Ask for a folder, then merge."""
 
-        def answered(folder: str | None) -> None:
-            if folder and folder.strip():
-                self._merge_adapter(folder.strip())
+        def make(folder: str, *, trusted: bool, report: StepReport) -> list[Content]:
+            options = MergeOptions(trusts_model_code=trusted)
+            return merge_result_lines(merge_adapter(self.run, folder, options, report.say, report.is_cancelled))
 
-        folder, title = str(self.run.path), "Merge into which new folder?"
-        names: Callable[[str], list[str]] = names_in_local_folder
+        folder, names = str(self.run.path), names_in_local_folder
+        title = "Merge into which new folder?"
         if host := host_of_result(self.run):
             folder, names = read_run_location(self.run.path).folder, RemoteFolderNames(host_address(host))
             title = f"Merge into which new folder on {visible(host)}?"
-        self.app.push_screen(TextDialog(title, f"{folder}/merged", list_folder_names=names), answered)
+        self._ask_for_folder(title, f"{folder}/merged", names, _FolderJob("Merge", "merged", make))
 
-    def action_merge_with_own_code(self) -> None:
-        """Merge with the code that came with the model."""
-        self._merge_adapter(self._folder_to_trust, trusted=True)
+    def action_export(self) -> None:
+        """Ask for what, of which type and where, then export."""
 
-    @work(thread=True, exclusive=True, group="merge")
-    def _merge_adapter(self, folder: str, *, trusted: bool = False) -> None:
-        self._folder_to_trust = ""
+        def chosen(name: str | None) -> None:
+            server = next((each for each, _ in _SERVERS if each == name), None)
+
+            def typed(weights_type: str | None) -> None:
+                if server and weights_type:
+                    ask_for_folder(ExportModelOptions(server=server, weights_type=weights_type))
+
+            if server == "vllm":
+                ask_for_folder(ExportModelOptions(server=server))
+            elif server:
+                question = ChoiceDialog("Which type of weights? A smaller one answers a little worse.", _WEIGHTS_TYPES)
+                self.app.push_screen(question, typed)
+
+        def ask_for_folder(options: ExportModelOptions) -> None:
+            def make(folder: str, *, trusted: bool, report: StepReport) -> list[Content]:
+                chosen = replace(options, trusts_model_code=trusted)
+                return export_result_lines(export_model(self.run, folder, chosen, report.say, report.is_cancelled))
+
+            folder = f"{self.run.path}/{options.server}"
+            job = _FolderJob("Export", "exported", make)
+            self._ask_for_folder("Write into which new folder?", folder, names_in_local_folder, job)
+
+        self.app.push_screen(ChoiceDialog("For which server?", _SERVERS), chosen)
+
+    def action_publish(self) -> None:
+        """Show what would be sent to the Hub."""
+        self.post_message(OpenPublication(self.run))
+
+    def action_run_own_code(self) -> None:
+        """Repeat it with the code that came with the model."""
+        if self._repeat_with_own_code:
+            self._repeat_with_own_code()
+
+    def _ask_for_folder(self, question: str, folder: str, names: ListFolderNames, job: _FolderJob) -> None:
+        def answered(chosen: str | None) -> None:
+            if chosen and chosen.strip():
+                self._make_folder(job, chosen.strip())
+
+        self.app.push_screen(TextDialog(question, folder, list_folder_names=names), answered)
+
+    @work(thread=True, exclusive=True, group="folder")
+    def _make_folder(self, job: _FolderJob, folder: str, *, trusted: bool = False) -> None:
+        self._work_title, self._repeat_with_own_code = job.title, None
         worker = get_current_worker()
 
         def say(what: str, of: str) -> None:
             if not worker.is_cancelled:
-                self.app.call_from_thread(
-                    self._show_merge_progress, styled(LIVE_MARK, f" {what} ", (display_path(of), MUTED)), busy=True
-                )
+                words = styled(LIVE_MARK, f" {what} ", (display_path(of), MUTED))
+                self.app.call_from_thread(self._show_work, words, busy=True)
 
         say("starting", folder)
         try:
-            merged = merge_adapter(
-                self.run, folder, MergeOptions(trusts_model_code=trusted), say, lambda: worker.is_cancelled
-            )
+            lines = job.make(folder, trusted=trusted, report=StepReport(say, lambda: worker.is_cancelled))
         except AnswerCancelled:
             return
-        except ModelCodeNotTrusted as error:
-            self._folder_to_trust = folder
-            words = f" not merged: {error.message}. If you trust that file, F4 runs it, for this merge only."
-            self.app.call_from_thread(self._show_merge_progress, styled(FAILED_MARK, words), busy=False)
         except TuiTrainError as error:
-            self.wizard.show_error(error)
-            self.app.call_from_thread(
-                self._show_merge_progress, styled(FAILED_MARK, f" not merged: {error.message}"), busy=False
-            )
-        else:
-            self.app.call_from_thread(self._show_merge_progress, *merge_result_lines(merged), busy=False)
+            remedy = with_words_for_options(words_on_screen(error.remedy), _WORDS_BY_OPTION)
+            if isinstance(error, ModelCodeNotTrusted):
+                self._repeat_with_own_code = lambda: self._make_folder(job, folder, trusted=True)
+                remedy = "If you trust that file, F4 runs it, this time only."
+            lines = [styled(FAILED_MARK, f" not {job.done}: {error.message}. {visible(remedy)}")]
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._show_work, *lines, busy=False)
 
-    def _show_merge_progress(self, *lines: Content, busy: bool) -> None:
-        self._merge_lines, self._is_merging = lines, busy
+    def _show_work(self, *lines: Content, busy: bool) -> None:
+        self._work_lines, self._is_working = lines, busy
+        self.query_one(ScrollingPage).scroll_home(animate=False)
         self._draw()
         self.refresh_bindings()
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
-        """Allow another merge after one failed."""
-        if worker_group == "merge":
-            self._show_merge_progress(busy=False)
+        """Allow another folder after one failed."""
+        if worker_group == "folder":
+            self._show_work(busy=False)

@@ -68,9 +68,9 @@ def test_the_verdict_needs_an_interval_on_one_side_of_a_half(pairs, verdict, tex
 
 
 def test_an_answer_that_no_row_expects_is_not_shown():
-    sides = (SideScore("result", 0, 1, answer="a", prompt="p"), SideScore("other", 0, 0, answer="b"))
+    sides = (SideScore("result", 0, 1, answer="a", prompt="p"), SideScore("other", 0, 0, answer=" "))
     (sample,) = sample_texts(structs.replace(evaluation_of([], by="function"), rows=(RowScores(*sides),)), 3)
-    assert sample == (("prompt", "p"), ("result", "a"), ("base", "b"))
+    assert sample == (("prompt", "p"), ("result", "a"), ("base", "(only blanks or special tokens)"))
 
 
 def test_the_means_are_the_loss_per_token_and_the_grade_per_row():

@@ -2,15 +2,21 @@
 
 import json
 import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from training_results import LOG_LINES, ended_run
+from upload_hub import UploadHub
 
 from tui_train.actions.evaluate import EvaluationOptions, evaluate_run
 from tui_train.actions.result_child import AnswerCancelled
 from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.views.evaluation import mean_score_texts, verdict_text
 
+PROGRAMS = Path(__file__).parents[2] / "tui_train/programs/result"
 PYTHON = os.environ.get("TUI_TRAIN_TEST_LM_EVAL", "")
 with_lm_eval = pytest.mark.skipif(
     not PYTHON, reason="NOT TESTED: tasks of lm-eval, for which TUI_TRAIN_TEST_LM_EVAL names a Python that has it"
@@ -60,6 +66,22 @@ def write_task(folder, answers):
     for name, rest in (("choice", CHOICE), ("writing", WRITING)):
         (folder / f"{name}.yaml").write_text(TASK.format(name=f"own_{name}", folder=folder) + rest)
     return str(folder / "choice.yaml")
+
+
+@pytest.fixture
+def task_programs():
+    """Returns what an expression of the child's own gives, and whether it then stays off the Hub."""
+    program = (
+        "import json, os, task_child; task_child._HUB_ANSWER_SECONDS = 0.2; "
+        "print(json.dumps([eval('task_child.' + os.environ['ASKED']), os.environ.get('HF_HUB_OFFLINE', '')]))"
+    )
+
+    def ask(expression, **variables):
+        environment = {**os.environ, "PYTHONPATH": str(PROGRAMS), "ASKED": expression, "HF_HUB_OFFLINE": ""} | variables
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+        return json.loads(done.stdout)
+
+    return ask
 
 
 @pytest.fixture
@@ -145,3 +167,17 @@ def test_a_python_without_lm_eval_is_told_how_it_gets_it(full_run, tmp_path):
         evaluate_run(full_run, EvaluationOptions(tasks=(str(tmp_path / "none.yaml"),)))
     with pytest.raises(BadInput, match="documents of their own"):
         evaluate_run(full_run, EvaluationOptions(tasks=("gsm8k",), data=("rows.jsonl",)))
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(task_programs):
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        reason, offline = task_programs("_go_offline_without_hub()", HF_ENDPOINT=address)
+        assert (reason, offline) == (f"{address} does not answer: timed out", "1")
+    with UploadHub() as hub:
+        assert task_programs("_go_offline_without_hub()", HF_ENDPOINT=hub.url) == ["", ""]
+
+
+def test_of_choices_the_likeliest_is_the_answer(task_programs):
+    assert task_programs("_answer_text([(-9.5, False), (-2.5, True)])")[0] == "1"
+    assert task_programs("_answer_text(['it is', 'so'])")[0] == "it is; so"

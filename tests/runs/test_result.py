@@ -120,7 +120,7 @@ def test_of_a_fine_tuning_the_step_of_its_best_weights_is_named(tmp_path):
     os.utime(saved / "adapter_model.safetensors", (time.time() - 60,) * 2)
     assert read_result(run).weights_origin_text == "final weights", "a script may take its last ones"
     run.profile.write_text('[trainer]\nkind = "finetune"\n')
-    assert read_result(run).weights_origin_text == "weights of step 10, the best saved"
+    assert read_result(run).weights_origin_text == "weights of step 10, the best by eval loss"
 
 
 def test_the_newest_checkpoint_where_nothing_is_final(tmp_path):

@@ -38,6 +38,7 @@ from tui_train.screens.chat.screen import ChatScreen
 from tui_train.screens.compare import CompareScreen
 from tui_train.screens.discovery import machine_queries
 from tui_train.screens.evaluate import EvaluateScreen
+from tui_train.screens.publish import PublishScreen
 from tui_train.screens.hardware.screen import HardwareScreen
 from tui_train.screens.home.screen import HomeScreen
 from tui_train.screens.messages import OpenDataPreview, OpenRun, OpenStep
@@ -136,7 +137,7 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
         app.screen.post_message(OpenRun(finished_run(tmp_path)))
     elif owner == "DataPreviewScreen":
         app.post_message(OpenDataPreview())
-    elif owner in {"ResultScreen", "ChatScreen", "EvaluateScreen"}:
+    elif owner in {"ResultScreen", "ChatScreen", "EvaluateScreen", "PublishScreen"}:
         run = finished_run(tmp_path)
         (run.path / "output/model").mkdir(parents=True)
         (run.path / "output/model/config.json").write_text("{}")
@@ -145,6 +146,7 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
             "ResultScreen": lambda: ResultScreen(run, made),
             "ChatScreen": lambda: ChatScreen(run, compare=False),
             "EvaluateScreen": lambda: EvaluateScreen(run),
+            "PublishScreen": lambda: PublishScreen(run),
         }
         app.push_screen(opened[owner]())
     elif owner == "CompareScreen":

@@ -27,7 +27,7 @@ from training_results import (
 )
 from tui_train.screens.chat.chat_pane import ChatPane
 
-from tui_train.actions.chat import Chat, ModelsLoaded
+from tui_train.actions.chat import AnswerEnd, Chat, ModelsLoaded
 from tui_train.runs.run_folders import RunFolder
 from tui_train.wizard import make_wizard
 
@@ -265,6 +265,45 @@ async def test_what_is_written_redraws_its_own_line(monkeypatch):
         assert "[bold]" not in screen_text(pilot)
 
 
+async def test_an_answer_that_shows_nothing_says_why():
+    app = Column()
+    async with app.run_test(size=(60, 12)) as pilot:
+        talk = app.query_one(ChatPane)
+        for tokens, reason in ((1, "end"), (9, "length"), (0, "stopped")):
+            talk.begin_turn("Why?")
+            end = AnswerEnd("result", tokens, 1.0, reason)
+            talk.add_note(end.summary, end.blank_text)
+        await wait_for_workers(pilot)
+        shown = screen_text(pilot)
+        assert "(no answer: the model ended its turn at once)" in shown
+        assert "(only blanks or special tokens)" in shown
+        assert "(stopped before its first word)" in shown
+
+
+async def test_how_a_run_is_scored_is_read_beside_the_screen(machine, tmp_path, monkeypatch):
+    run = ended_run(tmp_path / "run", LOG_LINES)
+    write_adapter(run.path / "output", ADAPTER_CONFIG | {"base_model_name_or_path": "no/base"})
+    read = threading.Event()
+
+    def slow(_: RunFolder) -> str:
+        assert threading.current_thread() is not threading.main_thread()
+        read.wait(60)
+        return "function:/mine/score.py:score"
+
+    monkeypatch.setattr("tui_train.screens.evaluate.default_scoring", slow)
+    async with on_result(run, "LoRA adapter of no/base") as pilot:
+        await pilot.press("e")
+        await until_true(pilot, lambda: "Evaluate  on rows that the run did not train on" in screen_text(pilot))
+        read.set()
+        await wait_for_text(pilot, "by score.py:score, on rows", "Ways to score")
+        await pilot.press("s")
+        await wait_for_text(pilot, "Reward: score.py:score, from which it learned")
+        await pilot.press("down", "down", "down", "enter")
+        await wait_for_text(pilot, "Which regular expression?")
+        await pilot.press(*"####(", "enter")
+        await wait_for_text(pilot, "by ####(, on rows", "is no regular expression", "Give another: s")
+
+
 async def test_without_held_out_rows_the_key_for_a_file_is_named(machine, tmp_path):
     run = ended_run(tmp_path / "run", LOG_LINES)
     write_adapter(run.path / "output", ADAPTER_CONFIG | {"base_model_name_or_path": "no/base"})
@@ -292,10 +331,43 @@ async def test_a_result_is_scored_beside_its_base_by_keys(machine, full_run, tmp
         await wait_for_text(pilot, "How to score?")
         await pilot.press("down", "enter")
         await wait_for_text(pilot, "by exact answers", "Right answers", "Answers  that differ")
-        await pilot.press("s", "down", "down", "enter")
+        (tmp_path / "score.py").write_text("def score(prompt, answer, expected):\n    return 1.0\n")
+        await pilot.press("s", "down", "down", "down", "enter")
+        await wait_for_text(pilot, "Which function?")
+        await pilot.press(*f"{tmp_path}/score.py:score", "enter")
+        await wait_for_text(pilot, "by score.py:score, on", "Mean grade", "equal on 3 rows")
+        await pilot.press("s", *["down"] * 4, "enter")
         await wait_for_text(pilot, "Which task of lm-eval?")
         await pilot.press(*"gsm8k", "enter")
         await wait_for_text(pilot, "on gsm8k", "tasks need lm-eval", "Install it there")
         assert all(cell_len(line) <= size[0] for line in screen_text(pilot).splitlines())
         await pilot.press("escape")
         await wait_for_text(pilot, "Run › Result")
+
+
+async def test_an_export_without_llama_cpp_names_the_command_that_gets_it(machine, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    run = ended_run(tmp_path / "run", LOG_LINES)
+    write_adapter(run.path / "output")
+    async with on_result(run, "p publishes it") as pilot:
+        await pilot.press("x")
+        await wait_for_text(pilot, "For which server?", "Ollama: a GGUF file, and a Modelfile", "vLLM: a folder")
+        await pilot.press("enter")
+        await wait_for_text(pilot, "Which type of weights?", "q8_0     8.5 bits a weight: 1.1 GB for 1 B parameters")
+        await pilot.press("down", "down", "down", "enter")
+        await wait_for_text(pilot, "Write into which new folder?", "run/ollama")
+        await pilot.press("enter")
+        await wait_for_text(pilot, "✗ not exported", "is not on PATH and not in", "Get it: git clone --depth 1")
+        assert "--llama-cpp" not in screen_text(pilot)
+
+
+@pytest.mark.whole
+async def test_a_model_is_exported_by_keys(machine, full_run, tmp_path):
+    async with on_result(full_run, "p publishes it") as pilot:
+        await pilot.press("x", "down", "down", "enter")
+        await wait_for_text(pilot, "Write into which new folder?")
+        await pilot.press("ctrl+u", *f"{tmp_path}/for-vllm", "enter")
+        await wait_for_text(pilot, "Export ──", "✓ wrote", "vllm serve", "weights, tokenizer, chat template")
+        assert (tmp_path / "for-vllm/config.json").is_file()
+        await pilot.press("m")
+        assert "Merge into" not in screen_text(pilot)

@@ -62,6 +62,13 @@ class AnswerEnd(Struct, frozen=True):
     forgotten_turns: int = 0
 
     @property
+    def blank_text(self) -> str:
+        """Words shown in place of an answer without a visible character: why there is none."""
+        if self.tokens <= 1 and self.end_reason == "end":
+            return "(no answer: the model ended its turn at once)"
+        return BLANK_ANSWER_TEXT if self.tokens else "(stopped before its first word)"
+
+    @property
     def summary(self) -> str:
         """Summary of an answer: `30 tokens, 14.8 tokens/s, stopped at the token limit`."""
         parts = [quantity(self.tokens, "token")]

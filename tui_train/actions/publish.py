@@ -95,13 +95,22 @@ class PublishAnswer(Struct, frozen=True, kw_only=True):
 class Publication:
     """A result that is about to be sent; `close` ends what was not sent."""
 
-    def __init__(self, run: RunFolder, repo: str, options: PublishOptions) -> None:
-        """Find out what would be sent, and what the Hub has; TuiTrainError where it cannot be published at all."""
+    def __init__(
+        self,
+        run: RunFolder,
+        repo: str,
+        options: PublishOptions,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Find out what would be sent, and what the Hub has; TuiTrainError where it cannot be published at all.
+
+        Once it is `cancelled`, this and `send` end with AnswerCancelled.
+        """
         _require_repo_name(repo)
         if read_remote_location(run.path) and not are_results_here(run):
             why = f"the result of {visible(run.name)} is on another machine"
             raise Unavailable(why, f"Copy it here first: tui-train fetch {visible(run.name)}")
-        self.run, self.repo, self.options = run, repo, options
+        self.run, self.repo, self.options, self._cancelled = run, repo, options, cancelled
         self.result: RunResult = read_result(run)
         self.weights: Weights = require_loadable_weights(self.result)
         self.base, self.revision = _base_on_hub(self.result, options.base)
@@ -157,7 +166,7 @@ class Publication:
         """
         self.refuse_unusable_hub()
         self._child.send_message({"contents": {**self._replaced, CARD_FILE: card}})
-        while (message := self._child.read_message(_MAX_UPLOAD_SILENCE_SECONDS))["event"] != "done":
+        while (message := self._child.read_message(_MAX_UPLOAD_SILENCE_SECONDS, self._cancelled))["event"] != "done":
             on_sent(visible(str(message.get("file"))))
         return visible(str(message.get("url"))), visible(str(message.get("commit")))
 
@@ -182,7 +191,7 @@ class Publication:
         }
 
     def _read_answer(self) -> PublishAnswer:
-        message = self._child.read_message(_MAX_LOOK_SILENCE_SECONDS)
+        message = self._child.read_message(_MAX_LOOK_SILENCE_SECONDS, self._cancelled)
         try:
             return msgspec.convert(message, type_prepared_for_msgspec(PublishAnswer))
         except msgspec.ValidationError as error:

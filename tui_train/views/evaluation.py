@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tui_train.actions.chat import BLANK_ANSWER_TEXT
 from tui_train.actions.evaluate import Evaluation
 from tui_train.base.text import grouped_digits, loss_text, percent, quantity, visible
 
@@ -46,7 +47,7 @@ def sample_texts(evaluation: Evaluation, count: int) -> Iterator[tuple[tuple[str
         texts = (
             ("prompt", row.result.prompt),
             *((("expected", row.result.expected),) if row.result.expected else ()),
-            ("result", row.result.answer),
-            (evaluation.other_name, row.other.answer),
+            ("result", row.result.answer.strip() or BLANK_ANSWER_TEXT),
+            (evaluation.other_name, row.other.answer.strip() or BLANK_ANSWER_TEXT),
         )
         yield tuple((name, " ".join(text.split())[:_MAX_SAMPLE_TEXT_CHARACTERS]) for name, text in texts)

@@ -1,21 +1,16 @@
 """`tui-train publish`: show what would be sent to the Hub, ask, and send it."""
 
 import sys
-from collections.abc import Iterator
 
 import click
 from msgspec import Struct
 
-from tui_train.actions.publish import CARD_FILE, Publication, PublishedFile, PublishOptions, hash_data_files
+from tui_train.actions.publish import Publication, PublishedFile, PublishOptions
 from tui_train.base.errors import BadInput, TuiTrainError
-from tui_train.base.text import display_path, names_text, quantity, size_text, visible
+from tui_train.base.text import visible
 from tui_train.cli.printing import print_json
-from tui_train.profile.types import Profile
 from tui_train.runs import run_folders
-from tui_train.views.model_card import WrittenModelCard, model_card_text
-from tui_train.views.model_card_facts import read_model_card_facts
-
-_MAX_NAMES = 8
+from tui_train.views.publication import make_card, publication_lines
 
 
 class PublishAnswer(Struct, frozen=True, kw_only=True):
@@ -45,12 +40,9 @@ def publish_and_report(  # noqa: PLR0913 - one for each option
         raise click.UsageError("--json needs --yes or --dry-run.")
     publication = Publication(run_folders.find_run_with_result(reference), repo, options)
     try:
-        profile = publication.run.read_profile() or Profile()
-        data = hash_data_files(publication.run, profile, lambda name: click.echo(f"hashing {name} …", err=True))
-        written = WrittenModelCard(publication.hub.head, publication.hub.text)
-        card = model_card_text(read_model_card_facts(publication, profile, data), written)
+        card = make_card(publication, lambda name: click.echo(f"hashing {name} …", err=True))
         if not as_json:
-            for line in _plan_lines(publication, card):
+            for line in (*map(visible, card.splitlines()), "", *publication_lines(publication, card)):
                 click.echo(line)
         try:
             publication.refuse_unusable_hub()
@@ -78,34 +70,6 @@ def _confirm_publication(publication: Publication) -> None:
             "nothing was sent: there is no terminal to ask on", "Look at the list and the card, then send it: --yes"
         )
     click.confirm(f"Publish it, {'private' if publication.is_private else 'publicly, for all to see'}?", abort=True)
-
-
-def _plan_lines(publication: Publication, card: str) -> Iterator[str]:
-    """Yield what would be sent where, then the card."""
-    hub = publication.hub
-    sizes = {**{file.name: file.size for file in publication.files}, CARD_FILE: len(card.encode())}
-    width = max(map(len, sizes))
-    yield from map(visible, card.splitlines())
-    yield ""
-    yield f"from  {display_path(publication.weights.path)}, {publication.result.weights_origin_text}"
-    if hub.problem:
-        yield f"to    {visible(publication.repo)} on {visible(hub.endpoint)}"
-    else:
-        state = "exists" if hub.exists else "new"
-        seen = "private" if publication.is_private else "public"
-        yield f"to    {visible(publication.repo)} on {visible(hub.endpoint)}: {state}, {seen}; as {visible(hub.user)}"
-    for name, size in sizes.items():
-        yield f"  {visible(name):<{width}}  {size_text(size)}"
-    yield f"{quantity(len(sizes), 'file')}, {size_text(sum(sizes.values()))}"
-    for label, names in (
-        ("replaced there", publication.replaced_repo_files),
-        ("stays there", publication.kept_repo_files),
-        ("not sent", publication.left_out),
-    ):
-        if names:
-            yield f"{label}: {names_text([*map(visible, names)], _MAX_NAMES)}"
-    if hub.exists and hub.private and publication.options.public:
-        yield "The repository is private and stays so: change that in its settings on the Hub."
 
 
 def _publish_answer(publication: Publication, card: str, url: str, commit: str) -> PublishAnswer:

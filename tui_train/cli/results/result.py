@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
-from tui_train.actions.chat import BLANK_ANSWER_TEXT, PICTURE_COMMAND, AnswerPiece, Chat, ChatModelSide
+from tui_train.actions.chat import PICTURE_COMMAND, AnswerPiece, Chat, ChatModelSide
 from tui_train.actions.host_result import host_of_result
 from tui_train.actions.merge import (
     MergeOptions,
@@ -212,7 +212,7 @@ def _print_answer(chat: Chat, prompt: str, side: ChatModelSide, max_tokens: int)
             sys.stdout.flush()
         else:
             click.echo()
-            words = f"{BLANK_ANSWER_TEXT} {piece.summary}" if is_blank else piece.summary
+            words = f"{piece.blank_text} {piece.summary}" if is_blank else piece.summary
             click.echo(click.style(words, dim=True), err=True)
 
 

@@ -13,6 +13,9 @@ import importlib.util
 import logging
 import os
 import re
+import ssl
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from result_find import find_weights
 from result_load import MessagePipe, RefusedError
 
 _NAME_IN_TASK_FILE = re.compile(r"""^(?:task|group):[ \t]*['"]?([^\s'"#]+)""", re.MULTILINE)
+_HUB_ANSWER_SECONDS = 10.0
 _REQUESTS_AT_ONCE = 64
 _BATCH_ON_CARDS = 4
 _MAX_SAMPLE_CHARACTERS = 2000
@@ -34,6 +38,7 @@ def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
     """Send the scores of both sides on each document."""
     if importlib.util.find_spec("lm_eval") is None:
         raise RefusedError("harness", "lm-eval is not installed")
+    why_unreachable = _go_offline_without_hub()
     from lm_eval.tasks import TaskManager
 
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
@@ -44,7 +49,7 @@ def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
     if unknown := [name for name in names if not manager.match_tasks([name])]:
         raise RefusedError("task", f"lm-eval knows no task {unknown[0]}")
     os.chdir(request["from_folder"] or "/")
-    _load_data(manager, names)
+    _load_data(manager, names, why_unreachable)
     for side, models, name in loaded_sides(request, messages):
         with models.using(name) as (model, tokenizer):
             found = _run_tasks(request, names, manager, _told_model(model, tokenizer, side, messages), side)
@@ -58,7 +63,30 @@ def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
     messages.send("done")
 
 
-def _load_data(manager: Any, names: list[str]) -> None:
+def _go_offline_without_hub() -> str:
+    """Take the data of tasks from the cache alone where the Hub does not answer, and return why; empty where it does.
+
+    Without that, datasets asks it again for minutes for each file of a task. It comes before its libraries are loaded.
+    """
+    hub = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    if os.environ.get("HF_HUB_OFFLINE") or not hub.startswith(("http://", "https://")):
+        return ""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(hub, method="HEAD"), timeout=_HUB_ANSWER_SECONDS):  # noqa: S310
+            return ""
+    except urllib.error.HTTPError:
+        return ""
+    except OSError as error:
+        why = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(why, ssl.SSLError):  # its libraries may know other certificates
+            return ""
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        return f"{hub} does not answer: {why}"
+    except Exception:  # noqa: BLE001 - an address that its libraries are to judge
+        return ""
+
+
+def _load_data(manager: Any, names: list[str], why_unreachable: str) -> None:
     """Have lm-eval download the data of tasks before models are loaded for minutes; RefusedError where it cannot."""
     try:
         manager.load_task_or_group(names)
@@ -69,6 +97,8 @@ def _load_data(manager: Any, names: list[str]) -> None:
         unreachable = type(error).__module__.partition(".")[0] in {"httpx", "requests", "huggingface_hub"}
         if not (is_offline or unreachable or isinstance(error, OSError)):
             raise
+        if is_offline and why_unreachable:
+            raise RefusedError("task_data", why_unreachable) from None
         raise RefusedError("task_offline" if is_offline else "task_data", said) from None
 
 
@@ -153,9 +183,17 @@ def _scores(found: dict[str, Any], metric: str) -> Iterator[dict[str, Any]]:
                 raise RefusedError("task", f"{task} has no {named} of each document; it has {known or 'none'}")
             better = higher_is_better or named in _LOG_PROBABILITY_METRICS
             texts = {"prompt": f"{task}: {sample['doc']}", "expected": str(sample["target"])}
-            texts["answer"] = "; ".join(str(each) for each in sample["filtered_resps"])
+            texts["answer"] = _answer_text(sample["filtered_resps"])
             cut = {name: text[:_MAX_SAMPLE_CHARACTERS] for name, text in texts.items()}
             yield {**cut, "score": score if better else -score, "group": f"{task} {named}"}
+
+
+def _answer_text(answers: list[Any]) -> str:
+    """Return what was answered: of choices, each a log-probability and whether it is greedy, the likeliest's number."""
+    chances = [each[0] for each in answers if isinstance(each, (tuple, list)) and len(each) == 2]
+    if len(chances) == len(answers) > 1:
+        return str(chances.index(max(chances)))
+    return "; ".join(map(str, answers))
 
 
 def _first_numeric_metric(task: str, samples: list[dict[str, Any]]) -> str:

@@ -129,7 +129,9 @@ class RunResult(Struct, frozen=True, kw_only=True):
     def weights_origin_text(self) -> str:
         """The origin of the weights within the run, in words."""
         if self.source == "final":
-            return f"weights of step {grouped_digits(self.step)}, the best saved" if self.step else "final weights"
+            return (
+                f"weights of step {grouped_digits(self.step)}, the best by eval loss" if self.step else "final weights"
+            )
         if self.source == "stopped":
             return f"as stopped at step {grouped_digits(self.step)}" if self.step else "as stopped"
         if self.source == "chosen":
