@@ -38,10 +38,10 @@ from tui_train.screens.chat.screen import ChatScreen
 from tui_train.screens.compare import CompareScreen
 from tui_train.screens.discovery import machine_queries
 from tui_train.screens.evaluate import EvaluateScreen
-from tui_train.screens.publish import PublishScreen
 from tui_train.screens.hardware.screen import HardwareScreen
 from tui_train.screens.home.screen import HomeScreen
 from tui_train.screens.messages import OpenDataPreview, OpenRun, OpenStep
+from tui_train.screens.publish import PublishScreen
 from tui_train.screens.result.screen import ResultScreen
 from tui_train.screens.run import screen as run_module
 from tui_train.screens.run.run_state import run_state_lines
