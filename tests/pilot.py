@@ -112,6 +112,18 @@ def unfinished_workers(pilot: Pilot[Any], *but: str) -> list[str]:
     ]
 
 
+@contextlib.asynccontextmanager
+async def on_result(
+    run: run_folders.RunFolder, words: str, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[Pilot[Any]]:
+    """Open the wizard on a run, and go on to its result."""
+    async with make_wizard(str(run.path)).run_test(size=size) as pilot:
+        await wait_for_text(pilot, "Enter result")
+        await pilot.press("enter")
+        await wait_for_text(pilot, words)
+        yield pilot
+
+
 def press_keys(*pressed: str) -> UserActions:
     """Return a user who presses keys, and waits after each."""
 

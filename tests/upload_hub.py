@@ -1,6 +1,7 @@
 """A Hugging Face Hub stood in for on loopback that takes uploads as huggingface_hub sends them, over Git LFS."""
 
 import base64
+import contextlib
 import hashlib
 import json
 from http.server import BaseHTTPRequestHandler
@@ -40,6 +41,19 @@ class UploadHub(LoopbackServer):
     def wrote(self):
         """Return the requests that would change something."""
         return [path for method, path in self.asked if method in {"POST", "PUT"} and "validate-yaml" not in path]
+
+
+@contextlib.contextmanager
+def logged_in_hub(home, monkeypatch, **repos):
+    """A Hub on which somebody is logged in by a variable, for all that is started meanwhile."""
+    with UploadHub(**repos) as hub:
+        for name in ("HF_HUB_OFFLINE", "HF_HUB_CACHE", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HF_HOME", str(home))
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+        yield hub
 
 
 class _Handler(BaseHTTPRequestHandler):

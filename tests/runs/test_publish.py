@@ -14,7 +14,7 @@ from huggingface_hub import ModelCard
 from support import run_cli
 from terminal import Terminal
 from training_results import ADAPTER_CONFIG, LOG_LINES, ended_run, safetensors_bytes, write_adapter, write_model
-from upload_hub import TOKEN, HubRepo, UploadHub
+from upload_hub import TOKEN, HubRepo, logged_in_hub
 
 from tui_train.actions.evaluate import EVALUATIONS_FOLDER, Evaluation, ScoreFile, SideScore
 from tui_train.actions.publish import Publication, PublishOptions
@@ -39,13 +39,7 @@ PRIVATE = {
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """A Hub with a base model, on which somebody is logged in by a variable."""
-    with UploadHub(org__base=HubRepo(licence="apache-2.0")) as stood_in:
-        for name in ("HF_HUB_OFFLINE", "HF_HUB_CACHE", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-        monkeypatch.setenv("HF_ENDPOINT", stood_in.url)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+    with logged_in_hub(tmp_path / "hf", monkeypatch, org__base=HubRepo(licence="apache-2.0")) as stood_in:
         yield stood_in
 
 

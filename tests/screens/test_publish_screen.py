@@ -3,23 +3,19 @@
 from typing import Any
 
 import pytest
-from pilot import screen_text, until_true
-from test_result_screens import on_result
+from pilot import on_result, screen_text, until_true
 from textual.pilot import Pilot
 from training_results import ADAPTER_CONFIG, LOG_LINES, ended_run, write_adapter
-from upload_hub import TOKEN, HubRepo, UploadHub
+from upload_hub import TOKEN, HubRepo, logged_in_hub
 
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """A Hub on which somebody is logged in by a variable."""
     old = HubRepo({"README.md": b"x", "notes.txt": b"y"})
-    with UploadHub(org__base=HubRepo(licence="mit"), ann__old=old, ann__seen=HubRepo(private=False)) as stood_in:
-        for name in ("HF_HUB_OFFLINE", "HF_HUB_CACHE", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in {"HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": stood_in.url, "HF_TOKEN": TOKEN}.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+    with logged_in_hub(
+        tmp_path / "hf", monkeypatch, org__base=HubRepo(licence="mit"), ann__old=old, ann__seen=HubRepo(private=False)
+    ) as stood_in:
         yield stood_in
 
 

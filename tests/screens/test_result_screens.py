@@ -1,21 +1,18 @@
 """The screens of what a run made: its page, merging there, and the chat, all by keys."""
 
-import contextlib
 import json
 import os
 import threading
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import warm
-from pilot import press_keys, screen_text, until_true, wait_for_text, wait_for_workers
+from pilot import on_result, press_keys, screen_text, until_true, wait_for_text, wait_for_workers
 from rich.cells import cell_len
 from support import pids_with_argument, sample, wait_until
 from textual.app import App, ComposeResult
-from textual.pilot import Pilot
 from training_results import (
     ADAPTER_CONFIG,
     LOG_LINES,
@@ -32,16 +29,6 @@ from tui_train.runs.run_folders import RunFolder
 from tui_train.wizard import make_wizard
 
 SIZES = [(80, 24), (120, 40)]
-
-
-@contextlib.asynccontextmanager
-async def on_result(run: RunFolder, words: str, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Pilot[Any]]:
-    """Open the wizard on a run, and go on to its result."""
-    async with make_wizard(str(run.path)).run_test(size=size) as pilot:
-        await wait_for_text(pilot, "Enter result")
-        await pilot.press("enter")
-        await wait_for_text(pilot, words)
-        yield pilot
 
 
 @pytest.mark.whole
