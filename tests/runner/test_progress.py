@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tui_train.runner.logs import curve
 from tui_train.runner.logs.curve import LossPoint
+from tui_train.runner.logs.lines import lines_left_on_terminal
 from tui_train.runner.logs.progress import LogReadingOptions, Progress, advance_progress
 from tui_train.runs.logs.tail import LogTail
 
@@ -75,6 +76,27 @@ def test_the_hf_trainer_in_old_and_new_wording(tmp_path):
     assert found.gradient_norm == pytest.approx(0.8228)
     # The bar at work is ahead of the last line.
     assert advance_progress(found, [tail.progress_bar]).step == 7
+
+
+def tqdm_bar(step):
+    return f"\r  {step}%|          | {step}/6 [00:04<00:12, 3.83it/s]"
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_each_step_keeps_its_loss_where_steps_are_faster_than_the_bar(at_once):
+    """tqdm draws its bar again behind a record, and within 0.1 s not before the next one."""
+    log = tqdm_bar(0)
+    for step in range(1, 7):
+        drawn = tqdm_bar(step) if step == 4 else ""
+        log += f"{drawn}\r        \r{{'loss': '{step}.5', 'learning_rate': '1e-05', 'epoch': '{step / 6:.4g}'}}\n"
+        # What a script of the user's own prints of the same record.
+        log += f"{tqdm_bar(step)}\n{{'loss': {step}.5, 'learning_rate': 1e-05, 'epoch': {step / 6}}}\n{tqdm_bar(step)}"
+    lines = [shown for line in log.encode().split(b"\n") for shown in lines_left_on_terminal(line)]
+    found = Progress()
+    for part in [lines] if at_once else [[line] for line in lines]:
+        found = advance_progress(found, part)
+    assert losses(found.curve) == [(step, step + 0.5) for step in range(1, 7)]
+    assert (found.step, found.steps, found.metrics.named("loss").newest) == (6, 6, (6, 6.5))
 
 
 @pytest.mark.parametrize(

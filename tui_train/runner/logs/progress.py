@@ -106,6 +106,10 @@ class Progress(NamedTuple):
     """The newest step at which a line with another word than `test` reported an evaluation; -1: none."""
     metrics: Metrics = Metrics()
     """Every number that was reported by its name, the losses among them."""
+    bar_step: int = -1
+    """The step of the newest bar of this attempt; -1: none."""
+    record_epoch: float | None = None
+    """The epoch of the newest record of a loss, a part of one as well."""
 
     @property
     def position_word(self) -> Literal["epoch", "step"]:
@@ -148,7 +152,7 @@ def advance_progress(
 
 def progress_for_next_attempt(progress: Progress) -> Progress:
     """Return the progress with which the lines of the next attempt are read: its step is not known yet."""
-    return progress._replace(step=0)
+    return progress._replace(step=0, bar_step=-1)
 
 
 class _ProgressParser:
@@ -167,6 +171,8 @@ class _ProgressParser:
         self.table = progress.table
         self.validated_step = progress.validated_step
         self.metrics = MetricsBuilder(progress.metrics)
+        self.bar_step = progress.bar_step
+        self.record_epoch = progress.record_epoch
 
     def take_expression_values(self, values: dict[str, str]) -> None:
         """Take what an expression of the preset found."""
@@ -231,6 +237,7 @@ class _ProgressParser:
         # A bar may be of something else, where the training reports its steps in lines.
         if not self.unit:
             self._take_position(bar.position)
+            self.bar_step = self.step
         self._take_values(text, losses)
 
     def _take_losses(self, line: str) -> None:
@@ -338,6 +345,8 @@ class _ProgressParser:
         ):
             # Of the whole training, at its end.
             loss = None
+        if loss is not None and at.step is None:
+            self._pass_late_bar(loss, values.get("epoch"))
         self.lr = values.get("learning_rate", self.lr)
         self.norm = values.get("grad_norm", self.norm)
         self.rate = values.get("tokens_per_second", self.rate)
@@ -348,6 +357,18 @@ class _ProgressParser:
         self._add_evaluation(evaluation)
         if loss is not None or evaluation is not None:
             self._add_metrics(values_with_evaluation_names(values) if record.evaluation else values)
+
+    def _pass_late_bar(self, loss: float, epoch: float | None) -> None:
+        """Count a step for a record with a loss where the bar before it is still that of the record before.
+
+        tqdm draws no bar again within 0.1 s. The same record may be printed twice, and rounded once.
+        """
+        last, before = self.points.last, self.record_epoch
+        self.record_epoch = epoch
+        if epoch is None or self.bar_step != self.step or self.step != (last.step if last else 0):
+            return
+        if not last or before is None or _rounded(loss, epoch) != _rounded(last.loss, before):
+            self.step += 1
 
     def _take_record_without_loss(self, record: LogRecord) -> None:
         """Take the metrics of a record that names its step, or of an evaluation; it does not count as progress."""
@@ -400,6 +421,8 @@ class _ProgressParser:
             table=self.table,
             validated_step=self.validated_step,
             metrics=self.metrics.metrics(),
+            bar_step=self.bar_step,
+            record_epoch=self.record_epoch,
         )
 
 
@@ -443,6 +466,11 @@ def _values_with_losses(values: dict[str, float], loss: float | None, evaluated:
 def _count_or_default(value: float | None, default: int) -> int:
     """Return a number of steps, `default` for what cannot be one."""
     return int(value) if value is not None and abs(value) < 10**MAX_COUNT_DIGITS else default
+
+
+def _rounded(*numbers: float) -> list[str]:
+    """Return numbers as transformers prints them."""
+    return [f"{number:.4g}" for number in numbers]
 
 
 def _number_or_default(value: float | None, default: float | None) -> float | None:
