@@ -23,6 +23,7 @@ from tui_train.base.text import (
 from tui_train.profile.types import Profile
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import training_seconds
+from tui_train.views.metric_summaries import metric_value_text
 from tui_train.views.profile_digests import ProfileDigest
 from tui_train.views.run_digest import (
     RunDigest,
@@ -311,6 +312,8 @@ def _live_run_lines(
         (left, -_ETA_WIDTH),
     )
     newest = styled("loss ", (loss_text(digest.loss), "b")) if digest.loss is not None else Content()
+    if digest.reward is not None:
+        newest = styled("reward ", (metric_value_text(digest.reward), "b"))
     newest = styled(WARNING_MARK, f" {broken}") if (broken := digest.broken_loss_text) else newest
     evaluation = styled("   eval ", (loss_text(digest.eval_loss), "b")) if digest.eval_loss is not None else Content()
     attempt = digest.status.attempts[-1].number if digest.status and digest.status.attempts else 1

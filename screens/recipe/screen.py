@@ -70,7 +70,16 @@ Those that change the training ask for your consent; the others keep it the same
             title="Model",
             keys=("recipe.layers", "recipe.hidden_size", "recipe.ffn_hidden_size", "recipe.heads"),
         ),
-        Section(title="Batch", keys=("recipe.sequence_length", "recipe.micro_batch", "recipe.global_batch")),
+        Section(
+            title="Batch",
+            keys=(
+                "recipe.sequence_length",
+                "recipe.micro_batch",
+                "recipe.global_batch",
+                "finetune.generations",
+                "finetune.completion_length",
+            ),
+        ),
         Section(title="Learning", keys=("recipe.epochs", "recipe.steps", "recipe.learning_rate", "recipe.precision")),
         Section(title="Adapter", keys=("finetune.rank", "finetune.alpha", "finetune.dropout", "finetune.targets")),
         Section(
@@ -83,8 +92,6 @@ Those that change the training ask for your consent; the others keep it the same
                 "finetune.freeze_vision",
                 "data.max_pixels",
                 "finetune.beta",
-                "finetune.generations",
-                "finetune.completion_length",
                 "recipe.warmup",
                 "recipe.schedule",
                 "recipe.weight_decay",

@@ -13,6 +13,7 @@ from tui_train.base.text import display_path, duration_text, loss_text, size_tex
 from tui_train.runs.results.result import RunResult, StepLoss
 from tui_train.runs.run_folders import RunFolder
 from tui_train.views.compare import ComparisonRow
+from tui_train.views.metric_summaries import metric_value_text
 from tui_train.views.previous_run import differing_words
 from tui_train.views.result_details import ResultDetails, next_commands
 from tui_train.views.run_settings import shortened_setting_text
@@ -43,11 +44,15 @@ def result_lines(result: RunResult, width: int) -> list[Content]:
     made = visible(replace(result, base=base).weights_text) or _other_result_text(result)
     lines = [heading("Result", made, width)]
     lines += _written_lines(result, width)
+    # Where rewards are reported, the loss says nothing of how well it learned.
+    if result.reward is not None and result.reward_first is not None:
+        first = (f", {metric_value_text(result.reward_first)} first", MUTED)
+        lines += _labelled_lines("Reward", styled(f"{metric_value_text(result.reward)} last", first), width)
     for label, last, best in (
         ("Loss", result.loss, result.loss_best),
         ("Eval loss", result.eval_loss, result.eval_loss_best),
     ):
-        if last:
+        if last and result.reward is None:
             lines += _labelled_lines(label, _losses_text(last, best), width)
     if result.seconds is not None:
         lines += _labelled_lines("Time", duration_text(result.seconds), width)

@@ -41,9 +41,9 @@ class MetricsScreen(WizardScreen):
 
     HELP = """Metrics
 
-Every number that the log reports by its name: losses first, speed and counts last. Points of evaluations (◆) stand on
-the plot of the same metric of the training. Of very many steps a point is the mean of some; in full, grey curves show
-the least and the most of them.
+Every number that the log reports by its name: losses and rewards first, speed and counts last. Points of evaluations
+(◆) stand on the plot of the same metric of the training. Of very many steps a point is the mean of some; in full, grey
+curves show the least and the most of them.
 
   ← → ↑ ↓   another plot; PgUp PgDn another page
   Enter     one plot in full, and back

@@ -8,7 +8,7 @@ from textual.content import Content
 
 from tui_train.base.text import display_path, grouped_digits, size_text, visible
 from tui_train.runs.follow import RunSnapshot
-from tui_train.runs.results.result import RunResult
+from tui_train.runs.results.result import RunResult, first_and_last_reward
 from tui_train.runs.results.resuming import RunOutput, SavedCheckpoint
 from tui_train.runs.results.weights import Weights
 from tui_train.views.metric_summaries import metric_value_text
@@ -80,12 +80,9 @@ def outline_lines(texts: Sequence[tuple[str, str]], width: int) -> list[Content]
 
 def _reward_parts(snapshot: RunSnapshot) -> list[Content]:
     """Return the mean reward of the last and the first step that told one; nothing where none did."""
-    reward = snapshot.progress.metrics.named("reward")
-    buckets = reward.all_buckets() if reward else ()
-    if not reward or not buckets:
-        return []
-    last, first = metric_value_text(reward.last[1]), metric_value_text(buckets[0].mean)
-    return [styled((last, "b"), (f" last, {first} first", MUTED))]
+    first, last = first_and_last_reward(snapshot.progress)
+    words = (f" last, {metric_value_text(first)} first", MUTED)
+    return [] if last is None else [styled((metric_value_text(last), "b"), words)]
 
 
 def _checkpoint_note(checkpoint: SavedCheckpoint, host: str) -> str:

@@ -173,7 +173,9 @@ def metric_parts(snapshot: RunSnapshot) -> list[Content]:
         first = f" last, {loss_text(progress.first.loss)} first"
         found.append(styled((loss_text(progress.last.loss), "b"), (first, MUTED)))
     if reward := progress.metrics.named("reward"):
-        found.append(styled(("reward ", MUTED), (metric_value_text(reward.last[1]), "b")))
+        spread = progress.metrics.named("reward_std")
+        words = f" ± {metric_value_text(spread.last[1])}" if spread and goes_on else ""
+        found.append(styled(("reward ", MUTED), (metric_value_text(reward.last[1]), "b"), (words, MUTED)))
     newest, best = progress.evaluations.last, progress.best_evaluation
     if newest and best:
         at = f"{progress.position_word} {grouped_digits(best.step)}"

@@ -22,6 +22,7 @@ from training_results import (
     write_adapter,
     write_model,
 )
+from tui_train.screens.result.result_lines import result_lines
 
 from tui_train.actions.chat import AnswerEnd, AnswerPiece, Chat, visible_text_with_line_breaks
 from tui_train.actions.merge import MergeOptions, merge_adapter
@@ -92,6 +93,17 @@ def test_a_broken_adapter(tmp_path):
 
 
 # ---- the result of a run -----------------------------------------------------------------------------------------
+
+
+def test_the_rewards_of_a_training_on_rewards_stand_before_its_losses(tmp_path):
+    run = ended_run(tmp_path / "run", [f"{{'loss': '0.0', 'reward': '0.{n}', 'epoch': '0.{n}'}}" for n in range(1, 9)])
+    write_adapter(run.path / "output")
+    found = read_result(run)
+    assert (found.reward_first, found.reward) == (0.1, 0.8)
+    assert "0.8 last, 0.1 first" in command("result", f"{run.path}/").stdout
+    shown = "\n".join(line.plain for line in result_lines(found, 80))
+    assert "Reward        0.8 last, 0.1 first" in shown
+    assert "Loss" not in shown
 
 
 def test_the_final_weights_and_the_losses(tmp_path):

@@ -333,6 +333,17 @@ async def test_what_is_not_read_is_said_with_its_reason(tmp_path, tuner):
         assert "Reading your data" not in screen_text(pilot)
 
 
+async def test_what_is_written_to_each_prompt_is_set_beside_the_batch(tuner, model, tmp_path):
+    last_values(
+        model, chats(tmp_path), finetune__method="grpo", finetune__rewards=("a.b",), trainer__allow=("rewards",)
+    )
+    async with on_backend("enter") as pilot:
+        await wait_for_text(pilot, "● 3 Recipe", "Generations          not set               TRL's 8; 2 prompts a step")
+        await wait_for_text(pilot, "Answer length        not set               TRL's 512 tokens")
+        await press(pilot, "down", "down", "4", "enter")
+        assert pilot.app.profile.finetune.generations == 4
+
+
 async def test_a_fine_tuning_asks_for_model_and_data_first(tuner):
     async with make_wizard().run_test(size=(80, 24)) as pilot:
         await settle_but_data(pilot)

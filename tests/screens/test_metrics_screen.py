@@ -57,6 +57,15 @@ async def test_as_many_plots_are_shown_as_fit(machine, tmp_path, size, seen):
         assert ("1-6 of 10" in shown) == (seen < 10)
 
 
+async def test_how_a_training_on_rewards_goes_comes_first(machine, tmp_path):
+    run = finished_run(tmp_path)
+    told = ("loss", "kl", "completions/mean_length", "clip_ratio", "reward", "reward_std", "frac_reward_zero_std")
+    run.attempt_log(2).write_text("".join(f"{dict.fromkeys(told, 0.5) | {'step': step}}\n" for step in range(1, 9)))
+    async with open_wizard("m", run=run) as pilot:
+        await wait_for_text(pilot, "1-6 of 7", "reward_std", "frac_reward_zero_std", "completions/mean_length")
+        assert "clip_ratio" not in screen_text(pilot)
+
+
 async def test_run_shows_rewards_where_the_loss_says_nothing(machine, tmp_path):
     async with open_wizard("m", run=run_with_metrics(tmp_path)) as pilot:
         await until_true(pilot, lambda: "Run › Metrics" in screen_text(pilot))

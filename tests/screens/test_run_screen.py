@@ -477,10 +477,12 @@ async def test_a_loss_that_became_nan_has_its_fix_on_f2_and_its_name_on_home(mac
 
 async def test_the_outcome_of_a_training_on_rewards_is_its_reward(machine, tmp_path):
     run = finished_run(tmp_path)
-    lines = (f"{{'loss': '0.01', 'reward': '0.{n}', 'epoch': '0.{n}'}}\n" for n in range(1, 9))
+    lines = (f"{{'loss': '0.01', 'entropy': '1', 'reward': '0.{n}', 'epoch': '0.{n}'}}\n" for n in range(1, 9))
     run.attempt_log(2).write_text("".join(lines))
     async with open_wizard(run=run) as pilot:
-        await wait_for_text(pilot, "Reward      0.8 last, 0.1 first")
+        await wait_for_text(pilot, "Reward      0.8 last, 0.1 first", "loss 0.01       reward 0.8        entropy 1")
+    async with open_wizard() as pilot:
+        await wait_for_text(pilot, "✓ quickstart", "finished  reward 0.8")
 
 
 async def test_while_the_loss_is_nan_f2_stops_the_training_and_opens_the_fix(machine, tmp_path, monkeypatch):

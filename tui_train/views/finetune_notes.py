@@ -1,9 +1,10 @@
 """Notes beside the values of a fine-tuning in the forms."""
 
-from tui_train.base.text import grouped_digits, percent
+from tui_train.base.text import grouped_digits, percent, quantity
 from tui_train.memory.data_defaults import MIN_ROWS_TO_EVALUATE
 from tui_train.memory.predict import predict_memory
 from tui_train.plan.description import warm_up_text
+from tui_train.profile.rewards import COMPLETION_LENGTH, generates_answers, generations_in_force
 from tui_train.setup.recipe.data_questions import (
     EVALUATION_SHARE_KEY,
     data_report_at_length_in_force,
@@ -72,6 +73,15 @@ def recipe_screen_notes(setup: Setup) -> dict[str, str]:
         notes["recipe.sequence_length"] = f"the model's limit is {grouped_digits(report.limit)}"
     if words := warm_up_text(recipe.warmup, steps):
         notes["recipe.warmup"] = words
+    if generates_answers(chosen):
+        generations = generations_in_force(chosen)
+        prompts = (recipe.global_batch or 0) / generations
+        per_step = f"{quantity(int(prompts), 'prompt')} a step" if prompts and prompts.is_integer() else ""
+        notes["finetune.generations"] = "; ".join(
+            filter(None, (f"TRL's {generations}" * (chosen.generations is None), per_step))
+        )
+        if chosen.completion_length is None:
+            notes["finetune.completion_length"] = f"TRL's {COMPLETION_LENGTH} tokens"
     if recipe.evaluate_every is None:
         kept = profile.trainer.validation_data or profile.data.evaluation
         notes["recipe.evaluate_every"] = "with each checkpoint" if kept else "no data to evaluate on"

@@ -16,6 +16,8 @@ _SPEED_NAME_PATTERN = re.compile(
     r"(?:.*[_/])?(?:runtime|time|time_per_iteration|(?:samples|steps|tokens)_per_second|num_tokens|consumed_samples"
     r"|mem|memory|wall|wps|dt|data|timing)|.*/s(?:ec)?"
 )
+# What says how well a training on rewards goes: TRL reports it behind a dozen numbers of clipping and lengths.
+_REWARD_NAMES = ("reward", "reward_std", "frac_reward_zero_std", "completions/mean_length")
 _TRAIN_PREFIX_PATTERN = re.compile(r"^(?:reduced_)?train(?:ing)?[_/.]")
 
 
@@ -57,7 +59,7 @@ class MetricPair(Struct, frozen=True):
 
 
 def ordered_metrics(metrics: Metrics) -> list[MetricSeries]:
-    """Return metrics with the losses first, and speed and counts last; else as they were reported first."""
+    """Return metrics with the losses and rewards first, and speed and counts last; else as they were reported first."""
     known = [each for each in metrics.series if each.buckets or each.newest]
     return sorted(known, key=lambda each: _sort_rank_of_name(each.name))
 
@@ -119,7 +121,9 @@ def metrics_matching(metrics: Metrics, patterns: Iterable[str]) -> list[MetricSe
 def _sort_rank_of_name(name: str) -> int:
     if loss_kind(name):
         return 0
-    return 2 if _SPEED_NAME_PATTERN.fullmatch(name) else 1
+    if name in _REWARD_NAMES:
+        return 1 + _REWARD_NAMES.index(name)
+    return 10 if _SPEED_NAME_PATTERN.fullmatch(name) else 9
 
 
 def _base_name(name: str) -> str:

@@ -76,7 +76,8 @@ def _name_and_value_parts(before: str, values: str) -> Iterator[StyledPart]:
 
 
 def _sort_rank_of_name(name: str) -> int:
-    return 0 if name in _PROGRESS_VALUE_NAMES else 1 if name.rpartition("/")[2].endswith("loss") else 2
+    is_trained_for = name.rpartition("/")[2].endswith("loss") or name in {"reward", "reward_std"}
+    return 0 if name in _PROGRESS_VALUE_NAMES else 1 if is_trained_for else 2
 
 
 def _column_number_text(value: str) -> str | None:

@@ -24,6 +24,7 @@ from tui_train.runs.run_folders import MAX_PLAN_BYTES, RunFolder
 from tui_train.runs.status import made_step_count, read_status
 from tui_train.setup.profile_summary import TrainingSummary
 
+from .metric_summaries import metric_value_text
 from .profile_digests import read_summary_and_profile
 from .setting_values import searchable_settings_text
 
@@ -54,6 +55,8 @@ class RunDigest(Struct, frozen=True, kw_only=True):
     steps: int = 0
     loss: float | None = None
     eval_loss: float | None = None
+    reward: float | None = None
+    """The newest mean reward of a training on rewards, of which the loss says nothing."""
     losses: tuple[float, ...] = ()
     """The curve of a live run in some points."""
     seconds_left: float | None = None
@@ -265,6 +268,7 @@ class DigestCache:
             steps=progress.steps or digest.steps,
             loss=progress.last.loss if progress.last else None,
             eval_loss=progress.evaluations.last.loss if progress.evaluations.last else None,
+            reward=reward.last[1] if (reward := progress.metrics.named("reward")) else None,
             losses=tuple(point.loss for point in progress.curve.thinned_points(_CURVE_POINT_COUNT))
             if digest.is_stoppable
             else (),
@@ -357,9 +361,11 @@ def run_outcome_text(digest: RunDigest) -> str:
     if status.never_had_turn and not status.live:
         return "while it waited"
     losses = (("eval loss", digest.eval_loss), ("loss", digest.loss))
+    reward = f"reward {metric_value_text(digest.reward)}" if digest.reward is not None else ""
     result = (
         digest.broken_loss_text
         or digest.failure_heading
+        or reward
         or next((f"{name} {loss_text(value)}" for name, value in losses if value is not None), "")
     )
     how = {

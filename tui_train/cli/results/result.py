@@ -26,6 +26,7 @@ from tui_train.cli import answers
 from tui_train.cli.printing import print_json
 from tui_train.runs import run_folders
 from tui_train.runs.results.result import RunResult, StepLoss, read_result
+from tui_train.views.metric_summaries import metric_value_text
 
 _LABEL_WIDTH = 14
 _MAX_SAVED_FILES_SHOWN = 3  # files that a line names
@@ -95,6 +96,9 @@ def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
 
 
 def _labelled_losses(run_result: RunResult) -> Iterator[tuple[str, str]]:
+    if run_result.reward is not None and run_result.reward_first is not None:
+        rewards = map(metric_value_text, (run_result.reward, run_result.reward_first))
+        yield "reward", "{} last, {} first".format(*rewards)
     if run_result.loss:
         yield "loss", _last_and_best_loss_text(run_result.loss, run_result.loss_best)
     if run_result.eval_loss:

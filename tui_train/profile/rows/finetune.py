@@ -89,6 +89,7 @@ FINETUNE_ROWS = (
         maximum=4096,
         help="Answers that the model writes to each prompt, to compare them. Not set: TRL's default (GRPO 8, RLOO 2).",
         optional=True,
+        empty="not set",
     ),
     Field(
         key="finetune.completion_length",
@@ -98,6 +99,7 @@ FINETUNE_ROWS = (
         maximum=1048576,
         help="Longest answer that the model writes while it trains, in tokens. Not set: TRL's default, 512.",
         optional=True,
+        empty="not set",
     ),
     Field(
         key="finetune.freeze_vision",

@@ -81,6 +81,9 @@ class RunResult(Struct, frozen=True, kw_only=True):
     loss_best: StepLoss | None = None
     eval_loss: StepLoss | None = None
     eval_loss_best: StepLoss | None = None
+    reward: float | None = None
+    """The mean reward of the last step, of a training on rewards."""
+    reward_first: float | None = None
     seconds: float | None = None
     """The time of all attempts."""
     joules: float | None = None
@@ -159,6 +162,7 @@ def read_result(run: RunFolder) -> RunResult:
     joules, all_metered = energy_used_and_if_all_metered(run, status)
     loss, best_loss = _last_and_best_loss(progress.curve, progress)
     evaluation, best_evaluation = _last_and_best_loss(progress.evaluations, progress)
+    reward_first, reward = first_and_last_reward(progress)
     partial = RunResult(
         run=run.name,
         state=status.state,
@@ -166,6 +170,8 @@ def read_result(run: RunFolder) -> RunResult:
         loss_best=best_loss,
         eval_loss=evaluation,
         eval_loss_best=best_evaluation,
+        reward=reward,
+        reward_first=reward_first,
         seconds=training_seconds(status),
         joules=joules,
         all_metered=all_metered,
@@ -363,6 +369,13 @@ def _absolute_base_model(base: str, run: RunFolder) -> str:
         return base
     here = run.path / base
     return str(here) if here.is_dir() else base
+
+
+def first_and_last_reward(progress: Progress) -> tuple[float | None, float | None]:
+    """Return the mean rewards of the first and the last step that reported one; None where none did."""
+    reward = progress.metrics.named("reward")
+    buckets = reward.all_buckets() if reward else ()
+    return (buckets[0].mean, reward.last[1]) if reward and buckets else (None, None)
 
 
 def _last_and_best_loss(curve: LossCurve, progress: Progress) -> tuple[StepLoss | None, StepLoss | None]:
