@@ -178,6 +178,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         errors = prepared.errors if prepared else ()
         if wrong := self._first_error_forbidding_plan() or next(iter(errors), None):
             self.app.bell()
+            self.wizard.try_rewards_again((wrong,))
             raise BadInput(f"It cannot be started: {wrong.message}", wrong.remedy)
         if prepared is None or prepared.plan is None or prepared.profile != self.profile or self._starting:
             self.app.bell()

@@ -291,6 +291,7 @@ class StepScreen(FindingsScreen):
             self.post_message(OpenStep(self.next_step_module, self))
             return
         self.app.bell()
+        self.wizard.try_rewards_again(forbidding)
         key = form.state.unparsable_row_key or (wrong.form_row_key if wrong else "")
         if any(row.key == key for row in form.state.rows):
             if key != here:

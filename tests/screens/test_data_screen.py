@@ -344,6 +344,21 @@ async def test_what_is_written_to_each_prompt_is_set_beside_the_batch(tuner, mod
         assert pilot.app.profile.finetune.generations == 4
 
 
+async def test_a_reward_that_was_corrected_is_tried_again_by_enter(tuner, model, tmp_path):
+    code = tmp_path / "my_rewards.py"
+    code.write_text("def score(completions, **kwargs):\n    return [0.0]\n")
+    last_values(model, chats(tmp_path), finetune__method="grpo", finetune__rewards=(f"{code}:score",))
+    async with on_backend("enter") as pilot:
+        await wait_for_text(
+            pilot, "Enter goes on once this is fixed. my_rewards.py:score", "returns 1 values for 3 answers"
+        )
+        code.write_text("def score(completions, **kwargs):\n    return [0.0] * len(completions)\n")
+        await press(pilot, "enter")
+        await read(pilot)
+        await press(pilot, "enter")
+        await wait_for_text(pilot, "● 3 Recipe")
+
+
 async def test_a_fine_tuning_asks_for_model_and_data_first(tuner):
     async with make_wizard().run_test(size=(80, 24)) as pilot:
         await settle_but_data(pilot)

@@ -60,7 +60,7 @@ def rewards_failing_on_rows(setup: Setup) -> Iterator[Finding]:
             yield error(
                 _KEY,
                 f"{name} cannot be used as a reward: {trial.problem}",
-                "Correct it: it is tried with made-up answers to rows of the data. trainer.allow=rewards does without.",
+                "Correct its file: it is tried again on rows of the data. trainer.allow=rewards starts without that.",
             )
         elif trial.untried:
             message = f"the reward {name} was not tried: {trial.untried}"
