@@ -346,6 +346,61 @@ def test_other_yaml_is_refused(tmp_path, text):
         import_file(tmp_path / "config.yaml", tmp_path)
 
 
+# TRL's programs
+
+
+def tuned(text, folder):
+    """The chosen values of a fine-tuning, its arguments, and what is not understood."""
+    made = import_text(text, folder)
+    values = {key: fields.get_value(made.profile, key) for key in fields.chosen_keys(made.profile)}
+    assert values.pop("trainer.kind") == "finetune"
+    arguments = values.pop("trainer.arguments", ())
+    return values, arguments, [row.words for row in made.rows if row.outcome == "not understood"]
+
+
+@pytest.mark.parametrize("program", ["trl grpo", "accelerate launch -m trl.scripts.grpo"])
+def test_a_program_of_trl_becomes_a_fine_tuning_with_its_rewards(tmp_path, program):
+    (tmp_path / "mine.py").write_text("def score(**_): ...\n")
+    (tmp_path / "rows.jsonl").touch()
+    options = (
+        "--model_name_or_path=a/b --dataset_name rows.jsonl --reward_funcs mine.score lib.sub.fn accuracy_reward "
+        "--use_peft --lora_r 8 --lora_target_modules q_proj v_proj --load_in_4bit --beta 0.04 --num_generations 4 "
+        "--max_completion_length 64 --learning_rate 2e-5 --per_device_train_batch_size 4 --use_vllm True"
+    )
+    expected = {
+        "trainer.launcher": "accelerate", "trainer.model": "a/b", "trainer.data": (f"{tmp_path}/rows.jsonl",),
+        "finetune.method": "grpo", "finetune.tuning": "qlora", "finetune.rank": 8, "finetune.beta": 0.04,
+        "finetune.targets": ("q_proj", "v_proj"), "finetune.generations": 4, "finetune.completion_length": 64,
+        "finetune.rewards": (f"{tmp_path}/mine.py:score", "lib.sub.fn", "accuracy_reward"),
+        "recipe.learning_rate": 2e-5, "recipe.micro_batch": 4,
+    }  # fmt: skip
+    values, arguments, missed = tuned(f"{program} {options}", tmp_path)
+    values.pop("hardware.processes", None)
+    assert values == expected
+    assert (arguments, missed) == (("--use_vllm", "True"), [])
+
+
+def test_a_configuration_file_of_trl_is_taken_value_by_value(tmp_path):
+    (tmp_path / "c.yaml").write_text(
+        "model_name_or_path: a/b\nlearning_rate: 1.0e-6\nreward_funcs: [lib.sub.fn]\nuse_peft: true\n"
+        "datasets: [{path: x}]\nbeta: 0.1\n"
+    )
+    values, arguments, missed = tuned("trl rloo --config c.yaml --beta 0.2 --dataset_name org/rows", tmp_path)
+    assert values == {
+        "trainer.launcher": "accelerate", "trainer.model": "a/b", "finetune.method": "rloo", "finetune.beta": 0.2,
+        "finetune.rewards": ("lib.sub.fn",), "recipe.learning_rate": 1e-6,
+    }  # fmt: skip
+    assert (arguments, missed) == ((), ["datasets:", "--dataset_name org/rows"])
+
+
+@pytest.mark.parametrize("method", ["dpo", "kto", "reward", "rloo"])
+def test_without_an_adapter_all_weights_are_trained(method):
+    values, _, _ = tuned(f"python -m trl.scripts.{method} --model_name_or_path a/b", HERE)
+    assert (values["finetune.method"], values["finetune.tuning"]) == (method, "full")
+    _, _, missed = tuned(f"trl {method} --load_in_4bit True --config none.yaml", HERE)
+    assert missed == ["--config none.yaml", "--load_in_4bit True"]
+
+
 # There and back
 
 

@@ -7,7 +7,13 @@ from tui_train.actions.command_import.shell import Word
 from tui_train.actions.command_import.table import ImportTable
 from tui_train.base.errors import BadInput
 from tui_train.profile import batch
-from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, PresetArgument, condition_placeholder
+from tui_train.profile.presets import (
+    KEY_BY_PLACEHOLDER,
+    PLACEHOLDER_PATTERN,
+    Preset,
+    PresetArgument,
+    condition_placeholder,
+)
 from tui_train.setup.recipe.options import UserOption, given_options, normalized_option
 from tui_train.trainers import trainer_of
 
@@ -20,10 +26,10 @@ _PLACEHOLDERS_NOT_TAKEN = frozenset({
 _VALUE_BY_SWITCH_WORD = {"yes": True, "no": False}
 
 
-def import_arguments(table: ImportTable, words: Sequence[Word]) -> None:
-    """Take or keep the words after the script or module that the table has by now."""
-    known = _without_unknown_words(table, words)
-    preset = trainer_of(table.profile).preset
+def import_arguments(table: ImportTable, words: Sequence[Word], preset: Preset | None = None) -> None:
+    """Take or keep the words after the script or module that the table has by now; `preset`: another one takes them."""
+    known = words_with_known_text(table, words)
+    preset = preset or trainer_of(table.profile).preset
     options = {option.position: option for option in given_options(known, accept_without_dashes=False)}
     count_by_name = Counter(option.option for option in options.values())
     sure = {option.option: option for option in options.values() if count_by_name[option.option] == 1}
@@ -54,7 +60,7 @@ def _options_and_words(
         at = end
 
 
-def _without_unknown_words(table: ImportTable, words: Sequence[Word]) -> tuple[str, ...]:
+def words_with_known_text(table: ImportTable, words: Sequence[Word]) -> tuple[str, ...]:
     """Return the words whose text is known, and say why others are not; with such a value goes its option."""
     known: list[str] = []
     for word in words:

@@ -9,6 +9,11 @@ from pathlib import Path, PurePath
 
 from tui_train.actions.command_import import engines, launchers
 from tui_train.actions.command_import.arguments import import_arguments
+from tui_train.actions.command_import.finetuning import (
+    FINETUNE_METHODS,
+    finetune_method_of_module,
+    import_finetuning,
+)
 from tui_train.actions.command_import.shell import (
     MAX_TEXT_CHARACTERS,
     ShellCommand,
@@ -184,6 +189,7 @@ def _launch_rank(command: ShellCommand) -> int:
         return 0
     if (
         (*names[:2],) in _PRESET_AND_LAUNCHER_BY_COMMAND
+        or (names[0] == "trl" and names[1:] and names[1] in FINETUNE_METHODS)
         or names[0] in _LAUNCHERS
         or names[:2] == ["accelerate", "launch"]
     ):
@@ -195,7 +201,8 @@ def _launch_rank(command: ShellCommand) -> int:
     _, program = _without_python_options(words[1:])
     first, second, *_ = (*(word.text for word in program), "", "")
     if first == "-m":
-        return 2 * (second in _LAUNCHER_BY_MODULE or bool(_preset_of_module(second)))
+        is_trainer = bool(_preset_of_module(second) or finetune_method_of_module(second))
+        return 2 * (second in _LAUNCHER_BY_MODULE or is_trainer)
     return int(first.endswith(".py"))
 
 
@@ -257,6 +264,11 @@ def _import_command(table: ImportTable, words: Sequence[Word], environment: dict
         name = "accelerate launch"
     if command := _PRESET_AND_LAUNCHER_BY_COMMAND.get((name, words[1].text if len(words) > 1 else "")):
         _import_trainer_command(table, words, environment, *command)
+    elif name == "trl" and len(words) > 1 and words[1].text in FINETUNE_METHODS:
+        shown = f"{words[0].text} {words[1].text}"
+        table.take_value(shown, "trainer.launcher", "accelerate")
+        import_variables(table, environment)
+        import_finetuning(table, words[1].text, shown, words[2:])
     elif name in _LAUNCHERS:
         _import_launcher(table, name, words[0].text, words[1:], environment)
     else:
@@ -326,6 +338,9 @@ def _import_program(table: ImportTable, words: Sequence[Word]) -> None:
     if not words:
         raise BadInput("the command names no script", "Give the whole line, with the script in it.")
     first, *rest = words
+    if first.text in {"-m", "--module"} and rest and (method := finetune_method_of_module(rest[0].text)):
+        import_finetuning(table, method, f"-m {rest[0].text}", rest[1:])
+        return
     if first.text in {"-m", "--module"} and rest:
         preset = _preset_of_module(rest[0].text)
         if not preset:
