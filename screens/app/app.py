@@ -57,7 +57,7 @@ from .terminal import TerminalDriver
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import FactsSource
-    from tui_train.checks.finding import EnvironmentInstall, Finding
+    from tui_train.checks.finding import EnvironmentInstall
     from tui_train.profile.types import Profile
     from tui_train.runs.run_folders import RunFolder
 
@@ -186,10 +186,9 @@ class Wizard(DiscoveryApp):
         super().action_refresh_facts(delay_seconds)
         self._hosts.query_hosts_if_changed()
 
-    def try_rewards_again(self, findings: "Iterable[Finding]") -> None:
-        """Try the rewards again where a finding is about them: their file may be corrected by now."""
-        if any(finding.key == "finetune.rewards" for finding in findings):
-            self._data.read_again()
+    def read_data_again(self) -> None:
+        """Read the training data again, and try its rewards."""
+        self._data.read_again()
 
     @on(ValueChosen)
     def _set_chosen_value(self, event: ValueChosen) -> None:

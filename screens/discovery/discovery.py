@@ -1,6 +1,6 @@
 """The part of the wizard that queries machines, in workers; only it assigns the facts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -213,6 +213,14 @@ class DiscoveryApp(GuardedApp):
         self.refresh_parts(
             *(("machine",) if self.other_machine_source else QUERY_BY_FACTS_PART), delay_seconds=delay_seconds
         )
+
+    def read_data_again(self) -> None:
+        """Read the training data again, where the app reads it."""
+
+    def try_rewards_again(self, findings: "Iterable[Finding]") -> None:
+        """Try the rewards again where a finding is about them: their file may be corrected by now."""
+        if any(finding.key == "finetune.rewards" for finding in findings):
+            self.read_data_again()
 
     def refresh_parts(self, *parts: str, delay_seconds: float = 0) -> None:
         """Query some parts of the facts again, unless that is under way."""
