@@ -269,7 +269,8 @@ def evaluation_lines(evaluation: Evaluation, title: str, width: int) -> list[Con
     lines.append(styled((f"{label}, {better} is better", MUTED)))
     for name, text in (("Result", result), ("Base", other)):
         lines += labelled_lines(f"  {name}", styled((text, "b")), width, _LABEL_WIDTH)
-    lines += [Content(), heading("Verdict", evaluation.verdict, width), *Content(verdict_text(evaluation)).wrap(width)]
+    verdict = styled(_MARK_BY_VERDICT[evaluation.verdict], (f" {evaluation.verdict}", "$foreground b"))
+    lines += [Content(), heading("Verdict", verdict, width), *Content(verdict_text(evaluation)).wrap(width)]
     lines += styled((visible(evaluation.note), "$warning")).wrap(width) if evaluation.note else []
     for number, sample in enumerate(sample_texts(evaluation, _MAX_SAMPLES)):
         lines += [Content(), heading("Answers", "that differ", width)] if not number else [Content()]

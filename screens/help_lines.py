@@ -5,13 +5,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from textual.content import Content
 
-from .widgets.text_layout import KEY_STYLE, MUTED, heading, styled
+from .widgets.text_layout import KEY_STYLE, MUTED, columns, heading, styled
 
 # A row of a table: its key, a gap of two cells or more, and what it does.
 _KEY_ROW_PATTERN = re.compile(r" {0,2}(\S.*?) {2,}(\S.*)")
 _CONTINUED_ROW_PATTERN = re.compile(r" {6,}(\S.*)")
 _MAX_KEY_WIDTH = 18
 _MIN_TEXT_WIDTH = 24  # cells for what a key does, beside it
+_FIELD_NAME_WIDTH, _FIELD_KEY_WIDTH = 20, 35
+_MIN_FIELD_TABLE_WIDTH = 110  # cells from which on a field stands in one line with what it is for
 _SENTENCE_ENDS = (".", ":", "!", "?")
 
 
@@ -24,11 +26,20 @@ def help_lines(text: str, fields: Iterable[tuple[str, str, str]], width: int) ->
     for block in re.split(r"\n{2,}", rest.strip("\n")):
         lines += [*_block_lines(block.split("\n"), column, width), Content()]
     for label, key, words in fields:
-        lines += [styled((label, "b"), (f"  {key}", MUTED))]
-        lines += [styled("  ", line) for line in _wrap_words(words, width - 2)]
+        lines += _field_lines(label, key, words, width)
     while lines and not lines[-1].plain:
         lines.pop()
     return lines
+
+
+def _field_lines(label: str, key: str, words: str, width: int) -> list[Content]:
+    """Return a field and what it is for, beside each other where there is room."""
+    if width < _MIN_FIELD_TABLE_WIDTH:
+        told = _wrap_words(words, width - 2)
+        return [styled((label, "b"), (f"  {key}", MUTED)), *(styled("  ", line) for line in told)]
+    before = columns(_FIELD_NAME_WIDTH + _FIELD_KEY_WIDTH, ((label, "b"), _FIELD_NAME_WIDTH), ((key, MUTED), 0))
+    told = _wrap_words(words, width - before.cell_length) or [Content()]
+    return [styled(before if number == 0 else " " * before.cell_length, line) for number, line in enumerate(told)]
 
 
 def _block_lines(lines: Sequence[str], column: int, width: int) -> Iterator[Content]:

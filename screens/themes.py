@@ -1,7 +1,8 @@
 """The colours: a dark, a light and a plain theme, which takes the terminal's own sixteen and does without any.
 
 Each colour means one thing: $primary you (focus, keys), $live the machine at work, $success, $warning and $error what
-they say. $muted, $rule and $field are for text alone: in plain they are attributes. What colour says a mark says too.
+they say, $weights, $optimizer and $activations parts of a GPU's memory. $muted, $rule and $field are for text alone: in
+plain they are attributes. What colour says a mark or a texture says too.
 """
 
 import os
@@ -37,6 +38,9 @@ THEMES: Final = (
             "focus": "#2b2850",
             "here": "on #2b2850",
             "bad": "#2b1d26",
+            "weights": "#7c9fe6",
+            "optimizer": "#d79ac6",
+            "activations": "#b9a888",
         },
     ),
     Theme(
@@ -62,6 +66,9 @@ THEMES: Final = (
             "focus": "#e4dcff",
             "here": "on #e4dcff",
             "bad": "#fbe9e8",
+            "weights": "#2f5cae",
+            "optimizer": "#9a3f83",
+            "activations": "#7a6a48",
         },
     ),
     Theme(
@@ -87,6 +94,9 @@ THEMES: Final = (
             "focus": "ansi_default",
             "here": "bold",
             "bad": "ansi_default",
+            "weights": "ansi_blue",
+            "optimizer": "ansi_default",
+            "activations": "ansi_white",
             "ansi-background": "ansi_black",
             "ansi-foreground": "ansi_white",
         },

@@ -33,7 +33,7 @@ from .widgets.step_bar import StepBar
 from .widgets.text_layout import MUTED, heading, labelled_lines, share_bar, styled
 
 _LABEL_WIDTH = 9
-_SPEED_BAR_WIDTH = 30
+_SPEED_BAR_WIDTH = 60
 _MIN_SPEED_BAR_WIDTH = 12
 _CELLS_BEFORE_SPEED_BAR = 2
 

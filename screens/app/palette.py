@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from textual.app import SystemCommand
+from textual.app import App, SystemCommand
+from textual.binding import ActiveBinding, Binding
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
 from textual.dom import DOMNode
 from textual.events import Click
 from textual.markup import escape
@@ -17,6 +19,7 @@ from .. import STEPS, load_step_module
 from ..discovery.discovery import DiscoveryApp
 from ..home.screen import HomeScreen
 from ..themes import THEME_NAMES
+from ..widgets.text_layout import MUTED, styled
 
 if TYPE_CHECKING:
     from tui_train.runs.run_folders import RunFolder
@@ -27,8 +30,7 @@ _MAX_RUNS_LISTED = 200  # the newest
 # Of two that match nearly alike the one that stands first in the whole list comes first.
 _MAX_ORDER_BONUS = 0.0001
 _MAX_COMMANDS = 1000
-# Textual's own, which are no commands of the wizard.
-_ACTIONS_LEFT_OUT = frozenset({"app.focus_next", "app.focus_previous", "screen.copy_text"})
+_NAME_WIDTH = 26  # cells of a command before its key
 
 
 class PaletteTargets(NamedTuple):
@@ -52,7 +54,8 @@ class PaletteCommands(Provider):
     async def discover(self) -> Hits:
         """Yield all."""
         for command in self._offered_commands:
-            yield DiscoveryHit(command.title, command.callback, help=command.help)
+            line = _in_columns(Content.from_markup(command.title))
+            yield DiscoveryHit(line, command.callback, line.plain)
 
     async def search(self, query: str) -> Hits:
         """Yield what matches."""
@@ -60,7 +63,18 @@ class PaletteCommands(Provider):
         for number, command in enumerate(self._offered_commands):
             if (match := matcher.match(command.title)) > 0:
                 score = match + _MAX_ORDER_BONUS * (_MAX_COMMANDS - number) / _MAX_COMMANDS
-                yield Hit(score, matcher.highlight(command.title), command.callback, command.title, command.help)
+                line = _in_columns(matcher.highlight(command.title))
+                yield Hit(score, line, command.callback, line.plain)
+
+
+def _in_columns(title: Content) -> Content:
+    """Return a command with what is in brackets behind it, its key or its field, in a column of its own."""
+    words, bracket, beside = title.plain.partition(" (")
+    if not bracket or not beside.endswith(")"):
+        return title
+    name = title[: len(words)]
+    gap = " " * max(2, _NAME_WIDTH - name.cell_length)
+    return styled(name, gap, title[len(words) + len(bracket) : -1].stylize_before(MUTED))
 
 
 class Palette(CommandPalette):
@@ -111,12 +125,19 @@ def _key_commands(app: DiscoveryApp, screen: Screen[Any]) -> Iterable[SystemComm
     # Those at the bottom of the screen first.
     for active in sorted(screen.active_bindings.values(), key=lambda active: not active.binding.show):
         binding = active.binding
-        if binding.action in _ACTIONS_LEFT_OUT or not (binding.description and active.enabled):
+        if _moves_or_types(active):
             continue
-        if binding.description not in {"palette", *offered}:
+        if binding.description and active.enabled and binding.description not in {"palette", *offered}:
             offered.add(binding.description)
             words = f"{binding.description} ({app.get_key_display(binding)})"
             yield _make_command(words, partial(act, binding.action, active.node))
+
+
+def _moves_or_types(active: ActiveBinding) -> bool:
+    """Tell whether a key is one with which Textual's widgets scroll and type: nobody looks for these by name."""
+    kinds = (kind for kind in type(active.node).__mro__ if kind.__module__.startswith("textual.") and kind is not App)
+    own = (each for kind in kinds for each in vars(kind).get("BINDINGS", ()))
+    return any(isinstance(each, Binding) and each.action == active.binding.action for each in own)
 
 
 def _field_commands(app: DiscoveryApp, targets: PaletteTargets) -> Iterable[SystemCommand]:

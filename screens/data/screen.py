@@ -1,8 +1,10 @@
 """Data: what the training data holds, and its first samples as the model gets them."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from msgspec.structs import replace
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -181,8 +183,8 @@ of the settings does. r reads the file again."""
             why = data_text.why_data_unread(setup) if setup else "the settings cannot be used"
             words = data_text.reading_data_text(self.profile) if waits else why
             if findings and not waits:
-                reasons, findings = findings, ()  # in the place of what would be said of the data
-                self.query_one("#set", Lines).show(lambda width: data_finding_lines(reasons, width, tall=tall))
+                unread, findings = findings, ()  # in the place of what would be said of the data
+                self.query_one("#set", Lines).show(lambda width: data_finding_lines(unread, width, tall=tall))
             else:
                 self.query_one("#set", Lines).show(lambda width: [heading("Data", "", width), styled((words, MUTED))])
             self.query_one("#sample", Lines).show_fixed_lines()
@@ -194,16 +196,17 @@ of the settings does. r reads the file again."""
             self.query_one("#sample", Lines).show(
                 lambda width: self._samples_and_bad_rows_lines(look, asked, width, tall=tall, wide=wide)
             )
+            reasons = findings if wide else ()
             self.query_one("#beside", Lines).show(
-                lambda width: (
-                    join_panels(longest_row_lines(look, asked, width), bad_row_lines(look, width)) if wide else []
-                )
+                lambda width: join_panels(*_lines_beside_samples(look, asked, reasons, width)) if wide else []
             )
             self.query_one(StepBar).show_at_right(
                 styled((f"{data_text.data_title(look)}   {data_text.data_size_text(look)}", MUTED))
             )
-        self.query_one("#found", Lines).show(lambda width: data_finding_lines(findings, width, tall=tall))
-        self.query_one("#found").display = bool(findings)
+        below = () if wide and look else findings
+        self.query_one("#found", Lines).show(lambda width: data_finding_lines(below, width, tall=tall))
+        self.query_one("#found").display = bool(below)
+        self.query_one("#side").set_class(not look, "covered")
         self._show_hint()
 
     def _samples_and_bad_rows_lines(
@@ -283,3 +286,12 @@ of the settings does. r reads the file again."""
             page.scroll_home(animate=False)
         else:
             page.scroll_end(animate=False)
+
+
+def _lines_beside_samples(
+    report: DataReport, question: DataQuestion, findings: Sequence[Finding], width: int
+) -> Iterator[list[Content]]:
+    """Yield what is wrong, then the longest rows and those that are left out, which findings need not name as well."""
+    yield data_finding_lines([replace(each, details=()) for each in findings], width, tall=True)
+    yield longest_row_lines(report, question, width)
+    yield bad_row_lines(report, width)

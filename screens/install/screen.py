@@ -19,6 +19,7 @@ from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import DONE_MARK, FAILED_MARK, LIVE_MARK, MUTED, fit, heading, styled
 from .installation import Installation
 
+_HEADING_FRAME_WIDTH = 4  # cells of a heading that are neither title nor note
 _REFRESH_SECONDS = 10.0  # seconds between two pictures of the time it has taken
 _ROWS_OUTSIDE_OUTPUT = 14  # rows of the screen that are not the last lines
 
@@ -88,7 +89,10 @@ is kept by pip or uv for the next time."""
 
 def _installation_lines(installation: Installation, width: int, max_output_lines: int) -> Sequence[Content]:
     title = visible(f"{installation.title[:1].upper()}{installation.title[1:]}")
-    lines = [heading(title, f"into {visible(_place_text(installation))}" if installation.folder else "", width)]
+    place = f"into {visible(_place_text(installation))}" if installation.folder else ""
+    has_room = len(title) + len(place) < width - _HEADING_FRAME_WIDTH
+    lines = [heading(title, place if has_room else "", width)]
+    lines += [] if has_room else [fit(styled((place, MUTED)), width)]
     progress, seconds = installation.progress, installation.seconds or time.monotonic() - installation.began_at
     words = progress.text if progress else "Looking for Python and pip …"
     if installation.python:

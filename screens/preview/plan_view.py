@@ -184,7 +184,7 @@ class PlanScreen(StepScreen):
         """
         there = bool(self.query_one(FileViewer).files)
         opened, tall = there and (self._files_opened or self._shows_changes), self.has_class("-tall")
-        self.query_one("#body").display = not opened or (tall and not self._shows_changes)
+        self.query_one("#body").display = not opened
         self.query_one(FileViewer).display = opened or (there and tall)
         self.query_one("#side").set_class(self._shows_changes, "covered")
         self.query_one(FileViewer).draw()

@@ -32,6 +32,7 @@ from ..messages import SetProfile, ValueChosen
 from ..steps.step import ADVANCED_GROUP_KEY, StepScreen, label_in_sentence
 from ..steps.step_rows import Section
 from ..widgets.dialogs import ChoiceDialog
+from ..widgets.findings_pane import FindingsPane
 from ..widgets.form.form_lines import FormGroup, FormRow
 from ..widgets.lines import Lines
 from ..widgets.memory_lines import memory_lines, memory_lines_of_unparsable_field, phase_lines
@@ -246,14 +247,20 @@ Those that change the training ask for your consent; the others keep it the same
             self.form.state.unparsable_row_label,
             not any(finding.forbids_plan for finding in self.findings()),
         )
+        beside = self.query_one(FindingsPane)
         outline = overview_lines(setup) if sound and not unread and self.has_class("-tall") else ()
-        self.query_one("#follows", Lines).show(
-            lambda width: (
-                (*phase_lines(found, width), Content(), heading("One run", "", width), *outline_lines(outline, width))
-                if outline
-                else ()
-            )
-        )
+
+        def details_of_plan(width: int) -> Sequence[Content]:
+            phases = phase_lines(found, width)
+            # Of a pane that is not wide this is the end of the room; "What starts" says most of the rest.
+            if self.has_class("-medium"):
+                return phases
+            return (*phases, Content(), heading("One run", "", width), *outline_lines(outline, width))
+
+        # In the form's column only where there is no other.
+        below = outline and not beside.has_room
+        self.query_one("#follows", Lines).show(details_of_plan if below else lambda _width: ())
+        beside.show_details_of_plan(details_of_plan if outline else None)
         self.query_one("#memory", Lines).show(
             lambda width: (
                 memory_lines_of_unparsable_field(unread, width)

@@ -17,6 +17,7 @@ from .text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, MUTED, WARNING_MARK,
 
 _MAX_FINDINGS_SHOWN = 8
 _MAX_FALLBACKS_SHOWN = 6
+_PARTS_FROM_TOP = ("marked-row", "consequences", "plan")
 
 
 class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
@@ -27,6 +28,7 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         self._setup_and_findings: tuple[Setup, tuple[Finding, ...]] | None = None
         self._unread_label = ""
         self._draw_cursor_row_details: DrawLines | None = None
+        self._draw_details_of_plan: DrawLines | None = None
 
     def show(self, setup: Setup, findings: tuple[Finding, ...], unread_label: str) -> None:
         """Say what follows from a setup with its findings, unless the value of a field, `unread_label`, cannot be read.
@@ -43,6 +45,12 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         if self.has_room:
             self._update_cursor_row_details()
 
+    def show_details_of_plan(self, draw: DrawLines | None) -> None:
+        """Show below the findings, after the picture, what these lines say of what is planned, or nothing."""
+        self._draw_details_of_plan = draw
+        if self.has_room:
+            self.call_after_refresh(self._update_details_of_plan)
+
     @property
     def has_room(self) -> bool:
         """True where there is room for it; no longer, once its screen was left."""
@@ -53,6 +61,7 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         if self._setup_and_findings:
             self._update_consequences()
         self._update_cursor_row_details()
+        self._update_details_of_plan()
 
     def _update_consequences(self) -> None:
         if self._setup_and_findings is None or not self.has_room:
@@ -67,12 +76,18 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         )
 
     def _mounted_lines(self, name: str) -> Lines:
-        """Return the lines of this name, which are made when they are first shown: the marked row stands above."""
+        """Return the lines of this name, which are made in their place when they are first shown."""
         lines = next((each for each in self.query(Lines) if each.id == name), None)
         if lines is None:
             lines = Lines(id=name)
-            self.mount(lines, before=0 if name == "marked-row" and self.children else None)
+            after = _PARTS_FROM_TOP[_PARTS_FROM_TOP.index(name) + 1 :]
+            self.mount(lines, before=next((each for each in self.children if each.id in after), None))
         return lines
+
+    def _update_details_of_plan(self) -> None:
+        draw = self._draw_details_of_plan
+        if self.has_room and (draw or any(each.id == "plan" for each in self.query(Lines))):
+            self._mounted_lines("plan").show(lambda width: [Content(), *draw(width)] if draw else ())
 
     def _update_cursor_row_details(self) -> None:
         draw = self._draw_cursor_row_details

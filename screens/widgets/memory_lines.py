@@ -19,9 +19,9 @@ _PHASE_NAME_WIDTH, _PHASE_SIZE_WIDTH = 18, 10
 _MIN_WIDE_WIDTH = 70
 # What the parts of a phase are drawn as, and called; the last takes all others.
 _PARTS_BY_TEXTURE: Sequence[tuple[str, str, Mapping[str, str]]] = (
-    ("█", "$primary", {"weights": "weights"}),
-    ("▓", "$live", {"gradients": "gradients", "buckets": "gradients", "optimizer states": "optimizer"}),
-    ("▒", "$success", {"activations": "activations", "logits": "activations"}),
+    ("█", "$weights", {"weights": "weights"}),
+    ("▓", "$optimizer", {"gradients": "gradients", "buckets": "gradients", "optimizer states": "optimizer"}),
+    ("▒", "$activations", {"activations": "activations", "logits": "activations"}),
     ("░", "$muted", {}),
 )
 _ALLOCATOR_GAPS_PART = "gaps"

@@ -22,6 +22,7 @@ FIX_KEYS = ("f2", "f6", "f7", "f8", "f9")
 _LABEL_WIDTH, _MAX_VALUE_WIDTH = 9, 24
 _MAX_CHANGES_SHOWN = 6
 _MIN_FINDING_WIDTH = 40
+_MIN_NOTE_WIDTH = 20  # cells below which a note is left out
 
 
 class PreviewContent(Struct, frozen=True):
@@ -48,11 +49,14 @@ def outline_lines(outline: Sequence[OverviewLine], width: int) -> list[Content]:
     """Return lines of an outline in columns."""
     value = min(_MAX_VALUE_WIDTH, max((len(line.value) for line in outline), default=0)) + 2
     value = max(value, max((len(line.value) + 2 for line in outline if not line.note), default=0))
+    room = width - _LABEL_WIDTH - value
+    # A few letters of a note say nothing.
+    cells = min(value, width // 2) if room >= _MIN_NOTE_WIDTH else width - _LABEL_WIDTH
     return [
         columns(
             width,
             ((line.label, MUTED), _LABEL_WIDTH),
-            ((line.value, "b"), min(value, width // 2)),
+            ((line.value, "b"), cells),
             ((line.note, MUTED), 0),
         )
         for line in outline
@@ -89,12 +93,13 @@ def _finding_lines(finding: Finding, key: str, title: str, width: int) -> list[C
     # What has no room beside the finding stands below it, whole.
     fix, fix_below = (whole_fix, Content()) if whole_fix.cell_length <= width // 2 else (Content(), whole_fix)
     room = max(_MIN_FINDING_WIDTH // 2, width - 2 - (fix.cell_length + 2 if key else 0))
-    first, *rest = Content(visible(finding.message)).wrap(room)
+    words = visible(finding.message)
+    first = Content(words).wrap(room)[0].rstrip()
+    # Below the fix there is room again.
+    rest = Content(words[len(first.plain) :].lstrip()).wrap(max(4, width - 2)) if first.plain != words else []
     lines = [
         styled(
-            styled(mark, " ", first.rstrip()).pad_right(
-                max(0, width - 2 - first.rstrip().cell_length - fix.cell_length)
-            ),
+            styled(mark, " ", first).pad_right(max(0, width - 2 - first.cell_length - fix.cell_length)),
             fix,
         )
     ]

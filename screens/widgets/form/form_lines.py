@@ -202,7 +202,7 @@ def draw_form_line(
 
 def _foldable_group_line(group: FormGroup, width: int, *, unfolded: bool) -> Content:
     mark = "▾" if unfolded else "▸"
-    words = styled((mark, "$primary"), f" {group.title}")
+    words = styled((mark, "$primary"), (f" {group.title}", "b" if unfolded else ""))
     # What is wrong in a closed group is seen on its line.
     wrong = min((row for row in group.rows if row.error or row.warning), key=lambda row: not row.error, default=None)
     note = styled((group.note, MUTED))
@@ -235,7 +235,11 @@ def _note_beside_value(row: FormRow, room: int = 0) -> Content:
         fix = styled(key, f" {row.fix}") if row.fix else Content()
         if room and room - fix.cell_length < min(wrong.cell_length, _MIN_ERROR_BESIDE_FIX_WIDTH):
             fix = key
-        return styled(fit(wrong, max(_MIN_ERROR_WIDTH, room - fix.cell_length)) if room and fix else wrong, fix)
+        if not (room and fix):
+            return styled(wrong, fix)
+        # The keys of all rows stand below each other, at the right.
+        words = fit(wrong, max(_MIN_ERROR_WIDTH, room - fix.cell_length))
+        return styled(words.pad_right(max(0, room - words.cell_length - fix.cell_length)), fix)
     return styled((note_text(row), MUTED))
 
 
