@@ -22,6 +22,7 @@ from tui_train.views.compare import (
     XQuantity,
     common_x_quantities,
     compared_metric_names,
+    curve_difference,
     differing_code_rows,
     differing_setting_rows,
     faster_run_sentence,
@@ -35,9 +36,9 @@ from .messages import OpenRun
 from .widgets.hint import Hint
 from .widgets.key_bar import KeyBar
 from .widgets.lines import Lines
-from .widgets.plot import SHARE_AND_LABEL_OF_ZOOM_STEPS, Plot, PlotAxisOptions, PlotSeries
+from .widgets.plot import SHARE_AND_LABEL_OF_ZOOM_STEPS, Plot, PlotAxisOptions, PlotSeries, drawable_points
 from .widgets.step_bar import StepBar
-from .widgets.text_layout import DONE_MARK, MUTED, Styled, StyledPiece, columns, fit, heading, styled
+from .widgets.text_layout import DONE_MARK, MUTED, RULE_STYLE, Styled, StyledPiece, columns, fit, heading, styled
 
 _RUN_STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
 _REFRESH_SECONDS = 5.0  # seconds between two looks at runs that go on
@@ -61,8 +62,8 @@ class CompareScreen(WizardScreen):
     HELP = """Compare
 
 The losses of all runs in one plot, or another metric, a letter on each curve; below it what came of them, and the
-settings and the code in which they differ. By time the pace within an attempt is taken as even; by tokens, what the
-log says, else batch × sequence.
+settings and the code in which they differ; of two runs, on a wide screen, the difference. By time the pace within an
+attempt is taken as even; by tokens, what the log says, else batch × sequence.
 
   m       another metric of their logs in place of the loss
   x       by step, by tokens, by time
@@ -102,6 +103,7 @@ log says, else batch × sequence.
                 yield Lines(id="results")
             with VerticalScroll(id="settings", can_focus=True):
                 yield Lines(id="differing")
+                yield Plot(id="difference")
         yield Hint()
         yield KeyBar()
 
@@ -168,7 +170,18 @@ log says, else batch × sequence.
         words: list[StyledPiece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
         label = {"step": grouped_digits, "tokens": _short_token_count_text, "time": duration_text}[self._axis]
         axes = PlotAxisOptions(0, SHARE_AND_LABEL_OF_ZOOM_STEPS[self._part][0], self._log_scale, label)
-        self.query_one(Plot).show(self._metric or "Loss", words, series, axes)
+        self.query_one("#losses", Plot).show(self._metric or "Loss", words, series, axes)
+        self._draw_difference(series, axes._replace(is_log_scale=False))
+
+    def _draw_difference(self, series: Sequence[PlotSeries], axes: PlotAxisOptions) -> None:
+        """Draw of two runs by how much the second is above the first, over a line at 0."""
+        points = curve_difference(*(drawable_points(each.points) for each in series)) if len(series) == 2 else []
+        plot = self.query_one("#difference", Plot)
+        plot.set_class(bool(points), "drawn")
+        if points:
+            zero = PlotSeries([(points[0][0], 0.0), (points[-1][0], 0.0)], RULE_STYLE)
+            curve = PlotSeries(points, _RUN_STYLES[1])
+            plot.show(f"{RUN_LETTERS[1]} - {RUN_LETTERS[0]}", f"by {self._axis}", [zero, curve], axes)
 
     def action_choose_next_run(self, step: int) -> None:
         """Choose another run."""

@@ -16,7 +16,7 @@ from ..widgets.hint import Hint
 from ..widgets.key_bar import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.step_bar import StepBar
-from ..widgets.text_layout import DONE_MARK, FAILED_MARK, LIVE_MARK, MUTED, fit, heading, styled
+from ..widgets.text_layout import DONE_MARK, FAILED_MARK, LIVE_MARK, MUTED, fit, fit_path, heading, styled
 from .installation import Installation
 
 _HEADING_FRAME_WIDTH = 4  # cells of a heading that are neither title nor note
@@ -96,13 +96,9 @@ def _installation_lines(installation: Installation, width: int, max_output_lines
     progress, seconds = installation.progress, installation.seconds or time.monotonic() - installation.began_at
     words = progress.text if progress else "Looking for Python and pip …"
     if installation.python:
-        lines.append(
-            styled(
-                DONE_MARK,
-                (f" {visible(display_path(installation.python))}", "b"),
-                f" is ready, in {duration_text(seconds)}.",
-            )
-        )
+        done = f" is ready, in {duration_text(seconds)}."
+        path = fit_path(display_path(installation.python), width - len(done) - 2)
+        lines.append(styled(DONE_MARK, (f" {visible(path)}", "b"), done))
     elif installation.failure:
         lines += styled(FAILED_MARK, f" {installation.failure}").wrap(width)
     else:

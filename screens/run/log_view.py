@@ -116,7 +116,7 @@ class LogView(Widget, can_focus=True):
         """Show where a line matches, some context above it."""
         self.following, self.hit = False, hit
         row, first, last = self._hit_position(hit)
-        if not self.wrapping and not self._left <= first <= last < self._left + self.size.width:
+        if not self.wrapping and not self._left <= first <= last < self._left + self.size.width - 2:
             self._left = max(0, first - self.size.width // 2)
         if RowPosition(hit.start, row) not in {row.place for row in self._rows}:
             self._top = RowPosition(hit.start, row)

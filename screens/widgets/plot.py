@@ -26,6 +26,7 @@ _BRAILLE_DOT_BITS = ((1, 2, 4, 64), (8, 16, 32, 128))
 _TICK_COUNT = 4
 _MAX_LETTERS_PER_CURVE = 5
 _MIN_GUTTER_WIDTH = 5  # cells of the labels at the left, at least
+_MAX_DIGITS_OF_ZERO = 3  # with more it would be read as a small number
 _MIN_EXPONENT_VALUE = 1e5  # from here on labels have an exponent
 _MIN_CURVE_WIDTH, _MIN_CURVE_HEIGHT = 8, 3
 SHARE_AND_LABEL_OF_ZOOM_STEPS = ((1.0, ""), (0.25, "last quarter"), (0.05, "last twentieth"))
@@ -170,6 +171,8 @@ def _round_to_two_digits(value: float, rounding: Callable[[float], int]) -> floa
 
 
 def _axis_number_text(value: float, digits: int = -1) -> str:
+    if not value and digits > _MAX_DIGITS_OF_ZERO:
+        return "0"
     value = value or 0.0
     if value and (abs(value) >= _MIN_EXPONENT_VALUE or abs(value) < 1e-3):
         return f"{value:.1e}".replace("e+0", "e").replace("e-0", "e-")

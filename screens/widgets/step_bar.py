@@ -57,8 +57,9 @@ class StepBar(Widget):
         if self.title:
             left = styled(name, "  ", (f" {self.title} ", _CURRENT_STEP_STYLE))
             room = max(0, width - left.cell_length - 2)
-            before = fit((self._name_beside, MUTED), room - self._aside.cell_length - _SPACE_AFTER_NAME)
-            aside = fit(styled(before, " " * (_SPACE_AFTER_NAME if before else 0), self._aside), room)
+            gap = _SPACE_AFTER_NAME if self._aside else 0
+            before = fit((self._name_beside, MUTED), room - self._aside.cell_length - gap)
+            aside = fit(styled(before, " " * (gap if before else 0), self._aside), room)
             return styled(left, " " * max(1, width - left.cell_length - aside.cell_length), aside)
         return fit(self._steps_line(name, width), width)
 

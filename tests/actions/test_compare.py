@@ -20,6 +20,7 @@ from tui_train.views.compare import (
     _number_comparison_row,
     common_x_quantities,
     compared_metric_names,
+    curve_difference,
     differing_setting_rows,
     faster_run_sentence,
     read_compared_runs,
@@ -232,6 +233,19 @@ def test_the_command_prints_tables_and_json(two: tuple[RunFolder, RunFolder]) ->
     assert all(len(line) <= 80 for line in shown)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "difference"),
+    [
+        ([(0, 3.0), (10, 1.0)], [(12, 0.0), (10, 0.5), (5, 1.0), (0, 3.5)], [(0, 0.5), (5, -1.0), (10, -0.5)]),
+        ([(4, 2.0)], [(3, 1.0), (4, 1.5)], [(4, -0.5)]),
+        ([], [(1, 1.0)], []),
+        ([(1, 1.0)], [], []),
+    ],
+)
+def test_a_difference_is_told_where_both_curves_are(first, second, difference):
+    assert curve_difference(first, second) == difference
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize("size", sample([(80, 24), (120, 40), (200, 50)], 3), ids=str)
 async def test_marked_runs_are_compared_by_a_key(
@@ -248,6 +262,7 @@ async def test_marked_runs_are_compared_by_a_key(
         for words in ("Memory, peak", "Learning rate", "B reaches the last loss of A"):
             assert words in shown
         assert shown.count("B") > 5, "letters are on the curves"
+        assert (" B - A  by step ─" in shown) == (size[0] >= 140)
         await press_keys("x")(pilot)
         await wait_for_text(pilot, "by time")
         await press_keys("l", "a")(pilot)

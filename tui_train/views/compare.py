@@ -123,6 +123,25 @@ def read_compared_runs(runs: Sequence[RunFolder]) -> tuple[ComparedRun, ...]:
     return tuple(_read_compared_run(run) for run in runs)
 
 
+def curve_difference(
+    first: Sequence[tuple[float, float]], second: Sequence[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """Return by how much a curve lies above the first one at each of its points between the ends of that.
+
+    The points are numbers; between two of the first curve it is a line.
+    """
+    first = sorted(first)
+    found, at = [], 0
+    for x, y in sorted(second):
+        if not first or not first[0][0] <= x <= first[-1][0]:
+            continue
+        while first[at][0] < x:
+            at += 1
+        (left, low), (right, high) = first[max(0, at - 1)], first[at]
+        found.append((x, y - (high if right == left else low + (high - low) * (x - left) / (right - left))))
+    return found
+
+
 def common_x_quantities(compared: Sequence[ComparedRun]) -> tuple[XQuantity, ...]:
     """Return over what the losses of all runs can be drawn; steps are always known."""
     return tuple(axis for axis in _X_QUANTITIES if axis == "step" or all(each.losses_over(axis) for each in compared))
