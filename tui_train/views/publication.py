@@ -4,15 +4,16 @@ from collections.abc import Callable, Iterator
 
 from tui_train.actions.publish import CARD_FILE, Publication, hash_data_files
 from tui_train.base.text import display_path, names_text, quantity, size_text, visible
+from tui_train.profile.types import Profile
 from tui_train.views.model_card import WrittenModelCard, model_card_text
-from tui_train.views.model_card_facts import load_run_profile, read_model_card_facts
+from tui_train.views.model_card_facts import read_model_card_facts
 
 _MAX_NAMES = 8
 
 
 def make_card(publication: Publication, on_hashing: Callable[[str], None]) -> str:
     """Return the card of a publication; `on_hashing` is told each file of data that is read for it. TuiTrainError."""
-    profile = load_run_profile(publication.run)
+    profile = publication.run.read_profile() or Profile()
     data = hash_data_files(publication.run, profile, on_hashing)
     written = WrittenModelCard(publication.hub.head, publication.hub.text)
     return model_card_text(read_model_card_facts(publication, profile, data), written)
