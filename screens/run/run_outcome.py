@@ -72,10 +72,11 @@ def outcome_lines(
 
 def outline_lines(texts: Sequence[tuple[str, str]], width: int) -> list[Content]:
     """Return a title and what a waiting run will do, each a label and words."""
-    return [
-        heading("Plan", "what it does once it starts", width),
-        *(_labelled_line(label, Content(words), width) for label, words in texts),
-    ]
+    lines = [heading("Plan", "what it does once it starts", width)]
+    for label, words in texts:
+        first, *others = Content(words).wrap(max(1, width - _LABEL_WIDTH))
+        lines += [_labelled_line(label, first, width), *(_labelled_line("", line, width) for line in others)]
+    return lines
 
 
 def _reward_parts(snapshot: RunSnapshot) -> list[Content]:

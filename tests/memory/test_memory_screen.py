@@ -29,8 +29,8 @@ def test_what_is_reserved_is_shown_and_its_parts_add_up_to_it(values, where, wid
     found = predict_memory(Setup(profile(values), where))
     _, bar, key = (line.plain for line in memory_lines(found, (), None, note="", width=width))
     verdict = found.place_verdicts[0][1]
-    assert f"{size_text(verdict.reserved_bytes)} of {size_text(verdict.available_bytes)}" in bar
-    assert (" reserved" in bar) == (width >= 70)
+    assert f"{size_text(verdict.reserved_bytes)} ±15 % of {size_text(verdict.available_bytes)}" in bar
+    assert ("needs " in bar, " free" in bar) == (width >= 70, width >= 70)
     assert bar.endswith(verdict.band)
     assert len(bar) <= width
     parts = [float(held) for held in re.findall(r"([\d.]+) GiB", key)]

@@ -13,7 +13,7 @@ from pilot import (
     wait_for_text,
     wait_for_workers,
 )
-from support import sample
+from support import profile, sample
 from textual.content import Content
 from textual.geometry import Offset
 from tui_train.screens.run.log_view import LogView
@@ -21,6 +21,8 @@ from tui_train.screens.widgets.file_viewer import FileViewer
 from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.jump import JumpScreen, jump_letters
 from tui_train.screens.widgets.text_layout import heading, heading_title, share_bar, styled
+
+from tui_train.profile import store
 
 RECIPE = (PRETRAIN_KEY, "enter", "enter")
 
@@ -109,8 +111,9 @@ async def test_hardware_has_its_gpus_as_well(seed):
 async def test_on_home_it_goes_to_the_panels_of_the_list(machine, tmp_path):
     machine(CPU_MACHINE)
     finished_run(tmp_path)
+    store.save_profile(profile({"name": "quick-start"}))
     async with open_wizard() as pilot:
-        await wait_for_text(pilot, "Runs ──")
+        await wait_for_text(pilot, "Runs ──", "Profiles ──")
         await press_keys("slash", *"quick", "ctrl+o", "r")(pilot)
         assert pilot.app.screen.focused.id == "list"
         assert pilot.app.screen.row_list.cursor.startswith("run:")

@@ -117,7 +117,7 @@ async def test_the_trainers_record_has_what_the_log_has_not(machine, tmp_path):
     run = finished_run(tmp_path)
     run.attempt_log(2).write_text("nothing\n")
     async with open_wizard("m", run=run) as pilot:
-        await wait_for_text(pilot, "No numbers by name in the log yet.")
+        await wait_for_text(pilot, "No metrics in the log yet.")
         await pilot.press("escape")
         (run.path / "output").mkdir(exist_ok=True)
         state = {"global_step": 20, "log_history": [{"reward": step / 10, "step": step} for step in range(1, 21)]}
