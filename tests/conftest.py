@@ -15,7 +15,7 @@ import warm
 from chat_data import ANSWER_MARKING_TEMPLATE
 from hypothesis import HealthCheck, settings
 from pilot import BARE_PYTHON, CPU_MACHINE, CUDA_PYTHON, DOCKER_ENGINE
-from support import RUN_WHOLE_MATRICES, SCRIPTS, SHARED_CACHE, living_run_pids
+from support import RUN_WHOLE_MATRICES, SCRIPTS, SHARED_CACHE, living_run_pids, set_variables
 from training_results import make_chat_model, run_that_left
 
 from tui_train.facts.gpus import live_samples
@@ -167,8 +167,7 @@ def engines(request):
 def engine(engines, monkeypatch):
     """The engine's name, with the environment that leads to it; whatever runs in it is ended afterwards."""
     name, made = engines
-    for variable, value in made.environment.items():
-        monkeypatch.setenv(variable, value)
+    set_variables(monkeypatch, made.environment)
     monkeypatch.setenv("TUI_TRAIN_GRACE", "5")
     yield name
     if left := made.run("ps", "-aq").stdout.split():

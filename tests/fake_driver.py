@@ -14,22 +14,22 @@ BUILD_FOLDER = Path(__file__).parent / ".built"
 FAKE_NVML_SOURCE = MACHINES_FOLDER / "fake_nvml.c"
 
 
-def driver_environment(machine: str | Path, build_dir: Path = BUILD_FOLDER) -> dict[str, str]:
+def driver_environment(machine: str | Path) -> dict[str, str]:
     """Return the environment variables under which a new process sees `machine` through NVML.
 
-    `machine` is the name of a file in `tests/machines/`, or the path of any such file. The library is built into
-    `build_dir` once and kept there. Skips the calling test where there is no C compiler.
+    `machine` is the name of a file in `tests/machines/`, or the path of any such file. The library is built once and
+    kept. Skips the calling test where there is no C compiler.
     """
     description = Path(machine) if os.sep in str(machine) else MACHINES_FOLDER / f"{machine}.txt"
     if not description.is_file():
         raise FileNotFoundError(description)
-    folders = [str(_build_library(build_dir)), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    folders = [str(_build_library()), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     return {"LD_LIBRARY_PATH": os.pathsep.join(folders), "TUI_TRAIN_TEST_MACHINE": str(description.resolve())}
 
 
-def _build_library(build_dir: Path) -> Path:
+def _build_library() -> Path:
     """Return the folder with the library built from the present source."""
-    folder = build_dir / hashlib.sha256(FAKE_NVML_SOURCE.read_bytes()).hexdigest()[:16]
+    folder = BUILD_FOLDER / hashlib.sha256(FAKE_NVML_SOURCE.read_bytes()).hexdigest()[:16]
     library = folder / "libnvidia-ml.so.1"
     if library.exists():
         return folder

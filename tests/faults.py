@@ -19,6 +19,14 @@ class Fault(NamedTuple):
     def __str__(self):
         return f"{self.key}: {self.part}"
 
+    def assert_told_by(self, finding):
+        """Check that a finding is of this fault, and reads as all do."""
+        assert (finding.level, finding.key, finding.machine) == (self.level, self.key, self.machine)
+        assert self.part in finding.message
+        assert finding.message.isprintable()
+        assert finding.remedy.endswith((".", "?"))
+        assert (finding.change is not None) == self.fix
+
 
 def error(values, where, key, part, *, fix=False, machine=False):  # noqa: PLR0913
     return Fault(values, where, "error", key, part, fix, machine)

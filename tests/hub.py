@@ -203,9 +203,9 @@ def file_etag(data):
 MODEL_CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
 
 
-def safetensors_bytes(size, dtype="F16"):
+def safetensors_bytes(size):
     """A safetensors file of one tensor with so many bytes."""
-    header = json.dumps({"w": {"dtype": dtype, "shape": [size // 2], "data_offsets": [0, size]}}).encode()
+    header = json.dumps({"w": {"dtype": "F16", "shape": [size // 2], "data_offsets": [0, size]}}).encode()
     return len(header).to_bytes(8, "little") + header + bytes(size)
 
 

@@ -275,6 +275,12 @@ def plain_environment(**more):
     return {**kept, "XDG_CACHE_HOME": SHARED_CACHE, "LC_ALL": "C.UTF-8", **more}
 
 
+def set_variables(monkeypatch, variables):
+    """Have environment variables until a test has ended."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
 def install_packages(folder, *words):
     """Install packages without what they need into a folder, by uv where it is there; why it failed, or nothing."""
     given = ["install", "-q", "--no-deps", "--target", folder, *words]

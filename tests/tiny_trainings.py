@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from support import SCRIPTS, export_run, facts, plain_environment, profile, run_launch_script, values_taken_by_preset
+from support import SCRIPTS, export_run, facts, plain_environment, profile, run_launch_script
 
 from tui_train.runs.logs.tail import LogTail
 
@@ -29,11 +29,9 @@ def fault_variables(folder, *faults):
     return {"PYTHONPATH": str(SCRIPTS / "faults"), "FAULTS": json.dumps(faults), "NOTES": str(folder)}
 
 
-def train_tiny_model(folder, *arguments, values=None, faults=(), before=lambda _: None, code=0):
+def train_tiny_model(folder, *, faults=(), code=0):
     """Train the tiny model through its exported script to the end."""
-    chosen = values_taken_by_preset({**TINY_RECIPE, "trainer.arguments": arguments, **(values or {})})
-    run, plan = export_run(folder / "my run", profile(chosen), facts(python=chosen["trainer.python"]))
-    before(run)
+    run, plan = export_run(folder / "my run", profile(TINY_RECIPE), facts(python=TINY_RECIPE["trainer.python"]))
     done = run_launch_script(
         run, env=plain_environment(**fault_variables(folder, *faults) if faults else {}), timeout=240
     )

@@ -64,8 +64,8 @@ def run_that_left(output, folder, base):
     return run
 
 
-def make_chat_model(folder, *options, python=""):
-    words = [python or warm.training(), str(SCRIPTS / "chat_model.py"), str(folder), *options]
+def make_chat_model(folder, *options):
+    words = [warm.training(), str(SCRIPTS / "chat_model.py"), str(folder), *options]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-800:]
     return folder

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support import facts, gpu, machine, run_cli, wait_until
+from support import facts, gpu, machine, run_cli, set_variables, wait_until
 
 from tui_train.actions import environments
 from tui_train.actions.environments import create as making
@@ -147,8 +147,7 @@ def pip_set(monkeypatch, tmp_path):
     def write(lines="", **variables):
         (tmp_path / "pip.conf").write_text(f"[global]\n{lines}")
         monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
+        set_variables(monkeypatch, variables)
         return pip_settings.read_pip_settings(sys.executable)
 
     return write

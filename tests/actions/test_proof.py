@@ -14,7 +14,7 @@ import pytest
 import warm
 from fake_driver import MACHINES_FOLDER, driver_environment
 from msgspec import structs
-from support import facts, profile, run_cli, wait_until
+from support import facts, profile, run_cli, set_variables, wait_until
 
 from tui_train.actions.cards import memory, samples
 from tui_train.actions.cards.claims import checked_claim
@@ -47,8 +47,7 @@ def pretended(tmp_path, monkeypatch):
     def run_context(machine):
         archs = " ".join(arch.removeprefix("sm_") for arch in CU130["arch_list"])
         pretends = {"PYTHONPATH": str(PRETENDED), "PRETEND": "cuda", "PRETEND_ARCHS": archs}
-        for name, value in (driver_environment(machine) | pretends).items():
-            monkeypatch.setenv(name, value)
+        set_variables(monkeypatch, driver_environment(machine) | pretends)
         found = structs.replace(facts(**CU130), machine=probe_machine())
         gpus = found.machine.gpus
         listed = "".join(f"GPU {gpu.index}: {gpu.name} (UUID: {gpu.uuid})\n" for gpu in gpus)

@@ -23,6 +23,7 @@ from support import (
     profile,
     run_cli,
     sample,
+    set_variables,
     wait_until,
 )
 
@@ -285,8 +286,7 @@ def test_the_fullest_of_the_chosen_cards_counts(tmp_path, monkeypatch):
     """The real sampler on a fake driver: the card that shows the desktop is not one of those that train."""
     path = tmp_path / "machine.txt"
     path.write_text((MACHINES_FOLDER / "two-3090-display-and-busy.txt").read_text())
-    for name, value in driver_environment(path).items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, driver_environment(path))
     both = {card.uuid: card for card in next(live_samples.yield_changed_samples(lambda: False))}
     idle, busy = sorted(both, key=lambda uuid: both[uuid].memory_total - both[uuid].memory_free)
     for cards, fullest in (((idle,), idle), ((idle, busy), busy)):

@@ -52,10 +52,10 @@ def kept(folder):
     return {path.name: path.read_text() for path in folder.iterdir()} == CHAPTERS
 
 
-def held_at(at, mark="m"):
+def held_at(at):
     """A lock that this process takes."""
     held = lock.FolderLock(
-        str(at), lock_owner.this_process_as_owner(mark, str(at.parent)), "a training runs", lambda _dead: ""
+        str(at), lock_owner.this_process_as_owner("m", str(at.parent)), "a training runs", lambda _dead: ""
     )
     held.take()
     return held

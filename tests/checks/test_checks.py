@@ -796,11 +796,7 @@ def test_a_model_folder_that_is_not_there_is_told_once():
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_a_fault_is_found_alone_and_what_is_offered_fixes_it(fault):
     (finding,) = found(fault.values, fault.facts)
-    assert (finding.level, finding.key, finding.machine) == (fault.level, fault.key, fault.machine)
-    assert fault.part in finding.message
-    assert finding.message.isprintable()
-    assert finding.remedy.endswith((".", "?"))
-    assert (finding.change is not None) == fault.fix
+    fault.assert_told_by(finding)
     if finding.change:
         changed = apply_change(finding.change, made_of(fault.values))
         assert findings_of(changed, fault.facts) == ()

@@ -24,6 +24,7 @@ from support import (
     profile,
     run_cli,
     run_launch_script,
+    set_variables,
     wait_until,
     write_attempt_events,
 )
@@ -339,8 +340,7 @@ def test_a_stop_tells_of_memory_that_stays_taken(begun, tmp_path, monkeypatch, h
     file = tmp_path / "machine.txt"
     text = (MACHINES_FOLDER / "two-3090-one-busy.txt").read_text()
     file.write_text(text.replace("5000010", str(now.leader)) if holds else text)
-    for name, value in driver_environment(file).items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, driver_environment(file))
     monkeypatch.setattr(stopping, "_MAX_MEMORY_RELEASE_SECONDS", 0.5)
     # A driver that does not answer at first, as on a busy machine, is asked again.
     monkeypatch.setattr(stopping, "_MAX_UNANSWERED_MEMORY_QUERIES", 20)

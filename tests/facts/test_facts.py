@@ -13,7 +13,7 @@ import msgspec
 import psutil
 import pytest
 from ssh import survey_with_python
-from support import make_executable, old_python, sample, wait_until
+from support import make_executable, old_python, sample, set_variables, wait_until
 
 from tests.fake_driver import MACHINES_FOLDER, driver_environment
 from tui_train.facts.machine import child_memory_limit, host, probe, trusted_pythons
@@ -36,8 +36,7 @@ def on(monkeypatch, tmp_path):
         if "=" in machine:
             (tmp_path / "machine.txt").write_text(machine)
             machine = tmp_path / "machine.txt"
-        for name, value in driver_environment(machine).items():
-            monkeypatch.setenv(name, value)
+        set_variables(monkeypatch, driver_environment(machine))
         return probe.probe_machine(deadline)
 
     return read
@@ -398,8 +397,7 @@ def test_a_container_without_gpus_is_told_of_what_started_it(monkeypatch, mark, 
     monkeypatch.setattr(pci, "_is_whole_system", lambda: False)
     for name in ("container", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, variables)
     gap = pci.no_driver_gap("library", "", ())
     assert gap.what == "No NVIDIA GPU is visible here"
     assert remedy in gap.remedy

@@ -7,8 +7,9 @@ from importlib.util import find_spec
 
 import msgspec
 import pytest
+from fake_driver import driver_environment
+from support import set_variables
 
-from tests.fake_driver import driver_environment
 from tui_train.facts.gpus import gpu_sets
 from tui_train.facts.gpus.capability import any_arch_runs_on, do_all_support_bf16
 from tui_train.facts.gpus.verdicts import all_gpus_blocked_by_torch_sentence, gpu_verdicts
@@ -58,8 +59,7 @@ HEAD, *ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.stri
 
 
 def read(name, monkeypatch):
-    for variable, value in driver_environment(name).items():
-        monkeypatch.setenv(variable, value)
+    set_variables(monkeypatch, driver_environment(name))
     return probe.probe_machine()
 
 

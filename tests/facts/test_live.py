@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from support import sample, wait_until
+from support import sample, set_variables, wait_until
 
 from tests.fake_driver import MACHINES_FOLDER, driver_environment
 from tui_train.facts.gpus import live_samples
@@ -67,8 +67,7 @@ def on(monkeypatch, tmp_path):
         text = machine if "=" in machine else (MACHINES_FOLDER / f"{machine}.txt").read_text()
         made.append(Sampling(tmp_path))
         made[-1].put(text)
-        for name, value in driver_environment(tmp_path / "machine.txt").items():
-            monkeypatch.setenv(name, value)
+        set_variables(monkeypatch, driver_environment(tmp_path / "machine.txt"))
         return made[-1]
 
     yield begin

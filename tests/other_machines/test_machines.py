@@ -19,6 +19,7 @@ from support import (
     plain_environment,
     profile,
     run_launch_script,
+    set_variables,
     stub_calls,
     values_taken_by_preset,
     wait_until,
@@ -356,8 +357,7 @@ def test_what_cannot_resume_says_so(tmp_path):
 def test_resume_of_what_cannot_resume_begins_with_the_first_step(tmp_path, monkeypatch):
     """As `tui-train resume` and R start it: with a sentence, and without the option that would be refused."""
     run, _, environment = resuming(tmp_path, **{"trainer.preset": "custom"})
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, environment)
     command = [sys.executable, "-m", "tui_train", "resume", "--detach", str(run.path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -85,10 +85,10 @@ def test_what_is_in_the_way_is_said_before_it_begins(tmp_path, echo):
     assert list(tmp_path.iterdir()) == []
 
 
-def remote_run(folder, place="/there/run"):
+def remote_run(folder):
     """An ended run of the host box."""
     run = ended_run(folder)
-    write_run_location(run.path, RunLocation("box", place))
+    write_run_location(run.path, RunLocation("box", "/there/run"))
     return run
 
 

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 import slurm
 from slurm import logged_steps, run_cli, save_saving_profile
-from support import facts, findings_of, gpu, make_executable, plan, profile, wait_until
+from support import facts, findings_of, gpu, make_executable, plan, profile, set_variables, wait_until
 from tiny_trainings import TINY_RECIPE, fault_variables
 from tiny_trainings import checkpoint_losses as checkpointed
 
@@ -40,8 +40,7 @@ def cluster():
 
 @pytest.fixture
 def nodes(cluster, monkeypatch):
-    for name, value in cluster.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, cluster)
 
 
 def in_queue(run):
@@ -128,8 +127,7 @@ def test_accounting_knows_how_a_job_ended_and_what_it_may_ask_for(tmp_path, monk
     forgets = make_executable(tmp_path / "bin" / "squeue", "#!/bin/sh\nexit 0\n")
     user = getpass.getuser()
     with slurm.run_cluster(accounting=True) as environment:
-        for variable, value in environment.items():
-            monkeypatch.setenv(variable, value)
+        set_variables(monkeypatch, environment)
 
         def reason_after(end, *options):
             run_cli("run", "job", "--slurm", "--detach", *options)
@@ -165,8 +163,7 @@ def test_accounting_knows_how_a_job_ended_and_what_it_may_ask_for(tmp_path, monk
 def test_a_job_is_queued_again_where_its_first_node_is_lost_and_says_so(tmp_path, monkeypatch):
     """Nothing is left that could write so into its log."""
     with slurm.run_cluster() as environment:
-        for variable, value in environment.items():
-            monkeypatch.setenv(variable, value)
+        set_variables(monkeypatch, environment)
         save_saving_profile(tmp_path, 600)
         run_cli("run", "job", "--slurm", "--detach")
         run = run_folders.find_run("last")
@@ -288,8 +285,7 @@ def test_two_nodes_fall_back_together_after_out_of_memory(nodes, tmp_path, monke
     save_profile(profile({**values, "recipe.micro_batch": 4}), overwrite=True)
     run_cli("run", "two", "--slurm")
     undisturbed = run_folders.find_run("last")
-    for name, value in fault_variables(tmp_path, {"in": "forward", "step": 5, "above": 2}).items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, fault_variables(tmp_path, {"in": "forward", "step": 5, "above": 2}))
     run_cli("run", "two", "--slurm")
     run = run_folders.find_run("last")
     assert [(each.position, each.out_of_memory) for each in read_status(run).attempts] == [(1, True), (2, False)]

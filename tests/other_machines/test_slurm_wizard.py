@@ -8,7 +8,7 @@ import pytest
 import slurm
 from pilot import press_keys, screen_text, wait_for_step, wait_for_text, wait_for_workers
 from slurm import logged_steps, run_cli, save_saving_profile
-from support import GIB, facts, findings_of, plan, profile, wait_until
+from support import GIB, facts, findings_of, plan, profile, set_variables, wait_until
 
 from tui_train.facts.gpus.known_gpus import gpu_of_slurm_type
 from tui_train.facts.other_machines.cluster import (
@@ -158,9 +158,9 @@ def test_it_is_planned_for_the_least_node_that_a_job_may_get():
 # What a job may ask for
 
 
-def on_cluster(chosen, cluster=CLUSTER):
-    where = msgspec.structs.replace(facts(), scheduler="slurm", cluster=cluster)
-    return msgspec.structs.replace(where, machine=node_for_profile(where.machine, cluster, chosen))
+def on_cluster(chosen):
+    where = msgspec.structs.replace(facts(), scheduler="slurm", cluster=CLUSTER)
+    return msgspec.structs.replace(where, machine=node_for_profile(where.machine, CLUSTER, chosen))
 
 
 @pytest.mark.parametrize(
@@ -227,8 +227,7 @@ def cluster():
 @pytest.fixture
 def nodes(cluster, monkeypatch):
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    for name, value in cluster.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, cluster)
 
 
 def said(*words):

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from fake_driver import driver_environment
-from support import facts, findings_of, gpu, plan, profile
+from support import facts, findings_of, gpu, plan, profile, set_variables
 
 from tui_train.base.command import argv
 from tui_train.launchers import LAUNCHERS
@@ -289,8 +289,7 @@ def test_a_machine_and_a_cards_capability_are_added(project, tmp_path, monkeypat
     """The machine is a file, whose cards are found by the real binding; what a card can do is a row."""
     machine = tmp_path / "toy.txt"
     machine.write_text("driver = 580.95.05\ncuda = 13.0\n" + CARD.format(number=1) + CARD.format(number=2))
-    for key, value in driver_environment(str(machine)).items():
-        monkeypatch.setenv(key, value)
+    set_variables(monkeypatch, driver_environment(str(machine)))
     cards = json.loads(printed(project, "facts", "--json"))["gpus"]
     assert [(card["name"], card["compute_capability"]) for card in cards] == [("NVIDIA Toy 9000", "19.9")] * 2
 

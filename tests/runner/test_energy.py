@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fake_driver import driver_environment
 from psutil import Process, process_iter
-from support import export_run, facts, gpu, plain_environment, profile, wait_until
+from support import export_run, facts, gpu, plain_environment, profile, set_variables, wait_until
 from tui_train.screens.result.result_lines import result_lines
 
 from tui_train.base.text import energy_text as words
@@ -219,8 +219,7 @@ def test_without_a_whole_card_there_is_no_meter():
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.usefixtures("zipped_runner")
 def test_a_meter_that_does_not_answer_is_left_behind(number, monkeypatch):
-    for name, value in driver_environment("two-3090").items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, driver_environment("two-3090"))
     made = energy.start_energy_metering(UUIDS)
     os.kill(made.child.pid, number)
     assert made.finish() is None

@@ -32,11 +32,11 @@ def record(step, **more):
     return str({**values, "step": step, **more})
 
 
-def run_with_metrics(tmp_path, steps=40, *, live=False):
+def run_with_metrics(tmp_path, *, live=False):
     run = finished_run(tmp_path)
-    lines = [record(step) for step in range(1, steps + 1)]
+    lines = [record(step) for step in range(1, 41)]
     lines.append(str({"eval_loss": 0.75, "eval_reward": 1.25, "epoch": 1.0}))
-    lines.append(str({"loss": 0.5, "zero": -1.0, "step": steps + 1}))
+    lines.append(str({"loss": 0.5, "zero": -1.0, "step": 41}))
     run.attempt_log(2).write_text("\n".join(lines) + "\n")
     if live:
         began = time.time() - 1500

@@ -383,7 +383,7 @@ async def test_values_stand_in_columns_and_the_cause_is_marked_until_x(machine, 
         await wait_for_text(pilot, "{'loss': '2.3', 'epoch': '0.1'}", "/oss")
 
 
-def resumed_after_a_stop(tmp_path: Path, state: str = "finished") -> RunFolder:
+def resumed_after_a_stop(tmp_path: Path) -> RunFolder:
     """Return a run that was stopped at step 31 after a minute, and resumed to its end in half of one."""
     run = finished_run(tmp_path)
     first = {"event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"}
@@ -395,7 +395,7 @@ def resumed_after_a_stop(tmp_path: Path, state: str = "finished") -> RunFolder:
         {"time": 5000.0, **first, "mark": "n"},
         {"time": 5000.0, "event": "attempt_started", "attempt": 2, "position": 1, "resumed": 30},
         {"time": 5030.0, "event": "attempt_ended", "attempt": 2, "exit_code": 0},
-        {"time": 5030.0, "event": "run_ended", "state": state, "exit_code": 0},
+        {"time": 5030.0, "event": "run_ended", "state": "finished", "exit_code": 0},
     ]
     run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
     run.attempt_log(1).write_text("\n".join(lines(1, 31, 60)) + "\n")

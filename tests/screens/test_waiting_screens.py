@@ -16,7 +16,7 @@ from pilot import (
     until_true,
     wait_for_text,
 )
-from support import profile, start_folder_holder, wait_until
+from support import profile, set_variables, start_folder_holder, wait_until
 from tui_train.screens.preview.screen import PreviewScreen
 
 from tui_train.facts.types import GpuProcess
@@ -74,8 +74,7 @@ async def test_w_on_preview_waits_for_gpus_that_others_use(machine, monkeypatch)
 
 
 async def test_w_on_tune_waits_in_the_queue_and_esc_leaves_it(seed, queued, monkeypatch):
-    for name, value in driver_environment("seed-3090-gt1030-3090").items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, driver_environment("seed-3090-gt1030-3090"))
     queued("mine", THREE_CARDS[0].uuid)
     async with open_wizard(PRETRAIN_KEY, "enter", "enter", "f4") as pilot:
         await wait_for_text(pilot, "w once its GPUs are free", "w When free")

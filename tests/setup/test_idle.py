@@ -26,6 +26,7 @@ from support import (
     plan,
     profile,
     sample,
+    set_variables,
     toolchain,
     wait_until,
 )
@@ -441,8 +442,7 @@ esac
 @pytest.fixture
 def slow_uv(tmp_path, monkeypatch):
     """Two idle cards, and a uv that waits for the file `go`."""
-    for name, value in driver_environment("two-3090").items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, driver_environment("two-3090"))
     names = {"python": shlex.quote(sys.executable), "envs": environments_folder(), "folder": tmp_path}
     uv = make_executable(tmp_path / "bin" / "uv", STUB_UV.format(**names))
     monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")

@@ -49,11 +49,7 @@ def without_the_note(findings):
 def test_a_fault_is_found_alone_and_what_is_offered_fixes_it(name):
     fault = FAULTS[name]
     (finding,) = without_the_note(findings_of(profile(fault.values), fault.facts))
-    assert (finding.level, finding.key, finding.machine) == (fault.level, fault.key, fault.machine)
-    assert fault.part in finding.message
-    assert finding.message.isprintable()
-    assert finding.remedy.endswith((".", "?"))
-    assert (finding.change is not None) == fault.fix
+    fault.assert_told_by(finding)
     if finding.change:
         changed = findings_of(apply_change(finding.change, profile(fault.values)), fault.facts)
         assert (fault.level, fault.key) not in [(item.level, item.key) for item in changed]
