@@ -48,19 +48,14 @@ class PathSuggester(Suggester):
         start = f"{before}{separator}{space}{path.strip()}"
         folder = start[: len(start) - len(path.strip().rpartition("/")[2])]
         self._candidates = value, tuple(f"{folder}{name}" for name in names)
-        rest = _common_rest(path.strip(), names)
-        return f"{start}{rest}" if rest else None
+        completed = f"{folder}{os.path.commonprefix(names)}"  # noqa: RUF071 - what the names begin with is meant
+        return completed if len(completed) > len(start) else None
 
     def candidates(self, value: str) -> tuple[str, ...]:
         """Return the texts that a value may be completed to, as far as they were found by now; of none all names."""
         if not value:
             return self._names
         return self._candidates[1] if self._candidates[0] == value else ()
-
-
-def path_completion(path: str, list_folder_names: ListFolderNames = names_in_local_folder) -> str:
-    """Return what follows of the one name in its folder that a path may mean, or what all those have in common."""
-    return _common_rest(path, names_that_path_may_mean(path, list_folder_names))
 
 
 def names_that_path_may_mean(path: str, list_folder_names: ListFolderNames) -> list[str]:
@@ -71,8 +66,3 @@ def names_that_path_may_mean(path: str, list_folder_names: ListFolderNames) -> l
     names = list_folder_names(f"{folder}{slash}")
     may_be_meant = (name for name in names if name.startswith(start) and (start or not name.startswith(".")))
     return sorted(name for name in may_be_meant if visible(name) == name)
-
-
-def _common_rest(path: str, names: list[str]) -> str:
-    common = os.path.commonprefix(names)  # noqa: RUF071 - what the names begin with is meant
-    return common[len(path.rpartition("/")[2]) :]

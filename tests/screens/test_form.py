@@ -13,7 +13,7 @@ from tui_train.screens.themes import THEME_NAMES, register_themes
 from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.form.form_lines import FormGroup, FormRow, draw_form_line, form_lines
 from tui_train.screens.widgets.form.form_state import FormState
-from tui_train.screens.widgets.path_suggester import path_completion
+from tui_train.screens.widgets.path_suggester import PathSuggester
 
 from tui_train.profile import fields
 from tui_train.views.choices import UNSET_LABEL, FieldOption
@@ -257,11 +257,12 @@ async def test_tab_lists_the_names_that_a_path_may_mean(app, tmp_path):
 @pytest.mark.parametrize(
     ("typed", "rest"), [("da", "ta-"), ("data-1", ".jsonl"), ("sub", "/"), ("nothing", ""), ("", ""), ("e", "")]
 )
-def test_a_path_is_completed_by_what_its_names_have_in_common(tmp_path, typed, rest):
+async def test_a_path_is_completed_by_what_its_names_have_in_common(tmp_path, typed, rest):
     for name in ("data-1.jsonl", "data-2.jsonl", "e\x1b[31m.txt"):
         (tmp_path / name).touch()
     (tmp_path / "sub").mkdir()
-    assert path_completion(f"{tmp_path}/{typed}" if typed else "") == rest
+    path = f"{tmp_path}/{typed}" if typed else ""
+    assert await PathSuggester().get_suggestion(path) == (f"{path}{rest}" if rest else None)
 
 
 @pytest.mark.parametrize("theme", THEME_NAMES)

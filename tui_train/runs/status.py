@@ -116,6 +116,6 @@ def read_live_runs(candidates: Iterable[RunFolder]) -> tuple[RunFolder, ...]:
     return tuple(each.run for each in listed if each.status and each.status.live)
 
 
-def read_listed_runs(limit: int | None = None) -> tuple[ListedRun, ...]:
-    """Return the newest runs in the runs folder, at most `limit`."""
-    return tuple(map(read_listed_run, list_runs()[:limit]))
+def read_listed_runs() -> tuple[ListedRun, ...]:
+    """Return the runs in the runs folder, the newest first."""
+    return tuple(map(read_listed_run, list_runs()))

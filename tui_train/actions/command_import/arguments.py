@@ -23,7 +23,6 @@ _PLACEHOLDERS_NOT_TAKEN = frozenset({
     *_COUNTED_PLACEHOLDERS, "data", "data_format", "validation_data", "test_data", "world_size", "device", "backend",
     "tensorboard", "wandb", "trackio", "trackers", "report_to", "log_with", "trackio_project",
 })  # fmt: skip
-_VALUE_BY_SWITCH_WORD = {"yes": True, "no": False}
 
 
 def import_arguments(table: ImportTable, words: Sequence[Word], preset: Preset | None = None) -> None:
