@@ -463,3 +463,42 @@ def test_an_error_of_no_known_kind_tells_what_the_training_did(frame, words):
     # What a model computes within it is a matter of its own.
     inner = '  File "/env/lib/python3.11/site-packages/torch/nn/modules/module.py", line 9, in _call_impl\n    call()\n'
     assert words not in said(f"{start}  File {frame}\n    call()\n{inner}{end}").cause
+
+
+@pytest.mark.parametrize(
+    ("error", "failure", "words"),
+    [
+        ("RuntimeError: view size is not compatible with input tensor's size and stride", "user_exception", ".reshape"),
+        ("RuntimeError: grad can be implicitly created only for scalar outputs", "user_exception", "loss.mean()"),
+        ("RuntimeError: Can't call numpy() on Tensor that requires grad.", "user_exception", ".detach()"),
+        ("RuntimeError: expected scalar type Long but found Float", "user_exception", ".long()"),
+        ("RuntimeError: Found dtype Double but expected Float", "user_exception", ".float()"),
+        ("ValueError: Target size (torch.Size([16])) must be the same as input size (torch.Size([16, 1]))",
+         "user_exception", "unsqueeze"),
+        ("ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 512])",
+         "user_exception", "drop_last=True"),
+        ("IndexError: too many indices for tensor of dimension 1", "user_exception", "fewer dimensions"),
+        ("ValueError: too many values to unpack (expected 2)", "user_exception", "another number of values"),
+        ("TypeError: Object of type float32 is not JSON serializable", "user_exception", ".item()"),
+        ("TypeError: list indices must be integers or slices, not str", "user_exception", "of another kind"),
+        ("TypeError: linear(): argument 'input' (position 1) must be Tensor, not tuple", "user_exception", "logits"),
+        ("TypeError: forward() missing 1 required positional argument: 'x'", "user_exception", "without 'x'"),
+        ("TypeError: cannot pickle 'generator' object", "user_exception", "num_workers=0"),
+        ("TypeError: object of type 'NoneType' has no len()", "user_exception", "got None"),
+        ("FileExistsError: [Errno 17] File exists: 'out/ck'", "user_exception", "out/ck is there already"),
+        ("IsADirectoryError: [Errno 21] Is a directory: 'out'", "missing_file", "out is a folder"),
+        ("NotImplementedError: Could not run 'torchvision::nms' with arguments from the 'CUDA' backend.",
+         "torch_cpu_build", "torchvision is a build for the CPU"),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasSgemm(`", "cuda_error",
+         "INVALID_VALUE"),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_BAD_PARAM", "cuda_error", "BAD_PARAM"),
+        ("RuntimeError: Numpy is not available", "import_mismatch", "numpy<2"),
+        ("botocore.exceptions.NoCredentialsError: Unable to locate credentials", "user_exception", "AWS_ACCESS_KEY_ID"),
+        ("yaml.scanner.ScannerError: mapping values are not allowed here", "user_exception", "file of settings"),
+    ],
+)  # fmt: skip
+def test_a_plain_error_says_what_it_means(error, failure, words):
+    text = 'Traceback (most recent call last):\n  File "/work/own.py", line 3, in main\n    start()\n' + error + "\n"
+    found = said(text)
+    assert (found.failure, words in found.cause + found.remedy) == (failure, True)
+    assert "start()" not in found.cause.replace(" (start())", "")
