@@ -502,3 +502,15 @@ def test_a_plain_error_says_what_it_means(error, failure, words):
     found = said(text)
     assert (found.failure, words in found.cause + found.remedy) == (failure, True)
     assert "start()" not in found.cause.replace(" (start())", "")
+
+
+def test_a_traceback_in_a_box_tells_what_failed_and_where():
+    box = (
+        "╭─── Traceback (most recent call last) ───╮\n│ /work/own.py:88 in main                  │\n"
+        "│ ❱  88 │   load_dataset(name)            │\n"
+        "│ /env/lib/python3.11/site-packages/datasets/load.py:1797 in load_dataset  │\n"
+        "│ ❱ 1797 │   build(                       │\n╰──────────────────────────────────────────╯\n"
+    )
+    found = said(f"{box}OddError: it is odd\n")
+    assert "datasets raised (while the training read the data): OddError" in found.cause
+    assert "line 88 of /work/own.py" in found.remedy

@@ -13,6 +13,7 @@ from tui_train.diagnose.traceback_lines import (
     FRAME_PATTERN,
     MAX_SOURCE_LINES,
     RAISE_STATEMENT_PATTERN,
+    frame_lines_before,
     index_of_line,
     innermost_user_frame,
 )
@@ -211,8 +212,11 @@ def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> d
     frames = [index for index, text in enumerate(ours) if FRAME_PATTERN.match(text)]
     frame = next((index for index in reversed(frames) if not _BLAMELESS_FRAME_PATTERN.search(ours[index])), None)
     code = "" if frame is None else "".join(ours[frame + 1 : frame + 2])
+    # In a box there are frames further above, and code that belongs to none of these lines.
+    others = reversed(frame_lines_before(lines, error_line))
+    boxed = next((text for text in others if not _BLAMELESS_FRAME_PATTERN.search(text)), "")
     title = "the script"
-    if frame is not None and (library := _LIBRARY_NAME_PATTERN.search(ours[frame])):
+    if library := _LIBRARY_NAME_PATTERN.search(boxed if frame is None else ours[frame]):
         name = library[library.lastindex or 1]
         title = _TITLE_BY_LIBRARY.get(name, name)
         values = {"raiser": title, "library": name}

@@ -17,6 +17,8 @@ _CHAINED_TRACEBACK_PREFIXES = ("During handling of the above exception", _DIRECT
 FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 # In a traceback that rich drew.
 _BOXED_FRAME_PATTERN = re.compile(r"\s*│ (?P<file>/[^│:]+\.py):(?P<line>\d+) in (?P<function>[^\s│]+)")
+# The end of an earlier traceback.
+_ERROR_END_PATTERN = re.compile(r"[\w.]*(?:Error|Exception)\b")
 # Libraries, the standard library, code that came with a model or that Unsloth wrote, what has no file, and what each
 # Python of a run begins with. The last is a command that an installer wrote.
 _LIBRARY_FILE_PATTERN = re.compile(
@@ -59,8 +61,12 @@ def phase_of_traceback_before(lines: Sequence[LogLine], error_line: LogLine) -> 
 
 
 def frame_lines_before(lines: Sequence[LogLine], error_line: LogLine) -> list[str]:
-    """Return the lines that name the frames of the traceback before a line, the outermost first."""
-    return [text for text in _traceback_texts_before(lines, error_line) if FRAME_PATTERN.match(text)]
+    """Return the lines of the frames of the traceback that a line ends, the outermost first, as Python has them."""
+    texts = _traceback_texts_before(lines, error_line)
+    if any(_ERROR_END_PATTERN.match(text) for text in texts):
+        return []
+    frames = map(_frame_match, texts)
+    return [f'  File "{match["file"]}", line {match["line"]}, in {match["function"]}' for match in frames if match]
 
 
 def _traceback_texts_before(lines: Sequence[LogLine], error_line: LogLine) -> list[str]:
@@ -111,8 +117,12 @@ def _innermost_user_frame_of_chained_tracebacks(after: Sequence[LogLine]) -> Tra
     return found
 
 
+def _frame_match(text: str) -> re.Match[str] | None:
+    return FRAME_PATTERN.match(text) or _BOXED_FRAME_PATTERN.match(text)
+
+
 def _user_frame(line: LogLine) -> TracebackFrame | None:
-    match = FRAME_PATTERN.match(line.text) or _BOXED_FRAME_PATTERN.match(line.text)
+    match = _frame_match(line.text)
     if not match or _LIBRARY_FILE_PATTERN.search(match["file"]):
         return None
     return TracebackFrame(match["file"], match["line"], match["function"] or "")
