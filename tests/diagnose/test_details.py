@@ -151,6 +151,19 @@ NAMED = [
     (('Traceback (most recent call last):\n  File "/env/lib/python3.11/site-packages/mmengine/r.py", line 9, in build\n'
       "    raise KeyError(\nKeyError: 'Net is not in the mmdet::model registry'"), "config_invalid",
      ("the name Net (mmdet::model)", "custom_imports")),
+    (("ValueError: DistributedDataParallel device_ids and output_device arguments only work with "
+      "single-device/multiple-device GPU modules or CPU modules, but got device_ids [1], output_device 1, and module "
+      "parameters {device(type='cuda', index=0), device(type='cuda', index=1)}."), "user_exception",
+     ("spread over several", 'device_map={"": local_rank}')),
+    (("RuntimeError: expected there to be only one unique element in <generator object "
+      "Init._convert_to_deepspeed_param.<locals>.all_gather_coalesced.<locals>.<genexpr> at 0x7f>"), "fsdp_mixed_dtype", ("4 or 8 bit", "ZeRO 2")),
+    (('Traceback (most recent call last):\n  File "/w/own.py", line 9, in main\n    load()\n'
+      "OddError: Odd: The tokenizer `../m`\ndoes not have a part for generation purposes.\nPlease file a bug!"),
+     "user_exception", ("`../m` does not have a part for generation purposes.",)),
+    (("ImportError: cannot import name 'builder' from 'google.protobuf.internal' (/env/lib/python3.11/site-packages/"
+      "google/protobuf/internal/__init__.py)"), "import_mismatch", ("google.protobuf.internal has no builder",)),
+    ("[2026-01-02 10:00:00] [INFO] Unable to load the random states, exiting. Specify --no-load-rng", "user_exception",
+     ("last trouble that it told", "--no-load-rng")),
     ("ValueError: remaining_argv: ['--rate', '1']", "user_args", ("does not take --rate.",)),
     ("AttributeError: 'DeepSpeedEngine' object has no attribute 'config'", "api_mismatch",
      ("on the wrapper DeepSpeedEngine", "unwrap_model(model).config")),

@@ -490,7 +490,7 @@ def test_only_what_was_refused_is_left_out(line):
 
 def test_an_exception_of_the_scripts_own_is_told_in_its_words():
     several = said(OWN.format(error="__main__.Bad: several\nlines of words"))
-    assert several.cause == "The script raised: __main__.Bad: several"
+    assert several.cause == "The script raised: __main__.Bad: several lines of words"
     middle = "\nDuring handling of the above exception, another exception occurred:\n\n"
     chained = OWN.format(error="KeyError: 'x'") + middle + OWN.format(error="RuntimeError: bad config")
     assert said(chained).cause == "The script raised: RuntimeError: bad config"

@@ -50,8 +50,9 @@ _STAGES = (
     Stage(
         re.compile(r", in (?:from_pretrained|_?load_pretrained_\w+|get_peft_model|_load_model\w*|load_model\w*)$"),
         "loaded the model",
-        "Check that the model's folder is whole (config.json, tokenizer files, every part of the weights), and what it "
-        "is loaded with at {place|that line}. A model newer than the installed transformers needs an update of it.",
+        "See what the message says of the model or its tokenizer, and what it is loaded with at {place|that line}: its "
+        "folder has to be whole (config.json, tokenizer files, every part of the weights), and a model newer than the "
+        "installed transformers needs an update of it.",
     ),
     Stage(
         re.compile(r", in (?:apply_chat_template|render_jinja_template)$"),

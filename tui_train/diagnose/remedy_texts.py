@@ -46,7 +46,7 @@ _ADVICE_PATTERN = re.compile(
     r"|provide|choose|instead)\b"
 )
 _LIMIT_PATTERN = re.compile(
-    r"(?i)\b(?:cannot|can.t|only|unsupported"
+    r"(?i)\b(?:cannot|can.t|only (?:supports?|works?|available|possible|allowed|implemented|for|with)|unsupported"
     r"|not (?:yet )?(?:supported|implemented|allowed|available|compatible|possible)"
     r"|(?:does|do)(?:n.t| not) (?:yet )?(?:support|work|allow)|incompatible|unimplemented|exclusive)\b"
 )
@@ -79,6 +79,7 @@ _MODEL_CODE_REMEDY = (
 )
 _VERSION_ERROR_PATTERN = re.compile(r"(\w+\.)*(Attribute|Type|Import|Key|Name)Error\b")
 _ERROR_MESSAGE_PATTERN = re.compile(r"[\w.]{0,100}\b[A-Z]\w{1,60}: (?P<message>.+)")
+_CONTINUED_SENTENCE_PATTERN = re.compile(r"[a-z]{2,12} [^:=|]{8,400}$")
 # They name what was looked up, and nothing to do, unless it is a sentence.
 _LOOKUP_ERROR_PATTERN = re.compile(r"(\w+\.)*(?:AttributeError\b|(?:Key|Index)Error\b(?!: (?:\S+ +){3}\S))")
 
@@ -103,8 +104,8 @@ def remedy_and_values(
         values.setdefault("start", f"{start} (trainer.working_directory)")
     if raised := _ERROR_MESSAGE_PATTERN.match(error_line.text):
         values.setdefault("message", raised["message"])
-    if values.get("message", "").endswith(":"):
-        values["message"] = _message_with_next_line(evidence.lines, error_line)
+    if "message" in values:
+        values["message"] = _whole_message(evidence.lines, error_line, values["message"])
     if signature.remedy.startswith(TRACEBACK_REMEDY_PREFIX):
         return _traceback_remedy_and_values(signature, values, failed_stage(evidence.lines, error_line))
     is_version = signature.failure in _OTHER_VERSION_FAILURES and _OTHER_VERSION_REMEDY_PATTERN.search(signature.remedy)
@@ -198,7 +199,9 @@ def _called_library(values: dict[str, str]) -> str:
     """Return the library whose class or module an error names, empty where it is not known."""
     function, module = values.get("function", ""), values.get("module", "")
     by_class = (library for pattern, library in _LIBRARY_BY_CLASS if pattern.match(function))
-    return next(by_class, module.partition(".")[0])
+    parts = module.split(".")
+    # A package of Google's has a name of two parts.
+    return next(by_class, ".".join(parts[: 1 + (parts[0] == "google")]))
 
 
 def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> dict[str, str]:
@@ -233,8 +236,12 @@ def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> d
     return {**values, "place": place, "own_file": user_frame.file, "own_line": user_frame.line}
 
 
-def _message_with_next_line(lines: Sequence[LogLine], error_line: LogLine) -> str:
-    """Return an error whose message begins on the line after it."""
+def _whole_message(lines: Sequence[LogLine], error_line: LogLine, message: str) -> str:
+    """Return a message with the next line, where it begins there, or goes on as small letters and a blank show."""
     at = index_of_line(lines, error_line)
     after = (line.text.strip() for line in lines[at + 1 : at + 4] if line.rank == error_line.rank)
-    return " ".join(filter(None, (error_line.text.strip(), next(filter(None, after), ""))))
+    more = next(filter(None, after), "")
+    if message.endswith(":"):
+        return f"{error_line.text.strip()} {more}".strip()
+    goes_on = not message.endswith(".") and _CONTINUED_SENTENCE_PATTERN.match(more)
+    return f"{message} {more}" if goes_on else message
