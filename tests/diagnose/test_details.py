@@ -155,8 +155,9 @@ NAMED = [
       "single-device/multiple-device GPU modules or CPU modules, but got device_ids [1], output_device 1, and module "
       "parameters {device(type='cuda', index=0), device(type='cuda', index=1)}."), "user_exception",
      ("spread over several", 'device_map={"": local_rank}')),
-    (("RuntimeError: expected there to be only one unique element in <generator object "
-      "Init._convert_to_deepspeed_param.<locals>.all_gather_coalesced.<locals>.<genexpr> at 0x7f>"), "fsdp_mixed_dtype", ("4 or 8 bit", "ZeRO 2")),
+    (("RuntimeError: expected there to be only one unique element in <generator object Init."
+      "_convert_to_deepspeed_param.<locals>.all_gather_coalesced.<locals>.<genexpr> at 0x7f>"), "fsdp_mixed_dtype",
+     ("4 or 8 bit", "ZeRO 2")),
     (('Traceback (most recent call last):\n  File "/w/own.py", line 9, in main\n    load()\n'
       "OddError: Odd: The tokenizer `../m`\ndoes not have a part for generation purposes.\nPlease file a bug!"),
      "user_exception", ("`../m` does not have a part for generation purposes.",)),
