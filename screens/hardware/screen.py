@@ -43,6 +43,7 @@ from ..widgets.lines import DrawLines, Lines
 from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import (
+    FAILED_MARK,
     LIVE_MARK,
     MUTED,
     OPEN_MARK,
@@ -130,21 +131,30 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         # Where it trains may be another place now.
         self.query_one(StepBar).refresh()
         cluster, wanted = self.facts.cluster, self.profile.slurm.partition
+        self._why_all_blocked = all_gpus_blocked_by_torch_sentence(
+            machine.gpus, setup.gpu_verdicts, setup.toolchain, machine.driver_cuda
+        )
+        is_told_beside = any(finding.key == "hardware.device" for finding in self._all_findings)
+        cause = "" if is_told_beside and self.query_one(FindingsPane).has_room else self._why_all_blocked
+        # One cause of all cards stands above them.
+        above_cards = styled(FAILED_MARK, (f" {visible(cause)}", "b")) if cause else Content()
         if setup.is_slurm_job and (cluster or looking):
-            self.query_one("#host", Lines).show(lambda width: _cluster_lines(cluster, machine, wanted, width))
+            self.query_one("#host", Lines).show(
+                lambda width: [*_cluster_lines(cluster, machine, wanted, width), *_wrapped_lines(above_cards, width)]
+            )
         else:
             name = self.wizard.other_machine_name
             picked = f"{len(setup.gpus)} of {len(machine.gpus)} picked" if setup.gpus else ""
             self.query_one("#host", Lines).show(
-                lambda width: _host_lines(machine, name, picked, width, is_probing=looking)
+                lambda width: [
+                    *_host_lines(machine, name, picked, width, is_probing=looking),
+                    *_wrapped_lines(above_cards, width),
+                ]
             )
         gpus = self.query_one("#gpus", MultiSelect)
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
         self._verdicts = setup.gpu_verdicts
-        self._why_all_blocked = all_gpus_blocked_by_torch_sentence(
-            machine.gpus, setup.gpu_verdicts, setup.toolchain, machine.driver_cuda
-        )
         self._draw_cards(self.facts, [gpu.uuid for gpu in setup.gpus])
         self._card_sets = (
             rank_card_sets(machine.gpus, setup.gpu_verdicts) if self.profile.hardware.device != "cpu" else ()
@@ -159,9 +169,6 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self.set_focus(None)
             self.focus_next()
         gaps = [line for gap in machine.gaps for line in _missing_fact_lines(gap.what, gap.why, gap.remedy)]
-        is_told_beside = any(finding.key == "hardware.device" for finding in self._all_findings)
-        if self._why_all_blocked and not (is_told_beside and self.query_one(FindingsPane).has_room):
-            gaps.insert(0, styled(WARNING_MARK, (f" {visible(self._why_all_blocked)}", "b")))
         if not machine.gpus and not looking:
             hidden = any(gap.hides for gap in machine.gaps)
             # A gap may say just that, with the reason.
@@ -442,6 +449,10 @@ def _missing_fact_lines(what: str, why: str, remedy: str) -> list[Content]:
         styled(f"  {visible(why)}"),
         styled((f"  {visible(remedy)}", MUTED)),
     ]
+
+
+def _wrapped_lines(words: Content, width: int) -> list[Content]:
+    return words.wrap(max(8, width)) if words.plain else []
 
 
 def _wrap_indented(line: Content, width: int) -> list[Content]:
