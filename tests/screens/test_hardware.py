@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from pilot import (
+    CUDA_PYTHON,
     MACHINE_WITHOUT_CARDS,
     PRETRAIN_KEY,
     THREE_CARD_MACHINE,
@@ -17,6 +18,7 @@ from tui_train.screens.hardware.card_panel import card_panel_lines
 from tui_train.screens.widgets.hint import Hint
 
 from tui_train.facts.gpus.samples import CardSample
+from tui_train.facts.machine import probe
 from tui_train.facts.types import FactGap, Gpu, GpuProcess, GpuVerdict, PcieLink
 from tui_train.runner.queue.listing import CardInQueue
 
@@ -111,3 +113,12 @@ async def test_why_no_gpu_can_train_is_told_once(machine):
         async with open_wizard(PRETRAIN_KEY, size=(120, 40)) as pilot:
             assert ("No GPU was found: training runs on the CPU." in screen_text(pilot)) == (gaps != (none,))
             assert ("lists no GPU" in screen_text(pilot)) == (gaps == (none,))
+
+
+async def test_the_one_cause_of_all_cards_stands_above_them(seed, monkeypatch):
+    without_cuda = msgspec.structs.replace(CUDA_PYTHON, torch="2.13.0+cpu", cuda=None, arch_list=())
+    monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (without_cuda,))
+    async with open_wizard(PRETRAIN_KEY) as pilot:
+        shown = screen_text(pilot)
+        cause, first_card = shown.index("has no CUDA, so none of the 3 GPUs"), shown.index("RTX 3090")
+        assert shown.index(" GPUs ─") < cause < first_card
