@@ -96,7 +96,8 @@ def _finding_lines(finding: Finding, key: str, title: str, width: int) -> list[C
     words = visible(finding.message)
     first = Content(words).wrap(room)[0].rstrip()
     # Below the fix there is room again.
-    rest = Content(words[len(first.plain) :].lstrip()).wrap(max(4, width - 2)) if first.plain != words else []
+    below = words[len(first.plain) :].strip()
+    rest = Content(below).wrap(max(4, width - 2)) if below else []
     lines = [
         styled(
             styled(mark, " ", first).pad_right(max(0, width - 2 - first.cell_length - fix.cell_length)),
