@@ -165,9 +165,7 @@ On the command line, tui-train evaluate also compares with another run, or a run
     def _show_evaluation(self, evaluation: Evaluation) -> None:
         title = self._title
         self.query_one("#result", Lines).show(lambda width: evaluation_lines(evaluation, title, width))
-        self.query_one(Hint).show_text(
-            styled(_MARK_BY_VERDICT[evaluation.verdict], " ", (verdict_text(evaluation), "b"))
-        )
+        self.query_one(Hint).show_text(Content("d: score the rows of another file. s: another way to score."))
 
     def _show_failure(self, error: TuiTrainError) -> None:
         self._needs_own_code = isinstance(error, ModelCodeNotTrusted)
@@ -269,8 +267,8 @@ def evaluation_lines(evaluation: Evaluation, title: str, width: int) -> list[Con
     lines.append(styled((f"{label}, {better} is better", MUTED)))
     for name, text in (("Result", result), ("Base", other)):
         lines += labelled_lines(f"  {name}", styled((text, "b")), width, _LABEL_WIDTH)
-    verdict = styled(_MARK_BY_VERDICT[evaluation.verdict], (f" {evaluation.verdict}", "$foreground b"))
-    lines += [Content(), heading("Verdict", verdict, width), *Content(verdict_text(evaluation)).wrap(width)]
+    verdict = styled(_MARK_BY_VERDICT[evaluation.verdict], f" {verdict_text(evaluation)}")
+    lines += [Content(), heading("Verdict", evaluation.verdict, width), *verdict.wrap(width)]
     lines += styled((visible(evaluation.note), "$warning")).wrap(width) if evaluation.note else []
     for number, sample in enumerate(sample_texts(evaluation, _MAX_SAMPLES)):
         lines += [Content(), heading("Answers", "that differ", width)] if not number else [Content()]

@@ -134,7 +134,7 @@ On the command line: tui-train publish."""
     def _show_failure(self, error: TuiTrainError) -> None:
         remedy = with_words_for_options(error.remedy, _WORDS_BY_OPTION)
         self._failure = styled(FAILED_MARK, f" {visible(as_sentence(error.message))}. {visible(remedy)}")
-        self._show_end(Content("r: another repository, or once more. b: the base model on the Hub. Esc goes back."))
+        self._show_end(Content("r: another repository, or once more. b: the base model on the Hub."))
 
     def _show_end(self, words: Content) -> None:
         self._is_sending = False

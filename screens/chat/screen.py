@@ -4,6 +4,7 @@ import queue
 from dataclasses import dataclass
 from typing import ClassVar
 
+from msgspec.structs import replace
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -203,7 +204,9 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         if self._compare and not ready.compares:
             self.query_one("#base").remove()
         found = self._chat.result if self._chat else None
-        self.query_one("#result", ChatPane).set_subtitle(visible(found.weights_text) if found else "")
+        if found:
+            named = replace(found, base=display_path(found.base))
+            self.query_one("#result", ChatPane).set_subtitle(visible(named.weights_text))
         if ready.compares and found:
             self.query_one("#base", ChatPane).set_subtitle(display_path(found.base))
         how = "" if ready.template else "; no chat template: the prompt is continued as plain text"

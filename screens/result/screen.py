@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from tui_train.views.result_details import ResultDetails
 
 _HINT_BY_WEIGHTS_KIND = {
-    "adapter": "m merges it with its base model, x exports it, p publishes it.",
-    "model": "x exports it for Ollama, llama.cpp or vLLM, p publishes it.",
+    "adapter": "m merges the adapter with its base model, x exports it, p publishes it.",
+    "model": "x exports the model for Ollama, llama.cpp or vLLM, p publishes it.",
 }
 
 

@@ -78,7 +78,9 @@ def task_programs():
 
     def ask(expression, **variables):
         environment = {**os.environ, "PYTHONPATH": str(PROGRAMS), "ASKED": expression, "HF_HUB_OFFLINE": ""} | variables
-        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, check=True, timeout=20
+        )
         return json.loads(done.stdout)
 
     return ask
