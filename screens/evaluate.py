@@ -1,6 +1,7 @@
 """Evaluate: whether a result is better than its base model, on rows that it did not learn."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -78,7 +79,7 @@ Better or worse is said only where the 95 % interval lies on one side of one hal
   s       score by loss, by answers that must be those of the rows, by a regular expression or your own function,
           or on a task of lm-eval in place of rows
   F4      load a model that came with Python code of its own, this time
-  Esc     end it and go back; what is scored is kept, and the same evaluation goes on from there
+  Esc     end it and go back; what is scored is kept, and Result's e goes on from there
 
 On the command line, tui-train evaluate also compares with another run, or a run's checkpoints."""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -88,11 +89,14 @@ On the command line, tui-train evaluate also compares with another run, or a run
         Binding("f4", "load_with_own_code", "Run its code"),
     ]
 
-    def __init__(self, run: RunFolder) -> None:
+    def __init__(self, run: RunFolder, chosen_before: dict[Path, EvaluationOptions]) -> None:
+        """Begin with what was chosen before, by the run's folder, where what is chosen is kept."""
         super().__init__()
         self.run = run
-        self._options = EvaluationOptions(by="")  # as the run's own profile says, which is read while it starts
-        self._own_scoring = "loss"
+        self._chosen_before = chosen_before
+        # Without "by", as the run's own profile says, which is read while it starts.
+        self._options = chosen_before.get(run.path, EvaluationOptions(by=""))
+        self._own_scoring = ""  # as the run's own profile says, once it is read
         self._host = ""  # on which the files to score are named
         self._needs_own_code = False
 
@@ -111,6 +115,7 @@ On the command line, tui-train evaluate also compares with another run, or a run
         self._begin()
 
     def _begin(self) -> None:
+        self._chosen_before[self.run.path] = replace(self._options, trusts_model_code=False)
         self._title = _title(self._options)
         self._needs_own_code = False
         what = "lm-eval reads its tasks and downloads their data" if self._options.tasks else "Scoring"
@@ -128,9 +133,12 @@ On the command line, tui-train evaluate also compares with another run, or a run
                 self.app.call_from_thread(self._show_progress, f"loading {what}" if what else "", done, count)
 
         try:
-            if not options.by:
-                options = replace(options, by=default_scoring(self.run))
-                self.app.call_from_thread(self._take_own_scoring, options, host_of_result(self.run))
+            if not self._own_scoring:
+                own, host = default_scoring(self.run), host_of_result(self.run)
+                options = replace(options, by=options.by or own)
+                if worker.is_cancelled:
+                    return
+                self.app.call_from_thread(self._take_own_scoring, own, host)
             evaluation = evaluate_run(self.run, options, show_progress, lambda: worker.is_cancelled)
         except AnswerCancelled:
             return
@@ -141,10 +149,11 @@ On the command line, tui-train evaluate also compares with another run, or a run
         if not worker.is_cancelled:
             self.app.call_from_thread(self._show_evaluation, evaluation)
 
-    def _take_own_scoring(self, options: EvaluationOptions, host: str) -> None:
-        self._own_scoring, self._host = options.by, host
+    def _take_own_scoring(self, own: str, host: str) -> None:
+        self._own_scoring, self._host = own, host
         if not self._options.by:
-            self._options, self._title = options, _title(options)
+            self._options = replace(self._options, by=own)
+            self._title = _title(self._options)
             self._show_progress("starting", 0, 0)
 
     def _show_progress(self, what: str, done: int, count: int) -> None:
@@ -229,7 +238,7 @@ On the command line, tui-train evaluate also compares with another run, or a run
             self._options = replace(self._options, **chosen)
             self._begin()
 
-        own, words = self._own_scoring, _WORDS_BY_SCORING
+        own, words = self._own_scoring or "loss", _WORDS_BY_SCORING
         if own not in words:
             words = {own: f"Reward: {_scoring_title(own)}, from which it learned"} | words
         self.app.push_screen(ChoiceDialog("How to score?", words.items()), answered)

@@ -56,6 +56,7 @@ from .shutdown import leaving_on_signals
 from .terminal import TerminalDriver
 
 if TYPE_CHECKING:
+    from tui_train.actions.evaluate import EvaluationOptions
     from tui_train.actions.machine_facts import FactsSource
     from tui_train.checks.finding import EnvironmentInstall
     from tui_train.profile.types import Profile
@@ -100,6 +101,7 @@ class Wizard(DiscoveryApp):
         self._data = DataReading(self)
         self._hosts = HostProbing(self)
         self._environment = EnvironmentInstaller(self)
+        self._chosen_evaluations: dict[Path, EvaluationOptions] = {}  # by the run's folder, for this session
         self._clear_timer: Timer | None = None
         self._exit_by_force_later: Callable[[int], None] = lambda _code: None
         if os.environ.get("SSH_CONNECTION"):
@@ -350,7 +352,7 @@ class Wizard(DiscoveryApp):
         from ..evaluate import EvaluateScreen
 
         if not isinstance(self.screen, EvaluateScreen):
-            self._push_with_shared_values(EvaluateScreen(event.run))
+            self._push_with_shared_values(EvaluateScreen(event.run, self._chosen_evaluations))
 
     @on(OpenPublication)
     def _open_publication(self, event: OpenPublication) -> None:

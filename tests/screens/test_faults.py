@@ -145,7 +145,7 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
         opened = {
             "ResultScreen": lambda: ResultScreen(run, made),
             "ChatScreen": lambda: ChatScreen(run, compare=False),
-            "EvaluateScreen": lambda: EvaluateScreen(run),
+            "EvaluateScreen": lambda: EvaluateScreen(run, {}),
             "PublishScreen": lambda: PublishScreen(run),
         }
         app.push_screen(opened[owner]())

@@ -289,6 +289,10 @@ async def test_how_a_run_is_scored_is_read_beside_the_screen(machine, tmp_path, 
         await wait_for_text(pilot, "Which regular expression?")
         await pilot.press(*"####(", "enter")
         await wait_for_text(pilot, "by ####(, on rows", "is no regular expression", "Give another: s")
+        await pilot.press("escape")
+        await wait_for_text(pilot, "Run › Result")
+        await pilot.press("e")
+        await wait_for_text(pilot, "by ####(, on rows", "is no regular expression")
 
 
 async def test_without_held_out_rows_the_key_for_a_file_is_named(machine, tmp_path):
