@@ -317,7 +317,7 @@ async def test_a_result_is_scored_beside_its_base_by_keys(machine, full_run, tmp
         await pilot.press("d")
         await wait_for_text(pilot, "File with rows to score")
         await pilot.press(*str(tmp_path / "rows.jsonl"), "enter")
-        await wait_for_text(pilot, "Verdict  no difference", "of 3 rows (95 % interval", "Loss per token")
+        await wait_for_text(pilot, "Verdict  no difference", "of 3 rows (95 %", "Loss per token")
         await pilot.press("s")
         await wait_for_text(pilot, "How to score?")
         await pilot.press("down", "enter")
