@@ -330,7 +330,7 @@ async def test_a_result_is_scored_beside_its_base_by_keys(machine, full_run, tmp
         await pilot.press("s", *["down"] * 4, "enter")
         await wait_for_text(pilot, "Which task of lm-eval?")
         await pilot.press(*"gsm8k", "enter")
-        await wait_for_text(pilot, "on gsm8k", "tasks need lm-eval", "Install it there")
+        await wait_for_text(pilot, "on gsm8k", "tasks need lm-eval", "Install it")
         assert all(cell_len(line) <= size[0] for line in screen_text(pilot).splitlines())
         await pilot.press("escape")
         await wait_for_text(pilot, "Run › Result")
