@@ -129,9 +129,9 @@ def explain_broken_loss(run: RunFolder, facts: Facts | None) -> RunEnd:
 
 
 def _memory_after_change_text(profile: Profile, change: Change, facts: Facts) -> str:
-    """Return the memory that would be reserved after a change and whether it fits, empty where that is not known."""
+    """Return the memory that would be needed after a change and whether it fits, empty where that is not known."""
     predicted = predict_memory(make_setup(apply_change(change, profile), facts))
     if predicted.estimate is None or not predicted.place_verdicts:
         return ""
     verdict = predicted.place_verdicts[0][1]
-    return f"{size_text(verdict.reserved_bytes)} reserved {'✓' if verdict.band == 'fits' else '!'} {verdict.band}"
+    return f"needs {size_text(verdict.reserved_bytes)} {'✓' if verdict.band == 'fits' else '!'} {verdict.band}"

@@ -779,7 +779,7 @@ FAULTS = [
     warning(SCRIPT | {"trainer.arguments": ("--auto_find_batch_size",)}, facts(), "trainer.arguments",
         "auto_find_batch_size lowers the micro batch"),
     warning({"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16, "recipe.sequence_length": 2048},
-        facts(gpus=(gpu(0),)), "recipe.micro_batch", " allocated), and GPU 0", fix=True),
+        facts(gpus=(gpu(0),)), "recipe.micro_batch", " of tensors), and GPU 0", fix=True),
     error(SCRIPT | {"trainer.preset": "hf"}, facts(), "trainer.preset", "no preset hf", fix=True),
 ]  # fmt: skip
 # What runs that live now have.

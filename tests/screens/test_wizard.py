@@ -108,7 +108,7 @@ async def test_the_memory_of_a_fix_is_estimated_once_the_machine_is_known(machin
         before = screen_text(pilot)
         known.set()
         await wait_for_workers(pilot)
-        assert ("✓ fits" in before, "MiB reserved ✓ fits" in screen_text(pilot)) == (False, True)
+        assert ("✓ fits" in before, "MiB ✓ fits" in screen_text(pilot)) == (False, True)
 
 
 async def test_cards_are_picked_by_space_and_kept_by_uuid(seed):

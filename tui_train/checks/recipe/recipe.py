@@ -274,7 +274,7 @@ def predicted_memory_shortage(setup: Setup) -> Iterator[Finding]:
     )
     yield warning(
         "recipe.micro_batch",
-        f"it needs about {size_text(verdict.reserved_bytes)} ({size_text(verdict.tensor_bytes)} allocated),"
+        f"it needs about {size_text(verdict.reserved_bytes)} ({size_text(verdict.tensor_bytes)} of tensors),"
         f" and {pool.name} has {size_text(verdict.available_bytes)} free",
         remedy,
         change=change,

@@ -147,10 +147,8 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
         f"Estimated: at most {size_text(peak.total_bytes)} of tensors (±{percent(error)}), in: {peak.name}.",
     ]
     for place, verdict in prediction.place_verdicts:
-        of = f"{size_text(verdict.reserved_bytes)} of {size_text(verdict.available_bytes)}"
-        lines.append(
-            f"{visible(place.name)}: {verdict.band}, {of} reserved ({size_text(verdict.tensor_bytes)} allocated)"
-        )
+        needs = f"needs {size_text(verdict.reserved_bytes)} of {size_text(verdict.available_bytes)} free"
+        lines.append(f"{visible(place.name)}: {verdict.band}, {needs} ({size_text(verdict.tensor_bytes)} of tensors)")
     lines += [f"Not modelled: {visible(words)}." for words in estimate.caveats]
     if changes:
         rows = [
@@ -160,7 +158,7 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
         lines += [
             "",
             printing.aligned_table_text(
-                [("Change", "reserved" if prediction.place_verdicts else "allocated", ""), *rows]
+                [("Change", "needs" if prediction.place_verdicts else "tensors", ""), *rows]
             ),
         ]
     return lines
