@@ -250,7 +250,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         has_more = plan and len(plan.gpu_pool) > len(plan.gpus) and not self.profile.hardware.gpus
         elsewhere = " or on other GPUs of that kind" if has_more else ""
         runs = "job for each value" if self.wizard.uses_slurm else f"run for each value, one after the other{elsewhere}"
-        return f"A sweep: a {runs}.\nSuch as recipe.learning_rate=1e-4,2e-4, or --lr=1e-4,2e-4 of your script:"
+        return f"A sweep: a {runs}.\nType recipe.learning_rate=1e-4,2e-4, or --lr=1e-4,2e-4 of your script:"
 
     @work(thread=True, group="start")
     def _start_members(self, members: tuple[ArrayMember, ...]) -> None:

@@ -560,7 +560,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if other:
             self.post_message(CompareRuns((other, self.run)))
         else:
-            words = "There is no earlier run of this profile; mark runs on Home by Space to compare others."
+            words = "No earlier run of these settings. To compare others, mark them on Home by Space, then c."
             self.notify(words, markup=False)
 
     def action_back(self) -> None:

@@ -7,8 +7,9 @@ import pytest
 from support import GIB, facts, gpu, profile
 
 from screens.widgets.memory_lines import memory_lines
-from tui_train.base.text import size_text
+from tui_train.base.text import percent, size_text
 from tui_train.memory.predict import predict_memory
+from tui_train.memory.trace import CountedMemory
 from tui_train.setup.setup import Setup
 
 WHERE = facts()
@@ -29,10 +30,24 @@ def test_what_is_reserved_is_shown_and_its_parts_add_up_to_it(values, where, wid
     found = predict_memory(Setup(profile(values), where))
     _, bar, key = (line.plain for line in memory_lines(found, (), None, note="", width=width))
     verdict = found.place_verdicts[0][1]
-    assert f"{size_text(verdict.reserved_bytes)} ±15 % of {size_text(verdict.available_bytes)}" in bar
-    assert ("needs " in bar, " free" in bar) == (width >= 70, width >= 70)
+    error = percent(found.estimate.relative_error)
+    assert f"{size_text(verdict.reserved_bytes)} ±{error} of {size_text(verdict.available_bytes)}" in bar
+    assert ("  needs " in bar, " free  " in bar) == (width >= 70,) * 2
     assert bar.endswith(verdict.band)
     assert len(bar) <= width
     parts = [float(held) for held in re.findall(r"([\d.]+) GiB", key)]
     if len(parts) == len(re.findall("GiB|MiB", key)) == 4:
         assert sum(parts) == pytest.approx(verdict.reserved_bytes / GIB, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("counted", "said"),
+    [
+        (CountedMemory(phases={"step": GIB}), "estimated, to be safe; F3 counted 1.0 GiB ±10 %"),
+        (CountedMemory(phases={"step": 900 * GIB}), "F3 counted more than the estimate: 900.0 GiB ±10 %"),
+        (CountedMemory(problem="no torch"), "not counted: no torch"),
+    ],
+)
+def test_beside_a_count_it_is_said_which_figure_counts(counted, said):
+    found = predict_memory(Setup(profile(LARGE), facts(gpus=(gpu(0),))))
+    assert f"Memory per GPU  {said} " in memory_lines(found, (), counted, note="estimated", width=100)[0].plain
