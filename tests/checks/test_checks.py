@@ -866,6 +866,14 @@ def test_what_is_right_is_not_found_fault_with(values, where):
     assert found(values, where) == ()
 
 
+@pytest.mark.parametrize("values", [{}, SCRIPT, FINE])
+def test_a_python_without_torch_is_told_the_command_that_makes_one(values):
+    (finding, *_) = found(values | {"trainer.python": "/p"}, facts(python="/p", torch=None))
+    assert finding.key == "trainer.python"
+    assert finding.remedy.startswith("Make one that can: tui-train env create hf. Or ")
+    assert "`pip install torch " in finding.remedy
+
+
 @pytest.mark.parametrize("micro", [1, 8, 100])
 @pytest.mark.parametrize("total", [7, 20, 1000])
 @pytest.mark.parametrize("world", [1, 3])

@@ -178,7 +178,7 @@ def test_what_was_fetched_of_a_script_is_its_result(tmp_path):
     (run.path / "output").mkdir(exist_ok=True)
     assert "no adapter and no model" in command("result", f"{run.path}/").stdout
     (run.path / "output" / "scores.json").write_text("{}")
-    assert f"no adapter or model; the script wrote in {run.path}/output" in command("result", f"{run.path}/").stdout
+    assert f"in {run.path}/output, by the script; no adapter or model" in command("result", f"{run.path}/").stdout
 
 
 def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
@@ -206,12 +206,12 @@ def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
     assert read_result(run).written == (str(tmp_path / "made"),)
     shown = command("result", f"{run.path}/").stdout
     names = ", ".join(f"{tmp_path}/{name}" for name in ("made/model.pt", "best.ckpt", "made/epoch-1/net.pth"))
-    assert f"no adapter or model; written while it trained: {names} and 1 more\n" in shown
+    assert f"{names} and 1 more, written while it trained; no adapter or model\n" in shown
     (saved,) = tmp_path.glob("lightning_logs/*/*/*")
     assert str(saved) in read_result(run).saved
     for weights in (saved, *(tmp_path / name for name in ("best.ckpt", "made/model.pt", "made/epoch-1/net.pth"))):
         weights.rename(weights.with_suffix(".txt"))
-    assert f"no adapter or model; the script wrote in {tmp_path}/made" in command("result", f"{run.path}/").stdout
+    assert f"in {tmp_path}/made, by the script; no adapter or model" in command("result", f"{run.path}/").stdout
     write_model(tmp_path / "made")
     assert read_result(run).weights.path == read_result(run).output == str(tmp_path / "made")
     named = ended_run(tmp_path / "run2", **own, **{"trainer.arguments": ("--dest", str(tmp_path / "none"))})

@@ -72,7 +72,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     elif trainer_has_own_field(profile, "nemo"):
         install = f"{make} train in an image, {nemo.RECOMMENDED_IMAGES_TEXT}."
     else:
-        packages = " ".join(setup.trainer.needed_packages() or ("torch", "accelerate"))
+        packages = " ".join(("torch", *(setup.trainer.needed_packages() or ("accelerate",))))
         install = f"{make} name one that has them (trainer.python), or `pip install {packages}` there."
     chosen = visible(profile.trainer.python)
     unchosen = [tool for tool in facts.toolchains if tool.unchosen and profile.trainer.python in {"", tool.python}]

@@ -58,9 +58,9 @@ def _no_weights_text(run_result: RunResult) -> str:
     if run_result.saved:
         more = len(run_result.saved) - _MAX_SAVED_FILES_SHOWN
         names = ", ".join(map(display_path, run_result.saved[:_MAX_SAVED_FILES_SHOWN]))
-        return f"no adapter or model; written while it trained: {names}{f' and {more} more' if more > 0 else ''}"
+        return f"{names}{f' and {more} more' if more > 0 else ''}, written while it trained; no adapter or model"
     if run_result.written:
-        return f"no adapter or model; the script wrote in {', '.join(map(display_path, run_result.written))}"
+        return f"in {', '.join(map(display_path, run_result.written))}, by the script; no adapter or model"
     return f"no adapter and no model{f' in {display_path(run_result.output)}' if run_result.output else ''}"
 
 
