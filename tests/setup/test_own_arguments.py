@@ -13,6 +13,7 @@ import pytest
 from pilot import press_keys, screen_text, wait_for_workers
 from support import facts, findings_of, plan, profile, toolchain, words_after_script
 from tui_train.screens.messages import OpenStep
+from tui_train.screens.recipe.script_rows import make_own_arguments_group
 
 from tui_train.base.command import argv
 from tui_train.facts.machine import probe
@@ -24,6 +25,7 @@ from tui_train.profile import fields
 from tui_train.profile.changes import apply_change
 from tui_train.runner.system.paths import free_bytes_for_path, why_unwritable
 from tui_train.setup.recipe import given_arguments
+from tui_train.setup.setup import Setup
 from tui_train.wizard import make_wizard
 
 TEXT = """
@@ -259,6 +261,12 @@ def test_a_name_in_doubt_is_offered_and_its_value_goes_through_the_recipe(tmp_pa
     offered = {one.argument: one for one in seen(chosen) if one.level == "note" and one.argument}
     assert set(offered) == {"--eta", "--bs"}
     assert offered["--eta"].change.title == "link --eta to the learning rate"
+    # Its row asks, and names the key that answers.
+    source = read(chosen).sources[chosen.trainer.script]
+    group = make_own_arguments_group(
+        source, ("d",), Setup(chosen, read(chosen)), {one.form_row_key: one for one in offered.values()}
+    )
+    assert {row.field.label: row.note for row in group.rows}["--eta"] == "learning rate? F2: yes"
     passed = apply_change(offered["--eta"].change, chosen)
     assert passed.trainer.arguments == ("d", "--eta={learning_rate}")
     assert passed.recipe.learning_rate == 0.05
