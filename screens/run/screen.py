@@ -560,8 +560,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if other:
             self.post_message(CompareRuns((other, self.run)))
         else:
-            words = "No earlier run of these settings. To compare others, mark them on Home by Space, then c."
-            self.notify(words, markup=False)
+            words = "To compare others, mark them on Home by Space, then c."
+            self.notify(f"There is no earlier run of {visible(self.run.label)}. {words}", markup=False)
 
     def action_back(self) -> None:
         """Go back to the screen before; a live run goes on."""

@@ -23,6 +23,7 @@ from pilot import (
     wait_for_text,
 )
 from support import GIB, UUIDS, start_folder_holder
+from textual.widgets._toast import Toast
 from training_results import safetensors_bytes, write_model
 from tui_train.screens.run import run_state
 from tui_train.screens.run.card_lines import CardLabel, card_lines
@@ -513,6 +514,15 @@ async def test_the_question_of_a_stop_closes_when_the_run_ends_by_itself(machine
             events.write(b"\n" + msgspec.json.encode(end))
         await wait_for_text(pilot, f"{run.name} has ended by itself: finished.", during=True)
         assert "Stop this training?" not in screen_text(pilot)
+
+
+async def test_a_notice_does_not_cover_the_log(machine, tmp_path):
+    async with make_wizard(str(finished_run(tmp_path).path)).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for_text(pilot, "✓ finished", "at its end")
+        await pilot.press("c")
+        await wait_for_text(pilot, "There is no earlier run of quickstart.", during=True)
+        log = pilot.app.screen.query_one(LogView).region
+        assert not any(log.overlaps(toast.region) for toast in pilot.app.screen.query(Toast))
 
 
 async def test_a_log_line_that_is_cut_says_so(machine, tmp_path):
