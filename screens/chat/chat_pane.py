@@ -1,5 +1,6 @@
 """One side of a chat: what was asked and answered, drawn as it is written; only lines that change are drawn again."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from textual.content import Content
@@ -9,7 +10,7 @@ from ..widgets.text_layout import KEY_STYLE, MUTED, heading, styled
 
 
 class _ChatBlock(NamedTuple):
-    """A part of a chat: its style and whether it was asked, answered or is a note."""
+    """A part of a chat: whether it was asked, answered, names pictures or is a note."""
 
     kind: str
     text: str
@@ -33,10 +34,12 @@ class ChatPane(Lines):
         self._about = subtitle
         self.show(self._page_lines)
 
-    def begin_turn(self, prompt: str) -> None:
-        """Begin a turn with the user's prompt."""
+    def begin_turn(self, prompt: str, picture_names: Sequence[str] = ()) -> None:
+        """Begin a turn with the user's prompt, and the pictures that are shown with it."""
         self._following = True
         self._add_block(_ChatBlock("asked", prompt))
+        if picture_names:
+            self._add_block(_ChatBlock("pictures", f"with {', '.join(picture_names)}"))
         self._add_block(_ChatBlock("answered", ""))
 
     def append_to_answer(self, text: str) -> None:
@@ -107,6 +110,8 @@ def _block_rows(block: _ChatBlock, width: int) -> list[Content]:
     """Return the rows of a block; one that is asked has a line of air above it."""
     if block.kind == "note":
         return [row.stylize(MUTED) for row in Content(block.text).wrap(max(1, width))]
+    if block.kind == "pictures":
+        return [styled("  ", row.stylize(MUTED)) for row in Content(block.text).wrap(max(1, width - 2))]
     if block.kind == "asked":
         rows = Content(block.text).wrap(max(1, width - 2))
         return [

@@ -26,7 +26,7 @@ from tui_train.actions.chat import (
 )
 from tui_train.actions.result_child import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import display_path, visible
+from tui_train.base.text import as_sentence, display_path, visible
 from tui_train.runs.run_folders import RunFolder
 
 from ..base import WizardScreen
@@ -233,8 +233,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         remedy = (
             "If you trust that code, F4 runs it, for this chat only." if self._needs_own_code else event.error.remedy
         )
-        words = f"{event.error.message}. {remedy}"
-        self._show_hint(styled(FAILED_MARK, f" {visible(words[:1].upper() + words[1:])}"))
+        self._show_hint(styled(FAILED_MARK, f" {visible(f'{as_sentence(event.error.message)}. {remedy}')}"))
         if self._is_over:
             self.query_one(_PromptInput).placeholder = "Esc goes back"
         self.refresh_bindings()
@@ -256,7 +255,8 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         self.query_one(_PromptInput).clear()
         self._show_hint(self._ready_text)
         for side in self._chat.sides if self._chat and not prompt.startswith(PICTURE_COMMAND) else ():
-            self.query_one(f"#{side}", ChatPane).begin_turn(visible(prompt))
+            names = self._chat.picture_names if self._chat else ()
+            self.query_one(f"#{side}", ChatPane).begin_turn(visible(prompt), names)
         self._prompts.put(prompt)
         self.refresh_bindings()
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -173,13 +174,14 @@ async def test_a_picture_is_shown_with_the_next_prompt(machine, full_run, tmp_pa
     async with on_result(full_run, "full model, trained from") as pilot:
         await pilot.press("enter")
         await loaded(pilot, "✓ loaded on cpu")
-        await pilot.press(*f"/image {tmp_path}/none.png", "enter")
-        await loaded(pilot, "ne.png cannot be shown: no such file")
+        await pilot.press(*"/image none.png", "enter")
+        await loaded(pilot, "✗ none.png cannot be shown: no such file")
         await pilot.press(*f"/image {tmp_path}/a.png", "enter")
         await loaded(pilot, "✓ a.png, 0.0 KiB, is shown with the next prompt.")
         assert "› /image" not in screen_text(pilot)
         await pilot.press("q", "u", "a", "enter")
         await loaded(pilot, "cannot be shown to it: the model reads text only")
+        assert "› qua\n   with a.png" in re.sub(" +\n", "\n", screen_text(pilot))
         await pilot.press("q", "u", "a", "enter")
         await answered(pilot, 1)
 

@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -82,6 +82,13 @@ class AnswerEnd(Struct, frozen=True):
         return ", ".join(parts)
 
 
+class _Picture(NamedTuple):
+    """A picture: the name of its file, and a data URL of it."""
+
+    name: str
+    url: str
+
+
 class Chat:
     """The models of one run, loaded in a child; each side remembers what it was asked and what it answered."""
 
@@ -103,7 +110,7 @@ class Chat:
         start: type[ResultChild | HostResultChild] = HostResultChild if host else ResultChild
         self._child = start(trained, "chat_child.py", request, has_stdin=True)
         self._messages: dict[ChatModelSide, list[dict[str, Any]]] = {"result": [], "base": []}
-        self._pictures: tuple[str, ...] = ()
+        self._pictures: tuple[_Picture, ...] = ()
         self._number = 0
 
     @property
@@ -144,8 +151,14 @@ class Chat:
         """
         file = expand_home(path.strip())
         data = _read_picture(file)
-        self._pictures = (*self._pictures, f"data:image/*;base64,{base64.b64encode(data).decode()}")
+        url = f"data:image/*;base64,{base64.b64encode(data).decode()}"
+        self._pictures = (*self._pictures, _Picture(visible(file.name), url))
         return f"{visible(file.name)}, {size_text(len(data))}, is shown with the next prompt"
+
+    @property
+    def picture_names(self) -> tuple[str, ...]:
+        """The names of the pictures that are shown with the next prompt."""
+        return tuple(picture.name for picture in self._pictures)
 
     def ask(
         self,
@@ -156,7 +169,8 @@ class Chat:
     ) -> Iterator[AnswerPiece | AnswerEnd]:
         """Yield the pieces of a side's answer as they are written, and its end."""
         self._number += 1
-        asked = {"role": "user", "content": prompt} | ({"images": self._pictures} if self._pictures else {})
+        images = [picture.url for picture in self._pictures]
+        asked = {"role": "user", "content": prompt} | ({"images": images} if images else {})
         history = [*self._messages[side], asked]
         self._child.send_message({"id": self._number, "side": side, "messages": history, "tokens": max_tokens})
         answer = ""
