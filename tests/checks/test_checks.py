@@ -302,6 +302,8 @@ FAULTS = [
         "needs a micro batch of 2"),
     error(FINE, tuned(format="messages", images=DataImages(rows=2, count=3, text_only=True)), "trainer.model",
         "2 rows have images, and /m reads text only"),
+    error(FINE, tuned(format="messages", processor="no torchvision"),
+        "trainer.python", "the processor of /m for text too: no torchvision"),
     error(FINE, tuned(format="messages", images=DataImages(rows=2, count=3, problem="no torchvision")),
         "trainer.python", "cannot be read as /m reads them: no torchvision"),
     error(FINE, tuned(format="messages", images=DataImages(rows=2, count=3, problem="no torchvision",

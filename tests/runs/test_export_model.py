@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import warm
+from msgspec.structs import replace
 from support import run_cli
-from training_results import LOG_LINES, ended_run, run_that_left, write_model
+from training_results import ADAPTER_CONFIG, LOG_LINES, ended_run, run_that_left, write_adapter, write_model
 
 from tui_train.actions.export_model import ExportModelOptions, export_model, modelfile_text
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound, Unavailable
@@ -146,6 +147,50 @@ def test_a_model_that_reads_images_is_told_of_vllm(tmp_path, monkeypatch):
         export_model(run, str(tmp_path / "out"), ExportModelOptions(llama_cpp=str(tmp_path)))
     assert "--for vllm" in refused.value.remedy
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def export_that_is_only_prepared(tmp_path, monkeypatch):
+    """The options of an export to GGUF, and what it would merge and write, by their names."""
+    (tmp_path / "convert_hf_to_gguf.py").touch()
+    monkeypatch.setattr("tui_train.actions.export_model._CONVERTER_MODULES", ())
+    begun = []
+    monkeypatch.setattr("tui_train.actions.export_model.merge_adapter", lambda run, *_: begun.append(run.name))
+
+    def write(_export, _program, request):
+        begun.append(Path(request["file"]).name)
+        Path(request["file"]).touch()
+        return {"tensors": 1, "template": "", "stops": [], "compared": ""}
+
+    monkeypatch.setattr("tui_train.actions.export_model._Export._wait_for_child", write)
+    return ExportModelOptions(llama_cpp=str(tmp_path), server="ollama"), begun
+
+
+def test_an_adapter_of_a_model_that_reads_images_is_refused_before_it_is_merged(tmp_path, export_that_is_only_prepared):
+    options, begun = export_that_is_only_prepared
+    base = write_model(tmp_path / "base", {"architectures": ["Qwen2_5_VL"], "vision_config": {"depth": 2}})
+    run = ended_run(tmp_path / "run", LOG_LINES, **{"trainer.model": str(base)})
+    write_adapter(run.path / "output", ADAPTER_CONFIG | {"base_model_name_or_path": str(base)})
+    with pytest.raises(Unavailable, match="a model that reads images cannot be one GGUF file"):
+        export_model(run, str(tmp_path / "out"), options)
+    assert not begun
+    (base / "config.json").write_text("{}")
+    export_model(run, str(tmp_path / "out"), options)
+    assert begun == ["run", "run-f16.gguf"]
+
+
+def test_an_exported_checkpoint_is_named_by_its_step(tmp_path, export_that_is_only_prepared):
+    options, begun = export_that_is_only_prepared
+    run = ended_run(tmp_path / "run", LOG_LINES)
+    for name in ("output", "output/checkpoint-10"):
+        write_model(run.path / name)
+        (run.path / name / "trainer_state.json").write_text('{"global_step": 10}')
+    whole, step = (
+        export_model(each, str(tmp_path / f"out{at}"), options)
+        for at, each in enumerate((run, replace(run, checkpoint=10)))
+    )
+    assert begun == ["run-f16.gguf", "run-step-10-f16.gguf"]
+    assert [made.command.split()[2] for made in (whole, step)] == ["run", "run-step-10"]
 
 
 @pytest.mark.whole

@@ -241,6 +241,21 @@ def test_a_model_that_reads_text_only_is_refused(pictures, tmp_path):
     assert "the model reads text only: choose one that sees" in said
 
 
+@pytest.mark.skipif(HAS_TORCHVISION, reason="this Python has torchvision")
+def test_a_processor_that_needs_torchvision_is_found_without_images_too(tmp_path):
+    """TRL loads it for text as well, and would end there."""
+    model = tmp_path / "qwen"
+    # That of Qwen cannot be saved without torchvision.
+    subprocess.run([TRL_PYTHON, str(SCRIPTS / "vision_model.py"), str(model), "llava"], check=True, capture_output=True)
+    (model / "config.json").write_text('{"model_type": "qwen2_5_vl"}')
+    parts = {f"{kind}_processor": {f"{kind}_processor_type": name} for kind, name in
+             (("image", "Qwen2VLImageProcessor"), ("video", "Qwen2VLVideoProcessor"))}  # fmt: skip
+    (model / "processor_config.json").write_text(json.dumps({"processor_class": "Qwen2_5_VLProcessor", **parts}))
+    data = write_rows(tmp_path / "text.jsonl", [row([], "What?")])
+    assert "torchvision" in looked_at(data, model=str(model), method="sft").processor
+    assert not looked_at(data, model=str(model), method="reward").processor
+
+
 def test_the_memory_of_images_is_not_modelled():
     chosen = finetune_profile(trainer__model="Qwen/Qwen2.5-0.5B")
     question = DataQuestion(files=("/d.jsonl",), model="Qwen/Qwen2.5-0.5B")

@@ -1,5 +1,6 @@
 """A result for a server: a GGUF file by llama.cpp's own converter with a Modelfile, or a whole folder for vLLM."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -11,12 +12,14 @@ from msgspec import Struct
 from tui_train.actions.host_result import host_of_result
 from tui_train.actions.merge import MergeOptions, merge_adapter, require_loadable_weights, require_new_folder
 from tui_train.actions.publish import copy_model_files
-from tui_train.actions.result_child import ResultChild, require_modules, training_python
+from tui_train.actions.result_child import ResultChild, require_modules, result_child_error, training_python
 from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.base.files import raising_cannot_write
+from tui_train.base.parse import MissingFile, Unparsable, read_file_to_parse
 from tui_train.base.text import quantity, visible
+from tui_train.facts.models import hub
 from tui_train.runner.system.new_folder import new_folder
 from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.weights import Weights
@@ -30,6 +33,7 @@ _CONVERTER_MODULES = ("torch", "transformers", "sentencepiece")
 _SERVER_NAME = "llama-server"
 _BUILD_FOLDERS = ("build/bin", "")  # in a folder of llama.cpp
 _GET_LLAMA_CPP = "git clone --depth 1 https://github.com/ggml-org/llama.cpp ~/llama.cpp"
+_MAX_CONFIG_BYTES = 1 << 20
 _MAX_SILENCE_SECONDS = 7200.0  # writing a large model to a slow disk
 
 
@@ -75,7 +79,7 @@ def export_model(
     if weights.scores:
         raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be exported.")
     export = _Export(run, weights, require_new_folder(folder), options, on_step, cancelled)
-    return export.for_vllm(result) if options.server == "vllm" else export.as_gguf()
+    return export.for_vllm(result) if options.server == "vllm" else export.as_gguf(result)
 
 
 class _Export(Struct, frozen=True):
@@ -113,7 +117,7 @@ class _Export(Struct, frozen=True):
         note = f"Without merging: {direct}" if weights.kind == "adapter" and direct else ""
         return ExportedModel(str(into), size, content, shell_command("vllm", "serve", str(into)), note)
 
-    def as_gguf(self) -> ExportedModel:
+    def as_gguf(self, result: RunResult) -> ExportedModel:
         weights, into, options = self.weights, self.into, self.options
         weights_type = options.weights_type or CONVERTER_TYPES[0]
         if weights_type not in {*CONVERTER_TYPES, *QUANTIZED_TYPES}:
@@ -124,7 +128,10 @@ class _Export(Struct, frozen=True):
         # Before an adapter is merged for minutes.
         python = training_python(self.run, options.python).python
         require_modules(python, _CONVERTER_MODULES, "llama.cpp's converter needs {}")
+        if weights.kind == "adapter" and _sees_images(result.base, result.revision):
+            raise result_child_error("sees", "the file would lack the part that reads them")
         label = self.run.label.replace("=", "-")  # which names of Ollama cannot hold
+        label += f"-step-{self.run.checkpoint}" if self.run.checkpoint else ""
         name = f"{label}-{weights_type}.gguf"
         with raising_cannot_write(into), new_folder(into) as beside:
             model = weights.path
@@ -168,6 +175,16 @@ class _Export(Struct, frozen=True):
             return message
         finally:
             child.close()
+
+
+def _sees_images(base: str, revision: str) -> bool:
+    """Return whether the config.json of a base model, of a folder or in the cache of the Hub, has a vision part."""
+    folder = base if base.startswith("/") else hub.snapshot_folder(os.environ, base, revision)
+    try:
+        config = json.loads(read_file_to_parse(Path(folder, "config.json"), _MAX_CONFIG_BYTES))
+    except (MissingFile, Unparsable, ValueError):
+        return False  # merging says what is wrong
+    return isinstance(config, dict) and bool(config.get("vision_config"))
 
 
 def modelfile_text(gguf_name: str, template: str, stops: list[str]) -> str:

@@ -16,9 +16,12 @@ _NAME_PARTS_OF_VISION_LAYERS = ("vision", "visual", "language_model")
 
 
 def images_that_cannot_be_trained_on(setup: Setup) -> Iterator[Finding]:
-    """Images for a model that reads text only, or whose processor or pictures the training Python cannot read."""
+    """Images for a model that reads text only, or a processor or pictures that the training Python cannot read."""
     report = data_questions.data_report_at_length_in_force(setup)
     images = report.images if report else None
+    if report and report.processor:
+        message = f"TRL loads the processor of {visible(setup.profile.trainer.model)} for text too: {report.processor}"
+        yield _torchvision_finding(setup, message)
     if images is None:
         return
     named = visible(setup.profile.trainer.model)
@@ -31,9 +34,7 @@ def images_that_cannot_be_trained_on(setup: Setup) -> Iterator[Finding]:
     elif images.problem:
         message = f"the images cannot be read as {named} reads them: {images.problem}"
         if images.needs_torchvision:
-            new = EnvironmentInstall(_PACKAGE_SET_WITH_TORCHVISION, "make a Python with torchvision")
-            install = new if setup.facts.can_create_environment else None
-            yield error("trainer.python", message, _torchvision_remedy(setup.toolchain), install=install)
+            yield _torchvision_finding(setup, message)
         else:
             yield error("trainer.python", message, "Choose another Python (trainer.python), or model (trainer.model).")
     if not images.checked:
@@ -42,6 +43,12 @@ def images_that_cannot_be_trained_on(setup: Setup) -> Iterator[Finding]:
             "the images cannot be read: this Python has no Pillow",
             "Install it there (`pip install pillow`), or choose another Python (trainer.python).",
         )
+
+
+def _torchvision_finding(setup: Setup, message: str) -> Finding:
+    new = EnvironmentInstall(_PACKAGE_SET_WITH_TORCHVISION, "make a Python with torchvision")
+    install = new if setup.facts.can_create_environment else None
+    return error("trainer.python", message, _torchvision_remedy(setup.toolchain), install=install)
 
 
 def _torchvision_remedy(toolchain: Toolchain | None) -> str:

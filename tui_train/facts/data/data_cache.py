@@ -42,7 +42,7 @@ def read_data_report(
     states = (*data_states, *seen)
     newest = max((state[2] for state in states), default=0) / 1e9
     # What failed may work the next time, for reasons that no file shows.
-    is_unkept = report.problem or report.tokenizer or report.counts.get("unreadable")
+    is_unkept = report.problem or report.tokenizer or report.processor or report.counts.get("unreadable")
     is_unkept = is_unkept or any(trial.problem or trial.untried for trial in report.rewards)
     is_unkept = is_unkept or (report.images is not None and (report.images.problem or len(seen) < report.images.files))
     if (

@@ -267,6 +267,8 @@ class DataReport(Struct, frozen=True, kw_only=True):
     """Why no tokens were counted."""
     tokenizer_is_missing: bool = False
     """The model's folder holds none."""
+    processor: str = ""
+    """Why the processor of a model that sees lacks torchvision, where no row has images."""
     template: str = ""
     """The error of the chat template for a row that it refused."""
     answers: AnswersOnlySupport = AnswersOnlySupport()

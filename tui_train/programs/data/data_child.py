@@ -106,6 +106,14 @@ def _image_tokens_or_why_not(question: dict[str, Any]) -> ImageTokens | dict[str
         return {"problem": template.first_line_of_error(error)}
 
 
+def _why_processor_needs_torchvision(question: dict[str, Any]) -> str:
+    """Return that torchvision is missing for the processor of a model that sees, which TRL loads for text as well."""
+    if question["method"] == "reward" or not template.sees_images(question["model"], question["revision"]):
+        return ""
+    found = _image_tokens_or_why_not(question)
+    return str(found["problem"]) if isinstance(found, dict) and found.get("needs_torchvision") else ""
+
+
 def _tally_rows_within_limits(question: dict[str, Any], tally: RowTally) -> tuple[list[dict[str, Any]], bool]:
     """Count the rows of all files; return the files, and whether all of their rows were read."""
     paths: list[str] = []
@@ -191,6 +199,8 @@ def _samples_and_token_counts(
         tokenizer = template.load_tokenizer(question["model"], question["revision"], question["chat_template"])
     except Exception as error:  # noqa: BLE001 - many kinds, of which each says why in its own words
         return without | _why_no_tokenizer(question["model"], error)
+    processor = {"processor": "" if image_rows else _why_processor_needs_torchvision(question)}
+    without |= processor
     counts_images = _image_tokens_or_why_not(question) if image_rows else None
     if isinstance(counts_images, dict):
         return without | {"image_problem": counts_images}
@@ -207,7 +217,7 @@ def _samples_and_token_counts(
     cuts = question | ({"method": "reward"} if image_rows else {})
     encoder = template.RowEncoder(tokenizer, only, counts_images)
     token_lengths, refused, why = tokens.tally_token_lengths(encoder, chosen_rows.sample, problems, cuts)
-    told: dict[str, Any] = {
+    told: dict[str, Any] = processor | {
         "answers": {"possible": answers.possible, "why": answers.why, "caution": answers.caution},
         "limit": template.max_tokens_of_model(tokenizer, question["model"], question["revision"]),
         "template": why,

@@ -93,6 +93,15 @@ def max_tokens_of_model(tokenizer: Any, model: str, revision: str = "") -> int:
     return min((number for number in numbers if isinstance(number, int) and 0 < number < 10**8), default=0)
 
 
+def sees_images(model: str, revision: str = "") -> bool:
+    """Return whether the config.json of a model has a vision part."""
+    with contextlib.suppress(Exception):
+        from transformers import AutoConfig
+
+        return hasattr(AutoConfig.from_pretrained(model, **load_options(revision)), "vision_config")
+    return False
+
+
 def missing_library(error: ImportError) -> str:
     """Return which library is missing, in words with the command that installs it, or that torchvision is broken."""
     if broken := _why_torchvision_is_broken():
