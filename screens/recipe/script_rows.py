@@ -71,7 +71,7 @@ def _argument_row(parameter: ScriptParameter, given: GivenArgument, finding: Fin
     words, fix = hint_and_fix_texts(finding, _help_text(parameter))
     note, wrong = parameter.help, finding.message if finding and finding.level == "error" else ""
     if finding and finding.level == "note":
-        note = f"the training's {_recipe_label(given_arguments.likely_placeholder(parameter))}? F2 on this row: yes"
+        note = f"{_recipe_label(given_arguments.likely_placeholder(parameter))}? F2: yes"
     default = {"True": "yes", "False": "no"}.get(parameter.default, parameter.default)
     held = (
         f"the script's default ({default})"

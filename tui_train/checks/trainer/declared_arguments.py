@@ -167,7 +167,7 @@ def arguments_resembling_recipe_values(setup: Setup) -> Iterator[Finding]:
             "plan, estimate and fallbacks then use it.",
             argument=argument,
             change=change,
-            keys="Is it? Once linked, plan, estimate and fallbacks use it; if it is not, leave it.",
+            keys="Is it? F2 in its row on Recipe links it: plan, estimate and fallbacks then use it.",
         )
 
 
