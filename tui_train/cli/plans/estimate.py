@@ -157,9 +157,7 @@ def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> 
         ]
         lines += [
             "",
-            printing.aligned_table_text(
-                [("Change", "needs" if prediction.place_verdicts else "tensors", ""), *rows]
-            ),
+            printing.aligned_table_text([("Change", "needs" if prediction.place_verdicts else "tensors", ""), *rows]),
         ]
     return lines
 
