@@ -113,6 +113,7 @@ of the settings does. r reads the file again."""
         self._sample = 0
         self._pace: MeasuredPace | None = None
         self._findings: tuple[Finding, ...] = ()
+        self._is_install_offered = False
         self._look: DataReport | None = None
 
     def compose(self) -> ComposeResult:
@@ -164,6 +165,7 @@ of the settings does. r reads the file again."""
         setup = None if made.recipe_problem else made
         found = self.wizard.findings_for(made)
         mine = [finding for finding in found if finding.key in _DATA_FIELD_KEYS]
+        self._is_install_offered = any(finding.install for finding in found)
         # Rows are named by line elsewhere too: first what settings can change.
         self._findings = tuple(
             sorted(mine, key=lambda each: (_FINDING_LEVELS_IN_ORDER.index(each.level), each.key == _DATA_KEY))
@@ -248,7 +250,10 @@ of the settings does. r reads the file again."""
         elif _DATA_FACTS_PART in self.awaited_parts:
             self.query_one(Hint).show_text(Content("Reading your data; you can go on meanwhile."))
         else:
-            self.query_one(Hint).show_text(Content("r reads it again, Esc goes back."))
+            words = (
+                "Esc goes back, where F2 installs what reads it." if self._is_install_offered else "r reads it again."
+            )
+            self.query_one(Hint).show_text(Content(words))
 
     # What the keys do
 

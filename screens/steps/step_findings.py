@@ -86,6 +86,9 @@ class FindingsScreen(WizardScreen):
         if self._undone_text:
             self.query_one(Hint).show_text(Content(self._undone_text))
             return
+        if in_form and form.entry.has_focus and form.entry.is_begun_name:
+            self.query_one(Hint).show_text(Content("Tab completes what stands there in grey."))
+            return
         installed = [finding.key for finding in self._shown_findings() if finding.install]
         if self.is_installing and installed and not (in_form and form.cursor not in installed):
             words = self.installation.current_action_text if self.installation else ""

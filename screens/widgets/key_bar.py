@@ -20,7 +20,7 @@ from .text_layout import KEY_STYLE, fit, styled
 
 _HELP_KEY = "f1"
 _FIX_KEY = "f2"
-_KEYS_SHOWN_FIRST = ("enter", "escape", _FIX_KEY, "left", "space")
+_KEYS_SHOWN_FIRST = ("enter", "escape", "tab", _FIX_KEY, "left", "space")
 _JUMP_KEY = "ctrl+o"  # takes room only where all others have theirs
 _KEYS_SHOWN_LAST = (_JUMP_KEY, _HELP_KEY, "ctrl+p", "q")
 _GAP_TEXT, _SMALL_GAP_TEXT = "   ", "  "

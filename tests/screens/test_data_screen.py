@@ -331,6 +331,7 @@ async def test_what_is_not_read_is_said_with_its_reason(tmp_path, tuner):
         await press(pilot, "escape", "f5")
         assert "needed to read it" in screen_text(pilot)
         assert "Reading your data" not in screen_text(pilot)
+        assert "F2 installs what reads it" in screen_text(pilot)
 
 
 async def test_what_is_written_to_each_prompt_is_set_beside_the_batch(tuner, model, tmp_path):

@@ -214,6 +214,7 @@ async def test_space_lists_the_models_that_are_here_and_blanks_name_nothing(app)
         await until_true(pilot, lambda: app.values.get("model") == "acme/large")
     assert fields.parse_value(fields.get_field("trainer.model"), "  ") == ""
     assert fields.parse_value(fields.get_field("trainer.script"), " ") == ""
+    assert fields.parse_value(fields.get_field("trainer.script"), " /a b") == "/a b"
 
 
 async def test_a_path_that_is_begun_and_offered_is_not_yet_wrong(app, tmp_path):

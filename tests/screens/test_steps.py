@@ -29,7 +29,7 @@ from textual._styles_cache import StylesCache
 from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
-from tui_train.screens.messages import OpenStep
+from tui_train.screens.messages import TYPING_PAUSE_SECONDS, OpenStep
 from tui_train.screens.steps.step import ADVANCED_GROUP_KEY, StepScreen
 from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.hint import Hint
@@ -174,6 +174,20 @@ async def test_a_missing_path_is_told_with_the_name_that_is_like_it_and_f2_takes
         assert pilot.app.profile.trainer.script == str(tmp_path / "train.py")
         await press_keys("down", "up", *"sub/x.py", "down", "up")(pilot)
         await until_true(pilot, lambda: "does not exist: no sub in /" in said(pilot))
+
+
+async def test_a_path_that_tab_completes_is_not_called_missing(machine, tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text("print(1)\n")
+    monkeypatch.chdir(tmp_path)
+    async with open_wizard(PRETRAIN_KEY, "enter", "right", "down", *"tra") as pilot:
+        await wait_for_text(pilot, "Tab completes", "Tab Complete")
+        await pilot.pause(TYPING_PAUSE_SECONDS * 2)
+        assert "does not exist" not in screen_text(pilot)
+        await press_keys("tab")(pilot)
+        await until_true(pilot, lambda: pilot.app.profile.trainer.script == str(tmp_path / "train.py"))
+        assert "Tab completes" not in screen_text(pilot)
+        await press_keys("backspace", "x")(pilot)
+        await wait_for_text(pilot, "✗ does not exist")
 
 
 async def test_values_that_do_not_reach_a_script_are_folded_away(machine, tmp_path):

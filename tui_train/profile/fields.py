@@ -205,8 +205,8 @@ def _format_list_item(item: str | float) -> str:
 
 
 def absolute_path(path: str, folder: Path) -> str:
-    """Return a path as absolute, `~` expanded, without touching links; nothing and only blanks become nothing."""
-    return str(Path(folder, expand_home(path))) if path.strip() else ""
+    """Return a path as absolute, `~` expanded, without touching links; an empty one stays empty."""
+    return str(Path(folder, expand_home(path))) if path else ""
 
 
 def absolute_field_path(row: Field, path: str, folder: Path) -> str:
@@ -308,9 +308,9 @@ def is_dotted_name(name: str) -> bool:
 _PARSER_BY_KIND: dict[FieldKind, Callable[[Field, str], FieldValue]] = {
     "choice": lambda _row, text: text.strip(),
     "text": lambda _row, text: text,
-    "path": lambda row, text: absolute_field_path(row, text, Path.cwd()),
+    "path": lambda row, text: absolute_field_path(row, text.lstrip(), Path.cwd()),
     "paths": lambda row, text: tuple(absolute_path(path, Path.cwd()) for path in typed_lists.split_values(row, text)),
-    "model": lambda _row, text: absolute_model_reference(text, Path.cwd()),
+    "model": lambda _row, text: absolute_model_reference(text.lstrip(), Path.cwd()),
     "integer": _parse_integer,
     "integers": lambda row, text: tuple(_parse_integer(row, word) for word in typed_lists.split_values(row, text)),
     "number": _parse_number,

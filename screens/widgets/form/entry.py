@@ -7,6 +7,7 @@ from textual.binding import Binding, BindingsMap, BindingType
 from textual.dom import DOMNode
 from textual.events import Key
 from textual.geometry import Region
+from textual.message import Message
 from textual.suggester import SuggestionReady
 from textual.widgets import Input
 
@@ -37,6 +38,9 @@ def _bindings_by_key(widget_class: type[DOMNode]) -> dict[str, list[Binding]]:
 
 class Entry(Input):
     """An input in which Enter goes to the next step, like everywhere, and a path is completed by Tab."""
+
+    class Offered(Message):
+        """There is something to complete."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "screen.next", "Next", key_display="Enter"),
@@ -97,7 +101,7 @@ class Entry(Input):
     def on_suggestion_ready(self, event: SuggestionReady) -> None:
         """Know that there is something to complete."""
         self._completion = event
-        self.screen.refresh_bindings()
+        self.post_message(self.Offered())
 
     def on_focus(self) -> None:
         """Forget it, as the input does."""

@@ -453,6 +453,11 @@ class Form(Widget, can_focus=True):
             self._wait_for_whole_path()
             self._parse_and_post_entry()
 
+    @on(Entry.Offered)
+    def _report_offered_completion(self, event: Entry.Offered) -> None:
+        event.stop()
+        self.post_message(self.Moved())
+
     def _wait_for_whole_path(self) -> None:
         """Say nothing of a path, which is wrong at almost each letter, until it is left or nothing more is typed."""
         row = self.state.row
