@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # What follows is what the user types, word for word.
 _WORDS_BEFORE_TYPED_TEXT = "Write it as "
+# "Layers (Layers on Recipe)", where the command line has "Layers (recipe.layers)".
+_LABEL_TWICE_PATTERN = re.compile(r"(?P<label>[A-Z][^()\n]{1,40}) \((?P=label)(?P<step> on [A-Z]\w+)\)")
 
 
 def words_on_screen(text: str, profile: "Profile | None" = None) -> str:
@@ -23,7 +25,7 @@ def words_on_screen(text: str, profile: "Profile | None" = None) -> str:
     The labels are those of a profile, by default of a new one. What the user is to type keeps its keys.
     """
     named = _key_pattern().sub(lambda match: _place_text(match, profile), text) if "." in text else text
-    return with_own_command(named)
+    return with_own_command(_LABEL_TWICE_PATTERN.sub(r"\g<label>\g<step>", named))
 
 
 def with_words_for_options(text: str, words_by_option: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ from tui_train.base.errors import BadInput
     [
         ("Set recipe.learning_rate to 2e-4.", "Set Learning rate on Recipe to 2e-4."),
         ("Leave it out (hardware.gpus), or wait.", "Leave it out (GPUs on Hardware), or wait."),
+        ("Layers (recipe.layers) is set, but not used", "Layers on Recipe is set, but not used"),
         ("train on the CPU: --set hardware.device=cpu", "train on the CPU: Device on Hardware = cpu"),
         ("Choose communication.backend=gloo.", "Choose Communication on Backend = gloo."),
         ("no file ./trainer.data in /x/trainer.script/y", "no file ./trainer.data in /x/trainer.script/y"),

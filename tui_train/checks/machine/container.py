@@ -218,7 +218,7 @@ def unmounted_paths(setup: Setup) -> Iterator[Finding]:
             f"mount {path}", "the training can then read it", (("container.mounts", (*chosen.mounts, mount)),)
         )
         message = f"the container does not see {path}, unless the image has it"
-        remedy = "Mount it (container.mounts, on Backend: Extra mounts)."
+        remedy = "Mount it (container.mounts)."
         yield warning("container.mounts", message, remedy, change=change)
 
 
@@ -234,7 +234,7 @@ def unmounted_images(setup: Setup) -> Iterator[Finding]:
         yield error(
             "container.mounts",
             visible(f"rows of the data name images in {', '.join(hidden)}, which the container does not see"),
-            "Mount these folders (container.mounts, on Backend: Extra mounts).",
+            "Mount these folders (container.mounts).",
             change=Change(
                 "mount them", "rows without them are left out", (("container.mounts", (*chosen.mounts, *mounted)),)
             ),

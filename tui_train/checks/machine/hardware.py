@@ -43,7 +43,7 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
                 remedy = "Leave it out (hardware.gpus), or install a PyTorch that can use it: tui-train env create hf."
             yield error("hardware.gpus", message, remedy, machine=True)
         elif verdict.kind == "skip" and len(profile.hardware.gpus) > 1:
-            message = f"{names[uuid]} would slow or limit the others: {visible(reasons)}"
+            message = f"{names[uuid]} is better left out: {visible(reasons)}"
             yield warning("hardware.gpus", message, "Leave it out (hardware.gpus).")
     own = _gpus_of_own_runs(setup)
     for gpu in setup.gpus:
@@ -104,13 +104,13 @@ def gpus_blocking_nccl(setup: Setup) -> Iterator[Finding]:
     for gpu in boards.values():
         if gpu.problem:
             message = f"NCCL opens every GPU of this machine, and GPU {gpu.index} cannot be opened: {gpu.problem}"
-            remedy = f"Repair or remove that GPU, {alternative}"
+            remedy = f"Repair or remove that GPU, or {alternative}"
             yield warning("hardware.gpus", message, remedy)
     if len(boards) > _MAX_MACHINE_GPUS_FOR_NCCL:
         message = (
             f"NCCL fails on a machine of more than {_MAX_MACHINE_GPUS_FOR_NCCL} GPUs, and this one has {len(boards)}"
         )
-        yield warning("hardware.gpus", message, f"Train on one GPU, {alternative}")
+        yield warning("hardware.gpus", message, f"Train on one GPU, or {alternative}")
 
 
 def logout_effects_on_training(setup: Setup) -> Iterator[Finding]:
@@ -155,7 +155,8 @@ def process_count_unfit_for_launcher_or_gpus(setup: Setup) -> Iterator[Finding]:
         )
     elif setup.device == "cuda" and cards and process_count != cards:
         change = Change("one process per GPU", "each process gets a GPU of its own", (("hardware.processes", 0),))
-        message = f"{quantity(process_count, 'process', 'processes')} on {quantity(cards, 'GPU')} do not fit"
+        processes = quantity(process_count, "process", "processes")
+        message = f"{processes} on {quantity(cards, 'GPU')}: each process takes exactly one"
         remedy = "Set hardware.processes to 0: one process per GPU."
         yield error("hardware.processes", message, remedy, change=change)
 

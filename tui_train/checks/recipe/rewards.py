@@ -60,11 +60,13 @@ def rewards_failing_on_rows(setup: Setup) -> Iterator[Finding]:
             yield error(
                 _KEY,
                 f"{name} cannot be used as a reward: {trial.problem}",
-                "Correct its file: it is tried again on rows of the data. trainer.allow=rewards starts without that.",
+                "Correct its file: it is tried again on rows of the data. To start without a trial: trainer.allow=rewards.",
             )
         elif trial.untried:
             message = f"the reward {name} was not tried: {trial.untried}"
-            yield warning(_KEY, message, "Try it where it trains. trainer.allow=rewards no longer tries it here.")
+            yield warning(
+                _KEY, message, "Try it where it trains. To start without a trial here: trainer.allow=rewards."
+            )
         elif trial.seconds >= _SLOW_SECONDS:
             message = f"{name} took {trial.seconds:.0f} s for three answers, and each training step waits for it"
             yield warning(_KEY, message, "Make it faster, or let it score all answers of a call in parallel.")

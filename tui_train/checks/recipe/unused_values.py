@@ -45,16 +45,16 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
             continue
         changes_result = key.startswith(_KEY_PREFIXES_CHANGING_RESULT)
         level: Literal["error", "warning", "note"] = "note" if key.startswith("communication.") else "warning"
-        remedy = f"Leave {key} out."
+        remedy = f"Leave {key} unset."
         if key in passes:
-            remedy = f"Pass it by the argument of the script that has such a name, or leave {key} out."
+            remedy = f"Pass it by the argument of the script that has such a name, or leave {key} unset."
         elif changes_result and trainer_has_own_field(profile, "trainer.preset"):
             where = (
                 f"the value into {file}"
                 if file
                 else (f"{{{key.partition('.')[2]}}} in trainer.arguments where it belongs")
             )
-            remedy = f"Leave {key} out, or write {where}."
+            remedy = f"Leave {key} unset, or write {where}."
         yield Finding(
             level="error" if changes_result or key.startswith("tracking.") else level,
             key=key,

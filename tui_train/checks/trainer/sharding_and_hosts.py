@@ -14,7 +14,7 @@ from tui_train.setup.machine.toolchain import why_python_unusable
 from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 
-_USE_DDP_CHANGE = Change("strategy ddp", "each device holds all of the model", (("trainer.strategy", "ddp"),))
+_USE_DDP_CHANGE = Change("sharding ddp", "each device holds all of the model", (("trainer.strategy", "ddp"),))
 _FIRST_UNPRIVILEGED_PORT = 1024
 
 
