@@ -26,6 +26,7 @@ from ssh import lead_ssh_back
 from support import facts, gpu, profile, sample
 from textual.pilot import Pilot
 from tui_train.screens.data.data_lines import data_summary_lines, image_lines
+from tui_train.screens.install.installation import Installation
 from tui_train.screens.messages import OpenStep, ValueChosen
 
 from tui_train.actions.last_profile import remember_profile_without_secrets
@@ -358,6 +359,18 @@ async def test_a_reward_that_was_corrected_is_tried_again_by_enter(tuner, model,
         await read(pilot)
         await press(pilot, "enter")
         await wait_for_text(pilot, "● 3 Recipe")
+
+
+async def test_what_is_being_installed_is_not_offered_again(tmp_path, tuner):
+    tuner(packages={})
+    last_values("", chats(tmp_path))
+    async with on_backend() as pilot:
+        await wait_for_text(pilot, "✗ Python: no Python here can train")
+        running = Installation(title="install what is missing", began_at=0.0)
+        pilot.app.installation = running
+        await wait_for_text(pilot, "✗ Python: packages are being")
+        pilot.app.installation = msgspec.structs.replace(running, failure="the disk is full")
+        await wait_for_text(pilot, "✗ Python: no Python here can train")
 
 
 async def test_a_fine_tuning_asks_for_model_and_data_first(tuner):

@@ -60,7 +60,7 @@ def rewards_failing_on_rows(setup: Setup) -> Iterator[Finding]:
             yield error(
                 _KEY,
                 f"{name} cannot be used as a reward: {trial.problem}",
-                "Correct its file: it is tried again on rows of the data. To start without a trial: trainer.allow=rewards.",
+                "Correct its file: it is tried again on rows of data. To start without a trial: trainer.allow=rewards.",
             )
         elif trial.untried:
             message = f"the reward {name} was not tried: {trial.untried}"
