@@ -111,20 +111,26 @@ class BackendScreen(ScriptHelpScreen, NemoFilesScreen):
 
     HELP = """Backend
 
-Training: TRL fine-tunes a model on your data; the built-in trainer makes a new one; a script of yours, which a
-preset gives the recipe as arguments; or a NeMo recipe.
-Launcher: what starts the processes. What cannot work here is shown with the reason.
-Sharding: what each GPU holds, all of the model or a share of it.
-Python: the interpreter that trains; o names another one than those found.
-h runs the script with --help and offers the arguments that it lists. Where its source does not say what it takes,
-Recipe and Preview ask it once by themselves; nothing else runs it before the training.
-m lists the models in the cache of Hugging Face, Space in an empty Model as well; another one is named by its id, and
-the run downloads it first.
-t tests whether several processes reach each other, and what helps where they do not.
-Container: trains in an image, by its own Python; v looks into the image, and whether it sees the chosen GPUs.
-Fine-tuning: F5 shows what the data holds, and its first samples as the model gets them.
-NeMo: r shows its recipes to choose from, n asks the Python which it really has.
-NeMo: p converts the text that is set as data, i the Hugging Face folder that is set as model.
+What trains, on which model and data, and what starts it. What cannot work here is shown with the reason.
+
+F5      what the data holds, and its first samples as the model gets them
+m       models in the cache of Hugging Face, Space in an empty Model as well;
+        another one is named by its id, and downloaded before the training
+o       name a Python other than those found
+h       run the script with --help, and offer the arguments that it lists.
+        Where its source does not say what it takes, Recipe and Preview ask
+        it once by themselves; nothing else runs it before the training
+t       test whether several processes reach each other, and what helps
+        where they do not
+v       look into the container's image, and whether it sees the chosen GPUs
+r n     NeMo: its recipes to choose from; those that the Python really has
+p i     NeMo: convert the text that is set as data; the Hugging Face folder
+        that is set as model
+
+Trainer: TRL fine-tunes a model on your data; the built-in one makes a small new model; a script is yours; or NeMo.
+Preset: how a script of yours gets values such as the learning rate.
+Sharding: whether each GPU holds all of the model (ddp) or a share of it.
+Container: trains in an image, by the Python that is in it.
 NCCL features: those to switch off, each to work around the error that it names, at some speed."""
     TITLE_OF_STEP = "Backend"
     SECTIONS = (_TRAINING_SECTION, _LAUNCH_SECTION, _ADVANCED_SECTION, _NCCL_FEATURES_SECTION)

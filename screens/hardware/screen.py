@@ -74,15 +74,21 @@ class HardwareScreen(StepScreen):
 
     HELP = """Hardware
 
-What this machine has, and what the training will use. A GPU is marked with its verdict:
-  use      trains well
-  skip     left out: it would slow or limit the others; pick it with Space if you want it
-  blocked  cannot work with the chosen PyTorch; the reason is shown beside it
+What this machine has, and what the training will use. Each GPU has a verdict:
 
-h chooses where it trains: this machine, a host over ssh, which needs nothing of tui-train, or, where jobs can be
-submitted from here or from the chosen host, the Slurm cluster. Its partitions are shown, and the GPUs of a node;
-F3 lists what a field of Slurm can be. Enter on Preview submits the job then.
-Mixed GPUs can be combined in several ways: the fastest set is chosen, s chooses the next.
+use      trains well
+skip     left out: it would slow or limit the others; Space picks it anyway
+blocked  cannot work with the chosen PyTorch; the reason stands beside it
+
+Keys
+  s      the next set, where different GPUs can be combined in several ways;
+         the fastest is chosen
+  h      train elsewhere: on a host over ssh, which needs nothing of
+         tui-train, or as a job of a Slurm cluster, where jobs can be
+         submitted from here or from the host; Enter on Preview submits it
+  F3     what a field of Slurm can be
+  r      look again
+
 Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU trains only if you choose it."""
     TITLE_OF_STEP = "Hardware"
     WANTS_CARD_SAMPLES = True

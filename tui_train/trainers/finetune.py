@@ -113,7 +113,7 @@ class FinetuneTrainer(Trainer):
     """Trains by TRL's program for the method, on data that is made ready before."""
 
     name = "Fine-tune a model"
-    about = "on your chats, text or preferences, by TRL"
+    about = "on chats, text or preferences (TRL)"
     label = "the fine-tuning"
     own_fields = frozenset({"finetune", "data", "trainer.allow", "trainer.arguments", "trainer.revision"})
     takes_every_recipe_value = True

@@ -231,9 +231,9 @@ def _finetune_method_options(_setup: Setup) -> tuple[FieldOption, ...]:
 
 def _finetune_tuning_options(setup: Setup) -> tuple[FieldOption, ...]:
     return (
-        FieldOption("lora", "LoRA", "a small adapter; the model itself stays"),
+        FieldOption("lora", "LoRA", "a small adapter; the model stays"),
         FieldOption("qlora", "QLoRA", "LoRA, with the model in 4 bits", _why_no_qlora(setup)),
-        FieldOption("full", "full", "all weights learn; much more memory"),
+        FieldOption("full", "full", "all weights; much more memory"),
     )
 
 

@@ -34,6 +34,7 @@ _REMEDY_BY_PLAN_VARIABLE = {
     "TUI_TRAIN_MICRO_BATCH": "choose it on the Recipe screen (recipe.micro_batch)",
     **dict.fromkeys(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"), "the launcher sets it"),
 }
+_LABEL_OF_PYTHON_ON_PATH = "python on PATH"
 _ENVIRONMENT_SIZE_TEXT, _CUDA_ENVIRONMENT_SIZE_TEXT = "3 GB", "8 GB, with CUDA"  # on disk
 _THREAD_COUNT_VARIABLES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
 _READ_FROM_VARIABLE_REMEDY = (
@@ -83,7 +84,10 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         remedy = "Choose one of the list (trainer.python), or leave it empty for the best one."
         yield error("trainer.python", message, remedy, machine=True)
     elif setup.toolchain is None:
-        problems = [f"{tool.label or tool.python} {problem}" for tool, problem in setup.python_problems]
+        problems = [
+            f"{_LABEL_OF_PYTHON_ON_PATH if tool.label == 'PATH' else tool.label or tool.python} {problem}"
+            for tool, problem in setup.python_problems
+        ]
         message = f"no Python here can train this: {visible('; '.join(problems)) or 'none was found'}"
         new = EnvironmentInstall(setup.trainer.package_set, "install what is missing")
         can_make = facts.can_create_environment and not more
