@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _END_CHECK_INTERVAL_SECONDS = 0.5
 # Of the screens that have several panels between which the cursor can go.
-JUMP_BINDING = Binding("ctrl+o", "jump", "Jump")
+JUMP_BINDING = Binding("ctrl+o", "jump", "Jump to a panel", show=False)  # named by the help and the menu
 
 
 class WizardScreen(Screen[None]):

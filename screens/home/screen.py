@@ -198,6 +198,11 @@ on each panel and group, which goes there, q quit."""
         self.refresh_list()  # what is known only of the runs that are seen
 
     @property
+    def footer_text_by_key(self) -> dict[str, str]:
+        """Name no key for a new training where the page is nothing else."""
+        return {} if self.state.runs or self.state.profiles else {"n": ""}
+
+    @property
     def keys_named_in_texts(self) -> tuple[str, ...]:
         """Keys of the row of a new training, and of the hint on a profile."""
         return ("n", "g")
@@ -466,8 +471,6 @@ on each panel and group, which goes there, q quit."""
         """Offer what the row can do."""
         if action == "run_now" and self.wizard.is_machine_fixed:
             return False
-        if action == "jump":
-            return self.is_mounted and len([*self.jump_targets()]) > 1
         return self.state.can_do(action, self._cursor_row_key)
 
     def why_key_refused(self, key: str) -> str:

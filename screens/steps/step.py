@@ -13,6 +13,7 @@ from textual.geometry import Size
 from textual.widget import Widget
 
 from tui_train.base.text import as_sentence, visible
+from tui_train.checks import Finding
 from tui_train.profile import fields
 from tui_train.setup.setup import Setup
 from tui_train.trainers import field_with_trainer_texts, trainer_of
@@ -162,11 +163,7 @@ class StepScreen(FindingsScreen):
             self.wizard.findings_for(self.wizard.setup_for_profile(self.profile, self.facts)),
         )
         self._all_findings = tuple(
-            replace(finding, message="packages are being installed", keys="F2 shows how far.")
-            if finding.install and self.is_installing
-            else finding
-            for finding in found
-            if finding.form_row_key != half_typed
+            self._finding_as_said_here(finding) for finding in found if finding.form_row_key != half_typed
         )
         self.form.list_folder_names = self.wizard.list_folder_names
         self.form.show(tuple(self._make_groups(setup)))
@@ -182,6 +179,14 @@ class StepScreen(FindingsScreen):
         self.query_one(StepBar).mark_wrong_steps(frozenset(wrong))
         self.show_hint()
         self.refresh_bindings()
+
+    def _finding_as_said_here(self, finding: Finding) -> Finding:
+        """Return a finding without the name of the step that one is on; an installation that runs is not offered."""
+        if finding.install and self.is_installing:
+            return replace(finding, message="being installed", keys="F2 shows how far.")
+        here = f" on {self.TITLE_OF_STEP}"
+        message, remedy, keys = (text.replace(here, "") for text in (finding.message, finding.remedy, finding.keys))
+        return replace(finding, message=message, remedy=remedy, keys=keys)
 
     @property
     def setup(self) -> Setup | None:

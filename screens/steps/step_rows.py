@@ -12,7 +12,6 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import field_with_trainer_texts
 from tui_train.views import choices
 
-from ..screen_words import words_on_screen
 from ..widgets.form.form_lines import FormGroup, FormRow, is_typed_field
 
 _MAX_REPEATED_VALUE_CHARACTERS = 50  # characters of two values that a hint repeats
@@ -48,7 +47,7 @@ def make_form_row(key: str, profile: Profile, setup: Setup | None, *, note: str,
     if options and not row_is_typed:
         help_text = " ".join(filter(None, [help_text, f"Not set: {visible(source)}." if source else ""]))
     hint, fix = hint_and_fix_texts(finding, help_text)
-    hint = hint.replace(words_on_screen(f" ({key})", profile), "")  # the row itself
+    hint = hint.replace(f" ({field.label})", "")  # the row itself
     value = fields.get_value(profile, key)
     error = _message_beside_value(value, finding) if finding else ""
     return FormRow(

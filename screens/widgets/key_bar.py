@@ -21,8 +21,7 @@ from .text_layout import KEY_STYLE, fit, styled
 _HELP_KEY = "f1"
 _FIX_KEY = "f2"
 _KEYS_SHOWN_FIRST = ("enter", "escape", "tab", _FIX_KEY, "left", "space")
-_JUMP_KEY = "ctrl+o"  # takes room only where all others have theirs
-_KEYS_SHOWN_LAST = (_JUMP_KEY, _HELP_KEY, "ctrl+p", "q")
+_KEYS_SHOWN_LAST = (_HELP_KEY, "ctrl+p", "q")
 _GAP_TEXT, _SMALL_GAP_TEXT = "   ", "  "
 _MAX_TEXT_WIDTH = 26  # cells of what a key does
 _MIN_FIX_TEXT_WIDTH = 14  # of what F2 does, in less it has the words of its binding
@@ -72,7 +71,6 @@ class KeyBar(Widget):
         shown = self._shown_bindings()
         fitting = self._bindings_that_fit(shown)
         if len(fitting) < len(shown):
-            shown = [binding for binding in shown if binding.key != _JUMP_KEY]
             self._make_room_for_named_keys(shown)
             fitting = self._bindings_that_fit(shown)
         left_out = len(shown) - len(fitting)

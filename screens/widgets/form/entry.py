@@ -82,8 +82,11 @@ class Entry(Input):
         """Type a key, also one that came to the form before the focus did; in a number ? asks for help."""
         event.stop()
         event.prevent_default()
+        is_unbegun = not self.value or self.is_all_selected
         if self.is_number and event.character == "?":
             await self.run_action("app.help")
+        elif event.character == " " and is_unbegun and isinstance(self.suggester, PathSuggester):
+            self.app.bell()  # no path begins so
         elif self.selection.is_empty:
             self.insert_text_at_cursor(event.character or "")
         else:

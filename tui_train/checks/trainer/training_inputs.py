@@ -92,9 +92,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         new = EnvironmentInstall(setup.trainer.package_set, "install what is missing")
         can_make = facts.can_create_environment and not more
         size = _CUDA_ENVIRONMENT_SIZE_TEXT if facts.machine.gpus else _ENVIRONMENT_SIZE_TEXT
-        keys = (
-            f"F2 installs them into an environment of its own ({size}). Or name a Python that has them: o on Backend."
-        )
+        keys = f"F2 installs them into an environment of its own ({size}). Or press o on Backend for one that has them."
         keys = keys if can_make else ""
         yield error("trainer.python", message, install, install=new if can_make else None, keys=keys, machine=True)
     elif problem := why_python_unusable(profile, setup.toolchain):

@@ -116,7 +116,7 @@ DATA_ROWS = (
         kind="number",
         minimum=0,
         maximum=0.9,
-        help="Share of the rows kept to evaluate on; 0: none. Not set: 5 %, at least 10 rows; none of under 30.",
+        help="Share of the rows kept to evaluate on; 0: none. Not set: 5 %, at least 10 rows; none if under 30.",
         optional=True,
     ),
     Field(
