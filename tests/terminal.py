@@ -63,7 +63,7 @@ def go_to_preview(terminal: Terminal) -> None:
     """Go from Home to Preview with the profile that was used last."""
     # How many runs there are stands at the top, and of many the draft is below the screen.
     shown = terminal.wait_for_any("1 run", " runs", "Continue the draft")
-    runs_lead = re.search(r"\d runs?\b", shown) is not None
+    runs_lead = bool(re.search(r"\d runs?\b", shown))
     terminal.press("\x1b[F", "▌+ New" if runs_lead else "▌Continue")
     if runs_lead:
         terminal.press("\x1b[A", "▌+ Continue")

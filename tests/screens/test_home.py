@@ -660,7 +660,7 @@ async def test_deleting_says_what_it_frees_and_asks(run_of):
         await press_keys("d")(pilot)
         await wait_for_text(pilot, "It frees")
         await press_keys("down", "enter")(pilot)
-        await wait_for_text(pilot, "3 runs,")
+        await wait_for_text(pilot, "3 runs")
         assert [run.path.exists() for run in (first, second, third, gone)] == [True, True, True, False]
         assert cursor(pilot) == f"run:{third.path}"
         await press_keys("space", "space")(pilot)
@@ -668,7 +668,7 @@ async def test_deleting_says_what_it_frees_and_asks(run_of):
         await press_keys("d")(pilot)
         await wait_for_text(pilot, "the 2 marked runs (c, b)")
         await press_keys("down", "enter")(pilot)
-        await wait_for_text(pilot, "1 run,")
+        await wait_for_text(pilot, "1 run ")
         assert [run.path.exists() for run in (first, second, third)] == [True, False, False]
         assert "◆" not in screen_text(pilot)
 
