@@ -109,7 +109,7 @@ attempt is taken as even; by tokens, what the log says, else batch × sequence.
 
     def on_mount(self) -> None:
         """Read the runs, and again while one goes on."""
-        self.query_one("#results", Lines).show_fixed_lines(styled(("reading …", MUTED)))
+        self.query_one("#results", Lines).show_lines_of_any_width(styled(("reading …", MUTED)))
         self._read_runs()
         self.set_interval(_REFRESH_SECONDS, self._read_again_if_any_live)
 

@@ -104,7 +104,7 @@ def palette_commands(app: DiscoveryApp, screen: Screen[Any], targets: PaletteTar
         yield _make_command(f"Go to {step.title}{values}", partial(targets.go_to_field, step.module, ""))
     yield from _field_commands(app, targets)
     yield from _profile_commands(app, targets)
-    yield from _run_commands(app, targets)
+    yield from _commands_opening_runs(app, targets)
     yield _make_command("Look again at this machine and its Pythons", app.action_refresh_facts)
     for name in THEME_NAMES:
         if name != app.theme:
@@ -161,7 +161,7 @@ def _profile_commands(app: DiscoveryApp, targets: PaletteTargets) -> Iterable[Sy
         yield _make_command(f"Profile {visible(name)}", opens)
 
 
-def _run_commands(app: DiscoveryApp, targets: PaletteTargets) -> Iterable[SystemCommand]:
+def _commands_opening_runs(app: DiscoveryApp, targets: PaletteTargets) -> Iterable[SystemCommand]:
     from tui_train.runs.run_folders import runs_newest_first_by_name
 
     for run in runs_newest_first_by_name()[:_MAX_RUNS_LISTED]:

@@ -196,8 +196,8 @@ The histogram has the rows by their tokens, up to the longest; what lies beyond 
                 self.query_one("#set", Lines).show(lambda width: data_finding_lines(unread, width, tall=tall))
             else:
                 self.query_one("#set", Lines).show(lambda width: [heading("Data", "", width), styled((words, MUTED))])
-            self.query_one("#sample", Lines).show_fixed_lines()
-            self.query_one("#beside", Lines).show_fixed_lines()
+            self.query_one("#sample", Lines).show_lines_of_any_width()
+            self.query_one("#beside", Lines).show_lines_of_any_width()
         else:
             one = training_epoch_size(setup)
             seconds = self._pace.seconds_per_step * one.steps if self._pace and one else 0.0

@@ -67,7 +67,7 @@ class RunPane(Vertical, can_focus=False):
 
     def show_nothing(self) -> None:
         """Show an empty pane, for a row that is neither a run nor a profile."""
-        self._lines.show_fixed_lines()
+        self._lines.show_lines_of_any_width()
         self._plot.display = False
 
 

@@ -20,7 +20,7 @@ from tui_train.plan.render.script.plain_command import make_plain_command
 from tui_train.profile.types import Profile
 from tui_train.runs.run_folders import RunFolder
 from tui_train.views.file_diff import FileDiff
-from tui_train.views.overview import overview_lines
+from tui_train.views.overview import training_outline_lines
 from tui_train.views.previous_run import (
     PreviousRun,
     diffs_of_changed_files,
@@ -115,7 +115,7 @@ class PlanScreen(StepScreen):
         if not self._is_composed or self.facts is None:
             return
         if self.awaited_parts - FACTS_PARTS_NOT_AWAITED:
-            self.query_one("#story", Lines).show_fixed_lines(
+            self.query_one("#story", Lines).show_lines_of_any_width(
                 styled(f"Looking at {self.wizard.other_machine_name or 'this machine'} …")
             )
             return
@@ -140,7 +140,7 @@ class PlanScreen(StepScreen):
         plan, profile, before = prepared.plan, prepared.profile, self._previous
         setup = self._setup if self._setup and not self._setup.recipe_problem else None
         self._preview_content = PreviewContent(
-            lines=overview_lines(setup, expected_pace(before, profile)) if setup else (),
+            lines=training_outline_lines(setup, expected_pace(before, profile)) if setup else (),
             title=plan.title if plan else "",
             notes=plan.notes if plan else (),
             prediction=predict_memory(setup) if setup else None,
@@ -297,7 +297,7 @@ class PlanScreen(StepScreen):
         """Show the next file."""
         files = self.query_one(FileViewer)
         if files.display:
-            files.show_next_file(by)
+            files.show_neighbouring_file(by)
         else:
             self.action_toggle_files()
 

@@ -64,8 +64,8 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         Binding("e", "export_files", "Export"),
         Binding("a", "start_array", "Sweep"),
         Binding("slash", "search_files", "Search", key_display="/"),
-        Binding("left", "show_next_file(-1)", "File", key_display="←→"),
-        Binding("right", "show_next_file(1)", show=False),
+        Binding("left", "show_neighbouring_file(-1)", "File", key_display="←→"),
+        Binding("right", "show_neighbouring_file(1)", show=False),
         *(
             Binding(key, f"fix_finding({at})", f"Fix finding {at + 1}", show=False)
             for at, key in enumerate(FIX_KEYS)
@@ -161,7 +161,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             return bool(needed and self._prepared and self._prepared.files)
         if action == "copy_command":
             return self._preview_content.command is not None
-        if action in {"show_next_file", "copy_file"}:
+        if action in {"show_neighbouring_file", "copy_file"}:
             return self._is_composed and self.query_one(FileViewer).display
         return super().check_action(action, parameters)
 

@@ -26,7 +26,7 @@ from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 from tui_train.views import finetune_notes
-from tui_train.views.overview import overview_lines
+from tui_train.views.overview import training_outline_lines
 
 from ..messages import SetProfile, ValueChosen
 from ..steps.step import ADVANCED_GROUP_KEY, StepScreen, label_in_sentence
@@ -121,7 +121,7 @@ Those that change the training ask for your consent; the others keep it the same
         self._fetching = False
 
     @property
-    def _model_without_sizes(self) -> str:
+    def _model_with_fetchable_config(self) -> str:
         """The model of the Hub whose config.json would give an estimate, and can be fetched; empty for none."""
         if self._prediction is None or self.facts is None or self.facts.hub is None or self.wizard.other_machine_name:
             return ""
@@ -135,7 +135,10 @@ Those that change the training ask for your consent; the others keep it the same
     @property
     def footer_text_by_key(self) -> Mapping[str, str]:
         """F3 fetches the sizes of a model that nothing is known of."""
-        return {**super().footer_text_by_key, **({"f3": "Fetch config.json"} if self._model_without_sizes else {})}
+        return {
+            **super().footer_text_by_key,
+            **({"f3": "Fetch config.json"} if self._model_with_fetchable_config else {}),
+        }
 
     def widgets_above(self) -> Iterable[Widget]:
         """Return the lines about memory, which stay while one types."""
@@ -241,14 +244,14 @@ Those that change the training ask for your consent; the others keep it the same
             "counting …; F3 ends it" if busy else "estimated" + "; F3 counts it" * (not self.wizard.other_machine_name)
         )
         remedy = ""
-        if self._model_without_sizes:
+        if self._model_with_fetchable_config:
             remedy = "fetching config.json …" if self._fetching else "F3 fetches config.json alone, a few kB"
         unread, sound = (
             self.form.state.unparsable_row_label,
             not any(finding.forbids_plan for finding in self.findings()),
         )
         beside = self.query_one(FindingsPane)
-        outline = overview_lines(setup) if sound and not unread and self.has_class("-tall") else ()
+        outline = training_outline_lines(setup) if sound and not unread and self.has_class("-tall") else ()
 
         def details_of_plan(width: int) -> Sequence[Content]:
             phases = phase_lines(found, width)
@@ -290,8 +293,8 @@ Those that change the training ask for your consent; the others keep it the same
             self.workers.cancel_group(self, "trace")
             self._store_trace(self._traced_workload, None)
             return
-        if self._model_without_sizes:
-            self._ask_to_fetch_config(self._model_without_sizes)
+        if self._model_with_fetchable_config:
+            self._ask_to_fetch_config(self._model_with_fetchable_config)
             return
         self._require_trainable_profile()
         setup = self.setup

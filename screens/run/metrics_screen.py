@@ -124,7 +124,7 @@ On the command line: tui-train metrics, with --json and --csv."""
         steps, room = self._view.snapshot.progress.steps if self._view.snapshot else 0, self._plot_row_count
         lines = self.query_one("#metrics", Lines)
         if not pairs:
-            lines.show_fixed_lines(styled(("No metrics in the log yet.", MUTED)))
+            lines.show_lines_of_any_width(styled(("No metrics in the log yet.", MUTED)))
         elif choices.is_full:
             shown = pairs[cursor_index(pairs, choices)]
             lines.show(lambda width: self._drawing.full_metric_lines(shown, choices, steps, (width, room)))

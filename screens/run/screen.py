@@ -180,7 +180,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         """Read the log from now on."""
         self.query_one(LogView).focus()
         self.query_one("#plot").display = self.query_one("#cards").display = False
-        self.query_one("#state", Lines).show_fixed_lines(styled(f"{visible(self.run.name)}: reading …"))
+        self.query_one("#state", Lines).show_lines_of_any_width(styled(f"{visible(self.run.name)}: reading …"))
         self._follow_run()
 
     @on(FailurePanel.RowsChanged)

@@ -110,7 +110,7 @@ class FileViewer(Vertical):
         """The file that is shown."""
         return self.files[self.shown_index] if self.files else None
 
-    def show_next_file(self, steps: int) -> None:
+    def show_neighbouring_file(self, steps: int) -> None:
         """Show another file."""
         if self.files:
             self.shown_index = (self.shown_index + steps) % len(self.files)

@@ -1,4 +1,4 @@
-"""A widget of fixed lines, each drawn for the width there is, and drawn again only where its text changes.
+"""A widget of lines, each drawn for the width there is, and drawn again only where its text changes.
 
 Not Textual's Static: where one of 20 lines has changed, that takes 1.4 times as long, and writes all of them (8.2.8,
 80x24).
@@ -41,7 +41,7 @@ class Lines(Widget):
         titles = enumerate(map(heading_title, self._drawn))
         return tuple((number, title) for number, title in titles if title)
 
-    def show_fixed_lines(self, *lines: Content) -> None:
+    def show_lines_of_any_width(self, *lines: Content) -> None:
         """Show lines that do not depend on the width."""
         self.show(lambda _width: lines)
 

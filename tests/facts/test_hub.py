@@ -26,7 +26,7 @@ from tui_train.profile.fields import profile_with_value
 from tui_train.programs import hub_cache
 from tui_train.runs.status import read_status
 from tui_train.setup.setup import Setup
-from tui_train.views.overview import overview_lines
+from tui_train.views.overview import training_outline_lines
 
 PROGRAM = Path(hub_cache.__file__).parent / "hub_download.py"
 TRL = {"trainer.kind": "script", "trainer.preset": "trl", "ladder.rungs": ()}
@@ -509,7 +509,7 @@ def test_a_run_downloads_the_revision_that_is_pinned(tmp_path, hub):
 @pytest.mark.parametrize(("revision", "shown"), [("", "tiny"), ("v1", "tiny@v1"), ("a" * 40, "tiny@aaaaaaaaaaaa")])
 def test_the_preview_names_the_revision(revision, shown):
     chosen = profile(TRL | {"trainer.model": "acme/tiny", "trainer.revision": revision})
-    assert overview_lines(Setup(chosen, facts()))[0].value == shown
+    assert training_outline_lines(Setup(chosen, facts()))[0].value == shown
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ async def test_texts_that_are_too_long_end_with_an_ellipsis(cut_texts, machine):
     async with open_wizard("enter") as pilot:
         hint, words = pilot.app.screen.query_one(Hint), "many words "
         hint.show_text(Content(words * 100))
-        pilot.app.screen.query_one("#gaps", Lines).show_fixed_lines(Content(words * 10), Content("the last"))
+        pilot.app.screen.query_one("#gaps", Lines).show_lines_of_any_width(Content(words * 10), Content("the last"))
         await check_screen(pilot, cut_texts)
         assert hint.size.height <= 8
         assert str(hint.render()).endswith("…")

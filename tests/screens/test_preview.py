@@ -58,7 +58,7 @@ TO_PREVIEW = (PRETRAIN_KEY, *["enter"] * 3)
 def said(values=None, found=None, rate=None):
     """The five lines of a profile, by their label."""
     found = found or facts()
-    found_lines = overview.overview_lines(Setup(profile(values), found), rate)
+    found_lines = overview.training_outline_lines(Setup(profile(values), found), rate)
     return {line.label: line for line in found_lines}
 
 
@@ -367,7 +367,7 @@ def test_search_finds_each_line_of_each_file():
 def test_a_command_is_drawn_on_the_narrowest_screen(width):
     python = "/a/long path/狐/bin/python"
     plan = prepare_without_errors(profile({"trainer.python": python}), facts(python=python)).plan
-    lines = overview.overview_lines(Setup(profile(), facts()), None)
+    lines = overview.training_outline_lines(Setup(profile(), facts()), None)
     assert command_lines(
         PreviewContent(lines=lines, command=make_plain_command(plan), title=plan.title), width, with_variables=True
     )

@@ -76,7 +76,7 @@ from tui_train.trainers.finetune import (
 )
 from tui_train.trainers.finetune_options import adapter_options
 from tui_train.views.finetune_notes import backend_screen_notes
-from tui_train.views.overview import overview_lines
+from tui_train.views.overview import training_outline_lines
 
 SMALL = {
     "trainer.kind": "finetune",
@@ -379,7 +379,7 @@ def test_the_default_length_follows_the_data_the_model_and_memory(read, memory, 
     shown = re.sub(r"(\d),(\d)", rf"\1{grouped_digits(1000)[1]}\2", shown)
     length = setup.effective_values["sequence_length"]
     assert (f"{length.value}, {length.source}", setup.effective_profile.recipe.micro_batch) == (shown, micro)
-    assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in overview_lines(setup)]
+    assert ("Length", shown.partition(", ")[2]) in [(line.label, line.note) for line in training_outline_lines(setup)]
     assert question_about_data(setup) == asked, "what is read does not depend on the length that follows from it"
     # What is free changes from plan to resume; the length does not.
     busy = replace(found.machine, gpus=(replace(found.machine.gpus[0], memory_free=GIB),))

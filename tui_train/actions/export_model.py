@@ -105,7 +105,7 @@ class _Export(Struct, frozen=True):
                 copy_model_files(weights, model)
             request: dict[str, Any] = {"folder": str(model), "base": result.base, "revision": result.revision}
             request |= {"trusted": options.trusts_model_code}
-            done = self._wait_for_child("vllm_child.py", request)
+            done = self._wait_for_child("vllm_folder_child.py", request)
             for path in model.iterdir():
                 path.rename(beside / path.name)
             model.rmdir()

@@ -67,7 +67,9 @@ def log_in(host: str) -> int:
 def _user_connection_options(host: str) -> tuple[str, ...]:
     """Return the options that use the user's own connection to a host; none where he has none that answers."""
     option = f"ControlPath={_user_connection_socket(host)}"
-    answers = option != "ControlPath=" and b"Master running" in _ssh_output("-O", "check", "-o", option, "--", host)
+    answers = option != "ControlPath=" and b"Master running" in _local_ssh_answer(
+        "-O", "check", "-o", option, "--", host
+    )
     return ("ControlMaster=no", option) if answers else ()
 
 
@@ -80,12 +82,12 @@ def _user_connection_socket(host: str) -> str:
         return ""
     if b"controlpath" not in text and b"include" not in text:
         return ""
-    lines = _ssh_output("-G", "--", host).decode(errors="replace").splitlines()
+    lines = _local_ssh_answer("-G", "--", host).decode(errors="replace").splitlines()
     path = next((line.partition(" ")[2] for line in lines if line.startswith("controlpath ")), "none")
     return "" if path == "none" else path
 
 
-def _ssh_output(*words: str) -> bytes:
+def _local_ssh_answer(*words: str) -> bytes:
     """Return what ssh says on this machine alone, nothing where it does not within some seconds."""
     try:
         return subprocess.run(

@@ -191,7 +191,7 @@ def settings_kept_from_config(
 def _dynamo_settings(config: Mapping[str, Any]) -> dict[str, PlainData]:
     """Return its settings of torch.compile, empty where it does not compile."""
     settings = config.get("dynamo_config") or {"dynamo_backend": config.get("dynamo_backend")}
-    settings = _with_prefixed_names(settings, "dynamo_")
+    settings = _given_settings_by_full_name(settings, "dynamo_")
     return {} if str(settings.get("dynamo_backend", "no")).lower() in {"no", "false", ""} else settings
 
 
@@ -231,14 +231,14 @@ def _name_of_number(name_or_number: str, names: tuple[str, ...]) -> str:
 
 
 def _fsdp_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    return _with_prefixed_names(config.get("fsdp_config") or {}, "fsdp_")
+    return _given_settings_by_full_name(config.get("fsdp_config") or {}, "fsdp_")
 
 
 def _deepspeed_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config.get("deepspeed_config") or {}
 
 
-def _with_prefixed_names(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def _given_settings_by_full_name(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Return the settings that have a value, under their full names; accelerate reads both."""
     return {
         key if key.startswith(prefix) else prefix + key: value for key, value in settings.items() if value is not None

@@ -185,13 +185,13 @@ def smallest_same_result_change_that_fits(setup: Setup) -> Change | None:
             candidate = apply_change(change, candidate)
             edits |= dict(change.edits)
             if predict_memory(setup.for_attempt(candidate)).band in {"fits", "tight"}:
-                return _combined_fitting_change(setup.effective_profile, candidate, edits)
+                return _change_titled_by_differences(setup.effective_profile, candidate, edits)
             if not get_rung(name).is_repeatable:
                 break
     return None
 
 
-def _combined_fitting_change(before: Profile, after: Profile, edits: dict[str, fields.FieldValue]) -> Change:
+def _change_titled_by_differences(before: Profile, after: Profile, edits: dict[str, fields.FieldValue]) -> Change:
     changed = profile_differences(before, after)
     title = " and ".join(f"{each.label.lower()} {each.after}" for each in changed)
     why = "fits by the estimate; same global batch"

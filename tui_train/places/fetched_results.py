@@ -22,8 +22,8 @@ from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.base.text import quantity, size_text, visible
 from tui_train.channel.session import Session
 from tui_train.places.host_questions import (
-    HostLine,
-    first_host_line,
+    HostMessage,
+    first_host_message,
     open_session,
     refusal_error,
     unreachable_remedy,
@@ -223,7 +223,7 @@ def _empty_folder(folder: Path) -> None:
 
 def _read_announcement(session: Session, place: RunLocation, folder: Path) -> _AnnouncedOutput:
     """Return what a host announces; CannotWrite where the disk of a folder has too little space for it."""
-    host, sent = place.host, first_host_line(session)
+    host, sent = place.host, first_host_message(session)
     if sent.error:
         raise refusal_error(place, sent)
     if sent.files is None or not 0 <= sent.files <= _MAX_SENT_FILES or sent.total < 0:
@@ -269,7 +269,7 @@ def _receive_files(
     taken, named, host = 0, set[str](), session.host
     while line := session.read_line():
         try:
-            sent = parse_json_as(line, HostLine)
+            sent = parse_json_as(line, HostMessage)
         except Unparsable:
             raise _bad_answer_error(host, "it sends something else than files") from None
         if sent.error:
@@ -295,7 +295,7 @@ def _receive_files(
     raise NoAnswer(f"the connection to {host} was lost", "Fetch again.")
 
 
-def _checked_file_name(host: str, sent: HostLine) -> str:
+def _checked_file_name(host: str, sent: HostMessage) -> str:
     """Return the name of a file below the output folder."""
     parts = sent.name.split(b"/")
     usual = not {b"", b".", b".."}.intersection(parts) and b"\0" not in sent.name
@@ -304,7 +304,7 @@ def _checked_file_name(host: str, sent: HostLine) -> str:
     return os.fsdecode(sent.name)
 
 
-def _write_sent_file(session: Session, folder: Path, name: str, sent: HostLine) -> Iterator[int]:
+def _write_sent_file(session: Session, folder: Path, name: str, sent: HostMessage) -> Iterator[int]:
     """Write a file, which has its name and its time once it is whole, and yield the bytes of each piece."""
     path, part, byte_count = folder / name, folder.parent / _PART_FILE_NAME, sent.size
     with raising_cannot_write(path):

@@ -47,7 +47,7 @@ class ListedJob(Struct, frozen=True):
     ended: str = ""
 
 
-class HostLine(Struct, frozen=True, kw_only=True):
+class HostMessage(Struct, frozen=True, kw_only=True):
     """One line of a host: `error` is what it cannot do, and the others are what it answers."""
 
     error: str = ""
@@ -103,12 +103,12 @@ class StartUnderWay(NoAnswer):
     """A start is under way there, or Slurm may yet list its job: what became of it is still to be seen."""
 
 
-def first_host_line(session: Session) -> HostLine:
+def first_host_message(session: Session) -> HostMessage:
     """Return the first line that says more than that the machine still works."""
-    return next(line for line in session.answers(HostLine) if not line.beat)
+    return next(line for line in session.answers(HostMessage) if not line.beat)
 
 
-def refusal_error(place: RunLocation, line: HostLine) -> Unavailable:
+def refusal_error(place: RunLocation, line: HostMessage) -> Unavailable:
     """Return a machine's refusal of a question about a run, as an error."""
     name = machine_name(place.host)
     if line.gone and place.node and line.node and line.node != place.node:
@@ -153,16 +153,16 @@ def ask_machine(
     *,
     stdin_data: bytes = b"",
     within_seconds: float = _ANSWER_TIMEOUT_SECONDS,
-) -> HostLine:
+) -> HostMessage:
     """Return the line with which the machine of a run answers; NoAnswer where it does not, Unavailable for a no."""
     asked = {"folder": place.folder, **question}
-    answer = ask_host(host_address(place.host), asked, HostLine, within_seconds, stdin_data=stdin_data)
+    answer = ask_host(host_address(place.host), asked, HostMessage, within_seconds, stdin_data=stdin_data)
     if answer.error:
         raise refusal_error(place, answer)
     return answer
 
 
-def parse_host_report(line: HostLine, reported_at: float) -> HostReport | None:
+def parse_host_report(line: HostMessage, reported_at: float) -> HostReport | None:
     """Return what a line says of a run, None where it says nothing, or what no supervisor writes."""
     if line.status is None:
         return None
@@ -229,7 +229,7 @@ def list_runs_on_host(host: str) -> tuple[ListedRun, ...]:
     found: list[ListedRun] = []
     question = {"do": "runs", "most": _MAX_LISTED_RUNS}
     with closing(Session(host, question, within_seconds=_ANSWER_TIMEOUT_SECONDS)) as session:
-        for sent in session.answers(HostLine):
+        for sent in session.answers(HostMessage):
             if sent.end:
                 break
             if not sent.run or "/" in sent.run or len(found) >= _MAX_LISTED_RUNS:
@@ -275,7 +275,7 @@ def ask_start(
     options: StartOptions = START_AT_ONCE,
     *,
     only_look: bool = False,
-) -> HostLine:
+) -> HostMessage:
     """Have a run started, once however often it is asked for, and return what became of it.
 
     `launch_options` are those of its launch.sh. With `only_look` it is only asked, and a start that has not come there
@@ -329,10 +329,10 @@ def _ask_at_length(
     asking_host: str | None = None,
     *,
     within_seconds: float = math.inf,
-) -> HostLine:
+) -> HostMessage:
     """Return the answer of a machine that says meanwhile that it still works; NoAnswer where it is silent or late."""
     with closing(open_session(place, question, within_seconds=within_seconds, asking_host=asking_host)) as session:
-        answer = first_host_line(session)
+        answer = first_host_message(session)
     if answer.error:
         raise refusal_error(place, answer)
     return answer

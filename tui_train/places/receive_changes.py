@@ -12,7 +12,7 @@ from tui_train.base.errors import CannotWrite, Unavailable
 from tui_train.base.files import raising_cannot_write
 from tui_train.base.text import size_text, visible
 from tui_train.channel.session import Session
-from tui_train.places.host_questions import HostLine, open_session, parse_host_report, refusal_error
+from tui_train.places.host_questions import HostMessage, open_session, parse_host_report, refusal_error
 from tui_train.runner.questions.answer_lines import SENT_FILE_PATTERN
 from tui_train.runs.remote_run import RunLocation, write_host_report
 from tui_train.runs.run_folders import RunFolder
@@ -66,7 +66,7 @@ def _byte_count_by_file(run: RunFolder) -> dict[str, int]:
 def _receive_lines(run: RunFolder, session: Session, run_location: RunLocation, on_line: Callable[[], None]) -> str:
     """Take lines until the host has sent all, and return why it stopped before, empty where it did not."""
     wrong = ""
-    for sent in session.lines(HostLine):
+    for sent in session.lines(HostMessage):
         on_line()
         if sent.end:
             return ""
@@ -79,7 +79,7 @@ class _BadPieceError(Exception):
     """A piece of a log that no runner sends."""
 
 
-def _store_host_line(run: RunFolder, sent: HostLine, *, keeps_logs_and_events: bool) -> None:
+def _store_host_line(run: RunFolder, sent: HostMessage, *, keeps_logs_and_events: bool) -> None:
     """Write a piece of a file, or how the run stands."""
     if SENT_FILE_PATTERN.fullmatch(sent.file):
         if keeps_logs_and_events:

@@ -9,7 +9,7 @@ import msgspec
 from tui_train.base.errors import CannotWrite, NoAnswer, TuiTrainError, Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import machine_name
-from tui_train.places.host_questions import HostLine, RunFolderGone, ask_start, unexpected_answer_remedy
+from tui_train.places.host_questions import HostMessage, RunFolderGone, ask_start, unexpected_answer_remedy
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
 from tui_train.runs.local_start import StartOptions, launch_script_options
@@ -65,7 +65,7 @@ def resolve_unconfirmed_start(run: RunFolder) -> None:
         answer = ask_start(place, asked, only_look=True)
     except RunFolderGone:
         # A start that was refused removes a folder in which nothing was started.
-        answer = HostLine()
+        answer = HostMessage()
     except NoAnswer:
         raise
     except Unavailable as error:
@@ -73,7 +73,7 @@ def resolve_unconfirmed_start(run: RunFolder) -> None:
     _record_start_outcome(run, asked, answer)
 
 
-def _record_start_outcome(run: RunFolder, asked: UnconfirmedStart, answer: HostLine) -> None:
+def _record_start_outcome(run: RunFolder, asked: UnconfirmedStart, answer: HostMessage) -> None:
     if answer.started and asked.slurm:
         # Without a number it has begun, and ended by now.
         state, begun = "PENDING" if answer.job else "", known_start_count(run.path)

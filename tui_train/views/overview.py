@@ -48,7 +48,7 @@ class MeasuredPace(Struct, frozen=True):
     run_name: str
 
 
-def overview_lines(setup: Setup, pace: MeasuredPace | None = None) -> tuple[OverviewLine, ...]:
+def training_outline_lines(setup: Setup, pace: MeasuredPace | None = None) -> tuple[OverviewLine, ...]:
     """Return model, data, batch, rate and steps of a resolved profile, and a length with its source; pure."""
     return (
         _model_line(setup),

@@ -127,7 +127,9 @@ def plan_host_install(
     requirements = f"{installers.work}/{REQUIREMENTS_FILE_NAME}"
     commands = making.install_commands(package_set, folder, chosen, wheel, installers.uv, requirements)
     check = (str(folder / "bin" / "python"), "-c", _CHECK_CODE, *(("cuda",) if wheel.cuda else ()))
-    variables = _uv_variables(host, chosen if chosen.startswith("/") else "python3") if installers.uv else {}
+    variables = (
+        _read_pip_settings_for_uv(host, chosen if chosen.startswith("/") else "python3") if installers.uv else {}
+    )
     plan = InstallPlan(
         package_set=package_set, path=folder, commands=(*commands, check), variables=variables, cuda=wheel.cuda
     )
@@ -164,7 +166,7 @@ def _choose_python(name: str, package_set: PackageSet, installers: HostInstaller
     )
 
 
-def _uv_variables(host: str, python: str) -> dict[str, str]:
+def _read_pip_settings_for_uv(host: str, python: str) -> dict[str, str]:
     """Return the settings of a Python's pip on a host as variables for uv."""
     program = resources.files("tui_train.actions.environments").joinpath("pip_settings.py").read_text("utf-8")
     said = (

@@ -168,7 +168,7 @@ def print_plan(  # noqa: PLR0913 - one for each option
             click.echo(line, err=True)
     made_plan = print_findings_and_require_plan(prepared)
     pace = previous_run.expected_pace(earlier, profile)
-    click.echo(overview.overview_text(overview.overview_lines(setup, pace)))
+    click.echo(overview.overview_text(overview.training_outline_lines(setup, pace)))
     if unknown := predict_memory(setup).workload.unknown_model:
         click.echo(f"\nmemory: the sizes of {unknown} are not known. {unknown_sizes_remedy(unknown, facts)}")
     if against:

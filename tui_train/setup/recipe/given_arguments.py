@@ -125,7 +125,7 @@ def arguments_with_values(
     insert_at = own_indexes[0] if own_indexes else _insertion_index(source, words, parameter, given_by_name)
     before = (word for at, word in enumerate(words) if at < insert_at and at not in own_indexes)
     after = (word for at, word in enumerate(words) if at >= insert_at and at not in own_indexes)
-    return (*before, *_argument_words(parameter, values), *after)
+    return (*before, *_words_giving_values(parameter, values), *after)
 
 
 def missing_parameters(source: ScriptSource, words: Sequence[str]) -> tuple[ScriptParameter, ...]:
@@ -379,7 +379,7 @@ def _insertion_index(
     return max(ends, default=command + 1 if parameter.subcommand else 0)
 
 
-def _argument_words(parameter: ScriptParameter, values: Sequence[str]) -> tuple[str, ...]:
+def _words_giving_values(parameter: ScriptParameter, values: Sequence[str]) -> tuple[str, ...]:
     name = parameter.name
     if not values:
         return ()

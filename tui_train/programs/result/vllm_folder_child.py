@@ -1,4 +1,4 @@
-"""Completes a model folder for a server that reads nothing else: `python vllm_child.py REQUEST`.
+"""Completes a model folder for a server that reads nothing else: `python vllm_folder_child.py REQUEST`.
 
 The request, in JSON: `folder` (a model), `base` (a folder or an id, empty for none), its `revision`, `trusted`. What is
 missing of tokenizer and generation_config.json is written; it sends `done` with `chat` (whether the tokenizer has a
@@ -14,7 +14,7 @@ import result_load as load
 from result_load import MessagePipe, RefusedError
 
 
-def complete(request: dict[str, Any], messages: MessagePipe) -> None:
+def complete_model_folder(request: dict[str, Any], messages: MessagePipe) -> None:
     """Write what is missing, and send what the folder has."""
     from transformers import GenerationConfig
 
@@ -42,4 +42,4 @@ def complete(request: dict[str, Any], messages: MessagePipe) -> None:
 
 
 if __name__ == "__main__":
-    load.answer_request(complete)
+    load.answer_request(complete_model_folder)
