@@ -328,6 +328,24 @@ async def test_keys_that_come_together_keep_their_order(app):
         assert app.values == {"layers": 129, "steps": 7}
 
 
+async def test_a_letter_takes_the_place_of_no_number(app):
+    async with app.run_test(size=(80, 20)) as pilot:
+        await pilot.press("6", "4", "down", "up", "q")
+        assert app.values == {"layers": 64}
+        assert app.form.state.hint.startswith("Layers: a number.")
+        await pilot.press("8")
+        assert app.values == {"layers": 8}
+        assert app.form.state.hint == "recipe.layers"
+
+
+async def test_a_page_down_stays_in_the_form(app):
+    async with app.run_test(size=(80, 20)) as pilot:
+        await pilot.press("pagedown")
+        assert app.form.cursor == "advanced"
+        await pilot.press("pageup")
+        assert app.form.cursor == "recipe.layers"
+
+
 @pytest.mark.parametrize(
     ("is_set_elsewhere", "said"),
     [

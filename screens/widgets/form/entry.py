@@ -42,6 +42,9 @@ class Entry(Input):
     class Offered(Message):
         """There is something to complete."""
 
+    class Refused(Message):
+        """What was typed begins no value."""
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "screen.next", "Next", key_display="Enter"),
         Binding("tab", "complete", "Complete", key_display="Tab"),
@@ -82,15 +85,18 @@ class Entry(Input):
         """Type a key, also one that came to the form before the focus did; in a number ? asks for help."""
         event.stop()
         event.prevent_default()
-        is_unbegun = not self.value or self.is_all_selected
         if self.is_number and event.character == "?":
             await self.run_action("app.help")
-        elif event.character == " " and is_unbegun and isinstance(self.suggester, PathSuggester):
-            self.app.bell()  # no path begins so
+        elif (not self.value or self.is_all_selected) and self._begins_no_value(event.character or ""):
+            self.post_message(self.Refused())
         elif self.selection.is_empty:
             self.insert_text_at_cursor(event.character or "")
         else:
             self.replace(event.character or "", *self.selection)
+
+    def _begins_no_value(self, character: str) -> bool:
+        # A letter there was meant for another screen: it would replace the number.
+        return character.isalpha() if self.is_number else character == " " and isinstance(self.suggester, PathSuggester)
 
     async def on_key(self, event: Key) -> None:
         """Do at once what a key is bound to, here and in the form."""

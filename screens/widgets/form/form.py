@@ -41,6 +41,8 @@ class Form(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", show=False),
         Binding("down", "move(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
         Binding("shift+tab", "move(-1)", show=False),
         Binding("tab", "move(1)", show=False),
         Binding("left", "cycle(-1)", "Change", key_display="←→"),
@@ -210,6 +212,12 @@ class Form(Widget, can_focus=True):
         after = [widget for widget in chain if (widget.region.y - self.region.y) * rows > 0]
         beyond = after or chain
         (beyond[0] if rows > 0 else beyond[-1]).focus()
+
+    def action_page(self, pages: int) -> None:
+        """Go as many rows on as are seen, at most to the last."""
+        if not self.state.has_open_options:
+            seen = max(1, min(self.size.height, self.screen.size.height // 2))
+            self.action_move(self.state.cursor_steps_within(pages * seen))
 
     def _show_entry_at_cursor_or_hide(self) -> None:
         """Put the input where the cursor is, when something is typed there."""
@@ -409,9 +417,13 @@ class Form(Widget, can_focus=True):
             await self.entry.type_key(event)
         elif event.key not in self.screen.active_bindings:
             event.stop()
-            self.app.bell()
-            self.state.refused_key = row.key
-            self.post_message(self.Moved())
+            self._refuse_typing()
+
+    @on(Entry.Refused)
+    def _refuse_typing(self) -> None:
+        self.app.bell()
+        self.state.refused_key = self.state.cursor
+        self.post_message(self.Moved())
 
     def fix_unparsable_text(self) -> None:
         """Set the value that was offered for an unparsable text."""
@@ -450,6 +462,7 @@ class Form(Widget, can_focus=True):
         event.stop()
         # What was typed since, or in the row before, is read by what comes after it.
         if event.value == self.entry.value:
+            self.state.refused_key = ""
             self._wait_for_whole_path()
             self._parse_and_post_entry()
 

@@ -114,6 +114,12 @@ class FormState:
         at = keys.index(self.cursor) + steps if self.cursor in keys else 0
         return keys[at] if 0 <= at < len(keys) else ""
 
+    def cursor_steps_within(self, steps: int) -> int:
+        """Return so many steps of the cursor, or as many as leave it in the form."""
+        keys = self.cursor_stop_keys
+        at = keys.index(self.cursor) if self.cursor in keys else 0
+        return max(0, min(len(keys) - 1, at + steps)) - at
+
     @property
     def cursor_line(self) -> int:
         """The line of the cursor; -1: none."""
@@ -150,6 +156,8 @@ class FormState:
 
     def _why_typing_refused(self, row: FormRow) -> str:
         label, reason = row.field.label, self.row_as_typed(row).why_disabled
+        if row.is_typed and not reason:
+            return f"{label}: a number." if row.is_number else f"{label}: no path begins with a blank."
         if reason and row.is_set_elsewhere:
             return f"{label}: {reason}, and changes with it."
         if reason:
