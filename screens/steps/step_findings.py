@@ -20,7 +20,7 @@ from ..widgets.findings_pane import FindingsPane
 from ..widgets.form.form import Form
 from ..widgets.hint import Hint
 from ..widgets.multi_select import MultiSelect
-from ..widgets.text_layout import KEY_STYLE, LIVE_MARK, styled
+from ..widgets.text_layout import KEY_STYLE, LIVE_MARK, fit, styled
 from .step_rows import Section, change_undone_text
 
 
@@ -91,8 +91,9 @@ class FindingsScreen(WizardScreen):
             return
         installed = [finding.key for finding in self._shown_findings() if finding.install]
         if self.is_installing and installed and not (in_form and form.cursor not in installed):
-            words = self.installation.current_action_text if self.installation else ""
-            self.query_one(Hint).show_text(styled(LIVE_MARK, f" {words} ", ("F2", KEY_STYLE), " shows it."))
+            # In one line: what pip tells may name each package.
+            words = fit(self.installation.current_action_text if self.installation else "", self.size.width - 20)
+            self.query_one(Hint).show_text(styled(LIVE_MARK, " ", words, " ", ("F2", KEY_STYLE), " shows it."))
             return
         if in_form and (
             form.state.cursor_row_has_problem or form.state.has_open_options or form.state.has_refused_typing
