@@ -28,6 +28,7 @@ from .widgets.file_viewer import ScrollingPage
 from .widgets.hint import Hint
 from .widgets.key_bar import KeyBar
 from .widgets.lines import Lines
+from .widgets.path_suggester import ListFolderNames
 from .widgets.step_bar import StepBar
 from .widgets.text_layout import (
     DONE_MARK,
@@ -56,7 +57,7 @@ _QUESTION_BY_SCORING = {
 # Options of the command that remedies name, by the key that does the same here; of two that begin alike the longer.
 _KEY_BY_OPTION = {
     "--task NAME or FILE.yaml": "s", "--task FILE.yaml": "s", "--task": "s", "--data FILE": "d",
-    "--by regex:PATTERN": "s", "--by function:score.py:score": "s",
+    "--by regex:PATTERN": "s", "--by function:score.py:score": "s", "repeat the command": "press s",
 }  # fmt: skip
 _WORDS_BY_SCORING = {
     "loss": "Loss: how well the model predicts the answers of the rows",
@@ -212,8 +213,14 @@ On the command line, tui-train evaluate also compares with another run, or a run
 
         question = "File with rows to score (empty: the rows that the run did not train on):"
         known = self._options.data[0] if self._options.data else ""
-        names: Callable[[str], list[str]] = names_in_local_folder
-        if self._host:
+        self._ask_for_text(question, known, answered)
+
+    def _ask_for_text(
+        self, question: str, known: str, answered: Callable[[str | None], None], *, is_path: bool = True
+    ) -> None:
+        """Ask for a text; where it is a path, those of the machine that scores are offered."""
+        names: ListFolderNames | None = names_in_local_folder if is_path else None
+        if self._host and is_path:
             question, names = f"{question} (on {visible(self._host)})", RemoteFolderNames(host_address(self._host))
         self.app.push_screen(TextDialog(question, known, list_folder_names=names), answered)
 
@@ -222,9 +229,8 @@ On the command line, tui-train evaluate also compares with another run, or a run
 
         def answered(scoring: str | None) -> None:
             if scoring in _QUESTION_BY_SCORING:
-                names = None if scoring == _PATTERN else names_in_local_folder
-                question = TextDialog(_QUESTION_BY_SCORING[scoring], list_folder_names=names)
-                self.app.push_screen(question, lambda text: named(scoring, text or ""))
+                question = _QUESTION_BY_SCORING[scoring]
+                self._ask_for_text(question, "", lambda text: named(scoring, text or ""), is_path=scoring != _PATTERN)
             elif scoring:
                 begin(by=scoring, tasks=())
 

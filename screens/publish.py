@@ -1,6 +1,6 @@
 """Publish: what would be sent to the Hugging Face Hub and its card, and the upload once that is confirmed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Event
 from typing import ClassVar
 
@@ -50,7 +50,7 @@ hf auth login or HF_TOKEN.
   Enter   send it
   r       another repository, or ask the Hub again
   b       name the base model on the Hub, where the run names it by a folder
-  p       make a new repository public, for all to see
+  p       make a new repository public, for all to see, or keep it private
   Esc     go back; an upload ends, and what has arrived is not sent again
 
 On the command line: tui-train publish."""
@@ -58,8 +58,8 @@ On the command line: tui-train publish."""
         Binding("enter", "send", "Send it", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
         Binding("r", "choose_repo", "Repository"),
+        Binding("p", "toggle_public", "Make public"),
         Binding("b", "choose_base", "Base model"),
-        Binding("p", "toggle_public", "Public"),
     ]
 
     def __init__(self, run: RunFolder) -> None:
@@ -100,8 +100,13 @@ On the command line: tui-train publish."""
         worker = get_current_worker()
 
         def show(draw: Callable[..., None], *given: object) -> None:
+            def draw_unless_cancelled() -> None:
+                # Asked here, where it is cancelled: a question of before must not offer to send what is not shown yet.
+                if not worker.is_cancelled:
+                    draw(*given)
+
             if not worker.is_cancelled:
-                self.app.call_from_thread(draw, *given)
+                self.app.call_from_thread(draw_unless_cancelled)
 
         publication = None
         try:
@@ -170,6 +175,11 @@ On the command line: tui-train publish."""
             return not self._is_sending
         return action not in {"choose_base", "toggle_public"} or (bool(self._repo) and not self._is_sending)
 
+    @property
+    def footer_text_by_key(self) -> Mapping[str, str]:
+        """Say what p changes."""
+        return {**super().footer_text_by_key, **({"p": "Keep private"} if self._options.public else {})}
+
     def action_send(self) -> None:
         """Send what was shown."""
         self._is_sending = True
@@ -180,8 +190,10 @@ On the command line: tui-train publish."""
         """Ask for the repository, then show what it would be sent."""
 
         def answered(repo: str | None) -> None:
-            if repo and repo.strip():
-                self._repo = repo.strip()
+            if repo and (repo := repo.strip()):
+                # That one may be seen by all says nothing of another.
+                self._options = replace(self._options, public=self._options.public and repo == self._repo)
+                self._repo = repo
                 self._begin()
 
         self.app.push_screen(TextDialog("To which repository of the Hugging Face Hub? ORG/NAME", self._repo), answered)

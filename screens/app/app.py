@@ -71,7 +71,7 @@ _NEWEST_RUNS_LOOKED_AT = 20  # for one that was started since Home was last seen
 _MAX_DISK_SECONDS = 1.5
 # Workers whose work is waited for at the end, however long it takes; others may read a disk that hangs.
 _CHANGING_WORKER_GROUPS = frozenset(
-    {"change", "delete", "fetch", "install", "make", "merge", "resume", "start", "stop"}
+    {"change", "delete", "fetch", "folder", "install", "make", "resume", "start", "stop"}
 )
 _PAINT_SECONDS = 0.1  # seconds in which a new screen is drawn
 _GARBAGE_DELAY_SECONDS = 0.15  # seconds without another screen being left, in which the one below is drawn

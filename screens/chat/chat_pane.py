@@ -10,7 +10,7 @@ from ..widgets.text_layout import KEY_STYLE, MUTED, heading, styled
 
 
 class _ChatBlock(NamedTuple):
-    """A part of a chat: whether it was asked, answered, names pictures or is a note."""
+    """A part of a chat: whether it was asked, answered, is waited for, names pictures or is a note."""
 
     kind: str
     text: str
@@ -34,32 +34,46 @@ class ChatPane(Lines):
         self._about = subtitle
         self.show(self._page_lines)
 
-    def begin_turn(self, prompt: str, picture_names: Sequence[str] = ()) -> None:
-        """Begin a turn with the user's prompt, and the pictures that are shown with it."""
+    def begin_turn(self, prompt: str, picture_names: Sequence[str] = (), waiting_text: str = "") -> None:
+        """Begin a turn with the user's prompt, the pictures that are shown with it, and what is waited for."""
         self._following = True
         self._add_block(_ChatBlock("asked", prompt))
         if picture_names:
             self._add_block(_ChatBlock("pictures", f"with {', '.join(picture_names)}"))
-        self._add_block(_ChatBlock("answered", ""))
+        self._add_block(_ChatBlock("waiting", waiting_text))
+
+    def show_waiting(self, text: str) -> None:
+        """Show what an answer waits for, in place of what it waited for; nothing where none is waited for."""
+        if self._is_waiting:
+            self._replace_last_block("waiting", text)
 
     def append_to_answer(self, text: str) -> None:
-        """Add to the answer that is being written."""
-        if self._blocks and self._blocks[-1].kind == "answered":
-            self._blocks[-1] = _ChatBlock("answered", self._blocks[-1].text + text)
-            self._lay_out_last_block()
+        """Add to the answer that is being written; it begins with the first character that can be seen."""
+        if self._is_waiting:
+            if text := text.lstrip():
+                self._replace_last_block("answered", text)
+        elif self._blocks and self._blocks[-1].kind == "answered":
+            self._replace_last_block("answered", self._blocks[-1].text + text)
 
     def add_note(self, words: str, blank_text: str = "") -> None:
         """Add a note about an answer that has ended, and `blank_text` where that shows nothing.
 
         The pane is filled now, also with its prompt where that fits.
         """
-        if self._blocks and self._blocks[-1].kind == "answered" and not self._blocks[-1].text.strip():
-            self._blocks[-1] = _ChatBlock("answered", blank_text)
-            self._lay_out_last_block()
+        if self._is_waiting and blank_text:
+            self._replace_last_block("answered", blank_text)
         self._add_block(_ChatBlock("note", words))
         if self._following:
             self._top = max(0, len(self._rows) - self._visible_row_count)
             self.show(self._page_lines)
+
+    @property
+    def _is_waiting(self) -> bool:
+        return bool(self._blocks) and self._blocks[-1].kind == "waiting"
+
+    def _replace_last_block(self, kind: str, text: str) -> None:
+        self._blocks[-1] = _ChatBlock(kind, text)
+        self._lay_out_last_block()
 
     def _add_block(self, block: _ChatBlock) -> None:
         self._fixed_rows = len(self._rows)
@@ -108,7 +122,7 @@ class ChatPane(Lines):
 
 def _block_rows(block: _ChatBlock, width: int) -> list[Content]:
     """Return the rows of a block; one that is asked has a line of air above it."""
-    if block.kind == "note":
+    if block.kind in {"note", "waiting"}:
         return [row.stylize(MUTED) for row in Content(block.text).wrap(max(1, width))]
     if block.kind == "pictures":
         return [styled("  ", row.stylize(MUTED)) for row in Content(block.text).wrap(max(1, width - 2))]

@@ -40,6 +40,7 @@ _PROMPT_QUEUED_NOTICE = " What you typed is sent then, unless you change it."
 _MIN_TWO_COLUMNS_WIDTH = 100  # cells in which two columns can be read
 _CHAT_SIDES: tuple[ChatModelSide, ...] = ("result", "base")
 _TITLE_BY_SIDE = {"result": "Result", "base": "Base"}
+_ANSWERING_TEXT, _NO_ANSWER_TEXT = "answering …", "(no answer)"
 
 
 @dataclass
@@ -194,6 +195,8 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
             self.query_one(f"#{what.side}", ChatPane).add_note(what.summary, what.blank_text)
             if self._chat and what.side == self._chat.sides[-1]:
                 self._accept_prompts()
+            else:
+                self.query_one("#base", ChatPane).show_waiting(_ANSWERING_TEXT)
         elif isinstance(what, ModelsLoaded):
             self._show_models_loaded(what)
         else:
@@ -228,6 +231,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
     def _show_failure(self, event: ChatFailed) -> None:
         """Show why there is no answer, in the pane, where it stays until the next prompt."""
         self._is_over = not event.can_continue
+        self._end_waiting()
         self._busy, self._queued_prompt = not event.can_continue, ""
         self._needs_own_code = isinstance(event.error, ModelCodeNotTrusted)
         remedy = (
@@ -250,13 +254,18 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         else:
             self._send_prompt(event.value)
 
+    def _end_waiting(self) -> None:
+        for talk in self.query(ChatPane):
+            talk.show_waiting(_NO_ANSWER_TEXT)
+
     def _send_prompt(self, prompt: str) -> None:
         self._busy = True
         self.query_one(_PromptInput).clear()
         self._show_hint(self._ready_text)
         for side in self._chat.sides if self._chat and not prompt.startswith(PICTURE_COMMAND) else ():
             names = self._chat.picture_names if self._chat else ()
-            self.query_one(f"#{side}", ChatPane).begin_turn(visible(prompt), names)
+            waiting = _ANSWERING_TEXT if side == _CHAT_SIDES[0] else "waits for the result's answer …"
+            self.query_one(f"#{side}", ChatPane).begin_turn(visible(prompt), names, waiting)
         self._prompts.put(prompt)
         self.refresh_bindings()
 
@@ -300,4 +309,5 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         """Show that the chat has ended."""
         if worker_group == "talk":
             self._is_over = self._busy = True
+            self._end_waiting()
             self._show_hint(styled(FAILED_MARK, " The chat has ended; Esc goes back."))

@@ -1,6 +1,6 @@
 """Result: what a run made, where it lies, how good it is; it is tried, merged and served from here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ from tui_train.runs.results.result import RunResult
 from tui_train.runs.run_folders import RunFolder
 
 from ..base import WizardScreen
-from ..messages import OpenChat, OpenEvaluation, OpenPublication
+from ..messages import GoBack, LeaveWizard, OpenChat, OpenEvaluation, OpenPublication
 from ..run.run_plot import PlotOptions, draw_or_hide_plot
 from ..screen_words import with_words_for_options, words_on_screen
 from ..widgets.dialogs import ChoiceDialog, TextDialog
@@ -53,6 +53,7 @@ _HINT_BY_WEIGHTS_KIND = {
     "adapter": "m merges the adapter with its base model, x exports it, p publishes it.",
     "model": "x exports the model for Ollama, llama.cpp or vLLM, p publishes it.",
 }
+_SCORES_HINT = "It gives scores, no text: there is nothing to try or to export. p publishes it."
 
 
 _SERVERS: tuple[tuple[Server, str], ...] = (
@@ -77,6 +78,10 @@ _WORDS_BY_OPTION = {
 
 
 def _hint_text(result: RunResult) -> str:
+    if result.weights and result.weights.problem:
+        return ""
+    if result.weights and result.weights.scores:
+        return _SCORES_HINT
     if result.weights:
         return _HINT_BY_WEIGHTS_KIND[result.weights.kind]
     if result.saved or result.written:
@@ -116,11 +121,12 @@ or the newest checkpoint; and from 118 columns on its loss, the files, and what 
   x       write it for Ollama, llama.cpp or vLLM, as a new folder
   p       send it to the Hugging Face Hub, after a look at what would be sent
   F4      merge or export with the model's own Python code, this time only, where it needs that
+  Esc     go back; a merge or an export that is not done ends, and nothing of it is kept
 
 On the command line: tui-train result, try, evaluate, merge, export-model and publish."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "try", "Try it", key_display="Enter"),
-        Binding("escape", "app.back", "Back", key_display="Esc"),
+        Binding("escape", "back", "Back", key_display="Esc"),
         Binding("e", "evaluate", "Is it better?"),
         Binding("m", "merge", "Merge"),
         Binding("x", "export", "Export"),
@@ -208,6 +214,27 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
         if action == "copy_serve_command":
             return any(served.command for served in serve_commands(self.result))
         return allowed.get(action, True)
+
+    @property
+    def footer_text_by_key(self) -> Mapping[str, str]:
+        """Say what Esc ends while a folder is made."""
+        ended = {"escape": f"Cancel the {self._work_title.lower()}"} if self._is_working else {}
+        return {**super().footer_text_by_key, **ended}
+
+    def ask_before_leaving(self) -> bool:
+        """Ask whether a folder that is being made is given up; false where there is none."""
+        if self._is_working:
+            answers = (("", "Stay here until it is done"), ("leave", f"Cancel the {self._work_title.lower()} and quit"))
+            question = f"{self._work_title} is not done yet."
+            self.ask_choice(question, answers, lambda _answer: self.post_message(LeaveWizard()))
+        return self._is_working
+
+    async def action_back(self) -> None:
+        """Go back; the folder that is being made is given up."""
+        if self._is_working:
+            self.post_message(GoBack(f"{self._work_title} cancelled, nothing of it is kept."))
+        else:
+            await self.app.run_action("back")
 
     def action_try(self) -> None:
         """Open a chat with the result."""

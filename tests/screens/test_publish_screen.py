@@ -63,7 +63,10 @@ async def test_nothing_is_sent_before_it_was_shown(machine, hub, adapter_run):
         await asks_for(pilot, "ann/seen")
         await shown(pilot, "ann/seen exists and is public", "or, if that is meant, p")
         await pilot.press("p")
-        await shown(pilot, "Enter sends it to ann/seen, public, for all to see.")
+        await shown(pilot, "Enter sends it to ann/seen, public, for all to see.", "p Keep private")
+        # Consent for one repository is none for another.
+        await asks_for(pilot, "ann/new")
+        await shown(pilot, "Enter sends it to ann/new, private.", "p Make public")
         await pilot.press("escape")
         await shown(pilot, "Run › Result")
     assert len(hub.repos["ann/seen"].commits) == len(hub.repos["ann/old"].commits) == 1

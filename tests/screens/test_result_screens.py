@@ -23,9 +23,12 @@ from training_results import (
     write_adapter,
     write_model,
 )
+from tui_train.screens.app.app import _CHANGING_WORKER_GROUPS
 from tui_train.screens.chat.chat_pane import ChatPane
 
+from tui_train import screens
 from tui_train.actions.chat import AnswerEnd, Chat, ModelsLoaded
+from tui_train.actions.result_child import AnswerCancelled
 from tui_train.runs.run_folders import RunFolder
 from tui_train.wizard import make_wizard
 
@@ -59,7 +62,8 @@ async def test_a_broken_result_is_neither_tried_nor_merged(machine, tmp_path):
     run = ended_run(tmp_path / "run", LOG_LINES, state="failed")
     write_adapter(run.path / "output", data=safetensors_bytes(cut=1))
     async with on_result(run, "Problem") as pilot:
-        assert not [offered for offered in ("Try it", "m Merge", "Serve") if offered in screen_text(pilot)]
+        offers = ("Try it", "m Merge", "m merges", "p publishes", "Serve")
+        assert not [offered for offered in offers if offered in screen_text(pilot)]
 
 
 async def test_a_run_that_made_nothing_has_no_result(machine, tmp_path):
@@ -116,9 +120,9 @@ def children() -> list[int]:
     return [pid for pid in found if f"PPid:\t{os.getpid()}\n" in Path(f"/proc/{pid}/status").read_text()]
 
 
-async def loaded(pilot: Any, words: str) -> None:
-    """Wait until a model is loaded, or is not, in these words, which may be broken into lines."""
-    await until_true(pilot, lambda: words in " ".join(screen_text(pilot).split()))
+async def loaded(pilot: Any, *words: str) -> None:
+    """Wait until what a child was to do is done, or is not, in these words, which may be broken into lines."""
+    await until_true(pilot, lambda: all(each in " ".join(screen_text(pilot).split()) for each in words))
 
 
 async def answered(pilot: Any, count: int) -> None:
@@ -180,7 +184,7 @@ async def test_a_picture_is_shown_with_the_next_prompt(machine, full_run, tmp_pa
         await loaded(pilot, "✓ a.png, 0.0 KiB, is shown with the next prompt.")
         assert "› /image" not in screen_text(pilot)
         await pilot.press("q", "u", "a", "enter")
-        await loaded(pilot, "cannot be shown to it: the model reads text only")
+        await loaded(pilot, "cannot be shown to it: the model reads text only", "(no answer)")
         assert "› qua\n   with a.png" in re.sub(" +\n", "\n", screen_text(pilot))
         await pilot.press("q", "u", "a", "enter")
         await answered(pilot, 1)
@@ -254,6 +258,23 @@ async def test_what_is_written_redraws_its_own_line(monkeypatch):
         assert "[bold]" not in screen_text(pilot)
 
 
+async def test_an_answer_that_begins_with_blank_lines_hides_nothing():
+    app = Column()
+    async with app.run_test(size=(60, 8)) as pilot:
+        talk = app.query_one(ChatPane)
+        talk.begin_turn("Why?", (), "waits for the result's answer …")
+        await wait_for_text(pilot, "› Why?", "waits for the result's answer …")
+        talk.show_waiting("answering …")
+        for _ in range(20):
+            talk.append_to_answer("\n")
+        await wait_for_text(pilot, "› Why?", "answering …")
+        talk.append_to_answer(" So.")
+        talk.append_to_answer("\n\nIt is.")
+        talk.show_waiting("answering …")
+        await wait_for_text(pilot, "› Why?", "So.", "It is.")
+        assert "answering" not in screen_text(pilot)
+
+
 async def test_an_answer_that_shows_nothing_says_why():
     app = Column()
     async with app.run_test(size=(60, 12)) as pilot:
@@ -315,24 +336,24 @@ async def test_a_result_is_scored_beside_its_base_by_keys(machine, full_run, tmp
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     async with on_result(full_run, "e Is it better?", size) as pilot:
         await pilot.press("e")
-        await wait_for_text(pilot, "kept no rows for evaluations", "d: score the rows of another file")
+        await loaded(pilot, "kept no rows for evaluations", "d: score the rows of another file")
         await pilot.press("d")
         await wait_for_text(pilot, "File with rows to score")
         await pilot.press(*str(tmp_path / "rows.jsonl"), "enter")
-        await wait_for_text(pilot, "Verdict  no difference", "of 3 rows (95 %", "Loss per token")
+        await loaded(pilot, "Verdict no difference", "of 3 rows (95 %", "Loss per token")
         await pilot.press("s")
         await wait_for_text(pilot, "How to score?")
         await pilot.press("down", "enter")
-        await wait_for_text(pilot, "by exact answers", "Right answers", "Answers  that differ")
+        await loaded(pilot, "by exact answers", "Right answers", "Answers that differ")
         (tmp_path / "score.py").write_text("def score(prompt, answer, expected):\n    return 1.0\n")
         await pilot.press("s", "down", "down", "down", "enter")
         await wait_for_text(pilot, "Which function?")
         await pilot.press(*f"{tmp_path}/score.py:score", "enter")
-        await wait_for_text(pilot, "by score.py:score, on", "Mean grade", "equal on 3 rows")
+        await loaded(pilot, "by score.py:score, on", "Mean grade", "equal on 3 rows")
         await pilot.press("s", *["down"] * 4, "enter")
         await wait_for_text(pilot, "Which task of lm-eval?")
         await pilot.press(*"gsm8k", "enter")
-        await wait_for_text(pilot, "on gsm8k", "tasks need lm-eval", "Install it")
+        await loaded(pilot, "on gsm8k", "asks need lm-eval", "Install it")
         assert all(cell_len(line) <= size[0] for line in screen_text(pilot).splitlines())
         await pilot.press("escape")
         await wait_for_text(pilot, "Run › Result")
@@ -354,6 +375,33 @@ async def test_an_export_without_llama_cpp_names_the_command_that_gets_it(machin
         assert "--llama-cpp" not in screen_text(pilot)
 
 
+async def test_leaving_an_export_says_that_it_ends(machine, tmp_path, monkeypatch):
+    run = ended_run(tmp_path / "run", LOG_LINES)
+    write_adapter(run.path / "output", ADAPTER_CONFIG | {"base_model_name_or_path": "no/base"})
+    ended = threading.Event()
+
+    def wait_for_end(_run: RunFolder, folder: str, _options: Any, say: Any, is_cancelled: Any) -> None:
+        say("copying", folder)
+        wait_until(is_cancelled, 60, "the export was not cancelled")
+        ended.set()
+        raise AnswerCancelled
+
+    monkeypatch.setattr("tui_train.screens.result.screen.export_model", wait_for_end)
+    async with on_result(run, "p publishes it") as pilot:
+        await pilot.press("x", "down", "down", "enter", "enter")
+        await loaded(pilot, "copying", "Esc Cancel the export")
+        await pilot.press("q")
+        await loaded(pilot, "Export is not done yet.", "Cancel the export and quit")
+        await pilot.press("escape")
+        await loaded(pilot, "copying", "Esc Cancel the export")
+        assert not ended.is_set()
+        await pilot.press("escape")
+        await loaded(pilot, "Enter result")
+        (notice,) = pilot.app._notifications
+        assert notice.message == "Export cancelled, nothing of it is kept."
+        assert ended.wait(20)
+
+
 @pytest.mark.whole
 async def test_a_model_is_exported_by_keys(machine, full_run, tmp_path):
     async with on_result(full_run, "p publishes it") as pilot:
@@ -364,3 +412,9 @@ async def test_a_model_is_exported_by_keys(machine, full_run, tmp_path):
         assert (tmp_path / "for-vllm/config.json").is_file()
         await pilot.press("m")
         assert "Merge into" not in screen_text(pilot)
+
+
+def test_a_worker_that_is_not_cut_off_while_it_changes_files_is_one_of_a_screen():
+    sources = (path.read_text() for path in Path(screens.__file__).parent.rglob("*.py"))
+    groups = {group for source in sources for group in re.findall(r'group="([\w-]+)"', source)}
+    assert groups >= _CHANGING_WORKER_GROUPS
