@@ -93,6 +93,7 @@ Those that change the training ask for your consent; the others keep it the same
                 "finetune.freeze_vision",
                 "data.max_pixels",
                 "finetune.beta",
+                "finetune.completions",
                 "recipe.warmup",
                 "recipe.schedule",
                 "recipe.weight_decay",

@@ -50,11 +50,13 @@ curves show the least and the most of them.
   p         pin it: it stays on top
   l         logarithmic scale for this one, or not
   z         in full: the last part only; again: less of it, then all
+  a         of what learns from rewards: the newest answers
   Esc       back
 
 On the command line: tui-train metrics, with --json and --csv."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "toggle_full", "In full", key_display="Enter"),
+        Binding("a", "show_answers", "Answers"),
         Binding("left", "move(-1, 0)", "Other metric", key_display="←→"),
         Binding("right", "move(1, 0)", show=False),
         Binding("up", "move(0, -1)", show=False),
@@ -119,7 +121,10 @@ On the command line: tui-train metrics, with --json and --csv."""
 
     def draw(self) -> None:
         """Draw the page or the full plot."""
-        pairs = self._pairs = self._ordered_metric_pairs()
+        had_metrics, pairs = bool(self._pairs), self._ordered_metric_pairs()
+        self._pairs = pairs
+        if pairs and not had_metrics:
+            self.refresh_bindings()
         choices = self._view.metrics = with_cursor_moved(pairs, self._view.metrics, 0)
         steps, room = self._view.snapshot.progress.steps if self._view.snapshot else 0, self._plot_row_count
         lines = self.query_one("#metrics", Lines)
@@ -141,7 +146,9 @@ On the command line: tui-train metrics, with --json and --csv."""
         return {"enter": full, "p": pin}
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only a plot in full shows its last part alone."""
+        """Only a plot in full shows its last part alone, and only what learns from rewards writes answers."""
+        if action == "show_answers":
+            return any(pair.name == "reward" for pair in self._pairs)
         return action != "zoom" or self._view.metrics.is_full
 
     def action_move(self, right: int, down: int) -> None:
@@ -170,6 +177,12 @@ On the command line: tui-train metrics, with --json and --csv."""
     def action_zoom(self) -> None:
         """Show the last part only."""
         self._apply_choices(self._view.metrics.with_next_zoom_step())
+
+    def action_show_answers(self) -> None:
+        """Show the newest answers with their rewards."""
+        from .answers_screen import AnswersScreen
+
+        self.app.push_screen(AnswersScreen(self._view))
 
     def action_back(self) -> None:
         """Leave one plot, or the screen."""

@@ -44,7 +44,9 @@ from tui_train.screens.messages import OpenDataPreview, OpenRun, OpenStep
 from tui_train.screens.publish import PublishScreen
 from tui_train.screens.result.screen import ResultScreen
 from tui_train.screens.run import screen as run_module
+from tui_train.screens.run.answers_screen import AnswersScreen
 from tui_train.screens.run.run_state import run_state_lines
+from tui_train.screens.run.run_view import RunView
 from tui_train.screens.widgets.dialogs import ChoiceDialog, TextDialog
 from tui_train.screens.widgets.key_bar import KeyBar
 from tui_train.screens.widgets.multi_select import MultiSelect
@@ -149,6 +151,8 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
             "PublishScreen": lambda: PublishScreen(run),
         }
         app.push_screen(opened[owner]())
+    elif owner == "AnswersScreen":
+        app.push_screen(AnswersScreen(RunView(finished_run(tmp_path))))
     elif owner == "CompareScreen":
         app.push_screen(CompareScreen((finished_run(tmp_path),)))
     elif owner in {"ChoiceDialog", "TextDialog"}:

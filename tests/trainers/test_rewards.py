@@ -26,6 +26,7 @@ from support import (
     run_launch_script,
 )
 from tiny_trainings import attempt_log_text
+from tui_train.screens.run.answer_table import newest_answers
 
 from tui_train.base.command import argv
 from tui_train.diagnose.run_diagnosis import diagnose_run
@@ -67,6 +68,9 @@ def test_what_is_chosen_reaches_trl_and_nothing_else():
     words = argv(plan_of(chosen).attempts[0].command, "/run")
     assert words[1:3] == ["-m", "trl.scripts.rloo"]
     assert {"--num_generations=4", "--max_completion_length=64"} < set(words)
+    assert not [word for word in words if "completions" in word]
+    printed = argv(plan_of(rewarded("rloo", finetune__completions=3)).attempts[0].command, "/run")
+    assert {"--log_completions=True", "--num_completions_to_print=3"} < set(printed)
     # What generates has no length of a sequence; an evaluation has all answers to a prompt.
     assert not [word for word in words if word.startswith("--max_length")]
     assert "--per_device_eval_batch_size=4" in words
@@ -279,7 +283,7 @@ def relaunch(run):
 @pytest.mark.whole
 @pytest.mark.parametrize(("method", "tuning", "chat"), [("grpo", "lora", True), ("rloo", "full", False)])
 def test_a_reward_of_the_users_is_learned_from(tmp_path, chat_model, trl, method, tuning, chat):  # noqa: PLR0913, PLR0917 - fixtures and what is varied
-    more = {"finetune__method": method, "finetune__tuning": tuning, "finetune__beta": 0.1}
+    more = {"finetune__method": method, "finetune__tuning": tuning, "finetune__beta": 0.1, "finetune__completions": 2}
     evaluated = {"data__evaluation": 0.25} if tuning == "full" else {}
     chosen = tiny(tmp_path, chat_model, chat=chat, **more, **evaluated)
     found = probe_profile_facts(chosen)
@@ -292,6 +296,13 @@ def test_a_reward_of_the_users_is_learned_from(tmp_path, chat_model, trl, method
     for name in ("reward", "reward_std", "completions/mean_length", "frac_reward_zero_std"):
         assert metrics.named(name).newest[0] == 3, name
     assert ("eval_reward" in attempt_log_text(run, 1)) is (tuning == "full")
+    shown = newest_answers(attempt_log_text(run, 1).split("\n"))
+    assert (shown.step, shown.names) == ("3", ("Prompt", "Completion", "letters", "Advantage"))
+    assert len(shown.rows) == 2
+    for prompt, _, reward, advantage in shown.rows:
+        assert re.fullmatch(r"USER\nSay \d+" if chat else r"Say \d+:", prompt)
+        assert float(reward) >= 0
+        assert float(advantage) < 9
     weights = "adapter_model.safetensors" if tuning == "lora" else "model.safetensors"
     assert (run.path / "output" / weights).stat().st_size > 1000
 

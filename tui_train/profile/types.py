@@ -72,8 +72,8 @@ class FinetuneSettings(Struct, frozen=True, kw_only=True):
 
     Empty `targets` are all linear layers. None: answers alone of prompt + completion, and of chats whose
     template marks them; TRL's `beta` for the method. `rewards` score the answers that the model writes, `generations`
-    for each prompt, each of `completion_length` tokens at most; None: TRL's for the method. `freeze_vision` gives a
-    model that sees an adapter in its language part alone.
+    for each prompt, each of `completion_length` tokens at most; None: TRL's for the method. `completions` of the newest
+    are printed in the log. `freeze_vision` gives a model that sees an adapter in its language part alone.
     """
 
     method: FinetuneMethod = "sft"
@@ -88,6 +88,7 @@ class FinetuneSettings(Struct, frozen=True, kw_only=True):
     rewards: tuple[str, ...] = ()
     generations: int | None = None
     completion_length: int | None = None
+    completions: int | None = None
     freeze_vision: bool = False
 
 

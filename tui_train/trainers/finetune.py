@@ -298,6 +298,7 @@ def _batch_arguments(settings: FinetuneSettings) -> tuple[PresetArgument, ...]:
         PresetArgument((f"--per_device_eval_batch_size={generations_in_force(settings)}",)),
         PresetArgument(("--num_generations={generations}",)),
         PresetArgument(("--max_completion_length={completion_length}",)),
+        PresetArgument(("--log_completions=True", "--num_completions_to_print={completions}")),
     )
 
 

@@ -45,6 +45,7 @@ KEY_BY_PLACEHOLDER = {
     "backend": "communication.backend",
     "generations": "finetune.generations",
     "completion_length": "finetune.completion_length",
+    "completions": "finetune.completions",
     "tensorboard": "tracking.tensorboard",
     "wandb": "tracking.wandb",
     "trackio": "tracking.trackio",

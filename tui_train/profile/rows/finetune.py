@@ -102,6 +102,16 @@ FINETUNE_ROWS = (
         empty="not set",
     ),
     Field(
+        key="finetune.completions",
+        label="Printed answers",
+        kind="integer",
+        minimum=1,
+        maximum=64,
+        help="So many of the newest answers are printed in the log, with their rewards: m, then a on Run shows them.",
+        optional=True,
+        empty="none",
+    ),
+    Field(
         key="finetune.freeze_vision",
         label="Frozen vision",
         kind="switch",

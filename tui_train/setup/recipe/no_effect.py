@@ -29,6 +29,7 @@ _METHODS_BY_SETTING: dict[str, tuple[FinetuneMethod, ...]] = {
     "rewards": ("grpo", "rloo"),
     "generations": ("grpo", "rloo"),
     "completion_length": ("grpo", "rloo"),
+    "completions": ("grpo", "rloo"),
 }
 # They become part of other values, or of the environment.
 _ALWAYS_EFFECTIVE_KEYS = frozenset({"recipe.lr_base_batch"})

@@ -85,6 +85,7 @@ def placeholder_values(
         "eval_batch": recipe.eval_batch or "",
         "generations": profile.finetune.generations or "",
         "completion_length": profile.finetune.completion_length or "",
+        "completions": profile.finetune.completions or "",
         "world_size": world_size,
         "device": setup.device,
         "backend": setup.communication_backend if setup.device == "cuda" else "",
