@@ -14,6 +14,7 @@ from ..widgets.text_layout import MUTED, WARNING_MARK, styled
 
 # trl.trainer.utils.print_prompt_completions_sample: a panel with the step, in it a table of rich.
 _TITLE_PATTERN = re.compile(r"╭─+ Step (\d{1,12}) ─+╮\s*$")
+_ROLES = frozenset({"SYSTEM", "DEVELOPER", "USER", "ASSISTANT", "TOOL"})  # alone in a line above what they say
 _WIDER = "COLUMNS=200 in trainer.environment makes the table of the next run wider"
 
 
@@ -58,7 +59,7 @@ def answer_lines(table: AnswerTable) -> Content:
     if table.lines:
         pieces.append(Content("\n".join(table.lines)))
     if table.is_cut:
-        pieces.append(styled(WARNING_MARK, (f" … is what the table had no room for: {_WIDER}.", MUTED)))
+        pieces.append(styled(WARNING_MARK, (f" A text with … may be cut, for want of room: {_WIDER}.", MUTED)))
     return Content("\n").join(pieces)
 
 
@@ -108,5 +109,6 @@ def _without_wrapping(cell: Sequence[str], width: int) -> str:
     text = lines[0]
     for before, line in pairwise(lines):
         word = line.split(" ", 1)[0]
-        text += (" " if before and word and cell_len(before) + 1 + cell_len(word) > width else "\n") + line
+        is_wrapped = before and word and before not in _ROLES and cell_len(before) + 1 + cell_len(word) > width
+        text += (" " if is_wrapped else "\n") + line
     return text.strip("\n")

@@ -29,6 +29,16 @@ TABLE = """\
 │ └─────────────────┴─────────────────┴─────────┴────────────────┴───────────┘ │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """
+NARROW_TABLE = """\
+╭─────────────────── Step 3 ────────────────────╮
+│ ┏━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━┓ │
+│ ┃ Prompt ┃ Completion ┃ letters ┃ Advantage ┃ │
+│ ┡━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━┩ │
+│ │ USER   │ ASSISTANT  │   -0.20 │     -1.49 │ │
+│ │ Say 0  │ kuN-NW     │         │           │ │
+│ └────────┴────────────┴─────────┴───────────┘ │
+╰───────────────────────────────────────────────╯
+"""
 METRICS = str({"loss": 0.5, "reward": 0.75, "step": 42}) + "\n"
 WIDE_HEADS = ("Prompt", "Completion", "letters", "my_long_rewar…", "Advantage")
 
@@ -54,6 +64,11 @@ def test_the_newest_whole_table_is_read_back(tmp_path):
     shown = answer_lines(table).plain
     assert "Answer 1 of 2   letters 0.50   my_long_rewar… nan   Advantage 0.10\nPrompt\nUSER\n" in shown
     assert "COLUMNS=200" in shown
+
+
+def test_the_role_stays_above_what_it_says_in_a_narrow_column(tmp_path):
+    table = read_table(tmp_path, f"100%|██████████| 3/3 [00:40<00:00, 13.38s/it]{NARROW_TABLE}")
+    assert table.rows[0][:2] == ("USER\nSay 0", "ASSISTANT\nkuN-NW")
 
 
 def test_lines_of_other_processes_in_a_table_are_left_out(tmp_path):

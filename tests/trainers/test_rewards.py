@@ -301,8 +301,8 @@ def test_a_reward_of_the_users_is_learned_from(tmp_path, chat_model, trl, method
     assert len(shown.rows) == 2
     for prompt, _, reward, advantage in shown.rows:
         assert re.fullmatch(r"USER\nSay \d+" if chat else r"Say \d+:", prompt)
-        assert float(reward) >= 0
-        assert float(advantage) < 9
+        assert abs(float(reward)) < 9
+        assert abs(float(advantage)) < 9
     weights = "adapter_model.safetensors" if tuning == "lora" else "model.safetensors"
     assert (run.path / "output" / weights).stat().st_size > 1000
 
