@@ -127,8 +127,20 @@ def _import_of_text(text: str) -> "Import | None":
     if _is_script_missing(imported.profile):
         above = (folder for folder in Path.cwd().parents if folder.is_relative_to(Path.home()))
         elsewhere = (imports.import_text(text, folder) for folder in dict.fromkeys((*above, Path.home())))
-        return next((each for each in elsewhere if not _is_script_missing(each.profile)), imported)
+        found = next((each for each in elsewhere if not _is_script_missing(each.profile)), None)
+        return _with_script_named_elsewhere(found) if found else imported
     return imported
+
+
+def _with_script_named_elsewhere(imported: "Import") -> "Import":
+    """Return an import that says of its script that it is not in the current folder."""
+    from msgspec.structs import replace
+
+    rows = (
+        replace(row, text=f"{row.text}, not in the current folder") if row.text.startswith("trainer.script=") else row
+        for row in imported.rows
+    )
+    return replace(imported, rows=tuple(rows))
 
 
 def _is_script_missing(profile: "Profile") -> bool:

@@ -52,7 +52,7 @@ _BEGINNING_BY_KEY = {beginning.key: beginning for beginning in START_OPTIONS}
 _HINT_BY_ROW_KEY = {
     **{key: beginning.hint for key, beginning in _BEGINNING_BY_KEY.items()},
     "draft": "Opens the steps with the values that you edited last.",
-    "new": "Or paste a path or a model's name (ORG/NAME) here.",
+    "new": "Or paste here: a path, a model's name (ORG/NAME), or a command that trains.",
 }
 
 
@@ -84,10 +84,10 @@ class HomeScreen(NewTrainingScreen):
 
     HELP = """Home
 
-Start a training, or open a run or a profile. A run continues when you leave. Paste a path or a model's name (ORG/NAME)
-to begin with it: data and models open a fine-tune, a .py file a script, a .toml file its profile. Keys that can take
-several runs (Delete, Note, Stop, Compare) take the marked ones where there are any, else the one under the cursor; all
-others take the one under the cursor.
+Start a training, or open a run or a profile. A run continues when you leave. Paste a path, a model's name (ORG/NAME)
+or a command that trains to begin with it: data and models open a fine-tune, a .py file a script, a .toml file its
+profile. Keys that can take several runs (Delete, Note, Stop, Compare) take the marked ones where there are any, else
+the one under the cursor; all others take the one under the cursor.
 
 ↑ ↓ PgUp PgDn   move; Tab goes to the next panel
   Enter           open a run; begin with a profile

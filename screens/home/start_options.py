@@ -81,7 +81,7 @@ START_OPTIONS = (
         ),
     ),
 )
-_PASTE_NOTE = "; or paste it here"  # of the last one, on the page
+_PASTE_NOTE = "; or paste it or a command"  # of the last one, on the page
 
 
 def title_row(title: str) -> ListRow:
@@ -127,7 +127,8 @@ def start_page_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
 def new_training_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
     """Return what begins a training below runs and profiles."""
     draft = () if draft_note is None else (_start_option_foot_row("draft", "Continue the draft", "", draft_note),)
-    return *draft, _start_option_foot_row("new", "New training", "n", "fine-tune, own script, quickstart, paste a path")
+    note = "fine-tune, own script, quickstart; paste a path or a command"
+    return *draft, _start_option_foot_row("new", "New training", "n", note)
 
 
 START_ROWS = start_page_rows()

@@ -21,6 +21,7 @@ from tui_train.memory.predict import Prediction, predict_memory, rung_effects
 from tui_train.memory.trace import CountedMemory
 from tui_train.profile import batch, fields
 from tui_train.profile.types import Profile
+from tui_train.setup.recipe import no_effect
 from tui_train.setup.recipe.given_arguments import script_source
 from tui_train.setup.recipe.placeholder_values import effective_accumulation
 from tui_train.setup.setup import Setup
@@ -135,10 +136,12 @@ Those that change the training ask for your consent; the others keep it the same
 
     @property
     def footer_text_by_key(self) -> Mapping[str, str]:
-        """F3 fetches the sizes of a model that nothing is known of."""
+        """F3 fetches the sizes of a model that nothing is known of; F4 is not named where no batch can be tried."""
         return {
             **super().footer_text_by_key,
             **({"f3": "Fetch config.json"} if self._model_with_fetchable_config else {}),
+            # The key itself says why.
+            **({"f4": ""} if self.setup and no_effect.why_no_effect("recipe.micro_batch", self.setup) else {}),
         }
 
     def widgets_above(self) -> Iterable[Widget]:

@@ -142,7 +142,7 @@ def _texture_shares(bytes_by_part: dict[str, int]) -> list[tuple[int, str, str, 
 
 
 def _legend_line(shares: Sequence[tuple[int, str, str, str]], width: int) -> Content:
-    """Return what each texture is; where not all fits, a texture has the last of its names, and the last ones none."""
+    """Return what each texture is; where not all fits, a texture has the last of its names, and a small one none."""
     for between, words in (("   ", str), ("  ", lambda name: name.rpartition(" ")[2])):
         parts = [
             styled((texture, style), (f" {words(name)} {size_text(held)}", MUTED))
@@ -151,6 +151,8 @@ def _legend_line(shares: Sequence[tuple[int, str, str, str]], width: int) -> Con
         key = Content(between).join(parts)
         if key.cell_length <= width:
             return key
-    while parts and Content("  ").join(parts).cell_length > width:
-        parts.pop()
+    rest = sorted(range(len(parts)), key=lambda at: shares[at][0], reverse=True)
+    while rest and Content("  ").join(parts[at] for at in sorted(rest)).cell_length > width:
+        rest.pop()
+    parts = [parts[at] for at in sorted(rest)]
     return Content("  ").join(parts)

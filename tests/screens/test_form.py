@@ -141,6 +141,23 @@ async def test_typing_replaces_a_number_and_adds_at_its_end_and_to_a_value_from_
         assert app.values["script"].endswith("--bs=4")
 
 
+async def test_a_letter_takes_no_number_away(app):
+    async with app.run_test(size=(80, 20)) as pilot:
+        await pilot.press("1", "2", "down", "up", "q")
+        assert (app.values["layers"], app.form.entry.value) == (12, "12")
+        assert app.form.state.hint.endswith("takes a number.")
+        await pilot.press("7")
+        assert (app.values["layers"], app.form.state.has_refused_typing) == (7, False)
+
+
+async def test_page_keys_reach_the_ends_of_the_form_and_stay_in_it(app):
+    async with app.run_test(size=(80, 20)) as pilot:
+        await pilot.press("pagedown", "pagedown")
+        assert app.form.cursor == "advanced"
+        await pilot.press("pageup", "pageup")
+        assert app.form.cursor == "recipe.layers"
+
+
 async def test_typing_and_pasting_replace_a_text_which_an_arrow_key_keeps(app):
     async with app.run_test(size=(80, 20)) as pilot:
         app.form.show(groups(script="/old.py"))
@@ -326,24 +343,6 @@ async def test_keys_that_come_together_keep_their_order(app):
         await pilot.pause()
         await pilot.pause()
         assert app.values == {"layers": 129, "steps": 7}
-
-
-async def test_a_letter_takes_the_place_of_no_number(app):
-    async with app.run_test(size=(80, 20)) as pilot:
-        await pilot.press("6", "4", "down", "up", "q")
-        assert app.values == {"layers": 64}
-        assert app.form.state.hint.startswith("Layers: a number.")
-        await pilot.press("8")
-        assert app.values == {"layers": 8}
-        assert app.form.state.hint == "recipe.layers"
-
-
-async def test_a_page_down_stays_in_the_form(app):
-    async with app.run_test(size=(80, 20)) as pilot:
-        await pilot.press("pagedown")
-        assert app.form.cursor == "advanced"
-        await pilot.press("pageup")
-        assert app.form.cursor == "recipe.layers"
 
 
 @pytest.mark.parametrize(

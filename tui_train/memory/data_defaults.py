@@ -23,6 +23,7 @@ _MAX_CANDIDATE_LENGTH = 1 << 20
 # From so many rows on a share is kept for evaluations: a fifth of them is six rows, the fewest of which a verdict
 # better or worse can come (actions/evaluate.py).
 MIN_ROWS_TO_EVALUATE = 30
+LENGTH_OF_ALL_ROWS_TEXT = "all rows, longest"
 _EVALUATION_SHARE, _MAX_EVALUATION_SHARE, _MIN_EVALUATION_ROWS, _MAX_EVALUATION_ROWS = 0.05, 0.2, 10, 1000
 _EVALUATIONS_PER_TRAINING = 5
 
@@ -124,7 +125,7 @@ def _needed_sequence_length_and_reason(lengths: RowLengths, usable_rows: int, *,
     if packed and uncut_length < _LENGTH_UP_TO_WHICH_NO_ROW_IS_CUT:
         return _LENGTH_UP_TO_WHICH_NO_ROW_IS_CUT, "several rows in each sequence"
     if uncut_length <= max(mostly_uncut_length, _LENGTH_UP_TO_WHICH_NO_ROW_IS_CUT):
-        return uncut_length, f"all rows, longest {grouped_digits(lengths.longest)}{guess}"
+        return uncut_length, f"{LENGTH_OF_ALL_ROWS_TEXT} {grouped_digits(lengths.longest)}{guess}"
     return mostly_uncut_length, f"99 % of the rows, p99 {grouped_digits(lengths.p99)}{guess}"
 
 

@@ -31,6 +31,7 @@ class ScriptTrainer(Trainer):
             "not passed", "A Hugging Face model that the preset passes to the script: its id on the Hub, or a folder."
         ),
         "trainer.data": FieldTexts("not passed", "Files or folders that the preset passes to the script."),
+        "recipe.learning_rate": FieldTexts("", "Learning rate that the script is passed. Not set: the script's own."),
     }
     own_fields = frozenset(
         {

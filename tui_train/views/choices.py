@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from tui_train.base.text import display_path, size_text, visible
 from tui_train.checks.machine.communication import why_gloo_refused
+from tui_train.checks.recipe.images import has_no_vision_tower
 from tui_train.facts.gpus.capability import do_all_support_bf16
 from tui_train.facts.machine.container_images import ENGINE_NAMES
 from tui_train.facts.models import nemo_models
@@ -32,6 +33,7 @@ UNSET_LABEL = "not set"
 _AUTOMATIC_PYTHON_LABEL = "the best one"
 _USUAL_TIME_LIMITS = (3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)  # seconds
 
+_KEYS_OF_IMAGES = frozenset({"finetune.freeze_vision", "data.max_pixels"})
 _KEYS_SET_BY_SLURM = frozenset({"nodes.address", "nodes.port"})
 # Values of the recipe that few trainers take.
 _KEYS_SHOWN_ONLY_IF_SUPPORTED = frozenset(
@@ -113,6 +115,11 @@ def is_field_shown(key: str, setup_or_profile: Setup | Profile) -> bool:
     if section == "slurm":
         return by_slurm or fields.is_chosen(profile, key)
     if key in _KEYS_SET_BY_SLURM and by_slurm:
+        return False
+    if not fields.is_chosen(profile, key) and (
+        (key == "recipe.lr_base_batch" and profile.recipe.lr_scaling == "none")
+        or (key in _KEYS_OF_IMAGES and isinstance(setup_or_profile, Setup) and has_no_vision_tower(setup_or_profile))
+    ):
         return False
     explained = (
         section == "recipe" and key not in _KEYS_SHOWN_ONLY_IF_SUPPORTED and not trainer_of(profile).requires_user_data

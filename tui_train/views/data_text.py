@@ -65,7 +65,7 @@ def why_data_unread(setup: Setup) -> str:
     if profile.container.engine != "none":
         return "it is read inside the container, when the training starts"
     if setup.toolchain is None:
-        return f"no Python {f'of {visible(facts.host)}' if facts.host else 'here'} has TRL, which is needed to read it"
+        return f"not read yet: no Python {f'of {visible(facts.host)}' if facts.host else 'here'} has TRL"
     missing = [path for path in profile.trainer.data if facts.paths.get(path) == "missing"]
     where = f" on {facts.host}" if facts.host else ""
     return visible(f"{missing[0]} does not exist{where}") if missing else "not read yet"

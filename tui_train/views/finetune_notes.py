@@ -1,7 +1,10 @@
 """Notes beside the values of a fine-tuning in the forms."""
 
+import math
+
 from tui_train.base.text import grouped_digits, percent, quantity
-from tui_train.memory.data_defaults import MIN_ROWS_TO_EVALUATE
+from tui_train.facts.data.data_report import DataReport
+from tui_train.memory.data_defaults import LENGTH_OF_ALL_ROWS_TEXT, MIN_ROWS_TO_EVALUATE
 from tui_train.memory.predict import predict_memory
 from tui_train.plan.description import warm_up_text
 from tui_train.profile.rewards import COMPLETION_LENGTH, generates_answers, generations_in_force
@@ -66,12 +69,9 @@ def recipe_screen_notes(setup: Setup) -> dict[str, str]:
     elif steps:
         notes["recipe.epochs"] = f"≈ {grouped_digits(steps)} steps"
         notes["recipe.steps"] = "not set: ends after the epochs"
-    if report and report.tokens and report.tokens.cut:
-        share = percent(report.tokens.cut / max(report.usable, 1), 1)
-        notes["recipe.sequence_length"] = f"{grouped_digits(report.tokens.cut)} rows are longer ({share})"
-    elif report and report.limit:
-        notes["recipe.sequence_length"] = f"the model's limit is {grouped_digits(report.limit)}"
-    if words := warm_up_text(recipe.warmup, steps):
+    if report:
+        notes |= _notes_of_data(setup, report)
+    if words := _warm_up_note(recipe.warmup, steps):
         notes["recipe.warmup"] = words
     if generates_answers(chosen):
         generations = generations_in_force(chosen)
@@ -86,3 +86,31 @@ def recipe_screen_notes(setup: Setup) -> dict[str, str]:
         kept = profile.trainer.validation_data or profile.data.evaluation
         notes["recipe.evaluate_every"] = "with each checkpoint" if kept else "no data to evaluate on"
     return notes
+
+
+def _notes_of_data(setup: Setup, report: DataReport) -> dict[str, str]:
+    """Return what the data and the model's template make of the sequence length and of what is learned."""
+    notes = {}
+    source = setup.effective_values["sequence_length"].source
+    if report.tokens and report.tokens.cut:
+        share = percent(report.tokens.cut / max(report.usable, 1), 1)
+        notes["recipe.sequence_length"] = f"{grouped_digits(report.tokens.cut)} rows are longer ({share})"
+    elif report.limit:
+        limit = grouped_digits(report.limit)
+        is_from_rows = source.startswith(LENGTH_OF_ALL_ROWS_TEXT)
+        notes["recipe.sequence_length"] = (
+            f"{source}; limit {limit}" if is_from_rows else f"the model's limit is {limit}"
+        )
+    if setup.profile.finetune.answers_only is None:
+        if setup.effective_profile.finetune.answers_only:
+            notes["finetune.answers_only"] = "on: the template marks answers"
+        elif report.tokens and not report.answers.possible:
+            notes["finetune.answers_only"] = "off: the template marks none"
+    return notes
+
+
+def _warm_up_note(warmup: float | None, steps: int) -> str:
+    """Return for how many steps the rate rises, and of what they are a share."""
+    if warmup and warmup < 1 and steps:
+        return f"{percent(warmup)} of {quantity(steps, 'step')}: {math.ceil(warmup * steps)}"
+    return warm_up_text(warmup, steps)

@@ -157,7 +157,7 @@ class FormState:
     def _why_typing_refused(self, row: FormRow) -> str:
         label, reason = row.field.label, self.row_as_typed(row).why_disabled
         if row.is_typed and not reason:
-            return f"{label}: a number." if row.is_number else f"{label}: no path begins with a blank."
+            return f"{label} takes a number." if row.is_number else f"{label}: no path begins with a blank."
         if reason and row.is_set_elsewhere:
             return f"{label}: {reason}, and changes with it."
         if reason:

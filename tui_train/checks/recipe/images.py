@@ -94,7 +94,7 @@ def vision_options_without_effect(setup: Setup) -> Iterator[Finding]:
             "Leave finetune.targets empty, or finetune.freeze_vision off.",
             change=Change("no targets", "all of the language part", (("finetune.targets", ()),)),
         )
-    elif chosen.freeze_vision and _has_no_vision_tower(setup):
+    elif chosen.freeze_vision and has_no_vision_tower(setup):
         yield error(
             "finetune.freeze_vision",
             f"{visible(profile.trainer.model)} reads no images: there is no vision part to freeze",
@@ -111,7 +111,8 @@ def vision_options_without_effect(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _has_no_vision_tower(setup: Setup) -> bool:
+def has_no_vision_tower(setup: Setup) -> bool:
+    """Return whether the model is known to read no images."""
     model = setup.facts.models.get(setup.profile.trainer.model)
     paths = model.layer_paths if model else ()
     return bool(paths) and not any(part in path for path in paths for part in _NAME_PARTS_OF_VISION_LAYERS)
