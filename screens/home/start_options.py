@@ -71,7 +71,7 @@ START_OPTIONS = (
     StartOption(
         "open",
         "Open a path or a model",
-        "data, a script, a model folder or its Hub name",
+        "data, a script, a model or its Hub name",
         "Data and models open a fine-tune, .py your script, .toml saved settings.",
         (
             ("Data", ".jsonl, .json, .csv, .parquet, .txt: a fine-tune on it"),
@@ -81,7 +81,7 @@ START_OPTIONS = (
         ),
     ),
 )
-_PASTE_NOTE = "; or paste it or a command"  # of the last one, on the page
+_PASTE_NOTE = "; paste it, or a command"  # of the last one, on the page
 
 
 def title_row(title: str) -> ListRow:

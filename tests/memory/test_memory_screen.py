@@ -40,6 +40,14 @@ def test_what_is_reserved_is_shown_and_its_parts_add_up_to_it(values, where, wid
         assert sum(parts) == pytest.approx(verdict.reserved_bytes / GIB, abs=0.2)
 
 
+def test_where_not_all_parts_have_room_the_smallest_is_left_out():
+    found = predict_memory(Setup(profile(LARGE), facts(gpus=(gpu(0),))))
+    wide, narrow = (memory_lines(found, (), None, note="", width=width)[2].plain for width in (118, 58))
+    assert [mark for mark in "█▓▒░" if mark in wide] == ["█", "▓", "▒", "░"]
+    assert "activations 166 MiB" in wide
+    assert [mark for mark in "█▓▒░" if mark in narrow] == ["█", "▓", "░"]
+
+
 @pytest.mark.parametrize(
     ("counted", "said"),
     [

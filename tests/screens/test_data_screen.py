@@ -330,7 +330,7 @@ async def test_what_is_not_read_is_said_with_its_reason(tmp_path, tuner):
         await press(pilot, "space")
         assert "has no trl" in screen_text(pilot)
         await press(pilot, "escape", "f5")
-        assert "needed to read it" in screen_text(pilot)
+        assert "not read yet: no Python here has TRL" in screen_text(pilot)
         assert "Reading your data" not in screen_text(pilot)
         assert "F2 installs what reads it" in screen_text(pilot)
 

@@ -389,6 +389,7 @@ async def test_a_pasted_script_is_found_above_the_folder_in_which_the_wizard_beg
         await paste(pilot, "python train.py --steps 3")
         await wait_for_text(pilot, "Open this command")
         assert "no such file" not in screen_text(pilot)
+        assert "not in the current folder" in " ".join(screen_text(pilot).replace("▌", " ").split())
         await press_keys("enter")(pilot)
         await wait_for_text(pilot, "● 1 Hardware")
         assert pilot.app.profile.trainer.script == str(tmp_path / "project" / "train.py")

@@ -75,7 +75,8 @@ from tui_train.trainers.finetune import (
     supported_tuning_labels,
 )
 from tui_train.trainers.finetune_options import adapter_options
-from tui_train.views.finetune_notes import backend_screen_notes
+from tui_train.views.choices import is_field_shown
+from tui_train.views.finetune_notes import backend_screen_notes, recipe_screen_notes
 from tui_train.views.overview import training_outline_lines
 
 SMALL = {
@@ -165,6 +166,38 @@ def test_beside_the_share_stands_how_many_rows_are_kept_and_why(rows, note):
     asked = data_key(DataQuestion(files=("/d.jsonl",), model="/m"))
     setup = make_setup(finetune_profile(), replace(facts(packages=TUNING_LIBRARIES), data={asked: read}))
     assert note in backend_screen_notes(setup)["data.evaluation"]
+
+
+def test_beside_what_is_not_set_stands_what_it_comes_out_as():
+    def notes(read, **values):
+        asked = data_key(DataQuestion(files=("/d.jsonl",), model="/m"))
+        found = replace(facts(packages=TUNING_LIBRARIES), data={asked: read})
+        return recipe_screen_notes(make_setup(finetune_profile(**values), found))
+
+    unmarked = replace(MARKS, answers=AnswersOnlySupport(), tokens=replace(TOKENS, cut=0))
+    assert notes(MARKS)["finetune.answers_only"] == "on: the template marks answers"
+    assert notes(unmarked)["finetune.answers_only"] == "off: the template marks none"
+    assert "finetune.answers_only" not in notes(replace(unmarked, format="prompt_completion", chat=False))
+    assert "finetune.answers_only" not in notes(MARKS, finetune__answers_only=False)
+    assert notes(MARKS, recipe__steps=72, recipe__warmup=0.03)["recipe.warmup"] == "3 % of 72 steps: 3"
+    short = lengths_of(500, ((64, 9), (512, 0)), limit=2048)
+    assert notes(short)["recipe.sequence_length"] == f"all rows, longest 500; limit {grouped_digits(2048)}"
+
+
+def test_rows_without_a_sense_are_not_shown():
+    blind = ModelFolder(layer_paths=("model.layers.0.self_attn.q_proj",))
+    seeing = ModelFolder(layer_paths=("visual.blocks.0.attn.qkv",))
+
+    def shown(model, key, **values):
+        found = replace(facts(packages=TUNING_LIBRARIES), models={"/m": model})
+        return is_field_shown(key, make_setup(finetune_profile(**values), found))
+
+    for key, value in (("finetune.freeze_vision", True), ("data.max_pixels", 784)):
+        assert (shown(blind, key), shown(seeing, key), shown(ModelFolder(), key)) == (False, True, True)
+        assert shown(blind, key, **{key.replace(".", "__"): value}), "what is chosen can be taken back"
+    base = "recipe.lr_base_batch"
+    assert (shown(blind, base), shown(blind, base, recipe__lr_scaling="sqrt")) == (False, True)
+    assert shown(blind, base, recipe__lr_base_batch=8)
 
 
 def test_the_best_checkpoint_is_kept_where_each_is_evaluated():

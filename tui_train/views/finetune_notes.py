@@ -104,7 +104,7 @@ def _notes_of_data(setup: Setup, report: DataReport) -> dict[str, str]:
     if setup.profile.finetune.answers_only is None:
         if setup.effective_profile.finetune.answers_only:
             notes["finetune.answers_only"] = "on: the template marks answers"
-        elif report.tokens and not report.answers.possible:
+        elif report.chat and report.tokens and not report.answers.possible:
             notes["finetune.answers_only"] = "off: the template marks none"
     return notes
 
