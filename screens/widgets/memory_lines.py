@@ -151,8 +151,10 @@ def _legend_line(shares: Sequence[tuple[int, str, str, str]], width: int) -> Con
         key = Content(between).join(parts)
         if key.cell_length <= width:
             return key
-    rest = sorted(range(len(parts)), key=lambda at: shares[at][0], reverse=True)
-    while rest and Content("  ").join(parts[at] for at in sorted(rest)).cell_length > width:
-        rest.pop()
-    parts = [parts[at] for at in sorted(rest)]
-    return Content("  ").join(parts)
+    shown = sorted(range(len(parts)), key=lambda at: shares[at][0], reverse=True)
+    while shown:
+        key = Content("  ").join(parts[at] for at in sorted(shown))
+        if key.cell_length <= width:
+            return key
+        shown.pop()
+    return Content()

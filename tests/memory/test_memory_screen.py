@@ -41,7 +41,7 @@ def test_what_is_reserved_is_shown_and_its_parts_add_up_to_it(values, where, wid
 
 
 def test_where_not_all_parts_have_room_the_smallest_is_left_out():
-    found = predict_memory(Setup(profile(LARGE), facts(gpus=(gpu(0),))))
+    found = predict_memory(Setup(profile(LARGE), facts(gpus=(gpu(0), gpu(1)))))
     wide, narrow = (memory_lines(found, (), None, note="", width=width)[2].plain for width in (118, 58))
     assert [mark for mark in "█▓▒░" if mark in wide] == ["█", "▓", "▒", "░"]
     assert "activations 166 MiB" in wide
@@ -57,5 +57,5 @@ def test_where_not_all_parts_have_room_the_smallest_is_left_out():
     ],
 )
 def test_beside_a_count_it_is_said_which_figure_counts(counted, said):
-    found = predict_memory(Setup(profile(LARGE), facts(gpus=(gpu(0),))))
+    found = predict_memory(Setup(profile(LARGE), facts(gpus=(gpu(0), gpu(1)))))
     assert f"Memory per GPU  {said} " in memory_lines(found, (), counted, note="estimated", width=100)[0].plain
