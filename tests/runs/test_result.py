@@ -191,15 +191,18 @@ def test_what_a_script_wrote_where_its_own_arguments_say_is_found(tmp_path):
     run = ended_run(tmp_path / "run", **own)
     (attempt,) = read_status(run).attempts
     written = {
-        "made/model.pt": attempt.started + 1,
-        "old/model.pt": attempt.started - 7200,
-        "best.ckpt": attempt.started,
-        "made/epoch-1/net.pth": attempt.started - 1,
-        "made/epoch-1/optimizer.bin": attempt.started,
-        "made/epoch-1/random_states_0.pkl": attempt.started,
-        "lightning_logs/version_0/checkpoints/epoch=0.ckpt": attempt.started - 2,
+        "made/model.pt": attempt.started + 3,
+        "best.ckpt": attempt.started + 2,
+        "made/epoch-1/net.pth": attempt.started + 1,
+        "made/epoch-1/optimizer.bin": attempt.started + 1,
+        "made/epoch-1/random_states_0.pkl": attempt.started + 1,
+        "lightning_logs/version_0/checkpoints/epoch=0.ckpt": attempt.started,
+        # By the runs right before and after it.
+        "old/model.pt": attempt.started - 0.1,
+        "before.ckpt": attempt.started - 25,
+        "later.ckpt": attempt.ended + 25,
     }
-    for name, at in (written | {"later.ckpt": attempt.ended + 7200}).items():
+    for name, at in written.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
         os.utime(tmp_path / name, (at, at))

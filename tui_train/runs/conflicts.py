@@ -22,7 +22,6 @@ from tui_train.runs.status import may_training_still_write, read_listed_run
 _MAX_TRIALS_CHECKED = 32
 _MAX_ENDED_RUNS_CHECKED = 10  # newest runs of which is read what they saved
 _LOCK_POLL_SECONDS = 0.05
-_SAVING_SECONDS = 1.0  # by which the clock of a disk may be ahead
 
 
 def resources_in_use(wanted_port: int = 0, place: RunLocation | None = None) -> tuple[ResourcesInUse, ...]:
@@ -60,7 +59,7 @@ def _files_saved_by_ended_run(run: RunFolder) -> ResourcesInUse | None:
         return None
     if (ended := status.attempts[-1].ended) is None:
         return None
-    command, saved = command_and_saved_files(run, status.attempts[0].started, ended + _SAVING_SECONDS)
+    command, saved = command_and_saved_files(run, status.attempts[0].started, ended)
     return ResourcesInUse(run=run.name, saved=saved, command=command) if saved else None
 
 

@@ -18,6 +18,7 @@ _MAX_FILES_CHECKED = 1000  # files of a folder that are looked at
 # Below the folder of a script: Lightning saves in lightning_logs/version_0/checkpoints, others a level deeper.
 _MAX_DEPTH = 5
 _MAX_ENTRIES_BELOW = 5000
+_MAX_SECONDS_AFTER_END = 1.0  # by which the clock of a disk may be ahead; more would name what the next run wrote
 _WEIGHTS_SUFFIXES = frozenset({
     ".bin", ".ckpt", ".gguf", ".h5", ".joblib", ".keras", ".npz", ".onnx", ".pickle", ".pkl", ".pt", ".pth",
     ".safetensors",
@@ -57,7 +58,7 @@ def command_and_saved_files(run: RunFolder, since: float, until: float) -> tuple
         for path, time in _files_with_change_times(folder)
         if path in named or (folder in searched and path.suffix in _WEIGHTS_SUFFIXES)
     }
-    saved = sorted(str(path) for path, time in found.items() if since <= time <= until)
+    saved = sorted(str(path) for path, time in found.items() if since <= time <= until + _MAX_SECONDS_AFTER_END)
     return (profile.trainer.script, *profile.trainer.arguments), (*saved,)
 
 
@@ -91,7 +92,10 @@ def weights_files_written(run: RunFolder, since: float, until: float, folders: I
         if path.suffix in _WEIGHTS_SUFFIXES and not _TRAINING_STATE_FILE_PATTERN.match(path.name)
     }
     return tuple(
-        sorted((path for path, time in found.items() if since <= time <= until), key=lambda path: -found[path])
+        sorted(
+            (path for path, time in found.items() if since <= time <= until + _MAX_SECONDS_AFTER_END),
+            key=lambda path: -found[path],
+        )
     )
 
 

@@ -7,7 +7,7 @@ from tui_train.runner.logs.metric_series import Metrics, joined_metrics
 from tui_train.runner.run_folder.supervisor_plan import read_plan
 from tui_train.runner.system.refused import Refused
 from tui_train.runs.follow import read_progress
-from tui_train.runs.results.result import FILE_CLOCK_TOLERANCE_SECONDS, output_and_newest_checkpoint
+from tui_train.runs.results.result import output_and_newest_checkpoint
 from tui_train.runs.results.trainer_state import TrainerState, read_trainer_state, trainer_state_changed_at
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
@@ -34,7 +34,7 @@ def read_trainer_metrics(run: RunFolder) -> Metrics:
         output, checkpoint = output_and_newest_checkpoint(run, read_plan(str(run.path)), status)
     except Refused:
         return Metrics()
-    began = status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS if status.attempts else 0.0
+    began = status.attempts[0].started if status.attempts else 0.0
     folders = [output, *([Path(checkpoint)] if checkpoint else [])]
     states = [read_trainer_state(folder) for folder in folders if trainer_state_changed_at(folder) > began]
     return max(states, key=lambda state: state.step, default=TrainerState()).metrics

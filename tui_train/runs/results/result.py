@@ -35,8 +35,6 @@ FINAL_WEIGHTS_FOLDERS = ("", "model", "final", "final_model", "final_checkpoint"
 # Where they lie in a checkpoint: of the HF Trainer in itself, of NeMo AutoModel below it.
 CHECKPOINT_WEIGHTS_FOLDERS = ("", "model/consolidated", "model")
 _AUTOMODEL_CHECKPOINT_GLOB = "epoch_*_step_*"
-# Seconds by which the clock of a file server may be behind.
-FILE_CLOCK_TOLERANCE_SECONDS = 60.0
 _QUANTIZING_OPTIONS = ("--load_in_4bit", "--load_in_8bit")
 
 
@@ -216,7 +214,7 @@ def _result_with_weights(partial: RunResult, run: RunFolder, plan: SupervisorPla
             quantized=quantized,
         )
     final = _first_weights_below(output, FINAL_WEIGHTS_FOLDERS)
-    if final and status.attempts and final.changed_at < status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS:
+    if final and status.attempts and final.changed_at < status.attempts[0].started:
         # An output folder that was chosen may hold what another run left.
         final = None
     checkpoint = _first_weights_below(Path(saved), CHECKPOINT_WEIGHTS_FOLDERS) if saved else None
@@ -253,7 +251,7 @@ def _folders_written_by_script(run: RunFolder, output: Path, status: RunStatus) 
         return (output,) if output.is_dir() and any(output.iterdir()) else ()
     if not status.attempts:
         return ()
-    return argument_folders_written_since(run, status.attempts[0].started - FILE_CLOCK_TOLERANCE_SECONDS)
+    return argument_folders_written_since(run, status.attempts[0].started)
 
 
 def _step_of_best_weights(run: RunFolder, checkpoint: Path) -> int:
@@ -271,10 +269,7 @@ def _other_weights_files(run: RunFolder, status: RunStatus, folders: Iterable[Pa
         return ()
     first, last = status.attempts[0], status.attempts[-1]
     until = time.time() if last.ended is None else last.ended
-    files = weights_files_written(
-        run, first.started - FILE_CLOCK_TOLERANCE_SECONDS, until + FILE_CLOCK_TOLERANCE_SECONDS, folders
-    )
-    return tuple(map(str, files))
+    return tuple(map(str, weights_files_written(run, first.started, until, folders)))
 
 
 def output_and_newest_checkpoint(run: RunFolder, plan: SupervisorPlan, status: RunStatus) -> tuple[Path, str]:
@@ -335,7 +330,7 @@ def _step_of_nonfinal_weights(
         else 0
     )
     last = status.attempts[-1] if status.attempts else None
-    if status.live or not last or written_at < last.started - FILE_CLOCK_TOLERANCE_SECONDS:
+    if status.live or not last or written_at < last.started:
         # What the newest attempt logs came after them.
         return checkpoint
     return max(checkpoint, read_progress(run, [last]).step)
