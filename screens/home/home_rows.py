@@ -63,7 +63,7 @@ _MARK_BY_RUN_STATE = {
     "finished": DONE_MARK,
     "failed": FAILED_MARK,
     "lost": FAILED_MARK,
-    "stopped": WARNING_MARK,
+    "stopped": OPEN_MARK,
     "damaged": WARNING_MARK,
     "queued": OPEN_MARK,
     "waiting": OPEN_MARK,

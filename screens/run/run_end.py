@@ -21,7 +21,6 @@ from tui_train.runs.results.result import RunResult, read_result
 from tui_train.runs.results.resuming import RunOutput, find_run_output
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
-from tui_train.views.previous_run import find_earlier_run_of_profile
 
 PROGRESS_INTERVAL_SECONDS = 0.5  # seconds between progress updates
 
@@ -35,7 +34,6 @@ class RunEnd(Struct, frozen=True, kw_only=True):
     memory_fit_text: str = ""  # the memory that the change would take, in words
     run_result: RunResult | None = None  # the adapter or model to use
     why_not_resumable: str = ""  # empty where it can be resumed
-    previous_run: RunFolder | None = None  # the run of the same profile before it
 
     @property
     def profile_and_change(self) -> tuple[Profile, Change] | None:
@@ -117,7 +115,6 @@ def explain_run_end(
         why_not_resumable=why_not_restartable(run, read_status(run), found),
         output=find_run_output(run, plan_position),
         run_result=read_result(run),
-        previous_run=find_earlier_run_of_profile(run),
     )
 
 

@@ -42,6 +42,7 @@ class RunView:
         self.run = run
         self.snapshot: RunSnapshot | None = None  # None before the first
         self.end = RUN_NOT_ENDED
+        self.previous_run: RunFolder | None = None  # the run of the same profile before it
         self.outline: tuple[tuple[str, str], ...] = ()  # what it will do, while it waits
         self.plot = PlotOptions()
         self.metrics = MetricGridOptions()
@@ -155,8 +156,9 @@ class RunView:
 
     def can_do(self, action: str) -> bool:
         """Return whether an action does something now: only a live run is stopped, only an ended one edited."""
-        if action == "fix":
-            return self.end.profile_and_change is not None
+        needed = {"fix": self.end.profile_and_change, "compare_with_previous": self.previous_run}
+        if action in needed:
+            return needed[action] is not None
         if action == "stop":
             return self.is_still_training or bool(self.snapshot and self.snapshot.status.leftover)
         if action == "edit":
@@ -173,9 +175,9 @@ class RunView:
             ("fix", "F2", "fix it"),
             ("show_result", "Enter", "fetch the result" if self.end.can_fetch else "result"),
             ("resume", "r", "resume"),
-            ("open_script", "E", "open the script there"),
+            ("open_script", "E", "open script"),
             ("edit", "e", "edit and rerun"),
-            *((("compare_with_previous", "c", "compare with the run before"),) if self.end.previous_run else ()),
+            ("compare_with_previous", "c", "compare"),
         )
         return [(key, word) for action, key, word in keys if self.can_do(action)]
 
@@ -185,6 +187,7 @@ class RunView:
         if not self.is_still_training and self.end is RUN_NOT_ENDED and key in {"r", "enter"}:
             return "Its files are still being read: try again in a moment."
         words = {
+            "c": f"There is no earlier run of {name}. To compare others, mark them on Home by Space, then c.",
             "s": f"{name} has ended.",
             "r": f"{name} {self.end.why_not_resumable}.",
             "e": f"{name} still runs: s stops it.",

@@ -182,6 +182,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self.query_one("#plot").display = self.query_one("#cards").display = False
         self.query_one("#state", Lines).show_lines_of_any_width(styled(f"{visible(self.run.name)}: reading …"))
         self._follow_run()
+        self._find_previous_run()
 
     @on(FailurePanel.RowsChanged)
     def draw_plot_and_cards(self) -> None:
@@ -554,14 +555,18 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             raise Unavailable("this terminal cannot be handed to an editor", remedy) from None
 
     @work(thread=True, exclusive=True, group="before")
+    def _find_previous_run(self) -> None:
+        self.call_later(self._show_previous_run, find_earlier_run_of_profile(self.run))
+
+    def _show_previous_run(self, previous_run: RunFolder | None) -> None:
+        self.view.previous_run = previous_run
+        self.refresh_bindings()
+        self.draw_plot_and_cards()
+
     def action_compare_with_previous(self) -> None:
         """Compare it with the run of the same profile before it."""
-        other = find_earlier_run_of_profile(self.run)
-        if other:
-            self.post_message(CompareRuns((other, self.run)))
-        else:
-            words = "To compare others, mark them on Home by Space, then c."
-            self.notify(f"There is no earlier run of {visible(self.run.label)}. {words}", markup=False)
+        if self.view.previous_run:
+            self.post_message(CompareRuns((self.view.previous_run, self.run)))
 
     def action_back(self) -> None:
         """Go back to the screen before; a live run goes on."""

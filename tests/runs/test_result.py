@@ -11,7 +11,7 @@ from pathlib import Path
 import pexpect
 import pytest
 import warm
-from support import run_cli
+from support import create_run, profile, run_cli
 from training_results import (
     ADAPTER_CONFIG,
     LOG_LINES,
@@ -29,6 +29,7 @@ from tui_train.actions.merge import MergeOptions, merge_adapter
 from tui_train.actions.result_child import ResultChild, TrainingPython
 from tui_train.actions.serving import serve_commands
 from tui_train.base.errors import BadInput, NotFound, Unavailable
+from tui_train.cli.results.result import print_result
 from tui_train.cli.runs.run_and_resume import _outcome_text
 from tui_train.programs import hub_cache
 from tui_train.runner.system.new_folder import _apply_umask
@@ -170,6 +171,16 @@ def test_what_another_run_left_in_the_output_folder_is_not_its_result(tmp_path):
     os.utime(tmp_path / "out/model.safetensors", (time.time() - 7200,) * 2)
     assert read_result(run).weights is None
     assert "no adapter and no model" in command("result", f"{run.path}/").stdout
+
+
+def test_of_several_runs_of_a_name_it_says_that_the_newest_is_shown(capsys):
+    for _ in range(2):
+        run = create_run(profile({"name": "mine"}))
+    print_result("mine", as_json=False)
+    shown = capsys.readouterr()
+    assert (shown.out.split()[1], shown.err[:40]) == (f"{run.name},", "Of 2 runs of mine this is the newest: `t")
+    print_result(run.name, as_json=False)
+    assert capsys.readouterr().err == ""
 
 
 def test_what_was_fetched_of_a_script_is_its_result(tmp_path):

@@ -188,7 +188,9 @@ def test_what_can_be_done_with_a_run_follows_from_what_is_known_of_it(tmp_path):
     assert [action for action in actions if view.can_do(action)] == ["edit"]
     view.end = RunEnd(why_not_resumable="has no checkpoint")
     assert view.why_key_refused("r").endswith("has no checkpoint.")
-    view.end = RunEnd(previous_run=view.run)
+    view.end = RunEnd()
+    assert [key for key, _ in view.next_keys_and_labels()] == ["r", "e"]
+    view.previous_run = view.run
     assert [key for key, _ in view.next_keys_and_labels()] == ["r", "e", "c"]
     view.is_log_unreadable = True
     assert any("can no longer be read" in line.plain for line in view.state_lines(())(80))

@@ -12,6 +12,7 @@ from tui_train.views.setting_values import changed_settings, changed_settings_te
         ("recipe.steps=60\nrecipe.seed=3", "recipe.steps=60", ("seed=default",)),
         ("", "trainer.arguments=--lr 0.1 --out '/a b' --bf16", ("lr=0.1", "out=a b", "bf16=on")),
         ("trainer.arguments=--lr=0.1", "trainer.arguments=--lr=0.2 '--steps={steps}'", ("lr=0.2",)),
+        ("", "recipe.learning_rate=0.1", ("rate=0.1",)),
         ("trainer.arguments=train", "trainer.arguments=eval -v", ("arguments=eval -v",)),
         ("trainer.arguments='open", "trainer.arguments='open --lr=1", ("lr=1",)),
         ("trainer.model=/models/a/", "trainer.model=/models/b/", ("model=b",)),

@@ -35,6 +35,7 @@ _WORDS_CAPITALIZED_AS_FIRST = frozenset({
 _SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
 _SETTING_PATTERN = re.compile(r"([\w.+-]+)=(.+)")
 _MIN_COLUMN_WIDTH = 4  # of a column that is cut
+_MAX_WORDS_WIDTH = 24  # of a column that is no sentence
 
 
 def nearest_path_clause(missing_path: str, nearest_path: str) -> str:
@@ -134,11 +135,14 @@ def energy_text(joules: float) -> str:
     return f"{grouped_digits(value) if value >= 100 else f'{value:.2g}' if value < 10 else f'{value:.0f}'} {unit}"
 
 
-def text_table(rows: Sequence[tuple[str, ...]], max_width: int | None = None) -> str:
-    """Return rows as left-aligned columns, the first row being the heads; the widest are cut to `max_width`."""
+def text_table(rows: Sequence[tuple[str, ...]], max_width: int | None = None, min_name_width: int | None = None) -> str:
+    """Return rows as left-aligned columns, the first row being the heads; the widest are cut to `max_width`.
+
+    The first, by which a row is named, is cut last, but down to `min_name_width` before others that are no sentences.
+    """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     if max_width:
-        widths = _fitting_column_widths(widths, max_width)
+        widths = _fitting_column_widths(widths, max_width, widths[0] if min_name_width is None else min_name_width)
     lines = (
         "  ".join(truncated_text(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
@@ -146,13 +150,20 @@ def text_table(rows: Sequence[tuple[str, ...]], max_width: int | None = None) ->
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _fitting_column_widths(widths: Sequence[int], max_width: int) -> list[int]:
-    """Return widths of columns that fit, the widest made narrower; the first, by which a row is named, last."""
+def _fitting_column_widths(widths: Sequence[int], max_width: int, min_name_width: int) -> list[int]:
+    """Return widths of columns that fit, the widest made narrower."""
     narrowed = list(widths)
-    for columns in (range(1, len(widths)), range(len(widths))):
+    every = range(len(widths))
+    steps = (
+        (every[1:], _MAX_WORDS_WIDTH),
+        (every[:1], min_name_width),
+        (every[1:], _MIN_COLUMN_WIDTH),
+        (every, _MIN_COLUMN_WIDTH),
+    )
+    for columns, min_width in steps:
         while sum(narrowed) + 2 * (len(narrowed) - 1) > max_width and columns:
             widest = max(columns, key=lambda column: narrowed[column])
-            if narrowed[widest] <= _MIN_COLUMN_WIDTH:
+            if narrowed[widest] <= min_width:
                 break
             narrowed[widest] -= 1
     return narrowed

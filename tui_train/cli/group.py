@@ -207,7 +207,7 @@ class _CommandGroup(Group):
             if isinstance(command, Command) and command.trained
         )
         formatter.write_paragraph()
-        formatter.write_text(f"Exit codes: {codes}. The training's own code: {trained}.")
+        formatter.write_text(f"Exit codes: {codes}. With the training's own code end: {trained}.")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their full sentences, which click truncates."""

@@ -294,6 +294,11 @@ def find_run(reference: str, *, by_profile: bool = True) -> RunFolder:
     raise NoSuchRun(f"there is no run {visible(reference)}", "See `tui-train runs`.")
 
 
+def count_runs_of_profile(profile: str) -> int:
+    """Return how many runs the name of a profile means, of which find_run takes the newest."""
+    return sum(_is_run_of_profile(run, profile) for run in list_runs())
+
+
 def find_run_with_result(reference: str) -> RunFolder:
     """Return a run as find_run does; `RUN@STEP` is the run whose result is its checkpoint of that step."""
     named = _run_name_and_step(reference)

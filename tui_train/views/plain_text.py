@@ -229,9 +229,10 @@ def attempt_count_text(listed: ListedRun) -> str:
 
 
 def _start_time_text(started: float) -> str:
-    """Return day and time; with the year where it is another one."""
-    then = time.localtime(started)
-    return time.strftime("%m-%d %H:%M" if then.tm_year == time.localtime().tm_year else "%Y-%m-%d %H:%M", then)
+    """Return day and time: of today the time alone, of another year also that."""
+    then, now = time.localtime(started), time.localtime()
+    day = "" if then[:3] == now[:3] else "%m-%d " if then.tm_year == now.tm_year else "%Y-%m-%d "
+    return time.strftime(f"{day}%H:%M", then)
 
 
 def run_state_text(status: RunStatus) -> str:

@@ -26,6 +26,7 @@ _ARGUMENTS_KEY = "trainer.arguments"
 _KEYS_NEVER_CHANGED_BY_HAND = frozenset(
     {"name", "hardware.gpus", "trainer.output", "notify.command", "notify.webhook", "tracking.project"}
 )
+_SHORT_NAME_BY_SETTING = {"recipe.learning_rate": "rate"}
 _UNSET_TEXT = "default"
 
 
@@ -45,7 +46,8 @@ def changed_settings(text_before: str, text: str) -> tuple[str, ...]:
         if value != old:
             # Of a path its last part, where that differs.
             own, own_before = (each.rstrip("/").rpartition("/")[2] for each in (value, old))
-            changed.append(f"{key.rpartition('.')[2].lstrip('-')}={own if own and own != own_before else value}")
+            name = _SHORT_NAME_BY_SETTING.get(key, key.rpartition(".")[2].lstrip("-"))
+            changed.append(f"{name}={own if own and own != own_before else value}")
     return tuple(changed)
 
 

@@ -43,12 +43,17 @@ class ResultAnswer(Struct, frozen=True):
 
 def print_result(reference: str, *, as_json: bool) -> None:
     """Print what a run made."""
-    run_result = read_result(run_folders.find_run_with_result(reference))
+    run = run_folders.find_run_with_result(reference)
+    run_result = read_result(run)
     if as_json:
         print_json(
             ResultAnswer(run_result, run_result.weights_text, run_result.energy_text, serve_commands(run_result))
         )
         return
+    is_profile = "/" not in reference and not run.name.startswith(reference)
+    if is_profile and (count := run_folders.count_runs_of_profile(reference)) > 1:
+        words = f"Of {count} runs of {visible(reference)} this is the newest: `tui-train runs` lists them."
+        click.echo(words, err=True)
     for label, words in labelled_result_texts(run_result):
         click.echo(f"{label:<{_LABEL_WIDTH - 1}} {words}".rstrip())
 

@@ -30,6 +30,9 @@ from tui_train.views import plain_text
 from tui_train.views.run_digest import ENDED_LOG_TAIL_BYTES
 from tui_train.views.run_ends import next_commands_text
 
+# The time at the beginning of an id names a run as well.
+_MIN_RUN_ID_WIDTH = len("20261231-235959-…")
+
 
 def runs_answer() -> object:
     """Return the type of what `print_runs` prints as JSON: of a damaged run, the state alone."""
@@ -46,7 +49,7 @@ def print_runs(host: str, *, as_json: bool) -> None:
     if as_json:
         print_json([_listed_run_data(listed, is_here=not host) for listed in listing])
     elif listing:
-        click.echo(aligned_table_text(_run_rows(listing, are_here=not host)))
+        click.echo(aligned_table_text(_run_rows(listing, are_here=not host), _MIN_RUN_ID_WIDTH))
         for listed in listing:
             if listed.damage:
                 where = visible(host or str(listed.run.path))
