@@ -279,7 +279,7 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
         """Ask for what, of which type and where, then export."""
 
         def chosen(name: str | None) -> None:
-            server = next((each for each, _ in _SERVERS if each == name), None)
+            server: Server | None = next((each for each, _ in _SERVERS if each == name), None)
 
             def typed(weights_type: str | None) -> None:
                 if server and weights_type:

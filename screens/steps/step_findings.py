@@ -92,7 +92,7 @@ class FindingsScreen(WizardScreen):
         installed = [finding.key for finding in self._shown_findings() if finding.install]
         if self.is_installing and installed and not (in_form and form.cursor not in installed):
             # In one line: what pip tells may name each package.
-            words = fit(self.installation.current_action_text if self.installation else "", self.size.width - 20)
+            shown = fit(self.installation.current_action_text if self.installation else "", self.size.width - 20)
             self.query_one(Hint).show_text(styled(LIVE_MARK, " ", shown, " ", ("F2", KEY_STYLE), " shows it."))
             return
         if in_form and (
