@@ -62,7 +62,7 @@ _KEY_BY_OPTION = {
 _WORDS_BY_SCORING = {
     "loss": "Loss: how well the model predicts the answers of the rows",
     "exact": "Exact: whether the model writes the row's answer",
-    _PATTERN: "Pattern: whether a regular expression finds the same in both answers",
+    _PATTERN: "Pattern: whether a regular expression finds what it finds in the row's answer",
     _FUNCTION: "Function: what your own Python function returns for an answer",
     _TASK: "Task: a task of lm-eval, by its name or the YAML file of your own",
 }

@@ -33,9 +33,16 @@ class NewTrainingScreen(WizardScreen):
         self.post_message(OpenStep(step, self, notice))
 
     def action_choose_start_option(self) -> None:
-        """Ask for one of the start options."""
-        answers = ((each.key, styled((each.title, "b"), (f"\n{each.note}", MUTED))) for each in START_OPTIONS)
-        self.ask_choice("New training", answers, self.open_start_option)
+        """Ask for one of the start options; a path or a command can be pasted there as well."""
+        answers = {each.key: styled((each.title, "b"), (f"\n{each.note}", MUTED)) for each in START_OPTIONS}
+
+        def start(answer: str) -> None:
+            if answer in answers:
+                self.open_start_option(answer)
+            else:
+                self._open_pasted_text(answer)
+
+        self.ask_choice("New training", answers.items(), start).takes_paste = True
 
     def open_start_option(self, option_key: str) -> None:
         """Open the first step of a start option, with defaults; the draft stays until one is changed."""

@@ -419,8 +419,9 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     @property
     def footer_text_by_key(self) -> Mapping[str, str]:
-        """Enter says what it does first."""
-        return {**super().footer_text_by_key, **({"enter": "Fetch"} if self.view.end.can_fetch else {})}
+        """Enter says what it does first, and p what becomes of the plot."""
+        texts = {"p": "Show plot" if self.view.plot.is_hidden else "Hide plot"}
+        return {**super().footer_text_by_key, **texts, **({"enter": "Fetch"} if self.view.end.can_fetch else {})}
 
     def why_key_refused(self, key: str) -> str:
         """Return why the run cannot be stopped, resumed or edited now."""
@@ -437,6 +438,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         """Change the plot as a key does."""
         self.view.plot = self.view.plot.after_key(key)
         self.draw_plot_and_cards()
+        self.refresh_bindings()
 
     def action_show_metrics(self) -> None:
         """Show every metric of the log."""

@@ -44,6 +44,7 @@ class ChoiceDialog(ModalScreen[str]):
         self.question = question
         self.answers = dict(answers)
         self.is_closed = False
+        self.takes_paste = False  # as an answer
 
     def compose(self) -> ComposeResult:
         """Put the answers under the question."""
@@ -67,6 +68,12 @@ class ChoiceDialog(ModalScreen[str]):
     def on_unmount(self) -> None:
         """Tell whoever still finds words that nobody reads them."""
         self.is_closed = True
+
+    def on_paste(self, event: Paste) -> None:
+        """Answer with what is pasted, where that is one."""
+        event.stop()
+        if self.takes_paste and event.text.strip():
+            self.dismiss(event.text)
 
     @on(OptionList.OptionSelected)
     def _take_answer(self, event: OptionList.OptionSelected) -> None:

@@ -90,7 +90,7 @@ def test_the_program_ends_while_the_runs_cannot_be_read(tmp_path):
     try:
         terminal.wait_for_any("1/6", "Home")
         terminal.press("\x1bOP", "PgUp PgDn")
-        terminal.press("\x1b", "n New")
+        terminal.press("\x1b", "Enter Open")
         terminal.child.send("q")
         with suppress(pexpect.EOF):
             terminal.child.expect(pexpect.EOF, timeout=30)

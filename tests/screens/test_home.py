@@ -292,6 +292,14 @@ async def paste(pilot: Pilot[Any], text: str) -> None:
     await wait_for_workers(pilot)
 
 
+async def test_the_choice_of_a_new_training_takes_a_paste_as_home_does(rows):
+    async with open_wizard("n") as pilot:
+        await wait_for_text(pilot, "Train with my own script")
+        await paste(pilot, f"acme/base '{rows}'")
+        await wait_for_text(pilot, "● 1 Hardware")
+        assert pilot.app.profile.trainer.model == "acme/base"
+
+
 async def test_what_is_pasted_opens_its_steps_and_one_key_leads_to_backend(rows):
     async with open_wizard(notifications=True) as pilot:
         await paste(pilot, f"acme/base '{rows}'")

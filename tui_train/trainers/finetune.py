@@ -130,7 +130,7 @@ class FinetuneTrainer(Trainer):
             "Files or folders of chats, prompts with answers, text, or preferences; separate several with spaces.",
         ),
         "trainer.validation_data": FieldTexts(
-            "none", "Rows for evaluations during the training, as the training data."
+            "none", "Files of rows to evaluate on during the training, in the format of the training data."
         ),
     }
 

@@ -80,7 +80,7 @@ RECIPE_ROWS = (
         kind="number",
         minimum=1e-12,
         maximum=100,
-        help="Highest learning rate of the schedule, before LR scaling, such as 2e-4.",
+        help="Highest learning rate of the schedule, such as 2e-4.",
         optional=True,
     ),
     Field(
