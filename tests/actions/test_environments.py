@@ -213,7 +213,9 @@ def venv(path):
 
 
 def failing(path, *commands):
-    return making.InstallPlan(package_set=environments.PACKAGE_SETS["hf"], path=path, commands=commands, variables={})
+    """The plan of an environment that `commands` make; it takes no room, whatever this machine's disk has."""
+    small = msgspec.structs.replace(environments.PACKAGE_SETS["hf"], gigabytes=0, gigabytes_with_cuda=0)
+    return making.InstallPlan(package_set=small, path=path, commands=commands, variables={})
 
 
 def test_what_fails_is_removed_again(tmp_path):
