@@ -182,6 +182,28 @@ def test_a_sentence_says_which_is_earlier(two: tuple[RunFolder, RunFolder]) -> N
     assert faster_run_sentence(read_compared_runs((two[0], two[0]))) == ""
 
 
+@pytest.mark.parametrize("why", ["reward", "method"])
+def test_losses_of_different_kinds_are_not_judged(two: tuple[RunFolder, RunFolder], why: str) -> None:
+    """The loss of a training on rewards says nothing, and that of pairs is another than that of examples."""
+    if why == "reward":
+        with two[1].attempt_log(2).open("a") as log:
+            log.write("{'loss': '0.001', 'reward': '2.5', 'reward_std': '0.1', 'epoch': '1'}\n")
+    else:
+        for run, method in zip(two, ("sft", "dpo"), strict=True):
+            change(run, {"trainer.kind": "finetune", "finetune.method": method})
+    compared = read_compared_runs(two)
+    assert faster_run_sentence(compared) == ""
+    row = cell(result_rows(compared), "Loss, last")
+    assert (row.best_index, row.note) == (None, "")
+
+
+def test_the_higher_reward_is_better(two: tuple[RunFolder, RunFolder]) -> None:
+    for run, reward in zip(two, (1.5, 2.5), strict=True):
+        with run.attempt_log(2).open("a") as log:
+            log.write(f"{{'loss': '0.001', 'reward': '{reward}', 'reward_std': '0.1', 'epoch': '1'}}\n")
+    assert cell(result_rows(read_compared_runs(two)), "Reward, last").best_index == 1
+
+
 def test_losses_and_metrics_over_steps_tokens_and_time(tmp_path: Path) -> None:
     runs = (trained(tmp_path, "a", tokens=True), trained(tmp_path, "b", tokens=True))
     compared = read_compared_runs(runs)

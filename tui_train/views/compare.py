@@ -37,6 +37,7 @@ _LOSSES_PER_MEAN = 10  # points of which the mean is compared
 _GIB_MEMORY_PATTERN = re.compile(r"\bmem(?:ory)?[ :=]{1,3}(\d{1,6}(?:\.\d+)?) GiB")
 _MEGATRON_MEMORY_PATTERN = re.compile(r"max allocated: (\d{1,9}(?:\.\d+)?)")
 _KEYS_NOT_COMPARED = frozenset({"name"})
+_METHOD_KEY = "finetune.method"
 _UNKNOWN_SETTING = EffectiveSetting("?")
 
 
@@ -156,12 +157,15 @@ def compared_metric_names(compared: Sequence[ComparedRun]) -> tuple[str, ...]:
 def result_rows(compared: Sequence[ComparedRun], metric_names: Sequence[str] = ()) -> tuple[ComparisonRow, ...]:
     """Return what came of the runs, without what is known of none; also of some metrics."""
     progress = [each.progress for each in compared]
+    rewards = [each.metrics.named("reward") for each in progress]
+    lower_loss_is_better = True if _are_losses_of_one_kind(compared) else None
     best = [found.loss if (found := each.best_evaluation) else None for each in progress]
     newest = [each.evaluations.last.loss if each.evaluations.last else None for each in progress]
     numbers: tuple[tuple[str, Sequence[float | None], str, bool | None], ...] = (
-        ("Eval loss, best", best, "loss", True),
-        ("Eval loss, last", newest, "loss", True),
-        ("Loss, last", [each.last.loss if each.last else None for each in progress], "loss", True),
+        ("Reward, last", [series.last[1] if series else None for series in rewards], "metric", False),
+        ("Eval loss, best", best, "loss", lower_loss_is_better),
+        ("Eval loss, last", newest, "loss", lower_loss_is_better),
+        ("Loss, last", [each.last.loss if each.last else None for each in progress], "loss", lower_loss_is_better),
         ("Tokens/s, last", [each.tokens_per_second for each in progress], "rate", None),
         ("Memory, peak", [each.peak_memory or None for each in compared], "size", True),
         ("Time", [training_seconds(each.status) for each in compared], "time", None),
@@ -231,7 +235,7 @@ def differing_code_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow,
 
 def faster_run_sentence(compared: Sequence[ComparedRun]) -> str:
     """Return in words how the second of two runs does beside the first; empty where that is not known."""
-    if len(compared) != 2:
+    if len(compared) != 2 or not _are_losses_of_one_kind(compared):
         return ""
     first, second = (_smoothed_losses(each.progress) for each in compared)
     if not first or not second:
@@ -241,6 +245,12 @@ def faster_run_sentence(compared: Sequence[ComparedRun]) -> str:
         if reached is not None and fast[-1][1] < slow[-1][1] and reached < slow[-1][0]:
             return f"{names[0]} reaches the last loss of {names[1]} {slow[-1][0] - reached} steps earlier."
     return ""
+
+
+def _are_losses_of_one_kind(compared: Sequence[ComparedRun]) -> bool:
+    """Tell whether a lower loss is better: not between methods, and not where the model learns from rewards."""
+    methods = {each.settings[_METHOD_KEY].value for each in compared if each.settings}
+    return len(methods) < 2 and not any(each.progress.metrics.named("reward") for each in compared)
 
 
 def _read_compared_run(run: RunFolder) -> ComparedRun:
@@ -314,14 +324,18 @@ def _steps_text(progress: Progress) -> str:
 def _number_comparison_row(
     label: str, values: Sequence[float | None], unit: str, *, lower_is_better: bool | None
 ) -> ComparisonRow:
-    """Return a row of numbers; `lower_is_better` tells that less is better, None that neither is."""
+    """Return a row of numbers; `lower_is_better` tells that less is better, None that neither is.
+
+    Losses of which neither is better are of different kinds: their difference means nothing.
+    """
     known = [value for value in values if value is not None]
     best = None
     comparable = len(known) == len(values) and all(map(math.isfinite, known))
     if lower_is_better is not None and comparable and not _are_nearly_equal(min(known), max(known), unit):
         best = values.index(min(known) if lower_is_better else max(known))
     note = ""
-    if comparable and len(values) == 2 and known[0] != known[1]:
+    one_kind = unit != "loss" or lower_is_better is not None
+    if comparable and one_kind and len(values) == 2 and known[0] != known[1]:
         note = _difference_text(known[0], known[1], unit, nearly_equal=lower_is_better is None or best is None)
     return ComparisonRow(
         label=label, cells=tuple(_number_text(value, unit) for value in values), note=note, best_index=best
